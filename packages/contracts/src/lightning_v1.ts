@@ -1,0 +1,1 @@
+export * from "./gen/openagents/lightning/v1/control_plane_pb.ts";
