@@ -1,0 +1,154 @@
+import { KhalaError } from "@khala/contracts";
+import { pino } from "pino";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
+import { startTcpProxy } from "../../../../e2e/support/tcp_proxy.ts";
+import { openDatabase } from "./database.ts";
+
+let shared: TestDatabase;
+beforeAll(async () => {
+  shared = await testDatabase();
+  await shared.database.query({ text: "CREATE TABLE notes (id bigint PRIMARY KEY, words text)" });
+});
+afterAll(() => shared[Symbol.asyncDispose]());
+
+const ids = async () => {
+  const rows = await shared.database.query<{ id: bigint }>({ text: "SELECT id FROM notes ORDER BY id" });
+  return rows.map((row) => row.id);
+};
+const insert = (id: bigint) => ({
+  name: "insert_note",
+  text: "INSERT INTO notes (id) VALUES ($1)",
+  values: [id],
+});
+
+/** A pool whose only way to the server can be broken. */
+async function behindProxy() {
+  const { hostname, port } = new URL(shared.url);
+  const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+  const database = openDatabase({
+    url: proxy.through(shared.url),
+    poolSize: 1,
+    log: pino({ level: "silent" }),
+    connectTimeoutMs: 500,
+  });
+  return {
+    proxy,
+    database,
+    async [Symbol.asyncDispose]() {
+      proxy.cut();
+      await database.close();
+      await proxy[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const failure = (promise: Promise<unknown>) =>
+  promise.then(
+    () => expect.fail("it succeeded"),
+    (error: unknown) => error,
+  );
+
+test("a 64-bit integer arrives whole, as a bigint", async () => {
+  const [row] = await shared.database.query({
+    text: "SELECT 9223372036854775807::int8 AS big, 7::int4 AS small",
+  });
+  expect(row).toEqual({ big: 9223372036854775807n, small: 7 });
+});
+
+test("a transaction answers each statement in order, and all of it is kept", async () => {
+  const rows = await shared.database.transaction([
+    insert(101n),
+    { text: "SELECT count(*) AS n FROM notes WHERE id = 101" },
+    { text: "SELECT $1::text AS word", values: ["last"] },
+  ]);
+  expect(rows).toEqual([[], [{ n: 1n }], [{ word: "last" }]]);
+  expect(await ids()).toContain(101n);
+});
+
+test("a transaction is rolled back by its first failure, which is the one that is thrown", async () => {
+  const repeated = await failure(
+    shared.database.transaction([insert(201n), insert(201n), insert(202n), { text: "SELECT 1/0" }]),
+  );
+  expect(repeated).toMatchObject({ code: "23505" });
+  expect(await ids()).not.toContain(201n);
+  expect(await ids()).not.toContain(202n);
+});
+
+test("the connection of a failed transaction is as good as new", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  await failure(single.database.transaction([{ text: "SELECT 1/0" }]));
+  const [state] = await single.database.query({ text: "SELECT now() = statement_timestamp() AS alone" });
+  expect(state).toEqual({ alone: true });
+});
+
+test("a transaction commits without waiting for the answer to any of its statements", async () => {
+  await using remote = await behindProxy();
+  await remote.database.query({ text: "SELECT 1" });
+  remote.proxy.pause("answers");
+  const unanswered = remote.database.transaction([insert(301n), insert(302n)]);
+  await expect.poll(ids, { timeout: 10_000 }).toEqual(expect.arrayContaining([301n, 302n]));
+  remote.proxy.resume();
+  expect(await unanswered).toEqual([[], []]);
+});
+
+test("an interactive transaction keeps what it did, or nothing when its function throws", async () => {
+  const seen = await shared.database.interactive(async (tx) => {
+    await tx.query(insert(401n));
+    return tx.query<{ n: bigint }>({ text: "SELECT count(*) AS n FROM notes WHERE id = 401" });
+  });
+  expect(seen).toEqual([{ n: 1n }]);
+  const changedItsMind = await failure(
+    shared.database.interactive(async (tx) => {
+      await tx.query(insert(402n));
+      throw new Error("changed its mind");
+    }),
+  );
+  expect(changedItsMind).toMatchObject({ message: "changed its mind" });
+  expect(await ids()).not.toContain(402n);
+});
+
+const CALLS = {
+  query: (database) => database.query({ text: "SELECT 1" }),
+  transaction: (database) => database.transaction([{ text: "SELECT 1" }]),
+  interactive: (database) => database.interactive((tx) => tx.query({ text: "SELECT 1" })),
+} satisfies Record<string, (database: ReturnType<typeof openDatabase>) => Promise<unknown>>;
+
+test.for(Object.entries(CALLS))(
+  "%s: a connection that breaks is a retryable unavailable, and the next call works",
+  async ([, call]) => {
+    await using remote = await behindProxy();
+    await call(remote.database);
+    remote.proxy.pause("answers");
+    const broken = failure(call(remote.database));
+    remote.proxy.cut();
+    remote.proxy.resume();
+    const error = await broken;
+    expect(error).toBeInstanceOf(KhalaError);
+    expect(error).toMatchObject({ code: "unavailable", meaning: { retryable: true, status: 503 } });
+    await call(remote.database);
+  },
+);
+
+test.for(Object.entries(CALLS))(
+  "%s: a server that refuses connections is a retryable unavailable",
+  async ([, call]) => {
+    await using remote = await behindProxy();
+    remote.proxy.refuse();
+    expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
+    remote.proxy.resume();
+    await call(remote.database);
+  },
+);
+
+test("a server that takes a connection and never answers is a retryable unavailable", async () => {
+  await using remote = await behindProxy();
+  remote.proxy.pause();
+  expect(await failure(remote.database.query({ text: "SELECT 1" }))).toMatchObject({ code: "unavailable" });
+});
+
+test("a mistake in a statement is not mistaken for an outage", async () => {
+  const error = await failure(shared.database.query({ text: "SELEC 1" }));
+  expect(error).not.toBeInstanceOf(KhalaError);
+  expect(error).toMatchObject({ code: "42601" });
+});

@@ -1,0 +1,137 @@
+import { KhalaError } from "@khala/contracts";
+import pg from "pg";
+import type { Logger } from "pino";
+
+/** A statement: named ones are prepared once per connection. */
+export interface Statement {
+  readonly text: string;
+  readonly name?: string;
+  readonly values?: readonly unknown[];
+}
+
+/** Rows of a statement, bigint for int8. */
+export type Row = Record<string, unknown>;
+
+/** Where SQL runs: one pool for the process. */
+export interface Database {
+  /** Runs one statement on any connection. */
+  query<T = Row>(statement: Statement): Promise<T[]>;
+  /**
+   * Runs statements as one transaction in one round trip: none waits for another's answer.
+   * The first failure rolls all of it back and is thrown. `setup` runs first inside the transaction.
+   */
+  transaction(statements: readonly Statement[]): Promise<Row[][]>;
+  /** Runs `fn` inside a transaction on one connection, for work that must look at answers in between. */
+  interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>, mode?: string): Promise<T>;
+  /** A connection of its own, outside the pool, for LISTEN and session locks. The caller ends it. */
+  connect(): Promise<pg.Client>;
+  close(): Promise<void>;
+}
+
+export interface DatabaseOptions {
+  readonly url: string;
+  readonly poolSize: number;
+  readonly log: Logger;
+  readonly connectTimeoutMs?: number;
+  readonly statementTimeoutMs?: number;
+}
+
+const types = new pg.TypeOverrides();
+types.setTypeParser(pg.types.builtins.INT8, BigInt);
+
+/** Opens the pool. Nothing connects until the first statement. */
+export function openDatabase(options: DatabaseOptions): Database {
+  const config = {
+    connectionString: options.url,
+    types,
+    keepAlive: true,
+    pipeline: true,
+    application_name: "khala",
+    connectionTimeoutMillis: options.connectTimeoutMs ?? 5_000,
+    statement_timeout: options.statementTimeoutMs ?? 30_000,
+    // A paused process must not hold a topic's row lock for ever.
+    idle_in_transaction_session_timeout: 15_000,
+  };
+  const pool = new pg.Pool({ ...config, max: options.poolSize, idleTimeoutMillis: 30_000 });
+  let closing = false;
+  pool.on("error", (error) => {
+    if (!closing) options.log.warn({ err: error.message }, "an idle database connection broke");
+  });
+  // Every statement here is written for an index; a fresh table without statistics must not talk the planner out of it.
+  pool.on("connect", (client) => {
+    client
+      .query("SET enable_seqscan = off")
+      .catch((error) => options.log.debug({ err: error.message }, "a new connection broke"));
+  });
+
+  return {
+    async query<T>(statement: Statement) {
+      const result = await pool.query(asQuery(statement)).catch(translate);
+      return result.rows as T[];
+    },
+
+    async transaction(statements) {
+      const client = await pool.connect().catch(translate);
+      const pending = [
+        client.query("BEGIN"),
+        ...statements.map((s) => client.query(asQuery(s))),
+        client.query("COMMIT"),
+      ];
+      const settled = await Promise.allSettled(pending);
+      const failed = settled.find((outcome) => outcome.status === "rejected");
+      client.release(failed && isConnectionFailure(failed.reason) ? failed.reason : undefined);
+      if (failed) return translate(failed.reason);
+      return settled
+        .slice(1, -1)
+        .map((outcome) => (outcome as PromiseFulfilledResult<pg.QueryResult>).value.rows);
+    },
+
+    async interactive(fn, mode = "") {
+      const client = await pool.connect().catch(translate);
+      let broken: Error | undefined;
+      try {
+        await client.query(`BEGIN ${mode}`);
+        const value = await fn({ query: async (s) => (await client.query(asQuery(s))).rows });
+        await client.query("COMMIT");
+        return value;
+      } catch (error) {
+        await client.query("ROLLBACK").catch((cause) => {
+          broken = cause;
+        });
+        return translate(error);
+      } finally {
+        client.release(broken);
+      }
+    },
+
+    async connect() {
+      const client = new pg.Client({ ...config, pipeline: false, statement_timeout: 0 });
+      await client.connect().catch(translate);
+      return client;
+    },
+
+    async close() {
+      closing = true;
+      await pool.end();
+    },
+  };
+}
+
+function asQuery({ name, text, values }: Statement): pg.QueryConfig {
+  return { text, ...(name && { name }), ...(values && { values: values as unknown[] }) };
+}
+
+/** True for errors that say nothing about the statement: the server went away, or would not have us. */
+export function isConnectionFailure(error: unknown): boolean {
+  const { code = "", message = "" } = error as { code?: string; message?: string };
+  if (/^(08|57P0|53)/.test(code) || /^E[A-Z]+$/.test(code) || code === "25006") return true;
+  return /Connection terminated|timeout exceeded when trying to connect|not queryable|Client was closed/i.test(
+    message,
+  );
+}
+
+function translate(error: unknown): never {
+  if (!isConnectionFailure(error)) throw error;
+  const message = "The database cannot be reached right now. Try again; GET /readyz shows its state.";
+  throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 }, { cause: error });
+}

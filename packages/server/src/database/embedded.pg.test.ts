@@ -1,0 +1,94 @@
+import { randomUUID } from "node:crypto";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import pg from "pg";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { startProgram } from "../../../../e2e/support/programs.ts";
+import { systemClock } from "../kit/clock.ts";
+import { isRunning } from "./data_folder.ts";
+import { startEmbeddedPostgres } from "./embedded.ts";
+
+// mkdtemp makes a folder that is closed to every other user: as root, these tests run PostgreSQL behind such a door.
+let dataDir: string;
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), "khala-embedded-"));
+});
+afterEach(() => rm(dataDir, { recursive: true, force: true }));
+
+async function start(settings: readonly string[] = []) {
+  const server = await startEmbeddedPostgres({
+    dataDir,
+    clock: systemClock,
+    newPassword: randomUUID,
+    settings,
+  });
+  return { ...server, [Symbol.asyncDispose]: server.stop };
+}
+
+async function ask(url: string, sql: string): Promise<unknown[]> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    return (await client.query(sql)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+test("it starts from nothing, and again on the same folder with what was committed", async () => {
+  await using first = await start();
+  await ask(first.url, "CREATE TABLE kept AS SELECT 1 AS one");
+  const safety = "current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS waits";
+  expect(await ask(first.url, `SELECT ${safety}`)).toEqual([{ fsync: "on", waits: "on" }]);
+  await first.stop();
+  expect(isRunning(first.pid)).toBe(false);
+  await first.stop();
+
+  await using second = await start();
+  expect(await ask(second.url, "SELECT one FROM kept")).toEqual([{ one: 1 }]);
+  expect(readFileSync(join(dataDir, "database_url"), "utf8").trim()).toBe(second.url);
+});
+
+test("what an interrupted first start left is thrown away", async () => {
+  mkdirSync(join(dataDir, "pg.new"));
+  writeFileSync(join(dataDir, "pg.new", "PG_VERSION"), "18\n");
+  await using server = await start();
+  expect(await ask(server.url, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
+});
+
+test("a server that cannot start is an error that names its log", async () => {
+  await expect(start(["shared_buffers=nonsense"])).rejects.toThrow(
+    `Its log is ${join(dataDir, "postgres.log")}.`,
+  );
+  expect(readFileSync(join(dataDir, "postgres.log"), "utf8")).toContain("nonsense");
+});
+
+test("a server orphaned by kill -9 of its owner is stopped and taken over at the next start", async () => {
+  await using owner = startProgram("own_postgres", dataDir);
+  const orphan = JSON.parse(await owner.line()) as { url: string; pid: number };
+  await ask(orphan.url, "CREATE TABLE kept AS SELECT 1 AS one");
+  owner.child.kill("SIGKILL");
+  await owner.ended;
+  expect(isRunning(orphan.pid)).toBe(true);
+
+  await using heir = startProgram("own_postgres", dataDir);
+  const server = JSON.parse(await heir.line()) as { url: string; pid: number };
+  expect(isRunning(orphan.pid)).toBe(false);
+  expect(await ask(server.url, "SELECT one FROM kept")).toEqual([{ one: 1 }]);
+  heir.child.kill("SIGTERM");
+  expect(await heir.ended).toEqual({ code: 0, errors: "" });
+});
+
+test("a second start on a used data folder names the process that has it, and does not disturb it", async () => {
+  await using first = startProgram("own_postgres", dataDir);
+  const server = JSON.parse(await first.line()) as { url: string };
+  await using second = startProgram("own_postgres", dataDir);
+  const { code, errors } = await second.ended;
+  expect(code).not.toBe(0);
+  expect(errors).toContain(`is in use by the process ${first.child.pid}. Stop it, or set KHALA_DATA_DIR`);
+  expect(await ask(server.url, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
+  first.child.kill("SIGTERM");
+  await first.ended;
+});

@@ -1,0 +1,254 @@
+import { type ChildProcess, execFileSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  chownSync,
+  closeSync,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import { join, resolve } from "node:path";
+import pg from "pg";
+import { type Clock, sleep } from "../kit/clock.ts";
+import { isRunning } from "./data_folder.ts";
+import { type Binaries, embeddedBinaries } from "./embedded_binaries.ts";
+import { launch, unprivilegedUser } from "./embedded_launch.ts";
+
+/** A PostgreSQL server that belongs to this process. */
+export interface EmbeddedPostgres {
+  readonly url: string;
+  readonly pid: number;
+  /** Stops the server; open connections are cut, committed work is safe. */
+  stop(): Promise<void>;
+}
+
+export interface EmbeddedOptions {
+  /** Folder for the cluster; made on the first start. The caller holds its lock: see `lockDataFolder`. */
+  readonly dataDir: string;
+  readonly clock: Clock;
+  readonly newPassword: () => string;
+  /** Further `name=value` server settings. */
+  readonly settings?: readonly string[];
+  readonly startTimeoutMs?: number;
+}
+
+const SETTINGS = [
+  "listen_addresses=127.0.0.1",
+  "unix_socket_directories=",
+  "max_connections=80",
+  "shared_buffers=48MB",
+  "wal_compression=on",
+  "max_wal_size=512MB",
+  "max_wal_senders=4",
+  "max_worker_processes=4",
+  // Nothing here replicates logically, and the launcher for it costs 2 MB.
+  "max_logical_replication_workers=0",
+  "max_parallel_workers_per_gather=0",
+  "autovacuum_naptime=15s",
+  "io_method=sync",
+  "jit=off",
+  "log_checkpoints=off",
+  "log_min_messages=warning",
+];
+
+const MAX_LOG_BYTES = 4 << 20;
+
+/** Starts the PostgreSQL that ships with the packages, creating the cluster on the first start. */
+export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
+  const home = resolve(options.dataDir);
+  mkdirSync(home, { recursive: true });
+  const logFile = join(home, "postgres.log");
+  const log = openLog(logFile);
+  // The clock's timers do not keep the process alive, and at start nothing else may.
+  const awake = setInterval(() => {}, 60_000);
+  try {
+    return await start(options, home, log, logFile);
+  } finally {
+    clearInterval(awake);
+    closeSync(log);
+  }
+}
+
+async function start(
+  options: EmbeddedOptions,
+  home: string,
+  log: number,
+  logFile: string,
+): Promise<EmbeddedPostgres> {
+  const { clock, settings = [] } = options;
+  const binaries = embeddedBinaries();
+  const cluster = join(home, "pg");
+  const passwordFile = join(home, "postgres.password");
+  if (!existsSync(cluster)) {
+    const durable = !settings.includes("fsync=off");
+    await initialise(binaries, cluster, {
+      passwordFile,
+      password: options.newPassword(),
+      durable,
+      log,
+      logFile,
+    });
+  }
+  await stopOrphan(cluster, clock);
+
+  const password = readFileSync(passwordFile, "utf8").trim();
+  const user = unprivilegedUser();
+  const deadline = clock.now() + (options.startTimeoutMs ?? 30_000);
+  for (;;) {
+    const port = await freePort();
+    const args = ["-p", String(port), ...[...SETTINGS, ...settings].flatMap((setting) => ["-c", setting])];
+    const logStart = fstatSync(log).size;
+    const child = launch({ file: binaries.postgres, cluster, args, user, log });
+    const url = `postgres://postgres:${encodeURIComponent(password)}@127.0.0.1:${port}/postgres`;
+    const answer = await firstAnswer(url, child, clock, deadline);
+    if (answer === "ready") {
+      writeFileSync(join(home, "database_url"), `${url}\n`, { mode: 0o600 });
+      return owned(child, url, clock);
+    }
+    await stop(child, clock);
+    if (answer === "late") throw new Error(`PostgreSQL did not start in time. Its log is ${logFile}.`);
+    // Another process may take the port between our look and the server's bind: then look again.
+    const portTaken = readFileSync(logFile, "utf8").slice(logStart).includes("could not bind");
+    if (!portTaken)
+      throw new Error(`PostgreSQL stopped while starting. Its log is ${logFile}.`, { cause: answer });
+  }
+}
+
+/** Ties the server to this process: it is stopped on request, or when the process exits without having asked. */
+function owned(child: ChildProcess, url: string, clock: Clock): EmbeddedPostgres {
+  const interrupt = () => child.kill("SIGINT");
+  process.once("exit", interrupt);
+  child.once("exit", () => process.off("exit", interrupt));
+  return { url, pid: child.pid!, stop: () => stop(child, clock) };
+}
+
+interface Initialise {
+  readonly passwordFile: string;
+  readonly password: string;
+  readonly durable: boolean;
+  readonly log: number;
+  readonly logFile: string;
+}
+
+/** Makes the cluster beside its place and moves it there when it is whole, so that an interrupted start leaves none. */
+async function initialise({ initdb }: Binaries, cluster: string, options: Initialise): Promise<void> {
+  const { passwordFile, password, durable, log, logFile } = options;
+  const unfinished = `${cluster}.new`;
+  const user = unprivilegedUser();
+  rmSync(unfinished, { recursive: true, force: true });
+  mkdirSync(unfinished, { mode: 0o700 });
+  writeFileSync(passwordFile, password, { mode: 0o600 });
+  if (user) {
+    chownSync(unfinished, user.uid, user.gid);
+    chownSync(passwordFile, user.uid, user.gid);
+  }
+  const args = [
+    "-U",
+    "postgres",
+    "--auth=scram-sha-256",
+    `--pwfile=${passwordFile}`,
+    "--encoding=UTF8",
+    "--locale=C",
+  ];
+  if (!durable) args.push("--no-sync");
+  const child = launch({ file: initdb, cluster: unfinished, args, user, log });
+  const [code] = (await once(child, "exit")) as [number | null];
+  if (code !== 0)
+    throw new Error(`The database could not be created (initdb ended with ${code}). Its log is ${logFile}.`);
+  renameSync(unfinished, cluster);
+}
+
+/** A server that outlived its killed owner still holds the cluster: stop it before starting ours. */
+async function stopOrphan(cluster: string, clock: Clock): Promise<void> {
+  const pidFile = join(cluster, "postmaster.pid");
+  if (!existsSync(pidFile)) return;
+  const pid = Number(readFileSync(pidFile, "utf8").split("\n")[0]);
+  if (!Number.isInteger(pid) || !isRunning(pid) || !serves(pid, cluster)) return;
+  process.kill(pid, "SIGINT");
+  for (let waited = 0; isRunning(pid); waited += 50) {
+    if (waited >= 10_000)
+      throw new Error(`The PostgreSQL server ${pid} still uses ${cluster}. Stop it and start again.`);
+    await sleep(clock, 50);
+  }
+}
+
+/** Guards against a pid that was reused by a stranger; where that cannot be told, it is not touched. */
+function serves(pid: number, cluster: string): boolean {
+  try {
+    if (process.platform === "linux") {
+      return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(cluster);
+    }
+    return execFileSync("ps", ["-o", "command=", "-p", String(pid)], {
+      encoding: "utf8",
+      timeout: 5_000,
+    }).includes(cluster);
+  } catch {
+    return false;
+  }
+}
+
+/** Opens the log for appending; one that has grown large makes room first. */
+function openLog(file: string): number {
+  const log = openSync(file, "a", 0o600);
+  if (fstatSync(log).size < MAX_LOG_BYTES) return log;
+  closeSync(log);
+  renameSync(file, `${file}.old`);
+  return openSync(file, "a", 0o600);
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as { port: number };
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** Waits for the server to take a connection, to end, or for the deadline. An error says why it could not be launched. */
+async function firstAnswer(
+  url: string,
+  child: ChildProcess,
+  clock: Clock,
+  deadline: number,
+): Promise<"ready" | "late" | Error> {
+  let failure: Error | undefined;
+  child.once("error", (error) => {
+    failure = error;
+  });
+  while (clock.now() < deadline) {
+    if (failure) return failure;
+    if (hasExited(child)) return new Error(`The server ended with ${child.exitCode ?? child.signalCode}.`);
+    const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 2_000 });
+    client.on("error", () => {});
+    try {
+      await client.connect();
+      return "ready";
+    } catch {
+      await sleep(clock, 20);
+    } finally {
+      await client.end().catch(() => {});
+    }
+  }
+  return "late";
+}
+
+function hasExited(child: ChildProcess): boolean {
+  return child.pid === undefined || child.exitCode !== null || child.signalCode !== null;
+}
+
+async function stop(child: ChildProcess, clock: Clock): Promise<void> {
+  for (const signal of ["SIGINT", "SIGQUIT", "SIGKILL"] as const) {
+    if (hasExited(child)) return;
+    const gone = once(child, "exit");
+    child.kill(signal);
+    await Promise.race([gone, sleep(clock, 10_000)]);
+  }
+}

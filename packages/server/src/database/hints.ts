@@ -1,0 +1,102 @@
+import type { Context } from "../kit/context.ts";
+import { runLoop, type Service, Wake } from "../kit/service.ts";
+import type { Database } from "./database.ts";
+
+/** Wake-ups between processes. They may be lost at any time: whoever waits for one polls as well. */
+export interface Hints extends Service {
+  /** Begins to listen. */
+  start(): void;
+  /** Tells the other processes that something about `name` changed. Calls close together become one. */
+  send(name: string): void;
+}
+
+export interface HintOptions {
+  /** False sends and hears nothing: everybody polls. */
+  readonly enabled: boolean;
+  /** Called for each name that this or another process sent. */
+  readonly onHint: (name: string) => void;
+  /** Called whenever listening begins, at first and after every loss of the connection. */
+  readonly onListening?: () => void;
+  /** NOTIFY takes a lock over the whole database at commit: at most one in this many milliseconds. */
+  readonly everyMs?: number;
+}
+
+const CHANNEL = "khala_hints";
+const MAX_PAYLOAD = 7_000;
+
+/** Opens hints over LISTEN/NOTIFY, on a connection of its own. */
+export function openHints(database: Database, context: Context, options: HintOptions): Hints {
+  const waiting = new Set<string>();
+  let lastSent = 0;
+  let timer: (() => void) | undefined;
+  let sending: Promise<void> = Promise.resolve();
+
+  function flush(): void {
+    timer = undefined;
+    lastSent = context.clock.now();
+    let payload = "";
+    for (const name of waiting) {
+      if (payload.length + name.length > MAX_PAYLOAD) break;
+      payload += payload ? `\n${name}` : name;
+      waiting.delete(name);
+    }
+    const statement = { name: "hint", text: "SELECT pg_notify($1, $2)", values: [CHANNEL, payload] };
+    sending = database.query(statement).then(
+      () => {},
+      (error) => context.log.debug({ err: error.message }, "a hint was not sent; the others poll"),
+    );
+    if (waiting.size > 0) schedule();
+  }
+
+  function schedule(): void {
+    if (timer) return;
+    const wait = lastSent + (options.everyMs ?? 5) - context.clock.now();
+    if (wait <= 0) flush();
+    else timer = context.clock.after(wait, flush);
+  }
+
+  const listen = () =>
+    runLoop(context, "hints", {
+      wake: new Wake(),
+      idleMs: 0,
+      async step(signal) {
+        const client = await database.connect();
+        try {
+          const lost = new Promise<Error | undefined>((resolve) => {
+            client.on("error", resolve);
+            client.on("end", () => resolve(undefined));
+            signal.addEventListener("abort", () => resolve(undefined), { once: true });
+          });
+          client.on("notification", ({ payload }) => {
+            for (const name of payload?.split("\n") ?? []) options.onHint(name);
+          });
+          await client.query(`LISTEN ${CHANNEL}`);
+          options.onListening?.();
+          const error = await lost;
+          if (error) throw error;
+          if (!signal.aborted) throw new Error("the LISTEN connection ended");
+          return false;
+        } finally {
+          // Ending a connection that is already broken fails, and has nothing left to end.
+          await client.end().catch(() => {});
+        }
+      },
+    });
+
+  let loop: Service | undefined;
+  return {
+    start() {
+      if (options.enabled) loop ??= listen();
+    },
+    send(name) {
+      if (!options.enabled) return;
+      waiting.add(name);
+      schedule();
+    },
+    async stop() {
+      timer?.();
+      await loop?.stop();
+      await sending;
+    },
+  };
+}

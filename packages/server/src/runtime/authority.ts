@@ -1,0 +1,170 @@
+import type { JsonValue } from "@bufbuild/protobuf";
+import { KhalaError } from "@khala/contracts";
+import { type Database, isConnectionFailure } from "../database/database.ts";
+import { backoff } from "../kit/backoff.ts";
+import { sleep } from "../kit/clock.ts";
+import type { Context } from "../kit/context.ts";
+import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
+import { type AuthorityEvent, checkEventData, type StreamDefinition } from "./stream.ts";
+
+/** An event that a caller wants appended. */
+export interface NewEvent {
+  readonly event_id: string;
+  readonly type: string;
+  readonly data?: JsonValue;
+}
+
+export interface Append {
+  readonly stream: StreamDefinition;
+  readonly streamId: string;
+  /** The sequence that the stream must be at; undefined appends wherever it is. */
+  readonly expectedSeq?: bigint;
+  readonly events: readonly NewEvent[];
+  readonly org: string;
+  readonly actor: string;
+  /** W3C traceparent of the caller. */
+  readonly trace?: string;
+}
+
+/** The authority log. */
+export interface Authority {
+  /** Appends all events or none; resolves with the sequence of the last one, after the commit. */
+  append(request: Append): Promise<bigint>;
+  /** Events after a position, in order: at most `limit`, and about `maxBytes` of data. */
+  read(after: bigint, limit: number): Promise<AuthorityEvent[]>;
+  /** The newest position. */
+  head(): Promise<bigint>;
+  /** Resolves when every append so far is answered. */
+  drain(): Promise<void>;
+}
+
+const MAX_EVENTS = 1_000;
+const ID = /^[\w.:@-]{1,200}$/;
+
+interface Prepared {
+  readonly request: Append;
+  readonly data: readonly string[];
+  readonly bytes: number;
+}
+
+/** Opens the authority log. `onAppend` is called after each commit, as a hint to projectors. */
+export function openAuthority(database: Database, context: Context, onAppend: () => void): Authority {
+  const queue = new GroupCommit<Prepared, bigint>({
+    commit: (batch) => commit(database, context, batch).finally(onAppend),
+    sizeOf: (item) => item.bytes,
+    maxItems: 512,
+    maxBytes: 4 << 20,
+    maxWaitingBytes: 64 << 20,
+    exclusiveKey: (item) => `${item.request.stream.kind} ${item.request.streamId}`,
+  });
+
+  return {
+    append: async (request) => queue.write(prepare(request)),
+    drain: () => queue.drain(),
+
+    async head() {
+      const [row] = await database.query<{ position: bigint }>({
+        text: "SELECT position FROM runtime.event_log_head",
+      });
+      return row!.position;
+    },
+
+    async read(after, limit) {
+      return database.query<AuthorityEvent>({
+        name: "authority_read",
+        text: `SELECT position, kind, stream_id AS "streamId", seq, type, data, org_id AS org, owner, actor, trace,
+                 to_char(inserted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at
+               FROM runtime.events WHERE position > $1 ORDER BY position LIMIT $2`,
+        values: [after, limit],
+      });
+    },
+  };
+}
+
+/** Everything that can be refused is refused here, before the request may share a transaction. */
+function prepare(request: Append): Prepared {
+  const { stream, streamId, events } = request;
+  if (!ID.test(streamId)) invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
+  if (events.length === 0) invalid("events", "Send at least one event.");
+  if (events.length > MAX_EVENTS)
+    invalid("events", `Send at most ${MAX_EVENTS} events at once, not ${events.length}.`);
+  const seen = new Set<string>();
+  const data = events.map((event, i) => {
+    if (!ID.test(event.event_id))
+      invalid(`events[${i}].event_id`, "An event_id has 1 to 200 letters, digits or . _ : @ -");
+    if (seen.has(event.event_id))
+      invalid(`events[${i}].event_id`, `The event_id "${event.event_id}" is used twice in this request.`);
+    seen.add(event.event_id);
+    return JSON.stringify(checkEventData(stream, event.type, event.data ?? {}, `events[${i}]`));
+  });
+  return { request, data, bytes: data.reduce((sum, text) => sum + text.length + 200, 0) };
+}
+
+function invalid(field: string, message: string): never {
+  throw new KhalaError("invalid_request", message, { field });
+}
+
+interface Answer {
+  readonly request: number;
+  readonly outcome: "appended" | "repeated" | "conflict" | "duplicate" | "foreign";
+  readonly seq: bigint;
+}
+
+async function commit(database: Database, context: Context, batch: readonly Prepared[]): Promise<Outcome[]> {
+  const requests = batch.map((item) => item.request);
+  const owner = batch.flatMap((item, i) => item.data.map(() => i + 1));
+  const values = [
+    requests.map((r) => r.stream.kind),
+    requests.map((r) => r.streamId),
+    requests.map((r) => r.expectedSeq ?? null),
+    requests.map((r) => r.org),
+    requests.map((r) => r.actor),
+    requests.map((r) => r.trace ?? null),
+    owner,
+    requests.flatMap((r) => r.events.map((e) => e.event_id)),
+    requests.flatMap((r) => r.events.map((e) => e.type)),
+    batch.flatMap((item) => item.data),
+  ];
+  const statement = {
+    name: "append_events",
+    text: "SELECT * FROM runtime.append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    values,
+  };
+  for (let attempt = 0; ; attempt++) {
+    try {
+      const answers = await database.query<Answer>(statement);
+      const byRequest = new Map(answers.map((answer) => [answer.request, answer]));
+      return batch.map((item, i) => outcome(item.request, byRequest.get(i + 1)!));
+    } catch (error) {
+      const lost = error instanceof KhalaError && isConnectionFailure(error.cause);
+      // Event ids make a repeat harmless, so a commit whose answer was lost is simply asked again.
+      if (lost && attempt < 3) {
+        await sleep(context.clock, backoff(attempt, context.random));
+        continue;
+      }
+      if (lost || batch.length === 1) return batch.map(() => ({ error }));
+      const half = batch.length >> 1;
+      const first = await commit(database, context, batch.slice(0, half));
+      return [...first, ...(await commit(database, context, batch.slice(half)))];
+    }
+  }
+}
+
+function outcome({ stream, streamId, expectedSeq }: Append, answer: Answer): Outcome {
+  switch (answer.outcome) {
+    case "appended":
+    case "repeated":
+      return { ok: answer.seq };
+    case "foreign":
+      return { error: new KhalaError("not_found", `There is no ${stream.kind} "${streamId}".`) };
+    case "conflict": {
+      const message = `The ${stream.kind} "${streamId}" is at sequence ${answer.seq}, not ${expectedSeq}. Read it again, then append.`;
+      return { error: new KhalaError("sequence_conflict", message, { current_seq: String(answer.seq) }) };
+    }
+    case "duplicate": {
+      const message =
+        "Some of these event ids are already in the stream and some are not. Send the new ones alone.";
+      return { error: new KhalaError("event_conflict", message, { current_seq: String(answer.seq) }) };
+    }
+  }
+}

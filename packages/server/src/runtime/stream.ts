@@ -1,0 +1,68 @@
+import { type DescMessage, fromJson, type JsonObject, type JsonValue, toJson } from "@bufbuild/protobuf";
+import { KhalaError } from "@khala/contracts";
+
+/** A kind of authority stream: what it is called, where it is appended over HTTP, and the events it takes. */
+export interface StreamDefinition {
+  /** Stored with every event, such as "run". */
+  readonly kind: string;
+  /** The HTTP collection, such as "/runtime/v1/runs". */
+  readonly path: string;
+  /** The scope that may append. */
+  readonly scope: string;
+  /** Event types and the message that each one's data must be. */
+  readonly events: Readonly<Record<string, DescMessage>>;
+}
+
+/** Declares a stream. */
+export function defineStream(definition: StreamDefinition): StreamDefinition {
+  if (!/^[a-z][a-z0-9_]{0,62}$/.test(definition.kind)) {
+    throw new TypeError(`A stream's kind is a lowercase name, not "${definition.kind}".`);
+  }
+  return Object.freeze(definition);
+}
+
+/** An event of the authority log, as projections see it. */
+export interface AuthorityEvent<Data = JsonObject> {
+  readonly position: bigint;
+  readonly kind: string;
+  readonly streamId: string;
+  readonly seq: bigint;
+  readonly type: string;
+  readonly data: Data;
+  readonly org: string;
+  /** Who started the stream. */
+  readonly owner: string;
+  /** Who appended this event. */
+  readonly actor: string;
+  /** When it was appended, RFC 3339. */
+  readonly at: string;
+  readonly trace: string | null;
+}
+
+/** Checks an event's data against its type and returns it as it will be stored. */
+export function checkEventData(
+  stream: StreamDefinition,
+  type: string,
+  data: JsonValue,
+  field: string,
+): JsonValue {
+  const schema = stream.events[type];
+  if (!schema) {
+    const known = Object.keys(stream.events).join(", ");
+    const message = `"${type}" is not an event type of a ${stream.kind}. Use one of: ${known}.`;
+    throw new KhalaError("unknown_event_type", message, { field: `${field}.type` });
+  }
+  try {
+    return toJson(schema, fromJson(schema, data, { ignoreUnknownFields: false }), {
+      useProtoFieldName: true,
+    });
+  } catch (cause) {
+    const reason = (cause as Error).message;
+    throw new KhalaError(
+      "invalid_request",
+      `The data of "${type}" is not valid: ${reason}.`,
+      { field: `${field}.data` },
+      { cause },
+    );
+  }
+}

@@ -1,0 +1,44 @@
+import { SCOPES } from "@khala/contracts";
+import {
+  RunCompletedSchema,
+  RunDeletedSchema,
+  RunFailedSchema,
+  RunSharedSchema,
+  RunStartedSchema,
+  RunStepSchema,
+  RunStoppedSchema,
+  WorkerHeartbeatSchema,
+  WorkerRegisteredSchema,
+  WorkerRetiredSchema,
+  WorkerStatusSchema,
+} from "@khala/contracts/runtime/v1";
+import { defineStream } from "./stream.ts";
+
+/** Runs: one stream per run of an agent. */
+export const runs = defineStream({
+  kind: "run",
+  path: "/runtime/v1/runs",
+  scope: SCOPES.runtimeWrite,
+  events: {
+    "run.started": RunStartedSchema,
+    "run.step": RunStepSchema,
+    "run.completed": RunCompletedSchema,
+    "run.failed": RunFailedSchema,
+    "run.stopped": RunStoppedSchema,
+    "run.shared": RunSharedSchema,
+    "run.deleted": RunDeletedSchema,
+  },
+});
+
+/** Workers: one stream per worker that runs agents. */
+export const workers = defineStream({
+  kind: "worker",
+  path: "/runtime/v1/workers",
+  scope: SCOPES.runtimeWrite,
+  events: {
+    "worker.registered": WorkerRegisteredSchema,
+    "worker.heartbeat": WorkerHeartbeatSchema,
+    "worker.status": WorkerStatusSchema,
+    "worker.retired": WorkerRetiredSchema,
+  },
+});
