@@ -1,0 +1,144 @@
+import { z } from "zod";
+
+const count = (fallback: number, min = 1, max = Number.MAX_SAFE_INTEGER) =>
+  z.coerce.number().int().min(min).max(max).default(fallback);
+const flag = (fallback: boolean) =>
+  z
+    .enum(["true", "false", "1", "0", "on", "off"])
+    .transform((value) => value === "true" || value === "1" || value === "on")
+    .default(fallback);
+const list = z
+  .string()
+  .transform((text) =>
+    text
+      .split(",")
+      .map((part) => part.trim())
+      .filter(Boolean),
+  )
+  .default([]);
+
+/** Every setting: its name in the environment, its check, its default, and what it is for. */
+const SETTINGS = z.object({
+  KHALA_HOST: z.string().default("127.0.0.1").describe("Address to listen on"),
+  KHALA_PORT: count(4000, 0, 65_535).describe("Port to listen on; 0 picks a free one"),
+  KHALA_DATA_DIR: z
+    .string()
+    .default(".khala")
+    .describe("Folder of the embedded PostgreSQL and of development keys"),
+  KHALA_LOG_LEVEL: z
+    .enum(["trace", "debug", "info", "warn", "error", "silent"])
+    .default("info")
+    .describe("Least severe log line"),
+  KHALA_DRAIN_MS: count(5_000, 0).describe("How long shutdown waits for sockets and requests"),
+  KHALA_MAX_BODY_BYTES: count(1 << 20, 1_024).describe("Largest HTTP body"),
+  DATABASE_URL: z
+    .string()
+    .regex(/^postgres(ql)?:\/\//, "must start with postgres://")
+    .optional()
+    .describe("PostgreSQL 14 or later; unset: embedded"),
+  KHALA_DATABASE_POOL: count(10, 2, 500).describe("Connections to PostgreSQL"),
+  REDIS_URL: z.string().optional().describe("Moves conversations to Redis Streams"),
+  KAFKA_BOOTSTRAP_SERVERS: z.string().optional().describe("Moves the blackboard to Kafka"),
+
+  KHALA_AUTH_SECRETS: z
+    .string()
+    .optional()
+    .describe("HS256 secrets as kid:base64, separated by commas; the first signs"),
+  KHALA_AUTH_JWKS_URL: z.url().optional().describe("Public keys for RS256 and ES256, by URL"),
+  KHALA_AUTH_JWKS_FILE: z.string().optional().describe("Public keys for RS256 and ES256, by file"),
+  KHALA_AUTH_ISSUER: z.string().optional().describe("Required iss of tokens"),
+  KHALA_AUTH_AUDIENCE: z.string().optional().describe("Required aud of tokens"),
+  KHALA_AUTH_ISSUER_KEY: z
+    .string()
+    .min(16)
+    .optional()
+    .describe("Bearer key that may call POST /api/sync/token"),
+  KHALA_AUTH_CLOCK_SKEW_S: count(30, 0, 300).describe("Clock difference that is forgiven"),
+  KHALA_AUTH_MIN_TTL_S: count(60, 1).describe("Shortest life of a token that is minted here"),
+  KHALA_AUTH_MAX_TTL_S: count(900, 1).describe("Longest life of a token that is accepted"),
+  KHALA_ORIGINS: list.describe(
+    "Browser origins that may open sockets, separated by commas; * for all; own host always",
+  ),
+
+  KHALA_MAX_SOCKETS: count(20_000).describe("Sockets on this server"),
+  KHALA_MAX_SOCKETS_PER_SUBJECT: count(2_000).describe("Sockets of one subject on this server"),
+  KHALA_MAX_CHANNELS: count(100).describe("Channels on one socket"),
+  KHALA_MAX_TOPICS: count(50).describe("Topics that one socket follows"),
+  KHALA_MAX_FRAME_BYTES: count(256 << 10, 1_024).describe("Largest frame that a client may send"),
+  KHALA_SOCKET_BUFFER_BYTES: count(1 << 20, 16_384).describe(
+    "Bytes that wait for one socket before it counts as full",
+  ),
+  KHALA_SLOW_CONSUMER_MS: count(10_000, 100).describe("How long a socket may stay full before it is closed"),
+  KHALA_IDLE_TIMEOUT_MS: count(90_000, 1_000).describe(
+    "How long a socket may be silent; browsers throttle background tabs to a minute",
+  ),
+  KHALA_HEARTBEAT_MS: count(15_000, 100).describe("How often a socket is told its positions"),
+
+  KHALA_PAYLOAD_MODE: z
+    .enum(["inline", "pointer"])
+    .default("inline")
+    .describe("Whether the journal stores payloads or points to the read model"),
+  KHALA_REPLAY_MAX_UPDATES: count(200).describe("Updates in one batch"),
+  KHALA_REPLAY_MAX_UPDATE_BYTES: count(256 << 10, 1_024).describe(
+    "Payload of one update; a larger one must be fetched",
+  ),
+  KHALA_REPLAY_MAX_BATCH_BYTES: count(2 << 20, 1_024).describe("Payloads in one batch"),
+  KHALA_TAIL_BYTES: count(16 << 20, 0).describe("Newest updates kept in memory, per topic"),
+  KHALA_POLL_MS: count(250, 10).describe("How often the database is asked for news that no hint told of"),
+  KHALA_HINTS: flag(true).describe("Wake-ups by LISTEN/NOTIFY; without them only the poll finds news"),
+  KHALA_PROJECTION_RETRY_MS: count(5_000, 10).describe("How often a broken projection is tried again"),
+  KHALA_RETENTION_HOURS: z.coerce
+    .number()
+    .min(24)
+    .max(168)
+    .default(72)
+    .describe("How long the journal is kept, 24 to 168"),
+  KHALA_RETENTION_INTERVAL_S: count(60, 1).describe("How often the journal is trimmed"),
+  KHALA_STALL_S: count(120, 1).describe("Backlog without movement for this long is reported as a stall"),
+  KHALA_SECOND_SINK: z
+    .enum(["off", "noop", "convex"])
+    .default("off")
+    .describe("Dual publish: a second place that gets every update"),
+  CONVEX_URL: z.url().optional().describe("Deployment that the convex second sink calls"),
+  CONVEX_MUTATION: z
+    .string()
+    .default("khala:applyUpdates")
+    .describe("Mutation that the convex second sink calls"),
+  CONVEX_QUERY: z.string().default("khala:versions").describe("Query that `khala parity` calls"),
+  OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),
+});
+
+/** The settings of a server, checked and frozen. */
+export type Config = Readonly<z.infer<typeof SETTINGS>>;
+
+const SECRET = new Set(["KHALA_AUTH_SECRETS", "KHALA_AUTH_ISSUER_KEY", "DATABASE_URL", "REDIS_URL"]);
+
+/** Reads the environment once. A bad value is an error that names the setting. */
+export function readConfig(environment: Readonly<Record<string, string | undefined>> = process.env): Config {
+  const known = Object.fromEntries(
+    Object.keys(SETTINGS.shape).map((name) => [name, environment[name] || undefined]),
+  );
+  const parsed = SETTINGS.safeParse(known);
+  if (!parsed.success) {
+    const problems = parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
+    throw new Error(`These settings are wrong:\n  ${problems.join("\n  ")}\nSee \`khala config --help\`.`);
+  }
+  const config = parsed.data;
+  if (config.KHALA_SECOND_SINK === "convex" && !config.CONVEX_URL)
+    throw new Error("KHALA_SECOND_SINK=convex needs CONVEX_URL.");
+  if (config.KHALA_AUTH_MIN_TTL_S > config.KHALA_AUTH_MAX_TTL_S)
+    throw new Error("KHALA_AUTH_MIN_TTL_S is above KHALA_AUTH_MAX_TTL_S.");
+  return Object.freeze(config);
+}
+
+/** Every setting with its value, default and meaning; secrets are masked. */
+export function describeConfig(config: Config): { name: string; value: unknown; meaning: string }[] {
+  return Object.entries(SETTINGS.shape).map(([name, schema]) => {
+    const value = config[name as keyof Config];
+    return {
+      name,
+      value: SECRET.has(name) && value !== undefined ? "(set)" : value,
+      meaning: schema.description ?? "",
+    };
+  });
+}

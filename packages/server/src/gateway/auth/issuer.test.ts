@@ -1,0 +1,119 @@
+import { randomBytes } from "node:crypto";
+import { decodeJwt, decodeProtectedHeader, exportJWK } from "jose";
+import { beforeEach, describe, expect, test } from "vitest";
+import { uuidv7 } from "../../kit/ids.ts";
+import { createIssuer, type IssuerOptions, type MintRequest } from "./issuer.ts";
+import { createKeyring } from "./keys.ts";
+import { memoryRevocations } from "./revocation.ts";
+import { type HandClock, handClock, makeKey, serveJwks } from "./test_support.ts";
+import { createVerifier } from "./verifier.ts";
+
+const secret = randomBytes(32);
+const request: MintRequest = { sub: "user-1", org_id: "org-1", scopes: ["runtime.run_summaries", "chat"] };
+
+let clock: HandClock;
+beforeEach(() => {
+  clock = handClock();
+});
+const make = (options: Partial<IssuerOptions> = {}) =>
+  createIssuer({ kid: "hs-1", secret, clock, newId: uuidv7(clock), ...options });
+
+test("a minted token is accepted by the verifier and says what was asked for", async () => {
+  const verifier = createVerifier({
+    keys: createKeyring([{ kind: "secrets", secrets: { "hs-1": secret } }], {
+      clock,
+      report: expect.unreachable,
+    }),
+    revocations: memoryRevocations(clock),
+    clock,
+    issuer: "https://id.example",
+    audience: "khala",
+  });
+  const issuer = make({ issuer: "https://id.example", audience: "khala" });
+  const minted = await issuer.mint({ ...request, ttl_s: 120, claims_version: 4 });
+  expect(minted.kid).toBe("hs-1");
+  expect(minted.expires_at).toBe("2026-01-01T00:02:00.000Z");
+  expect(await verifier.verify(minted.token)).toMatchObject({
+    subject: "user-1",
+    org: "org-1",
+    scopes: new Set(request.scopes),
+    claimsVersion: "4",
+    expiresAt: clock.now() + 120_000,
+  });
+});
+
+test.each(["RS256", "ES256"] as const)(
+  "a private key signs with %s, and its public half verifies",
+  async (alg) => {
+    const key = await makeKey(alg, "key-1");
+    await using jwks = await serveJwks(key);
+    const privateJwk = await exportJWK(key.privateKey);
+    const issuer = createIssuer({ kid: "key-1", privateJwk, clock, newId: uuidv7(clock) });
+    const verifier = createVerifier({
+      keys: createKeyring([{ kind: "jwks_url", url: jwks.url }], { clock, report: expect.unreachable }),
+      revocations: memoryRevocations(clock),
+      clock,
+    });
+    const { token } = await issuer.mint(request);
+    expect(decodeProtectedHeader(token)).toEqual({ alg, kid: "key-1", typ: "JWT" });
+    expect((await verifier.verify(token)).kid).toBe("key-1");
+  },
+);
+
+test("every token has its own jti, and 300 seconds unless asked otherwise", async () => {
+  const issuer = make();
+  const [one, two] = [
+    decodeJwt((await issuer.mint(request)).token),
+    decodeJwt((await issuer.mint(request)).token),
+  ];
+  expect(one.jti).not.toBe(two.jti);
+  expect(one.exp! - one.iat!).toBe(300);
+  expect(one.oa_claims_version).toBe(0);
+});
+
+describe("a bad request is invalid_request and names the field", () => {
+  test.each<[string, Record<string, unknown>]>([
+    ["sub", { sub: "" }],
+    ["sub", { sub: 7 }],
+    ["sub", { sub: "a\u0000" }],
+    ["org_id", { org_id: undefined }],
+    ["org_id", { org_id: "x".repeat(300) }],
+    ["scopes", { scopes: undefined }],
+    ["scopes", { scopes: "chat" }],
+    ["scopes", { scopes: ["a b"] }],
+    ["scopes", { scopes: [""] }],
+    ["scopes", { scopes: Array.from({ length: 1_000 }, (_, n) => `topic.number_${n}`) }],
+    ["ttl_s", { ttl_s: 59 }],
+    ["ttl_s", { ttl_s: 901 }],
+    ["ttl_s", { ttl_s: 100.5 }],
+    ["ttl_s", { ttl_s: "300" }],
+    ["claims_version", { claims_version: {} }],
+  ])("%s: %j", async (field, changes) => {
+    const bad = { ...request, ...changes } as MintRequest;
+    await expect(make().mint(bad)).rejects.toEqual(
+      expect.objectContaining({ code: "invalid_request", details: { field } }),
+    );
+  });
+});
+
+describe("a bad key is refused at the start", () => {
+  test("a secret under 32 bytes, with a message that does not contain it", () => {
+    expect(() => make({ secret: "hunter2hunter2" })).toThrow(/14 bytes.*32/);
+    expect(() => make({ secret: "hunter2hunter2" })).not.toThrow(/hunter2/);
+  });
+
+  test("a key without kid, a public key, or one of another algorithm", async () => {
+    expect(() => make({ kid: "" })).toThrow(/kid/);
+    const { jwk } = await makeKey("ES256", "key-1");
+    const deps = { kid: "key-1", clock, newId: uuidv7(clock) };
+    expect(() => createIssuer({ ...deps, privateJwk: jwk })).toThrow(/cannot be used/);
+    expect(() => createIssuer({ ...deps, privateJwk: { kty: "OKP", crv: "Ed25519" } })).toThrow(
+      /RS256.*ES256/,
+    );
+  });
+
+  test("lifetimes that contradict each other", () => {
+    expect(() => make({ minTtlS: 600 })).toThrow(/in order/);
+    expect(() => make({ maxTtlS: 200 })).toThrow(/in order/);
+  });
+});

@@ -1,0 +1,103 @@
+import type { App } from "../app.ts";
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import type { Service } from "../kit/service.ts";
+import type { Authority } from "../runtime/authority.ts";
+import type { SyncPlane } from "../sync/plane.ts";
+import type { Revocations } from "./auth/revocation.ts";
+import type { Auth } from "./auth/setup.ts";
+import { openHttp } from "./http.ts";
+import { gatewayMetrics } from "./metrics.ts";
+import { syncChannel } from "./phoenix/sync_channel.ts";
+import { type Health, healthRoutes } from "./routes/health.ts";
+import { homeRoute } from "./routes/home.ts";
+import { runtimeRoutes } from "./routes/runtime.ts";
+import { syncRoutes } from "./routes/sync.ts";
+import { tokenRoutes } from "./routes/token.ts";
+import { openSockets, type SocketsOptions } from "./sockets.ts";
+
+/** The only door: HTTP and sockets on one port. */
+export interface Gateway extends Service {
+  readonly url: string;
+}
+
+export interface GatewaySettings {
+  readonly host: string;
+  readonly port: number;
+  /** Development: anybody on this machine may have a token. */
+  readonly dev: boolean;
+  readonly issuerKey: string | undefined;
+  readonly maxTtlS: number;
+  readonly origins: readonly string[];
+  readonly maxBodyBytes: number;
+  readonly maxTopics: number;
+  readonly drainMs: number;
+  readonly limits: SocketsOptions["limits"];
+}
+
+export interface GatewayOptions {
+  readonly settings: GatewaySettings;
+  readonly auth: Auth;
+  readonly revocations: Revocations;
+  readonly database: Database;
+  readonly authority: Authority;
+  readonly sync: SyncPlane;
+  readonly app: App;
+  readonly health: Health;
+}
+
+/** Opens the door. Resolves when it listens. */
+export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
+  const { settings, auth, revocations, sync, app } = options;
+  const { dev, origins, host, port } = settings;
+  const metrics = gatewayMetrics(context.telemetry.meter);
+  const http = openHttp(context, {
+    verifier: auth.verifier,
+    metrics,
+    maxBodyBytes: settings.maxBodyBytes,
+  });
+  homeRoute(http, { dev });
+  healthRoutes(http, { health: options.health, scrape: () => context.telemetry.scrape() });
+  tokenRoutes(http, {
+    issuer: auth.issuer,
+    issuerKey: settings.issuerKey,
+    openOnLoopback: dev,
+    origins,
+    revocations,
+    maxTtlS: settings.maxTtlS,
+    clock: context.clock,
+  });
+  runtimeRoutes(http, context, { authority: options.authority, streams: app.streams, metrics: sync.metrics });
+  syncRoutes(http, { database: options.database, models: app.models });
+
+  const sockets = openSockets(context, {
+    verifier: auth.verifier,
+    revocations,
+    metrics,
+    origins,
+    channels: [syncChannel(context, { hub: sync.hub, metrics: sync.metrics, maxTopics: settings.maxTopics })],
+    limits: settings.limits,
+  });
+  http.app.server.on("upgrade", (request, stream, head) => {
+    if (!sockets.upgrade(request, stream, head))
+      stream.end("HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n");
+  });
+
+  try {
+    await http.app.listen({ host, port });
+  } catch (error) {
+    if ((error as { code?: string }).code !== "EADDRINUSE") throw error;
+    throw new Error(
+      `Port ${port} on ${host} is in use. Stop what listens there, or set KHALA_PORT (0 picks a free one).`,
+      { cause: error },
+    );
+  }
+  const { port: actual } = http.app.server.address() as { port: number };
+  return {
+    url: `http://${host.includes(":") ? `[${host}]` : host}:${actual}`,
+    async stop() {
+      await sockets.drain(settings.drainMs);
+      await http.app.close();
+    },
+  };
+}

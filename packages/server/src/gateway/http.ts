@@ -1,0 +1,78 @@
+import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
+import fastify, { type FastifyError, type FastifyInstance, type FastifyRequest } from "fastify";
+import type { Context } from "../kit/context.ts";
+import { bearerToken } from "./auth/bearer.ts";
+import type { Viewer } from "./auth/claims.ts";
+import type { Verifier } from "./auth/verifier.ts";
+import type { GatewayMetrics } from "./metrics.ts";
+
+export interface HttpOptions {
+  readonly verifier: Verifier;
+  readonly metrics: GatewayMetrics;
+  readonly maxBodyBytes: number;
+}
+
+/** The HTTP side of the door, before any route is added. */
+export interface Http {
+  readonly app: FastifyInstance;
+  /** Who sent a request; throws the denial code when that cannot be told. */
+  viewer(request: FastifyRequest): Promise<Viewer>;
+}
+
+/** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
+export function openHttp(context: Context, { verifier, metrics, maxBodyBytes }: HttpOptions): Http {
+  const app = fastify({
+    bodyLimit: maxBodyBytes,
+    forceCloseConnections: "idle",
+    requestTimeout: 30_000,
+    routerOptions: { maxParamLength: 600 },
+  });
+
+  app.addHook("onResponse", async (request, reply) => {
+    const route = request.routeOptions.url ?? "unmatched";
+    metrics.requests.record(reply.elapsedTime, {
+      route,
+      method: request.method,
+      status: String(reply.statusCode),
+    });
+  });
+
+  app.setNotFoundHandler((request) => {
+    throw new KhalaError("not_found", `There is nothing at ${request.method} ${request.url.split("?")[0]}.`);
+  });
+
+  app.setErrorHandler((error: FastifyError, _request, reply) => {
+    const known = asKhalaError(error, maxBodyBytes);
+    if (known.code === "internal") context.log.error({ err: error }, "a request failed");
+    if (known.meaning.status === 401 || known.meaning.status === 403)
+      metrics.denials.add(1, { code: known.code });
+    const { retry_after_ms } = known.details;
+    if (retry_after_ms !== undefined) reply.header("Retry-After", Math.ceil(retry_after_ms / 1_000));
+    if (known.meaning.status === 401) reply.header("WWW-Authenticate", "Bearer");
+    reply.code(known.meaning.status).send({ error: known });
+  });
+
+  return { app, viewer: (request) => verifier.verify(bearerToken(request.headers)) };
+}
+
+function asKhalaError(
+  error: Error & { code?: string; statusCode?: number },
+  maxBodyBytes: number,
+): KhalaError {
+  if (error instanceof KhalaError) return error;
+  const { code = "", statusCode = 500 } = error;
+  if (code === "FST_ERR_CTP_BODY_TOO_LARGE") {
+    return new KhalaError(
+      "payload_too_large",
+      `A body has at most ${maxBodyBytes} bytes. Send less at once.`,
+    );
+  }
+  if (code === "FST_ERR_CTP_INVALID_MEDIA_TYPE") {
+    return new KhalaError("invalid_request", "Send the body as application/json.", { field: "content-type" });
+  }
+  if (statusCode >= 400 && statusCode < 500) {
+    const matching = (Object.keys(ERRORS) as ErrorCode[]).find((name) => ERRORS[name].status === statusCode);
+    return new KhalaError(matching ?? "invalid_request", `The request cannot be read: ${error.message}`);
+  }
+  return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
+}

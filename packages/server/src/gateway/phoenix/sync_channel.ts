@@ -1,0 +1,281 @@
+import {
+  create,
+  type DescMessage,
+  fromBinary,
+  fromJson,
+  type JsonValue,
+  type MessageInitShape,
+  type MessageShape,
+  toBinary,
+  toJson,
+} from "@bufbuild/protobuf";
+import { KhalaError, phoenix, SYNC_CHANNEL } from "@khala/contracts";
+import {
+  AuthenticatedSchema,
+  AuthSchema,
+  type Cursor,
+  CursorSchema,
+  type ErrorJson,
+  FrameSchema,
+  HeartbeatSchema,
+  SubscribedSchema,
+  SubscribeSchema,
+  UnsubscribeSchema,
+} from "@khala/contracts/sync/v1";
+import type { Context } from "../../kit/context.ts";
+import { resumeFrom, viewerEpoch } from "../../sync/cursor.ts";
+import type { Feed, Subscription } from "../../sync/feed.ts";
+import type { Hub } from "../../sync/hub.ts";
+import type { Bounds } from "../../sync/journal.ts";
+import type { SyncMetrics } from "../../sync/metrics.ts";
+import type { Encoding } from "../../sync/update_codec.ts";
+import { requireTopic, rightsFingerprint } from "../auth/claims.ts";
+import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
+import { Pump } from "./pump.ts";
+
+export interface SyncChannelOptions {
+  readonly hub: Hub;
+  readonly metrics: SyncMetrics;
+  readonly maxTopics: number;
+}
+
+const JSON_OPTIONS = { useProtoFieldName: true, alwaysEmitImplicit: true } as const;
+
+/** The channel `sync:v1`: subscribe, replay, live. */
+export function syncChannel(context: Context, options: SyncChannelOptions): ChannelFactory {
+  return (link, params) =>
+    link.topic === SYNC_CHANNEL ? new SyncChannel(link, encodingOf(params), context, options) : undefined;
+}
+
+function encodingOf(params: unknown): Encoding {
+  const encoding = (params as { encoding?: unknown } | null)?.encoding ?? "json";
+  if (encoding === "json" || encoding === "proto") return encoding;
+  throw new KhalaError("invalid_request", 'The encoding is "json" or "proto".', { field: "encoding" });
+}
+
+type FrameBody = Exclude<MessageInitShape<typeof FrameSchema>, { $typeName: string }>["body"];
+
+interface Followed extends Subscription {
+  readonly feed: Feed;
+}
+
+class SyncChannel implements Channel {
+  readonly #link: Link;
+  readonly #encoding: Encoding;
+  readonly #context: Context;
+  readonly #options: SyncChannelOptions;
+  readonly #followed = new Map<string, Followed>();
+  readonly #pump: Pump<Followed>;
+  #closed = false;
+
+  constructor(link: Link, encoding: Encoding, context: Context, options: SyncChannelOptions) {
+    this.#link = link;
+    this.#encoding = encoding;
+    this.#context = context;
+    this.#options = options;
+    this.#pump = new Pump(context, (subscription) => subscription.feed.pull(subscription));
+  }
+
+  async receive(event: string, payload: unknown): Promise<Reply> {
+    switch (event) {
+      case "subscribe":
+        return this.#subscribe(payload);
+      case "unsubscribe":
+        for (const topic of this.#read(UnsubscribeSchema, payload).topics) this.#unfollow(topic);
+        return ok();
+      case "heartbeat":
+        return this.#answer(HeartbeatSchema, { watermarks: this.#positions() });
+      case "auth":
+        return this.#authenticate(this.#read(AuthSchema, payload).token);
+      default:
+        throw new KhalaError(
+          "invalid_request",
+          `There is no event "${event}". Push subscribe, unsubscribe, heartbeat or auth.`,
+        );
+    }
+  }
+
+  async #subscribe(payload: unknown): Promise<Reply> {
+    const { topics: asked, resumeAfter } = this.#read(SubscribeSchema, payload);
+    const viewer = this.#link.viewer();
+    const topics = [...new Set(asked)];
+    if (topics.length === 0)
+      throw new KhalaError("invalid_request", "Name at least one topic.", { field: "topics" });
+    const unnamed = Object.keys(resumeAfter).find((topic) => !topics.includes(topic));
+    if (unnamed !== undefined) {
+      throw new KhalaError("invalid_request", `resume_after names "${unnamed}", which is not in topics.`, {
+        field: "resume_after",
+      });
+    }
+    for (const topic of topics) requireTopic(viewer, topic);
+    const total = new Set([...this.#followed.keys(), ...topics]).size;
+    if (total > this.#options.maxTopics) {
+      throw new KhalaError("limit_exceeded", `A socket follows at most ${this.#options.maxTopics} topics.`, {
+        field: "topics",
+      });
+    }
+    const feeds = await Promise.all(topics.map((topic) => this.#options.hub.feed(topic)));
+    await Promise.all(feeds.map((feed) => this.#catchHead(feed, resumeAfter[feed.model.topic])));
+    if (this.#closed) throw new KhalaError("shutting_down", "The channel was closed.");
+    // From here to the reply nothing waits, so the positions in the reply are where the subscriptions stand.
+    const rights = rightsFingerprint(viewer);
+    const current = Object.fromEntries(
+      feeds.map((feed) => [feed.model.topic, this.#cursor(feed, rights, feed.head)]),
+    );
+    const behind = feeds.map((feed) => this.#follow(feed, rights, resumeAfter[feed.model.topic]));
+    // The reply must be on the wire before the first frame.
+    setImmediate(() => {
+      for (const start of behind) start();
+    });
+    return this.#answer(SubscribedSchema, {
+      subscriptionId: this.#context.newId(),
+      currentWatermarks: current,
+    });
+  }
+
+  /** A cursor from a list may be newer than what this server has read: look before calling it a lie. */
+  async #catchHead(feed: Feed, sent: Cursor | undefined): Promise<void> {
+    if (sent && sent.watermark > feed.head) await feed.refresh();
+  }
+
+  #follow(feed: Feed, rights: string, sent: Cursor | undefined): () => void {
+    const { topic } = feed.model;
+    this.#unfollow(topic);
+    const viewer = this.#link.viewer();
+    const epoch = viewerEpoch(feed.epoch, rights);
+    const from = sent ? resumeFrom(sent, epoch, feed.bounds) : feed.head;
+    if (sent) this.#options.metrics.resumes.add(1, { topic });
+    if (from === "stale") return () => this.#pushStale(feed, rights, sent!, feed.bounds);
+    const subscription: Followed = {
+      feed,
+      org: viewer.org,
+      subject: viewer.subject,
+      rights,
+      encoding: this.#encoding,
+      epoch: feed.epoch,
+      position: from,
+      live: false,
+      replaying: sent !== undefined,
+      offer: (frame) => {
+        const taken = this.#link.outbox.offer(frame);
+        if (!taken) this.#pump.add(subscription);
+        return taken;
+      },
+      stale: (position, bounds) => {
+        const cursor = this.#cursor(feed, rights, position, subscription.epoch);
+        this.#unfollow(topic);
+        this.#pushStale(feed, rights, cursor, bounds);
+      },
+    };
+    this.#followed.set(topic, subscription);
+    if (!sent) feed.follow(subscription);
+    const started = this.#context.clock.now();
+    return () => {
+      if (subscription.live || this.#followed.get(topic) !== subscription) return;
+      this.#pump.add(subscription, () => {
+        if (sent) this.#options.metrics.catchUp.record(this.#context.clock.now() - started, { topic });
+      });
+    };
+  }
+
+  #unfollow(topic: string): void {
+    const subscription = this.#followed.get(topic);
+    if (!subscription) return;
+    this.#followed.delete(topic);
+    this.#pump.delete(subscription);
+    subscription.feed.leave(subscription);
+  }
+
+  async #authenticate(token: string): Promise<Reply> {
+    const before = rightsFingerprint(this.#link.viewer());
+    const viewer = await this.#link.authenticate(token);
+    if (rightsFingerprint(viewer) !== before) {
+      // Positions are true only for the rights that they were read under.
+      for (const subscription of [...this.#followed.values()])
+        subscription.stale(subscription.feed.head, subscription.feed.bounds);
+    }
+    return this.#answer(AuthenticatedSchema, { expiresAt: new Date(viewer.expiresAt).toISOString() });
+  }
+
+  room(): void {
+    this.#pump.start();
+  }
+
+  heartbeat(): void {
+    this.#pushFrame({ case: "heartbeat", value: create(HeartbeatSchema, { watermarks: this.#positions() }) });
+  }
+
+  farewell(error: ErrorJson): void {
+    this.#pushFrame({
+      case: "error",
+      value: { code: error.code ?? "internal", message: error.message ?? "" },
+    });
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const topic of [...this.#followed.keys()]) this.#unfollow(topic);
+    this.#pump.stop();
+  }
+
+  #positions(): Record<string, Cursor> {
+    const entries = [...this.#followed].map(([topic, { feed, rights, live, position }]) => {
+      return [topic, this.#cursor(feed, rights, live ? feed.head : position)];
+    });
+    return Object.fromEntries(entries);
+  }
+
+  #cursor(feed: Feed, rights: string, watermark: bigint, epoch = feed.epoch): Cursor {
+    return create(CursorSchema, { epoch: viewerEpoch(epoch, rights), watermark });
+  }
+
+  #pushStale(feed: Feed, rights: string, sent: Cursor, bounds: Bounds): void {
+    const { topic } = feed.model;
+    const floor = this.#cursor(feed, rights, bounds.floor);
+    const reason = sent.epoch !== floor.epoch ? "epoch" : sent.watermark < bounds.floor ? "purged" : "future";
+    this.#options.metrics.stale.add(1, { topic, reason });
+    const message = `The cursor of ${topic} cannot be resumed (${reason}). GET /sync/v1/list/${topic}, then subscribe from its cursor.`;
+    this.#pushFrame({
+      case: "error",
+      value: { code: "stale_cursor", message, topics: [{ topic, sent, floor }] },
+    });
+  }
+
+  #pushFrame(body: NonNullable<FrameBody>): void {
+    const frame = create(FrameSchema, { body });
+    this.#link.outbox.send(
+      this.#encoding === "proto"
+        ? phoenix.broadcastBinary(SYNC_CHANNEL, "frame", toBinary(FrameSchema, frame))
+        : phoenix.pushText(
+            null,
+            SYNC_CHANNEL,
+            "frame",
+            JSON.stringify(toJson(FrameSchema, frame, { useProtoFieldName: true })),
+          ),
+    );
+  }
+
+  #answer<S extends DescMessage>(schema: S, init: Parameters<typeof create<S>>[1]): Reply {
+    const message = create(schema, init);
+    return ok(
+      this.#encoding === "proto"
+        ? toBinary(schema, message)
+        : JSON.stringify(toJson(schema, message, JSON_OPTIONS)),
+    );
+  }
+
+  #read<S extends DescMessage>(schema: S, payload: unknown): MessageShape<S> {
+    try {
+      return payload instanceof Uint8Array
+        ? fromBinary(schema, payload)
+        : fromJson(schema, (payload ?? {}) as JsonValue);
+    } catch (cause) {
+      throw new KhalaError(
+        "invalid_request",
+        `The payload is not a ${schema.name}: ${(cause as Error).message}.`,
+        {},
+        { cause },
+      );
+    }
+  }
+}

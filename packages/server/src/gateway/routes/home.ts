@@ -1,0 +1,26 @@
+import { KhalaError } from "@khala/contracts";
+import type { Http } from "../http.ts";
+
+/** `GET /`: where a person who opened the address in a browser finds out what to do next. */
+export function homeRoute(http: Http, { dev }: { dev: boolean }): void {
+  http.app.get("/", async (_request, reply) => reply.type("text/html; charset=utf-8").send(page(dev)));
+  http.app.get("/socket/websocket", async () => {
+    throw new KhalaError(
+      "upgrade_required",
+      "This is a WebSocket. Connect with a Phoenix client, vsn=2.0.0.",
+    );
+  });
+}
+
+function page(dev: boolean): string {
+  const token = dev
+    ? "<li><code>POST /api/sync/token</code> gives you a token: development mints for this machine</li>"
+    : "";
+  return `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Khala</title>
+<style>:root{color-scheme:light dark}body{font:16px/1.6 system-ui;max-width:42rem;margin:4rem auto;padding:0 1rem}code{font-size:.9em}</style>
+<h1>Khala is running</h1><p>Events become documents; documents reach every screen.</p>
+<ul>${token}<li><code>POST /runtime/v1/runs/:run_id/events</code> appends to a run</li>
+<li><code>GET /sync/v1/list/runtime.run_summaries</code> lists its documents</li>
+<li><code>/socket</code> is a Phoenix socket: join <code>sync:v1</code> and push <code>subscribe</code></li>
+<li><a href="/readyz">/readyz</a>: how every part is · <a href="/metrics">/metrics</a>: what Prometheus scrapes</li></ul></html>`;
+}

@@ -1,0 +1,88 @@
+import { timingSafeEqual } from "node:crypto";
+import { fromJson, type JsonValue } from "@bufbuild/protobuf";
+import { KhalaError, SCOPES } from "@khala/contracts";
+import { TokenRequestSchema } from "@khala/contracts/sync/v1";
+import type { FastifyRequest } from "fastify";
+import type { Clock } from "../../kit/clock.ts";
+import { sha256 } from "../../kit/hash.ts";
+import { bearerToken } from "../auth/bearer.ts";
+import { hasScope } from "../auth/claims.ts";
+import type { Issuer } from "../auth/issuer.ts";
+import { loopbackHost, originAllowed } from "../auth/origin.ts";
+import type { Revocations } from "../auth/revocation.ts";
+import type { Http } from "../http.ts";
+
+export interface TokenRouteOptions {
+  /** Undefined when this server only verifies. */
+  readonly issuer: Issuer | undefined;
+  /** Who holds this key may mint and revoke. */
+  readonly issuerKey: string | undefined;
+  /** Development: anybody on this machine may mint. */
+  readonly openOnLoopback: boolean;
+  readonly origins: readonly string[];
+  readonly revocations: Revocations;
+  readonly maxTtlS: number;
+  readonly clock: Clock;
+}
+
+/** `POST /api/sync/token` and `POST /api/sync/revoke`. */
+export function tokenRoutes(http: Http, options: TokenRouteOptions): void {
+  http.app.post("/api/sync/token", async (request, reply) => {
+    if (!holdsIssuerKey(request) && !(options.openOnLoopback && isLocal(request))) denied(request);
+    if (!options.issuer)
+      throw new KhalaError("not_found", "This server does not mint tokens: it has no signing key.");
+    const { sub, orgId, scopes, ttlS } = readToken(request);
+    const minted = await options.issuer.mint({
+      sub,
+      org_id: orgId,
+      scopes,
+      ...(ttlS !== undefined && { ttl_s: ttlS }),
+    });
+    return reply.header("Cache-Control", "no-store").send(minted);
+  });
+
+  http.app.post("/api/sync/revoke", async (request, reply) => {
+    if (!holdsIssuerKey(request)) {
+      const viewer = await http.viewer(request);
+      if (!hasScope(viewer, SCOPES.ops)) denied(request);
+    }
+    const { jti } = (request.body ?? {}) as { jti?: unknown };
+    if (typeof jti !== "string" || jti === "")
+      throw new KhalaError("invalid_request", "Name the jti of the token to revoke.", { field: "jti" });
+    await options.revocations.revoke(jti, options.clock.now() + options.maxTtlS * 1_000);
+    return reply.code(204).send();
+  });
+
+  function holdsIssuerKey(request: FastifyRequest): boolean {
+    const given = bearerToken(request.headers);
+    if (!options.issuerKey || !given) return false;
+    // Equal lengths whatever was sent: the hash is compared, not the key.
+    return timingSafeEqual(Buffer.from(sha256(given)), Buffer.from(sha256(options.issuerKey)));
+  }
+
+  function isLocal(request: FastifyRequest): boolean {
+    const { origin, host } = request.headers;
+    const address = request.ip.replace(/^::ffff:/, "");
+    const fromHere = address === "::1" || address.startsWith("127.");
+    // The host is checked too, or a foreign page could reach us through a name that it points at this machine.
+    return fromHere && loopbackHost(host) && originAllowed(origin, options.origins, host ?? "");
+  }
+}
+
+function denied(request: FastifyRequest): never {
+  const code = request.headers.authorization ? "invalid_token" : "missing_authorization";
+  throw new KhalaError(code, "Send the issuer key (KHALA_AUTH_ISSUER_KEY) as `Authorization: Bearer`.");
+}
+
+function readToken(request: FastifyRequest) {
+  try {
+    return fromJson(TokenRequestSchema, (request.body ?? {}) as JsonValue);
+  } catch (cause) {
+    throw new KhalaError(
+      "invalid_request",
+      `The body is not valid: ${(cause as Error).message}.`,
+      {},
+      { cause },
+    );
+  }
+}

@@ -1,0 +1,198 @@
+import type { IncomingMessage } from "node:http";
+import type { Duplex } from "node:stream";
+import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
+import { WebSocketServer } from "ws";
+import type { Context } from "../kit/context.ts";
+import { socketToken } from "./auth/bearer.ts";
+import { requireSameSubject, type Viewer } from "./auth/claims.ts";
+import { originAllowed } from "./auth/origin.ts";
+import type { Revocations } from "./auth/revocation.ts";
+import type { Verifier } from "./auth/verifier.ts";
+import type { GatewayMetrics } from "./metrics.ts";
+import type { ChannelFactory } from "./phoenix/channel.ts";
+import { PhoenixSocket, type SocketLimits } from "./phoenix/socket.ts";
+
+export interface SocketsOptions {
+  readonly verifier: Verifier;
+  readonly revocations: Revocations;
+  readonly metrics: GatewayMetrics;
+  readonly channels: readonly ChannelFactory[];
+  readonly origins: readonly string[];
+  readonly limits: SocketLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
+}
+
+/** All client sockets of this server. */
+export interface Sockets {
+  readonly count: number;
+  /** Takes an HTTP upgrade; false when the path is not a socket's. */
+  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): boolean;
+  /** Refuses new sockets, closes the open ones with 1012 and waits until they are gone. */
+  drain(timeoutMs: number): Promise<void>;
+}
+
+/** Phoenix's path, and the version of its protocol that we speak. */
+const PATH = "/socket/websocket";
+const VERSION = "2.0.0";
+const TICK_MS = 1_000;
+
+/** Opens the sockets of the server. One timer serves all of them. */
+export function openSockets(context: Context, options: SocketsOptions): Sockets {
+  const { metrics, limits, verifier } = options;
+  const open = new Set<PhoenixSocket>();
+  const bySubject = new Map<string, number>();
+  const server = new WebSocketServer({
+    noServer: true,
+    clientTracking: false,
+    perMessageDeflate: false,
+    maxPayload: limits.frameBytes,
+    handleProtocols: (offered) => (offered.has("phoenix") ? "phoenix" : false),
+  });
+  let draining = false;
+  let cancelTick = context.clock.after(TICK_MS, tick);
+
+  function tick(): void {
+    const now = context.clock.now();
+    for (const socket of open) socket.tick(now);
+    cancelTick = context.clock.after(TICK_MS, tick);
+  }
+
+  const forget = options.revocations.onRevoked((jti) => {
+    for (const socket of open) {
+      if (socket.viewer.jti === jti)
+        socket.end(new KhalaError("token_revoked", "The token was revoked. Sign in again."));
+    }
+  });
+
+  async function admit(request: IncomingMessage): Promise<Viewer> {
+    const url = new URL(request.url ?? "/", "http://socket");
+    if (draining)
+      throw new KhalaError("shutting_down", "This server is shutting down. Connect to another one.");
+    if (url.searchParams.get("vsn") !== VERSION) {
+      throw new KhalaError(
+        "unsupported_protocol_version",
+        `Connect with vsn=${VERSION} (Phoenix Channels V2).`,
+      );
+    }
+    const origin = request.headers.origin;
+    if (!originAllowed(origin, options.origins, request.headers.host ?? "")) {
+      throw new KhalaError(
+        "origin_not_allowed",
+        "This origin may not open sockets. Add it to KHALA_ORIGINS.",
+      );
+    }
+    if (open.size >= limits.sockets)
+      throw new KhalaError("limit_exceeded", "This server has all the sockets it takes.");
+    const { token } = socketToken({
+      params: url.searchParams,
+      protocols: request.headers["sec-websocket-protocol"],
+    });
+    const viewer = await verifier.verify(token);
+    // The clock skew forgives a token that is just over, but a socket lives only until then: it would be closed at once, again and again.
+    if (viewer.expiresAt <= context.clock.now())
+      throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
+    if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
+      throw new KhalaError(
+        "limit_exceeded",
+        `One subject has at most ${limits.socketsPerSubject} sockets on a server.`,
+      );
+    }
+    return viewer;
+  }
+
+  function count(viewer: Viewer, by: number): void {
+    const key = subjectKey(viewer);
+    const now = (bySubject.get(key) ?? 0) + by;
+    if (now > 0) bySubject.set(key, now);
+    else bySubject.delete(key);
+  }
+
+  async function accept(request: IncomingMessage, stream: Duplex, head: Buffer): Promise<void> {
+    const broken = (error: Error) => context.log.debug({ err: error.message }, "a handshake was cut");
+    stream.on("error", broken);
+    let viewer: Viewer;
+    try {
+      viewer = await admit(request);
+    } catch (error) {
+      return refuse(stream, error, context, metrics);
+    }
+    stream.off("error", broken);
+    server.handleUpgrade(request, stream, head, (ws) => {
+      const socket = new PhoenixSocket(ws, viewer, context, {
+        limits,
+        channels: options.channels,
+        async authenticate(current, token) {
+          const refreshed = await verifier.verify(token);
+          requireSameSubject(current, refreshed);
+          return refreshed;
+        },
+        onClosed(closed, code) {
+          open.delete(closed);
+          count(viewer, -1);
+          metrics.closes.add(1, { code: String(code) });
+        },
+      });
+      open.add(socket);
+      count(viewer, 1);
+      metrics.connects.add(1);
+    });
+  }
+
+  metrics.sockets.addCallback((result) => result.observe(open.size));
+  metrics.waitingBytes.addCallback((result) => {
+    let bytes = 0;
+    for (const socket of open) bytes += socket.waitingBytes;
+    result.observe(bytes);
+  });
+
+  return {
+    get count() {
+      return open.size;
+    },
+    upgrade(request, stream, head) {
+      if (new URL(request.url ?? "/", "http://socket").pathname !== PATH) return false;
+      accept(request, stream, head).catch((error) => {
+        context.log.error({ err: error }, "a handshake failed");
+        stream.destroy();
+      });
+      return true;
+    },
+    async drain(timeoutMs) {
+      draining = true;
+      forget();
+      for (const socket of open)
+        socket.end(new KhalaError("shutting_down", "This server is restarting. Reconnect; nothing is lost."));
+      const deadline = context.clock.now() + timeoutMs;
+      while (open.size > 0 && context.clock.now() < deadline) {
+        await new Promise<void>((resolve) => context.clock.after(20, resolve));
+      }
+      cancelTick();
+      server.close();
+    },
+  };
+}
+
+function subjectKey({ org, subject }: Viewer): string {
+  return JSON.stringify([org, subject]);
+}
+
+/** Answers a refused handshake. Phoenix clients expect 403 when they may not come in. */
+function refuse(stream: Duplex, error: unknown, context: Context, metrics: GatewayMetrics): void {
+  const known =
+    error instanceof KhalaError ? error : new KhalaError("internal", "The handshake failed on the server.");
+  if (known !== error) context.log.error({ err: error }, "a handshake failed");
+  metrics.denials.add(1, { code: known.code });
+  const status = handshakeStatus(known.code);
+  const body = JSON.stringify({ error: known });
+  const head = [
+    `HTTP/1.1 ${status} Refused`,
+    "Connection: close",
+    "Content-Type: application/json",
+    `Content-Length: ${Buffer.byteLength(body)}`,
+  ];
+  stream.end(`${head.join("\r\n")}\r\n\r\n${body}`);
+}
+
+function handshakeStatus(code: ErrorCode): number {
+  const { status } = ERRORS[code];
+  return status === 401 ? 403 : status;
+}

@@ -1,0 +1,11 @@
+export { type App, type AppDefinition, defineApp } from "./app.ts";
+export { type Config, describeConfig, readConfig } from "./config.ts";
+export { createKhala, type Khala, type KhalaOptions } from "./khala.ts";
+export type { Append, Authority, NewEvent } from "./runtime/authority.ts";
+export { type AuthorityEvent, defineStream, type StreamDefinition } from "./runtime/stream.ts";
+export { runs, workers } from "./runtime/streams.ts";
+export { type Access, defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
+export { invoices, lightningControlPlane } from "./sync/models/lightning_control_plane.ts";
+export { notifications } from "./sync/models/notifications.ts";
+export { runSummaries } from "./sync/models/run_summaries.ts";
+export { workerSummaries } from "./sync/models/worker_summaries.ts";

@@ -1,0 +1,145 @@
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { type Logger, pino } from "pino";
+import { type App, defineApp } from "./app.ts";
+import type { Config } from "./config.ts";
+import { lockDataFolder } from "./database/data_folder.ts";
+import { openDatabase } from "./database/database.ts";
+import { startEmbeddedPostgres } from "./database/embedded.ts";
+import { openHints } from "./database/hints.ts";
+import { migrate } from "./database/migrate.ts";
+import { type Auth, setUpAuth } from "./gateway/auth/setup.ts";
+import { openStoredRevocations } from "./gateway/auth/stored_revocations.ts";
+import { openGateway } from "./gateway/gateway.ts";
+import { openHealth } from "./health.ts";
+import { type Clock, systemClock } from "./kit/clock.ts";
+import type { Context } from "./kit/context.ts";
+import { type NewId, type Random, uuidv7 } from "./kit/ids.ts";
+import { openTelemetry } from "./kit/telemetry.ts";
+import { type Authority, openAuthority } from "./runtime/authority.ts";
+import { authSettings, gatewaySettings, syncSettings } from "./settings.ts";
+import { openSyncPlane, type SyncPlane } from "./sync/plane.ts";
+
+export interface KhalaOptions {
+  readonly config: Config;
+  /** Development: makes its own key, mints tokens for anybody on this machine. */
+  readonly dev?: boolean;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+  readonly random?: Random;
+  readonly newId?: NewId;
+}
+
+/** A running server. */
+export interface Khala {
+  /** Where it listens, such as `http://127.0.0.1:4000`. */
+  readonly url: string;
+  readonly authority: Authority;
+  readonly sync: SyncPlane;
+  readonly auth: Auth;
+  readonly app: App;
+  /** Drains and stops everything that this started, last opened first. */
+  stop(): Promise<void>;
+}
+
+const EVENTS_HINT = "events";
+const REVOKED_HINT = "revoked";
+
+/** The composition root: settings → database → planes → gateway. */
+export async function createKhala(
+  definition: App | Parameters<typeof defineApp>[0],
+  options: KhalaOptions,
+): Promise<Khala> {
+  const app = "streams" in definition ? definition : defineApp(definition);
+  const { config, dev = false } = options;
+  const closers: (() => Promise<void> | void)[] = [];
+  const stop = async () => {
+    for (const close of closers.splice(0).reverse()) await close();
+  };
+  try {
+    const context = await openContext(options);
+    closers.push(() => context.telemetry.shutdown());
+    const database = await openStore(config, context, closers);
+
+    let onAppend = () => {};
+    const authority = openAuthority(database, context, () => onAppend());
+    const hints = openHints(database, context, {
+      enabled: config.KHALA_HINTS,
+      onHint(name) {
+        if (name === EVENTS_HINT) sync.wakeProjectors();
+        else if (name === REVOKED_HINT) revocations.refresh();
+        else sync.hub.hint(name);
+      },
+      onListening: () => sync.hub.recheck(),
+    });
+    const sync = await openSyncPlane(database, authority, context, {
+      models: app.models,
+      ...syncSettings(config),
+      onCommit: (topic) => hints.send(topic),
+    });
+    closers.push(() => sync.stop());
+    hints.start();
+    closers.push(() => hints.stop());
+    onAppend = () => {
+      sync.wakeProjectors();
+      hints.send(EVENTS_HINT);
+    };
+    closers.push(() => authority.drain());
+
+    const revocations = openStoredRevocations(database, context, 10_000, () => hints.send(REVOKED_HINT));
+    closers.push(() => revocations.stop());
+    const auth = await setUpAuth(authSettings(config, dev), context, revocations);
+    const gateway = await openGateway(context, {
+      settings: gatewaySettings(config, dev),
+      auth,
+      revocations,
+      database,
+      authority,
+      sync,
+      app,
+      health: openHealth({ context, config, database, sync, auth }),
+    });
+    closers.push(() => gateway.stop());
+    return { url: gateway.url, authority, sync, auth, app, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function openContext({
+  config,
+  log,
+  clock = systemClock,
+  random = Math.random,
+  newId,
+}: KhalaOptions): Promise<Context> {
+  const { OTEL_EXPORTER_OTLP_ENDPOINT: otlpEndpoint } = config;
+  return {
+    clock,
+    random,
+    newId: newId ?? uuidv7(clock),
+    log: log ?? pino({ level: config.KHALA_LOG_LEVEL }),
+    telemetry: await openTelemetry({ ...(otlpEndpoint && { otlpEndpoint }) }),
+  };
+}
+
+/** The database that the settings name, or the embedded one; migrated. */
+async function openStore(config: Config, context: Context, closers: (() => Promise<void> | void)[]) {
+  let url = config.DATABASE_URL;
+  if (!url) {
+    const { KHALA_DATA_DIR: dataDir } = config;
+    closers.push(lockDataFolder(dataDir));
+    const server = await startEmbeddedPostgres({
+      dataDir: join(dataDir, "postgres"),
+      clock: context.clock,
+      newPassword: () => randomBytes(24).toString("base64url"),
+    });
+    closers.push(() => server.stop());
+    url = server.url;
+  }
+  const database = openDatabase({ url, poolSize: config.KHALA_DATABASE_POOL, log: context.log });
+  closers.push(() => database.close());
+  await migrate(database, context.log);
+  return database;
+}

@@ -1,0 +1,113 @@
+import type { Bounds, Journal, JournalRow, ReadLimits, Want, WantedPage } from "./journal.ts";
+import type { Model } from "./model.ts";
+
+/** Rows for one viewer, complete up to `through`; "stale" when retention took rows that it needed. */
+export type BacklogPage = { readonly rows: readonly JournalRow[]; readonly through: bigint } | "stale";
+
+interface Request {
+  readonly org: string;
+  readonly subject: string;
+  readonly after: bigint;
+  readonly resolve: (page: BacklogPage) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Positions this close together start from the same read. */
+const NEIGHBOURS = 256n;
+const MAX_SHARED = 64;
+const MAX_NAMED = 1_000;
+/** What one round may bring into memory. */
+const ROUND_BYTES = 32 << 20;
+
+/**
+ * Reads for those who are behind what is in memory. However many ask at once, a round is one read of the
+ * database: rows that a whole org sees are read once for all of its viewers, named rows once per subject.
+ */
+export class Backlog {
+  readonly #journal: Journal;
+  readonly #model: Model;
+  readonly #limits: ReadLimits;
+  #waiting: Request[] = [];
+  #running = false;
+
+  constructor(journal: Journal, model: Model, limits: ReadLimits) {
+    this.#journal = journal;
+    this.#model = model;
+    this.#limits = limits;
+  }
+
+  /** The next rows that a viewer sees after a position. */
+  read(viewer: { org: string; subject: string }, after: bigint): Promise<BacklogPage> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ org: viewer.org, subject: viewer.subject, after, resolve, reject });
+      if (!this.#running) void this.#run();
+    });
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
+    // Sockets that come back together ask within the same turn of the event loop.
+    await new Promise(setImmediate);
+    while (this.#waiting.length > 0) await this.#round();
+    this.#running = false;
+  }
+
+  async #round(): Promise<void> {
+    const shared = new Map<string, Want>();
+    const named = new Map<string, Want>();
+    const served: Request[] = [];
+    const left: Request[] = [];
+    for (const request of this.#waiting) {
+      const { sharedKey, namedKey } = keys(request);
+      const fits =
+        (shared.size < MAX_SHARED || shared.has(sharedKey)) &&
+        (named.size < MAX_NAMED || named.has(namedKey));
+      (fits ? served : left).push(request);
+      if (!fits) continue;
+      lower(shared, sharedKey, { org: request.org, subject: null, after: request.after });
+      lower(named, namedKey, { org: request.org, subject: request.subject, after: request.after });
+    }
+    this.#waiting = left;
+    const wants = [...shared.values(), ...named.values()];
+    try {
+      const limits = {
+        ...this.#limits,
+        bytes: Math.min(this.#limits.bytes, Math.floor(ROUND_BYTES / wants.length)),
+      };
+      const { pages, bounds } = await this.#journal.readWanted(this.#model, wants, limits);
+      const byKey = new Map([...shared.keys(), ...named.keys()].map((key, i) => [key, pages[i]!]));
+      for (const request of served) {
+        const { sharedKey, namedKey } = keys(request);
+        this.#answer(request, byKey.get(sharedKey)!, byKey.get(namedKey)!, bounds);
+      }
+    } catch (error) {
+      for (const request of served) request.reject(error);
+    }
+  }
+
+  #answer(request: Request, shared: WantedPage, named: WantedPage, bounds: Bounds): void {
+    const { after, subject } = request;
+    if (after < bounds.floor) return request.resolve("stale");
+    const through = shared.through < named.through ? shared.through : named.through;
+    if (through <= after) {
+      // A neighbour's page ended before this position: ask again, now from here.
+      this.#waiting.push(request);
+      return;
+    }
+    const fits = (row: JournalRow) =>
+      row.watermark > after && row.watermark <= through && !row.hiddenFrom?.includes(subject);
+    const rows = [...shared.rows.filter(fits), ...named.rows.filter(fits)];
+    rows.sort((a, b) => (a.watermark < b.watermark ? -1 : 1));
+    request.resolve({ rows, through });
+  }
+}
+
+function keys({ org, subject, after }: Request): { sharedKey: string; namedKey: string } {
+  const block = after / NEIGHBOURS;
+  return { sharedKey: `org ${block} ${org}`, namedKey: `subject ${block} ${JSON.stringify([org, subject])}` };
+}
+
+function lower(wants: Map<string, Want>, key: string, want: Want): void {
+  const there = wants.get(key);
+  if (!there || want.after < there.after) wants.set(key, want);
+}

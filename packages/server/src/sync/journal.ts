@@ -1,0 +1,163 @@
+import type { Database, Statement } from "../database/database.ts";
+import type { Model } from "./model.ts";
+
+/** A row of the journal. */
+export interface JournalRow {
+  readonly watermark: bigint;
+  readonly docKey: string;
+  readonly docVersion: bigint;
+  readonly op: "upsert" | "delete";
+  /** Canonical JSON; null on delete, when it is over the limit, or when `superseded`. */
+  readonly payload: Buffer | null;
+  readonly payloadHash: string | null;
+  readonly payloadBytes: number;
+  readonly org: string;
+  readonly audience: readonly string[] | null;
+  readonly hiddenFrom: readonly string[] | null;
+  readonly trace: string | null;
+  readonly insertedAt: Date;
+}
+
+/** The bounds of a topic: cursors in [floor, head] can be resumed. */
+export interface Bounds {
+  readonly head: bigint;
+  readonly floor: bigint;
+}
+
+export interface Heads {
+  readonly epoch: string;
+  readonly topics: ReadonlyMap<string, Bounds>;
+}
+
+/** How much a read may return. One row is always admitted. */
+export interface ReadLimits {
+  readonly rows: number;
+  readonly bytes: number;
+  /** A larger payload is left out; the row says how large it is. */
+  readonly payloadBytes: number;
+}
+
+/** Whose rows to read, from where on. `subject` null means the rows that the whole org sees. */
+export interface Want {
+  readonly org: string;
+  readonly subject: string | null;
+  readonly after: bigint;
+}
+
+/** The rows that one want is given; complete up to `through`. */
+export interface WantedPage {
+  readonly rows: readonly JournalRow[];
+  readonly through: bigint;
+}
+
+/** The read side of the journal. */
+export interface Journal {
+  heads(): Promise<Heads>;
+  /** Everyone's rows after a watermark, in order. */
+  read(model: Model, after: bigint, limits: ReadLimits): Promise<JournalRow[]>;
+  /** Rows for many wants, in a constant number of statements. The bounds are those after the read. */
+  readWanted(
+    model: Model,
+    wants: readonly Want[],
+    limits: ReadLimits,
+  ): Promise<{ pages: WantedPage[]; bounds: Bounds }>;
+}
+
+/** Opens the journal for reading. `onQuery` counts statements. */
+export function openJournal(database: Database, onQuery: (topic: string) => void = () => {}): Journal {
+  return {
+    async heads() {
+      const rows = await database.query<{ topic: string; head: bigint; floor: bigint; epoch: string }>({
+        name: "sync_heads",
+        text: `SELECT e.epoch, s.topic, s.next_watermark AS head, s.floor
+          FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e`,
+      });
+      return { epoch: rows[0]?.epoch ?? "", topics: new Map(rows.map((row) => [row.topic, row])) };
+    },
+
+    async read(model, after, limits) {
+      onQuery(model.topic);
+      return database.query<JournalRow>(readStatement(model, after, limits));
+    },
+
+    async readWanted(model, wants, limits) {
+      onQuery(model.topic);
+      const bounds = {
+        name: "sync_bounds",
+        text: "SELECT next_watermark AS head, floor FROM runtime.sync_topic_sequences WHERE topic = $1",
+        values: [model.topic],
+      };
+      // The head first: everything up to it is visible to the reads. The floor last: nothing above it was purged before them.
+      const answers = await database.transaction([bounds, wantedStatement(model, wants, limits), bounds]);
+      const [before, rows, after] = answers as unknown[] as [
+        Bounds[],
+        (JournalRow & { want: number; full: boolean })[],
+        Bounds[],
+      ];
+      const { head } = before[0]!;
+      const byWant = Map.groupBy(rows, (row) => row.want);
+      const pages = wants.map((_, i) => {
+        const own = byWant.get(i + 1) ?? [];
+        return { rows: own, through: own[0]?.full ? own.at(-1)!.watermark : head };
+      });
+      return { pages, bounds: after[0]! };
+    },
+  };
+}
+
+const ROW = (model: Model, limit: string) => `
+  e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.payload_bytes AS "payloadBytes",
+  encode(e.payload_hash, 'hex') AS "payloadHash", e.org_id AS org, e.audience, e.hidden_from AS "hiddenFrom", e.trace,
+  e.inserted_at AS "insertedAt",
+  CASE WHEN e.payload_bytes > ${limit} THEN NULL
+       WHEN e.payload IS NULL AND e.op = 'upsert'
+         THEN (SELECT d.payload FROM runtime.${model.table} d WHERE d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
+       ELSE e.payload END AS payload`;
+
+const SIZED = (limit: string) => `sum(least(payload_bytes, ${limit})) OVER (ORDER BY watermark) AS total,
+  row_number() OVER (ORDER BY watermark) AS n`;
+
+function readStatement(model: Model, after: bigint, limits: ReadLimits): Statement {
+  return {
+    name: `sync_read_${model.table}`,
+    text: `SELECT ${ROW(model, "$5")} FROM (
+        SELECT *, ${SIZED("$5")} FROM (
+          SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark > $2 ORDER BY watermark LIMIT $3
+        ) page
+      ) e WHERE n = 1 OR total <= $4 ORDER BY e.watermark`,
+    values: [model.topic, after, limits.rows, limits.bytes, limits.payloadBytes],
+  };
+}
+
+function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimits): Statement {
+  return {
+    name: `sync_wanted_${model.table}`,
+    text: `SELECT w.n::int AS want, e.cut AS full, ${ROW(model, "$7")}
+      FROM unnest($2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS w(org_id, subject, after, n)
+      CROSS JOIN LATERAL (
+        SELECT sized.*, bool_or(sized.n >= $5 OR sized.total > $6) OVER () AS cut FROM (
+          SELECT *, ${SIZED("$7")} FROM (
+            (SELECT * FROM runtime.sync_stream_events
+             WHERE w.subject IS NULL AND topic = $1 AND org_id = w.org_id AND audience IS NULL AND watermark > w.after
+             ORDER BY watermark LIMIT $5)
+            UNION ALL
+            (SELECT j.* FROM runtime.sync_stream_viewers v
+             JOIN runtime.sync_stream_events j ON j.topic = v.topic AND j.watermark = v.watermark
+             WHERE w.subject IS NOT NULL AND v.topic = $1 AND v.org_id = w.org_id AND v.subject = w.subject AND v.watermark > w.after
+             ORDER BY v.watermark LIMIT $5)
+          ) page
+        ) sized
+      ) e
+      WHERE e.n = 1 OR e.total <= $6
+      ORDER BY want, e.watermark`,
+    values: [
+      model.topic,
+      wants.map((want) => want.org),
+      wants.map((want) => want.subject),
+      wants.map((want) => want.after),
+      limits.rows,
+      limits.bytes,
+      limits.payloadBytes,
+    ],
+  };
+}

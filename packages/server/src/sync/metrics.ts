@@ -1,0 +1,39 @@
+import type { Meter } from "@opentelemetry/api";
+
+/** What the sync plane counts. Names and meanings are listed in docs/sync/METRICS.md. */
+export type SyncMetrics = ReturnType<typeof syncMetrics>;
+
+/** Makes the sync plane's instruments. */
+export function syncMetrics(meter: Meter) {
+  const counter = (name: string, description: string) =>
+    meter.createCounter(`khala_sync_${name}`, { description });
+  const duration = (name: string, description: string) =>
+    meter.createHistogram(`khala_sync_${name}`, { description, unit: "ms" });
+  return {
+    appends: counter("appends_total", "Requests that appended authority events, by outcome"),
+    writes: counter("document_writes_total", "Documents written, by topic"),
+    writeFailures: counter(
+      "write_failures_total",
+      "Sink transactions that failed (watermarks not allocated), by topic",
+    ),
+    updates: counter("updates_total", "Journal rows read into the hot tail, by topic"),
+    pushes: counter("pushes_total", "Frames with updates handed to sockets, by topic"),
+    retried: counter(
+      "pushes_retried_total",
+      "Pushes that found a full socket and are read again later, by topic",
+    ),
+    dropped: counter(
+      "pushes_dropped_total",
+      "Subscriptions dropped because their socket stayed too slow, by topic",
+    ),
+    resumes: counter("resumes_total", "Subscriptions that came back with a cursor (reconnects), by topic"),
+    stale: counter("stale_cursors_total", "Cursors answered with stale_cursor, by topic and reason"),
+    reads: counter("journal_reads_total", "Reads of the journal, by topic"),
+    readFailures: counter("read_failures_total", "Reads of the journal that failed, by topic"),
+    replayBatch: duration("replay_batch_ms", "Time to read and encode one replay batch"),
+    catchUp: duration("catch_up_ms", "Time from a subscribe with a cursor until it was live"),
+    commitToPush: duration("commit_to_push_ms", "Time from the journal row to the first push of it"),
+    retention: counter("retention_runs_total", "Retention passes, by outcome"),
+    secondSink: counter("second_sink_updates_total", "Updates given to the second sink, by outcome"),
+  };
+}

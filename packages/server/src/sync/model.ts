@@ -1,0 +1,97 @@
+import type { AuthorityEvent, StreamDefinition } from "../runtime/stream.ts";
+
+/** What a projection returns to delete its document. */
+export const tombstone: unique symbol = Symbol("khala.tombstone");
+
+/** Who may see a document: an org, and of it these subjects, or everybody when null. */
+export interface Access {
+  readonly org: string;
+  readonly audience: readonly string[] | null;
+}
+
+/** A projection: how events become the documents of one topic. */
+export interface Model<Document extends object = object> {
+  /** The topic and collection, such as "runtime.run_summaries". */
+  readonly topic: string;
+  /** The read model's table in the schema `runtime`. */
+  readonly table: string;
+  /** What every doc_key of the model starts with: `<prefix>:<id>`. Unique among the models. */
+  readonly prefix: string;
+  readonly streams: readonly StreamDefinition[];
+  /** The id of the document that an event changes, or null if it changes none. */
+  id(event: AuthorityEvent): string | null;
+  /** Pure: the next document, `tombstone` to delete it, or the same document for no change. */
+  project(document: Document | null, event: AuthorityEvent): Document | typeof tombstone | null;
+  /** Pure: who may see a document. */
+  access(document: Document, event: AuthorityEvent): Access;
+}
+
+/** What a user writes: the rest has defaults. */
+export interface ModelDefinition<Document extends object> {
+  readonly topic: string;
+  readonly prefix: string;
+  readonly streams: readonly StreamDefinition[];
+  /** Default: `sync_` and the topic's last part. */
+  readonly table?: string;
+  /** Default: the id of the stream. */
+  readonly id?: (event: AuthorityEvent) => string | null;
+  /** Pure: the next document, `tombstone` to delete it, or the same document for no change. */
+  readonly project: (document: Document | null, event: AuthorityEvent) => Document | typeof tombstone | null;
+  /** Default: the whole org. Return subjects to narrow it; null or none is the whole org. */
+  readonly audience?: (document: Document, event: AuthorityEvent) => readonly string[] | null | undefined;
+}
+
+const NAME = /^[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+$/;
+
+/** Declares a model. Everything about it is in this one value. */
+export function defineModel<Document extends object>(definition: ModelDefinition<Document>): Model {
+  const { topic, prefix, streams, project, audience } = definition;
+  if (!NAME.test(topic))
+    throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
+  if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))
+    throw new TypeError(`The prefix of ${topic} is one lowercase name, not "${prefix}".`);
+  const model: Model<Document> = {
+    topic,
+    table: definition.table ?? `sync_${topic.split(".").at(-1)}`,
+    prefix,
+    streams,
+    id: definition.id ?? ((event) => event.streamId),
+    project,
+    access(document, event) {
+      const subjects = audience?.(document, event);
+      return { org: event.org, audience: subjects?.length ? [...new Set(subjects)].sort() : null };
+    },
+  };
+  return Object.freeze(model);
+}
+
+/** The models of one server, by topic and by key prefix; two that claim the same name are refused. */
+export class Models {
+  readonly all: readonly Model[];
+  readonly #byTopic = new Map<string, Model>();
+  readonly #byPrefix = new Map<string, Model>();
+
+  constructor(models: readonly Model[]) {
+    this.all = models;
+    const tables = new Set<string>();
+    for (const model of models) {
+      if (this.#byTopic.has(model.topic)) throw new TypeError(`Two models have the topic "${model.topic}".`);
+      if (this.#byPrefix.has(model.prefix))
+        throw new TypeError(`Two models have the key prefix "${model.prefix}".`);
+      if (tables.has(model.table))
+        throw new TypeError(`Two models have the table "${model.table}". Set \`table\` in one.`);
+      this.#byTopic.set(model.topic, model);
+      this.#byPrefix.set(model.prefix, model);
+      tables.add(model.table);
+    }
+  }
+
+  byTopic(topic: string): Model | undefined {
+    return this.#byTopic.get(topic);
+  }
+
+  /** The model that a document key belongs to. */
+  byKey(docKey: string): Model | undefined {
+    return this.#byPrefix.get(docKey.slice(0, docKey.indexOf(":")));
+  }
+}

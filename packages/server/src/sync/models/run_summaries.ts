@@ -1,0 +1,67 @@
+import type {
+  RunCompletedJson,
+  RunFailedJson,
+  RunSharedJson,
+  RunStartedJson,
+  RunStepJson,
+  RunSummaryJson,
+} from "@khala/contracts/runtime/v1";
+import type { AuthorityEvent } from "../../runtime/stream.ts";
+import { runs } from "../../runtime/streams.ts";
+import { defineModel, tombstone } from "../model.ts";
+
+/** `runtime.run_summaries`: one document per run, `run:<run_id>`. */
+export const runSummaries = defineModel<RunSummaryJson>({
+  topic: "runtime.run_summaries",
+  prefix: "run",
+  streams: [runs],
+  audience: (run) => run.audience,
+  project(before, event) {
+    // A run may be heard of first by a step: what is not known yet is left out.
+    const run = { ...(before ?? begun(event)), updated_at: event.at };
+    switch (event.type) {
+      case "run.started": {
+        const { title, audience } = event.data as RunStartedJson;
+        return { ...run, ...(title !== undefined && { title }), ...(audience && { audience }) };
+      }
+      case "run.step": {
+        const { name, status } = event.data as RunStepJson;
+        const { last_step_status: _, ...rest } = run;
+        return {
+          ...rest,
+          steps: (run.steps ?? 0) + 1,
+          last_step: name ?? "",
+          ...(status !== undefined && { last_step_status: status }),
+        };
+      }
+      case "run.completed": {
+        const { result } = event.data as RunCompletedJson;
+        return {
+          ...run,
+          status: "completed",
+          finished_at: event.at,
+          ...(result !== undefined && { result }),
+        };
+      }
+      case "run.failed":
+        return {
+          ...run,
+          status: "failed",
+          finished_at: event.at,
+          error: (event.data as RunFailedJson).error ?? "",
+        };
+      case "run.stopped":
+        return { ...run, status: "stopped", finished_at: event.at };
+      case "run.shared":
+        return { ...run, audience: (event.data as RunSharedJson).audience ?? [] };
+      case "run.deleted":
+        return tombstone;
+      default:
+        return before;
+    }
+  },
+});
+
+function begun(event: AuthorityEvent): RunSummaryJson {
+  return { run_id: event.streamId, owner: event.owner, status: "running", steps: 0, started_at: event.at };
+}

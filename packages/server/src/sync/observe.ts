@@ -1,0 +1,92 @@
+import type { BatchObservableResult, Observable } from "@opentelemetry/api";
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import type { Authority } from "../runtime/authority.ts";
+import type { Hub } from "./hub.ts";
+import type { Models } from "./model.ts";
+import type { ProjectorState } from "./projector.ts";
+
+export interface ObserveOptions {
+  readonly database: Database;
+  readonly hub: Hub;
+  readonly models: Models;
+  readonly authority: Authority;
+  readonly projections: () => readonly ProjectorState[];
+  readonly stallMs: number;
+}
+
+/** Reports at every scrape where topics, journals and projections stand. The returned function stops it. */
+export function observeSync(context: Context, options: ObserveOptions): () => void {
+  const { meter } = context.telemetry;
+  const gauge = (name: string, description: string) =>
+    meter.createObservableGauge(`khala_sync_${name}`, { description });
+  const head = gauge("topic_head", "Newest watermark in the database, by topic");
+  const floor = gauge("oldest_watermark", "Lowest position that can be resumed from, by topic");
+  const lag = gauge("topic_lag", "Journal rows that this server has not read yet, by topic");
+  const stalled = gauge(
+    "topic_stalled",
+    "1 while there is a backlog that has not moved for the stall time, by topic",
+  );
+  const live = gauge("live_subscriptions", "Subscriptions that are live, by topic");
+  const rows = gauge("journal_rows", "Rows of the journal, by topic");
+  const age = gauge("journal_oldest_age_s", "Age of the oldest journal row in seconds, by topic");
+  const bytes = gauge("journal_bytes", "Size of the journal on disk, indexes included");
+  const position = gauge("projection_lag", "Authority events that a projection has not taken yet, by topic");
+  const broken = gauge(
+    "projection_broken",
+    "1 while a projection is stopped at an event that it cannot take, by topic",
+  );
+  const all: Observable[] = [head, floor, lag, stalled, live, rows, age, bytes, position, broken];
+
+  async function observe(result: BatchObservableResult): Promise<void> {
+    for (const feed of options.hub.open()) {
+      const attributes = { topic: feed.model.topic };
+      const { rows: behind, stuckMs } = feed.backlog();
+      result.observe(lag, Number(behind), attributes);
+      result.observe(stalled, stuckMs > options.stallMs ? 1 : 0, attributes);
+      result.observe(live, feed.liveCount, attributes);
+    }
+    try {
+      const newest = await options.authority.head();
+      for (const projection of options.projections()) {
+        const attributes = { topic: projection.topic };
+        result.observe(broken, projection.broken ? 1 : 0, attributes);
+        if (projection.position !== undefined)
+          result.observe(position, Number(newest - projection.position), attributes);
+      }
+      for (const row of await journalSizes(options.database)) {
+        const attributes = { topic: row.topic };
+        result.observe(head, Number(row.head), attributes);
+        result.observe(floor, Number(row.floor), attributes);
+        result.observe(rows, Number(row.head - row.floor), attributes);
+        result.observe(age, row.age ?? 0, attributes);
+        result.observe(bytes, Number(row.bytes));
+      }
+    } catch (error) {
+      // The database is away: what is known here is still worth scraping, and /readyz tells.
+      context.log.warn({ err: (error as Error).message }, "the database could not be asked for metrics");
+    }
+  }
+
+  meter.addBatchObservableCallback(observe, all);
+  return () => meter.removeBatchObservableCallback(observe, all);
+}
+
+interface JournalSize {
+  readonly topic: string;
+  readonly head: bigint;
+  readonly floor: bigint;
+  readonly age: number | null;
+  readonly bytes: bigint;
+}
+
+/** Watermarks are dense, so the number of rows is a subtraction and not a scan. */
+async function journalSizes(database: Database): Promise<JournalSize[]> {
+  return database.query<JournalSize>({
+    name: "sync_journal_sizes",
+    text: `SELECT s.topic, s.next_watermark AS head, s.floor, pg_total_relation_size('runtime.sync_stream_events') AS bytes,
+        (SELECT extract(epoch FROM now() - e.inserted_at)::float8 FROM runtime.sync_stream_events e
+         WHERE e.topic = s.topic ORDER BY e.watermark LIMIT 1) AS age
+      FROM runtime.sync_topic_sequences s`,
+  });
+}

@@ -1,0 +1,116 @@
+import type { Database } from "../database/database.ts";
+import { holdLease, type Lease } from "../database/lease.ts";
+import type { Context } from "../kit/context.ts";
+import type { Service } from "../kit/service.ts";
+import type { Authority } from "../runtime/authority.ts";
+import { settleEpoch } from "./epoch.ts";
+import { type Hub, openHub } from "./hub.ts";
+import { openJournal, type ReadLimits } from "./journal.ts";
+import { type SyncMetrics, syncMetrics } from "./metrics.ts";
+import type { Models } from "./model.ts";
+import { observeSync } from "./observe.ts";
+import { type Projector, type ProjectorState, startProjector } from "./projector.ts";
+import { createReadModels } from "./read_models.ts";
+import { startRetention } from "./retention.ts";
+import { openSink, type Sink } from "./sink.ts";
+
+export interface SyncSettings {
+  readonly inline: boolean;
+  readonly batch: ReadLimits;
+  readonly tailBytes: number;
+  readonly pollMs: number;
+  readonly retryMs: number;
+  readonly retentionMs: number;
+  readonly retentionEveryMs: number;
+  readonly stallMs: number;
+}
+
+export interface SyncOptions extends SyncSettings {
+  readonly models: Models;
+  /** Tells other processes that a topic has news. */
+  readonly onCommit: (topic: string) => void;
+}
+
+/** The sync plane: events become documents, documents become a journal, the journal reaches sockets. */
+export interface SyncPlane extends Service {
+  readonly sink: Sink;
+  readonly hub: Hub;
+  readonly metrics: SyncMetrics;
+  /** Where each projection stands, as far as this process runs it. */
+  projections(): readonly ProjectorState[];
+  /** Hint: the authority log has news. */
+  wakeProjectors(): void;
+}
+
+const LEASE_MS = 5_000;
+
+/** Opens the plane on a migrated database. */
+export async function openSyncPlane(
+  database: Database,
+  authority: Authority,
+  context: Context,
+  options: SyncOptions,
+): Promise<SyncPlane> {
+  const { models } = options;
+  await createReadModels(database, models.all);
+  await settleEpoch(database, context);
+  const metrics = syncMetrics(context.telemetry.meter);
+  const journal = openJournal(database);
+  const hub = openHub(context, { ...options, database, journal, metrics });
+  const sink = openSink(database, context, {
+    inline: options.inline,
+    metrics,
+    onCommit(topic) {
+      hub.hint(topic);
+      options.onCommit(topic);
+    },
+  });
+
+  // One process at a time projects and trims; another takes over when it dies or sleeps.
+  let projectors: Projector[] = [];
+  let retention: Service | undefined;
+  const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
+    for (const projector of projectors) projector.wake();
+  });
+  projectors = models.all.map((model) =>
+    startProjector(model, context, {
+      database,
+      authority,
+      sink,
+      pollMs: options.pollMs,
+      retryMs: options.retryMs,
+      active: () => lease.held(),
+    }),
+  );
+  retention = startRetention(database, context, {
+    models,
+    keepMs: options.retentionMs,
+    everyMs: options.retentionEveryMs,
+    metrics,
+    active: () => lease.held(),
+  });
+  const unobserve = observeSync(context, {
+    database,
+    hub,
+    models,
+    authority,
+    projections: () => projectors.map((p) => p.state()),
+    stallMs: options.stallMs,
+  });
+
+  return {
+    sink,
+    hub,
+    metrics,
+    projections: () => projectors.map((projector) => projector.state()),
+    wakeProjectors() {
+      for (const projector of projectors) projector.wake();
+    },
+    async stop() {
+      unobserve();
+      await Promise.all([...projectors.map((projector) => projector.stop()), retention.stop()]);
+      await sink.drain();
+      await Promise.all([lease.stop(), hub.stop()]);
+    },
+  };
+}

@@ -1,0 +1,123 @@
+import { KhalaError } from "@khala/contracts";
+import { type Database, isConnectionFailure, type Statement } from "../database/database.ts";
+import { backoff } from "../kit/backoff.ts";
+import { sleep } from "../kit/clock.ts";
+import type { Context } from "../kit/context.ts";
+import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
+import type { SyncMetrics } from "./metrics.ts";
+import type { Model } from "./model.ts";
+import { type DocumentWrite, lockTopic, type WrittenRow, waves, writeDocuments } from "./write_statement.ts";
+
+/** What became of a write: its watermark, or null because a version as new was already there. */
+export interface Written {
+  readonly watermark: bigint | null;
+}
+
+/** The position of a projection that moves in the same transaction as what it wrote. */
+export interface CheckpointMove {
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+/** Where documents are written: read model, watermark and journal in one transaction. */
+export interface Sink {
+  /** Writes one document. Concurrent writers share a transaction; each is answered after its commit. */
+  write(model: Model, write: DocumentWrite): Promise<Written>;
+  /** Writes a batch, and moves a projection's checkpoint with it: all or nothing. */
+  commit(model: Model, writes: readonly DocumentWrite[], checkpoint?: CheckpointMove): Promise<Written[]>;
+  /** Resolves when everything written so far is answered. */
+  drain(): Promise<void>;
+}
+
+export interface SinkOptions {
+  readonly metrics: SyncMetrics;
+  /** Store payloads in the journal too, or only in the read model (pointer mode). */
+  readonly inline: boolean;
+  /** Called after each commit that may have moved a topic. */
+  readonly onCommit: (topic: string) => void;
+}
+
+const MAX_KEY_BYTES = 512;
+
+/** Opens the sink. */
+export function openSink(database: Database, context: Context, options: SinkOptions): Sink {
+  const queues = new Map<string, GroupCommit<DocumentWrite, Written>>();
+
+  async function commit(
+    model: Model,
+    writes: readonly DocumentWrite[],
+    checkpoint?: CheckpointMove,
+  ): Promise<Written[]> {
+    const statements: Statement[] = [];
+    if (checkpoint) {
+      const text = "SELECT runtime.advance_checkpoint($1, $2, $3)";
+      statements.push({ name: "sync_advance", text, values: [model.topic, checkpoint.from, checkpoint.to] });
+    }
+    const parts = waves(writes);
+    if (parts.length > 0) statements.push(lockTopic(model.topic));
+    const first = statements.length;
+    for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
+    const answers = await database.transaction(statements).catch((error) => {
+      options.metrics.writeFailures.add(1, { topic: model.topic });
+      throw error;
+    });
+    const watermarks = new Map<DocumentWrite, bigint | null>();
+    parts.forEach((part, p) => {
+      for (const row of answers[first + p] as unknown[] as WrittenRow[])
+        watermarks.set(part[row.ord - 1]!, row.watermark);
+    });
+    if (watermarks.size > 0) {
+      options.metrics.writes.add(watermarks.size, { topic: model.topic });
+      options.onCommit(model.topic);
+    }
+    return writes.map((write) => ({ watermark: watermarks.get(write) ?? null }));
+  }
+
+  /** One bad write must fail its own writer only: halve the batch until it stands alone. */
+  async function commitEach(model: Model, writes: readonly DocumentWrite[], attempt = 0): Promise<Outcome[]> {
+    try {
+      return (await commit(model, writes)).map((ok) => ({ ok }));
+    } catch (error) {
+      // A lost answer may hide a commit; versions make the repeat harmless.
+      if (error instanceof KhalaError && isConnectionFailure(error.cause) && attempt < 3) {
+        await sleep(context.clock, backoff(attempt, context.random));
+        return commitEach(model, writes, attempt + 1);
+      }
+      if (writes.length === 1 || error instanceof KhalaError) return writes.map(() => ({ error }));
+      const half = writes.length >> 1;
+      return [
+        ...(await commitEach(model, writes.slice(0, half))),
+        ...(await commitEach(model, writes.slice(half))),
+      ];
+    }
+  }
+
+  function queueOf(model: Model): GroupCommit<DocumentWrite, Written> {
+    let queue = queues.get(model.topic);
+    if (!queue) {
+      queue = new GroupCommit({
+        commit: (writes) => commitEach(model, writes),
+        sizeOf: (write) => (write.payload?.length ?? 0) + 200,
+        maxItems: 512,
+        maxBytes: 8 << 20,
+        maxWaitingBytes: 64 << 20,
+      });
+      queues.set(model.topic, queue);
+    }
+    return queue;
+  }
+
+  return {
+    async write(model, write) {
+      if (!write.docKey.startsWith(`${model.prefix}:`) || Buffer.byteLength(write.docKey) > MAX_KEY_BYTES) {
+        const message = `A doc_key of ${model.topic} starts with "${model.prefix}:" and has at most ${MAX_KEY_BYTES} bytes.`;
+        throw new KhalaError("invalid_request", message, { field: "doc_key" });
+      }
+      return queueOf(model).write(write);
+    },
+    commit,
+    async drain() {
+      await Promise.all([...queues.values()].map((queue) => queue.drain()));
+    },
+  };
+}

@@ -1,0 +1,145 @@
+import type { Statement } from "../database/database.ts";
+import type { Model } from "./model.ts";
+
+/** A new version of a document, ready to be stored. */
+export interface DocumentWrite {
+  readonly docKey: string;
+  readonly docVersion: bigint;
+  readonly op: "upsert" | "delete";
+  /** Canonical JSON; undefined on delete. */
+  readonly payload?: string;
+  readonly org: string;
+  readonly audience: readonly string[] | null;
+  /** W3C traceparent of the change. */
+  readonly trace?: string | null;
+}
+
+/** What the database answers per write: the watermark, or null for a version that is not newer. */
+export interface WrittenRow {
+  readonly ord: number;
+  readonly watermark: bigint | null;
+}
+
+/** Takes the topic's row lock, so that the statement after it sees every commit before it. */
+export function lockTopic(topic: string): Statement {
+  const text = "SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE";
+  return { name: "sync_lock_topic", text, values: [topic] };
+}
+
+/**
+ * Read model, watermarks and journal of many writes in one statement. Versions of one document must rise within
+ * the batch and have the same access; `waves` arranges that. Payloads travel as one buffer, cut apart in SQL.
+ */
+export function writeDocuments(model: Model, writes: readonly DocumentWrite[], inline: boolean): Statement {
+  const newest = new Map(writes.map((write, i) => [write.docKey, i]));
+  const lengths = writes.map((write) => (write.payload === undefined ? 0 : Buffer.byteLength(write.payload)));
+  const starts: number[] = [];
+  let total = 0;
+  for (const length of lengths) {
+    starts.push(total + 1);
+    total += length;
+  }
+  const payloads = Buffer.allocUnsafe(total);
+  writes.forEach((write, i) => {
+    if (write.payload !== undefined) payloads.write(write.payload, starts[i]! - 1);
+  });
+  return {
+    name: `sync_write_${model.table}`,
+    text: SQL.replaceAll("$table", `runtime.${model.table}`),
+    values: [
+      model.topic,
+      payloads,
+      writes.map((w) => w.docKey),
+      writes.map((w) => w.docVersion),
+      writes.map((w) => w.op),
+      writes.map((w) => w.org),
+      writes.map((w) => (w.audience ? arrayLiteral(w.audience) : null)),
+      starts,
+      lengths,
+      writes.map((w, i) => newest.get(w.docKey) === i),
+      writes.map((w) => w.trace ?? null),
+      inline,
+    ],
+  };
+}
+
+function arrayLiteral(items: readonly string[]): string {
+  return `{${items.map((item) => `"${item.replace(/["\\]/g, "\\$&")}"`).join(",")}}`;
+}
+
+/** Splits writes so that within a wave the versions of a document rise and share one access. */
+export function waves(writes: readonly DocumentWrite[]): DocumentWrite[][] {
+  const result: DocumentWrite[][] = [];
+  const place = new Map<string, { wave: number; write: DocumentWrite }>();
+  for (const write of writes) {
+    const before = place.get(write.docKey);
+    const joins = before && write.docVersion > before.write.docVersion && sameAccess(write, before.write);
+    const wave = before ? (joins ? before.wave : before.wave + 1) : 0;
+    result[wave] ??= [];
+    result[wave].push(write);
+    place.set(write.docKey, { wave, write });
+  }
+  return result;
+}
+
+function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
+  return (
+    a.op === "upsert" && b.op === "upsert" && a.org === b.org && String(a.audience) === String(b.audience)
+  );
+}
+
+// `lost` is what viewers get who could see the document before and cannot any more. It goes first, so that
+// within one commit nobody is told of a document twice in the wrong order.
+const SQL = `
+WITH input AS MATERIALIZED (
+  SELECT i.ord::int, i.doc_key, i.doc_version, i.op, i.org_id, i.audience::text[] AS audience, i.newest, i.trace,
+    CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END AS payload, i.length
+  FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::boolean[], $11::text[])
+    WITH ORDINALITY AS i(doc_key, doc_version, op, org_id, audience, start, length, newest, trace, ord)
+), accepted AS MATERIALIZED (
+  SELECT i.ord, i.doc_key, i.doc_version, i.op, i.payload, sha256(i.payload) AS payload_hash, i.length, i.newest, i.trace,
+    CASE WHEN i.op = 'delete' THEN coalesce(c.org_id, i.org_id) ELSE i.org_id END AS org_id,
+    CASE WHEN i.op = 'delete' AND c.doc_key IS NOT NULL THEN c.audience ELSE i.audience END AS audience,
+    CASE WHEN c.deleted THEN NULL ELSE c.org_id END AS old_org, c.audience AS old_audience
+  FROM input i LEFT JOIN $table c ON c.doc_key = i.doc_key
+  WHERE c.doc_version IS NULL OR i.doc_version > c.doc_version
+), lost AS (
+  SELECT a.*,
+    CASE WHEN a.old_org <> a.org_id THEN a.old_audience
+         ELSE ARRAY(SELECT unnest(a.old_audience) EXCEPT SELECT unnest(a.audience)) END AS losers,
+    CASE WHEN a.old_org = a.org_id AND a.old_audience IS NULL THEN a.audience END AS keepers
+  FROM accepted a
+  WHERE a.old_org <> a.org_id
+     OR (a.audience IS NOT NULL AND a.old_org = a.org_id AND (a.old_audience IS NULL OR NOT a.old_audience <@ a.audience))
+), changes AS MATERIALIZED (
+  SELECT row_number() OVER (ORDER BY ord, part) AS n, * FROM (
+    SELECT ord, 1 AS part, doc_key, doc_version, op, payload, payload_hash, length, org_id, audience, NULL::text[] AS hidden_from, trace
+    FROM accepted
+    UNION ALL
+    SELECT ord, 0, doc_key, doc_version, 'delete', NULL, NULL, 0, old_org,
+      CASE WHEN old_audience IS NULL THEN NULL ELSE losers END, keepers, trace
+    FROM lost
+  ) both_parts
+), allocated AS (
+  UPDATE runtime.sync_topic_sequences SET next_watermark = next_watermark + (SELECT count(*) FROM changes)
+  WHERE topic = $1
+  RETURNING next_watermark - (SELECT count(*) FROM changes) AS base
+), journal AS (
+  INSERT INTO runtime.sync_stream_events
+    (topic, watermark, doc_key, doc_version, op, payload, payload_hash, payload_bytes, org_id, audience, hidden_from, trace)
+  SELECT $1, base + n, doc_key, doc_version, op, CASE WHEN $12 THEN payload END, payload_hash, length, org_id, audience, hidden_from, trace
+  FROM changes, allocated
+), viewers AS (
+  INSERT INTO runtime.sync_stream_viewers (topic, org_id, subject, watermark)
+  SELECT $1, org_id, unnest(audience), base + n FROM changes, allocated WHERE audience IS NOT NULL
+), documents AS (
+  INSERT INTO $table AS t (doc_key, doc_version, payload, payload_hash, org_id, audience, deleted, watermark)
+  SELECT a.doc_key, a.doc_version, a.payload, a.payload_hash, a.org_id, a.audience, a.op = 'delete', base + c.n
+  FROM accepted a JOIN changes c ON c.ord = a.ord AND c.part = 1, allocated
+  WHERE a.newest
+  ON CONFLICT (doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
+    payload_hash = excluded.payload_hash, org_id = excluded.org_id, audience = excluded.audience,
+    deleted = excluded.deleted, watermark = excluded.watermark, updated_at = excluded.updated_at
+  WHERE t.doc_version < excluded.doc_version
+)
+SELECT c.ord, base + c.n AS watermark FROM changes c, allocated WHERE c.part = 1`;
