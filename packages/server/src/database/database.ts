@@ -130,6 +130,12 @@ export function isConnectionFailure(error: unknown): boolean {
   );
 }
 
+/** True for errors that a value caused: it can never be stored, however often it is tried. */
+export function isDataError(error: unknown): boolean {
+  // Class 22: data exception, 23: constraint, 54: program limit, such as an index row that is too large.
+  return /^(22|23|54)/.test((error as { code?: string }).code ?? "");
+}
+
 function translate(error: unknown): never {
   if (!isConnectionFailure(error)) throw error;
   const message = "The database cannot be reached right now. Try again; GET /readyz shows its state.";

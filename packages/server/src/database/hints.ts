@@ -13,7 +13,7 @@ export interface Hints extends Service {
 export interface HintOptions {
   /** False sends and hears nothing: everybody polls. */
   readonly enabled: boolean;
-  /** Called for each name that this or another process sent. */
+  /** Called for each name that another process sent. */
   readonly onHint: (name: string) => void;
   /** Called whenever listening begins, at first and after every loss of the connection. */
   readonly onListening?: () => void;
@@ -26,6 +26,7 @@ const MAX_PAYLOAD = 7_000;
 
 /** Opens hints over LISTEN/NOTIFY, on a connection of its own. */
 export function openHints(database: Database, context: Context, options: HintOptions): Hints {
+  const self = context.newId();
   const waiting = new Set<string>();
   let lastSent = 0;
   let timer: (() => void) | undefined;
@@ -34,10 +35,10 @@ export function openHints(database: Database, context: Context, options: HintOpt
   function flush(): void {
     timer = undefined;
     lastSent = context.clock.now();
-    let payload = "";
+    let payload = self;
     for (const name of waiting) {
       if (payload.length + name.length > MAX_PAYLOAD) break;
-      payload += payload ? `\n${name}` : name;
+      payload += `\n${name}`;
       waiting.delete(name);
     }
     const statement = { name: "hint", text: "SELECT pg_notify($1, $2)", values: [CHANNEL, payload] };
@@ -68,7 +69,8 @@ export function openHints(database: Database, context: Context, options: HintOpt
             signal.addEventListener("abort", () => resolve(undefined), { once: true });
           });
           client.on("notification", ({ payload }) => {
-            for (const name of payload?.split("\n") ?? []) options.onHint(name);
+            const [sender, ...names] = payload?.split("\n") ?? [];
+            if (sender !== self) for (const name of names) options.onHint(name);
           });
           await client.query(`LISTEN ${CHANNEL}`);
           options.onListening?.();

@@ -1,4 +1,12 @@
-import { context, type Meter, ROOT_CONTEXT, type Span, type Tracer, trace } from "@opentelemetry/api";
+import {
+  type Attributes,
+  context,
+  type Meter,
+  ROOT_CONTEXT,
+  type Span,
+  type Tracer,
+  trace,
+} from "@opentelemetry/api";
 import { PrometheusExporter, PrometheusSerializer } from "@opentelemetry/exporter-prometheus";
 import { AggregationType, MeterProvider } from "@opentelemetry/sdk-metrics";
 import { BatchSpanProcessor, type SpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
@@ -76,4 +84,15 @@ export function contextOf(parent: string | null | undefined) {
     isRemote: true,
   };
   return trace.setSpanContext(context.active(), span);
+}
+
+/** Adds a finished step to the trace that `parent` names; does nothing for work that is not traced. */
+export function recordSpan(
+  telemetry: Telemetry,
+  parent: string | null | undefined,
+  span: { name: string; from: number; to: number; attributes: Attributes },
+): void {
+  if (!parent) return;
+  const { name, from, to, attributes } = span;
+  telemetry.tracer.startSpan(name, { startTime: from, attributes }, contextOf(parent)).end(to);
 }

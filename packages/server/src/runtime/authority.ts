@@ -30,8 +30,8 @@ export interface Append {
 export interface Authority {
   /** Appends all events or none; resolves with the sequence of the last one, after the commit. */
   append(request: Append): Promise<bigint>;
-  /** Events after a position, in order: at most `limit`, and about `maxBytes` of data. */
-  read(after: bigint, limit: number): Promise<AuthorityEvent[]>;
+  /** Events after a position, in order, at most `limit`. */
+  read(after: bigint, limit: number): Promise<readonly AuthorityEvent[]>;
   /** The newest position. */
   head(): Promise<bigint>;
   /** Resolves when every append so far is answered. */
@@ -58,6 +58,9 @@ export function openAuthority(database: Database, context: Context, onAppend: ()
     exclusiveKey: (item) => `${item.request.stream.kind} ${item.request.streamId}`,
   });
 
+  // Projectors that are woken together stand at the same position: they share one read.
+  const reading = new Map<string, Promise<readonly AuthorityEvent[]>>();
+
   return {
     append: async (request) => queue.write(prepare(request)),
     drain: () => queue.drain(),
@@ -69,16 +72,26 @@ export function openAuthority(database: Database, context: Context, onAppend: ()
       return row!.position;
     },
 
-    async read(after, limit) {
-      return database.query<AuthorityEvent>({
-        name: "authority_read",
-        text: `SELECT position, kind, stream_id AS "streamId", seq, type, data, org_id AS org, owner, actor, trace,
-                 to_char(inserted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at
-               FROM runtime.events WHERE position > $1 ORDER BY position LIMIT $2`,
-        values: [after, limit],
-      });
+    read(after, limit) {
+      const key = `${after} ${limit}`;
+      let read = reading.get(key);
+      if (!read) {
+        read = readEvents(database, after, limit).finally(() => reading.delete(key));
+        reading.set(key, read);
+      }
+      return read;
     },
   };
+}
+
+function readEvents(database: Database, after: bigint, limit: number): Promise<readonly AuthorityEvent[]> {
+  return database.query<AuthorityEvent>({
+    name: "authority_read",
+    text: `SELECT position, kind, stream_id AS "streamId", seq, type, data, org_id AS org, owner, actor, trace,
+        to_char(inserted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at
+      FROM runtime.events WHERE position > $1 ORDER BY position LIMIT $2`,
+    values: [after, limit],
+  });
 }
 
 /** Everything that can be refused is refused here, before the request may share a transaction. */

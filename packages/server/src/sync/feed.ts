@@ -1,4 +1,5 @@
 import type { Context } from "../kit/context.ts";
+import { recordSpan } from "../kit/telemetry.ts";
 import { Backlog } from "./backlog.ts";
 import { HotTail } from "./hot_tail.ts";
 import type { Bounds, Journal, JournalRow, ReadLimits } from "./journal.ts";
@@ -109,7 +110,14 @@ export class Feed {
     if (epoch !== this.#epoch) return this.#restart(epoch, bounds);
     if (this.backlog().rows === 0n) this.#movedAt = this.#context.clock.now();
     this.#bounds = bounds;
-    if (bounds.head > this.head) void this.refresh().catch(() => {});
+    if (bounds.head > this.head) {
+      this.refresh().catch((error) =>
+        this.#context.log.debug(
+          { err: error.message, topic: this.model.topic },
+          "a polled read failed; the next poll repeats it",
+        ),
+      );
+    }
   }
 
   /** Reads what is new. Resolves when everything that was committed before the call is read. */
@@ -163,6 +171,18 @@ export class Feed {
     metrics.commitToPush.record(Math.max(0, this.#movedAt - rows[0]!.insertedAt.getTime()), {
       topic: this.model.topic,
     });
+    for (const row of rows) {
+      recordSpan(this.#context.telemetry, row.trace, {
+        name: `push ${this.model.topic}`,
+        from: row.insertedAt.getTime(),
+        to: this.#context.clock.now(),
+        attributes: {
+          "khala.topic": this.model.topic,
+          "khala.doc_key": row.docKey,
+          "khala.watermark": String(row.watermark),
+        },
+      });
+    }
   }
 
   #broadcast(updates: readonly EncodedUpdate[], from: bigint): void {

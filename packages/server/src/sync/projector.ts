@@ -1,12 +1,13 @@
-import type { Database } from "../database/database.ts";
+import { type Database, isDataError } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
+import { recordSpan } from "../kit/telemetry.ts";
 import type { Authority } from "../runtime/authority.ts";
 import type { AuthorityEvent } from "../runtime/stream.ts";
 import type { Model } from "./model.ts";
 import { applyEvent, BrokenProjection, keyFor } from "./projection.ts";
 import { type CurrentDocument, loadCurrent } from "./read_models.ts";
-import type { Sink } from "./sink.ts";
+import type { CheckpointMove, Sink } from "./sink.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
 /** Where a projection stands. */
@@ -38,6 +39,8 @@ export interface ProjectorOptions {
 
 const BATCH = 1_000;
 const CACHED_DOCUMENTS = 20_000;
+/** How many events that changed nothing may pass before the checkpoint is stored all the same. */
+const UNSTORED_EVENTS = 10_000n;
 
 /**
  * Starts the projector of a model. Any number of processes may run one: the checkpoint moves in the sink's
@@ -47,26 +50,36 @@ export function startProjector(model: Model, context: Context, options: Projecto
   const { database, authority, sink } = options;
   const documents = new Map<string, CurrentDocument>();
   const wake = new Wake();
+  /** How far it has come, and how far the database knows of it. */
   let position: bigint | undefined;
+  let stored = 0n;
   let broken: BrokenProjection | undefined;
+  let batch = BATCH;
 
   async function step(): Promise<boolean> {
     if (!options.active()) {
       forget();
       return false;
     }
-    position ??= await readCheckpoint(database, model.topic);
-    const events = await authority.read(position, BATCH);
+    if (position === undefined) {
+      stored = await readCheckpoint(database, model.topic);
+      position = stored;
+    }
+    const started = context.clock.now();
+    const events = await authority.read(position, batch);
     if (events.length === 0) {
       broken = undefined;
       return false;
     }
     await load(events);
     const { writes, upTo, failure } = project(events);
-    if (upTo > position) {
-      await sink.commit(model, writes, { from: position, to: upTo });
-      position = upTo;
+    // Events of other models need no commit: to read them again after a crash costs nothing.
+    if (writes.length > 0 || upTo - stored >= UNSTORED_EVENTS) {
+      await commit(events, writes, { from: stored, to: upTo });
+      stored = upTo;
+      traceWrites(writes, started);
     }
+    position = upTo;
     if (failure && failure.event.position !== broken?.event.position) {
       context.log.error(
         { topic: model.topic, position: failure.event.position.toString(), err: failure.message },
@@ -75,7 +88,39 @@ export function startProjector(model: Model, context: Context, options: Projecto
     }
     broken = failure;
     forgetOldest();
-    return !failure && events.length === BATCH;
+    const full = events.length === batch;
+    batch = Math.min(BATCH, batch * 2);
+    return !failure && full;
+  }
+
+  /** What the database will not store is the event's fault once it stands alone: halve the batch until it does. */
+  async function commit(
+    events: readonly AuthorityEvent[],
+    writes: readonly DocumentWrite[],
+    move: CheckpointMove,
+  ): Promise<void> {
+    try {
+      await sink.commit(model, writes, move);
+    } catch (error) {
+      if (!isDataError(error)) throw error;
+      if (events.length > 1) {
+        batch = Math.max(1, events.length >> 1);
+        throw error;
+      }
+      throw new BrokenProjection(model, events[0]!, error);
+    }
+  }
+
+  function traceWrites(writes: readonly DocumentWrite[], from: number): void {
+    for (const { trace, docKey } of writes) {
+      const attributes = { "khala.topic": model.topic, "khala.doc_key": docKey };
+      recordSpan(context.telemetry, trace, {
+        name: `project ${model.topic}`,
+        from,
+        to: context.clock.now(),
+        attributes,
+      });
+    }
   }
 
   async function load(events: readonly AuthorityEvent[]): Promise<void> {
@@ -134,7 +179,11 @@ export function startProjector(model: Model, context: Context, options: Projecto
     },
     step,
     // What is remembered may not be what was committed: start again from the database.
-    onError: forget,
+    onError(error) {
+      const stopped = error instanceof BrokenProjection ? error : undefined;
+      forget();
+      broken = stopped;
+    },
   });
 
   return {
