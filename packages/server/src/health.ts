@@ -42,7 +42,7 @@ export function openHealth({ context, config, database, sync, auth }: HealthPart
 
   function deliveryState(): DependencyState {
     const { at } = sync.hub.lastPoll();
-    const stuck = sync.hub.open().filter((feed) => feed.backlog().stuckMs > config.KHALA_STALL_S * 1_000);
+    const stuck = sync.hub.open().filter((feed) => feed.lag().stuckMs > config.KHALA_STALL_S * 1_000);
     if (stuck.length > 0)
       return {
         state: "degraded",

@@ -55,6 +55,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     verifier: auth.verifier,
     metrics,
     maxBodyBytes: settings.maxBodyBytes,
+    origins,
   });
   homeRoute(http, { dev });
   healthRoutes(http, { health: options.health, scrape: () => context.telemetry.scrape() });

@@ -3,6 +3,7 @@ import fastify, { type FastifyError, type FastifyInstance, type FastifyRequest }
 import type { Context } from "../kit/context.ts";
 import { bearerToken } from "./auth/bearer.ts";
 import type { Viewer } from "./auth/claims.ts";
+import { originAllowed } from "./auth/origin.ts";
 import type { Verifier } from "./auth/verifier.ts";
 import type { GatewayMetrics } from "./metrics.ts";
 
@@ -10,6 +11,8 @@ export interface HttpOptions {
   readonly verifier: Verifier;
   readonly metrics: GatewayMetrics;
   readonly maxBodyBytes: number;
+  /** Pages of these origins may call us; see originAllowed. */
+  readonly origins: readonly string[];
 }
 
 /** The HTTP side of the door, before any route is added. */
@@ -20,12 +23,25 @@ export interface Http {
 }
 
 /** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
-export function openHttp(context: Context, { verifier, metrics, maxBodyBytes }: HttpOptions): Http {
+export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, origins }: HttpOptions): Http {
   const app = fastify({
     bodyLimit: maxBodyBytes,
     forceCloseConnections: "idle",
     requestTimeout: 30_000,
     routerOptions: { maxParamLength: 600 },
+  });
+
+  app.addHook("onRequest", async (request, reply) => {
+    const { origin, host } = request.headers;
+    if (!origin || !originAllowed(origin, origins, host ?? "")) return;
+    reply
+      .header("Access-Control-Allow-Origin", origin)
+      .header("Vary", "Origin")
+      .header("Access-Control-Expose-Headers", "ETag, Retry-After");
+    if (request.method !== "OPTIONS") return;
+    reply.header("Access-Control-Allow-Methods", "GET, POST, DELETE").header("Access-Control-Max-Age", "600");
+    reply.header("Access-Control-Allow-Headers", "authorization, content-type, if-none-match, traceparent");
+    return reply.code(204).send();
   });
 
   app.addHook("onResponse", async (request, reply) => {

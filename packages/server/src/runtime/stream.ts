@@ -1,4 +1,12 @@
-import { type DescMessage, fromJson, type JsonObject, type JsonValue, toJson } from "@bufbuild/protobuf";
+import {
+  type DescField,
+  type DescMessage,
+  fromJson,
+  type JsonObject,
+  type JsonValue,
+  toJson,
+} from "@bufbuild/protobuf";
+import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import { KhalaError } from "@khala/contracts";
 
 /** A kind of authority stream: what it is called, where it is appended over HTTP, and the events it takes. */
@@ -52,6 +60,11 @@ export function checkEventData(
     const message = `"${type}" is not an event type of a ${stream.kind}. Use one of: ${known}.`;
     throw new KhalaError("unknown_event_type", message, { field: `${field}.type` });
   }
+  const missing = schema.fields.find((wanted) => isRequired(wanted) && !(wanted.name in Object(data)));
+  if (missing) {
+    const place = `${field}.data.${missing.name}`;
+    throw new KhalaError("invalid_request", `A "${type}" event needs \`${missing.name}\`.`, { field: place });
+  }
   try {
     return toJson(schema, fromJson(schema, data, { ignoreUnknownFields: false }), {
       useProtoFieldName: true,
@@ -65,4 +78,9 @@ export function checkEventData(
       { cause },
     );
   }
+}
+
+/** Proto3 has no required fields: here a scalar that is not marked `optional` must be sent. */
+function isRequired(field: DescField): boolean {
+  return field.fieldKind === "scalar" && field.presence === FeatureSet_FieldPresence.IMPLICIT;
 }

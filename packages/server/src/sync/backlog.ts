@@ -87,7 +87,9 @@ export class Backlog {
 
   #answer(request: Request, shared: WantedPage, named: WantedPage, bounds: Bounds): void {
     const { after, subject } = request;
-    if (after < bounds.floor) return request.resolve("stale");
+    // Below the floor rows are missing; beyond the head it is a position of another database.
+    if (after < bounds.floor || after > bounds.head) return request.resolve("stale");
+    if (after === bounds.head) return request.resolve({ rows: [], through: after });
     const through = shared.through < named.through ? shared.through : named.through;
     if (through <= after) {
       // A neighbour's page ended before this position: ask again, now from here.

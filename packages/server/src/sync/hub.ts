@@ -3,9 +3,10 @@ import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { rotateEpoch, settleEpoch } from "./epoch.ts";
-import { Feed, type FeedOptions } from "./feed.ts";
+import { Feed } from "./feed.ts";
 import type { Bounds, Heads } from "./journal.ts";
 import type { Models } from "./model.ts";
+import type { ReaderOptions } from "./topic_reader.ts";
 
 /** The feeds of this server: one per topic, opened when somebody first follows it. */
 export interface Hub extends Service {
@@ -21,7 +22,7 @@ export interface Hub extends Service {
   lastPoll(): { heads: Heads | undefined; at: number };
 }
 
-export interface HubOptions extends FeedOptions {
+export interface HubOptions extends ReaderOptions {
   readonly database: Database;
   readonly models: Models;
   readonly pollMs: number;

@@ -1,4 +1,5 @@
 import type { Database, Statement } from "../database/database.ts";
+import type { SyncMetrics } from "./metrics.ts";
 import type { Model } from "./model.ts";
 
 /** A row of the journal. */
@@ -63,8 +64,21 @@ export interface Journal {
   ): Promise<{ pages: WantedPage[]; bounds: Bounds }>;
 }
 
-/** Opens the journal for reading. `onQuery` counts statements. */
-export function openJournal(database: Database, onQuery: (topic: string) => void = () => {}): Journal {
+/** Opens the journal for reading. Reads are counted by topic, and so are those that fail. */
+export function openJournal(
+  database: Database,
+  metrics?: Pick<SyncMetrics, "reads" | "readFailures">,
+): Journal {
+  async function counted<T>({ topic }: Model, read: () => Promise<T>): Promise<T> {
+    metrics?.reads.add(1, { topic });
+    try {
+      return await read();
+    } catch (error) {
+      metrics?.readFailures.add(1, { topic });
+      throw error;
+    }
+  }
+
   return {
     async heads() {
       const rows = await database.query<{ topic: string; head: bigint; floor: bigint; epoch: string }>({
@@ -76,19 +90,18 @@ export function openJournal(database: Database, onQuery: (topic: string) => void
     },
 
     async read(model, after, limits) {
-      onQuery(model.topic);
-      return database.query<JournalRow>(readStatement(model, after, limits));
+      return counted(model, () => database.query<JournalRow>(readStatement(model, after, limits)));
     },
 
     async readWanted(model, wants, limits) {
-      onQuery(model.topic);
       const bounds = {
         name: "sync_bounds",
         text: "SELECT next_watermark AS head, floor FROM runtime.sync_topic_sequences WHERE topic = $1",
         values: [model.topic],
       };
       // The head first: everything up to it is visible to the reads. The floor last: nothing above it was purged before them.
-      const answers = await database.transaction([bounds, wantedStatement(model, wants, limits), bounds]);
+      const statements = [bounds, wantedStatement(model, wants, limits), bounds];
+      const answers = await counted(model, () => database.transaction(statements));
       const [before, rows, after] = answers as unknown[] as [
         Bounds[],
         (JournalRow & { want: number; full: boolean })[],

@@ -41,7 +41,7 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
   async function observe(result: BatchObservableResult): Promise<void> {
     for (const feed of options.hub.open()) {
       const attributes = { topic: feed.model.topic };
-      const { rows: behind, stuckMs } = feed.backlog();
+      const { rows: behind, stuckMs } = feed.lag();
       result.observe(lag, Number(behind), attributes);
       result.observe(stalled, stuckMs > options.stallMs ? 1 : 0, attributes);
       result.observe(live, feed.liveCount, attributes);

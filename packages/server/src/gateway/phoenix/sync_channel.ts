@@ -156,6 +156,7 @@ class SyncChannel implements Channel {
       position: from,
       live: false,
       replaying: sent !== undefined,
+      ended: false,
       offer: (frame) => {
         const taken = this.#link.outbox.offer(frame);
         if (!taken) this.#pump.add(subscription);
