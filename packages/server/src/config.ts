@@ -105,13 +105,23 @@ const SETTINGS = z.object({
     .default("khala:applyUpdates")
     .describe("Mutation that the convex second sink calls"),
   CONVEX_QUERY: z.string().default("khala:versions").describe("Query that `khala parity` calls"),
+  CONVEX_SECRET: z
+    .string()
+    .optional()
+    .describe("Sent to both as `secret`, for them to check: anybody can call a public function"),
   OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),
 });
 
 /** The settings of a server, checked and frozen. */
 export type Config = Readonly<z.infer<typeof SETTINGS>>;
 
-const SECRET = new Set(["KHALA_AUTH_SECRETS", "KHALA_AUTH_ISSUER_KEY", "DATABASE_URL", "REDIS_URL"]);
+const SECRET = new Set([
+  "KHALA_AUTH_SECRETS",
+  "KHALA_AUTH_ISSUER_KEY",
+  "DATABASE_URL",
+  "REDIS_URL",
+  "CONVEX_SECRET",
+]);
 
 /** Reads the environment once. A bad value is an error that names the setting. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>> = process.env): Config {

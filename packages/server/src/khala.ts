@@ -17,8 +17,10 @@ import type { Context } from "./kit/context.ts";
 import { type NewId, type Random, uuidv7 } from "./kit/ids.ts";
 import { openTelemetry } from "./kit/telemetry.ts";
 import { type Authority, openAuthority } from "./runtime/authority.ts";
-import { authSettings, gatewaySettings, syncSettings } from "./settings.ts";
+import { authSettings, convexSettings, gatewaySettings, syncSettings } from "./settings.ts";
 import { openSyncPlane, type SyncPlane } from "./sync/plane.ts";
+import { noopSink, type SecondSink } from "./sync/second_sink.ts";
+import { convexSink } from "./sync/second_sink_convex.ts";
 
 export interface KhalaOptions {
   readonly config: Config;
@@ -76,6 +78,7 @@ export async function createKhala(
       models: app.models,
       ...syncSettings(config),
       onCommit: (topic) => hints.send(topic),
+      secondSink: await openSecondSink(config),
     });
     closers.push(() => sync.stop());
     hints.start();
@@ -122,6 +125,12 @@ async function openContext({
     log: log ?? pino({ level: config.KHALA_LOG_LEVEL }),
     telemetry: await openTelemetry({ ...(otlpEndpoint && { otlpEndpoint }) }),
   };
+}
+
+/** The second sink that the settings name, if any. */
+async function openSecondSink(config: Config): Promise<SecondSink | undefined> {
+  if (config.KHALA_SECOND_SINK === "noop") return noopSink;
+  return config.KHALA_SECOND_SINK === "convex" ? convexSink(convexSettings(config)) : undefined;
 }
 
 /** The database that the settings name, or the embedded one; migrated. */

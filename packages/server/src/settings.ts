@@ -3,6 +3,7 @@ import type { Config } from "./config.ts";
 import type { AuthSettings } from "./gateway/auth/setup.ts";
 import type { GatewaySettings } from "./gateway/gateway.ts";
 import type { SyncSettings } from "./sync/plane.ts";
+import type { ConvexSinkOptions } from "./sync/second_sink_convex.ts";
 
 /** What authentication is told. */
 export function authSettings(config: Config, dev: boolean): AuthSettings {
@@ -34,6 +35,16 @@ export function syncSettings(config: Config): SyncSettings {
     retentionMs: config.KHALA_RETENTION_HOURS * 3_600_000,
     retentionEveryMs: config.KHALA_RETENTION_INTERVAL_S * 1_000,
     stallMs: config.KHALA_STALL_S * 1_000,
+  };
+}
+
+/** What the convex second sink is told. */
+export function convexSettings(config: Config): ConvexSinkOptions {
+  return {
+    url: config.CONVEX_URL ?? "",
+    mutation: config.CONVEX_MUTATION,
+    query: config.CONVEX_QUERY,
+    secret: config.CONVEX_SECRET,
   };
 }
 

@@ -57,8 +57,12 @@ export function openDatabase(options: DatabaseOptions): Database {
   pool.on("error", (error) => {
     if (!closing) options.log.warn({ err: error.message }, "an idle database connection broke");
   });
+  // An error that nobody listens for ends the process. The statement under way fails as well: that is dealt with.
+  const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection broke");
   // Every statement here is written for an index; a fresh table without statistics must not talk the planner out of it.
   pool.on("connect", (client) => {
+    // While a transaction holds it the pool does not listen.
+    client.on("error", broke);
     client
       .query("SET enable_seqscan = off")
       .catch((error) => options.log.debug({ err: error.message }, "a new connection broke"));
@@ -106,6 +110,8 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     async connect() {
       const client = new pg.Client({ ...config, pipeline: false, statement_timeout: 0 });
+      // From the start: the server may cut it in the same breath as it lets it in.
+      client.on("error", broke);
       await client.connect().catch(translate);
       return client;
     },

@@ -79,10 +79,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     channels: [syncChannel(context, { hub: sync.hub, metrics: sync.metrics, maxTopics: settings.maxTopics })],
     limits: settings.limits,
   });
-  http.app.server.on("upgrade", (request, stream, head) => {
-    if (!sockets.upgrade(request, stream, head))
-      stream.end("HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n");
-  });
+  http.app.server.on("upgrade", (request, stream, head) => sockets.upgrade(request, stream, head));
 
   try {
     await http.app.listen({ host, port });

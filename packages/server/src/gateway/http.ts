@@ -5,7 +5,7 @@ import { bearerToken } from "./auth/bearer.ts";
 import type { Viewer } from "./auth/claims.ts";
 import { originAllowed } from "./auth/origin.ts";
 import type { Verifier } from "./auth/verifier.ts";
-import type { GatewayMetrics } from "./metrics.ts";
+import { type GatewayMetrics, isDenial } from "./metrics.ts";
 
 export interface HttpOptions {
   readonly verifier: Verifier;
@@ -60,8 +60,7 @@ export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, or
   app.setErrorHandler((error: FastifyError, _request, reply) => {
     const known = asKhalaError(error, maxBodyBytes);
     if (known.code === "internal") context.log.error({ err: error }, "a request failed");
-    if (known.meaning.status === 401 || known.meaning.status === 403)
-      metrics.denials.add(1, { code: known.code });
+    if (isDenial(known.code)) metrics.denials.add(1, { code: known.code });
     const { retry_after_ms } = known.details;
     if (retry_after_ms !== undefined) reply.header("Retry-After", Math.ceil(retry_after_ms / 1_000));
     if (known.meaning.status === 401) reply.header("WWW-Authenticate", "Bearer");

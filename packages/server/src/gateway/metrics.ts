@@ -1,11 +1,31 @@
+import { ERRORS, type ErrorCode } from "@khala/contracts";
 import type { Meter } from "@opentelemetry/api";
 
 /** What the gateway counts. */
 export type GatewayMetrics = ReturnType<typeof gatewayMetrics>;
 
-/** Makes the gateway's instruments. */
+/** Close codes that are counted by name: ours, and what a client or a cut line leaves behind. */
+const CLOSES: ReadonlySet<number> = new Set([
+  1000,
+  1005,
+  1006,
+  ...Object.values(ERRORS).map(({ close }) => close),
+]);
+
+/** The label of a close code. Clients may send any of thousands, and each would be a series. */
+export function closeLabel(code: number): string {
+  return CLOSES.has(code) ? String(code) : "other";
+}
+
+/** Whether an error says that somebody was not let in, or may not do what was asked. */
+export function isDenial(code: ErrorCode): boolean {
+  const { status } = ERRORS[code];
+  return status === 401 || status === 403;
+}
+
+/** Makes the gateway's instruments. Counters begin at 0, so that the first of a kind is a rise. */
 export function gatewayMetrics(meter: Meter) {
-  return {
+  const metrics = {
     sockets: meter.createObservableGauge("khala_gateway_sockets", { description: "Open sockets" }),
     waitingBytes: meter.createObservableGauge("khala_gateway_waiting_bytes", {
       description: "Bytes that wait to be written to sockets",
@@ -15,11 +35,15 @@ export function gatewayMetrics(meter: Meter) {
       description: "Sockets closed, by close code",
     }),
     denials: meter.createCounter("khala_gateway_denials_total", {
-      description: "Requests and handshakes refused, by error code",
+      description: "Requests, handshakes and pushes refused, by error code",
     }),
     requests: meter.createHistogram("khala_gateway_request_ms", {
       description: "HTTP requests, by route and status",
       unit: "ms",
     }),
   };
+  metrics.connects.add(0);
+  for (const code of CLOSES) metrics.closes.add(0, { code: String(code) });
+  for (const code of Object.keys(ERRORS) as ErrorCode[]) if (isDenial(code)) metrics.denials.add(0, { code });
+  return metrics;
 }

@@ -54,15 +54,20 @@ export class Outbox {
     return true;
   }
 
-  /** Sends an answer. Answers are small and asked for, so they are not refused. */
+  /** Sends an answer. Answers are small and asked for, so they are not refused; who does not read them is not read. */
   send(data: string | Uint8Array): void {
-    if (this.#socket.readyState === this.#socket.OPEN) this.#socket.send(data, this.#sent);
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
+    this.#socket.send(data, this.#sent);
+    if (this.#socket.bufferedAmount < this.#limit) return;
+    this.#fullSince ??= this.#now();
+    this.#socket.pause();
   }
 
   // A failed write is followed by the socket's close event, which cleans up.
   readonly #sent = (): void => {
     if (this.#fullSince === undefined || this.#socket.bufferedAmount > this.#limit / 2) return;
     this.#fullSince = undefined;
+    if (this.#socket.isPaused) this.#socket.resume();
     this.#onRoom();
   };
 }

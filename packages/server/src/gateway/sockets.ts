@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import { WebSocketServer } from "ws";
 import type { Context } from "../kit/context.ts";
 import { socketToken } from "./auth/bearer.ts";
@@ -8,7 +8,8 @@ import { requireSameSubject, type Viewer } from "./auth/claims.ts";
 import { originAllowed } from "./auth/origin.ts";
 import type { Revocations } from "./auth/revocation.ts";
 import type { Verifier } from "./auth/verifier.ts";
-import type { GatewayMetrics } from "./metrics.ts";
+import { addressOf, refuseHandshake } from "./handshake.ts";
+import { closeLabel, type GatewayMetrics, isDenial } from "./metrics.ts";
 import type { ChannelFactory } from "./phoenix/channel.ts";
 import { PhoenixSocket, type SocketLimits } from "./phoenix/socket.ts";
 
@@ -24,9 +25,9 @@ export interface SocketsOptions {
 /** All client sockets of this server. */
 export interface Sockets {
   readonly count: number;
-  /** Takes an HTTP upgrade; false when the path is not a socket's. */
-  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): boolean;
-  /** Refuses new sockets, closes the open ones with 1012 and waits until they are gone. */
+  /** Takes an HTTP upgrade, whatever it asks for: opens a socket, or answers why not. */
+  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): void;
+  /** Refuses new sockets, closes the open ones with 1012 and waits until they are gone; cuts those that are not by then. */
   drain(timeoutMs: number): Promise<void>;
 }
 
@@ -64,9 +65,10 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   });
 
   async function admit(request: IncomingMessage): Promise<Viewer> {
-    const url = new URL(request.url ?? "/", "http://socket");
-    if (draining)
-      throw new KhalaError("shutting_down", "This server is shutting down. Connect to another one.");
+    const url = addressOf(request);
+    if (!url) throw new KhalaError("invalid_request", "The address cannot be read.");
+    if (url.pathname !== PATH)
+      throw new KhalaError("not_found", `There is no socket at this address. Connect to ${PATH}.`);
     if (url.searchParams.get("vsn") !== VERSION) {
       throw new KhalaError(
         "unsupported_protocol_version",
@@ -80,8 +82,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         "This origin may not open sockets. Add it to KHALA_ORIGINS.",
       );
     }
-    if (open.size >= limits.sockets)
-      throw new KhalaError("limit_exceeded", "This server has all the sockets it takes.");
+    requireRoom();
     const { token } = socketToken({
       params: url.searchParams,
       protocols: request.headers["sec-websocket-protocol"],
@@ -90,6 +91,8 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     // The clock skew forgives a token that is just over, but a socket lives only until then: it would be closed at once, again and again.
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
+    // Again, because others came in while the token was looked at.
+    requireRoom();
     if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
       throw new KhalaError(
         "limit_exceeded",
@@ -97,6 +100,13 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       );
     }
     return viewer;
+  }
+
+  function requireRoom(): void {
+    if (draining)
+      throw new KhalaError("shutting_down", "This server is shutting down. Connect to another one.");
+    if (open.size >= limits.sockets)
+      throw new KhalaError("limit_exceeded", "This server has all the sockets it takes.");
   }
 
   function count(viewer: Viewer, by: number): void {
@@ -107,13 +117,14 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   }
 
   async function accept(request: IncomingMessage, stream: Duplex, head: Buffer): Promise<void> {
+    // Nobody else listens any more: without this a client that resets the connection would end the process.
     const broken = (error: Error) => context.log.debug({ err: error.message }, "a handshake was cut");
     stream.on("error", broken);
     let viewer: Viewer;
     try {
       viewer = await admit(request);
     } catch (error) {
-      return refuse(stream, error, context, metrics);
+      return refuseHandshake(stream, error, context, metrics);
     }
     stream.off("error", broken);
     server.handleUpgrade(request, stream, head, (ws) => {
@@ -125,10 +136,13 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
           requireSameSubject(current, refreshed);
           return refreshed;
         },
+        onRefused(code) {
+          if (isDenial(code)) metrics.denials.add(1, { code });
+        },
         onClosed(closed, code) {
           open.delete(closed);
           count(viewer, -1);
-          metrics.closes.add(1, { code: String(code) });
+          metrics.closes.add(1, { code: closeLabel(code) });
         },
       });
       open.add(socket);
@@ -149,12 +163,10 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       return open.size;
     },
     upgrade(request, stream, head) {
-      if (new URL(request.url ?? "/", "http://socket").pathname !== PATH) return false;
       accept(request, stream, head).catch((error) => {
         context.log.error({ err: error }, "a handshake failed");
         stream.destroy();
       });
-      return true;
     },
     async drain(timeoutMs) {
       draining = true;
@@ -165,6 +177,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       while (open.size > 0 && context.clock.now() < deadline) {
         await new Promise<void>((resolve) => context.clock.after(20, resolve));
       }
+      for (const socket of open) socket.terminate();
       cancelTick();
       server.close();
     },
@@ -173,26 +186,4 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
 
 function subjectKey({ org, subject }: Viewer): string {
   return JSON.stringify([org, subject]);
-}
-
-/** Answers a refused handshake. Phoenix clients expect 403 when they may not come in. */
-function refuse(stream: Duplex, error: unknown, context: Context, metrics: GatewayMetrics): void {
-  const known =
-    error instanceof KhalaError ? error : new KhalaError("internal", "The handshake failed on the server.");
-  if (known !== error) context.log.error({ err: error }, "a handshake failed");
-  metrics.denials.add(1, { code: known.code });
-  const status = handshakeStatus(known.code);
-  const body = JSON.stringify({ error: known });
-  const head = [
-    `HTTP/1.1 ${status} Refused`,
-    "Connection: close",
-    "Content-Type: application/json",
-    `Content-Length: ${Buffer.byteLength(body)}`,
-  ];
-  stream.end(`${head.join("\r\n")}\r\n\r\n${body}`);
-}
-
-function handshakeStatus(code: ErrorCode): number {
-  const { status } = ERRORS[code];
-  return status === 401 ? 403 : status;
 }

@@ -40,6 +40,11 @@ export interface Authority {
 
 const MAX_EVENTS = 1_000;
 const ID = /^[\w.:@-]{1,200}$/;
+/**
+ * What JSON can say and a document or a key cannot hold. It is refused here, where it harms only its sender: a projection
+ * would have to stop at it. In JSON that is written by JSON.stringify both are escapes, after an even number of backslashes.
+ */
+const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
 
 interface Prepared {
   readonly request: Append;
@@ -84,7 +89,12 @@ export function openAuthority(database: Database, context: Context, onAppend: ()
   };
 }
 
-function readEvents(database: Database, after: bigint, limit: number): Promise<readonly AuthorityEvent[]> {
+/** Events after a position, through any connection: also inside a transaction. */
+export function readEvents(
+  database: Pick<Database, "query">,
+  after: bigint,
+  limit: number,
+): Promise<readonly AuthorityEvent[]> {
   return database.query<AuthorityEvent>({
     name: "authority_read",
     text: `SELECT position, kind, stream_id AS "streamId", seq, type, data, org_id AS org, owner, actor, trace,
@@ -108,7 +118,10 @@ function prepare(request: Append): Prepared {
     if (seen.has(event.event_id))
       invalid(`events[${i}].event_id`, `The event_id "${event.event_id}" is used twice in this request.`);
     seen.add(event.event_id);
-    return JSON.stringify(checkEventData(stream, event.type, event.data ?? {}, `events[${i}]`));
+    const text = JSON.stringify(checkEventData(stream, event.type, event.data ?? {}, `events[${i}]`));
+    if (UNSTORABLE.test(text))
+      invalid(`events[${i}].data`, "A text may not contain a NUL character or half of a surrogate pair.");
+    return text;
   });
   return { request, data, bytes: data.reduce((sum, text) => sum + text.length + 200, 0) };
 }

@@ -54,7 +54,7 @@ export function checkEventData(
   data: JsonValue,
   field: string,
 ): JsonValue {
-  const schema = stream.events[type];
+  const schema = Object.hasOwn(stream.events, type) ? stream.events[type] : undefined;
   if (!schema) {
     const known = Object.keys(stream.events).join(", ");
     const message = `"${type}" is not an event type of a ${stream.kind}. Use one of: ${known}.`;

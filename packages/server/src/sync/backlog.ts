@@ -100,7 +100,19 @@ export class Backlog {
       row.watermark > after && row.watermark <= through && !row.hiddenFrom?.includes(subject);
     const rows = [...shared.rows.filter(fits), ...named.rows.filter(fits)];
     rows.sort((a, b) => (a.watermark < b.watermark ? -1 : 1));
-    request.resolve({ rows, through });
+    request.resolve(this.#cut(rows, through));
+  }
+
+  /** Each of the two pages is within the limits; what they make together may not be. */
+  #cut(rows: readonly JournalRow[], through: bigint): BacklogPage {
+    const { rows: most, bytes: room, payloadBytes } = this.#limits;
+    let bytes = 0;
+    const end = rows.findIndex((row, i) => {
+      bytes += Math.min(row.payloadBytes, payloadBytes);
+      return i > 0 && (i >= most || bytes > room);
+    });
+    if (end < 0) return { rows, through };
+    return { rows: rows.slice(0, end), through: rows[end - 1]!.watermark };
   }
 }
 

@@ -1,4 +1,4 @@
-import type { Database } from "../database/database.ts";
+import type { Database, Statement } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 
 /** What tells one database from a restored or replaced one. Null where the role may not ask. */
@@ -23,11 +23,7 @@ export async function settleEpoch(database: Database, context: Context): Promise
     });
     if (row && sameDatabase(row.marks, marks)) return row.epoch;
     const epoch = context.newId();
-    await tx.query({
-      text: `INSERT INTO runtime.sync_epoch (epoch, marks) VALUES ($1, $2)
-        ON CONFLICT (one) DO UPDATE SET epoch = excluded.epoch, marks = excluded.marks, since = now()`,
-      values: [epoch, JSON.stringify(marks)],
-    });
+    await tx.query(storeEpoch(epoch, marks));
     if (row)
       context.log.warn(
         { before: row.epoch, epoch },
@@ -41,11 +37,16 @@ export async function settleEpoch(database: Database, context: Context): Promise
 export async function rotateEpoch(database: Database, context: Context): Promise<string> {
   const epoch = context.newId();
   const marks = await readMarks(database);
-  await database.query({
-    text: "UPDATE runtime.sync_epoch SET epoch = $1, marks = $2, since = now()",
-    values: [epoch, JSON.stringify(marks)],
-  });
+  await database.query(storeEpoch(epoch, marks));
   return epoch;
+}
+
+function storeEpoch(epoch: string, marks: Marks): Statement {
+  return {
+    text: `INSERT INTO runtime.sync_epoch (epoch, marks) VALUES ($1, $2)
+      ON CONFLICT (one) DO UPDATE SET epoch = excluded.epoch, marks = excluded.marks, since = now()`,
+    values: [epoch, JSON.stringify(marks)],
+  };
 }
 
 function sameDatabase(a: Marks, b: Marks): boolean {

@@ -3,7 +3,7 @@ import type { EncodedUpdate } from "./update_codec.ts";
 /** The newest rows of a topic, encoded, within a byte limit. Watermarks are dense, so a position is an index. */
 export class HotTail {
   readonly #maxBytes: number;
-  #rows: EncodedUpdate[] = [];
+  #rows: (EncodedUpdate | undefined)[] = [];
   #skipped = 0;
   #bytes = 0;
   #base: bigint;
@@ -35,9 +35,10 @@ export class HotTail {
       this.#bytes += row.bytes;
     }
     while (this.#bytes > this.#maxBytes && this.#skipped < this.#rows.length) {
-      this.#bytes -= this.#rows[this.#skipped++]!.bytes;
+      this.#bytes -= this.#rows[this.#skipped]!.bytes;
+      this.#rows[this.#skipped++] = undefined;
     }
-    // Forgotten rows are dropped in blocks: moving the array for each one would cost more than keeping it.
+    // The places of forgotten rows are dropped in blocks: moving the array for each one would cost more than keeping it.
     if (this.#skipped > 1_024 && this.#skipped * 2 > this.#rows.length) {
       this.#rows = this.#rows.slice(this.#skipped);
       this.#base += BigInt(this.#skipped);

@@ -130,18 +130,22 @@ const ROW = (model: Model, limit: string) => `
 const SIZED = (limit: string) => `sum(least(payload_bytes, ${limit})) OVER (ORDER BY watermark) AS total,
   row_number() OVER (ORDER BY watermark) AS n`;
 
+// Watermarks are dense, so the page ends `rows` further on: without that end, a planner without statistics may sort all the rest.
 function readStatement(model: Model, after: bigint, limits: ReadLimits): Statement {
   return {
     name: `sync_read_${model.table}`,
     text: `SELECT ${ROW(model, "$5")} FROM (
         SELECT *, ${SIZED("$5")} FROM (
-          SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark > $2 ORDER BY watermark LIMIT $3
+          SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark > $2
+            AND watermark <= greatest($2, (SELECT floor FROM runtime.sync_topic_sequences WHERE topic = $1)) + $3
+          ORDER BY watermark LIMIT $3
         ) page
       ) e WHERE n = 1 OR total <= $4 ORDER BY e.watermark`,
     values: [model.topic, after, limits.rows, limits.bytes, limits.payloadBytes],
   };
 }
 
+// Each named row is looked up by itself: as a plain join, a planner without statistics reads the whole journal for it.
 function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimits): Statement {
   return {
     name: `sync_wanted_${model.table}`,
@@ -154,10 +158,12 @@ function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimit
              WHERE w.subject IS NULL AND topic = $1 AND org_id = w.org_id AND audience IS NULL AND watermark > w.after
              ORDER BY watermark LIMIT $5)
             UNION ALL
-            (SELECT j.* FROM runtime.sync_stream_viewers v
-             JOIN runtime.sync_stream_events j ON j.topic = v.topic AND j.watermark = v.watermark
-             WHERE w.subject IS NOT NULL AND v.topic = $1 AND v.org_id = w.org_id AND v.subject = w.subject AND v.watermark > w.after
-             ORDER BY v.watermark LIMIT $5)
+            (SELECT j.* FROM (
+               SELECT v.watermark FROM runtime.sync_stream_viewers v
+               WHERE w.subject IS NOT NULL AND v.topic = $1 AND v.org_id = w.org_id AND v.subject = w.subject AND v.watermark > w.after
+               ORDER BY v.watermark LIMIT $5
+             ) named
+             CROSS JOIN LATERAL (SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark = named.watermark LIMIT 1) j)
           ) page
         ) sized
       ) e

@@ -3,13 +3,13 @@ import type { Meter } from "@opentelemetry/api";
 /** What the sync plane counts. Names and meanings are listed in docs/sync/METRICS.md. */
 export type SyncMetrics = ReturnType<typeof syncMetrics>;
 
-/** Makes the sync plane's instruments. */
-export function syncMetrics(meter: Meter) {
+/** Makes the sync plane's instruments. Counters of these topics begin at 0, so that the first failure is a rise. */
+export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
   const counter = (name: string, description: string) =>
     meter.createCounter(`khala_sync_${name}`, { description });
   const duration = (name: string, description: string) =>
     meter.createHistogram(`khala_sync_${name}`, { description, unit: "ms" });
-  return {
+  const metrics = {
     appends: counter("appends_total", "Requests that appended authority events, by outcome"),
     writes: counter("document_writes_total", "Documents written, by topic"),
     writeFailures: counter(
@@ -34,6 +34,19 @@ export function syncMetrics(meter: Meter) {
     catchUp: duration("catch_up_ms", "Time from a subscribe with a cursor until it was live"),
     commitToPush: duration("commit_to_push_ms", "Time from the journal row to the first push of it"),
     retention: counter("retention_runs_total", "Retention passes, by outcome"),
-    secondSink: counter("second_sink_updates_total", "Updates given to the second sink, by outcome"),
+    secondSink: counter(
+      "second_sink_updates_total",
+      "Updates given to the second sink, by topic and outcome",
+    ),
   };
+  const { writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures } = metrics;
+  const byTopic = [writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures];
+  for (const topic of topics) {
+    for (const each of byTopic) each.add(0, { topic });
+    for (const reason of ["epoch", "purged", "future"]) metrics.stale.add(0, { topic, reason });
+    for (const outcome of ["published", "failed"]) metrics.secondSink.add(0, { topic, outcome });
+  }
+  for (const outcome of ["ok", "failed"]) metrics.retention.add(0, { outcome });
+  metrics.appends.add(0, { outcome: "ok" });
+  return metrics;
 }

@@ -41,6 +41,8 @@ export interface ModelDefinition<Document extends object> {
   readonly audience?: (document: Document, event: AuthorityEvent) => readonly string[] | null | undefined;
 }
 
+/** As long as a key of a document may be. */
+export const MAX_KEY_BYTES = 512;
 const NAME = /^[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+$/;
 
 /** Declares a model. Everything about it is in this one value. */
@@ -50,19 +52,39 @@ export function defineModel<Document extends object>(definition: ModelDefinition
     throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))
     throw new TypeError(`The prefix of ${topic} is one lowercase name, not "${prefix}".`);
+  const table = definition.table ?? `sync_${topic.split(".").at(-1)}`;
+  // PostgreSQL cuts longer names, of the table's indexes too: two could become one.
+  if (!/^[a-z][a-z0-9_]{0,47}$/.test(table))
+    throw new TypeError(
+      `The table of ${topic} is one lowercase name of at most 48 characters, not "${table}".`,
+    );
   const model: Model<Document> = {
     topic,
-    table: definition.table ?? `sync_${topic.split(".").at(-1)}`,
+    table,
     prefix,
     streams,
     id: definition.id ?? ((event) => event.streamId),
     project,
     access(document, event) {
       const subjects = audience?.(document, event);
-      return { org: event.org, audience: subjects?.length ? [...new Set(subjects)].sort() : null };
+      if (!subjects?.length) return { org: event.org, audience: null };
+      return { org: event.org, audience: [...new Set(subjects.filter(isNameable))].sort() };
     },
   };
   return Object.freeze(model);
+}
+
+/** No token names another subject, so leaving it out hides nothing; storing it could fail, and stop the projection. */
+function isNameable(subject: string): boolean {
+  return /^[^\0]{1,256}$/u.test(subject) && subject.isWellFormed();
+}
+
+/** Whether a key can be one of the model's documents'. */
+export function isKeyOf(model: Model, docKey: string): boolean {
+  // Half of a surrogate pair would be stored as another character: two keys could become one.
+  const storable =
+    Buffer.byteLength(docKey) <= MAX_KEY_BYTES && docKey.isWellFormed() && !docKey.includes("\0");
+  return storable && docKey.startsWith(`${model.prefix}:`);
 }
 
 /** The models of one server, by topic and by key prefix; two that claim the same name are refused. */

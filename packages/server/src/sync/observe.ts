@@ -13,6 +13,7 @@ export interface ObserveOptions {
   readonly authority: Authority;
   readonly projections: () => readonly ProjectorState[];
   readonly stallMs: number;
+  readonly retentionMs: number;
 }
 
 /** Reports at every scrape where topics, journals and projections stand. The returned function stops it. */
@@ -36,9 +37,28 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
     "projection_broken",
     "1 while a projection is stopped at an event that it cannot take, by topic",
   );
-  const all: Observable[] = [head, floor, lag, stalled, live, rows, age, bytes, position, broken];
+  const keep = gauge("retention_keep_s", "Age at which retention removes a journal row, in seconds");
+  const polled = gauge("poll_age_s", "Seconds since this server last heard from the database");
+  const all: Observable[] = [
+    head,
+    floor,
+    lag,
+    stalled,
+    live,
+    rows,
+    age,
+    bytes,
+    position,
+    broken,
+    keep,
+    polled,
+  ];
+
+  const started = context.clock.now();
 
   async function observe(result: BatchObservableResult): Promise<void> {
+    result.observe(keep, options.retentionMs / 1_000);
+    result.observe(polled, (context.clock.now() - (options.hub.lastPoll().at || started)) / 1_000);
     for (const feed of options.hub.open()) {
       const attributes = { topic: feed.model.topic };
       const { rows: behind, stuckMs } = feed.lag();

@@ -12,6 +12,8 @@ import { observeSync } from "./observe.ts";
 import { type Projector, type ProjectorState, startProjector } from "./projector.ts";
 import { createReadModels } from "./read_models.ts";
 import { startRetention } from "./retention.ts";
+import type { SecondSink } from "./second_sink.ts";
+import { type SecondSinkFollowers, startSecondSink } from "./second_sink_followers.ts";
 import { openSink, type Sink } from "./sink.ts";
 
 export interface SyncSettings {
@@ -29,6 +31,8 @@ export interface SyncOptions extends SyncSettings {
   readonly models: Models;
   /** Tells other processes that a topic has news. */
   readonly onCommit: (topic: string) => void;
+  /** Another place that gets every update. */
+  readonly secondSink?: SecondSink | undefined;
 }
 
 /** The sync plane: events become documents, documents become a journal, the journal reaches sockets. */
@@ -54,14 +58,18 @@ export async function openSyncPlane(
   const { models } = options;
   await createReadModels(database, models.all);
   await settleEpoch(database, context);
-  const metrics = syncMetrics(context.telemetry.meter);
-  const journal = openJournal(database);
+  const metrics = syncMetrics(
+    context.telemetry.meter,
+    models.all.map(({ topic }) => topic),
+  );
+  const journal = openJournal(database, metrics);
   const hub = openHub(context, { ...options, database, journal, metrics });
   const sink = openSink(database, context, {
     inline: options.inline,
     metrics,
     onCommit(topic) {
       hub.hint(topic);
+      second?.wake(topic);
       options.onCommit(topic);
     },
   });
@@ -69,6 +77,7 @@ export async function openSyncPlane(
   // One process at a time projects and trims; another takes over when it dies or sleeps.
   let projectors: Projector[] = [];
   let retention: Service | undefined;
+  let second: SecondSinkFollowers | undefined;
   const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
     for (const projector of projectors) projector.wake();
   });
@@ -89,6 +98,15 @@ export async function openSyncPlane(
     metrics,
     active: () => lease.held(),
   });
+  if (options.secondSink) {
+    second = startSecondSink(models, context, {
+      database,
+      sink: options.secondSink,
+      metrics,
+      pollMs: options.pollMs,
+      active: () => lease.held(),
+    });
+  }
   const unobserve = observeSync(context, {
     database,
     hub,
@@ -96,6 +114,7 @@ export async function openSyncPlane(
     authority,
     projections: () => projectors.map((p) => p.state()),
     stallMs: options.stallMs,
+    retentionMs: options.retentionMs,
   });
 
   return {
@@ -108,7 +127,8 @@ export async function openSyncPlane(
     },
     async stop() {
       unobserve();
-      await Promise.all([...projectors.map((projector) => projector.stop()), retention.stop()]);
+      const background = [...projectors, retention, ...(second ? [second] : [])];
+      await Promise.all(background.map((service) => service.stop()));
       await sink.drain();
       await Promise.all([lease.stop(), hub.stop()]);
     },

@@ -1,6 +1,6 @@
 import { canonicalJson } from "@khala/contracts";
 import type { AuthorityEvent } from "../runtime/stream.ts";
-import { type Model, tombstone } from "./model.ts";
+import { isKeyOf, MAX_KEY_BYTES, type Model, tombstone } from "./model.ts";
 import type { CurrentDocument } from "./read_models.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
@@ -19,10 +19,27 @@ export class BrokenProjection extends Error {
 }
 
 /** Whether a model wants an event, and for which document. */
-export function keyFor(model: Model, event: AuthorityEvent): string | null {
+function keyFor(model: Model, event: AuthorityEvent): string | null {
   if (!model.streams.some((stream) => stream.kind === event.kind)) return null;
   const id = model.id(event);
-  return id === null ? null : `${model.prefix}:${id}`;
+  if (id === null) return null;
+  const docKey = `${model.prefix}:${id}`;
+  if (isKeyOf(model, docKey)) return docKey;
+  throw new TypeError(`an id is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes with its prefix`);
+}
+
+/** The documents that events change. A model whose `id` throws is broken at that event: `applyEvent` reports it. */
+export function keysOf(model: Model, events: readonly AuthorityEvent[]): Set<string> {
+  const keys = new Set<string>();
+  try {
+    for (const event of events) {
+      const key = keyFor(model, event);
+      if (key !== null) keys.add(key);
+    }
+  } catch {
+    // Nothing is projected from there on.
+  }
+  return keys;
 }
 
 /**
@@ -41,7 +58,8 @@ export function applyEvent(
     const before = current?.document ?? null;
     const after = model.project(before, event);
     if (after === before || (before === null && (after === tombstone || after === null))) return undefined;
-    const docVersion = (current?.version ?? 0n) + 1n;
+    // Not from 1: retention may have removed the tombstone of an earlier life whose versions clients still remember.
+    const docVersion = current ? current.version + 1n : event.seq;
     if (after === tombstone || after === null) {
       const { access } = current!;
       documents.set(docKey, { version: docVersion, document: null, access });

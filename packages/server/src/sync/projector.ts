@@ -5,7 +5,7 @@ import { recordSpan } from "../kit/telemetry.ts";
 import type { Authority } from "../runtime/authority.ts";
 import type { AuthorityEvent } from "../runtime/stream.ts";
 import type { Model } from "./model.ts";
-import { applyEvent, BrokenProjection, keyFor } from "./projection.ts";
+import { applyEvent, BrokenProjection, keysOf } from "./projection.ts";
 import { type CurrentDocument, loadCurrent } from "./read_models.ts";
 import type { CheckpointMove, Sink } from "./sink.ts";
 import type { DocumentWrite } from "./write_statement.ts";
@@ -53,6 +53,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
   /** How far it has come, and how far the database knows of it. */
   let position: bigint | undefined;
   let stored = 0n;
+  let generation = 0n;
   let broken: BrokenProjection | undefined;
   let batch = BATCH;
 
@@ -62,20 +63,22 @@ export function startProjector(model: Model, context: Context, options: Projecto
       return false;
     }
     if (position === undefined) {
-      stored = await readCheckpoint(database, model.topic);
+      const checkpoint = await readCheckpoint(database, model.topic);
+      ({ generation } = checkpoint);
+      stored = checkpoint.position;
       position = stored;
     }
     const started = context.clock.now();
     const events = await authority.read(position, batch);
     if (events.length === 0) {
       broken = undefined;
-      return false;
+      return rebuiltMeanwhile();
     }
     await load(events);
     const { writes, upTo, failure } = project(events);
     // Events of other models need no commit: to read them again after a crash costs nothing.
     if (writes.length > 0 || upTo - stored >= UNSTORED_EVENTS) {
-      await commit(events, writes, { from: stored, to: upTo });
+      await commit(events, writes, { from: stored, to: upTo, generation });
       stored = upTo;
       traceWrites(writes, started);
     }
@@ -91,6 +94,14 @@ export function startProjector(model: Model, context: Context, options: Projecto
     const full = events.length === batch;
     batch = Math.min(BATCH, batch * 2);
     return !failure && full;
+  }
+
+  /** Events that changed nothing, and so are not stored, may change a document that a reprojection wrote since. */
+  async function rebuiltMeanwhile(): Promise<boolean> {
+    if (position === stored || generation === (await readCheckpoint(database, model.topic)).generation)
+      return false;
+    forget();
+    return true;
   }
 
   /** What the database will not store is the event's fault once it stands alone: halve the batch until it does. */
@@ -124,23 +135,10 @@ export function startProjector(model: Model, context: Context, options: Projecto
   }
 
   async function load(events: readonly AuthorityEvent[]): Promise<void> {
-    const missing = new Set<string>();
-    for (const event of events) {
-      const key = safeKey(event);
-      if (key !== null && !documents.has(key)) missing.add(key);
-    }
-    if (missing.size === 0) return;
-    for (const [key, current] of await loadCurrent(database, model.table, [...missing]))
+    const missing = [...keysOf(model, events)].filter((key) => !documents.has(key));
+    if (missing.length === 0) return;
+    for (const [key, current] of await loadCurrent(database, model.table, missing))
       documents.set(key, current);
-  }
-
-  /** A model whose `id` throws is broken at that event; `project` reports it. */
-  function safeKey(event: AuthorityEvent): string | null {
-    try {
-      return keyFor(model, event);
-    } catch {
-      return null;
-    }
   }
 
   function project(events: readonly AuthorityEvent[]) {
@@ -193,11 +191,12 @@ export function startProjector(model: Model, context: Context, options: Projecto
   };
 }
 
-async function readCheckpoint(database: Database, topic: string): Promise<bigint> {
-  const [row] = await database.query<{ position: bigint }>({
-    text: "SELECT position FROM runtime.sync_checkpoints WHERE topic = $1",
+async function readCheckpoint(database: Database, topic: string) {
+  const [row] = await database.query<{ position: bigint; generation: bigint }>({
+    name: "sync_checkpoint",
+    text: "SELECT position, generation FROM runtime.sync_checkpoints WHERE topic = $1",
     values: [topic],
   });
   if (!row) throw new Error(`The topic ${topic} has no checkpoint.`);
-  return row.position;
+  return row;
 }

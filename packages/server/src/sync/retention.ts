@@ -53,10 +53,11 @@ export async function trimTopic(database: Database, model: Model, keepMs: number
     });
     if (found?.upTo == null) return 0;
     const values = [model.topic, found.upTo];
-    // The deletes touch rows that nobody writes; the row that writers lock is touched last, for the shortest time.
-    const deleted = await tx.query({
+    // Nobody else writes these rows; the row that writers lock is touched after them, for the shortest time.
+    const deleted = await tx.query<{ tombstone: string | null }>({
       name: "sync_retention_delete",
-      text: "DELETE FROM runtime.sync_stream_events WHERE topic = $1 AND watermark <= $2 RETURNING 1",
+      text: `DELETE FROM runtime.sync_stream_events WHERE topic = $1 AND watermark <= $2
+        RETURNING CASE op WHEN 'delete' THEN doc_key END AS tombstone`,
       values,
     });
     await tx.query({
@@ -65,14 +66,19 @@ export async function trimTopic(database: Database, model: Model, keepMs: number
       values,
     });
     await tx.query({
-      text: `DELETE FROM runtime.${model.table} WHERE deleted AND watermark <= $1`,
-      values: [found.upTo],
-    });
-    await tx.query({
       name: "sync_retention_floor",
       text: "UPDATE runtime.sync_topic_sequences SET floor = greatest(floor, $2) WHERE topic = $1",
       values,
     });
+    // A writer that brings a document back holds that row already: taken in any other order, the two could block each other.
+    const tombstones = new Set(deleted.flatMap(({ tombstone }) => tombstone ?? []));
+    if (tombstones.size > 0) {
+      await tx.query({
+        name: `sync_buried_${model.table}`,
+        text: `DELETE FROM runtime.${model.table} WHERE doc_key = ANY($1) AND deleted AND watermark <= $2`,
+        values: [[...tombstones], found.upTo],
+      });
+    }
     return deleted.length;
   });
 }

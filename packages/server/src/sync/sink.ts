@@ -5,7 +5,7 @@ import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { SyncMetrics } from "./metrics.ts";
-import type { Model } from "./model.ts";
+import { isKeyOf, MAX_KEY_BYTES, type Model } from "./model.ts";
 import { type DocumentWrite, lockTopic, type WrittenRow, waves, writeDocuments } from "./write_statement.ts";
 
 /** What became of a write: its watermark, or null because a version as new was already there. */
@@ -17,6 +17,8 @@ export interface Written {
 export interface CheckpointMove {
   readonly from: bigint;
   readonly to: bigint;
+  /** The generation of the documents that the writes are based on. */
+  readonly generation: bigint;
 }
 
 /** Where documents are written: read model, watermark and journal in one transaction. */
@@ -37,8 +39,6 @@ export interface SinkOptions {
   readonly onCommit: (topic: string) => void;
 }
 
-const MAX_KEY_BYTES = 512;
-
 /** Opens the sink. */
 export function openSink(database: Database, context: Context, options: SinkOptions): Sink {
   const queues = new Map<string, GroupCommit<DocumentWrite, Written>>();
@@ -50,8 +50,9 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   ): Promise<Written[]> {
     const statements: Statement[] = [];
     if (checkpoint) {
-      const text = "SELECT runtime.advance_checkpoint($1, $2, $3)";
-      statements.push({ name: "sync_advance", text, values: [model.topic, checkpoint.from, checkpoint.to] });
+      const { from, to, generation } = checkpoint;
+      const text = "SELECT runtime.advance_checkpoint($1, $2, $3, $4)";
+      statements.push({ name: "sync_advance", text, values: [model.topic, from, to, generation] });
     }
     const parts = waves(writes);
     if (parts.length > 0) statements.push(lockTopic(model.topic));
@@ -109,8 +110,8 @@ export function openSink(database: Database, context: Context, options: SinkOpti
 
   return {
     async write(model, write) {
-      if (!write.docKey.startsWith(`${model.prefix}:`) || Buffer.byteLength(write.docKey) > MAX_KEY_BYTES) {
-        const message = `A doc_key of ${model.topic} starts with "${model.prefix}:" and has at most ${MAX_KEY_BYTES} bytes.`;
+      if (!isKeyOf(model, write.docKey)) {
+        const message = `A doc_key of ${model.topic} starts with "${model.prefix}:" and is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes.`;
         throw new KhalaError("invalid_request", message, { field: "doc_key" });
       }
       return queueOf(model).write(write);

@@ -97,7 +97,8 @@ export class TopicReader {
 
   /** Takes what a poll of the database said. A new epoch starts the reader anew. */
   observe(epoch: string, bounds: Bounds): void {
-    if (epoch !== this.#epoch) return this.#restart(epoch, bounds, bounds.head);
+    // Above the floor nothing may be left to read that would show the gap.
+    if (epoch !== this.#epoch || bounds.floor > this.head) return this.#restart(epoch, bounds, bounds.head);
     if (this.lag().rows === 0n) this.#movedAt = this.#context.clock.now();
     this.#bounds = bounds;
     if (bounds.head === this.head) return;
@@ -113,38 +114,34 @@ export class TopicReader {
   /** Reads what is new. Resolves when everything that was committed before the call is read. */
   refresh(): Promise<void> {
     this.#dirty = true;
-    this.#refreshing ??= this.#read().finally(() => {
-      this.#refreshing = undefined;
-    });
+    this.#refreshing ??= this.#read();
     return this.#refreshing;
   }
 
   async #read(): Promise<void> {
-    const { journal, metrics, batch } = this.#options;
-    const attributes = { topic: this.#model.topic };
-    while (this.#dirty) {
-      this.#dirty = false;
-      const tail = this.#tail;
-      try {
-        metrics.reads.add(1, attributes);
-        const rows = await journal.read(this.#model, tail.head, {
-          ...READ,
-          payloadBytes: batch.payloadBytes,
-        });
-        if (rows.length === 0 || tail !== this.#tail) continue;
-        this.#ingest(rows);
-        const bytes = rows.reduce((sum, row) => sum + (row.payload?.length ?? 0), 0);
-        this.#dirty ||= rows.length === READ.rows || bytes > READ.bytes / 2 || this.head < this.#bounds.head;
-      } catch (error) {
-        metrics.readFailures.add(1, attributes);
-        throw error;
+    try {
+      while (this.#dirty) {
+        this.#dirty = false;
+        await this.#readOnce();
       }
+    } finally {
+      // In the same turn as the last look at `dirty`: whoever asks from now on starts a new read.
+      this.#refreshing = undefined;
     }
+  }
+
+  async #readOnce(): Promise<void> {
+    const { journal, batch } = this.#options;
+    const tail = this.#tail;
+    const rows = await journal.read(this.#model, tail.head, { ...READ, payloadBytes: batch.payloadBytes });
+    if (rows.length === 0 || tail !== this.#tail) return;
+    this.#ingest(rows);
+    const bytes = rows.reduce((sum, row) => sum + (row.payload?.length ?? 0), 0);
+    this.#dirty ||= rows.length === READ.rows || bytes > READ.bytes / 2 || this.head < this.#bounds.head;
   }
 
   #ingest(rows: readonly JournalRow[]): void {
     const { metrics, batch } = this.#options;
-    const attributes = { topic: this.#model.topic };
     const floor = rows[0]!.watermark - 1n;
     // Watermarks are dense: if the next one is missing, retention took it, and whoever was live has a gap.
     if (floor !== this.head) this.#restart(this.#epoch, { floor, head: this.bounds.head }, floor);
@@ -152,9 +149,8 @@ export class TopicReader {
     const before = this.head;
     this.#tail.append(updates);
     this.#movedAt = this.#context.clock.now();
-    metrics.updates.add(rows.length, attributes);
+    metrics.updates.add(rows.length, { topic: this.#model.topic });
     this.#events.rows(updates, before);
-    metrics.commitToPush.record(Math.max(0, this.#movedAt - rows[0]!.insertedAt.getTime()), attributes);
     for (const row of rows) this.#trace(row);
   }
 

@@ -20,9 +20,13 @@ export interface WrittenRow {
   readonly watermark: bigint | null;
 }
 
-/** Takes the topic's row lock, so that the statement after it sees every commit before it. */
+/**
+ * Takes the topic's row lock, so that the statement after it sees every commit before it. That statement's plan does
+ * not depend on its values, and making it costs more than running it: within this transaction it is made once.
+ */
 export function lockTopic(topic: string): Statement {
-  const text = "SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE";
+  const text = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true)
+    FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE`;
   return { name: "sync_lock_topic", text, values: [topic] };
 }
 
@@ -83,63 +87,64 @@ export function waves(writes: readonly DocumentWrite[]): DocumentWrite[][] {
 }
 
 function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
-  return (
-    a.op === "upsert" && b.op === "upsert" && a.org === b.org && String(a.audience) === String(b.audience)
-  );
+  if (a.op !== "upsert" || b.op !== "upsert" || a.org !== b.org) return false;
+  return JSON.stringify(a.audience) === JSON.stringify(b.audience);
 }
 
-// `lost` is what viewers get who could see the document before and cannot any more. It goes first, so that
-// within one commit nobody is told of a document twice in the wrong order.
+// Part 1 of a write is the write; part 0 is the tombstone for viewers who could see the document before and cannot
+// any more. It goes first, so that within one commit nobody is told of a document twice in the wrong order.
 const SQL = `
-WITH input AS MATERIALIZED (
-  SELECT i.ord::int, i.doc_key, i.doc_version, i.op, i.org_id, i.audience::text[] AS audience, i.newest, i.trace,
-    CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END AS payload, i.length
-  FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::boolean[], $11::text[])
-    WITH ORDINALITY AS i(doc_key, doc_version, op, org_id, audience, start, length, newest, trace, ord)
-), accepted AS MATERIALIZED (
-  SELECT i.ord, i.doc_key, i.doc_version, i.op, i.payload, sha256(i.payload) AS payload_hash, i.length, i.newest, i.trace,
-    CASE WHEN i.op = 'delete' THEN coalesce(c.org_id, i.org_id) ELSE i.org_id END AS org_id,
-    CASE WHEN i.op = 'delete' AND c.doc_key IS NOT NULL THEN c.audience ELSE i.audience END AS audience,
-    CASE WHEN c.deleted THEN NULL ELSE c.org_id END AS old_org, c.audience AS old_audience
-  FROM input i LEFT JOIN $table c ON c.doc_key = i.doc_key
-  WHERE c.doc_version IS NULL OR i.doc_version > c.doc_version
-), lost AS (
-  SELECT a.*,
-    CASE WHEN a.old_org <> a.org_id THEN a.old_audience
-         ELSE ARRAY(SELECT unnest(a.old_audience) EXCEPT SELECT unnest(a.audience)) END AS losers,
-    CASE WHEN a.old_org = a.org_id AND a.old_audience IS NULL THEN a.audience END AS keepers
-  FROM accepted a
-  WHERE a.old_org <> a.org_id
-     OR (a.audience IS NOT NULL AND a.old_org = a.org_id AND (a.old_audience IS NULL OR NOT a.old_audience <@ a.audience))
-), changes AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY ord, part) AS n, * FROM (
-    SELECT ord, 1 AS part, doc_key, doc_version, op, payload, payload_hash, length, org_id, audience, NULL::text[] AS hidden_from, trace
-    FROM accepted
-    UNION ALL
-    SELECT ord, 0, doc_key, doc_version, 'delete', NULL, NULL, 0, old_org,
-      CASE WHEN old_audience IS NULL THEN NULL ELSE losers END, keepers, trace
-    FROM lost
-  ) both_parts
+WITH changes AS MATERIALIZED (
+  SELECT ord, part, doc_key, doc_version, newest, trace,
+    row_number() OVER (ORDER BY ord, part)
+      + (SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1) AS watermark,
+    CASE part WHEN 1 THEN op ELSE 'delete' END AS op,
+    CASE part WHEN 1 THEN payload END AS payload,
+    CASE part WHEN 1 THEN sha256(payload) END AS payload_hash,
+    CASE part WHEN 1 THEN length ELSE 0 END AS length,
+    CASE part WHEN 1 THEN org_id ELSE old_org END AS org_id,
+    CASE WHEN part = 1 THEN audience
+         WHEN old_org <> org_id THEN old_audience
+         WHEN old_audience IS NOT NULL THEN ARRAY(SELECT s FROM unnest(old_audience) s WHERE s <> ALL (audience))
+    END AS audience,
+    CASE WHEN part = 0 AND old_org = org_id AND old_audience IS NULL THEN audience END AS hidden_from
+  FROM (
+    SELECT newer.*, generate_series(CASE
+      WHEN old_org <> org_id THEN 0
+      WHEN old_org = org_id AND audience IS NOT NULL AND (old_audience IS NULL OR NOT old_audience <@ audience) THEN 0
+      ELSE 1 END, 1) AS part
+    FROM (
+      SELECT i.ord::int, i.doc_key, i.doc_version, i.op, i.newest, i.trace, i.length,
+        CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END AS payload,
+        CASE WHEN i.op = 'delete' THEN coalesce(c.org_id, i.org_id) ELSE i.org_id END AS org_id,
+        CASE WHEN i.op = 'delete' AND c.doc_key IS NOT NULL THEN c.audience ELSE i.audience::text[] END AS audience,
+        CASE WHEN c.deleted THEN NULL ELSE c.org_id END AS old_org, c.audience AS old_audience
+      FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::boolean[], $11::text[])
+        WITH ORDINALITY AS i(doc_key, doc_version, op, org_id, audience, start, length, newest, trace, ord)
+      LEFT JOIN $table c ON c.doc_key = i.doc_key
+      WHERE c.doc_version IS NULL OR i.doc_version > c.doc_version
+      OFFSET 0 -- each payload is cut out once, however often it is used above
+    ) newer
+  ) parts
 ), allocated AS (
   UPDATE runtime.sync_topic_sequences SET next_watermark = next_watermark + (SELECT count(*) FROM changes)
   WHERE topic = $1
-  RETURNING next_watermark - (SELECT count(*) FROM changes) AS base
 ), journal AS (
   INSERT INTO runtime.sync_stream_events
     (topic, watermark, doc_key, doc_version, op, payload, payload_hash, payload_bytes, org_id, audience, hidden_from, trace)
-  SELECT $1, base + n, doc_key, doc_version, op, CASE WHEN $12 THEN payload END, payload_hash, length, org_id, audience, hidden_from, trace
-  FROM changes, allocated
+  SELECT $1, watermark, doc_key, doc_version, op, CASE WHEN $12 THEN payload END, payload_hash, length, org_id, audience,
+    hidden_from, trace
+  FROM changes
 ), viewers AS (
   INSERT INTO runtime.sync_stream_viewers (topic, org_id, subject, watermark)
-  SELECT $1, org_id, unnest(audience), base + n FROM changes, allocated WHERE audience IS NOT NULL
+  SELECT $1, org_id, unnest(audience), watermark FROM changes WHERE audience IS NOT NULL
 ), documents AS (
   INSERT INTO $table AS t (doc_key, doc_version, payload, payload_hash, org_id, audience, deleted, watermark)
-  SELECT a.doc_key, a.doc_version, a.payload, a.payload_hash, a.org_id, a.audience, a.op = 'delete', base + c.n
-  FROM accepted a JOIN changes c ON c.ord = a.ord AND c.part = 1, allocated
-  WHERE a.newest
+  SELECT doc_key, doc_version, payload, payload_hash, org_id, audience, op = 'delete', watermark
+  FROM changes WHERE part = 1 AND newest
   ON CONFLICT (doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
     payload_hash = excluded.payload_hash, org_id = excluded.org_id, audience = excluded.audience,
     deleted = excluded.deleted, watermark = excluded.watermark, updated_at = excluded.updated_at
   WHERE t.doc_version < excluded.doc_version
 )
-SELECT c.ord, base + c.n AS watermark FROM changes c, allocated WHERE c.part = 1`;
+SELECT ord, watermark FROM changes WHERE part = 1`;

@@ -67,6 +67,8 @@ export class Pump<S extends { live: boolean; position: bigint }> {
       }
       // Nobody could move: the socket is full. Room starts us again.
       if (!moved) break;
+      // What is in memory is given without waiting for anything: let the other sockets have their turn.
+      await new Promise(setImmediate);
     }
     this.#running = false;
   }

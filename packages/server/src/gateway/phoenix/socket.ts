@@ -1,4 +1,4 @@
-import { KhalaError, phoenix } from "@khala/contracts";
+import { type ErrorCode, KhalaError, phoenix } from "@khala/contracts";
 import type { RawData, WebSocket } from "ws";
 import type { Context } from "../../kit/context.ts";
 import type { Viewer } from "../auth/claims.ts";
@@ -17,6 +17,8 @@ export interface SocketOptions {
   readonly limits: SocketLimits;
   readonly channels: readonly ChannelFactory[];
   readonly authenticate: (current: Viewer, token: string) => Promise<Viewer>;
+  /** A join or a push was answered with an error. */
+  readonly onRefused: (code: ErrorCode) => void;
   readonly onClosed: (socket: PhoenixSocket, code: number) => void;
 }
 
@@ -107,9 +109,16 @@ export class PhoenixSocket {
       channel.close();
     }
     this.#joined.clear();
+    // The client's own close must be heard, also when it was not listened to for a while.
+    this.#ws.resume();
     this.#ws.close(error.meaning.close, error.code);
     const cancel = this.#context.clock.after(CLOSE_GRACE_MS, () => this.#ws.terminate());
     this.#ws.once("close", cancel);
+  }
+
+  /** Cuts the connection without a word. */
+  terminate(): void {
+    this.#ws.terminate();
   }
 
   #closed(code: number): void {
@@ -173,6 +182,7 @@ export class PhoenixSocket {
       this.#reply(reference, ref, topic, { status: "ok", response: "{}" });
     } catch (error) {
       const known = asKhalaError(error, this.#context);
+      this.#options.onRefused(known.code);
       this.#reply(reference, ref, topic, errorReply(known));
       // Clients repeat a refused join for ever; only phx_close stops them.
       if (!known.meaning.retryable) this.#pushClose(topic, reference);
@@ -180,9 +190,10 @@ export class PhoenixSocket {
   }
 
   #leave({ topic, ref, joinRef }: phoenix.Message): void {
-    const reference = this.#joined.get(topic)?.joinRef ?? joinRef;
-    this.#reply(reference, ref, topic, { status: "ok", response: "{}" });
-    this.#close(topic);
+    const joined = this.#joined.get(topic);
+    this.#reply(joinRef ?? joined?.joinRef ?? null, ref, topic, { status: "ok", response: "{}" });
+    // A leave that bears another join_ref is meant for an earlier join, which is closed already.
+    if (joinRef === null || joinRef === joined?.joinRef) this.#close(topic);
   }
 
   /** Shuts a channel down; its `phx_close` bears its own join_ref, so a newer join is not touched by it. */
@@ -217,10 +228,18 @@ export class PhoenixSocket {
       try {
         reply = await joined.channel.receive(event, payload);
       } catch (error) {
-        reply = errorReply(asKhalaError(error, this.#context));
+        const known = asKhalaError(error, this.#context);
+        this.#options.onRefused(known.code);
+        reply = errorReply(known);
       }
       joined.queued--;
-      if (this.#joined.get(topic) === joined) this.#reply(joined.joinRef, ref, topic, reply);
+      if (this.#joined.get(topic) !== joined) return;
+      try {
+        this.#reply(joined.joinRef, ref, topic, reply);
+      } catch (error) {
+        // A ref that came as text may not fit into a binary reply.
+        this.end(asKhalaError(error, this.#context));
+      }
     });
   }
 

@@ -1,11 +1,7 @@
 import {
   create,
   type DescMessage,
-  fromBinary,
-  fromJson,
-  type JsonValue,
   type MessageInitShape,
-  type MessageShape,
   toBinary,
   toJson,
 } from "@bufbuild/protobuf";
@@ -30,6 +26,7 @@ import type { Bounds } from "../../sync/journal.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
 import type { Encoding } from "../../sync/update_codec.ts";
 import { requireTopic, rightsFingerprint } from "../auth/claims.ts";
+import { readMessage } from "../read_message.ts";
 import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
 import { Pump } from "./pump.ts";
 
@@ -81,12 +78,12 @@ class SyncChannel implements Channel {
       case "subscribe":
         return this.#subscribe(payload);
       case "unsubscribe":
-        for (const topic of this.#read(UnsubscribeSchema, payload).topics) this.#unfollow(topic);
+        for (const topic of readMessage(UnsubscribeSchema, payload).topics) this.#unfollow(topic);
         return ok();
       case "heartbeat":
         return this.#answer(HeartbeatSchema, { watermarks: this.#positions() });
       case "auth":
-        return this.#authenticate(this.#read(AuthSchema, payload).token);
+        return this.#authenticate(readMessage(AuthSchema, payload).token);
       default:
         throw new KhalaError(
           "invalid_request",
@@ -96,7 +93,7 @@ class SyncChannel implements Channel {
   }
 
   async #subscribe(payload: unknown): Promise<Reply> {
-    const { topics: asked, resumeAfter } = this.#read(SubscribeSchema, payload);
+    const { topics: asked, resumeAfter } = readMessage(SubscribeSchema, payload);
     const viewer = this.#link.viewer();
     const topics = [...new Set(asked)];
     if (topics.length === 0)
@@ -145,7 +142,11 @@ class SyncChannel implements Channel {
     const epoch = viewerEpoch(feed.epoch, rights);
     const from = sent ? resumeFrom(sent, epoch, feed.bounds) : feed.head;
     if (sent) this.#options.metrics.resumes.add(1, { topic });
-    if (from === "stale") return () => this.#pushStale(feed, rights, sent!, feed.bounds);
+    if (from === "stale") {
+      return () => {
+        if (!this.#closed) this.#pushStale(feed, rights, sent!, feed.bounds);
+      };
+    }
     const subscription: Followed = {
       feed,
       org: viewer.org,
@@ -165,7 +166,7 @@ class SyncChannel implements Channel {
       stale: (position, bounds) => {
         const cursor = this.#cursor(feed, rights, position, subscription.epoch);
         this.#unfollow(topic);
-        this.#pushStale(feed, rights, cursor, bounds);
+        this.#pushStale(feed, rightsFingerprint(this.#link.viewer()), cursor, bounds);
       },
     };
     this.#followed.set(topic, subscription);
@@ -207,6 +208,8 @@ class SyncChannel implements Channel {
   }
 
   farewell(error: ErrorJson): void {
+    if (error.code === "slow_consumer")
+      for (const topic of this.#followed.keys()) this.#options.metrics.dropped.add(1, { topic });
     this.#pushFrame({
       case: "error",
       value: { code: error.code ?? "internal", message: error.message ?? "" },
@@ -263,20 +266,5 @@ class SyncChannel implements Channel {
         ? toBinary(schema, message)
         : JSON.stringify(toJson(schema, message, JSON_OPTIONS)),
     );
-  }
-
-  #read<S extends DescMessage>(schema: S, payload: unknown): MessageShape<S> {
-    try {
-      return payload instanceof Uint8Array
-        ? fromBinary(schema, payload)
-        : fromJson(schema, (payload ?? {}) as JsonValue);
-    } catch (cause) {
-      throw new KhalaError(
-        "invalid_request",
-        `The payload is not a ${schema.name}: ${(cause as Error).message}.`,
-        {},
-        { cause },
-      );
-    }
   }
 }

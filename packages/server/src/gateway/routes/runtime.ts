@@ -1,4 +1,4 @@
-import { fromJson, type JsonValue } from "@bufbuild/protobuf";
+import type { JsonValue } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import { AppendRequestSchema } from "@khala/contracts/runtime/v1";
 import { SpanKind } from "@opentelemetry/api";
@@ -10,6 +10,7 @@ import type { StreamDefinition } from "../../runtime/stream.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
 import { requireScope } from "../auth/claims.ts";
 import type { Http } from "../http.ts";
+import { readMessage } from "../read_message.ts";
 
 /** `POST <path>/:id/events` for each stream. */
 export function runtimeRoutes(
@@ -58,23 +59,15 @@ export function runtimeRoutes(
 
 function readBody(request: FastifyRequest) {
   const body = request.body as { events?: unknown } | null;
-  try {
-    const message = fromJson(AppendRequestSchema, (body ?? {}) as JsonValue);
-    // The data itself is checked against its event type, from the JSON as it was sent.
-    const raw = (body?.events ?? []) as { data?: JsonValue }[];
-    return {
-      expected_seq: message.expectedSeq,
-      events: message.events.map((event, i) => ({
-        event_id: event.eventId,
-        type: event.type,
-        data: raw[i]?.data ?? {},
-      })),
-    };
-  } catch (cause) {
-    const { message } = cause as Error;
-    const field = /field [\w.]+\.(\w+)/.exec(message)?.[1] ?? /key "(\w+)"/.exec(message)?.[1];
-    throw new KhalaError("invalid_request", `The body is not valid: ${message}.`, field ? { field } : {}, {
-      cause,
-    });
-  }
+  const message = readMessage(AppendRequestSchema, body);
+  // The data itself is checked against its event type, from the JSON as it was sent.
+  const raw = (body?.events ?? []) as { data?: JsonValue }[];
+  return {
+    expected_seq: message.expectedSeq,
+    events: message.events.map((event, i) => ({
+      event_id: event.eventId,
+      type: event.type,
+      data: raw[i]?.data ?? {},
+    })),
+  };
 }

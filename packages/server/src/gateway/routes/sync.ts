@@ -15,7 +15,7 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
   http.app.get("/sync/v1/doc/:doc_key", async (request, reply) => {
     const viewer = await http.viewer(request);
     const { doc_key } = request.params as { doc_key: string };
-    const model = models.byKey(doc_key);
+    const model = isKey(doc_key) ? models.byKey(doc_key) : undefined;
     // What may not be seen looks like what does not exist, whatever the reason.
     const found =
       model && hasScope(viewer, model.topic)
@@ -41,7 +41,7 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
       throw new KhalaError("not_found", `There is no collection "${collection}".`, { field: "collection" });
     const query = request.query as { limit?: string; after?: string };
     const limit = readLimit(query.limit);
-    const after = query.after ? Buffer.from(query.after, "base64url").toString() : "";
+    const after = readAfter(query.after);
     const page = await listDocuments(database, model, viewer, {
       after,
       limit: limit + 1,
@@ -76,6 +76,19 @@ function readLimit(text: string | undefined): number {
   throw new KhalaError("invalid_request", `limit is a whole number from 1 to ${MAX_LIMIT}.`, {
     field: "limit",
   });
+}
+
+function readAfter(text: string | undefined): string {
+  const after = text ? Buffer.from(text, "base64url").toString() : "";
+  if (isKey(after)) return after;
+  throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+    field: "after",
+  });
+}
+
+/** Whether the database can be asked for it: its texts hold no NUL. */
+function isKey(text: string): boolean {
+  return !text.includes("\0");
 }
 
 function matches(header: string | undefined, etag: string): boolean {

@@ -1,16 +1,17 @@
 import { timingSafeEqual } from "node:crypto";
-import { fromJson, type JsonValue } from "@bufbuild/protobuf";
 import { KhalaError, SCOPES } from "@khala/contracts";
 import { TokenRequestSchema } from "@khala/contracts/sync/v1";
 import type { FastifyRequest } from "fastify";
 import type { Clock } from "../../kit/clock.ts";
 import { sha256 } from "../../kit/hash.ts";
 import { bearerToken } from "../auth/bearer.ts";
-import { hasScope } from "../auth/claims.ts";
+import { requireScope } from "../auth/claims.ts";
 import type { Issuer } from "../auth/issuer.ts";
 import { loopbackHost, originAllowed } from "../auth/origin.ts";
+import { isName } from "../auth/read_claims.ts";
 import type { Revocations } from "../auth/revocation.ts";
 import type { Http } from "../http.ts";
+import { readMessage } from "../read_message.ts";
 
 export interface TokenRouteOptions {
   /** Undefined when this server only verifies. */
@@ -31,7 +32,7 @@ export function tokenRoutes(http: Http, options: TokenRouteOptions): void {
     if (!holdsIssuerKey(request) && !(options.openOnLoopback && isLocal(request))) denied(request);
     if (!options.issuer)
       throw new KhalaError("not_found", "This server does not mint tokens: it has no signing key.");
-    const { sub, orgId, scopes, ttlS } = readToken(request);
+    const { sub, orgId, scopes, ttlS } = readMessage(TokenRequestSchema, request.body);
     const minted = await options.issuer.mint({
       sub,
       org_id: orgId,
@@ -42,12 +43,9 @@ export function tokenRoutes(http: Http, options: TokenRouteOptions): void {
   });
 
   http.app.post("/api/sync/revoke", async (request, reply) => {
-    if (!holdsIssuerKey(request)) {
-      const viewer = await http.viewer(request);
-      if (!hasScope(viewer, SCOPES.ops)) denied(request);
-    }
+    if (!holdsIssuerKey(request)) requireScope(await http.viewer(request), SCOPES.ops);
     const { jti } = (request.body ?? {}) as { jti?: unknown };
-    if (typeof jti !== "string" || jti === "")
+    if (!isName(jti))
       throw new KhalaError("invalid_request", "Name the jti of the token to revoke.", { field: "jti" });
     await options.revocations.revoke(jti, options.clock.now() + options.maxTtlS * 1_000);
     return reply.code(204).send();
@@ -72,17 +70,4 @@ export function tokenRoutes(http: Http, options: TokenRouteOptions): void {
 function denied(request: FastifyRequest): never {
   const code = request.headers.authorization ? "invalid_token" : "missing_authorization";
   throw new KhalaError(code, "Send the issuer key (KHALA_AUTH_ISSUER_KEY) as `Authorization: Bearer`.");
-}
-
-function readToken(request: FastifyRequest) {
-  try {
-    return fromJson(TokenRequestSchema, (request.body ?? {}) as JsonValue);
-  } catch (cause) {
-    throw new KhalaError(
-      "invalid_request",
-      `The body is not valid: ${(cause as Error).message}.`,
-      {},
-      { cause },
-    );
-  }
 }

@@ -1,0 +1,139 @@
+import { vi } from "vitest";
+import { testContext } from "../../../../e2e/support/context.ts";
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import { type Authority, type NewEvent, openAuthority, readEvents } from "../runtime/authority.ts";
+import { runs } from "../runtime/streams.ts";
+import { type SyncMetrics, syncMetrics } from "./metrics.ts";
+import type { Model } from "./model.ts";
+import { applyEvent } from "./projection.ts";
+import { type Projector, type ProjectorOptions, startProjector } from "./projector.ts";
+import { type CurrentDocument, createReadModels } from "./read_models.ts";
+import { openSink, type Sink } from "./sink.ts";
+
+/** What a process has of the sync plane, without feeds and gateway. */
+export interface SyncParts extends AsyncDisposable {
+  readonly context: Context;
+  readonly authority: Authority;
+  readonly sink: Sink;
+  readonly metrics: SyncMetrics;
+  /** Starts a projector that is stopped with the parts. */
+  project(model: Model, options?: Partial<ProjectorOptions>): Projector;
+}
+
+/** Opens authority and sink on a test's database. Projectors are woken by appends, as in a server. */
+export async function syncParts(
+  database: Database,
+  { models = [], inline = true }: { models?: readonly Model[]; inline?: boolean } = {},
+): Promise<SyncParts> {
+  const context = await testContext();
+  await createReadModels(database, models);
+  const projectors: Projector[] = [];
+  const metrics = syncMetrics(context.telemetry.meter);
+  const authority = openAuthority(database, context, () => {
+    for (const projector of projectors) projector.wake();
+  });
+  const sink = openSink(database, context, { inline, metrics, onCommit: () => {} });
+  return {
+    context,
+    authority,
+    sink,
+    metrics,
+    project(model, options = {}) {
+      const projector = startProjector(model, context, {
+        database,
+        authority,
+        sink,
+        pollMs: 20,
+        retryMs: 20,
+        active: () => true,
+        ...options,
+      });
+      projectors.push(projector);
+      return projector;
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all(projectors.map((projector) => projector.stop()));
+      await Promise.all([authority.drain(), sink.drain()]);
+    },
+  };
+}
+
+/** Appends events to a run of the org "acme", wherever it is. */
+export function appendRun(
+  authority: Authority,
+  streamId: string,
+  events: readonly NewEvent[],
+): Promise<bigint> {
+  return authority.append({ stream: runs, streamId, events, org: "acme", actor: "ada" });
+}
+
+/** A document, without what a reprojection or a retry may change about it. */
+export interface PlainDocument {
+  readonly payload: string;
+  readonly org: string;
+  readonly audience: readonly string[] | null;
+}
+
+/** The live documents of a read model, by key. */
+export async function liveDocuments(database: Database, model: Model): Promise<Map<string, PlainDocument>> {
+  const rows = await database.query<PlainDocument & { key: string }>({
+    text: `SELECT doc_key AS key, convert_from(payload, 'UTF8') AS payload, org_id AS org, audience
+      FROM runtime.${model.table} WHERE NOT deleted ORDER BY doc_key`,
+  });
+  return new Map(rows.map(({ key, ...document }) => [key, document]));
+}
+
+/** What the model makes of the whole log, in memory. */
+export async function foldOf(database: Database, model: Model): Promise<Map<string, PlainDocument>> {
+  const documents = new Map<string, CurrentDocument>();
+  const payloads = new Map<string, PlainDocument>();
+  for (const event of await readEvents(database, 0n, 1_000_000)) {
+    const write = applyEvent(model, event, documents);
+    if (write?.op === "delete") payloads.delete(write.docKey);
+    else if (write) {
+      payloads.set(write.docKey, { payload: write.payload!, org: write.org, audience: write.audience });
+    }
+  }
+  return new Map([...payloads].sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+/** Resolves once the projection has stored every event of the log that changes something. */
+export async function projected(database: Database, model: Model): Promise<void> {
+  await vi.waitFor(
+    async () => {
+      const [live, whole] = [await liveDocuments(database, model), await foldOf(database, model)];
+      if (JSON.stringify([...live]) !== JSON.stringify([...whole])) throw new Error("not projected yet");
+    },
+    { timeout: 10_000, interval: 20 },
+  );
+}
+
+/** A row of the journal, as a test looks at it. */
+export interface JournalEntry {
+  readonly watermark: bigint;
+  readonly key: string;
+  readonly version: bigint;
+  readonly op: string;
+  readonly payload: string | null;
+  readonly org: string;
+  readonly audience: readonly string[] | null;
+  readonly hiddenFrom: readonly string[] | null;
+}
+
+/** The journal of a topic after a watermark. */
+export function journalOf(database: Database, topic: string, after = 0n): Promise<JournalEntry[]> {
+  return database.query<JournalEntry>({
+    text: `SELECT watermark, doc_key AS key, doc_version AS version, op, convert_from(payload, 'UTF8') AS payload,
+        org_id AS org, audience, hidden_from AS "hiddenFrom"
+      FROM runtime.sync_stream_events WHERE topic = $1 AND watermark > $2 ORDER BY watermark`,
+    values: [topic, after],
+  });
+}
+
+/** The newest watermark of a topic. */
+export async function headOf(database: Database, topic: string): Promise<bigint> {
+  const text = "SELECT next_watermark AS head FROM runtime.sync_topic_sequences WHERE topic = $1";
+  const [row] = await database.query<{ head: bigint }>({ text, values: [topic] });
+  return row!.head;
+}
