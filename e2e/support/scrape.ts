@@ -1,0 +1,22 @@
+import { RawClient } from "./clients.ts";
+import { appendToRun, RUNS, startServer } from "./servers.ts";
+
+/** A metric as a scrape declares it. */
+export interface Metric {
+  readonly name: string;
+  readonly type: string;
+}
+
+/** The metrics of a server on which everything that is measured has happened: an append, a replay, a live push. */
+export async function scrapeBusyServer(databaseUrl: string): Promise<readonly Metric[]> {
+  await using server = await startServer(databaseUrl);
+  const token = await server.token();
+  await using client = await RawClient.connect(server.socketUrl, { token });
+  await client.join();
+  await client.subscribe(RUNS, { [RUNS]: { watermark: "0" } });
+  await client.frame("the end of the replay", (frame) => frame.update_batch?.replay_complete);
+  await appendToRun(server, token, "measured", { type: "run.started" });
+  await client.frame("the live update", (frame) => frame.update_batch?.updates?.length);
+  const text = await (await server.request("/metrics")).text();
+  return [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name, type]) => ({ name: name!, type: type! }));
+}
