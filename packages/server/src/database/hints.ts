@@ -62,23 +62,25 @@ export function openHints(database: Database, context: Context, options: HintOpt
       idleMs: 0,
       async step(signal) {
         const client = await database.connect();
+        const { promise: over, resolve: end } = Promise.withResolvers<Error | undefined>();
+        const stop = () => end(undefined);
         try {
-          const lost = new Promise<Error | undefined>((resolve) => {
-            client.on("error", resolve);
-            client.on("end", () => resolve(undefined));
-            signal.addEventListener("abort", () => resolve(undefined), { once: true });
-          });
+          client.on("error", end);
+          client.on("end", stop);
           client.on("notification", ({ payload }) => {
-            const [sender, ...names] = payload?.split("\n") ?? [];
-            if (sender !== self) for (const name of names) options.onHint(name);
+            for (const name of payload?.split("\n") ?? []) options.onHint(name);
           });
+          signal.addEventListener("abort", stop, { once: true });
+          // It may have been stopped while the connection was made.
+          if (signal.aborted) return false;
           await client.query(`LISTEN ${CHANNEL}`);
           options.onListening?.();
-          const error = await lost;
+          const error = await over;
           if (error) throw error;
           if (!signal.aborted) throw new Error("the LISTEN connection ended");
           return false;
         } finally {
+          signal.removeEventListener("abort", stop);
           // Ending a connection that is already broken fails, and has nothing left to end.
           await client.end().catch(() => {});
         }

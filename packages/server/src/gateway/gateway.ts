@@ -58,7 +58,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     origins,
   });
   homeRoute(http, { dev });
-  healthRoutes(http, { health: options.health, scrape: () => context.telemetry.scrape() });
+  healthRoutes(http, { clock: context.clock, health: options.health, scrape: () => context.telemetry.scrape() });
   tokenRoutes(http, {
     issuer: auth.issuer,
     issuerKey: settings.issuerKey,

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { ERRORS, KhalaError } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { Context } from "../kit/context.ts";
 import type { GatewayMetrics } from "./metrics.ts";
 
@@ -20,10 +20,15 @@ export function refuseHandshake(
     error instanceof KhalaError ? error : new KhalaError("internal", "The handshake failed on the server.");
   if (known !== error) context.log.error({ err: error }, "a handshake failed");
   metrics.denials.add(1, { code: known.code });
-  const { status } = ERRORS[known.code];
-  const body = JSON.stringify({ error: known });
+  const { status } = known.meaning;
+  endWithError(stream, known, status === 401 ? 403 : status);
+}
+
+/** Answers a connection that no route is in charge of, and closes it. */
+export function endWithError(stream: Duplex, error: KhalaError, status: number = error.meaning.status): void {
+  const body = JSON.stringify({ error });
   const head = [
-    `HTTP/1.1 ${status === 401 ? 403 : status} Refused`,
+    `HTTP/1.1 ${status} Refused`,
     "Connection: close",
     "Content-Type: application/json",
     `Content-Length: ${Buffer.byteLength(body)}`,

@@ -1,10 +1,16 @@
 import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
-import fastify, { type FastifyError, type FastifyInstance, type FastifyRequest } from "fastify";
+import fastify, {
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from "fastify";
 import type { Context } from "../kit/context.ts";
 import { bearerToken } from "./auth/bearer.ts";
 import type { Viewer } from "./auth/claims.ts";
 import { originAllowed } from "./auth/origin.ts";
 import type { Verifier } from "./auth/verifier.ts";
+import { endWithError } from "./handshake.ts";
 import { type GatewayMetrics, isDenial } from "./metrics.ts";
 
 export interface HttpOptions {
@@ -29,7 +35,15 @@ export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, or
     forceCloseConnections: "idle",
     requestTimeout: 30_000,
     routerOptions: { maxParamLength: 600 },
+    frameworkErrors: (error, _request, reply) => answer(error, reply),
+    clientErrorHandler(error, stream) {
+      if (error.code === "ECONNRESET" || stream.destroyed) return;
+      const message = `The request cannot be read as HTTP (${error.code}).`;
+      endWithError(stream, new KhalaError("invalid_request", message));
+    },
   });
+  // Everything is JSON: text that happens to look like it would only be refused later, for a reason that misleads.
+  app.removeContentTypeParser("text/plain");
 
   app.addHook("onRequest", async (request, reply) => {
     const { origin, host } = request.headers;
@@ -54,10 +68,13 @@ export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, or
   });
 
   app.setNotFoundHandler((request) => {
-    throw new KhalaError("not_found", `There is nothing at ${request.method} ${request.url.split("?")[0]}.`);
+    const path = request.url.split("?")[0]!.slice(0, 200);
+    throw new KhalaError("not_found", `There is nothing at ${request.method} ${path}.`);
   });
 
-  app.setErrorHandler((error: FastifyError, _request, reply) => {
+  app.setErrorHandler((error: FastifyError, _request, reply) => answer(error, reply));
+
+  function answer(error: FastifyError, reply: FastifyReply): void {
     const known = asKhalaError(error, maxBodyBytes);
     if (known.code === "internal") context.log.error({ err: error }, "a request failed");
     if (isDenial(known.code)) metrics.denials.add(1, { code: known.code });
@@ -65,7 +82,7 @@ export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, or
     if (retry_after_ms !== undefined) reply.header("Retry-After", Math.ceil(retry_after_ms / 1_000));
     if (known.meaning.status === 401) reply.header("WWW-Authenticate", "Bearer");
     reply.code(known.meaning.status).send({ error: known });
-  });
+  }
 
   return { app, viewer: (request) => verifier.verify(bearerToken(request.headers)) };
 }
@@ -82,6 +99,8 @@ function asKhalaError(
       `A body has at most ${maxBodyBytes} bytes. Send less at once.`,
     );
   }
+  if (code === "FST_ERR_MAX_PARAM_LENGTH")
+    return new KhalaError("not_found", "There is nothing with so long a name.");
   if (code === "FST_ERR_CTP_INVALID_MEDIA_TYPE") {
     return new KhalaError("invalid_request", "Send the body as application/json.", { field: "content-type" });
   }

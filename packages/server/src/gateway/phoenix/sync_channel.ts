@@ -254,7 +254,7 @@ class SyncChannel implements Channel {
             null,
             SYNC_CHANNEL,
             "frame",
-            JSON.stringify(toJson(FrameSchema, frame, { useProtoFieldName: true })),
+            JSON.stringify(toJson(FrameSchema, frame, JSON_OPTIONS)),
           ),
     );
   }

@@ -1,0 +1,130 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+
+/** A document as the functions of a deployment would store it. */
+export interface StandInDocument {
+  readonly epoch: string;
+  readonly doc_key: string;
+  readonly doc_version: bigint;
+  readonly op: string;
+  readonly payload: string | null;
+  readonly payload_hash: string | null;
+  readonly org_id: string;
+  readonly audience: readonly string[] | null;
+  readonly watermark: bigint;
+}
+
+/** A call as it came over the wire. */
+export interface StandInCall {
+  readonly endpoint: string;
+  readonly path: string;
+  readonly format: string;
+  readonly client: string | undefined;
+  readonly args: Record<string, unknown>;
+}
+
+/** An HTTP server that speaks what the npm package `convex` sends, with the two functions that dual publish calls. */
+export interface ConvexStandIn extends AsyncDisposable {
+  readonly url: string;
+  readonly calls: readonly StandInCall[];
+  /** What it holds of a topic, by key, deleted documents included. */
+  topic(name: string): Map<string, StandInDocument>;
+  /** What it does with calls from now on: work, fail as a function that throws, answer 503, or never answer. */
+  behave(as: "works" | "throws" | "unavailable" | "hangs"): void;
+}
+
+/** Starts it on a free port. */
+export async function startConvexStandIn({ secret }: { secret?: string } = {}): Promise<ConvexStandIn> {
+  const topics = new Map<string, Map<string, StandInDocument>>();
+  const calls: StandInCall[] = [];
+  let behaviour: Parameters<ConvexStandIn["behave"]>[0] = "works";
+  const topic = (name: string) => {
+    const known = topics.get(name) ?? new Map<string, StandInDocument>();
+    topics.set(name, known);
+    return known;
+  };
+
+  const functions: Record<string, (args: Record<string, unknown>) => unknown> = {
+    "/api/mutation khala:applyUpdates"({ topic: name, epoch, updates }) {
+      const documents = topic(name as string);
+      for (const update of updates as Omit<StandInDocument, "epoch">[]) {
+        const held = documents.get(update.doc_key);
+        const newer = !held || held.epoch < (epoch as string) || held.doc_version < update.doc_version;
+        if (newer && (!held || held.epoch <= (epoch as string)))
+          documents.set(update.doc_key, { ...update, epoch: epoch as string });
+      }
+      return null;
+    },
+    "/api/query khala:versions"({ topic: name, after, limit }) {
+      return [...topic(name as string).values()]
+        .filter(({ doc_key, op }) => op === "upsert" && compare(doc_key, after as string) > 0)
+        .sort((a, b) => compare(a.doc_key, b.doc_key))
+        .slice(0, limit as number)
+        .map(({ doc_key, doc_version, payload_hash }) => ({ doc_key, doc_version, payload_hash }));
+    },
+  };
+
+  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const body = JSON.parse(Buffer.concat(await request.toArray()).toString());
+    const args = decode(body.args[0]) as Record<string, unknown>;
+    const client = request.headers["convex-client"] as string | undefined;
+    calls.push({ endpoint: request.url!, path: body.path, format: body.format, client, args });
+    if (behaviour === "hangs") return;
+    if (behaviour === "unavailable") {
+      response.writeHead(503).end("The deployment is paused.");
+      return;
+    }
+    const call = functions[`${request.url} ${body.path}`];
+    let status = 200;
+    let answer: object;
+    if (behaviour === "throws" || !call || (secret !== undefined && args.secret !== secret)) {
+      status = 560;
+      answer = { status: "error", errorMessage: "Uncaught Error: no", logLines: [] };
+    } else {
+      answer = { status: "success", value: encode(call(args)), logLines: [] };
+    }
+    response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(answer));
+  }
+
+  const server = createServer((request, response) => {
+    answer(request, response).catch((error: Error) => response.writeHead(400).end(error.message));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    calls,
+    topic,
+    behave(as) {
+      behaviour = as;
+    },
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      server.close();
+      await once(server, "close");
+    },
+  };
+}
+
+const compare = (a: string, b: string) => Buffer.compare(Buffer.from(a), Buffer.from(b));
+
+/** Convex writes an int64 as its eight bytes, lowest first, in base64. */
+function decode(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(decode);
+  if (typeof value !== "object" || value === null) return value;
+  const { $integer } = value as { $integer?: string };
+  if ($integer !== undefined) return Buffer.from($integer, "base64").readBigInt64LE();
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, decode(member)]));
+}
+
+function encode(value: unknown): unknown {
+  if (typeof value === "bigint") {
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigInt64LE(value);
+    return { $integer: bytes.toString("base64") };
+  }
+  if (Array.isArray(value)) return value.map(encode);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, encode(member)]));
+}

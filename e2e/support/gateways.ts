@@ -1,0 +1,75 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { eventually } from "./eventually.ts";
+
+/** A gateway in a process of its own. Disposing of it kills it. */
+export interface GatewayProcess extends AsyncDisposable {
+  readonly url: string;
+  /** True until it is told to end: a gateway that ends by itself has failed. */
+  readonly wanted: boolean;
+  readonly running: boolean;
+  /** The end of what it has printed. */
+  output(): string;
+  /** Ends it and waits until it is gone. */
+  end(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
+  /** Stops it in its tracks, as a machine that sleeps does. */
+  freeze(): void;
+  thaw(): void;
+}
+
+const PROGRAM = join(import.meta.dirname, "programs", "gateway.ts");
+const MAX_OUTPUT = 64 << 10;
+
+/** Starts a gateway on a free port and waits until it listens. */
+export async function startGateway(env: Readonly<Record<string, string>>): Promise<GatewayProcess> {
+  const child = spawn(process.execPath, ["--conditions=source", PROGRAM], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, KHALA_PORT: "0", KHALA_LOG_LEVEL: "warn", ...env },
+  });
+  let text = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (chunk: string) => {
+      text = (text + chunk).slice(-MAX_OUTPUT);
+    });
+  }
+  const kill = () => child.kill("SIGKILL");
+  process.once("exit", kill);
+  child.once("exit", () => process.off("exit", kill));
+  let wanted = true;
+  const running = () => child.exitCode === null && child.signalCode === null;
+
+  async function end(signal: NodeJS.Signals): Promise<void> {
+    wanted = false;
+    if (!running()) return;
+    const gone = once(child, "exit");
+    child.kill(signal);
+    // A frozen process takes no signal but SIGKILL.
+    if (signal !== "SIGKILL") child.kill("SIGCONT");
+    await gone;
+  }
+
+  try {
+    const url = await eventually("a gateway listens", () => {
+      if (!running()) throw new Error(`the gateway ended with ${child.exitCode ?? child.signalCode}:\n${text}`);
+      return /listening on (\S+)/.exec(text)?.[1];
+    });
+    return {
+      url,
+      get wanted() {
+        return wanted;
+      },
+      get running() {
+        return running();
+      },
+      output: () => text,
+      end,
+      freeze: () => child.kill("SIGSTOP"),
+      thaw: () => child.kill("SIGCONT"),
+      [Symbol.asyncDispose]: () => end("SIGKILL"),
+    };
+  } catch (error) {
+    await end("SIGKILL");
+    throw error;
+  }
+}

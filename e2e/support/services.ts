@@ -1,0 +1,54 @@
+import type { TestProject } from "vitest/node";
+import { postgres } from "./postgres_service.ts";
+
+/** An engine that tests or benchmarks run on. */
+export interface Service {
+  readonly name: string;
+  /** Why it cannot be had on this machine, or undefined when it can. */
+  available(): Promise<string | undefined>;
+  start(): Promise<RunningService>;
+}
+
+/** An engine that runs, and what a program needs to find it. */
+export interface RunningService {
+  readonly env: Readonly<Record<string, string>>;
+  stop(): Promise<void>;
+}
+
+declare module "vitest" {
+  interface ProvidedContext {
+    /** The environment of each service that runs, by its name. */
+    services: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  }
+}
+
+/** Starts what can be had. An engine that cannot is left out loudly, and is a failure where `required`. */
+export async function startServices(services: readonly Service[], required: boolean) {
+  const running = new Map<string, RunningService>();
+  const stop = async () => {
+    for (const service of [...running.values()].reverse()) await service.stop();
+    running.clear();
+  };
+  try {
+    for (const service of services) {
+      const reason = await service.available();
+      if (reason === undefined) {
+        running.set(service.name, await service.start());
+        continue;
+      }
+      if (required) throw new Error(`${service.name} is needed here and cannot be had: ${reason}`);
+      console.warn(`SKIPPED: every test on ${service.name}, because it cannot be had: ${reason}`);
+    }
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { running, stop };
+}
+
+/** Vitest's global setup: services for all files of a run, found by `inject("services")`. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const { running, stop } = await startServices([postgres()], process.env.CI === "true");
+  project.provide("services", Object.fromEntries([...running].map(([name, { env }]) => [name, env])));
+  return stop;
+}

@@ -1,0 +1,103 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+
+/** Where a proxy sends connections. */
+export interface Target {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** A TCP proxy that a test puts between two programs, to break what is between them. */
+export interface TcpProxy extends AsyncDisposable {
+  readonly port: number;
+  /** The same URL, through the proxy. */
+  through(url: string): string;
+  /** Holds bytes back, both ways or only the answers; connections stay open, as behind a dead link. */
+  pause(what?: "all" | "answers"): void;
+  /** Undoes pause and refuse; what was held back flows on. */
+  resume(): void;
+  /** Breaks every open connection at once; new ones are still taken. */
+  cut(): void;
+  /** Breaks every open connection, and each new one. */
+  refuse(): void;
+  /** Sends new connections elsewhere; open ones stay where they are. */
+  switchTo(target: Target): void;
+  /** How many connections are open. */
+  readonly connections: number;
+}
+
+/** Starts a proxy on a free port. */
+export async function startTcpProxy(first: Target): Promise<TcpProxy> {
+  const sockets = new Map<Socket, Socket>();
+  let refusing = false;
+  let held: "nothing" | "answers" | "all" = "nothing";
+  let target = first;
+
+  const flow = (from: Socket, to: Socket, open: boolean) => {
+    from.unpipe(to);
+    if (open) from.pipe(to);
+    else from.pause();
+  };
+  const flows = (near: Socket, far: Socket) => {
+    flow(near, far, held !== "all");
+    flow(far, near, held === "nothing");
+  };
+  const hold = (what: typeof held) => {
+    held = what;
+    for (const [near, far] of sockets) flows(near, far);
+  };
+  const cut = () => {
+    for (const pair of sockets) for (const socket of pair) socket.resetAndDestroy();
+  };
+
+  const server = createServer((near) => {
+    if (refusing) return near.resetAndDestroy();
+    const far = connect(target.port, target.host);
+    sockets.set(near, far);
+    for (const socket of [near, far]) {
+      socket.setNoDelay(true);
+      // Whichever side breaks, the other learns it; why does not matter to a proxy.
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        sockets.delete(near);
+        near.destroy();
+        far.destroy();
+      });
+    }
+    flows(near, far);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+
+  return {
+    port,
+    through(url) {
+      const other = new URL(url);
+      other.hostname = "127.0.0.1";
+      other.port = String(port);
+      return other.toString();
+    },
+    pause: (what = "all") => hold(what),
+    resume() {
+      refusing = false;
+      hold("nothing");
+    },
+    cut,
+    refuse() {
+      refusing = true;
+      cut();
+    },
+    switchTo(next) {
+      target = next;
+    },
+    get connections() {
+      return sockets.size;
+    },
+    async [Symbol.asyncDispose]() {
+      server.close();
+      cut();
+      await once(server, "close");
+    },
+  };
+}

@@ -1,0 +1,173 @@
+import { hash } from "node:crypto";
+import { canonicalJson } from "@khala/contracts";
+import type { Cursor, WireUpdate } from "./witness_wire.ts";
+
+/** A document as a witness holds it: the hash is null once it is deleted. */
+export interface HeldDocument {
+  readonly version: bigint;
+  readonly hash: string | null;
+}
+
+/** Documents by key, and the position at which they are true. */
+export interface Listed {
+  readonly documents: ReadonlyMap<string, HeldDocument>;
+  readonly cursor: Cursor;
+}
+
+/** A witness's view of one topic as it is persisted. */
+export interface SavedView {
+  readonly documents: readonly (readonly [string, HeldDocument])[];
+  readonly cursor: Cursor | undefined;
+}
+
+export interface WireBatch {
+  readonly updates: readonly WireUpdate[];
+  readonly through: Cursor;
+  readonly replayComplete: boolean;
+}
+
+/** One topic as a client keeps it, and every promise that was broken on the way. */
+export class WitnessView {
+  readonly topic: string;
+  readonly #documents = new Map<string, HeldDocument>();
+  readonly #mayBeTold: (update: WireUpdate) => boolean;
+  readonly #accuse: (what: string) => void;
+  /** Keys that a tombstone was received for. */
+  readonly tombstones = new Set<string>();
+  #cursor: Cursor | undefined;
+  /** What this subscription has told so far; undefined while there is none. */
+  #told: { epoch: string; newest: bigint; versions: Map<string, bigint>; complete: boolean } | undefined;
+
+  constructor(
+    topic: string,
+    mayBeTold: (update: WireUpdate) => boolean,
+    accuse: (what: string) => void,
+    saved?: SavedView,
+  ) {
+    this.topic = topic;
+    this.#mayBeTold = mayBeTold;
+    this.#accuse = (what) => accuse(`${topic}: ${what}`);
+    for (const [key, document] of saved?.documents ?? []) this.#documents.set(key, document);
+    this.#cursor = saved?.cursor;
+  }
+
+  /** Complete up to here; undefined before the first list and after the position became stale. */
+  get cursor(): Cursor | undefined {
+    return this.#cursor;
+  }
+
+  get replaying(): boolean {
+    return this.#told !== undefined && !this.#told.complete;
+  }
+
+  get live(): boolean {
+    return this.#told?.complete ?? false;
+  }
+
+  save(): SavedView {
+    return { documents: [...this.#documents], cursor: this.#cursor };
+  }
+
+  /** A subscription begins at a position; one without an epoch asks for all that is retained. */
+  begin(from: Cursor): void {
+    this.#told = { epoch: from.epoch, newest: from.watermark, versions: new Map(), complete: false };
+  }
+
+  /** The subscription is over: its order says nothing about the next one. */
+  end(): void {
+    this.#told = undefined;
+  }
+
+  /** The position is stale: what is held is not to be continued. */
+  forget(): void {
+    this.end();
+    this.#cursor = undefined;
+  }
+
+  /** Takes a list as the whole truth. */
+  reset({ documents, cursor }: Listed): void {
+    this.#documents.clear();
+    for (const [key, document] of documents) this.#documents.set(key, document);
+    this.#cursor = cursor;
+  }
+
+  /** Takes a batch; the position moves after what it brings. `fetch` gets what was too large to be sent. */
+  async apply(batch: WireBatch, fetch: (docKey: string) => Promise<HeldDocument | undefined>): Promise<void> {
+    const told = this.#told;
+    if (!told) return this.#accuse("a batch without a subscription");
+    for (const update of batch.updates) {
+      this.#check(update, told);
+      const held = update.fetchRequired ? await fetch(update.docKey) : heldOf(update);
+      if (update.op === "delete") this.tombstones.add(update.docKey);
+      if (held) this.#hold(update.docKey, held);
+    }
+    this.#move(batch.through, told);
+    if (!batch.replayComplete) return;
+    if (told.complete) this.#accuse("a replay that was completed twice");
+    told.complete = true;
+  }
+
+  /** Takes a position that a heartbeat told. */
+  progress(through: Cursor): void {
+    if (this.#told) this.#move(through, this.#told);
+  }
+
+  #hold(key: string, document: HeldDocument): void {
+    const before = this.#documents.get(key);
+    if (!before || document.version > before.version) this.#documents.set(key, document);
+  }
+
+  #check(update: WireUpdate, told: { newest: bigint; versions: Map<string, bigint> }): void {
+    const { docKey, docVersion, watermark, op, payload, hash: sent } = update;
+    const name = `${docKey} version ${docVersion} at ${watermark}`;
+    if (watermark <= told.newest) this.#accuse(`${name} came after ${told.newest}`);
+    told.newest = watermark;
+    const before = told.versions.get(docKey);
+    if (before !== undefined && docVersion <= before) this.#accuse(`${name} came after version ${before}`);
+    told.versions.set(docKey, docVersion);
+    if (!this.#mayBeTold(update)) this.#accuse(`${name} is not this viewer's to see`);
+    if (op === "upsert" && !update.fetchRequired) {
+      if (payload === undefined) return this.#accuse(`${name} has no payload`);
+      if (hash("sha256", canonicalJson(JSON.parse(payload)), "hex") !== sent)
+        this.#accuse(`${name} does not hash to ${sent}`);
+    }
+  }
+
+  #move(through: Cursor, told: { epoch: string; newest: bigint }): void {
+    if (told.epoch === "") told.epoch = through.epoch;
+    const place = `${through.epoch}/${through.watermark}`;
+    if (through.epoch !== told.epoch) return this.#accuse(`${place} is not of the epoch ${told.epoch}`);
+    if (through.watermark < told.newest) this.#accuse(`${place} is before ${told.newest}`);
+    told.newest = through.watermark;
+    this.#cursor = through;
+  }
+
+  /** Whether it stands where a list does, which must then be what it holds. */
+  agreesWith(list: Listed): boolean {
+    const { epoch, watermark } = list.cursor;
+    if (this.#cursor?.epoch !== epoch || this.#cursor.watermark !== watermark) return false;
+    for (const difference of this.#differences(list)) this.#accuse(`at ${epoch}/${watermark}: ${difference}`);
+    return true;
+  }
+
+  *#differences({ documents }: Listed): Generator<string> {
+    for (const [key, { version, hash: held }] of this.#documents) {
+      if (held !== null && !documents.has(key)) yield `${key} version ${version} is held and not listed`;
+    }
+    for (const [key, listed] of documents) {
+      const held = this.#documents.get(key);
+      if (!held || held.hash === null) yield `${key} version ${listed.version} is listed and not held`;
+      else if (held.version !== listed.version || held.hash !== listed.hash)
+        yield `${key} is held as version ${held.version} and listed as ${listed.version}`;
+    }
+  }
+
+  /** The documents that are there now, by key. */
+  get documents(): ReadonlyMap<string, HeldDocument> {
+    return new Map([...this.#documents].filter(([, document]) => document.hash !== null));
+  }
+}
+
+function heldOf({ op, docVersion, hash: sent }: WireUpdate): HeldDocument {
+  return { version: docVersion, hash: op === "delete" ? null : (sent ?? "") };
+}

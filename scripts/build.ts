@@ -1,0 +1,22 @@
+// npm run build: compiles each package to its dist/, packs it into dist/*.tgz, and checks that others can use the result.
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { compile } from "./compile.ts";
+import { checkTarball, pack } from "./pack.ts";
+import { ROOT } from "./run.ts";
+
+/** In the order in which they need each other. */
+const PACKAGES = ["contracts", "server", "cli"];
+
+const tarballs = join(ROOT, "dist");
+await rm(tarballs, { recursive: true, force: true });
+await mkdir(tarballs);
+for (const name of PACKAGES) {
+  const folder = join(ROOT, "packages", name);
+  await compile(folder);
+  const tarball = await pack(folder, tarballs);
+  const problems = await checkTarball(tarball);
+  console.log(`${problems.length === 0 ? "✓" : "✗"} ${tarball.slice(ROOT.length + 1)}`);
+  for (const problem of problems) console.log(`  ${problem}`);
+  if (problems.length > 0) process.exitCode = 1;
+}

@@ -1,0 +1,166 @@
+import { execFile } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+const ROOT = join(import.meta.dirname, "..");
+const SERVER = "packages/server/src";
+
+/** Who may import whom inside the server, as ARCHITECTURE has it. */
+const MAY_IMPORT: Record<string, readonly string[]> = {
+  kit: [],
+  database: ["kit"],
+  log: ["kit", "database"],
+  runtime: ["kit", "database", "log"],
+  // Projections consume authority events, so sync knows their type and where they are read.
+  sync: ["kit", "database", "log", "runtime"],
+  gateway: ["kit", "database", "log", "runtime", "sync"],
+  conformance: ["kit", "database", "log", "runtime", "sync"],
+};
+const rooms = Object.keys(MAY_IMPORT);
+
+/** One file in its place, and the specifiers that it imports. */
+interface Probe {
+  readonly file: string;
+  readonly imports: readonly string[];
+}
+
+const between = (room: string): Probe => ({
+  file: `${SERVER}/${room}/probe.ts`,
+  imports: rooms.filter((other) => other !== room).map((other) => `../${other}/thing.ts`),
+});
+const deeper = (room: string): Probe => ({
+  file: `${SERVER}/${room}/inner/probe.ts`,
+  imports: [
+    ...rooms.filter((other) => other !== room).map((other) => `../../${other}/thing.ts`),
+    "../sibling.ts",
+  ],
+});
+const PROBES = {
+  contracts: {
+    file: "packages/contracts/src/probe.ts",
+    imports: ["@khala/server", "node:fs", "./names.ts", "./names.test.ts", "@bufbuild/protobuf"],
+  },
+  client: {
+    file: "packages/client/src/probe.ts",
+    imports: ["@khala/server", "@khala/cli", "node:fs", "@khala/contracts", "@khala/contracts/sync/v1"],
+  },
+  cli: {
+    file: "packages/cli/src/probe.ts",
+    imports: ["../../server/src/khala.ts", "@khala/server", "@khala/contracts", "@khala/client", "node:fs"],
+  },
+  plane: {
+    file: `${SERVER}/sync/drivers.ts`,
+    imports: [
+      "../database/embedded.ts",
+      "./sink_convex.ts",
+      "../khala.ts",
+      "../config.ts",
+      "@khala/server",
+      "@khala/cli",
+    ],
+  },
+  clients: {
+    file: `${SERVER}/sync/clients.ts`,
+    imports: ["pg", "fastify", "ws", "jose", "./sink.test.ts", "@khala/contracts"],
+  },
+  door: { file: `${SERVER}/gateway/clients.ts`, imports: ["pg", "fastify", "ws", "jose", "../config.ts"] },
+  root: {
+    file: `${SERVER}/khala.ts`,
+    imports: ["./database/embedded.ts", "./sync/sink_convex.ts", "./gateway/a.ts", "./config.ts"],
+  },
+  test: {
+    file: `${SERVER}/kit/probe.test.ts`,
+    imports: ["../database/embedded.ts", "../khala.ts", "../gateway/test_support.ts"],
+  },
+} satisfies Record<string, Probe>;
+
+let folder: string;
+const forbidden = new Map<string, string[]>();
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "khala-imports-"));
+  await copyFile(join(ROOT, "biome.json"), join(folder, "biome.json"));
+  const probes = [...Object.values<Probe>(PROBES), ...rooms.map(between), ...rooms.map(deeper)];
+  for (const { file, imports } of probes) {
+    await mkdir(dirname(join(folder, file)), { recursive: true });
+    await writeFile(join(folder, file), imports.map((name) => `import ${JSON.stringify(name)};`).join("\n"));
+  }
+  for (const { file, line } of await lint(folder)) {
+    const name = probes.find((probe) => probe.file === file)?.imports[line - 1];
+    forbidden.set(file, [...(forbidden.get(file) ?? []), name ?? `line ${line}`]);
+  }
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+interface Report {
+  readonly diagnostics: readonly {
+    readonly location: { readonly path: string; readonly start: { readonly line: number } };
+  }[];
+}
+
+async function lint(cwd: string): Promise<{ file: string; line: number }[]> {
+  const args = [
+    "lint",
+    "--vcs-enabled=false",
+    "--only=style/noRestrictedImports",
+    "--reporter=json",
+    "--max-diagnostics=none",
+    ".",
+  ];
+  const { code, stdout } = await new Promise<{ code: unknown; stdout: string }>((resolve) =>
+    execFile(join(ROOT, "node_modules/.bin/biome"), args, { cwd, timeout: 30_000 }, (error, stdout) =>
+      resolve({ code: error ? error.code : 0, stdout }),
+    ),
+  );
+  expect(code, "a forbidden import fails the check").toBe(1);
+  const { diagnostics } = JSON.parse(stdout) as Report;
+  const places = diagnostics.map(({ location }) => ({ file: location.path, line: location.start.line }));
+  return places.sort((a, b) => a.line - b.line);
+}
+
+test("every room of the server has its rule", () => {
+  const folders = readdirSync(join(ROOT, SERVER), { withFileTypes: true }).filter((entry) =>
+    entry.isDirectory(),
+  );
+  expect(rooms).toEqual(expect.arrayContaining(folders.map((entry) => entry.name)));
+});
+
+describe.for(rooms)("%s", (room) => {
+  const others = rooms.filter((other) => other !== room && !MAY_IMPORT[room]!.includes(other));
+
+  test("imports only what is below it", () => {
+    expect(forbidden.get(between(room).file) ?? []).toEqual(others.map((other) => `../${other}/thing.ts`));
+  });
+  test("is held to it in its subfolders too", () => {
+    expect(forbidden.get(deeper(room).file) ?? []).toEqual(others.map((other) => `../../${other}/thing.ts`));
+  });
+});
+
+test("contracts imports no package of ours, nothing of Node, and no test", () => {
+  expect(forbidden.get(PROBES.contracts.file)).toEqual(["@khala/server", "node:fs", "./names.test.ts"]);
+});
+
+test("client imports contracts alone", () => {
+  expect(forbidden.get(PROBES.client.file)).toEqual(["@khala/server", "@khala/cli", "node:fs"]);
+});
+
+test("cli imports packages by their names", () => {
+  expect(forbidden.get(PROBES.cli.file)).toEqual(["../../server/src/khala.ts"]);
+});
+
+test("a plane names no driver, no setting, no package above it", () => {
+  expect(forbidden.get(PROBES.plane.file)).toEqual(PROBES.plane.imports);
+});
+
+test("only the room that owns it imports the client of PostgreSQL, of HTTP, of WebSocket and of tokens", () => {
+  expect(forbidden.get(PROBES.clients.file)).toEqual(["pg", "fastify", "ws", "jose", "./sink.test.ts"]);
+  expect(forbidden.get(PROBES.door.file)).toEqual(["pg", "../config.ts"]);
+});
+
+test("khala.ts and tests may name anything", () => {
+  expect(forbidden.get(PROBES.root.file)).toBeUndefined();
+  expect(forbidden.get(PROBES.test.file)).toBeUndefined();
+});

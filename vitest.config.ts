@@ -1,0 +1,37 @@
+import { defineConfig } from "vitest/config";
+
+/** Packages are tested from their source, without a build. */
+const resolve = { conditions: ["source"] };
+
+export default defineConfig({
+  resolve,
+  ssr: { resolve },
+  // Where Vitest itself runs the global setup.
+  environments: { __vitest__: { resolve } },
+  test: {
+    execArgv: ["--conditions=source"],
+    pool: "forks",
+    maxWorkers: 2,
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    reporters: ["default"],
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "unit",
+          include: ["packages/*/{src,test}/**/*.test.ts", "scripts/**/*.test.ts"],
+          exclude: ["**/node_modules/**", "**/*.pg.test.ts"],
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "services",
+          include: ["packages/*/{src,test}/**/*.pg.test.ts", "e2e/**/*.test.ts"],
+          globalSetup: ["e2e/support/services.ts"],
+        },
+      },
+    ],
+  },
+});
