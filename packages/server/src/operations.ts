@@ -1,12 +1,16 @@
 import { KhalaError } from "@khala/contracts";
 import { type Logger, pino } from "pino";
 import type { App } from "./app.ts";
+import type { Config } from "./config.ts";
 import { type Database, openDatabase } from "./database/database.ts";
 import { openHints } from "./database/hints.ts";
+import type { MintedToken, MintRequest } from "./gateway/auth/issuer.ts";
+import { openIssuer } from "./gateway/auth/setup.ts";
 import { systemClock } from "./kit/clock.ts";
 import type { Context } from "./kit/context.ts";
 import { uuidv7 } from "./kit/ids.ts";
 import { openTelemetry } from "./kit/telemetry.ts";
+import { authSettings } from "./settings.ts";
 import { rotateEpoch as beginEpoch } from "./sync/epoch.ts";
 import type { Model } from "./sync/model.ts";
 import { compareWithSecondSink, type ParityReport } from "./sync/parity.ts";
@@ -14,6 +18,9 @@ import { type ReprojectionProgress, reproject as rebuild } from "./sync/reprojec
 import { trimTopic } from "./sync/retention.ts";
 import { type ConvexSinkOptions, convexSink } from "./sync/second_sink_convex.ts";
 
+export { embeddedBinaries } from "./database/embedded_binaries.ts";
+export { newestSchema } from "./database/migrate.ts";
+export type { MintedToken, MintRequest } from "./gateway/auth/issuer.ts";
 export {
   type DocumentDifference,
   type DocumentMark,
@@ -25,6 +32,16 @@ export {
 } from "./sync/parity.ts";
 export type { ReprojectionProgress } from "./sync/reprojection.ts";
 export type { ConvexSinkOptions } from "./sync/second_sink_convex.ts";
+
+/** Signs a token with the keys that these settings name, or with the development key; undefined if they cannot sign. */
+export async function mintToken(
+  config: Config,
+  dev: boolean,
+  request: MintRequest,
+): Promise<MintedToken | undefined> {
+  const newId = uuidv7(systemClock);
+  return openIssuer(authSettings(config, dev), { clock: systemClock, newId })?.mint(request);
+}
 
 /** Which database to work on. Servers may run on it meanwhile. */
 export interface OperationOptions {

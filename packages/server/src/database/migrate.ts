@@ -51,6 +51,11 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
   }
 }
 
+/** The schema version that this code needs. */
+export function newestSchema(): number {
+  return load().at(-1)?.version ?? 0;
+}
+
 function load(): Migration[] {
   const files = readdirSync(FOLDER).filter((file) => /^\d{4}_\w+\.sql$/.test(file));
   return files.sort().map((file) => ({

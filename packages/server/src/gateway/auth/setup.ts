@@ -34,40 +34,58 @@ export async function setUpAuth(
   context: Context,
   revocations: Revocations,
 ): Promise<Auth> {
-  const { minTtlS, maxTtlS, issuer: issuerName, audience } = settings;
+  const { clockSkewS, maxTtlS, issuer, audience } = settings;
+  const { secrets } = signing(settings);
   const sources: KeySource[] = [];
-  let signing: { kid: string; secret: Uint8Array } | undefined;
-  if (settings.secrets) {
-    const secrets = readSecrets(settings.secrets);
-    const [kid, secret] = Object.entries(secrets)[0]!;
-    signing = { kid, secret };
-    sources.push({ kind: "secrets", secrets });
-  }
+  if (secrets) sources.push({ kind: "secrets", secrets });
   if (settings.jwksUrl) sources.push({ kind: "jwks_url", url: settings.jwksUrl });
   if (settings.jwksFile) sources.push({ kind: "jwks_file", path: settings.jwksFile });
   if (sources.length === 0) {
-    if (!settings.devKeyFile) {
-      throw new Error(
-        "`khala serve` needs keys: set KHALA_AUTH_SECRETS (kid:base64), KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE.",
-      );
-    }
-    signing = loadOrCreateDevKey(settings.devKeyFile, () => randomBytes(32));
-    sources.push({ kind: "secrets", secrets: { [signing.kid]: signing.secret } });
+    throw new Error(
+      "`khala serve` needs keys: set KHALA_AUTH_SECRETS (kid:base64), KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE.",
+    );
   }
-  const keyring = createKeyring(sources, {
-    clock: context.clock,
-    report: (problem) => context.log.warn(problem),
-  });
+  const { clock, log } = context;
+  const keyring = createKeyring(sources, { clock, report: (problem) => log.warn(problem) });
   await keyring.load();
-  const shared = { clock: context.clock, issuer: issuerName, audience, maxTtlS };
-  const verifier = createVerifier({ ...shared, keys: keyring, revocations, clockSkewS: settings.clockSkewS });
-  const defaultTtlS = Math.min(Math.max(300, minTtlS), maxTtlS);
-  const issuer =
-    signing && createIssuer({ ...shared, ...signing, newId: context.newId, minTtlS, defaultTtlS });
-  return { verifier, keyring, issuer };
+  const verifier = createVerifier({
+    keys: keyring,
+    revocations,
+    clock,
+    clockSkewS,
+    maxTtlS,
+    issuer,
+    audience,
+  });
+  return { verifier, keyring, issuer: openIssuer(settings, context) };
 }
 
-function readSecrets(text: string): Record<string, Uint8Array> {
+/** Who signs tokens under these settings; undefined when they name public keys only. */
+export function openIssuer(
+  settings: AuthSettings,
+  { clock, newId }: Pick<Context, "clock" | "newId">,
+): Issuer | undefined {
+  const { minTtlS, maxTtlS, issuer, audience } = settings;
+  const { key } = signing(settings);
+  const defaultTtlS = Math.min(Math.max(300, minTtlS), maxTtlS);
+  return key && createIssuer({ ...key, clock, newId, issuer, audience, minTtlS, maxTtlS, defaultTtlS });
+}
+
+type Secrets = Readonly<Record<string, Uint8Array>>;
+
+/** The secrets that tokens may be signed with, and the one that signs new ones. */
+function signing(settings: AuthSettings): { secrets?: Secrets; key?: { kid: string; secret: Uint8Array } } {
+  if (settings.secrets) {
+    const secrets = readSecrets(settings.secrets);
+    const [kid, secret] = Object.entries(secrets)[0]!;
+    return { secrets, key: { kid, secret } };
+  }
+  if (settings.jwksUrl || settings.jwksFile || !settings.devKeyFile) return {};
+  const key = loadOrCreateDevKey(settings.devKeyFile, () => randomBytes(32));
+  return { secrets: { [key.kid]: key.secret }, key };
+}
+
+function readSecrets(text: string): Secrets {
   const pairs = text.split(",").map((pair) => {
     const colon = pair.indexOf(":");
     const kid = pair.slice(0, colon).trim();

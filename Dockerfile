@@ -1,0 +1,27 @@
+# syntax=docker/dockerfile:1
+# `khala serve`, from source: Node runs TypeScript as it is. The embedded PostgreSQL is left out: set DATABASE_URL.
+#
+# With an app of your own:
+#   FROM khala
+#   COPY --chown=node app/ app/
+#   CMD ["serve", "--app", "app/app.ts"]
+
+FROM node:24-slim AS install
+WORKDIR /khala
+COPY package.json package-lock.json .npmrc ./
+COPY packages/contracts/package.json packages/contracts/
+COPY packages/server/package.json packages/server/
+COPY packages/cli/package.json packages/cli/
+RUN npm ci --omit=dev --omit=optional --ignore-scripts --workspace=@khala/cli --include-workspace-root=false
+
+FROM node:24-slim
+ENV NODE_ENV=production KHALA_HOST=0.0.0.0 KHALA_PORT=4000
+WORKDIR /khala
+COPY --from=install /khala ./
+COPY packages packages
+USER node
+EXPOSE 4000
+HEALTHCHECK --interval=10s --timeout=3s --start-period=15s \
+  CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.KHALA_PORT}/readyz`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+ENTRYPOINT ["node", "--conditions=source", "packages/cli/src/main.ts"]
+CMD ["serve"]

@@ -1,0 +1,4 @@
+import { defineApp } from "@khala/server";
+import { openTasks } from "./open_tasks.ts";
+
+export default defineApp({ models: [openTasks] });

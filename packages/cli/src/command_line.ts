@@ -1,0 +1,181 @@
+import { type Command, InvalidArgumentError, Option } from "commander";
+
+// What each command does is loaded when it is called: `--help` and a typing error need not wait for a server.
+
+/** `dev` and `serve`. */
+export function declareServers(khala: Command): void {
+  listening(khala.command("dev"))
+    .description("run a server for development: embedded PostgreSQL, a key of its own, the demo app or yours")
+    .option("--no-activity", "the demo app without the events that make it move")
+    .addHelpText(
+      "after",
+      `
+Prints the address, a token, and commands to try. Without DATABASE_URL it brings its own PostgreSQL and keeps
+everything in the data folder. Ctrl-C stops it in order, a second one at once.
+
+Examples:
+  khala dev --port 0                          on a free port
+  khala dev --app examples/tasks/app.ts       your own models; see docs/DEFINING_MODELS.md`,
+    )
+    .action(async (options) => (await import("./commands/dev.ts")).dev(options));
+
+  listening(khala.command("serve"))
+    .description("run a server for production: no default keys, no demo")
+    .addHelpText(
+      "after",
+      `
+Refuses to start without KHALA_AUTH_SECRETS, KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE. Logs are JSON lines on the
+output. Set DATABASE_URL to a PostgreSQL 14 or later; any number of servers may share it.
+
+Example:
+  KHALA_AUTH_SECRETS="k1:$(openssl rand -base64 32)" DATABASE_URL=postgres://… khala serve --app app.ts`,
+    )
+    .action(async (options) => (await import("./commands/serve.ts")).serve(options));
+}
+
+/** What talks to a server, or gets in. */
+export function declareClient(khala: Command): void {
+  khala
+    .command("token")
+    .description("print a token")
+    .option("--sub <subject>", "who it is for (default: dev)")
+    .option("--org <org>", "the org of the subject (default: demo)")
+    .option("--scope <scope...>", "topics and rights (default: every topic, runtime:write, ops)")
+    .option("--ttl <seconds>", "how long it is good for (default: as long as is allowed)", wholeNumber)
+    .option("--url <url>", "ask this server instead of signing here")
+    .option("--app <file>", "the app whose topics are meant by default")
+    .option("--data-dir <folder>", "where the development key is")
+    .option("--json", "print token, expires_at and kid")
+    .addHelpText(
+      "after",
+      `
+Signs with the first of KHALA_AUTH_SECRETS, or with the key that \`khala dev\` made in the data folder. With --url it asks
+that server: one in development answers anybody on its machine, others want KHALA_AUTH_ISSUER_KEY.
+
+Examples:
+  export TOKEN=$(khala token)
+  khala token --sub ada --org acme --scope runtime.run_summaries --ttl 60`,
+    )
+    .action(async (options) => (await import("./commands/token.ts")).token(options));
+
+  calling(khala.command("append"))
+    .description("append an event to a run, a worker or another stream")
+    .argument("<kind>", "run, worker, invoice, or a kind of your app")
+    .argument("<id>", "the id of the stream")
+    .argument("<type>", "the type of the event, such as run.started")
+    .argument("[data]", "the event's data, as JSON", "{}")
+    .option("--expected-seq <n>", "append only if the stream is at this sequence; 0 for a new one")
+    .option("--event-id <id>", "an id of your own: a repeat is answered as the first time")
+    .option("--app <file>", "the app that has the kind")
+    .option("--json", "print seq and event_id")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  khala append run hello run.started '{"title":"Hello"}'
+  khala append worker w1 worker.heartbeat`,
+    )
+    .action(async (kind, id, type, data, options) =>
+      (await import("./commands/append.ts")).append(kind, id, type, data, options),
+    );
+
+  calling(khala.command("tail"))
+    .description("follow a topic: its documents now, then every change")
+    .argument("<topic>", "such as runtime.run_summaries")
+    .addOption(
+      new Option("--from <where>", "begin with the documents, with news only, or with all that is retained")
+        .choices(["list", "now", "oldest"])
+        .default("list"),
+    )
+    .option("--count <n>", "stop after so many changes", wholeNumber)
+    .option("--json", "one JSON object per line")
+    .option("--quiet", "do not tell of the connection")
+    .addHelpText(
+      "after",
+      `
+Reconnects by itself and resumes from its cursor: nothing is missed and nothing told twice. A + is a new version of a
+document, a - its end.
+
+Examples:
+  khala tail runtime.run_summaries
+  khala tail runtime.notifications --json | jq .payload.text`,
+    )
+    .action(async (topic, options) => (await import("./commands/tail.ts")).tail(topic, options));
+}
+
+/** What an operator needs. */
+export function declareOperations(khala: Command): void {
+  listening(khala.command("config"))
+    .description("print every setting: its value here and now, and what it is for")
+    .option("--json", "as JSON, with defaults")
+    .option("--markdown", "the table of docs/CONFIGURATION.md: defaults and meanings")
+    .addHelpText("after", "\nSecrets are masked. What differs from its default is bold.")
+    .action(async (options) => (await import("./commands/config.ts")).config(options));
+
+  listening(khala.command("doctor"))
+    .description("look for what keeps a server from starting or working, and say how to mend it")
+    .option("--json", "as JSON")
+    .addHelpText("after", "\nEnds with 4 when something is wrong, 0 otherwise; a warning is not wrong.")
+    .action(async (options) => (await import("./commands/doctor.ts")).doctor(options));
+
+  operating(khala.command("reproject"))
+    .description("make the documents of a topic anew from the log, and tell clients of those that differ")
+    .argument("<topic>", "such as runtime.run_summaries")
+    .option("--restart", "begin anew instead of going on with one that was interrupted")
+    .addHelpText(
+      "after",
+      `
+For a model whose function has changed. Works beside the live documents while servers run; Ctrl-C stops it, and the next
+call goes on. See docs/runbooks/REPROJECTION.md.`,
+    )
+    .action(async (topic, options) => (await import("./commands/reproject.ts")).reproject(topic, options));
+
+  operating(khala.command("retention"))
+    .description("trim the journals now, to what KHALA_RETENTION_HOURS keeps")
+    .option("--dry-run", "only count what would go")
+    .option("--hours <n>", "KHALA_RETENTION_HOURS")
+    .addHelpText("after", "\nServers do this by themselves; see docs/runbooks/RETENTION.md for when to help.")
+    .action(async (options) => (await import("./commands/retention.ts")).retention(options));
+
+  operating(khala.command("parity"))
+    .description("compare the second sink with the read models: version, hash and lag of every document")
+    .argument("[topics...]", "default: every topic of the app")
+    .addHelpText("after", "\nNeeds CONVEX_URL. Ends with 4 when a document differs, is missing or is extra.")
+    .action(async (topics, options) => (await import("./commands/parity.ts")).parity(topics, options));
+
+  const epoch = khala.command("epoch").description("the epoch of all cursors");
+  operating(epoch.command("rotate"))
+    .description(
+      "make every cursor stale, after a restore that Khala cannot notice, such as a volume snapshot",
+    )
+    .option("--yes", "do it: every client lists anew, all at once")
+    .action(async (options) => (await import("./commands/epoch.ts")).rotate(options));
+}
+
+function operating(command: Command): Command {
+  return command
+    .option("--app <file>", "the app that has the topics")
+    .option("--data-dir <folder>", "where the embedded PostgreSQL is, without DATABASE_URL")
+    .option("--json", "as JSON");
+}
+
+function listening(command: Command): Command {
+  const app = ["dev", "serve"].includes(command.name());
+  if (app) command.option("--app <file>", "the app to serve: a file with a default export made by defineApp");
+  return command
+    .option("--host <address>", "KHALA_HOST")
+    .option("--port <port>", "KHALA_PORT; 0 picks a free one")
+    .option("--data-dir <folder>", "KHALA_DATA_DIR")
+    .option("--log-level <level>", "KHALA_LOG_LEVEL");
+}
+
+function calling(command: Command): Command {
+  return command
+    .option("--url <url>", "the server (default: KHALA_URL, or KHALA_HOST and KHALA_PORT)")
+    .option("--token <jwt>", "a token (default: KHALA_TOKEN, or the server is asked for one)");
+}
+
+function wholeNumber(text: string): number {
+  if (!/^[1-9]\d*$/.test(text)) throw new InvalidArgumentError("It is a whole number from 1 on.");
+  return Number(text);
+}

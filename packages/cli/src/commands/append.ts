@@ -1,0 +1,61 @@
+import { randomUUID } from "node:crypto";
+import { callServer } from "../api.ts";
+import { serverUrl } from "../environment.ts";
+import { EXIT, Failure } from "../failure.ts";
+import { DEMO_STREAMS } from "../names.ts";
+import { print } from "../terminal.ts";
+import { tokenSource } from "../tokens.ts";
+
+export interface AppendOptions {
+  readonly url?: string;
+  readonly token?: string;
+  readonly app?: string;
+  readonly expectedSeq?: string;
+  readonly eventId?: string;
+  readonly json?: boolean;
+}
+
+/** `khala append`: appends one event to a stream of a running server. */
+export async function append(
+  kind: string,
+  id: string,
+  type: string,
+  data: string,
+  options: AppendOptions,
+): Promise<void> {
+  const { path, scope } = await streamOf(kind, options.app);
+  const url = serverUrl(options.url);
+  const token = await tokenSource(url, options.token, [scope]).get();
+  const event_id = options.eventId ?? randomUUID();
+  const body = {
+    ...(options.expectedSeq !== undefined && { expected_seq: options.expectedSeq }),
+    events: [{ event_id, type, data: readData(data) }],
+  };
+  const { seq } = await callServer<{ seq: string }>(url, `${path}/${encodeURIComponent(id)}/events`, {
+    body,
+    token,
+  });
+  print(options.json ? JSON.stringify({ seq, event_id }) : `${kind} ${id} is at sequence ${seq}.`);
+}
+
+function readData(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    const advice = 'Quote it for the shell, such as \'{"title":"Hi"}\'.';
+    throw new Failure(`The data is not JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, { cause });
+  }
+}
+
+async function streamOf(kind: string, app: string | undefined): Promise<{ path: string; scope: string }> {
+  const streams = app
+    ? Object.fromEntries(
+        (await (await import("../app_file.ts")).loadApp(app)).streams.map((stream) => [stream.kind, stream]),
+      )
+    : DEMO_STREAMS;
+  const stream = streams[kind];
+  if (stream) return stream;
+  const advice = app ? "" : " Name the app that has others with --app.";
+  const known = Object.keys(streams).join(", ");
+  throw new Failure(`There is no kind of stream "${kind}". There are: ${known}.${advice}`, EXIT.usage);
+}

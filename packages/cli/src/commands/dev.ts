@@ -1,0 +1,61 @@
+import { randomUUID } from "node:crypto";
+import { flushCompileCache } from "node:module";
+import { SCOPES } from "@khala/contracts";
+import type { SettingOptions } from "../environment.ts";
+import { DEV } from "../names.ts";
+import { runUntilSignal } from "../serving.ts";
+import { readSettings } from "../settings.ts";
+import { banner } from "../welcome.ts";
+
+export interface DevOptions extends SettingOptions {
+  readonly app?: string;
+  readonly activity: boolean;
+}
+
+const ACTIVITY_MS = 2_000;
+const FLUSH_MS = 5_000;
+
+/** `khala dev`: a server for one developer, with everything that it needs. */
+export async function dev(options: DevOptions): Promise<void> {
+  const began = performance.now();
+  const [{ createKhala }, { loadApp }, { openLog }] = await Promise.all([
+    import("@khala/server"),
+    import("../app_file.ts"),
+    import("../log.ts"),
+  ]);
+  const config = await readSettings(options);
+  const log = openLog(config.KHALA_LOG_LEVEL, process.stderr);
+
+  await runUntilSignal(
+    async () => {
+      const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
+      const khala = await createKhala(app, { config, log, dev: true });
+      let stopActivity = async () => {};
+      if (!options.app && options.activity) {
+        const { startActivity } = await import("../demo/activity.ts");
+        stopActivity = startActivity(khala, {
+          everyMs: ACTIVITY_MS,
+          newId: randomUUID,
+          onError: (error) => log.warn({ err: (error as Error).message }, "the demo could not append"),
+        });
+      }
+      const topics = app.models.all.map((model) => model.topic);
+      const token = await khala.auth.issuer?.mint({
+        sub: DEV.sub,
+        org_id: DEV.org,
+        scopes: [...topics, ...new Set([...app.streams.map((stream) => stream.scope), SCOPES.ops])],
+        ttl_s: config.KHALA_AUTH_MAX_TTL_S,
+      });
+      banner({ khala, config, token, app, seconds: (performance.now() - began) / 1_000 });
+      // Not left to the end of the process, which may not come in order.
+      setTimeout(flushCompileCache, FLUSH_MS).unref();
+      return {
+        async stop() {
+          await stopActivity();
+          await khala.stop();
+        },
+      };
+    },
+    { stopTimeoutMs: config.KHALA_DRAIN_MS + 30_000 },
+  );
+}

@@ -1,0 +1,37 @@
+import type { Config } from "@khala/server";
+import { checkDatabase } from "../checks/database.ts";
+import { type Finding, ok, problem } from "../checks/finding.ts";
+import { checkDataFolder, checkEmbedded, checkKeys, checkNode, checkPort } from "../checks/machine.ts";
+import type { SettingOptions } from "../environment.ts";
+import { EXIT } from "../failure.ts";
+import { readSettings } from "../settings.ts";
+import { paint, print } from "../terminal.ts";
+
+const MARKS = { ok: paint("green", "✓"), warning: paint("yellow", "!"), problem: paint("red", "✗") };
+
+/** `khala doctor`: checks what a server here would need, and says how to mend what is wrong. */
+export async function doctor(options: SettingOptions & { readonly json?: boolean }): Promise<void> {
+  const findings = await examine(options);
+  if (options.json) print(JSON.stringify(findings, null, 2));
+  else {
+    for (const { check, state, detail, mend } of findings) {
+      print(`${MARKS[state]} ${check}: ${detail}`);
+      if (mend) print(`  ${paint("dim", mend)}`);
+    }
+  }
+  process.exitCode = findings.some(({ state }) => state === "problem") ? EXIT.found : EXIT.ok;
+}
+
+async function examine(options: SettingOptions): Promise<Finding[]> {
+  const found = [checkNode()];
+  let config: Config;
+  try {
+    config = await readSettings(options);
+  } catch (error) {
+    return [...found, problem("settings", (error as Error).message, "Correct them and run this again.")];
+  }
+  found.push(ok("settings", "all valid; `khala config` lists them"));
+  if (!config.DATABASE_URL) found.push(checkEmbedded());
+  found.push(checkDataFolder(config), await checkPort(config));
+  return [...found, ...(await checkDatabase(config)), checkKeys(config)];
+}

@@ -1,0 +1,36 @@
+import type { SettingOptions } from "../environment.ts";
+import { EXIT, Failure } from "../failure.ts";
+import { runUntilSignal } from "../serving.ts";
+import { readSettings } from "../settings.ts";
+
+export interface ServeOptions extends SettingOptions {
+  readonly app?: string;
+}
+
+/** `khala serve`: production. No keys of its own, no demo activity. */
+export async function serve(options: ServeOptions): Promise<void> {
+  const [{ createKhala }, { loadApp }, { openLog }] = await Promise.all([
+    import("@khala/server"),
+    import("../app_file.ts"),
+    import("../log.ts"),
+  ]);
+  const config = await readSettings(options);
+  if (!config.KHALA_AUTH_SECRETS && !config.KHALA_AUTH_JWKS_URL && !config.KHALA_AUTH_JWKS_FILE) {
+    throw new Failure(
+      "`khala serve` needs keys: set KHALA_AUTH_SECRETS (kid:base64 of 32 bytes or more), KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE.",
+      EXIT.usage,
+    );
+  }
+  const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
+  await runUntilSignal(
+    async () => {
+      const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
+      const khala = await createKhala(app, { config, log });
+      // Whatever the level is: with port 0 this is the only place that tells the address.
+      const topics = app.models.all.map(({ topic }) => topic);
+      log.child({}, { level: "info" }).info({ url: khala.url, topics }, `ready at ${khala.url}`);
+      return khala;
+    },
+    { stopTimeoutMs: config.KHALA_DRAIN_MS + 30_000 },
+  );
+}

@@ -1,0 +1,49 @@
+import { serverUrl } from "../environment.ts";
+import { type From, follow } from "../follow.ts";
+import type { Update } from "../known.ts";
+import { fitted, note, paint, print } from "../terminal.ts";
+import { tokenSource } from "../tokens.ts";
+
+export interface TailOptions {
+  readonly url?: string;
+  readonly token?: string;
+  readonly from: From;
+  readonly count?: number;
+  readonly json?: boolean;
+  readonly quiet?: boolean;
+}
+
+/** `khala tail`: prints every change of a topic's documents until it is stopped. */
+export async function tail(topic: string, options: TailOptions): Promise<void> {
+  const url = serverUrl(options.url);
+  const stopping = new AbortController();
+  const stop = () => stopping.abort();
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, stop);
+  let left = options.count ?? Number.POSITIVE_INFINITY;
+  await follow({
+    url,
+    topic,
+    from: options.from,
+    tokens: tokenSource(url, options.token, [topic]),
+    random: Math.random,
+    signal: stopping.signal,
+    onUpdate(update) {
+      if (left-- <= 0) return;
+      print(options.json ? JSON.stringify(update) : line(update));
+      if (left <= 0) stop();
+    },
+    onState(state) {
+      if (!options.quiet) note(paint("dim", `# ${state}`, process.stderr));
+    },
+  });
+}
+
+function line({ doc_key, doc_version, op, payload, fetch_required }: Update): string {
+  const body = fetch_required
+    ? "(too large to push: fetch it)"
+    : payload === undefined
+      ? ""
+      : JSON.stringify(payload);
+  const text = fitted(`  ${doc_key} v${doc_version} ${body}`).trimEnd();
+  return `${op === "delete" ? paint("red", "-") : paint("green", "+")}${text.slice(1)}`;
+}

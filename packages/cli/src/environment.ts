@@ -1,0 +1,42 @@
+/** The environment of this process. Nothing else in the command reads it. */
+export const environment: Readonly<Record<string, string | undefined>> = process.env;
+
+/** How the command is called here: in the repository it runs from its source, through npm. */
+export const COMMAND = import.meta.filename.endsWith(".ts") ? "npm run khala --" : "khala";
+
+/** Settings that came as options of the command line; they win over the environment. */
+export interface SettingOptions {
+  readonly host?: string;
+  readonly port?: string;
+  readonly dataDir?: string;
+  readonly logLevel?: string;
+  /** How long the journal is kept. */
+  readonly hours?: string;
+}
+
+/** The environment with the options of the command line laid over it. */
+export function withOptions(options: SettingOptions): Record<string, string | undefined> {
+  return {
+    ...environment,
+    ...(options.host !== undefined && { KHALA_HOST: options.host }),
+    ...(options.port !== undefined && { KHALA_PORT: options.port }),
+    ...(options.dataDir !== undefined && { KHALA_DATA_DIR: options.dataDir }),
+    ...(options.hours !== undefined && { KHALA_RETENTION_HOURS: options.hours }),
+    ...(options.logLevel !== undefined && { KHALA_LOG_LEVEL: options.logLevel }),
+  };
+}
+
+/** Where the server is that a command talks to. */
+export function serverUrl(url: string | undefined): string {
+  const { KHALA_URL, KHALA_HOST = "127.0.0.1", KHALA_PORT = "4000" } = environment;
+  const named = url ?? KHALA_URL;
+  if (named) return named.replace(/\/+$/, "");
+  // A server that listens on every address is found on this one.
+  const host = ["0.0.0.0", "::"].includes(KHALA_HOST) ? "127.0.0.1" : KHALA_HOST;
+  return `http://${host.includes(":") ? `[${host}]` : host}:${KHALA_PORT}`;
+}
+
+/** Whether errors are told with their stacks. */
+export function wantsDetail(argv: readonly string[]): boolean {
+  return argv.includes("--verbose") || ["debug", "trace"].includes(environment.KHALA_LOG_LEVEL ?? "");
+}

@@ -1,0 +1,61 @@
+import { KhalaError } from "@khala/contracts";
+
+/** What the process ends with. Listed in `khala --help`; a script may rely on it. */
+export const EXIT = {
+  ok: 0,
+  failed: 1,
+  usage: 2,
+  unreachable: 3,
+  found: 4,
+} as const;
+
+/** An exit code of the table. */
+export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+
+/** A failure that is told in one line: what happened and what to do next. */
+export class Failure extends Error {
+  override readonly name = "Failure";
+  readonly exitCode: ExitCode;
+
+  constructor(message: string, exitCode: ExitCode = EXIT.failed, options?: ErrorOptions) {
+    super(message, options);
+    this.exitCode = exitCode;
+  }
+}
+
+/** What a person is told of an error, and the code that the process ends with. */
+export function explain(error: unknown): { message: string; exitCode: ExitCode } {
+  if (error instanceof Failure) return error;
+  if (error instanceof KhalaError && error.code === "unavailable") {
+    return { message: unavailable(error), exitCode: EXIT.unreachable };
+  }
+  if (error instanceof Error) return { message: error.message, exitCode: EXIT.failed };
+  return { message: String(error), exitCode: EXIT.failed };
+}
+
+/** An error of the connection says nothing about where to look; one of the database itself has said enough. */
+function unavailable({ message, cause }: KhalaError): string {
+  if (!(cause instanceof Error) || "severity" in cause) return message;
+  return `The database cannot be reached (${reasonOf(cause)}). Check DATABASE_URL; \`khala doctor\` looks closer.`;
+}
+
+/** The words of an error, or of the errors inside one that has none, as a refused connection to `localhost` is. */
+export function reasonOf(error: Error): string {
+  if (error.message) return error.message;
+  if (error instanceof AggregateError) return error.errors.map((inner: Error) => inner.message).join("; ");
+  return error.name;
+}
+
+/** The error with its stack and its causes, for those who asked for them. */
+export function inDetail(error: unknown): string {
+  const parts: string[] = [];
+  for (let current = error; current !== undefined && parts.length < 10; ) {
+    if (!(current instanceof Error)) {
+      parts.push(String(current));
+      break;
+    }
+    parts.push(current.stack ?? current.message);
+    current = current.cause;
+  }
+  return parts.join("\ncaused by: ");
+}

@@ -1,0 +1,17 @@
+#!/usr/bin/env node
+// Kept free of static imports: an older Node must reach the message below instead of failing on a module.
+const MAJOR = 24;
+if (Number(process.versions.node.split(".")[0]) < MAJOR) {
+  console.error(
+    `khala: Node ${MAJOR} or later is needed, and this is ${process.version}. Install it, or run \`npm ci\` in the repository, which brings it.`,
+  );
+  process.exitCode = 1;
+} else {
+  const [{ enableCompileCache }, { join }] = await Promise.all([import("node:module"), import("node:path")]);
+  // What was compiled once is not compiled again: the next start is faster and takes less memory.
+  enableCompileCache(join(import.meta.dirname, "../node_modules/.cache"));
+  const { run } = await import("./program.ts");
+  process.exitCode = await run(process.argv.slice(2));
+}
+
+export {};

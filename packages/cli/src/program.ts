@@ -1,0 +1,57 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { Command, CommanderError } from "commander";
+import { declareClient, declareOperations, declareServers } from "./command_line.ts";
+import { wantsDetail } from "./environment.ts";
+import { EXIT, explain, inDetail } from "./failure.ts";
+import { note, paint } from "./terminal.ts";
+
+/** Runs a command line and answers with the exit code. An error is one line, or a stack for those who ask. */
+export async function run(argv: readonly string[]): Promise<number> {
+  // Whoever reads our output may have had enough of it, as in `khala tail … | head`.
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
+  try {
+    await program().parseAsync(argv, { from: "user" });
+    return Number(process.exitCode ?? EXIT.ok);
+  } catch (error) {
+    // Commander has already said what is wrong with the command line.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+    const { message, exitCode } = explain(error);
+    const text = wantsDetail(argv) ? inDetail(error) : message;
+    note(`${paint("red", "khala:", process.stderr)} ${text}`);
+    return exitCode;
+  }
+}
+
+function program(): Command {
+  const manifest = readFileSync(join(import.meta.dirname, "../package.json"), "utf8");
+  const { version } = JSON.parse(manifest) as { version: string };
+  const khala = new Command("khala")
+    .description("The real-time backbone for agent applications: run it, use it, operate it.")
+    .version(version, "-V, --version", "print the version")
+    .option("--verbose", "tell errors with their stacks; also KHALA_LOG_LEVEL=debug")
+    .exitOverride()
+    .showHelpAfterError("Add --help to see how it is called.");
+  declareServers(khala);
+  declareClient(khala);
+  declareOperations(khala);
+  khala.addHelpText(
+    "after",
+    `
+Examples:
+  khala dev                                   a server for development; prints what to try next
+  khala append run hello run.started '{"title":"Hello"}'
+  khala tail runtime.run_summaries            follow the documents that events became
+  khala doctor                                what is wrong here, and how to mend it
+
+Settings come from the environment (khala config lists them); options win over it.
+
+Exit codes:
+  0  done
+  1  failed
+  2  the command line or a setting is wrong
+  3  the server or the database cannot be reached
+  4  a check found something (doctor, parity)`,
+  );
+  return khala;
+}

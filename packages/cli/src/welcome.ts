@@ -1,0 +1,66 @@
+import type { App, Config, Khala } from "@khala/server";
+import { COMMAND } from "./environment.ts";
+import { DEV } from "./names.ts";
+import { paint, print } from "./terminal.ts";
+
+export interface Welcome {
+  readonly khala: Khala;
+  readonly app: App;
+  readonly config: Config;
+  /** Undefined when this server has public keys only. */
+  readonly token: { readonly token: string; readonly expires_at: string } | undefined;
+  /** From the call of the command until it was ready. */
+  readonly seconds: number;
+}
+
+/** Tells a developer that the server is there, and what to try next. Every line works when it is pasted. */
+export function banner({ khala, app, config, token, seconds }: Welcome): void {
+  const { url } = khala;
+  const store = config.DATABASE_URL ? "PostgreSQL of DATABASE_URL" : `PostgreSQL in ${config.KHALA_DATA_DIR}`;
+  print(
+    `${paint(["bold", "green"], "Khala is ready")} at ${paint("bold", url)} (${store}, ${seconds.toFixed(1)} s)`,
+  );
+  print("");
+  if (!token) {
+    print("This server verifies tokens and makes none: KHALA_AUTH_* has public keys only.");
+    return;
+  }
+  const minutes = Math.round(config.KHALA_AUTH_MAX_TTL_S / 60);
+  print(
+    `A token for "${DEV.sub}" of the org "${DEV.org}", good for ${minutes} minutes; \`${COMMAND} token\` makes another:`,
+  );
+  print(`  export TOKEN=${token.token}`);
+  print("");
+  print("Append an event, read the document that it became, and follow all of them live:");
+  for (const line of tries(url, app)) print(`  ${line}`);
+  print("");
+  print(`${paint("dim", "Ctrl-C stops it. docs/GETTING_STARTED.md goes on from here.")}`);
+}
+
+function tries(url: string, app: App): string[] {
+  const model = app.models.all[0];
+  const stream = model?.streams[0];
+  if (!model || !stream) return [`curl -s ${url}/readyz`];
+  const auth = '-H "Authorization: Bearer $TOKEN"';
+  const json = "-H 'Content-Type: application/json'";
+  const [[type, schema]] = Object.entries(stream.events) as [[string, Schema]];
+  const body = JSON.stringify({ events: [{ event_id: "1", type, data: sample(schema) }] });
+  return [
+    `curl -s ${url}${stream.path}/hello/events ${auth} ${json} -d '${body}'`,
+    `curl -s ${url}/sync/v1/list/${model.topic} ${auth}`,
+    `${COMMAND} tail ${model.topic} --url ${url}`,
+  ];
+}
+
+type Schema = App["streams"][number]["events"][string];
+
+/** Data that an event of this message takes: its first field, and those that must be sent. */
+function sample(schema: Schema): Record<string, unknown> {
+  const fields = schema.fields.filter(
+    (field, i) => field.fieldKind === "scalar" && (i === 0 || !field.proto.proto3Optional),
+  );
+  return Object.fromEntries(fields.map((field) => [field.name, VALUES[String(field.scalar)] ?? 1]));
+}
+
+/** By protobuf's number of the type: bool, string, bytes; the rest are numbers. */
+const VALUES: Readonly<Record<string, unknown>> = { "8": true, "9": "Hello", "12": "" };
