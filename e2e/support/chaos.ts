@@ -169,10 +169,7 @@ export class Chaos implements AsyncDisposable {
   }
 
   #scene(): string {
-    const lines = this.witnesses.map(({ name, connected, trouble, violations, views }) => {
-      const places = views.map(({ cursor }) => cursor && `${cursor.epoch}/${cursor.watermark}`);
-      return `${name}: ${connected ? "connected" : trouble} at ${places} ${violations}`;
-    });
+    const lines = this.witnesses.map((witness) => witness.describe());
     return [...lines, ...this.gateways.map(({ output }) => output())].join("\n");
   }
 

@@ -110,7 +110,10 @@ export class RawClient extends Changes implements AsyncDisposable {
   }
 
   /** Connects to an endpoint such as `ws://127.0.0.1:4000/socket`; rejects with Refused. */
-  static async connect(endpoint: string, { token, query, headers, protocols = [] }: RawOptions): Promise<RawClient> {
+  static async connect(
+    endpoint: string,
+    { token, query, headers, protocols = [] }: RawOptions,
+  ): Promise<RawClient> {
     const params = query ?? new URLSearchParams({ ...(token && { token }), vsn: "2.0.0" }).toString();
     const ws = new WebSocket(`${endpoint}/websocket?${params}`, [...protocols], {
       perMessageDeflate: false,
@@ -152,12 +155,18 @@ export class RawClient extends Changes implements AsyncDisposable {
     const ref = String(++this.#ref);
     const message = { joinRef: event === "phx_join" ? ref : joinRef, ref, topic, event, payload };
     if (event === "phx_join") this.#joinRef = ref;
-    this.send(payload instanceof Uint8Array ? phoenix.encodeClientBinary(message) : phoenix.encodeText(message));
+    this.send(
+      payload instanceof Uint8Array ? phoenix.encodeClientBinary(message) : phoenix.encodeText(message),
+    );
     return ref;
   }
 
   /** Sends a push and waits for its reply. */
-  async push<T = Record<string, unknown>>(topic: string, event: string, payload: unknown = {}): Promise<Answer<T>> {
+  async push<T = Record<string, unknown>>(
+    topic: string,
+    event: string,
+    payload: unknown = {},
+  ): Promise<Answer<T>> {
     const ref = this.cast(topic, event, payload);
     return until(`a reply to ${event}`, () => this.#answerTo<T>(ref), { on: this });
   }
@@ -215,7 +224,13 @@ function fromServerBinary(data: Buffer): Omit<Received, "raw" | "binary"> {
       return { joinRef: frame.joinRef, ref: frame.ref, topic: frame.topic, event: "phx_reply", payload };
     }
     case "push":
-      return { joinRef: frame.joinRef, ref: null, topic: frame.topic, event: frame.event, payload: frame.data };
+      return {
+        joinRef: frame.joinRef,
+        ref: null,
+        topic: frame.topic,
+        event: frame.event,
+        payload: frame.data,
+      };
     case "broadcast":
       return { joinRef: null, ref: null, topic: frame.topic, event: frame.event, payload: frame.data };
   }

@@ -18,7 +18,8 @@ interface Page {
 /** One page of a list. */
 export async function listPage(server: TestServer, token: string, topic: string, query = ""): Promise<Page> {
   const response = await server.request(`/sync/v1/list/${topic}?${query}`, token);
-  if (response.status !== 200) throw new Error(`The list failed with ${response.status}: ${await response.text()}`);
+  if (response.status !== 200)
+    throw new Error(`The list failed with ${response.status}: ${await response.text()}`);
   return (await response.json()) as Page;
 }
 
@@ -48,7 +49,8 @@ export function applyUpdates(state: Map<string, string>, updates: readonly Updat
     const name = `${doc_key} version ${doc_version} at ${watermark}`;
     if (BigInt(watermark) <= last) throw new Error(`${name} came after ${last}.`);
     last = BigInt(watermark);
-    if (BigInt(doc_version) <= (versions.get(doc_key) ?? 0n)) throw new Error(`${name} came after a newer version.`);
+    if (BigInt(doc_version) <= (versions.get(doc_key) ?? 0n))
+      throw new Error(`${name} came after a newer version.`);
     versions.set(doc_key, BigInt(doc_version));
     if (BigInt(doc_version) < BigInt(state.get(doc_key) ?? 0)) continue;
     if (op === "delete") state.delete(doc_key);

@@ -53,7 +53,9 @@ export async function openPhoenix(
 }
 
 /** How a push of the npm client was answered. */
-export function answerOf<T = Record<string, unknown>>(push: PhoenixPush): Promise<{ status: string; response: T }> {
+export function answerOf<T = Record<string, unknown>>(
+  push: PhoenixPush,
+): Promise<{ status: string; response: T }> {
   return new Promise((resolve) => {
     for (const status of ["ok", "error", "timeout"] as const)
       push.receive(status, (response) => resolve({ status, response: response as T }));

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { appendFile, chown, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { appendFile, chown, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -42,6 +42,7 @@ export class PostgresServer implements AsyncDisposable {
   /** Starts a new cluster, in a folder of its own unless one is given. */
   static async start(folder?: string): Promise<PostgresServer> {
     const home = folder ?? (await mkdtemp(join(tmpdir(), "khala-chaos-")));
+    await mkdir(home, { recursive: true });
     // PostgreSQL runs as another user when we are root: it must be able to walk down here.
     await run("chmod", ["755", home]);
     const dataDir = join(home, "first");

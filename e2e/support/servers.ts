@@ -58,7 +58,12 @@ export interface TestDocument {
 
 /** Starts a server on a database, on a free port, quiet. */
 export async function startServer(databaseUrl: string, options: ServerOptions = {}): Promise<TestServer> {
-  const { settings = {}, clock, models = [runSummaries, workerSummaries, notifications], dev = true } = options;
+  const {
+    settings = {},
+    clock,
+    models = [runSummaries, workerSummaries, notifications],
+    dev = true,
+  } = options;
   const config = readConfig({
     DATABASE_URL: databaseUrl,
     KHALA_PORT: "0",

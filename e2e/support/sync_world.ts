@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { inspect } from "node:util";
 import type { JsonValue } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import {
@@ -39,17 +40,19 @@ const SETTINGS = {
 };
 
 type Kind = { stream: StreamDefinition; types: readonly string[] };
-const KINDS: readonly Kind[] = [
-  {
-    stream: runs,
-    types: ["run.started", "run.step", "run.shared", "run.completed", "run.failed", "run.deleted"],
-  },
-  { stream: workers, types: ["worker.registered", "worker.heartbeat", "worker.status", "worker.retired"] },
-  {
-    stream: invoices,
-    types: ["invoice.created", "invoice.payment_started", "invoice.failed", "invoice.settled"],
-  },
-];
+const RUNS: Kind = {
+  stream: runs,
+  types: ["run.started", "run.step", "run.shared", "run.shared", "run.completed", "run.failed", "run.deleted"],
+};
+const WORKERS: Kind = {
+  stream: workers,
+  types: ["worker.registered", "worker.heartbeat", "worker.status", "worker.retired"],
+};
+const INVOICES: Kind = {
+  stream: invoices,
+  types: ["invoice.created", "invoice.payment_started", "invoice.failed", "invoice.settled"],
+};
+const KINDS = [RUNS, RUNS, RUNS, WORKERS, INVOICES];
 
 interface Seat {
   readonly org: string;
@@ -63,7 +66,7 @@ export class SyncWorld implements AsyncDisposable {
   readonly #store: TestDatabase;
   readonly #context: Context;
   readonly #mint: TokenMint = tokenMint();
-  readonly servers: TestServer[] = [];
+  readonly #servers: TestServer[] = [];
   readonly #seats: Seat[];
 
   private constructor(store: TestDatabase, context: Context) {
@@ -81,7 +84,7 @@ export class SyncWorld implements AsyncDisposable {
   static async open(servers: number, seed: number): Promise<SyncWorld> {
     const store = await testDatabase();
     const world = new SyncWorld(store, await testContext({ seed }));
-    for (let i = 0; i < servers; i++) world.servers.push(await world.#start("inline"));
+    for (let i = 0; i < servers; i++) world.#servers.push(await world.#start("inline"));
     for (const { witness } of world.#seats) witness.start();
     return world;
   }
@@ -98,7 +101,7 @@ export class SyncWorld implements AsyncDisposable {
       org,
       subject,
       topics: TOPICS,
-      urls: () => this.servers.map(({ url }) => url),
+      urls: () => this.#servers.map(({ url }) => url),
       token: () => this.#mint.mint(org, subject, { claims_version: seat.claimsVersion }),
       random: seeded(1 + Math.floor(this.#context.random() * 1e9)),
       encoding: subject === "bob" ? "proto" : "json",
@@ -140,9 +143,9 @@ export class SyncWorld implements AsyncDisposable {
         return;
       }
       case "restart": {
-        const index = command.server % this.servers.length;
-        await this.servers[index]![Symbol.asyncDispose]();
-        this.servers[index] = await this.#start(command.mode);
+        const index = command.server % this.#servers.length;
+        await this.#servers[index]![Symbol.asyncDispose]();
+        this.#servers[index] = await this.#start(command.mode);
         return;
       }
       case "cut":
@@ -160,12 +163,13 @@ export class SyncWorld implements AsyncDisposable {
   }
 
   async #append({ stream: number, event, audience, large }: Command & { do: "append" }): Promise<void> {
+    // Few streams and mostly runs, so that much happens to the same documents.
     const { stream, types } = KINDS[number % KINDS.length]!;
-    const org = ORGS[number % ORGS.length]!;
-    const owner = SUBJECTS[number % SUBJECTS.length]!;
-    const { authority } = this.servers[event % this.servers.length]!.khala;
-    const type = types[event % types.length]!;
-    const streamId = ownedId(org, owner, `${stream.kind}${number % 5}`);
+    const org = ORGS[Math.floor(number / 5) % ORGS.length]!;
+    const owner = SUBJECTS[Math.floor(number / 10) % 2]!;
+    const { authority } = this.#servers[event % this.#servers.length]!.khala;
+    const type = types[Math.floor(event / 3) % types.length]!;
+    const streamId = ownedId(org, owner, stream.kind);
     const events = [{ event_id: randomUUID(), type, data: dataOf(type, audience, large) }];
     await again(() => authority.append({ stream, streamId, events, org, actor: owner }));
   }
@@ -179,7 +183,7 @@ export class SyncWorld implements AsyncDisposable {
 
   /** Resolves when every connected witness holds what the events say, and what a fresh list says. */
   async settle(): Promise<void> {
-    const { authority } = this.servers[0]!.khala;
+    const { authority } = this.#servers[0]!.khala;
     const events = await again(() => authority.read(0n, 100_000));
     for (const model of MODELS) {
       const oracle = new SyncOracle(model, events);
@@ -191,10 +195,10 @@ export class SyncWorld implements AsyncDisposable {
           return list && view.agreesWith(list) && sameHashes(oracle.seen(seat), view.documents);
         };
         await eventually(`${witness.name} holds what the events of ${model.topic} say`, agreed).catch(
-          (error) => {
-            const held = [...view.documents].map(([key, { version, hash }]) => [key, String(version), hash]);
-            const scene = { expected: [...oracle.seen(seat)], held, cursor: String(view.cursor?.watermark) };
-            throw new Error(`${error.message} ${witness.trouble} ${JSON.stringify(scene)}`, { cause: error });
+          async (error) => {
+            const list = await witness.list(model.topic).catch((trouble: Error) => trouble.message);
+            const scene = { expected: oracle.seen(seat), list, witness: witness.describe(), feeds: this.#feeds() };
+            throw new Error(`${error.message}\n${inspect(scene, { depth: 6 })}`, { cause: error });
           },
         );
         this.#blameless(witness);
@@ -204,13 +208,22 @@ export class SyncWorld implements AsyncDisposable {
     }
   }
 
+  /** How the feeds of each server stand. */
+  #feeds(): string[][] {
+    return this.#servers.map(({ khala }) =>
+      khala.sync.hub.open().map(({ model, epoch, head, bounds, liveCount }) => {
+        return `${model.topic} ${epoch}/${head} of ${bounds.floor} to ${bounds.head}, ${liveCount} live`;
+      }),
+    );
+  }
+
   #blameless({ name, violations }: Witness): void {
     if (violations.length > 0) throw new Error(`${name} saw broken promises:\n${violations.join("\n")}`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.#seats.map(({ witness }) => witness.stop()));
-    for (const server of this.servers) await server[Symbol.asyncDispose]();
+    for (const server of this.#servers) await server[Symbol.asyncDispose]();
     await this.#store[Symbol.asyncDispose]();
   }
 }

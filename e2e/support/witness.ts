@@ -64,6 +64,8 @@ export class Witness {
   readonly #views: Map<string, WitnessView>;
   #stopping = new AbortController();
   #started = false;
+  /** The token that a connection is being opened with is not the newest. */
+  #outdated = false;
   #running: Promise<void> = Promise.resolve();
   #socket: WitnessSocket | undefined;
   /** Why it is not connected, when it is not. */
@@ -132,10 +134,21 @@ export class Witness {
     this.#socket?.resume();
   }
 
-  /** Shows a fresh token on the open socket. */
+  /** Its rights changed: shows a fresh token on the open socket, or on the one that is being opened. */
   async reauthenticate(): Promise<void> {
+    this.#outdated = true;
     const token = await this.#options.token();
     this.#socket?.push("auth", AuthSchema, { token }, { token });
+  }
+
+  /** How it is, for the report of a failure. */
+  describe(): string {
+    const state = this.connected ? "connected" : `away (${this.trouble})`;
+    const views = this.views.map(({ topic, cursor, live, replaying }) => {
+      const place = cursor ? `${cursor.epoch}/${cursor.watermark}` : "nowhere";
+      return `${topic} at ${place}${live ? ", live" : replaying ? ", replaying" : ""}`;
+    });
+    return [`${this.name} is ${state}`, ...views, ...this.violations].join("\n  ");
   }
 
   save(): SavedWitness {
@@ -161,6 +174,7 @@ export class Witness {
     let wake = () => {};
     const url = this.#anyUrl();
     const { token, encoding = "json" } = this.#options;
+    this.#outdated = false;
     const socket = await WitnessSocket.open(url, await token(), encoding, (message) => {
       heard.push(message);
       wake();
@@ -171,6 +185,7 @@ export class Witness {
       socket.push("heartbeat", HeartbeatSchema, {}, {});
     }, BEAT_MS);
     this.#socket = socket;
+    if (this.#outdated) await this.reauthenticate();
     const begins = new Map<string, Map<string, Cursor>>();
     try {
       await this.#subscribe(socket, this.views, begins);

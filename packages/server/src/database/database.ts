@@ -23,6 +23,11 @@ export interface Database {
   transaction(statements: readonly Statement[]): Promise<Row[][]>;
   /** Runs `fn` inside a transaction on one connection, for work that must look at answers in between. */
   interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>, mode?: string): Promise<T>;
+  /**
+   * The server that the pool's newest connection reached, by the time at which it started. It is known before that
+   * connection is used, so who finds it changed after a read knows that the rows may be of a restored or promoted one.
+   */
+  server(): string | undefined;
   /** A connection of its own, outside the pool, for LISTEN and session locks. The caller ends it. */
   connect(): Promise<pg.Client>;
   close(): Promise<void>;
@@ -41,6 +46,7 @@ types.setTypeParser(pg.types.builtins.INT8, BigInt);
 
 /** Opens the pool. Nothing connects until the first statement. */
 export function openDatabase(options: DatabaseOptions): Database {
+  const { statementTimeoutMs = 30_000 } = options;
   const config = {
     connectionString: options.url,
     types,
@@ -48,24 +54,36 @@ export function openDatabase(options: DatabaseOptions): Database {
     pipeline: true,
     application_name: "khala",
     connectionTimeoutMillis: options.connectTimeoutMs ?? 5_000,
-    statement_timeout: options.statementTimeoutMs ?? 30_000,
+    statement_timeout: statementTimeoutMs,
     // A paused process must not hold a topic's row lock for ever.
     idle_in_transaction_session_timeout: 15_000,
   };
-  const pool = new pg.Pool({ ...config, max: options.poolSize, idleTimeoutMillis: 30_000 });
+  // An error that nobody listens for ends the process. The statement under way fails as well: that is dealt with.
+  const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection broke");
+  let server: string | undefined;
+
+  /** Prepares a connection before anybody gets it. */
+  async function prepare(client: pg.ClientBase): Promise<void> {
+    // The pool listens only while nobody holds it.
+    client.on("error", broke);
+    // Every statement here is written for an index; a fresh table without statistics must not talk the planner out of it.
+    const { rows } = await client.query(
+      "SELECT pg_postmaster_start_time()::text AS server, set_config('enable_seqscan', 'off', false)",
+    );
+    ({ server } = rows[0]);
+  }
+
+  const pool = new pg.Pool({
+    ...config,
+    max: options.poolSize,
+    // The server's own limit does not help when the line is dead: then we hang up.
+    query_timeout: statementTimeoutMs + 5_000,
+    idleTimeoutMillis: 30_000,
+    onConnect: prepare,
+  });
   let closing = false;
   pool.on("error", (error) => {
     if (!closing) options.log.warn({ err: error.message }, "an idle database connection broke");
-  });
-  // An error that nobody listens for ends the process. The statement under way fails as well: that is dealt with.
-  const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection broke");
-  // Every statement here is written for an index; a fresh table without statistics must not talk the planner out of it.
-  pool.on("connect", (client) => {
-    // While a transaction holds it the pool does not listen.
-    client.on("error", broke);
-    client
-      .query("SET enable_seqscan = off")
-      .catch((error) => options.log.debug({ err: error.message }, "a new connection broke"));
   });
 
   return {
@@ -107,6 +125,8 @@ export function openDatabase(options: DatabaseOptions): Database {
         client.release(broken);
       }
     },
+
+    server: () => server,
 
     async connect() {
       const client = new pg.Client({ ...config, pipeline: false, statement_timeout: 0 });

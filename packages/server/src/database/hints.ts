@@ -68,7 +68,9 @@ export function openHints(database: Database, context: Context, options: HintOpt
           client.on("error", end);
           client.on("end", stop);
           client.on("notification", ({ payload }) => {
-            for (const name of payload?.split("\n") ?? []) options.onHint(name);
+            const [sender, ...names] = payload?.split("\n") ?? [];
+            // What we did ourselves we know already.
+            if (sender !== self) for (const name of names) options.onHint(name);
           });
           signal.addEventListener("abort", stop, { once: true });
           // It may have been stopped while the connection was made.

@@ -1,12 +1,13 @@
 import type { App } from "../app.ts";
 import type { Database } from "../database/database.ts";
+import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
 import type { Authority } from "../runtime/authority.ts";
 import type { SyncPlane } from "../sync/plane.ts";
 import type { Revocations } from "./auth/revocation.ts";
 import type { Auth } from "./auth/setup.ts";
-import { openHttp } from "./http.ts";
+import { type Http, openHttp } from "./http.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import { syncChannel } from "./phoenix/sync_channel.ts";
 import { type Health, healthRoutes } from "./routes/health.ts";
@@ -46,6 +47,8 @@ export interface GatewayOptions {
   readonly health: Health;
 }
 
+const SWEEP_MS = 20;
+
 /** Opens the door. Resolves when it listens. */
 export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
   const { settings, auth, revocations, sync, app } = options;
@@ -58,7 +61,11 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     origins,
   });
   homeRoute(http, { dev });
-  healthRoutes(http, { clock: context.clock, health: options.health, scrape: () => context.telemetry.scrape() });
+  healthRoutes(http, {
+    clock: context.clock,
+    health: options.health,
+    scrape: () => context.telemetry.scrape(),
+  });
   tokenRoutes(http, {
     issuer: auth.issuer,
     issuerKey: settings.issuerKey,
@@ -95,7 +102,23 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     url: `http://${host.includes(":") ? `[${host}]` : host}:${actual}`,
     async stop() {
       await sockets.drain(settings.drainMs);
-      await http.app.close();
+      await closeHttp(http, context, settings.drainMs);
     },
   };
+}
+
+/** Lets requests under way be answered, for so long; then cuts them. */
+async function closeHttp({ app }: Http, { clock }: Context, timeoutMs: number): Promise<void> {
+  const deadline = clock.now() + timeoutMs;
+  let open = true;
+  const closed = app.close().finally(() => {
+    open = false;
+  });
+  while (open && clock.now() < deadline) {
+    // Once it is answered, a connection is kept for the next request, which will not come.
+    app.server.closeIdleConnections();
+    await sleep(clock, SWEEP_MS);
+  }
+  app.server.closeAllConnections();
+  await closed;
 }

@@ -7,8 +7,10 @@ export interface TwoPartFrame {
   readonly binary: boolean;
 }
 
-/** From this size on, a shared part is not copied to be sent as one frame: the message goes out in two fragments. */
+/** From this size on, a shared part is not copied to be sent as one frame: the message goes out in fragments. */
 const COPY_LIMIT = 16 << 10;
+/** Small enough that a slow line shows its progress within a large message. */
+const FRAGMENT = 64 << 10;
 
 /** What waits for one socket, bounded in bytes. */
 export class Outbox {
@@ -26,7 +28,7 @@ export class Outbox {
     this.#onRoom = onRoom;
   }
 
-  /** When the socket last refused a frame without having drained since. */
+  /** Since when the socket has been full without taking anything. */
   get fullSince(): number | undefined {
     return this.#fullSince;
   }
@@ -43,7 +45,10 @@ export class Outbox {
     }
     if (this.#socket.readyState !== this.#socket.OPEN) return true;
     if (frame.shared.length > COPY_LIMIT) {
-      this.#socket.send(frame.shared, { binary: frame.binary, fin: false }, this.#sent);
+      for (let at = 0; at < frame.shared.length; at += FRAGMENT) {
+        const part = frame.shared.subarray(at, at + FRAGMENT);
+        this.#socket.send(part, { binary: frame.binary, fin: false }, this.#sent);
+      }
       this.#socket.send(frame.own, { binary: frame.binary, fin: true }, this.#sent);
       return true;
     }
@@ -65,7 +70,12 @@ export class Outbox {
 
   // A failed write is followed by the socket's close event, which cleans up.
   readonly #sent = (): void => {
-    if (this.#fullSince === undefined || this.#socket.bufferedAmount > this.#limit / 2) return;
+    if (this.#fullSince === undefined) return;
+    if (this.#socket.bufferedAmount > this.#limit / 2) {
+      // Slow, but it moves: closing it would only make it start the same message again.
+      this.#fullSince = this.#now();
+      return;
+    }
     this.#fullSince = undefined;
     if (this.#socket.isPaused) this.#socket.resume();
     this.#onRoom();

@@ -1,4 +1,10 @@
-import { type DescMessage, fromBinary, fromJson, type JsonValue, type MessageShape } from "@bufbuild/protobuf";
+import {
+  type DescMessage,
+  fromBinary,
+  fromJson,
+  type JsonValue,
+  type MessageShape,
+} from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 
 /** Reads a message that a client sent, as JSON or as protobuf; throws invalid_request with the field that is wrong. */

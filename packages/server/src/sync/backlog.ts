@@ -8,6 +8,8 @@ interface Request {
   readonly org: string;
   readonly subject: string;
   readonly after: bigint;
+  /** Shares a read with its own position only. */
+  readonly exact: boolean;
   readonly resolve: (page: BacklogPage) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -39,7 +41,8 @@ export class Backlog {
   /** The next rows that a viewer sees after a position. */
   read(viewer: { org: string; subject: string }, after: bigint): Promise<BacklogPage> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ org: viewer.org, subject: viewer.subject, after, resolve, reject });
+      const { org, subject } = viewer;
+      this.#waiting.push({ org, subject, after, exact: false, resolve, reject });
       if (!this.#running) void this.#run();
     });
   }
@@ -92,8 +95,8 @@ export class Backlog {
     if (after === bounds.head) return request.resolve({ rows: [], through: after });
     const through = shared.through < named.through ? shared.through : named.through;
     if (through <= after) {
-      // A neighbour's page ended before this position: ask again, now from here.
-      this.#waiting.push(request);
+      // A neighbour's page ended before this position. Others may join from further behind, so ask again by itself.
+      this.#waiting.push({ ...request, exact: true });
       return;
     }
     const fits = (row: JournalRow) =>
@@ -116,8 +119,8 @@ export class Backlog {
   }
 }
 
-function keys({ org, subject, after }: Request): { sharedKey: string; namedKey: string } {
-  const block = after / NEIGHBOURS;
+function keys({ org, subject, after, exact }: Request): { sharedKey: string; namedKey: string } {
+  const block = exact ? `at ${after}` : after / NEIGHBOURS;
   return { sharedKey: `org ${block} ${org}`, namedKey: `subject ${block} ${JSON.stringify([org, subject])}` };
 }
 

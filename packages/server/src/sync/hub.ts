@@ -4,7 +4,7 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { rotateEpoch, settleEpoch } from "./epoch.ts";
 import { Feed } from "./feed.ts";
-import type { Bounds, Heads } from "./journal.ts";
+import type { Bounds, Heads, Journal } from "./journal.ts";
 import type { Models } from "./model.ts";
 import type { ReaderOptions } from "./topic_reader.ts";
 
@@ -18,6 +18,8 @@ export interface Hub extends Service {
   hint(topic: string): void;
   /** The connection to the database was lost: look at everything again, the epoch included. */
   recheck(): void;
+  /** Another one means another database or another server: what is remembered of it may not be there any more. */
+  era(): string;
   /** What the last poll of the database said, and when. */
   lastPoll(): { heads: Heads | undefined; at: number };
 }
@@ -36,16 +38,24 @@ export function openHub(context: Context, options: HubOptions): Hub {
   let heads: Heads | undefined;
   let polledAt = 0;
   let suspicious = false;
+  /** The database server that the epoch is known to be right for. */
+  let settledOn = options.database.server();
+  const reading = {
+    ...options,
+    journal: guarded(options.journal, () => options.database.server() === settledOn),
+  };
 
   async function poll(): Promise<boolean> {
-    const rechecked = suspicious;
-    if (suspicious) await settleEpoch(options.database, context);
+    const server = options.database.server();
+    const rechecked = suspicious || server !== settledOn;
+    if (rechecked) await settleEpoch(options.database, context);
     suspicious = false;
-    const before = new Map([...ready.values()].map((feed) => [feed, feed.head]));
+    const before = [...ready.values()].map(({ model, head, epoch }) => ({ topic: model.topic, head, epoch }));
+    for (const [topic, { head }] of heads?.topics ?? []) before.push({ topic, head, epoch: heads!.epoch });
     let now = await options.journal.heads();
     // Committed watermarks do not go away. If ours did, this is another database, even if it bears the same marks.
-    const wentBack = [...before].some(
-      ([feed, head]) => now.epoch === feed.epoch && head > boundsOf(now, feed).head,
+    const wentBack = before.some(
+      ({ topic, head, epoch }) => epoch === now.epoch && head > boundsOf(now, topic).head,
     );
     if (wentBack && !rechecked) {
       suspicious = true;
@@ -55,9 +65,11 @@ export function openHub(context: Context, options: HubOptions): Hub {
       await rotateEpoch(options.database, context);
       now = await options.journal.heads();
     }
+    if (options.database.server() !== server) return true;
+    settledOn = server;
     heads = now;
     polledAt = context.clock.now();
-    for (const feed of ready.values()) feed.observe(now.epoch, boundsOf(now, feed));
+    for (const feed of ready.values()) feed.observe(now.epoch, boundsOf(now, feed.model.topic));
     return false;
   }
 
@@ -79,7 +91,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
         );
       let feed = feeds.get(topic);
       if (!feed) {
-        feed = Feed.open(model, context, options);
+        feed = Feed.open(model, context, reading);
         feeds.set(topic, feed);
         feed.then(
           (opened) => ready.set(topic, opened),
@@ -101,11 +113,26 @@ export function openHub(context: Context, options: HubOptions): Hub {
       suspicious = true;
       wake.wake();
     },
+    era: () => `${options.database.server()} ${heads?.epoch}`,
     lastPoll: () => ({ heads, at: polledAt }),
     stop: () => loop.stop(),
   };
 }
 
-function boundsOf(heads: Heads, feed: Feed): Bounds {
-  return heads.topics.get(feed.model.topic) ?? { head: 0n, floor: 0n };
+/** Reads only from a server whose epoch is settled: a restored one may repeat watermarks for other rows. */
+function guarded(journal: Journal, settled: () => boolean): Journal {
+  const checked = <T>(rows: T): T => {
+    if (settled()) return rows;
+    const message = "The database server was restarted or replaced, and is being looked at. Try again.";
+    throw new KhalaError("unavailable", message, { retry_after_ms: 200 });
+  };
+  return {
+    heads: () => journal.heads(),
+    read: async (...wanted) => checked(await journal.read(...wanted)),
+    readWanted: async (...wanted) => checked(await journal.readWanted(...wanted)),
+  };
+}
+
+function boundsOf(heads: Heads, topic: string): Bounds {
+  return heads.topics.get(topic) ?? { head: 0n, floor: 0n };
 }

@@ -89,6 +89,7 @@ export async function openSyncPlane(
       pollMs: options.pollMs,
       retryMs: options.retryMs,
       active: () => lease.held(),
+      era: () => hub.era(),
     }),
   );
   retention = startRetention(database, context, {

@@ -35,6 +35,8 @@ export interface ProjectorOptions {
   readonly retryMs: number;
   /** Whether it is this process's turn. It saves doing work twice; the checkpoint is what keeps it right. */
   readonly active: () => boolean;
+  /** Another one means that the database may have gone back: what is remembered of it is read again. */
+  readonly era?: () => string;
 }
 
 const BATCH = 1_000;
@@ -54,6 +56,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
   let position: bigint | undefined;
   let stored = 0n;
   let generation = 0n;
+  let era = "";
   let broken: BrokenProjection | undefined;
   let batch = BATCH;
 
@@ -62,6 +65,9 @@ export function startProjector(model: Model, context: Context, options: Projecto
       forget();
       return false;
     }
+    const now = options.era?.() ?? "";
+    if (now !== era) forget();
+    era = now;
     if (position === undefined) {
       const checkpoint = await readCheckpoint(database, model.topic);
       ({ generation } = checkpoint);

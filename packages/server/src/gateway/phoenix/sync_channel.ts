@@ -1,10 +1,4 @@
-import {
-  create,
-  type DescMessage,
-  type MessageInitShape,
-  toBinary,
-  toJson,
-} from "@bufbuild/protobuf";
+import { create, type DescMessage, type MessageInitShape, toBinary, toJson } from "@bufbuild/protobuf";
 import { KhalaError, phoenix, SYNC_CHANNEL } from "@khala/contracts";
 import {
   AuthenticatedSchema,
@@ -98,6 +92,12 @@ class SyncChannel implements Channel {
     const topics = [...new Set(asked)];
     if (topics.length === 0)
       throw new KhalaError("invalid_request", "Name at least one topic.", { field: "topics" });
+    const total = new Set([...this.#followed.keys(), ...topics]).size;
+    if (total > this.#options.maxTopics) {
+      throw new KhalaError("limit_exceeded", `A socket follows at most ${this.#options.maxTopics} topics.`, {
+        field: "topics",
+      });
+    }
     const unnamed = Object.keys(resumeAfter).find((topic) => !topics.includes(topic));
     if (unnamed !== undefined) {
       throw new KhalaError("invalid_request", `resume_after names "${unnamed}", which is not in topics.`, {
@@ -105,12 +105,6 @@ class SyncChannel implements Channel {
       });
     }
     for (const topic of topics) requireTopic(viewer, topic);
-    const total = new Set([...this.#followed.keys(), ...topics]).size;
-    if (total > this.#options.maxTopics) {
-      throw new KhalaError("limit_exceeded", `A socket follows at most ${this.#options.maxTopics} topics.`, {
-        field: "topics",
-      });
-    }
     const feeds = await Promise.all(topics.map((topic) => this.#options.hub.feed(topic)));
     await Promise.all(feeds.map((feed) => this.#catchHead(feed, resumeAfter[feed.model.topic])));
     if (this.#closed) throw new KhalaError("shutting_down", "The channel was closed.");
@@ -175,7 +169,8 @@ class SyncChannel implements Channel {
     return () => {
       if (subscription.live || this.#followed.get(topic) !== subscription) return;
       this.#pump.add(subscription, () => {
-        if (sent) this.#options.metrics.catchUp.record(this.#context.clock.now() - started, { topic });
+        if (sent && subscription.live)
+          this.#options.metrics.catchUp.record(this.#context.clock.now() - started, { topic });
       });
     };
   }
@@ -223,8 +218,9 @@ class SyncChannel implements Channel {
   }
 
   #positions(): Record<string, Cursor> {
-    const entries = [...this.#followed].map(([topic, { feed, rights, live, position }]) => {
-      return [topic, this.#cursor(feed, rights, live ? feed.head : position)];
+    const entries = [...this.#followed].map(([topic, { feed, rights, live, position, epoch }]) => {
+      // The epoch of the position: the feed may have begun another one, which a replay under way learns at its next turn.
+      return [topic, this.#cursor(feed, rights, live ? feed.head : position, epoch)];
     });
     return Object.fromEntries(entries);
   }

@@ -1,0 +1,86 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Chaos } from "./support/chaos.ts";
+import { type TestDatabase, testDatabase } from "./support/postgres.ts";
+import { eventually } from "./support/eventually.ts";
+
+let store: TestDatabase;
+let chaos: Chaos;
+
+beforeEach(async () => {
+  store = await testDatabase();
+  chaos = new Chaos(store, 7);
+});
+
+afterEach(async () => {
+  await chaos[Symbol.asyncDispose]();
+  await store[Symbol.asyncDispose]();
+});
+
+/** The process that projects, as the database knows it. */
+async function leaseHolder(): Promise<string | undefined> {
+  const [row] = await store.database.query<{ holder: string }>({
+    text: "SELECT holder FROM runtime.leases WHERE name = 'sync' AND expires_at > now()",
+  });
+  return row?.holder;
+}
+
+test("a gateway that is killed in the middle of live delivery costs its clients nothing", async () => {
+  const [doomed] = await Promise.all([chaos.gateway(), chaos.gateway()]);
+  await chaos.people();
+  chaos.startWriters();
+  await chaos.steps(200);
+  chaos.withdraw(doomed);
+  await doomed.end("SIGKILL");
+  await chaos.steps(200);
+  await chaos.gateway();
+  await chaos.steps(200);
+  await chaos.stopWriters();
+  await chaos.agree();
+});
+
+test("a gateway that is killed in the middle of a replay is left for another one, from the cursor", async () => {
+  const doomed = await chaos.gateway();
+  const writer = chaos.writer("acme", "ann", 600);
+  await Promise.all(Array.from({ length: 600 }, (_, run) => writer.step(2, run)));
+  let batches = 0;
+  const killed = Promise.withResolvers<void>();
+  const lagging = chaos.witness("acme", "ann", {
+    topics: ["runtime.run_summaries"],
+    fromStart: true,
+    onBatch() {
+      if (++batches === 5) killed.resolve(doomed.end("SIGKILL"));
+    },
+  });
+  const other = await chaos.gateway();
+  chaos.withdraw(other);
+  lagging.start();
+  await killed.promise;
+  const { replaying, cursor } = lagging.view("runtime.run_summaries");
+  expect(replaying || !lagging.connected).toBe(true);
+  expect(cursor!.watermark).toBeGreaterThan(0n);
+  chaos.withdraw(doomed);
+  chaos.gateways.push(other);
+  await chaos.agree();
+  expect(lagging.stales).toEqual([]);
+});
+
+test("a gateway that sleeps through its lease is replaced, and neither breaks nor doubles anything when it wakes", async () => {
+  const sleeper = await chaos.gateway();
+  const before = await eventually("the first gateway projects", leaseHolder);
+  await chaos.gateway();
+  await chaos.people();
+  chaos.startWriters();
+  await chaos.steps(100);
+  chaos.withdraw(sleeper);
+  sleeper.freeze();
+  await eventually("another gateway projects", async () => {
+    const holder = await leaseHolder();
+    return holder !== undefined && holder !== before;
+  });
+  await chaos.steps(100);
+  sleeper.thaw();
+  chaos.gateways.push(sleeper);
+  await chaos.steps(200);
+  await chaos.stopWriters();
+  await chaos.agree();
+});

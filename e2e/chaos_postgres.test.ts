@@ -1,0 +1,92 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Chaos } from "./support/chaos.ts";
+import { PostgresServer } from "./support/postgres_server.ts";
+import { eventually } from "./support/eventually.ts";
+
+const RUNS = "runtime.run_summaries";
+let postgres: PostgresServer;
+let chaos: Chaos;
+
+beforeEach(async () => {
+  postgres = await PostgresServer.start();
+  chaos = new Chaos(postgres, 13);
+  await Promise.all([chaos.gateway(), chaos.gateway()]);
+  await chaos.people();
+});
+
+afterEach(async () => {
+  await chaos[Symbol.asyncDispose]();
+  await postgres[Symbol.asyncDispose]();
+});
+
+test("PostgreSQL that is stopped or crashes and comes back loses nothing, and no cursor", async () => {
+  chaos.startWriters();
+  for (const end of ["stop", "crash"] as const) {
+    await chaos.steps(100);
+    await postgres[end]();
+    await postgres.start();
+  }
+  await chaos.steps(100);
+  await chaos.stopWriters();
+  await chaos.agree();
+  for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
+});
+
+test("a failover to a standby loses nothing that was acknowledged, and every client lists anew", async () => {
+  const standby = await postgres.addStandby();
+  await standby.awaitCommits();
+  chaos.startWriters();
+  await chaos.steps(100);
+  postgres.proxy.refuse();
+  await postgres.crash();
+  await standby.promote();
+  postgres.proxy.resume();
+  await chaos.steps(100);
+  await chaos.stopWriters();
+  await chaos.agree();
+  for (const witness of chaos.witnesses) expect(witness.stales.length).toBeGreaterThan(0);
+});
+
+test("after a backup is put back every cursor from before is stale, also when the counter has passed it again", async () => {
+  chaos.startWriters();
+  await chaos.steps(50);
+  await chaos.stopWriters();
+  const backup = await postgres.backUp();
+  const away = chaos.witness("acme", "ann", { topics: [RUNS] }).start();
+  await chaos.agree();
+  chaos.startWriters();
+  await chaos.steps(50);
+  await chaos.stopWriters();
+  await chaos.agree();
+  await away.stop();
+  const old = away.view(RUNS).cursor!;
+
+  await postgres.restore(backup);
+  for (const writer of chaos.writers) writer.forget();
+  chaos.startWriters();
+  await eventually("the counter has passed the old cursor", async () => {
+    const text = "SELECT next_watermark AS head FROM runtime.sync_topic_sequences WHERE topic = $1";
+    const rows = await postgres.database.query<{ head: bigint }>({ text, values: [RUNS] }).catch(() => []);
+    return rows[0] !== undefined && rows[0].head > old.watermark + 50n;
+  });
+  await chaos.stopWriters();
+  away.start();
+  await chaos.agree({ lossless: false });
+  for (const witness of chaos.witnesses) expect(witness.stales.length).toBeGreaterThan(0);
+  expect(away.stales[0]).toMatchObject({ topic: RUNS, sent: { ...old } });
+  expect(away.stales[0]!.floor.epoch).not.toBe(old.epoch);
+});
+
+test("a failover that loses the newest commits, and that no query noticed, is found out and goes on", async () => {
+  const standby = await postgres.addStandby();
+  await standby.detach();
+  for (let i = 0; i < 30; i++) for (const writer of chaos.writers) await writer.step();
+  await chaos.agree();
+  await standby.promote();
+  postgres.proxy.cut();
+  for (const writer of chaos.writers) writer.forget();
+  await chaos.agree({ lossless: false });
+  for (const writer of chaos.writers) await writer.step();
+  await chaos.agree({ lossless: false });
+  for (const witness of chaos.witnesses) expect(witness.stales.length).toBeGreaterThan(0);
+});

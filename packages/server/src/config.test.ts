@@ -1,0 +1,103 @@
+import { describe, expect, test } from "vitest";
+import { describeConfig, readConfig } from "./config.ts";
+
+describe("without any setting", () => {
+  test("the documented defaults hold", () => {
+    expect(readConfig({})).toMatchObject({
+      KHALA_HOST: "127.0.0.1",
+      KHALA_PORT: 4000,
+      KHALA_DATA_DIR: ".khala",
+      KHALA_REPLAY_MAX_UPDATES: 200,
+      KHALA_REPLAY_MAX_UPDATE_BYTES: 256 * 1024,
+      KHALA_REPLAY_MAX_BATCH_BYTES: 2 * 1024 * 1024,
+      KHALA_MAX_BODY_BYTES: 1024 * 1024,
+      KHALA_MAX_CHANNELS: 100,
+      KHALA_AUTH_CLOCK_SKEW_S: 30,
+      KHALA_HINTS: true,
+      KHALA_PAYLOAD_MODE: "inline",
+      KHALA_ORIGINS: [],
+    });
+  });
+
+  test("an empty setting is as good as none", () => {
+    expect(readConfig({ KHALA_PORT: "", DATABASE_URL: "", KHALA_ORIGINS: "" })).toEqual(readConfig({}));
+  });
+
+  test("what is not a setting of ours is not read", () => {
+    expect(readConfig({ PATH: "/bin", KHALA_UNKNOWN: "1" })).toEqual(readConfig({}));
+  });
+});
+
+describe("settings are read", () => {
+  test("as numbers, flags and lists", () => {
+    const config = readConfig({
+      KHALA_PORT: "0",
+      KHALA_HINTS: "off",
+      KHALA_ORIGINS: " https://a.example, ,https://b.example ",
+    });
+    expect(config.KHALA_PORT).toBe(0);
+    expect(config.KHALA_HINTS).toBe(false);
+    expect(config.KHALA_ORIGINS).toEqual(["https://a.example", "https://b.example"]);
+    for (const [text, value] of Object.entries({ true: true, "1": true, on: true, false: false, "0": false }))
+      expect(readConfig({ KHALA_HINTS: text }).KHALA_HINTS).toBe(value);
+  });
+
+  test("once, and frozen", () => {
+    const config = readConfig({});
+    expect(Object.isFrozen(config)).toBe(true);
+  });
+});
+
+describe("a setting that is wrong is an error that names it", () => {
+  test.each([
+    { KHALA_PORT: "65536" },
+    { KHALA_PORT: "-1" },
+    { KHALA_PORT: "many" },
+    { KHALA_LOG_LEVEL: "loud" },
+    { KHALA_HINTS: "perhaps" },
+    { DATABASE_URL: "mysql://somewhere" },
+    { KHALA_RETENTION_HOURS: "23" },
+    { KHALA_RETENTION_HOURS: "169" },
+    { KHALA_AUTH_ISSUER_KEY: "short" },
+    { KHALA_AUTH_JWKS_URL: "not a url" },
+    { KHALA_PAYLOAD_MODE: "both" },
+    { KHALA_MAX_TOPICS: "0" },
+    { KHALA_REPLAY_MAX_UPDATES: "1.5" },
+  ])("%o", (environment: Record<string, string>) => {
+    const [name, value] = Object.entries(environment)[0]!;
+    expect(() => readConfig(environment)).toThrow(name);
+    // A value may be a secret that landed in the wrong place.
+    if (value.length > 2) expect(() => readConfig(environment)).not.toThrow(value);
+  });
+
+  test("all of them at once", () => {
+    const read = () => readConfig({ KHALA_PORT: "x", KHALA_HINTS: "x" });
+    expect(read).toThrow("KHALA_PORT");
+    expect(read).toThrow("KHALA_HINTS");
+  });
+
+  test("also when it is wrong only beside another", () => {
+    expect(() => readConfig({ KHALA_SECOND_SINK: "convex" })).toThrow("CONVEX_URL");
+    expect(() => readConfig({ KHALA_AUTH_MIN_TTL_S: "901" })).toThrow("KHALA_AUTH_MIN_TTL_S");
+  });
+});
+
+describe("the description", () => {
+  const secrets = {
+    KHALA_AUTH_SECRETS: "kid:c2VjcmV0c2VjcmV0",
+    KHALA_AUTH_ISSUER_KEY: "a-key-of-the-issuer",
+    DATABASE_URL: "postgres://user:hunter2@db/khala",
+    REDIS_URL: "redis://:hunter2@cache",
+  };
+
+  test("says of every setting what it is for, and never shows a secret", () => {
+    const described = describeConfig(readConfig({ ...secrets, KHALA_PORT: "4711" }));
+    for (const { name, meaning } of described) expect(meaning, name).not.toBe("");
+    expect(described.find(({ name }) => name === "KHALA_PORT")?.value).toBe(4711);
+    const text = JSON.stringify(described);
+    for (const secret of Object.values(secrets)) expect(text).not.toContain(secret);
+    expect(text).not.toContain("hunter2");
+    for (const name of Object.keys(secrets))
+      expect(described.find((each) => each.name === name)?.value).toBe("(set)");
+  });
+});

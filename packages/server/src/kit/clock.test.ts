@@ -1,0 +1,53 @@
+import { getEventListeners } from "node:events";
+import { expect, test } from "vitest";
+import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
+import { sleep, systemClock } from "./clock.ts";
+
+test("a sleep ends when its time has come", async () => {
+  const clock = new ManualClock();
+  let awake = false;
+  void sleep(clock, 100).then(() => {
+    awake = true;
+  });
+  await clock.advance(99);
+  expect(awake).toBe(false);
+  await clock.advance(1);
+  expect(awake).toBe(true);
+});
+
+test("a sleep that is aborted ends at once and leaves no timer behind", async () => {
+  const clock = new ManualClock();
+  const abort = new AbortController();
+  const asleep = sleep(clock, 100, abort.signal);
+  expect(clock.pending).toBe(1);
+  abort.abort();
+  await asleep;
+  expect(clock.pending).toBe(0);
+  await sleep(clock, 100, abort.signal);
+  expect(clock.pending).toBe(0);
+});
+
+test("a sleep that ended by itself no longer listens to its signal", async () => {
+  const clock = new ManualClock();
+  const { signal } = new AbortController();
+  const asleep = sleep(clock, 10, signal);
+  expect(getEventListeners(signal, "abort")).toHaveLength(1);
+  await clock.advance(10);
+  await asleep;
+  expect(getEventListeners(signal, "abort")).toHaveLength(0);
+});
+
+test("a timer of the machine's clock fires, unless it is cancelled", async () => {
+  const fired: string[] = [];
+  await new Promise<void>((resolve) => {
+    const cancel = systemClock.after(0, () => fired.push("cancelled"));
+    cancel();
+    systemClock.after(1, () => {
+      fired.push("kept");
+      resolve();
+    });
+    // The clock's own timers do not keep a process alive.
+    setTimeout(() => {}, 50);
+  });
+  expect(fired).toEqual(["kept"]);
+});

@@ -1,0 +1,146 @@
+import { KhalaError } from "@khala/contracts";
+import { describe, expect, test } from "vitest";
+import { GroupCommit, type GroupCommitOptions, type Outcome } from "./group_commit.ts";
+
+/** A queue whose commits end when the test says so. */
+function open(options: Partial<GroupCommitOptions<string>> = {}) {
+  const commits: { items: readonly string[]; end: PromiseWithResolvers<readonly Outcome[]> }[] = [];
+  const queue = new GroupCommit<string, string>({
+    commit(items) {
+      const end = Promise.withResolvers<readonly Outcome[]>();
+      commits.push({ items, end });
+      return end.promise;
+    },
+    sizeOf: (item) => item.length,
+    maxItems: 100,
+    maxBytes: 1_000,
+    maxWaitingBytes: 2_000,
+    ...options,
+  });
+  const answer = (index: number) => commits[index]!.end.resolve(commits[index]!.items.map((ok) => ({ ok })));
+  return { queue, commits, answer, turn: () => new Promise(setImmediate) };
+}
+
+describe("writers", () => {
+  test("that come together share a commit; those that come meanwhile share the next", async () => {
+    const { queue, commits, answer, turn } = open();
+    const first = ["a", "b"].map((item) => queue.write(item));
+    await turn();
+    const second = ["c", "d", "e"].map((item) => queue.write(item));
+    answer(0);
+    expect(await Promise.all(first)).toEqual(["a", "b"]);
+    await turn();
+    answer(1);
+    expect(await Promise.all(second)).toEqual(["c", "d", "e"]);
+    expect(commits.map(({ items }) => items)).toEqual([
+      ["a", "b"],
+      ["c", "d", "e"],
+    ]);
+  });
+
+  test("are answered only after the commit that holds them", async () => {
+    const { queue, answer, turn } = open();
+    let answered = false;
+    const write = queue.write("a").then(() => {
+      answered = true;
+    });
+    await turn();
+    await turn();
+    expect(answered).toBe(false);
+    answer(0);
+    await write;
+  });
+
+  test("each get their own outcome", async () => {
+    const { queue, commits, turn } = open();
+    const writes = ["good", "bad"].map((item) => queue.write(item));
+    await turn();
+    commits[0]!.end.resolve([{ ok: "done" }, { error: new Error("bad") }]);
+    const outcomes = await Promise.allSettled(writes);
+    expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected"]);
+  });
+
+  test("all fail when their commit does, and the next commit is not touched by it", async () => {
+    const { queue, commits, answer, turn } = open();
+    const lost = ["a", "b"].map((item) => queue.write(item));
+    await turn();
+    const later = queue.write("c");
+    commits[0]!.end.reject(new Error("no line"));
+    const outcomes = await Promise.allSettled(lost);
+    expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    await turn();
+    answer(1);
+    expect(await later).toBe("c");
+  });
+
+  test("with equal keys never share a commit, and keep their order", async () => {
+    const { queue, commits, answer, turn } = open({ exclusiveKey: (item) => item[0]! });
+    const writes = ["a1", "b1", "a2", "a3", "c1"].map((item) => queue.write(item));
+    for (let i = 0; i < 3; i++) {
+      await turn();
+      answer(i);
+      await turn();
+    }
+    await Promise.all(writes);
+    expect(commits.map(({ items }) => items)).toEqual([["a1", "b1", "c1"], ["a2"], ["a3"]]);
+  });
+});
+
+describe("a batch", () => {
+  test("is bounded in items and in bytes, and has one item however large it is", async () => {
+    const { queue, commits, answer, turn } = open({ maxItems: 2, maxBytes: 10 });
+    const items = ["a", "b", "c", "x".repeat(50), "d".repeat(6), "e".repeat(6)];
+    const writes = items.map((item) => queue.write(item));
+    for (let i = 0; i < 5; i++) {
+      await turn();
+      answer(i);
+      await turn();
+    }
+    await Promise.all(writes);
+    expect(commits.map(({ items }) => items.length)).toEqual([2, 1, 1, 1, 1]);
+  });
+});
+
+describe("too much that waits", () => {
+  test("is refused at once with when to come again, and there is room after the next commit", async () => {
+    const { queue, answer, turn } = open({ maxWaitingBytes: 10 });
+    const writes = [queue.write("x".repeat(8))];
+    const refusal = await queue.write("yyy").catch((error: unknown) => error);
+    expect(refusal).toBeInstanceOf(KhalaError);
+    expect(refusal).toMatchObject({ code: "overloaded", details: { retry_after_ms: 200 } });
+    await turn();
+    writes.push(queue.write("yyy"));
+    answer(0);
+    await turn();
+    await turn();
+    answer(1);
+    expect(await Promise.all(writes)).toHaveLength(2);
+  });
+
+  test("does not keep out one that is larger than the limit when nothing waits", async () => {
+    const { queue, answer, turn } = open({ maxWaitingBytes: 10 });
+    const write = queue.write("x".repeat(50));
+    await turn();
+    answer(0);
+    expect(await write).toHaveLength(50);
+  });
+});
+
+test("drain waits until everything is answered, and not at all when there is nothing", async () => {
+  const { queue, answer, turn } = open();
+  await queue.drain();
+  const writes = [queue.write("a")];
+  await turn();
+  writes.push(queue.write("b"));
+  let drained = false;
+  const draining = queue.drain().then(() => {
+    drained = true;
+  });
+  answer(0);
+  await turn();
+  await turn();
+  expect(drained).toBe(false);
+  answer(1);
+  await draining;
+  expect(await Promise.all(writes)).toEqual(["a", "b"]);
+});

@@ -1,0 +1,132 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { type EncodedUpdate, encodeUpdate } from "./update_codec.ts";
+import { sees, ViewerGroups, type ViewerKey } from "./viewer_groups.ts";
+
+interface Access {
+  readonly org: string;
+  readonly audience?: readonly string[] | null;
+  readonly hiddenFrom?: readonly string[] | null;
+}
+
+function update({ org, audience = null, hiddenFrom = null }: Access, watermark = 1n): EncodedUpdate {
+  const row = {
+    watermark,
+    docKey: `run:${watermark}`,
+    docVersion: 1n,
+    op: "delete" as const,
+    payload: null,
+    payloadHash: null,
+    payloadBytes: 0,
+    org,
+    audience,
+    hiddenFrom,
+    trace: null,
+    insertedAt: new Date(0),
+  };
+  return encodeUpdate("topic", row, 1_000);
+}
+
+const viewer = (
+  org: string,
+  subject: string,
+  rights = "r",
+  encoding: "json" | "proto" = "json",
+): ViewerKey => ({
+  org,
+  subject,
+  rights,
+  encoding,
+});
+
+describe("a row is seen", () => {
+  test("by its whole org when it names nobody, and by no other org", () => {
+    expect(sees(viewer("a", "ann"), update({ org: "a" }))).toBe(true);
+    expect(sees(viewer("b", "ann"), update({ org: "a" }))).toBe(false);
+  });
+
+  test("by the subjects that it names, in its own org alone", () => {
+    const named = update({ org: "a", audience: ["ann"] });
+    expect(sees(viewer("a", "ann"), named)).toBe(true);
+    expect(sees(viewer("a", "bob"), named)).toBe(false);
+    expect(sees(viewer("b", "ann"), named)).toBe(false);
+  });
+
+  test("by nobody that it is hidden from", () => {
+    const hidden = update({ org: "a", hiddenFrom: ["ann"] });
+    expect(sees(viewer("a", "ann"), hidden)).toBe(false);
+    expect(sees(viewer("a", "bob"), hidden)).toBe(true);
+  });
+});
+
+const org = fc.constantFrom("a", "b");
+const subject = fc.constantFrom("ann", "bob", "eve", "zoe");
+const members = fc.array(
+  fc.record({
+    org,
+    subject,
+    rights: fc.constantFrom("r1", "r2"),
+    encoding: fc.constantFrom("json" as const, "proto" as const),
+  }),
+  { maxLength: 15 },
+);
+const rows = fc.array(
+  fc.record({
+    org,
+    audience: fc.option(fc.uniqueArray(subject)),
+    hiddenFrom: fc.option(fc.uniqueArray(subject)),
+  }),
+  { maxLength: 8 },
+);
+
+test("whoever is live gets exactly the rows that they see, in order, once, and shares the work with equals", () => {
+  fc.assert(
+    fc.property(members, rows, fc.array(fc.nat(14)), (keys, accesses, leaving) => {
+      const groups = new ViewerGroups<ViewerKey>();
+      for (const key of keys) groups.add(key);
+      const gone = new Set<ViewerKey>(leaving.flatMap((i) => keys[i] ?? []));
+      for (const key of gone) groups.delete(key);
+      const live: ViewerKey[] = keys.filter((key) => !gone.has(key));
+      expect(groups.size).toBe(live.length);
+      expect(new Set(groups)).toEqual(new Set(live));
+
+      const updates = accesses.map((access, i) => update(access, BigInt(i)));
+      const given = new Map<ViewerKey, readonly EncodedUpdate[]>();
+      for (const share of groups.split(updates)) {
+        for (const { key, members } of share.groups) {
+          for (const member of members) {
+            expect(given.has(member)).toBe(false);
+            given.set(member, share.updates);
+            expect([member.rights, member.encoding]).toEqual([key.rights, key.encoding]);
+          }
+        }
+      }
+      for (const member of live)
+        expect(given.get(member) ?? []).toEqual(updates.filter((each) => sees(member, each)));
+      expect([...given.keys()].filter((member) => !live.includes(member))).toEqual([]);
+    }),
+  );
+});
+
+test("rows that a whole org sees are one share, however many subjects it has", () => {
+  const groups = new ViewerGroups<ViewerKey>();
+  for (let i = 0; i < 100; i++) groups.add(viewer("a", `subject-${i}`));
+  const shares = [...groups.split([update({ org: "a" }), update({ org: "a" }, 2n)])];
+  expect(shares).toHaveLength(1);
+  expect(shares[0]!.groups).toHaveLength(100);
+});
+
+test("adding twice is once, and deleting what is not there changes nothing", () => {
+  const groups = new ViewerGroups<ViewerKey>();
+  const ann = viewer("a", "ann");
+  groups.add(ann);
+  groups.add(ann);
+  expect(groups.size).toBe(1);
+  groups.delete(viewer("a", "ann"));
+  groups.delete(viewer("b", "bob"));
+  expect(groups.size).toBe(1);
+  groups.delete(ann);
+  groups.delete(ann);
+  expect(groups.size).toBe(0);
+  expect([...groups.split([update({ org: "a" })])]).toEqual([]);
+});
