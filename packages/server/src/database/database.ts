@@ -39,6 +39,8 @@ export interface DatabaseOptions {
   readonly log: Logger;
   readonly connectTimeoutMs?: number;
   readonly statementTimeoutMs?: number;
+  /** How long an answer is waited for; default: a little longer than a statement may take. */
+  readonly answerTimeoutMs?: number;
 }
 
 const types = new pg.TypeOverrides();
@@ -46,7 +48,7 @@ types.setTypeParser(pg.types.builtins.INT8, BigInt);
 
 /** Opens the pool. Nothing connects until the first statement. */
 export function openDatabase(options: DatabaseOptions): Database {
-  const { statementTimeoutMs = 30_000 } = options;
+  const { statementTimeoutMs = 30_000, answerTimeoutMs = statementTimeoutMs + 5_000 } = options;
   const config = {
     connectionString: options.url,
     types,
@@ -77,7 +79,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     ...config,
     max: options.poolSize,
     // The server's own limit does not help when the line is dead: then we hang up.
-    query_timeout: statementTimeoutMs + 5_000,
+    query_timeout: answerTimeoutMs,
     idleTimeoutMillis: 30_000,
     onConnect: prepare,
   });
@@ -151,9 +153,8 @@ function asQuery({ name, text, values }: Statement): pg.QueryConfig {
 export function isConnectionFailure(error: unknown): boolean {
   const { code = "", message = "" } = error as { code?: string; message?: string };
   if (/^(08|57P0|53)/.test(code) || /^E[A-Z]+$/.test(code) || code === "25006") return true;
-  return /Connection terminated|timeout exceeded when trying to connect|not queryable|Client was closed/i.test(
-    message,
-  );
+  const lost = ["Connection terminated", "timeout exceeded when trying to connect", "Query read timeout"];
+  return [...lost, "not queryable", "Client was closed"].some((text) => message.includes(text));
 }
 
 /** True for errors that a value caused: it can never be stored, however often it is tried. */

@@ -87,13 +87,14 @@ test("only the documents that differ are re-emitted: changed, gone, new and narr
     documents: 5n,
     differing: 4n,
   });
+  // Each document began at the sequence of its first event; what is re-emitted is one version newer.
   expect(await journalOf(database, today.topic, head)).toMatchObject([
-    { key: "thing:gone", version: 2n, op: "delete", payload: null },
-    { key: "thing:late", version: 2n, op: "upsert", payload: '{"name":"late","seen":1}' },
+    { key: "thing:gone", version: 4n, op: "delete", payload: null },
+    { key: "thing:late", version: 5n, op: "upsert", payload: '{"name":"late","seen":1}' },
     // Those who may not see it any more are told so, and then those who may.
-    { key: "thing:secret", version: 2n, op: "delete", audience: null, hiddenFrom: ["ada"] },
-    { key: "thing:secret", version: 2n, op: "upsert", audience: ["ada"] },
-    { key: "thing:x7", version: 2n, op: "upsert", payload: '{"name":"x7","seen":101}' },
+    { key: "thing:secret", version: 6n, op: "delete", audience: null, hiddenFrom: ["ada"] },
+    { key: "thing:secret", version: 6n, op: "upsert", audience: ["ada"] },
+    { key: "thing:x7", version: 3n, op: "upsert", payload: '{"name":"x7","seen":101}' },
   ]);
   await expectEqualToFold(database, today);
   const left =

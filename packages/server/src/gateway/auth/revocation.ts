@@ -14,7 +14,7 @@ export interface Revocations {
 }
 
 /** The listeners of one source of revocations. */
-export interface RevocationListeners {
+interface RevocationListeners {
   add(listener: RevocationListener): () => void;
   emit(jti: string): void;
 }
@@ -23,7 +23,7 @@ export interface RevocationListeners {
 export const REVOCATION_GRACE_MS = 3_600_000;
 
 /** Listeners that are all told, even when one of them throws. */
-export function revocationListeners(): RevocationListeners {
+function revocationListeners(): RevocationListeners {
   const listeners = new Set<{ readonly call: RevocationListener }>();
   return {
     add(listener) {

@@ -1,0 +1,24 @@
+import { expect, onTestFinished, test } from "vitest";
+import { testContext } from "../../../../e2e/support/context.ts";
+import { testDatabase } from "../../../../e2e/support/postgres.ts";
+import { startTcpProxy } from "../../../../e2e/support/tcp_proxy.ts";
+import { openDatabase } from "./database.ts";
+
+test("a server that answers nothing any more is left for one that does", async () => {
+  await using store = await testDatabase();
+  const { hostname, port } = new URL(store.url);
+  await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+  const { log } = await testContext();
+  const url = proxy.through(store.url);
+  const database = openDatabase({ url, poolSize: 2, log, connectTimeoutMs: 300, answerTimeoutMs: 300 });
+  onTestFinished(() => database.close());
+  const one = { text: "SELECT 1 AS one" };
+  await expect(database.query(one)).resolves.toEqual([{ one: 1 }]);
+  // As behind a link that is dead: the connections stay open, and nothing comes through them.
+  proxy.pause();
+  await expect(database.query(one)).rejects.toMatchObject({ code: "unavailable" });
+  await expect(database.transaction([one, one])).rejects.toMatchObject({ code: "unavailable" });
+  await expect(database.interactive((tx) => tx.query(one))).rejects.toMatchObject({ code: "unavailable" });
+  proxy.resume();
+  await expect(database.query(one)).resolves.toEqual([{ one: 1 }]);
+});
