@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT } from "../scripts/run.ts";
+import { startConvexStandIn } from "./support/convex_stand_in.ts";
 import { testDatabase } from "./support/postgres.ts";
 import { type KhalaProcess, startKhala } from "./support/processes.ts";
 
@@ -238,6 +239,28 @@ describe("khala serve", () => {
     }
     expect(await khala(["reproject", "no.topic"], env)).toMatchObject({ code: 1 });
     expect(await khala(["parity"], env)).toMatchObject({ code: 2 });
+  });
+
+  test("parity is silent while the second sink holds the same, and names the document that differs", async () => {
+    await using database = await testDatabase();
+    await using convex = await startConvexStandIn();
+    const env = {
+      DATABASE_URL: database.url,
+      KHALA_AUTH_SECRETS: SECRETS,
+      KHALA_SECOND_SINK: "convex",
+      CONVEX_URL: convex.url,
+    };
+    await using server = await startKhala({ command: "serve", env });
+    const { out: token } = await khala(["token"], env);
+    const own = { ...env, KHALA_URL: server.url, KHALA_TOKEN: token.trim() };
+    expect(await khala(["append", "run", "r1", "run.started", '{"title":"Hi"}'], own)).toMatchObject({ code: 0 });
+    const held = convex.topic("runtime.run_summaries");
+    await expect.poll(() => held.has("run:r1"), { timeout: 10_000 }).toBe(true);
+    expect(await khala(["parity"], env)).toMatchObject({ code: 0 });
+    held.set("run:r1", { ...held.get("run:r1")!, payload_hash: "00".repeat(32) });
+    const { code, out } = await khala(["parity"], env);
+    expect(out).toContain("run:r1");
+    expect(code).toBe(4);
   });
 });
 
