@@ -10,12 +10,14 @@ import { PostgresServer } from "./support/postgres_server.ts";
 // Only root may mount a disk that is small enough to be filled.
 const mayMount = process.platform === "linux" && process.getuid?.() === 0;
 
+const run = (program: string, ...args: string[]) => execFileSync(program, args, { timeout: 10_000 });
+
 /** A disk of its own; unmounted when the test is over. */
 function smallDisk(mebibytes: number): string {
   const folder = mkdtempSync(join(tmpdir(), "khala-disk-"));
-  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${mebibytes}m`, "tmpfs", folder]);
+  run("mount", "-t", "tmpfs", "-o", `size=${mebibytes}m`, "tmpfs", folder);
   onTestFinished(() => {
-    execFileSync("umount", [folder]);
+    run("umount", folder);
     rmdirSync(folder);
   });
   return folder;
@@ -35,27 +37,31 @@ function fill(folder: string): () => void {
   return () => rmSync(file);
 }
 
-test.skipIf(!mayMount)("a full disk refuses writes, and nothing is lost or doubled once there is room", {
-  timeout: 90_000,
-}, async () => {
-  const disk = smallDisk(300);
-  await using postgres = await PostgresServer.start(join(disk, "postgres"));
-  await using chaos = new Chaos(postgres, 17);
-  await Promise.all([chaos.gateway(), chaos.gateway()]);
-  await chaos.people();
-  chaos.startWriters();
-  await chaos.steps(50);
-  const free = fill(disk);
-  const retries = () => chaos.writers.reduce((sum, writer) => sum + writer.retries, 0);
-  const before = retries();
-  // There is room in the segment of the log that is open: large documents fill it soon.
-  const grown = chaos.writers[0]!.grow(60);
-  await eventually("writes are refused", () => retries() > before + 10);
-  free();
-  // Without room for its log PostgreSQL ends, and whoever runs it starts it again.
-  if (!postgres.running) await postgres.start();
-  await grown;
-  await chaos.steps(50);
-  await chaos.stopWriters();
-  await chaos.agree();
-});
+test.skipIf(!mayMount)(
+  "a full disk refuses writes, and nothing is lost or doubled once there is room",
+  {
+    timeout: 90_000,
+  },
+  async () => {
+    const disk = smallDisk(300);
+    await using postgres = await PostgresServer.start(join(disk, "postgres"));
+    await using chaos = new Chaos(postgres, 17);
+    await Promise.all([chaos.gateway(), chaos.gateway()]);
+    await chaos.people();
+    chaos.startWriters();
+    await chaos.steps(50);
+    const free = fill(disk);
+    const retries = () => chaos.writers.reduce((sum, writer) => sum + writer.retries, 0);
+    const before = retries();
+    // There is room in the segment of the log that is open: large documents fill it soon.
+    const grown = chaos.writers[0]!.grow(60);
+    await eventually("writes are refused", () => retries() > before + 10);
+    free();
+    // Without room for its log PostgreSQL ends, and whoever runs it starts it again.
+    if (!postgres.running) await postgres.start();
+    await grown;
+    await chaos.steps(50);
+    await chaos.stopWriters();
+    await chaos.agree();
+  },
+);

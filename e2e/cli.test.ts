@@ -253,7 +253,9 @@ describe("khala serve", () => {
     await using server = await startKhala({ command: "serve", env });
     const { out: token } = await khala(["token"], env);
     const own = { ...env, KHALA_URL: server.url, KHALA_TOKEN: token.trim() };
-    expect(await khala(["append", "run", "r1", "run.started", '{"title":"Hi"}'], own)).toMatchObject({ code: 0 });
+    expect(await khala(["append", "run", "r1", "run.started", '{"title":"Hi"}'], own)).toMatchObject({
+      code: 0,
+    });
     const held = convex.topic("runtime.run_summaries");
     await expect.poll(() => held.has("run:r1"), { timeout: 10_000 }).toBe(true);
     expect(await khala(["parity"], env)).toMatchObject({ code: 0 });

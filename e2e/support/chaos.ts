@@ -2,9 +2,9 @@ import { expect } from "vitest";
 import type { Database } from "../../packages/server/src/database/database.ts";
 import type { Random } from "../../packages/server/src/kit/ids.ts";
 import { seeded } from "./context.ts";
+import { eventually } from "./eventually.ts";
 import { type GatewayProcess, startGateway } from "./gateways.ts";
 import { TOPICS, tokenMint } from "./tokens.ts";
-import { eventually } from "./eventually.ts";
 import { ownedId, Witness, type WitnessOptions } from "./witness.ts";
 import { Writer } from "./writer.ts";
 
@@ -23,6 +23,8 @@ export class Chaos implements AsyncDisposable {
   readonly #database: Database;
   readonly #mint = tokenMint();
   readonly #env: Readonly<Record<string, string>>;
+  /** Every gateway that was started; and those of them that clients know of. */
+  readonly #started: GatewayProcess[] = [];
   readonly gateways: GatewayProcess[] = [];
   readonly witnesses: Witness[] = [];
   readonly writers: Writer[] = [];
@@ -37,12 +39,12 @@ export class Chaos implements AsyncDisposable {
     this.#marker = this.#newWriter("chaos", "mark", 1);
   }
 
-  /** The gateways that clients know of. */
   readonly urls = (): readonly string[] => this.gateways.map(({ url }) => url);
 
   /** Starts another gateway. */
   async gateway(env: Readonly<Record<string, string>> = {}): Promise<GatewayProcess> {
     const gateway = await startGateway({ ...this.#env, ...env });
+    this.#started.push(gateway);
     this.gateways.push(gateway);
     return gateway;
   }
@@ -119,7 +121,11 @@ export class Chaos implements AsyncDisposable {
     await this.#within(this.#projected());
     for (const witness of this.witnesses.filter(({ started }) => started)) {
       for (const view of witness.views) {
-        const agreed = () => witness.list(view.topic).then((list) => view.agreesWith(list), () => false);
+        const agreed = () =>
+          witness.list(view.topic).then(
+            (list) => view.agreesWith(list),
+            () => false,
+          );
         await this.#within(eventually(`${witness.name} agrees on ${view.topic}`, agreed));
       }
     }
@@ -157,7 +163,7 @@ export class Chaos implements AsyncDisposable {
   }
 
   #allRunning(): void {
-    for (const { running, wanted, output } of this.gateways)
+    for (const { running, wanted, output } of this.#started)
       expect(running || !wanted, `a gateway ended by itself:\n${output()}`).toBe(true);
   }
 
@@ -170,14 +176,13 @@ export class Chaos implements AsyncDisposable {
 
   #scene(): string {
     const lines = this.witnesses.map((witness) => witness.describe());
-    return [...lines, ...this.gateways.map(({ output }) => output())].join("\n");
+    return [...lines, ...this.#started.map(({ output }) => output())].join("\n");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const writer of this.writers) writer.abandon();
     await Promise.all(this.witnesses.map((witness) => witness.stop()));
-    for (const gateway of this.gateways) gateway.thaw();
-    await Promise.all(this.gateways.map((gateway) => gateway[Symbol.asyncDispose]()));
+    await Promise.all(this.#started.map((gateway) => gateway[Symbol.asyncDispose]()));
   }
 }
 

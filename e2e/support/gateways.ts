@@ -51,7 +51,8 @@ export async function startGateway(env: Readonly<Record<string, string>>): Promi
 
   try {
     const url = await eventually("a gateway listens", () => {
-      if (!running()) throw new Error(`the gateway ended with ${child.exitCode ?? child.signalCode}:\n${text}`);
+      if (!running())
+        throw new Error(`the gateway ended with ${child.exitCode ?? child.signalCode}:\n${text}`);
       return /listening on (\S+)/.exec(text)?.[1];
     });
     return {

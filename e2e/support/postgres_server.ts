@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { appendFile, chown, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { appendFile, chown, mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -9,9 +9,9 @@ import { isRunning } from "../../packages/server/src/database/data_folder.ts";
 import { type Database, openDatabase } from "../../packages/server/src/database/database.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../packages/server/src/database/embedded.ts";
 import { systemClock } from "../../packages/server/src/kit/clock.ts";
+import { eventually } from "./eventually.ts";
 import { administer } from "./postgres_service.ts";
 import { startTcpProxy, type TcpProxy } from "./tcp_proxy.ts";
-import { eventually } from "./eventually.ts";
 
 const run = promisify(execFile);
 // Commits survive a crash of the server; only a crash of the machine is not paid for.
@@ -89,6 +89,16 @@ export class PostgresServer implements AsyncDisposable {
     await this.start();
   }
 
+  /** The same without a trace: files that are alike stay as they are, as with rsync or the snapshot of a volume. */
+  async rewind(copy: string): Promise<void> {
+    await this.stop();
+    const cluster = join(this.#dataDir, "pg");
+    for (const name of await readdir(cluster))
+      if (name !== "PG_VERSION") await rm(join(cluster, name), { recursive: true });
+    await run("cp", ["-a", "--no-clobber", `${join(copy, "pg")}/.`, cluster]);
+    await this.start();
+  }
+
   /** Starts a standby that follows it. */
   async addStandby(): Promise<Standby> {
     const primary = this.#server!;
@@ -105,7 +115,8 @@ export class PostgresServer implements AsyncDisposable {
     const server = await launch(dataDir);
     this.#standbys.push(server);
     const followed = async () =>
-      (await this.database.query({ text: "SELECT FROM pg_stat_replication WHERE state = 'streaming'" })).length;
+      (await this.database.query({ text: "SELECT FROM pg_stat_replication WHERE state = 'streaming'" }))
+        .length;
     await eventually("the standby follows", async () => (await followed()) > 0);
     return {
       async awaitCommits() {

@@ -5,7 +5,7 @@ export type Command =
   | { do: "append"; stream: number; event: number; audience: readonly string[]; large: boolean }
   | { do: "connect" | "disconnect" | "drop"; witness: number }
   | { do: "claims"; witness: number }
-  | { do: "purge"; topic: number }
+  | { do: "purge" | "mend"; topic: number }
   | { do: "restart"; server: number; mode: "inline" | "pointer" }
   | { do: "cut"; what: "listening" | "all" }
   | { do: "epoch" }
@@ -39,7 +39,13 @@ const command: fc.Arbitrary<Command> = fc.oneof(
     }),
   },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("claims" as const), witness: choice }) },
-  { weight: 2, arbitrary: fc.record({ do: fc.constant("purge" as const), topic: choice }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      do: fc.constantFrom("purge" as const, "purge" as const, "mend" as const),
+      topic: choice,
+    }),
+  },
   {
     weight: 1,
     arbitrary: fc.record({

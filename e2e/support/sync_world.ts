@@ -1,32 +1,28 @@
-import { randomUUID } from "node:crypto";
 import { inspect } from "node:util";
-import type { JsonValue } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import {
-  invoices,
   lightningControlPlane,
+  type Model,
   notifications,
   runSummaries,
-  runs,
-  type StreamDefinition,
   workerSummaries,
-  workers,
 } from "../../packages/server/src/index.ts";
 import type { Context } from "../../packages/server/src/kit/context.ts";
 import { rotateEpoch } from "../../packages/server/src/sync/epoch.ts";
+import { reproject } from "../../packages/server/src/sync/reprojection.ts";
 import { trimTopic } from "../../packages/server/src/sync/retention.ts";
 import { seeded, testContext } from "./context.ts";
 import { eventually } from "./eventually.ts";
 import { type TestDatabase, testDatabase } from "./postgres.ts";
 import { startServer, type TestServer } from "./servers.ts";
 import { type Command, SUBJECTS } from "./sync_commands.ts";
+import { appendOf, ORGS } from "./sync_events.ts";
 import { SyncOracle } from "./sync_oracle.ts";
 import { type TokenMint, tokenMint } from "./tokens.ts";
-import { ownedId, Witness } from "./witness.ts";
+import { Witness } from "./witness.ts";
 
 const MODELS = [runSummaries, workerSummaries, notifications, lightningControlPlane];
 const TOPICS = MODELS.map(({ topic }) => topic);
-const ORGS = ["acme", "zeta"];
 /** Where little fits: a batch of a few, a memory of a few more, and updates that have to be fetched. */
 const SETTINGS = {
   KHALA_HINTS: "on",
@@ -38,21 +34,6 @@ const SETTINGS = {
   KHALA_REPLAY_MAX_UPDATE_BYTES: "1024",
   KHALA_TAIL_BYTES: "4000",
 };
-
-type Kind = { stream: StreamDefinition; types: readonly string[] };
-const RUNS: Kind = {
-  stream: runs,
-  types: ["run.started", "run.step", "run.shared", "run.shared", "run.completed", "run.failed", "run.deleted"],
-};
-const WORKERS: Kind = {
-  stream: workers,
-  types: ["worker.registered", "worker.heartbeat", "worker.status", "worker.retired"],
-};
-const INVOICES: Kind = {
-  stream: invoices,
-  types: ["invoice.created", "invoice.payment_started", "invoice.failed", "invoice.settled"],
-};
-const KINDS = [RUNS, RUNS, RUNS, WORKERS, INVOICES];
 
 interface Seat {
   readonly org: string;
@@ -142,6 +123,8 @@ export class SyncWorld implements AsyncDisposable {
         while ((await again(() => trimTopic(this.#store.database, model, 0))) > 0);
         return;
       }
+      case "mend":
+        return this.#mend(MODELS[command.topic % MODELS.length]!);
       case "restart": {
         const index = command.server % this.#servers.length;
         await this.#servers[index]![Symbol.asyncDispose]();
@@ -162,16 +145,19 @@ export class SyncWorld implements AsyncDisposable {
     return this.#seats[number % this.#seats.length]!;
   }
 
-  async #append({ stream: number, event, audience, large }: Command & { do: "append" }): Promise<void> {
-    // Few streams and mostly runs, so that much happens to the same documents.
-    const { stream, types } = KINDS[number % KINDS.length]!;
-    const org = ORGS[Math.floor(number / 5) % ORGS.length]!;
-    const owner = SUBJECTS[Math.floor(number / 10) % 2]!;
+  async #append({ stream, event, audience, large }: Command & { do: "append" }): Promise<void> {
     const { authority } = this.#servers[event % this.#servers.length]!.khala;
-    const type = types[Math.floor(event / 3) % types.length]!;
-    const streamId = ownedId(org, owner, stream.kind);
-    const events = [{ event_id: randomUUID(), type, data: dataOf(type, audience, large) }];
-    await again(() => authority.append({ stream, streamId, events, org, actor: owner }));
+    const append = appendOf(stream, event, audience, large);
+    await again(() => authority.append(append));
+  }
+
+  /** Damages a document as only an accident can, and has the topic rebuilt from its events. */
+  async #mend(model: Model): Promise<void> {
+    const { database } = this.#store;
+    const text = `UPDATE runtime.${model.table} SET payload = $1, payload_hash = sha256($1)
+      WHERE doc_key = (SELECT min(doc_key) FROM runtime.${model.table} WHERE NOT deleted)`;
+    await again(() => database.query({ text, values: [Buffer.from('{"damaged":true}')] }));
+    await again(() => reproject(database, this.#context, model, { inline: true }));
   }
 
   /** Cuts connections to the database: those that listen for hints, or all, our own too. */
@@ -197,7 +183,12 @@ export class SyncWorld implements AsyncDisposable {
         await eventually(`${witness.name} holds what the events of ${model.topic} say`, agreed).catch(
           async (error) => {
             const list = await witness.list(model.topic).catch((trouble: Error) => trouble.message);
-            const scene = { expected: oracle.seen(seat), list, witness: witness.describe(), feeds: this.#feeds() };
+            const scene = {
+              expected: oracle.seen(seat),
+              list,
+              witness: witness.describe(),
+              feeds: this.#feeds(),
+            };
             throw new Error(`${error.message}\n${inspect(scene, { depth: 6 })}`, { cause: error });
           },
         );
@@ -245,31 +236,9 @@ async function inTime(what: string, work: Promise<void>): Promise<void> {
   await Promise.race([work, late]).finally(() => clearTimeout(timer));
 }
 
-function dataOf(type: string, audience: readonly string[], large: boolean): JsonValue {
-  switch (type) {
-    case "run.started":
-      return { title: large ? "large".repeat(300) : "small", audience: [...audience] };
-    case "run.shared":
-      return { audience: [...audience] };
-    case "run.step":
-      return { name: large ? "large".repeat(300) : "small" };
-    case "run.failed":
-      return { error: "no luck" };
-    case "worker.status":
-      return { status: large ? "busy" : "idle" };
-    case "invoice.created":
-      return { amount_msat: "1000" };
-    case "invoice.payment_started":
-      return { payment_hash: "aa" };
-    case "invoice.failed":
-      return { reason: "no route" };
-    case "invoice.settled":
-      return { preimage: "bb" };
-    default:
-      return {};
-  }
-}
-
-function sameHashes(expected: Map<string, string>, held: ReadonlyMap<string, { hash: string | null }>): boolean {
+function sameHashes(
+  expected: Map<string, string>,
+  held: ReadonlyMap<string, { hash: string | null }>,
+): boolean {
   return expected.size === held.size && [...expected].every(([key, hash]) => held.get(key)?.hash === hash);
 }

@@ -1,25 +1,19 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { AuthSchema, HeartbeatSchema, SubscribeSchema } from "@khala/contracts/sync/v1";
-import type { Random } from "../../packages/server/src/kit/ids.ts";
-import { type HeldDocument, type Listed, type SavedView, WitnessView } from "./witness_view.ts";
+import { WitnessHttp, type WitnessHttpOptions } from "./witness_http.ts";
+import { type Listed, type SavedView, WitnessView } from "./witness_view.ts";
 import {
   type Cursor,
-  cursorOf,
   type Encoding,
   type WireMessage,
-  WitnessSocket,
   type WireUpdate,
+  WitnessSocket,
 } from "./witness_wire.ts";
 
-export interface WitnessOptions {
+export interface WitnessOptions extends WitnessHttpOptions {
   readonly org: string;
   readonly subject: string;
   readonly topics: readonly string[];
-  /** The gateways; it connects to any of them. */
-  readonly urls: () => readonly string[];
-  /** A token for the org and subject, fresh for every connection and request. */
-  readonly token: () => Promise<string>;
-  readonly random: Random;
   readonly encoding?: Encoding;
   /** What an earlier witness saved: it goes on from there. */
   readonly saved?: SavedWitness;
@@ -42,7 +36,7 @@ export function ownedId(org: string, owner: string, name: string): string {
 }
 
 /** The org and the owner that a document's key names. */
-export function ownerOf(docKey: string): { org: string; owner: string } {
+function ownerOf(docKey: string): { org: string; owner: string } {
   const [, org = "", owner = ""] = /(?:^|:)([\w-]+)\.([\w-]+)\.[\w-]+/.exec(docKey) ?? [];
   return { org, owner };
 }
@@ -61,6 +55,7 @@ export class Witness {
   /** Error codes that came as frames. */
   readonly errors: string[] = [];
   readonly #options: WitnessOptions;
+  readonly #http: WitnessHttp;
   readonly #views: Map<string, WitnessView>;
   #stopping = new AbortController();
   #started = false;
@@ -73,6 +68,7 @@ export class Witness {
 
   constructor(options: WitnessOptions) {
     this.#options = options;
+    this.#http = new WitnessHttp(options);
     this.name = `${options.subject} of ${options.org}`;
     this.#views = new Map(options.topics.map((topic) => [topic, this.#viewOf(topic)]));
   }
@@ -172,7 +168,7 @@ export class Witness {
   async #session(signal: AbortSignal): Promise<void> {
     const heard: WireMessage[] = [];
     let wake = () => {};
-    const url = this.#anyUrl();
+    const url = this.#http.anyUrl();
     const { token, encoding = "json" } = this.#options;
     this.#outdated = false;
     const socket = await WitnessSocket.open(url, await token(), encoding, (message) => {
@@ -185,9 +181,9 @@ export class Witness {
       socket.push("heartbeat", HeartbeatSchema, {}, {});
     }, BEAT_MS);
     this.#socket = socket;
-    if (this.#outdated) await this.reauthenticate();
     const begins = new Map<string, Map<string, Cursor>>();
     try {
+      if (this.#outdated) await this.reauthenticate();
       await this.#subscribe(socket, this.views, begins);
       while (!signal.aborted) {
         const message = heard.shift();
@@ -243,7 +239,7 @@ export class Witness {
       case "heartbeat":
         return this.#progress(message.positions);
       case "batch":
-        await this.view(message.topic).apply(message, (docKey) => this.#fetch(docKey));
+        await this.view(message.topic).apply(message, (docKey) => this.#http.document(docKey));
         this.#options.onBatch?.(message.topic);
         return;
       case "error": {
@@ -260,56 +256,8 @@ export class Witness {
     for (const [topic, position] of Object.entries(positions)) this.view(topic).progress(position);
   }
 
-  #anyUrl(): string {
-    const urls = this.#options.urls();
-    return urls[Math.floor(this.#options.random() * urls.length)]!;
-  }
-
   /** A fresh list of a topic, all pages, asked of any gateway. */
-  async list(topic: string): Promise<Listed> {
-    const documents = new Map<string, HeldDocument>();
-    const url = this.#anyUrl();
-    let cursor: Cursor | undefined;
-    let after = "";
-    do {
-      const page = (await this.#get(`${url}/sync/v1/list/${topic}?limit=1000${after}`)) as ListJson;
-      for (const document of page.documents) documents.set(document.doc_key, heldOf(document));
-      // The first page's position: what changes while the others are read comes again.
-      cursor ??= cursorOf(page.cursor);
-      after = page.next === null ? "" : `&after=${page.next}`;
-    } while (after);
-    return { documents, cursor };
+  list(topic: string): Promise<Listed> {
+    return this.#http.list(topic);
   }
-
-  async #fetch(docKey: string): Promise<HeldDocument | undefined> {
-    const url = `${this.#anyUrl()}/sync/v1/doc/${encodeURIComponent(docKey)}`;
-    const document = (await this.#get(url)) as DocumentJson | undefined;
-    return document && heldOf(document);
-  }
-
-  async #get(url: string): Promise<unknown> {
-    const response = await fetch(url, {
-      headers: { authorization: `Bearer ${await this.#options.token()}` },
-      signal: AbortSignal.timeout(5_000),
-    });
-    if (response.status === 404) return undefined;
-    if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
-    return response.json();
-  }
-}
-
-interface DocumentJson {
-  readonly doc_key: string;
-  readonly doc_version: string;
-  readonly payload_hash: string;
-}
-
-interface ListJson {
-  readonly documents: readonly DocumentJson[];
-  readonly cursor: { readonly epoch: string; readonly watermark: string };
-  readonly next: string | null;
-}
-
-function heldOf({ doc_version, payload_hash }: DocumentJson): HeldDocument {
-  return { version: BigInt(doc_version), hash: payload_hash };
 }

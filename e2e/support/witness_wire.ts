@@ -179,7 +179,13 @@ export class WitnessSocket {
           : asked === "heartbeat"
             ? fromBinary(HeartbeatSchema, frame.data).watermarks
             : {};
-      return { kind: "reply", ref: frame.ref ?? "", ok: true, positions: protoCursors(positions), reason: "" };
+      return {
+        kind: "reply",
+        ref: frame.ref ?? "",
+        ok: true,
+        positions: protoCursors(positions),
+        reason: "",
+      };
     }
     const { body } = fromBinary(FrameSchema, frame.data);
     if (body.case === "updateBatch") {

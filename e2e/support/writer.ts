@@ -46,11 +46,15 @@ export class Writer {
     return [...this.#steps.values()].reduce((sum, steps) => sum + steps, 0);
   }
 
-  /** Writes one step after another until `stop`. */
+  /** Writes one step after another until `stop`, and now and then changes who may see a run. */
   start(): this {
+    const { random } = this.#options;
     this.#stopping = false;
     this.#running = (async () => {
-      while (!this.#stopping) await this.step(1 + Math.floor(this.#options.random() * 3));
+      while (!this.#stopping) {
+        await this.step(1 + Math.floor(random() * 3));
+        if (random() < 0.1) await this.#share();
+      }
     })();
     return this;
   }
@@ -66,9 +70,26 @@ export class Writer {
     await this.#running;
   }
 
+  /** Makes one of its runs its own, or everybody's again. */
+  async #share(): Promise<void> {
+    const { subject, random } = this.#options;
+    const audience = random() < 0.5 ? [subject] : [];
+    await this.append("/runtime/v1/runs", this.#id(this.#anyRun()), [
+      { type: "run.shared", data: { audience } },
+    ]);
+  }
+
+  #anyRun(): number {
+    return Math.floor(this.#options.random() * this.#options.runs);
+  }
+
+  #id(run: number): string {
+    return ownedId(this.#options.org, this.#options.subject, `r${run}`);
+  }
+
   /** Appends steps to one of its runs. */
-  async step(count = 1, run = Math.floor(this.#options.random() * this.#options.runs)): Promise<void> {
-    const id = ownedId(this.#options.org, this.#options.subject, `r${run}`);
+  async step(count = 1, run = this.#anyRun()): Promise<void> {
+    const id = this.#id(run);
     const events = Array.from({ length: count }, (_, i) => ({ type: "run.step", data: { name: `s${i}` } }));
     await this.append("/runtime/v1/runs", id, events);
     this.#steps.set(`run:${id}`, (this.#steps.get(`run:${id}`) ?? 0) + count);

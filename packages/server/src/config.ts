@@ -68,7 +68,9 @@ const SETTINGS = z.object({
   KHALA_SOCKET_BUFFER_BYTES: count(1 << 20, 16_384).describe(
     "Bytes that wait for one socket before it counts as full",
   ),
-  KHALA_SLOW_CONSUMER_MS: count(10_000, 100).describe("How long a full socket may take nothing before it is closed"),
+  KHALA_SLOW_CONSUMER_MS: count(10_000, 100).describe(
+    "How long a full socket may take nothing before it is closed",
+  ),
   KHALA_IDLE_TIMEOUT_MS: count(90_000, 1_000).describe(
     "How long a socket may be silent; browsers throttle background tabs to a minute",
   ),

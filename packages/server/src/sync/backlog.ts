@@ -31,11 +31,17 @@ export class Backlog {
   readonly #limits: ReadLimits;
   #waiting: Request[] = [];
   #running = false;
+  #floor = 0n;
 
   constructor(journal: Journal, model: Model, limits: ReadLimits) {
     this.#journal = journal;
     this.#model = model;
     this.#limits = limits;
+  }
+
+  /** The floor as the last read found it, which is what a page was stale for. */
+  get floor(): bigint {
+    return this.#floor;
   }
 
   /** The next rows that a viewer sees after a position. */
@@ -78,6 +84,7 @@ export class Backlog {
         bytes: Math.min(this.#limits.bytes, Math.floor(ROUND_BYTES / wants.length)),
       };
       const { pages, bounds } = await this.#journal.readWanted(this.#model, wants, limits);
+      this.#floor = bounds.floor;
       const byKey = new Map([...shared.keys(), ...named.keys()].map((key, i) => [key, pages[i]!]));
       for (const request of served) {
         const { sharedKey, namedKey } = keys(request);

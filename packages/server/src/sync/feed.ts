@@ -165,7 +165,7 @@ export class Feed {
     const page = await this.#next(subscription);
     if (subscription.ended) return true;
     if (page === "stale" || subscription.epoch !== this.epoch) {
-      subscription.stale(subscription.position, this.bounds);
+      subscription.stale(subscription.position, this.#boundsOfRead());
       return true;
     }
     const owed = page.through >= this.head && subscription.replaying;
@@ -181,6 +181,13 @@ export class Feed {
     if (page.through !== this.head) return false;
     this.#goLive(subscription);
     return true;
+  }
+
+  /** The bounds with the floor that a read ran into, which a poll may not have told of yet. */
+  #boundsOfRead(): Bounds {
+    const { head, floor } = this.bounds;
+    const found = this.#backlog.floor;
+    return { head, floor: found > floor && found <= head ? found : floor };
   }
 
   #next(subscription: Subscription): Page | Promise<Page> {

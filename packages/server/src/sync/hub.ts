@@ -18,6 +18,8 @@ export interface Hub extends Service {
   hint(topic: string): void;
   /** The connection to the database was lost: look at everything again, the epoch included. */
   recheck(): void;
+  /** Whether the epoch is known to be right for the database server that answers now. */
+  settled(): boolean;
   /** Another one means another database or another server: what is remembered of it may not be there any more. */
   era(): string;
   /** What the last poll of the database said, and when. */
@@ -40,10 +42,8 @@ export function openHub(context: Context, options: HubOptions): Hub {
   let suspicious = false;
   /** The database server that the epoch is known to be right for. */
   let settledOn = options.database.server();
-  const reading = {
-    ...options,
-    journal: guarded(options.journal, () => options.database.server() === settledOn),
-  };
+  const settled = () => options.database.server() === settledOn;
+  const reading = { ...options, journal: guarded(options.journal, settled) };
 
   async function poll(): Promise<boolean> {
     const server = options.database.server();
@@ -113,6 +113,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
       suspicious = true;
       wake.wake();
     },
+    settled,
     era: () => `${options.database.server()} ${heads?.epoch}`,
     lastPoll: () => ({ heads, at: polledAt }),
     stop: () => loop.stop(),

@@ -88,7 +88,8 @@ export async function openSyncPlane(
       sink,
       pollMs: options.pollMs,
       retryMs: options.retryMs,
-      active: () => lease.held(),
+      // Before it is known whether this is the database that we knew, nothing may raise its counters.
+      active: () => lease.held() && hub.settled(),
       era: () => hub.era(),
     }),
   );

@@ -1,0 +1,21 @@
+import { once } from "node:events";
+import { connect, createServer, type Server, type Socket } from "node:net";
+
+/** Listens for one load generator, which sends a byte for every broadcast that it wants. */
+export async function onEachByte(broadcast: () => void): Promise<{ port: number; server: Server }> {
+  const server = createServer((socket) => {
+    socket.on("data", (bytes) => {
+      for (let i = 0; i < bytes.length; i++) broadcast();
+    });
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { port: (server.address() as { port: number }).port, server };
+}
+
+/** The load generator's end: each call asks for one broadcast. */
+export async function byteSender(port: number): Promise<() => void> {
+  const socket: Socket = connect({ port, host: "127.0.0.1", noDelay: true });
+  await once(socket, "connect");
+  const byte = Buffer.alloc(1);
+  return () => void socket.write(byte);
+}

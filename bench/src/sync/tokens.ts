@@ -1,0 +1,18 @@
+import { randomUUID } from "node:crypto";
+import { runSummaries } from "@khala/server";
+import { createIssuer } from "../../../packages/server/src/gateway/auth/issuer.ts";
+import { systemClock } from "../../../packages/server/src/kit/clock.ts";
+import { ORG } from "./documents.ts";
+
+const SECRET = Buffer.alloc(32, 7);
+
+/** The setting by which a server here knows the tokens made here. */
+export const AUTH_SECRETS = `bench:${SECRET.toString("base64")}`;
+
+/** Tokens of as many different people: `user_0`, `user_1` and so on. */
+export async function mintTokens(count: number): Promise<string[]> {
+  const issuer = createIssuer({ kid: "bench", secret: SECRET, clock: systemClock, newId: randomUUID });
+  const mint = (_: unknown, n: number) =>
+    issuer.mint({ sub: `user_${n}`, org_id: ORG, scopes: [runSummaries.topic], ttl_s: 900 });
+  return (await Promise.all(Array.from({ length: count }, mint))).map(({ token }) => token);
+}
