@@ -21,7 +21,7 @@ async function happens({ servers, commands }: History): Promise<void> {
 /** Histories that failed once. */
 const kept = readdirSync(SEEDS).filter((name) => name.endsWith(".json"));
 
-test.for(kept)("what failed once holds now: %s", { timeout: 120_000 }, async (name) => {
+test.for(kept)("a history that is kept holds: %s", { timeout: 120_000 }, async (name) => {
   await happens(JSON.parse(readFileSync(join(SEEDS, name), "utf8")) as History);
 });
 

@@ -47,7 +47,7 @@ const bench: Bench = {
 const head = [
   "# Results of `npm run bench -- sync`",
   "",
-  "Written by the program; medians of five runs with the least and the greatest, everything measured in one run on one machine.",
+  "Written by the program; medians of five runs, unless said otherwise, with the least and the greatest; all in one run on one machine.",
   "A rate means something only beside its latency, and a ratio more than a figure.",
   "",
   ...describeMachine().map((line) => `- ${line}`),

@@ -24,7 +24,8 @@ const MAX_OUTPUT = 64 << 10;
 /** Starts a gateway on a free port and waits until it listens. */
 export async function startGateway(env: Readonly<Record<string, string>>): Promise<GatewayProcess> {
   const child = spawn(process.execPath, ["--conditions=source", PROGRAM], {
-    stdio: ["ignore", "pipe", "pipe"],
+    // It ends with its input, so that it never outlives the test that started it, however that one ends.
+    stdio: ["pipe", "pipe", "pipe"],
     env: { PATH: process.env.PATH, HOME: process.env.HOME, KHALA_PORT: "0", KHALA_LOG_LEVEL: "warn", ...env },
   });
   let text = "";

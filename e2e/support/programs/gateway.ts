@@ -1,4 +1,4 @@
-// A gateway with every built-in model, set by its environment. Says where it listens, and stops on SIGTERM.
+// A gateway with every built-in model, set by its environment. Says where it listens, stops on SIGTERM, ends with its input.
 import {
   createKhala,
   lightningControlPlane,
@@ -8,6 +8,7 @@ import {
   workerSummaries,
 } from "@khala/server";
 
+process.stdin.resume().once("close", () => process.exit(1));
 const models = [runSummaries, workerSummaries, lightningControlPlane, notifications];
 const khala = await createKhala({ models }, { config: readConfig() });
 console.log(`listening on ${khala.url}`);
