@@ -36,6 +36,9 @@ if (positionals.join() !== "sync" || chosen.some((name) => !(name in PARTS))) {
   process.exit(2);
 }
 
+// Whatever was started is ended by the exit handlers, which a signal alone would pass over.
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
+
 await using postgres = await startPostgres();
 const centrifugo = centrifugoVersion();
 const bench: Bench = {
