@@ -31,7 +31,7 @@ export async function nextRange(tx: Connection, model: Model, after: string): Pr
 }
 
 /**
- * Makes the live documents of a range equal to the rebuilt ones, as any writer would: a new version, a watermark and a
+ * Makes the live documents of a range equal to the rebuilt ones, the way every writer does: a new version, a watermark and a
  * journal row for each that differs, and nothing for the rest. Returns how many differed.
  */
 export async function emitDiffering(
