@@ -129,8 +129,8 @@ async function expectCheap(statements: readonly Statement[], rows: number): Prom
 }
 
 const wants = [
-  { org: "mine", subject: null, after: 0n },
-  { org: "mine", subject: "me", after: 0n },
+  { org: "mine", subject: null, after: 0n, bytes: 1 << 20 },
+  { org: "mine", subject: "me", after: 0n, bytes: 1 << 20 },
 ];
 
 describe.each([
@@ -161,7 +161,12 @@ describe.each([
   });
 
   test("many viewers that resume at once are still served by index", async () => {
-    const many = Array.from({ length: 50 }, (_, i) => ({ org: "mine", subject: `nobody-${i}`, after: 0n }));
+    const many = Array.from({ length: 50 }, (_, i) => ({
+      org: "mine",
+      subject: `nobody-${i}`,
+      after: 0n,
+      bytes: 1 << 20,
+    }));
     const statements = await statementsOf((journal) =>
       journal.readWanted(runSummaries, [...wants, ...many], LIMITS),
     );

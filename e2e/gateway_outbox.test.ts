@@ -2,7 +2,8 @@ import { createServer } from "node:http";
 import { type Duplex, duplexPair } from "node:stream";
 import { expect, test } from "vitest";
 import { type WebSocket, WebSocketServer } from "ws";
-import { Outbox, type TwoPartFrame } from "../packages/server/src/gateway/outbox.ts";
+import { Outbox } from "../packages/server/src/gateway/outbox.ts";
+import { stampedFrame, wireFrame } from "../packages/server/src/kit/wire_frame.ts";
 import { Changes, until } from "./support/until.ts";
 
 const LIMIT = 64 << 10;
@@ -27,6 +28,7 @@ async function lineWithOutbox() {
   let now = 1_000;
   const outbox = new Outbox(
     socket,
+    near,
     LIMIT,
     () => now,
     () => room.changed(),
@@ -34,11 +36,8 @@ async function lineWithOutbox() {
   return { socket, far, outbox, rooms: () => rooms, at: (ms: number) => (now = ms) };
 }
 
-const frame = (bytes: number): TwoPartFrame => ({
-  shared: Buffer.alloc(bytes, "x"),
-  own: Buffer.from("end"),
-  binary: false,
-});
+const frame = (bytes: number) => wireFrame(`${"x".repeat(bytes)}end`);
+const stamp = Buffer.from("<mine>");
 
 /** Takes bytes off the line until at least so many were read, and lets the writer notice. */
 async function take(far: Duplex, bytes: number): Promise<void> {
@@ -93,6 +92,26 @@ test("a large message arrives whole, whatever is sent right after it", async () 
   expect(messages[0]).toMatch(/^x+end$/);
   socket.terminate();
 });
+
+test.each([10, 500, 1_000, 3_000, 65_530, 70_000, 200_000])(
+  "a message of %i bytes with a stamp in it is the shared one with this socket's stamp",
+  async (bytes) => {
+    const { socket, far, outbox } = await lineWithOutbox();
+    const shared = stampedFrame(Buffer.alloc(bytes, "x"), stamp.length, Buffer.from("end"), false);
+    const before = Buffer.from(shared.bytes);
+    outbox.offer(shared, stamp);
+    outbox.send("xxxxxend");
+    const chunks: Buffer[] = [];
+    far.on("data", (chunk: Buffer) => chunks.push(chunk));
+    const messages = await until("two messages", () => {
+      const read = messagesOf(Buffer.concat(chunks));
+      return read.length === 2 && read;
+    });
+    expect(messages).toEqual([`${"x".repeat(bytes)}<mine>end`, "xxxxxend"]);
+    expect(shared.bytes.equals(before)).toBe(true);
+    socket.terminate();
+  },
+);
 
 test("an answer is never refused, but who does not read answers is not read until there is room", async () => {
   const { socket, far, outbox, rooms } = await lineWithOutbox();

@@ -4,8 +4,8 @@ import { connect, type Socket } from "node:net";
 /** What a raw socket tells its owner. */
 export interface RawHandlers {
   open(): void;
-  /** A text or binary frame; `final` is false for all but the last fragment of a message. */
-  frame(data: Buffer, final: boolean): void;
+  /** A text or binary message; nobody here sends one in fragments. */
+  frame(data: Buffer): void;
   closed(reason: string): void;
 }
 
@@ -119,6 +119,6 @@ export class RawSocket {
     const opcode = header & 0x0f;
     if (opcode === PING) this.#socket.write(Buffer.from([0x8a, 0x80, 0, 0, 0, 0]));
     else if (opcode === CLOSE) this.#handlers.closed(`closed by the server: ${data.toString("utf8", 2)}`);
-    else if (opcode < 3) this.#handlers.frame(data, (header & 0x80) !== 0);
+    else this.#handlers.frame(data);
   }
 }

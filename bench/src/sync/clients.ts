@@ -34,6 +34,7 @@ export interface KhalaClient extends Client {
 const TEXT_FRAME = '[null,null,"sync:v1","frame",{"'.length;
 const UPDATE_BATCH = "u".charCodeAt(0);
 const NEWLINE = 10;
+const ZERO = "0".charCodeAt(0);
 
 /** Phoenix Channels V2, JSON: connects and joins. Every update of the topic must be visible to it, to be counted. */
 export function khalaClient(port: number, token: string, follower: Follower): Promise<KhalaClient> {
@@ -43,7 +44,6 @@ export function khalaClient(port: number, token: string, follower: Follower): Pr
   let position = 0;
   let resumed: WireCursor | undefined;
   let replaying = false;
-  let fragments: Buffer[] = [];
   const client: KhalaClient = {
     get cursor() {
       return cursor;
@@ -67,25 +67,18 @@ export function khalaClient(port: number, token: string, follower: Follower): Pr
   const socket = new RawSocket(port, `/socket/websocket?vsn=2.0.0&token=${token}`, {
     open: () => socket.send('["1","1","sync:v1","phx_join",{}]'),
     closed: (reason) => gone(new Error(reason)),
-    frame(data, final) {
-      fragments.push(data);
-      if (!final) return;
-      const [first = data] = fragments;
-      const whole = fragments.length === 1 ? data : Buffer.concat(fragments);
-      fragments = [];
-      if (first[TEXT_FRAME] === UPDATE_BATCH) {
-        // The last fragment of a large batch has all that follows the updates.
-        const tail = data.toString("latin1", Math.max(0, data.length - 96));
-        const watermark = Number(/"watermark":"(\d+)"/.exec(tail)?.[1]);
-        follower.updates(watermark - position, whole);
+    frame(data) {
+      if (data[TEXT_FRAME] === UPDATE_BATCH) {
+        const watermark = lastNumber(data);
+        follower.updates(watermark - position, data);
         position = watermark;
-        if (replaying && tail.includes('"replay_complete":true')) {
+        if (replaying && data.includes('"replay_complete":true', -40)) {
           replaying = false;
           subscribed?.resolve();
         }
         return;
       }
-      const [, ref, , event, payload] = JSON.parse(whole.toString());
+      const [, ref, , event, payload] = JSON.parse(data.toString());
       if (event !== "phx_reply" || ref === "3") return;
       if (payload.status !== "ok") return gone(new Error(`refused: ${JSON.stringify(payload)}`));
       if (ref === "1") return resolve(client);
@@ -96,6 +89,17 @@ export function khalaClient(port: number, token: string, follower: Follower): Pr
   });
   return promise;
 }
+
+/** The last digits in a frame: the watermark that it ends at. */
+function lastNumber(data: Buffer): number {
+  let end = data.length - 1;
+  while (!isDigit(data[end]!)) end--;
+  let value = 0;
+  for (let at = end, unit = 1; isDigit(data[at]!); at--, unit *= 10) value += (data[at]! - ZERO) * unit;
+  return value;
+}
+
+const isDigit = (byte: number) => byte >= ZERO && byte <= ZERO + 9;
 
 /** Centrifugo's JSON protocol: connects, and subscribes when a channel is given. */
 export function centrifugoClient(

@@ -23,7 +23,7 @@ const SETTLE_MS = 2_000;
 export const memory: PartRunner = async (bench) => {
   const otherLoad = watchOtherLoad();
   const sockets = bench.quick ? 2_000 : 5_000;
-  const rounds = Math.min(bench.rounds, 3);
+  const { rounds } = bench;
   const results = new Map<string, PerSocket[]>([["Khala", []]]);
   if (bench.centrifugo) results.set("Centrifugo 6", []);
   for (let round = 0; round < rounds; round++) {
@@ -42,7 +42,7 @@ export const memory: PartRunner = async (bench) => {
     how: [
       "growth of a fresh server's resident memory, divided by the sockets: what the first ones bring with them is counted too",
       `read ${SETTLE_MS / 1_000} s after the last socket came; of Khala after a garbage collection, which Go does by itself`,
-      `medians of ${rounds} runs, each with a fresh server`,
+      "a fresh server for every run",
       "Khala: each socket belongs to another person and has joined `sync:v1`; subscribed: to one topic",
     ],
     tables: [

@@ -77,7 +77,7 @@ export async function createKhala(
     const sync = await openSyncPlane(database, authority, context, {
       models: app.models,
       ...syncSettings(config),
-      onCommit: (topic) => hints.send(topic),
+      hints,
       secondSink: await openSecondSink(config),
     });
     closers.push(() => sync.stop());

@@ -23,7 +23,7 @@ const insert = (id: bigint) => ({
 });
 
 /** A pool whose only way to the server can be broken. */
-async function behindProxy() {
+async function behindProxy(options: { answerTimeoutMs?: number } = {}) {
   const { hostname, port } = new URL(shared.url);
   const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
   const database = openDatabase({
@@ -31,6 +31,7 @@ async function behindProxy() {
     poolSize: 1,
     log: pino({ level: "silent" }),
     connectTimeoutMs: 500,
+    ...options,
   });
   return {
     proxy,
@@ -92,6 +93,37 @@ test("a transaction commits without waiting for the answer to any of its stateme
   expect(await unanswered).toEqual([[], []]);
 });
 
+test("values of every kind reach a transaction's statement as they are", async () => {
+  const values = [
+    Buffer.from([0, 1, 255, 0x5c]),
+    ['plain, "quoted"', "back\\slash", "{brace}", "", null, "NULL", "ü\n"],
+    [1n, -(2n ** 63n), null],
+    [true, false],
+    new Date(1_700_000_000_123),
+    null,
+  ];
+  const text = `SELECT $1::bytea AS bytes, $2::text[] AS words, $3::bigint[]::text[] AS numbers, $4::bool[] AS truths,
+    $5::timestamptz AS time, $6::text AS nothing`;
+  const [[row]] = (await shared.database.transaction([{ text, values }])) as [[Record<string, unknown>]];
+  expect(Object.values(row)).toEqual([
+    values[0],
+    values[1],
+    ["1", "-9223372036854775808", null],
+    values[3],
+    values[4],
+    null,
+  ]);
+});
+
+test("a finished transaction leaves no clock running that would keep the process alive", async () => {
+  const clocks = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  await shared.database.transaction([{ text: "SELECT 1" }]);
+  const before = clocks();
+  for (let i = 0; i < 10; i++) await shared.database.transaction([{ text: "SELECT 1" }]);
+  await failure(shared.database.transaction([{ text: "SELECT 1/0" }]));
+  expect(clocks()).toBeLessThanOrEqual(before);
+});
+
 test("an interactive transaction keeps what it did, or nothing when its function throws", async () => {
   const seen = await shared.database.interactive(async (tx) => {
     await tx.query(insert(401n));
@@ -135,6 +167,18 @@ test.for(Object.entries(CALLS))(
   async ([, call]) => {
     await using remote = await behindProxy();
     remote.proxy.refuse();
+    expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
+    remote.proxy.resume();
+    await call(remote.database);
+  },
+);
+
+test.for([["query", CALLS.query] as const, ["transaction", CALLS.transaction] as const])(
+  "%s: an answer that never comes is a retryable unavailable, and the next call works",
+  async ([, call]) => {
+    await using remote = await behindProxy({ answerTimeoutMs: 200 });
+    await call(remote.database);
+    remote.proxy.pause("answers");
     expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
     remote.proxy.resume();
     await call(remote.database);

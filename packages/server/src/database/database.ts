@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
+import { Batch } from "./batch.ts";
 
 /** A statement: named ones are prepared once per connection. */
 export interface Statement {
@@ -53,7 +54,6 @@ export function openDatabase(options: DatabaseOptions): Database {
     connectionString: options.url,
     types,
     keepAlive: true,
-    pipeline: true,
     application_name: "khala",
     connectionTimeoutMillis: options.connectTimeoutMs ?? 5_000,
     statement_timeout: statementTimeoutMs,
@@ -68,9 +68,11 @@ export function openDatabase(options: DatabaseOptions): Database {
   async function prepare(client: pg.ClientBase): Promise<void> {
     // The pool listens only while nobody holds it.
     client.on("error", broke);
-    // Every statement here is written for an index; a fresh table without statistics must not talk the planner out of it.
+    // Every statement here is written for an index, whatever its values: a fresh table without statistics must not talk
+    // the planner out of it, and making a plan costs more than running one.
     const { rows } = await client.query(
-      "SELECT pg_postmaster_start_time()::text AS server, set_config('enable_seqscan', 'off', false)",
+      `SELECT pg_postmaster_start_time()::text AS server, set_config('enable_seqscan', 'off', false),
+        set_config('plan_cache_mode', 'force_generic_plan', false)`,
     );
     ({ server } = rows[0]);
   }
@@ -96,18 +98,17 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     async transaction(statements) {
       const client = await pool.connect().catch(translate);
-      const pending = [
-        client.query("BEGIN"),
-        ...statements.map((s) => client.query(asQuery(s))),
-        client.query("COMMIT"),
-      ];
-      const settled = await Promise.allSettled(pending);
-      const failed = settled.find((outcome) => outcome.status === "rejected");
-      client.release(failed && isConnectionFailure(failed.reason) ? failed.reason : undefined);
-      if (failed) return translate(failed.reason);
-      return settled
-        .slice(1, -1)
-        .map((outcome) => (outcome as PromiseFulfilledResult<pg.QueryResult>).value.rows);
+      const batch = new Batch(statements, types);
+      let failure: unknown;
+      try {
+        client.query(batch);
+        return await batch.results;
+      } catch (error) {
+        failure = error;
+        return translate(error);
+      } finally {
+        client.release(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
+      }
     },
 
     async interactive(fn, mode = "") {
@@ -131,7 +132,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     server: () => server,
 
     async connect() {
-      const client = new pg.Client({ ...config, pipeline: false, statement_timeout: 0 });
+      const client = new pg.Client({ ...config, statement_timeout: 0 });
       // From the start: the server may cut it in the same breath as it lets it in.
       client.on("error", broke);
       await client.connect().catch(translate);

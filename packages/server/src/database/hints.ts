@@ -1,6 +1,6 @@
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
-import type { Database } from "./database.ts";
+import type { Database, Statement } from "./database.ts";
 
 /** Wake-ups between processes. They may be lost at any time: whoever waits for one polls as well. */
 export interface Hints extends Service {
@@ -8,6 +8,11 @@ export interface Hints extends Service {
   start(): void;
   /** Tells the other processes that something about `name` changed. Calls close together become one. */
   send(name: string): void;
+  /**
+   * The same as part of a transaction that changes something, which saves a round trip: the statement to add to it, or
+   * undefined when a hint was sent a moment ago, and `send` after the commit is what is due.
+   */
+  within(name: string): Statement | undefined;
 }
 
 export interface HintOptions {
@@ -32,17 +37,24 @@ export function openHints(database: Database, context: Context, options: HintOpt
   let timer: (() => void) | undefined;
   let sending: Promise<void> = Promise.resolve();
 
-  function flush(): void {
-    timer = undefined;
-    lastSent = context.clock.now();
+  const dueIn = () => lastSent + (options.everyMs ?? 5) - context.clock.now();
+
+  function takePayload(): string {
     let payload = self;
     for (const name of waiting) {
       if (payload.length + name.length > MAX_PAYLOAD) break;
       payload += `\n${name}`;
       waiting.delete(name);
     }
-    const statement = { name: "hint", text: "SELECT pg_notify($1, $2)", values: [CHANNEL, payload] };
-    sending = database.query(statement).then(
+    return payload;
+  }
+
+  function flush(): void {
+    timer = undefined;
+    lastSent = context.clock.now();
+    // A hint is worth no wait for the disk: what it tells of is committed, and a lost one is polled for.
+    const text = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
+    sending = database.query({ name: "hint", text, values: [CHANNEL, takePayload()] }).then(
       () => {},
       (error) => context.log.debug({ err: error.message }, "a hint was not sent; the others poll"),
     );
@@ -51,7 +63,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
 
   function schedule(): void {
     if (timer) return;
-    const wait = lastSent + (options.everyMs ?? 5) - context.clock.now();
+    const wait = dueIn();
     if (wait <= 0) flush();
     else timer = context.clock.after(wait, flush);
   }
@@ -98,6 +110,15 @@ export function openHints(database: Database, context: Context, options: HintOpt
       if (!options.enabled) return;
       waiting.add(name);
       schedule();
+    },
+    within(name) {
+      if (!options.enabled || waiting.size > 0 || dueIn() > 0) return undefined;
+      lastSent = context.clock.now();
+      return {
+        name: "hint_within",
+        text: "SELECT pg_notify($1, $2)",
+        values: [CHANNEL, `${self}\n${name}`],
+      };
     },
     async stop() {
       timer?.();

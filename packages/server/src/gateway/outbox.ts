@@ -1,28 +1,25 @@
+import type { Writable } from "node:stream";
 import type { WebSocket } from "ws";
+import type { WireFrame } from "../kit/wire_frame.ts";
 
-/** A frame in two parts: the first may be shared by many sockets, the second is this socket's own. */
-export interface TwoPartFrame {
-  readonly shared: Buffer;
-  readonly own: Buffer;
-  readonly binary: boolean;
-}
-
-/** From this size on, a shared part is not copied to be sent as one frame: the message goes out in fragments. */
-const COPY_LIMIT = 16 << 10;
+/** From this size on, a shared frame is not copied for a stamp: it would push everybody else's out of the processor's cache. */
+const COPY_LIMIT = 2 << 10;
 /** Small enough that a slow line shows its progress within a large message. */
-const FRAGMENT = 64 << 10;
+const PART = 64 << 10;
 
 /** What waits for one socket, bounded in bytes. */
 export class Outbox {
   readonly #socket: WebSocket;
+  readonly #stream: Writable;
   readonly #limit: number;
   readonly #now: () => number;
   readonly #onRoom: () => void;
   #fullSince: number | undefined;
 
-  /** `onRoom` is called when a socket that refused a frame can take some again. */
-  constructor(socket: WebSocket, limit: number, now: () => number, onRoom: () => void) {
+  /** `stream` is what the socket writes to. `onRoom` is called when one that refused a frame can take some again. */
+  constructor(socket: WebSocket, stream: Writable, limit: number, now: () => number, onRoom: () => void) {
     this.#socket = socket;
+    this.#stream = stream;
     this.#limit = limit;
     this.#now = now;
     this.#onRoom = onRoom;
@@ -34,36 +31,59 @@ export class Outbox {
   }
 
   get waitingBytes(): number {
-    return this.#socket.bufferedAmount;
+    return this.#stream.writableLength;
   }
 
-  /** Sends a frame, or refuses it because too much is waiting. One frame over the limit is admitted. */
-  offer(frame: TwoPartFrame): boolean {
-    if (this.#socket.bufferedAmount >= this.#limit) {
+  /**
+   * Sends a frame, or refuses it because too much is waiting. One frame over the limit is admitted.
+   * It goes past `ws`, which would have every socket copy what they share.
+   */
+  offer(frame: WireFrame, stamp?: Buffer): boolean {
+    if (this.#stream.writableLength >= this.#limit) {
       this.#fullSince ??= this.#now();
       return false;
     }
     if (this.#socket.readyState !== this.#socket.OPEN) return true;
-    if (frame.shared.length > COPY_LIMIT) {
-      for (let at = 0; at < frame.shared.length; at += FRAGMENT) {
-        const part = frame.shared.subarray(at, at + FRAGMENT);
-        this.#socket.send(part, { binary: frame.binary, fin: false }, this.#sent);
-      }
-      this.#socket.send(frame.own, { binary: frame.binary, fin: true }, this.#sent);
-      return true;
-    }
-    const whole = Buffer.allocUnsafe(frame.shared.length + frame.own.length);
-    frame.shared.copy(whole);
-    frame.own.copy(whole, frame.shared.length);
-    this.#socket.send(whole, { binary: frame.binary }, this.#sent);
+    if (!frame.stamped || !stamp) this.#write(frame.bytes);
+    else if (frame.bytes.length <= COPY_LIMIT) this.#write(stampedCopy(frame, stamp));
+    else this.#writeStamped(frame.stamped, stamp);
     return true;
+  }
+
+  #write(bytes: Buffer): void {
+    if (bytes.length <= PART) {
+      this.#stream.write(bytes, this.#sentAfter(bytes.length));
+      return;
+    }
+    for (let at = 0; at < bytes.length; at += PART)
+      this.#stream.write(bytes.subarray(at, at + PART), this.#sent);
+  }
+
+  #writeStamped({ before, after }: { before: Buffer; after: Buffer }, stamp: Buffer): void {
+    const stream = this.#stream;
+    const sent = this.#sentAfter(before.length);
+    let at = 0;
+    for (; before.length - at > PART; at += PART) stream.write(before.subarray(at, at + PART), this.#sent);
+    stream.cork();
+    stream.write(at === 0 ? before : before.subarray(at));
+    stream.write(stamp);
+    stream.write(after, sent);
+    stream.uncork();
+  }
+
+  /**
+   * A callback costs a turn of its own, and an idle socket needs none: it can only fill up with what is written while
+   * something waits, or by one large frame.
+   */
+  #sentAfter(bytes: number): (() => void) | undefined {
+    return this.#stream.writableLength > 0 || bytes * 2 >= this.#limit ? this.#sent : undefined;
   }
 
   /** Sends an answer. Answers are small and asked for, so they are not refused; who does not read them is not read. */
   send(data: string | Uint8Array): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#socket.send(data, this.#sent);
-    if (this.#socket.bufferedAmount < this.#limit) return;
+    if (this.#stream.writableLength < this.#limit) return;
     this.#fullSince ??= this.#now();
     this.#socket.pause();
   }
@@ -71,7 +91,7 @@ export class Outbox {
   // A failed write is followed by the socket's close event, which cleans up.
   readonly #sent = (): void => {
     if (this.#fullSince === undefined) return;
-    if (this.#socket.bufferedAmount > this.#limit / 2) {
+    if (this.#stream.writableLength > this.#limit / 2) {
       // Slow, but it moves: closing it would only make it start the same message again.
       this.#fullSince = this.#now();
       return;
@@ -80,4 +100,11 @@ export class Outbox {
     if (this.#socket.isPaused) this.#socket.resume();
     this.#onRoom();
   };
+}
+
+function stampedCopy({ bytes, stamped }: WireFrame, stamp: Buffer): Buffer {
+  const copy = Buffer.allocUnsafe(bytes.length);
+  bytes.copy(copy);
+  stamp.copy(copy, stamped!.before.length);
+  return copy;
 }

@@ -128,7 +128,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     }
     stream.off("error", broken);
     server.handleUpgrade(request, stream, head, (ws) => {
-      const socket = new PhoenixSocket(ws, viewer, context, {
+      const socket = new PhoenixSocket(ws, stream, viewer, context, {
         limits,
         channels: options.channels,
         async authenticate(current, token) {

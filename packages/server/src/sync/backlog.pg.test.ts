@@ -119,6 +119,20 @@ test("however many ask at once, from the same place or from near it, a round is 
   expect(reads[0]!.length).toBeLessThanOrEqual(2 * 8);
 });
 
+test("thousands of people are read for in one round, and no more of their rows than a round may hold", async () => {
+  const people = Array.from({ length: 3_000 }, (_, i) => [`person-${i}`]);
+  const watermarks = await write(parts.sink, "many", people, 20_000);
+  const { backlog, reads } = openBacklog({ rows: 10, bytes: 1 << 20, payloadBytes: 1 << 20 });
+  const start = watermarks[0]! - 1n;
+  const pages = await Promise.all(
+    people.map(([subject]) => backlog.read({ org: "many", subject: subject! }, start)),
+  );
+  expect(pages.map((each) => page(each).watermarks)).toEqual(watermarks.map((watermark) => [watermark]));
+  expect(reads[0]).toHaveLength(3_001);
+  // 60 MB do not fit into one round of 32: those that nothing was left for came in the next.
+  expect(reads.map((wants) => wants.length > 1)).toEqual([true, true]);
+});
+
 test("one that is ahead of its neighbours is not kept from moving by those who come in behind it, again and again", async () => {
   const watermarks = await write(parts.sink, "ahead", Array(60).fill(null));
   const { backlog } = openBacklog();

@@ -4,6 +4,8 @@ import type { Model } from "./model.ts";
 /** Rows for one viewer, complete up to `through`; "stale" when retention took rows that it needed. */
 export type BacklogPage = { readonly rows: readonly JournalRow[]; readonly through: bigint } | "stale";
 
+type Position = Omit<Want, "bytes">;
+
 interface Request {
   readonly org: string;
   readonly subject: string;
@@ -17,8 +19,9 @@ interface Request {
 /** Positions this close together start from the same read. */
 const NEIGHBOURS = 256n;
 const MAX_SHARED = 64;
-const MAX_NAMED = 1_000;
-/** What one round may bring into memory. */
+/** As many people as one gateway has sockets for, so that the number of reads does not grow with them. */
+const MAX_NAMED = 10_000;
+/** What one round may bring into memory; half of it is for rows that a whole org sees. */
 const ROUND_BYTES = 32 << 20;
 
 /**
@@ -62,8 +65,8 @@ export class Backlog {
   }
 
   async #round(): Promise<void> {
-    const shared = new Map<string, Want>();
-    const named = new Map<string, Want>();
+    const shared = new Map<string, Position>();
+    const named = new Map<string, Position>();
     const served: Request[] = [];
     const left: Request[] = [];
     for (const request of this.#waiting) {
@@ -73,16 +76,14 @@ export class Backlog {
         (named.size < MAX_NAMED || named.has(namedKey));
       (fits ? served : left).push(request);
       if (!fits) continue;
-      lower(shared, sharedKey, { org: request.org, subject: null, after: request.after });
-      lower(named, namedKey, { org: request.org, subject: request.subject, after: request.after });
+      const { org, subject, after } = request;
+      lower(shared, sharedKey, { org, subject: null, after });
+      lower(named, namedKey, { org, subject, after });
     }
     this.#waiting = left;
-    const wants = [...shared.values(), ...named.values()];
+    const wants = [...this.#portions(shared), ...this.#portions(named)];
     try {
-      const limits = {
-        ...this.#limits,
-        bytes: Math.min(this.#limits.bytes, Math.floor(ROUND_BYTES / wants.length)),
-      };
+      const limits = { ...this.#limits, bytes: ROUND_BYTES };
       const { pages, bounds } = await this.#journal.readWanted(this.#model, wants, limits);
       this.#floor = bounds.floor;
       const byKey = new Map([...shared.keys(), ...named.keys()].map((key, i) => [key, pages[i]!]));
@@ -95,6 +96,12 @@ export class Backlog {
     }
   }
 
+  /** Each gets a page's worth, or its part of the round's half where they are many. */
+  #portions(wants: ReadonlyMap<string, Position>): Want[] {
+    const bytes = Math.min(this.#limits.bytes, Math.floor(ROUND_BYTES / 2 / wants.size));
+    return [...wants.values()].map((want) => ({ ...want, bytes }));
+  }
+
   #answer(request: Request, shared: WantedPage, named: WantedPage, bounds: Bounds): void {
     const { after, subject } = request;
     // Below the floor rows are missing; beyond the head it is a position of another database.
@@ -102,7 +109,7 @@ export class Backlog {
     if (after === bounds.head) return request.resolve({ rows: [], through: after });
     const through = shared.through < named.through ? shared.through : named.through;
     if (through <= after) {
-      // A neighbour's page ended before this position. Others may join from further behind, so ask again by itself.
+      // A neighbour's page ended before this position, or the round was full. Others may join from further behind, so ask again by itself.
       this.#waiting.push({ ...request, exact: true });
       return;
     }
@@ -131,7 +138,7 @@ function keys({ org, subject, after, exact }: Request): { sharedKey: string; nam
   return { sharedKey: `org ${block} ${org}`, namedKey: `subject ${block} ${JSON.stringify([org, subject])}` };
 }
 
-function lower(wants: Map<string, Want>, key: string, want: Want): void {
+function lower(wants: Map<string, Position>, key: string, want: Position): void {
   const there = wants.get(key);
   if (!there || want.after < there.after) wants.set(key, want);
 }

@@ -44,7 +44,6 @@ function subscriber(feed: Feed, position = feed.head) {
   const subscription: Subscription & { room: boolean } = {
     org,
     subject: "ann",
-    rights: "0123456789ab",
     encoding: "json",
     epoch: feed.epoch,
     position,
@@ -54,7 +53,7 @@ function subscriber(feed: Feed, position = feed.head) {
     room: true,
     offer(frame) {
       if (!subscription.room) return false;
-      const text = String(Buffer.concat([frame.shared, frame.own]));
+      const text = String(frame.bytes);
       for (const [, watermark] of text.matchAll(/"op":"upsert".*?"watermark":"(\d+)"/g))
         watermarks.push(BigInt(watermark!));
       return true;

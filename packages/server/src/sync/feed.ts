@@ -1,20 +1,14 @@
 import type { Context } from "../kit/context.ts";
+import type { WireFrame } from "../kit/wire_frame.ts";
 import { Backlog } from "./backlog.ts";
-import type { Bounds, ReadLimits } from "./journal.ts";
+import type { Bounds, JournalRow, ReadLimits } from "./journal.ts";
 import type { Model } from "./model.ts";
 import { type ReaderOptions, TopicReader } from "./topic_reader.ts";
-import {
-  type EncodedUpdate,
-  encodeUpdate,
-  type Frame,
-  ownBatch,
-  sharedBatch,
-  type Through,
-} from "./update_codec.ts";
-import { sees, ViewerGroups, type ViewerKey } from "./viewer_groups.ts";
+import { batchFrame, type EncodedUpdate, type Encoding, encodeUpdate, type Through } from "./update_codec.ts";
+import { sees, type Viewer, Viewers } from "./viewers.ts";
 
 /** One socket's interest in one topic. */
-export interface Subscription extends ViewerKey {
+export interface Subscription extends Viewer {
   /** The epoch that the position belongs to. */
   readonly epoch: string;
   /** Complete up to here. While live, the feed's head is meant. */
@@ -24,8 +18,8 @@ export interface Subscription extends ViewerKey {
   replaying: boolean;
   /** Nobody wants it any more. */
   ended: boolean;
-  /** Takes a frame; false when there is no room. It then has to pull, once there is. */
-  offer(frame: Frame): boolean;
+  /** Takes a frame and stamps it with its rights; false when there is no room. It then has to pull, once there is. */
+  offer(frame: WireFrame): boolean;
   /** The position cannot be continued any more: list anew. */
   stale(sent: bigint, bounds: Bounds): void;
 }
@@ -35,8 +29,10 @@ export class Feed {
   readonly model: Model;
   readonly #options: ReaderOptions;
   readonly #context: Context;
-  readonly #live = new ViewerGroups<Subscription>();
+  readonly #live = new Viewers<Subscription>();
   readonly #backlog: Backlog;
+  /** A read of the database serves many who are behind: each of its rows is encoded once for all of them. */
+  readonly #encoded = new WeakMap<JournalRow, EncodedUpdate>();
   #reader!: TopicReader;
 
   private constructor(model: Model, context: Context, options: ReaderOptions) {
@@ -121,21 +117,22 @@ export class Feed {
 
   #broadcastChunk(updates: readonly EncodedUpdate[], through: Through, from: bigint): void {
     const { topic } = this.model;
+    const full: Subscription[] = [];
     let pushes = 0;
     for (const share of this.#live.split(updates)) {
       if (share.updates.every((update) => update.superseded)) continue;
-      const encoded = new Map<string, Buffer>();
-      for (const group of [...share.groups]) {
-        const { encoding, rights } = group.key;
-        const shared = encoded.get(encoding) ?? sharedBatch(topic, share.updates, through, encoding);
-        encoded.set(encoding, shared);
-        const frame = { shared, own: ownBatch(rights, through, encoding), binary: encoding === "proto" };
-        for (const member of group.members) {
-          if (member.offer(frame)) pushes++;
-          else this.#demote(member, from);
+      const frames = new Map<Encoding, WireFrame>();
+      for (const member of share.members) {
+        let frame = frames.get(member.encoding);
+        if (!frame) {
+          frame = batchFrame(topic, share.updates, through, member.encoding);
+          frames.set(member.encoding, frame);
         }
+        if (member.offer(frame)) pushes++;
+        else full.push(member);
       }
     }
+    for (const member of full) this.#demote(member, from);
     this.#options.metrics.pushes.add(pushes, { topic });
   }
 
@@ -218,18 +215,17 @@ export class Feed {
     const page = await this.#backlog.read(subscription, subscription.position);
     if (page === "stale") return page;
     const { payloadBytes } = this.#options.batch;
-    const updates = page.rows.map((row) => encodeUpdate(this.model.topic, row, payloadBytes));
+    const updates = page.rows.map((row) => {
+      const update = this.#encoded.get(row) ?? encodeUpdate(this.model.topic, row, payloadBytes);
+      this.#encoded.set(row, update);
+      return update;
+    });
     return { updates: newestOnly(updates), through: page.through };
   }
 
-  #replayFrame(
-    { encoding, rights }: Subscription,
-    page: Exclude<Page, "stale">,
-    replayComplete: boolean,
-  ): Frame {
+  #replayFrame({ encoding }: Subscription, page: Exclude<Page, "stale">, replayComplete: boolean): WireFrame {
     const through = { epoch: this.epoch, watermark: page.through, replayComplete };
-    const shared = sharedBatch(this.model.topic, page.updates, through, encoding);
-    return { shared, own: ownBatch(rights, through, encoding), binary: encoding === "proto" };
+    return batchFrame(this.model.topic, page.updates, through, encoding);
   }
 }
 

@@ -43,6 +43,8 @@ export interface Want {
   readonly org: string;
   readonly subject: string | null;
   readonly after: bigint;
+  /** How many bytes of payload it is given at most, one row aside. */
+  readonly bytes: number;
 }
 
 /** The rows that one want is given; complete up to `through`. */
@@ -56,7 +58,10 @@ export interface Journal {
   heads(): Promise<Heads>;
   /** Everyone's rows after a watermark, in order. */
   read(model: Model, after: bigint, limits: ReadLimits): Promise<JournalRow[]>;
-  /** Rows for many wants, in a constant number of statements. The bounds are those after the read. */
+  /**
+   * Rows for many wants, in a constant number of statements; `limits.bytes` holds for all of them together, and a want
+   * that nothing is left for gets an empty page that does not move. The bounds are those after the read.
+   */
   readWanted(
     model: Model,
     wants: readonly Want[],
@@ -104,31 +109,33 @@ export function openJournal(
       const answers = await counted(model, () => database.transaction(statements));
       const [before, rows, after] = answers as unknown[] as [
         Bounds[],
-        (JournalRow & { want: number; full: boolean })[],
+        (JournalRow & { want: number; full: boolean; dropped: boolean })[],
         Bounds[],
       ];
       const { head } = before[0]!;
       const byWant = Map.groupBy(rows, (row) => row.want);
-      const pages = wants.map((_, i) => {
+      const pages = wants.map((want, i) => {
         const own = byWant.get(i + 1) ?? [];
-        return { rows: own, through: own[0]?.full ? own.at(-1)!.watermark : head };
+        const kept = own.filter((row) => !row.dropped);
+        const whole = kept.length === own.length && !own[0]?.full;
+        return { rows: kept, through: whole ? head : (kept.at(-1)?.watermark ?? want.after) };
       });
       return { pages, bounds: after[0]! };
     },
   };
 }
 
-const ROW = (model: Model, limit: string) => `
+const ROW = (model: Model, limit: string, unwanted = "false") => `
   e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.payload_bytes AS "payloadBytes",
   encode(e.payload_hash, 'hex') AS "payloadHash", e.org_id AS org, e.audience, e.hidden_from AS "hiddenFrom", e.trace,
   e.inserted_at AS "insertedAt",
-  CASE WHEN e.payload_bytes > ${limit} THEN NULL
+  CASE WHEN ${unwanted} OR e.payload_bytes > ${limit} THEN NULL
        WHEN e.payload IS NULL AND e.op = 'upsert'
          THEN (SELECT d.payload FROM runtime.${model.table} d WHERE d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
        ELSE e.payload END AS payload`;
 
 const SIZED = (limit: string) => `sum(least(payload_bytes, ${limit})) OVER (ORDER BY watermark) AS total,
-  row_number() OVER (ORDER BY watermark) AS n`;
+  row_number() OVER (ORDER BY watermark) AS nth`;
 
 // Watermarks are dense, so the page ends `rows` further on: without that end, a planner without statistics may sort all the rest.
 function readStatement(model: Model, after: bigint, limits: ReadLimits): Statement {
@@ -140,7 +147,7 @@ function readStatement(model: Model, after: bigint, limits: ReadLimits): Stateme
             AND watermark <= greatest($2, (SELECT floor FROM runtime.sync_topic_sequences WHERE topic = $1)) + $3
           ORDER BY watermark LIMIT $3
         ) page
-      ) e WHERE n = 1 OR total <= $4 ORDER BY e.watermark`,
+      ) e WHERE nth = 1 OR total <= $4 ORDER BY e.watermark`,
     values: [model.topic, after, limits.rows, limits.bytes, limits.payloadBytes],
   };
 }
@@ -149,33 +156,36 @@ function readStatement(model: Model, after: bigint, limits: ReadLimits): Stateme
 function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimits): Statement {
   return {
     name: `sync_wanted_${model.table}`,
-    text: `SELECT w.n::int AS want, e.cut AS full, ${ROW(model, "$7")}
-      FROM unnest($2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS w(org_id, subject, after, n)
+    text: `SELECT e.want, e.cut AS full, e.dropped, ${ROW(model, "$8", "e.dropped")} FROM (
+      SELECT w.n::int AS want, own.*,
+        sum(least(own.payload_bytes, $8)) OVER (ORDER BY w.n, own.watermark) > $6 AS dropped
+      FROM unnest($2::text[], $3::text[], $4::bigint[], $5::int[]) WITH ORDINALITY AS w(org_id, subject, after, bytes, n)
       CROSS JOIN LATERAL (
-        SELECT sized.*, bool_or(sized.n >= $5 OR sized.total > $6) OVER () AS cut FROM (
-          SELECT *, ${SIZED("$7")} FROM (
+        SELECT sized.*, bool_or(sized.nth >= $7 OR sized.total > w.bytes) OVER () AS cut FROM (
+          SELECT *, ${SIZED("$8")} FROM (
             (SELECT * FROM runtime.sync_stream_events
              WHERE w.subject IS NULL AND topic = $1 AND org_id = w.org_id AND audience IS NULL AND watermark > w.after
-             ORDER BY watermark LIMIT $5)
+             ORDER BY watermark LIMIT $7)
             UNION ALL
             (SELECT j.* FROM (
                SELECT v.watermark FROM runtime.sync_stream_viewers v
                WHERE w.subject IS NOT NULL AND v.topic = $1 AND v.org_id = w.org_id AND v.subject = w.subject AND v.watermark > w.after
-               ORDER BY v.watermark LIMIT $5
+               ORDER BY v.watermark LIMIT $7
              ) named
              CROSS JOIN LATERAL (SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark = named.watermark LIMIT 1) j)
           ) page
         ) sized
-      ) e
-      WHERE e.n = 1 OR e.total <= $6
-      ORDER BY want, e.watermark`,
+      ) own
+      WHERE own.nth = 1 OR own.total <= w.bytes
+    ) e ORDER BY e.want, e.watermark`,
     values: [
       model.topic,
       wants.map((want) => want.org),
       wants.map((want) => want.subject),
       wants.map((want) => want.after),
-      limits.rows,
+      wants.map((want) => want.bytes),
       limits.bytes,
+      limits.rows,
       limits.payloadBytes,
     ],
   };

@@ -1,4 +1,5 @@
 import type { Database } from "../database/database.ts";
+import type { Hints } from "../database/hints.ts";
 import { holdLease, type Lease } from "../database/lease.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
@@ -29,8 +30,8 @@ export interface SyncSettings {
 
 export interface SyncOptions extends SyncSettings {
   readonly models: Models;
-  /** Tells other processes that a topic has news. */
-  readonly onCommit: (topic: string) => void;
+  /** How other processes are told that a topic has news. */
+  readonly hints: Pick<Hints, "send" | "within">;
   /** Another place that gets every update. */
   readonly secondSink?: SecondSink | undefined;
 }
@@ -67,10 +68,11 @@ export async function openSyncPlane(
   const sink = openSink(database, context, {
     inline: options.inline,
     metrics,
-    onCommit(topic) {
+    hint: options.hints.within,
+    onCommit(topic, hinted) {
       hub.hint(topic);
       second?.wake(topic);
-      options.onCommit(topic);
+      if (!hinted) options.hints.send(topic);
     },
   });
 

@@ -35,8 +35,10 @@ export interface SinkOptions {
   readonly metrics: SyncMetrics;
   /** Store payloads in the journal too, or only in the read model (pointer mode). */
   readonly inline: boolean;
-  /** Called after each commit that may have moved a topic. */
-  readonly onCommit: (topic: string) => void;
+  /** A statement that tells the other servers of the topic's news as part of the commit, when there is one to be had. */
+  readonly hint?: (topic: string) => Statement | undefined;
+  /** Called after each commit that may have moved a topic; `hinted` when the commit itself told the others. */
+  readonly onCommit: (topic: string, hinted: boolean) => void;
 }
 
 /** Opens the sink. */
@@ -58,6 +60,8 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     if (parts.length > 0) statements.push(lockTopic(model.topic));
     const first = statements.length;
     for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
+    const hint = parts.length > 0 ? options.hint?.(model.topic) : undefined;
+    if (hint) statements.push(hint);
     const answers = await database.transaction(statements).catch((error) => {
       options.metrics.writeFailures.add(1, { topic: model.topic });
       throw error;
@@ -69,7 +73,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     });
     if (watermarks.size > 0) {
       options.metrics.writes.add(watermarks.size, { topic: model.topic });
-      options.onCommit(model.topic);
+      options.onCommit(model.topic, hint !== undefined);
     }
     return writes.map((write) => ({ watermark: watermarks.get(write) ?? null }));
   }

@@ -2,6 +2,7 @@ import { vi } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
+import type { WireFrame } from "../kit/wire_frame.ts";
 import { type Authority, type NewEvent, openAuthority, readEvents } from "../runtime/authority.ts";
 import { runs } from "../runtime/streams.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
@@ -136,4 +137,11 @@ export async function headOf(database: Database, topic: string): Promise<bigint>
   const text = "SELECT next_watermark AS head FROM runtime.sync_topic_sequences WHERE topic = $1";
   const [row] = await database.query<{ head: bigint }>({ text, values: [topic] });
   return row!.head;
+}
+
+/** The message in a frame, as the viewer with these rights gets it. */
+export function stampedMessage({ bytes, stamped }: WireFrame, rights: string): Buffer {
+  const short = bytes[1]!;
+  const head = short < 126 ? 2 : short === 126 ? 4 : 10;
+  return Buffer.concat([stamped!.before.subarray(head), Buffer.from(rights), stamped!.after]);
 }

@@ -1,6 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { phoenix, SYNC_CHANNEL } from "@khala/contracts";
 import { UpdateSchema } from "@khala/contracts/sync/v1";
+import { stampedFrame, type WireFrame } from "../kit/wire_frame.ts";
 import type { JournalRow } from "./journal.ts";
 
 /** How a channel encodes what it sends. */
@@ -59,13 +60,6 @@ function updateProto(topic: string, row: JournalRow, oversize: boolean): Uint8Ar
   return toBinary(UpdateSchema, update);
 }
 
-/** A frame in two parts: what all viewers of the same rows share, and what names this viewer's rights. */
-export interface Frame {
-  readonly shared: Buffer;
-  readonly own: Buffer;
-  readonly binary: boolean;
-}
-
 /** Where a batch ends for its viewers. */
 export interface Through {
   readonly epoch: string;
@@ -76,22 +70,17 @@ export interface Through {
 /** The rights in a cursor's epoch: always this long, so that frames differ in these characters alone. */
 export const RIGHTS_LENGTH = 12;
 
-/** The part of a batch's frame that all of its viewers share. */
-export function sharedBatch(
+/** A batch as a frame for all viewers of the same rows: each stamps it with the fingerprint of its rights. */
+export function batchFrame(
   topic: string,
   updates: readonly EncodedUpdate[],
   through: Through,
   encoding: Encoding,
-): Buffer {
-  return encoding === "json" ? sharedJson(topic, updates, through) : sharedProto(topic, updates, through);
+): WireFrame {
+  return encoding === "json" ? jsonFrame(topic, updates, through) : protoFrame(topic, updates, through);
 }
 
-/** The part of a batch's frame that is this viewer's own. */
-export function ownBatch(rights: string, through: Through, encoding: Encoding): Buffer {
-  return encoding === "json" ? ownJson(rights, through) : ownProto(rights, through);
-}
-
-function sharedJson(topic: string, updates: readonly EncodedUpdate[], through: Through): Buffer {
+function jsonFrame(topic: string, updates: readonly EncodedUpdate[], through: Through): WireFrame {
   let text = `[null,null,"${SYNC_CHANNEL}","frame",{"update_batch":{"topic":${JSON.stringify(topic)},"updates":[`;
   let first = true;
   for (const update of updates) {
@@ -99,41 +88,25 @@ function sharedJson(topic: string, updates: readonly EncodedUpdate[], through: T
     text += first ? update.json : `,${update.json}`;
     first = false;
   }
-  return Buffer.from(`${text}],"through":{"epoch":"${through.epoch}.`);
-}
-
-function ownJson(rights: string, through: Through): Buffer {
-  return Buffer.from(
-    `${rights}","watermark":"${through.watermark}"}${through.replayComplete ? ',"replay_complete":true' : ""}}}]`,
-  );
+  const after = `","watermark":"${through.watermark}"}${through.replayComplete ? ',"replay_complete":true' : ""}}}]`;
+  const before = `${text}],"through":{"epoch":"${through.epoch}.`;
+  return stampedFrame(Buffer.from(before), RIGHTS_LENGTH, Buffer.from(after), false);
 }
 
 // Field by field, because a generated encoder would write every update again for every viewer. Vectors hold it to the proto.
-function sharedProto(topic: string, updates: readonly EncodedUpdate[], through: Through): Buffer {
+function protoFrame(topic: string, updates: readonly EncodedUpdate[], through: Through): WireFrame {
   const parts: Uint8Array[] = [field(1, Buffer.from(topic))];
   for (const update of updates) {
     if (!update.superseded) parts.push(tag(2, update.proto.length), update.proto);
   }
-  const epochLength = Buffer.byteLength(through.epoch) + 1 + RIGHTS_LENGTH;
-  const rest = ownProto("x".repeat(RIGHTS_LENGTH), through);
-  const epochHead = Buffer.concat([tag(1, epochLength), Buffer.from(`${through.epoch}.`)]);
-  const cursorLength = epochHead.length + rest.length - (through.replayComplete ? 2 : 0);
-  parts.push(tag(3, cursorLength), epochHead);
-  const length = parts.reduce((sum, part) => sum + part.length, 0) + rest.length;
-  return Buffer.concat([
-    phoenix.broadcastBinary(SYNC_CHANNEL, "frame", new Uint8Array(0)),
-    tag(1, length),
-    ...parts,
-  ]);
-}
-
-function ownProto(rights: string, through: Through): Buffer {
-  const watermark = through.watermark === 0n ? [] : [0x10, ...varint(through.watermark)];
-  return Buffer.concat([
-    Buffer.from(rights),
-    Buffer.from(watermark),
-    Buffer.from(through.replayComplete ? [0x20, 1] : []),
-  ]);
+  const epoch = Buffer.from(`${through.epoch}.`);
+  const epochHead = Buffer.concat([tag(1, epoch.length + RIGHTS_LENGTH), epoch]);
+  const watermark = Buffer.from(through.watermark === 0n ? [] : [0x10, ...varint(through.watermark)]);
+  const after = Buffer.concat([watermark, Buffer.from(through.replayComplete ? [0x20, 1] : [])]);
+  parts.push(tag(3, epochHead.length + RIGHTS_LENGTH + watermark.length), epochHead);
+  const length = parts.reduce((sum, part) => sum + part.length, 0) + RIGHTS_LENGTH + after.length;
+  const head = phoenix.broadcastBinary(SYNC_CHANNEL, "frame", new Uint8Array(0));
+  return stampedFrame(Buffer.concat([head, tag(1, length), ...parts]), RIGHTS_LENGTH, after, true);
 }
 
 function tag(number: number, length: number): Buffer {

@@ -20,13 +20,9 @@ export interface WrittenRow {
   readonly watermark: bigint | null;
 }
 
-/**
- * Takes the topic's row lock, so that the statement after it sees every commit before it. That statement's plan does
- * not depend on its values, and making it costs more than running it: within this transaction it is made once.
- */
+/** Takes the topic's row lock, so that the statement after it sees every commit before it. */
 export function lockTopic(topic: string): Statement {
-  const text = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true)
-    FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE`;
+  const text = "SELECT FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE";
   return { name: "sync_lock_topic", text, values: [topic] };
 }
 

@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import { type ErrorCode, KhalaError, phoenix } from "@khala/contracts";
 import type { RawData, WebSocket } from "ws";
 import type { Context } from "../../kit/context.ts";
@@ -45,13 +46,13 @@ export class PhoenixSocket {
   #beatAt: number;
   #closing = false;
 
-  constructor(ws: WebSocket, viewer: Viewer, context: Context, options: SocketOptions) {
+  constructor(ws: WebSocket, stream: Duplex, viewer: Viewer, context: Context, options: SocketOptions) {
     this.#ws = ws;
     this.#viewer = viewer;
     this.#context = context;
     this.#options = options;
     this.#heardAt = this.#beatAt = context.clock.now();
-    this.#outbox = new Outbox(ws, options.limits.bufferBytes, context.clock.now, () => {
+    this.#outbox = new Outbox(ws, stream, options.limits.bufferBytes, context.clock.now, () => {
       for (const { channel } of this.#joined.values()) channel.room();
     });
     ws.on("message", (data, binary) => this.#receive(data, binary));

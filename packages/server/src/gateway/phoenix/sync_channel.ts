@@ -48,6 +48,8 @@ type FrameBody = Exclude<MessageInitShape<typeof FrameSchema>, { $typeName: stri
 
 interface Followed extends Subscription {
   readonly feed: Feed;
+  /** The fingerprint of the rights that its cursors are bound to. */
+  readonly rights: string;
 }
 
 class SyncChannel implements Channel {
@@ -141,6 +143,7 @@ class SyncChannel implements Channel {
         if (!this.#closed) this.#pushStale(feed, rights, sent!, feed.bounds);
       };
     }
+    const stamp = Buffer.from(rights);
     const subscription: Followed = {
       feed,
       org: viewer.org,
@@ -153,7 +156,7 @@ class SyncChannel implements Channel {
       replaying: sent !== undefined,
       ended: false,
       offer: (frame) => {
-        const taken = this.#link.outbox.offer(frame);
+        const taken = this.#link.outbox.offer(frame, stamp);
         if (!taken) this.#pump.add(subscription);
         return taken;
       },

@@ -1,0 +1,123 @@
+import type pg from "pg";
+import type { Row, Statement } from "./database.ts";
+
+/** What `pg` hands to whatever it runs. Its types leave these out; pg-cursor relies on the same. */
+interface Wire {
+  readonly stream: { cork(): void; uncork(): void };
+  /** The text of each named statement that this connection has prepared. */
+  readonly parsedStatements: Record<string, string>;
+  parse(statement: { name: string; text: string }): void;
+  bind(portal: { statement: string; values: readonly (string | Buffer | null)[] }): void;
+  describe(portal: { type: "P"; name: string }): void;
+  execute(portal: { portal: string; rows: number }): void;
+  close(statement: { type: "S"; name: string }): void;
+  sync(): void;
+}
+
+/** How values of each type are read. */
+interface Types {
+  getTypeParser(oid: number, format: "text"): unknown;
+}
+
+type Parser = (text: string) => unknown;
+
+/**
+ * Statements that run as one transaction for the price of one: they share a single Sync, and PostgreSQL commits what
+ * came before a Sync together, or nothing of it. So there is no BEGIN, no COMMIT, one write and one answer.
+ */
+export class Batch {
+  readonly #statements: readonly Statement[];
+  readonly #types: Types;
+  readonly #settled: PromiseWithResolvers<Row[][]> = Promise.withResolvers();
+  readonly #results: Row[][] = [];
+  #rows: Row[] = [];
+  #names: string[] = [];
+  #parsers: Parser[] = [];
+  #wire: Wire | undefined;
+
+  /** How it ends. `pg` puts its own around it, to stop the clock that an answer is waited for with. */
+  callback = (error: Error | null, results?: Row[][]): void => {
+    if (error) this.#settled.reject(error);
+    else this.#settled.resolve(results!);
+  };
+
+  constructor(statements: readonly Statement[], types: Types) {
+    this.#statements = statements;
+    this.#types = types;
+  }
+
+  /** The rows of each statement, once all of them are committed. */
+  get results(): Promise<Row[][]> {
+    return this.#settled.promise;
+  }
+
+  submit(connection: pg.Connection): void {
+    const wire = connection as pg.Connection & Wire;
+    this.#wire = wire;
+    wire.stream.cork();
+    for (const { name = "", text, values = [] } of this.#statements) {
+      if (!name || wire.parsedStatements[name] !== text) {
+        // A batch that failed may have left it there; closing one that is not there is no error.
+        wire.close({ type: "S", name });
+        wire.parse({ name, text });
+      }
+      wire.bind({ statement: name, values: values.map(parameter) });
+      wire.describe({ type: "P", name: "" });
+      wire.execute({ portal: "", rows: 0 });
+    }
+    wire.sync();
+    wire.stream.uncork();
+  }
+
+  handleRowDescription({ fields }: { fields: readonly { name: string; dataTypeID: number }[] }): void {
+    this.#names = fields.map((field) => field.name);
+    this.#parsers = fields.map((field) => this.#types.getTypeParser(field.dataTypeID, "text") as Parser);
+  }
+
+  handleDataRow({ fields }: { fields: readonly (string | null)[] }): void {
+    const row: Row = {};
+    for (let i = 0; i < fields.length; i++) {
+      const text = fields[i]!;
+      row[this.#names[i]!] = text === null ? null : this.#parsers[i]!(text);
+    }
+    this.#rows.push(row);
+  }
+
+  handleCommandComplete(): void {
+    this.#results.push(this.#rows);
+    this.#rows = [];
+  }
+
+  handleReadyForQuery(): void {
+    for (const { name, text } of this.#statements) if (name) this.#wire!.parsedStatements[name] = text;
+    this.callback(null, this.#results);
+  }
+
+  handleError(error: Error): void {
+    this.callback(error);
+  }
+
+  handleEmptyQuery(): void {}
+  handlePortalSuspended(): void {}
+}
+
+/** A value as PostgreSQL reads it: text, or bytes as they are. */
+function parameter(value: unknown): string | Buffer | null {
+  if (value === null || value === undefined) return null;
+  if (Buffer.isBuffer(value)) return value;
+  if (Array.isArray(value)) return `{${value.map(element).join()}}`;
+  return scalar(value);
+}
+
+function element(value: unknown): string {
+  if (value === null || value === undefined) return "NULL";
+  if (typeof value !== "string") return scalar(value);
+  return `"${/["\\]/.test(value) ? value.replace(/["\\]/g, "\\$&") : value}"`;
+}
+
+function scalar(value: unknown): string {
+  if (value instanceof Date) return value.toISOString();
+  if (typeof value === "object")
+    throw new TypeError("A parameter is a scalar, bytes, or an array of scalars.");
+  return String(value);
+}

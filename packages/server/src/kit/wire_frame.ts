@@ -1,0 +1,42 @@
+/** A WebSocket message as it goes on the wire, encoded once for many sockets. */
+export interface WireFrame {
+  readonly bytes: Buffer;
+  /** The bytes before and after the place where every socket puts a stamp of its own; without it all get the same. */
+  readonly stamped?: { readonly before: Buffer; readonly after: Buffer };
+}
+
+/** Makes a frame of a whole message. */
+export function wireFrame(message: string | Uint8Array): WireFrame {
+  const binary = typeof message !== "string";
+  const payload = binary ? message : Buffer.from(message);
+  return { bytes: Buffer.concat([frameHead(payload.length, binary), payload]) };
+}
+
+/** Makes a frame in which `stampLength` bytes are left open. */
+export function stampedFrame(
+  before: Uint8Array,
+  stampLength: number,
+  after: Uint8Array,
+  binary: boolean,
+): WireFrame {
+  const head = frameHead(before.length + stampLength + after.length, binary);
+  const bytes = Buffer.concat([head, before, Buffer.alloc(stampLength), after]);
+  const at = head.length + before.length;
+  return { bytes, stamped: { before: bytes.subarray(0, at), after: bytes.subarray(at + stampLength) } };
+}
+
+/** What comes before the payload in an unmasked frame that is a whole message (RFC 6455, 5.2). */
+function frameHead(length: number, binary: boolean): Buffer {
+  const head = Buffer.allocUnsafe(length < 126 ? 2 : length < 65_536 ? 4 : 10);
+  head[0] = binary ? 0x82 : 0x81;
+  if (head.length === 2) {
+    head[1] = length;
+  } else if (head.length === 4) {
+    head[1] = 126;
+    head.writeUInt16BE(length, 2);
+  } else {
+    head[1] = 127;
+    head.writeBigUInt64BE(BigInt(length), 2);
+  }
+  return head;
+}
