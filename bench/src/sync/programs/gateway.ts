@@ -1,18 +1,8 @@
 import { type Khala, runSummaries } from "@khala/server";
-import pg from "pg";
 import { serve } from "../../kit/program.ts";
 import { openKhala } from "./library.ts";
 
 let khala: Khala | undefined;
-
-/** How often each named statement was sent, so that reads of the journal can be told from the rest. */
-const statements = new Map<string, number>();
-const { query } = pg.Client.prototype;
-pg.Client.prototype.query = function (this: pg.Client, ...args: [{ name?: string }]) {
-  const name = args[0]?.name;
-  if (name) statements.set(name, (statements.get(name) ?? 0) + 1);
-  return Reflect.apply(query, this, args);
-} as typeof query;
 
 const methods = {
   async open({ url }: { url: string }): Promise<{ port: number }> {
@@ -20,10 +10,12 @@ const methods = {
     return { port: Number(new URL(khala.url).port) };
   },
 
-  /** Reads of the journal so far: of everybody's rows, and for viewers who are behind. */
+  /** Reads of the journal so far, as the gateway counts them: of everybody's rows, and for viewers who are behind. */
   async reads(): Promise<number> {
-    const { table } = runSummaries;
-    return (statements.get(`sync_read_${table}`) ?? 0) + (statements.get(`sync_wanted_${table}`) ?? 0);
+    const text = await (await fetch(`${khala!.url}/metrics`)).text();
+    const lines = text.split("\n").filter((line) => line.startsWith("khala_sync_journal_reads_total"));
+    const own = lines.filter((line) => line.includes(runSummaries.topic));
+    return own.reduce((sum, line) => sum + Number(line.split(" ")[1]), 0);
   },
 
   /** Collects what is garbage; the program must be started with --expose-gc. */

@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { expect, test } from "vitest";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import { startProgram } from "../../../../e2e/support/programs.ts";
-import type { Database } from "./database.ts";
+import { type Database, openDatabase } from "./database.ts";
 import { migrate } from "./migrate.ts";
 
 const log = pino({ level: "silent" });
@@ -46,6 +46,23 @@ test("a schema newer than the code is refused with what to do, and left alone", 
     ),
   );
   expect(await applied(newer.database)).toEqual(before);
+});
+
+test("a database that cannot hold every character is refused with what to do", async () => {
+  await using server = await testDatabase({ empty: true });
+  const url = new URL(server.url);
+  url.pathname = `${url.pathname}_latin1`;
+  const name = url.pathname.slice(1);
+  await server.database.query({
+    text: `CREATE DATABASE "${name}" ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`,
+  });
+  const latin = openDatabase({ url: String(url), poolSize: 1, log });
+  try {
+    await expect(migrate(latin, log)).rejects.toThrow(/encoded in LATIN1.*ENCODING 'UTF8'/);
+  } finally {
+    await latin.close();
+    await server.database.query({ text: `DROP DATABASE "${name}"` });
+  }
 });
 
 test("a migration that fails leaves nothing half-done, and is applied once its obstacle is gone", async () => {

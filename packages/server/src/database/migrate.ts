@@ -19,6 +19,13 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
   const client = await database.connect();
   try {
     await client.query("SET lock_timeout = '60s'");
+    const { rows } = await client.query("SHOW server_encoding");
+    if (rows[0].server_encoding !== "UTF8") {
+      throw new Error(
+        `The database is encoded in ${rows[0].server_encoding}, which cannot hold every document. ` +
+          "Create one with ENCODING 'UTF8' TEMPLATE template0, and point DATABASE_URL to it.",
+      );
+    }
     await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK]);
     await client.query("CREATE SCHEMA IF NOT EXISTS runtime");
     await client.query(`CREATE TABLE IF NOT EXISTS runtime.schema_migrations (

@@ -105,7 +105,7 @@ export class Feed {
 
   #broadcast(updates: readonly EncodedUpdate[], before: bigint): void {
     if (this.#live.size === 0) return;
-    const waited = this.#context.clock.now() - updates[0]!.row.insertedAt.getTime();
+    const waited = this.#context.clock.now() - updates[0]!.row.insertedAt;
     this.#options.metrics.commitToPush.record(Math.max(0, waited), { topic: this.model.topic });
     let from = before;
     for (const chunk of chunks(updates, this.#options.batch)) {

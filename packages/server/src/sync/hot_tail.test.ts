@@ -9,14 +9,14 @@ function update(watermark: bigint, bytes: number): EncodedUpdate {
     docKey: `run:${watermark}`,
     docVersion: 1n,
     op: "upsert" as const,
-    payload: Buffer.alloc(bytes),
+    payload: "x".repeat(bytes),
     payloadHash: null,
     payloadBytes: bytes,
     org: "org",
     audience: null,
     hiddenFrom: null,
     trace: null,
-    insertedAt: new Date(0),
+    insertedAt: 0,
   };
   return encodeUpdate("topic", row, 1_000_000);
 }

@@ -9,14 +9,15 @@ export interface JournalRow {
   readonly docVersion: bigint;
   readonly op: "upsert" | "delete";
   /** Canonical JSON; null on delete, when it is over the limit, or when `superseded`. */
-  readonly payload: Buffer | null;
+  readonly payload: string | null;
   readonly payloadHash: string | null;
   readonly payloadBytes: number;
   readonly org: string;
   readonly audience: readonly string[] | null;
   readonly hiddenFrom: readonly string[] | null;
   readonly trace: string | null;
-  readonly insertedAt: Date;
+  /** Milliseconds since the epoch. */
+  readonly insertedAt: number;
 }
 
 /** The bounds of a topic: cursors in [floor, head] can be resumed. */
@@ -128,11 +129,11 @@ export function openJournal(
 const ROW = (model: Model, limit: string, unwanted = "false") => `
   e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.payload_bytes AS "payloadBytes",
   encode(e.payload_hash, 'hex') AS "payloadHash", e.org_id AS org, e.audience, e.hidden_from AS "hiddenFrom", e.trace,
-  e.inserted_at AS "insertedAt",
-  CASE WHEN ${unwanted} OR e.payload_bytes > ${limit} THEN NULL
+  extract(epoch FROM e.inserted_at)::float8 * 1000 AS "insertedAt",
+  convert_from(CASE WHEN ${unwanted} OR e.payload_bytes > ${limit} THEN NULL
        WHEN e.payload IS NULL AND e.op = 'upsert'
          THEN (SELECT d.payload FROM runtime.${model.table} d WHERE d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
-       ELSE e.payload END AS payload`;
+       ELSE e.payload END, 'UTF8') AS payload`;
 
 const SIZED = (limit: string) => `sum(least(payload_bytes, ${limit})) OVER (ORDER BY watermark) AS total,
   row_number() OVER (ORDER BY watermark) AS nth`;

@@ -158,7 +158,7 @@ export class TopicReader {
     const { topic } = this.#model;
     recordSpan(this.#context.telemetry, row.trace, {
       name: `push ${topic}`,
-      from: row.insertedAt.getTime(),
+      from: row.insertedAt,
       to: this.#context.clock.now(),
       attributes: {
         "khala.topic": topic,

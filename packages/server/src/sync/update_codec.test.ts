@@ -43,7 +43,7 @@ const casesOf = (message: string) =>
 
 /** The journal row that an update comes from. */
 function rowOf(update: UpdateVector): JournalRow {
-  const payload = update.payload ? Buffer.from(canonicalJson(update.payload)) : null;
+  const payload = update.payload ? canonicalJson(update.payload) : null;
   return {
     watermark: BigInt(update.watermark),
     docKey: update.doc_key,
@@ -51,12 +51,12 @@ function rowOf(update: UpdateVector): JournalRow {
     op: update.op,
     payload,
     payloadHash: update.payload_hash ?? null,
-    payloadBytes: update.fetch_required ? MAX_PAYLOAD + 1 : (payload?.length ?? 0),
+    payloadBytes: update.fetch_required ? MAX_PAYLOAD + 1 : Buffer.byteLength(payload ?? ""),
     org: "org",
     audience: null,
     hiddenFrom: null,
     trace: null,
-    insertedAt: new Date(0),
+    insertedAt: 0,
   };
 }
 
@@ -95,7 +95,7 @@ function updateOf(topic: string, row: JournalRow): MessageInitShape<typeof Updat
     op: row.op,
     watermark: row.watermark,
     fetchRequired: row.payloadBytes > MAX_PAYLOAD,
-    ...(row.payload && { payload: new Uint8Array(row.payload) }),
+    ...(row.payload && { payload: new Uint8Array(Buffer.from(row.payload)) }),
     ...(row.payloadHash && { payloadHash: row.payloadHash }),
   };
 }

@@ -55,7 +55,7 @@ function updateProto(topic: string, row: JournalRow, oversize: boolean): Uint8Ar
     watermark: row.watermark,
     fetchRequired: oversize,
   });
-  if (row.payload) update.payload = new Uint8Array(row.payload);
+  if (row.payload) update.payload = new Uint8Array(Buffer.from(row.payload));
   if (row.payloadHash) update.payloadHash = row.payloadHash;
   return toBinary(UpdateSchema, update);
 }

@@ -22,7 +22,7 @@ function update({ org, audience = null, hiddenFrom = null }: Access, watermark =
     audience,
     hiddenFrom,
     trace: null,
-    insertedAt: new Date(0),
+    insertedAt: 0,
   };
   return encodeUpdate("topic", row, 1_000);
 }
