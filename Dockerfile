@@ -23,5 +23,5 @@ USER node
 EXPOSE 4000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.KHALA_PORT}/readyz`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
-ENTRYPOINT ["node", "--conditions=source", "packages/cli/src/main.ts"]
+ENTRYPOINT ["node", "--conditions=khala-source", "packages/cli/src/main.ts"]
 CMD ["serve"]

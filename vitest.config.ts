@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config";
 
 /** Packages are tested from their source, without a build. */
-const resolve = { conditions: ["source"] };
+const resolve = { conditions: ["khala-source"] };
 
 export default defineConfig({
   resolve,
@@ -9,7 +9,7 @@ export default defineConfig({
   // Where Vitest itself runs the global setup.
   environments: { __vitest__: { resolve } },
   test: {
-    execArgv: ["--conditions=source"],
+    execArgv: ["--conditions=khala-source"],
     pool: "forks",
     maxWorkers: 2,
     testTimeout: 30_000,
@@ -30,6 +30,8 @@ export default defineConfig({
           name: "services",
           include: ["packages/*/{src,test}/**/*.pg.test.ts", "e2e/**/*.test.ts"],
           globalSetup: ["e2e/support/services.ts"],
+          // It brings a Vitest of its own; this way its tests are tests of ours.
+          server: { deps: { inline: ["@durable-streams/server-conformance-tests"] } },
         },
       },
     ],

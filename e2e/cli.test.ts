@@ -19,7 +19,7 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 function start(args: readonly string[], env: Record<string, string> = {}) {
-  const command = ["--conditions=source", join(ROOT, "packages/cli/src/main.ts"), ...args];
+  const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), ...args];
   const { PATH = "", HOME = "" } = process.env;
   return spawn(process.execPath, command, {
     cwd: folder,
@@ -234,7 +234,10 @@ describe("khala serve", () => {
     });
     for (const args of [[], ["--dry-run"]]) {
       const { code, out } = await khala(["retention", "--json", ...args], env);
-      expect(JSON.parse(out)).toMatchObject({ "runtime.run_summaries": 0 });
+      expect(JSON.parse(out)).toMatchObject({
+        "runtime.run_summaries": 0,
+        conversations: { conversations: 0 },
+      });
       expect(code).toBe(0);
     }
     expect(await khala(["reproject", "no.topic"], env)).toMatchObject({ code: 1 });

@@ -88,7 +88,7 @@ export class Reader implements AsyncDisposable {
       TOKEN: token,
     };
     await this.#finish(
-      this.#spawn(process.execPath, ["--conditions=source", file], this.#folder, env),
+      this.#spawn(process.execPath, ["--conditions=khala-source", file], this.#folder, env),
       options.until,
     );
   }

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { memoryRevocations } from "../packages/server/src/gateway/auth/revocation.ts";
 import { gatewayMetrics } from "../packages/server/src/gateway/metrics.ts";
 import { type ChannelFactory, ok, type Reply } from "../packages/server/src/gateway/phoenix/channel.ts";
+import { phoenixDoor } from "../packages/server/src/gateway/phoenix/socket.ts";
 import { openSockets } from "../packages/server/src/gateway/sockets.ts";
 import { RawClient, Refused, until } from "./support/clients.ts";
 import { testContext } from "./support/context.ts";
@@ -89,7 +90,7 @@ async function openRooms(limits: { channels: number }) {
     revocations: memoryRevocations(context.clock),
     metrics: gatewayMetrics(context.telemetry.meter),
     origins: [],
-    channels: [rooms],
+    doors: [phoenixDoor(context, { channels: [rooms], maxChannels: limits.channels })],
     limits: {
       sockets: 10,
       socketsPerSubject: 10,
@@ -98,7 +99,6 @@ async function openRooms(limits: { channels: number }) {
       slowMs: 10_000,
       idleMs: 60_000,
       heartbeatMs: 60_000,
-      ...limits,
     },
   });
   const http = createServer().on("upgrade", (request, stream, head) =>

@@ -115,9 +115,12 @@ test("docs/protocol/HTTP.md has every route", () => {
   for (const route of [...literal, ...streams]) expect(documented).toContain(route);
 });
 
-test("docs/sync/METRICS.md has every metric that a server reports, with its type, and no other", async () => {
+test("the pages of metrics have every one that a server reports, with its type, and no other", async () => {
   await using own = await testDatabase();
   const reported = (await scrapeBusyServer(own.url)).map(({ name, type }) => `${name} ${type}`);
-  const documented = rowsOf(read("docs/sync/METRICS.md")).map(([name, type]) => `${code(name)} ${type}`);
+  const pages = ["docs/sync/METRICS.md", "docs/conversations/METRICS.md"];
+  const documented = pages.flatMap((page) =>
+    rowsOf(read(page)).map(([name, type]) => `${code(name)} ${type}`),
+  );
   expect(documented.toSorted()).toEqual(reported.toSorted());
 });

@@ -16,8 +16,10 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   runtime: ["kit", "database", "log"],
   // Projections consume authority events, so sync knows their type and where they are read.
   sync: ["kit", "database", "log", "runtime"],
-  gateway: ["kit", "database", "log", "runtime", "sync"],
-  conformance: ["kit", "database", "log", "runtime", "sync"],
+  conversations: ["kit", "database", "log"],
+  durable_streams: ["kit", "database", "log"],
+  gateway: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams"],
+  conformance: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams"],
 };
 const rooms = Object.keys(MAY_IMPORT);
 
@@ -64,9 +66,12 @@ const PROBES = {
   },
   clients: {
     file: `${SERVER}/sync/clients.ts`,
-    imports: ["pg", "fastify", "ws", "jose", "./sink.test.ts", "@khala/contracts"],
+    imports: ["pg", "ioredis", "fastify", "ws", "jose", "./sink.test.ts", "@khala/contracts"],
   },
-  door: { file: `${SERVER}/gateway/clients.ts`, imports: ["pg", "fastify", "ws", "jose", "../config.ts"] },
+  door: {
+    file: `${SERVER}/gateway/clients.ts`,
+    imports: ["pg", "ioredis", "fastify", "ws", "jose", "../config.ts"],
+  },
   root: {
     file: `${SERVER}/khala.ts`,
     imports: ["./database/embedded.ts", "./sync/sink_convex.ts", "./gateway/a.ts", "./config.ts"],
@@ -156,8 +161,15 @@ test("a plane names no driver, no setting, no package above it", () => {
 });
 
 test("only the room that owns it imports the client of PostgreSQL, of HTTP, of WebSocket and of tokens", () => {
-  expect(forbidden.get(PROBES.clients.file)).toEqual(["pg", "fastify", "ws", "jose", "./sink.test.ts"]);
-  expect(forbidden.get(PROBES.door.file)).toEqual(["pg", "../config.ts"]);
+  expect(forbidden.get(PROBES.clients.file)).toEqual([
+    "pg",
+    "ioredis",
+    "fastify",
+    "ws",
+    "jose",
+    "./sink.test.ts",
+  ]);
+  expect(forbidden.get(PROBES.door.file)).toEqual(["pg", "ioredis", "../config.ts"]);
 });
 
 test("khala.ts and tests may name anything", () => {

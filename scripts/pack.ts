@@ -22,7 +22,7 @@ export async function pack(folder: string, destination: string): Promise<string>
   const stage = await mkdtemp(join(tmpdir(), "khala-pack-"));
   try {
     const manifest = JSON.parse(await readFile(join(folder, "package.json"), "utf8")) as Manifest;
-    for (const conditions of Object.values(manifest.exports ?? {})) delete conditions.source;
+    for (const conditions of Object.values(manifest.exports ?? {})) delete conditions["khala-source"];
     delete manifest.devDependencies;
     await writeFile(join(stage, "package.json"), JSON.stringify(manifest, null, 2));
     await cp(join(folder, "dist"), join(stage, "dist"), { recursive: true });

@@ -11,6 +11,8 @@ export interface GatewayProcess extends AsyncDisposable {
   readonly running: boolean;
   /** The end of what it has printed. */
   output(): string;
+  /** How it ended; null while it runs, and when a signal ended it. */
+  readonly exitCode: number | null;
   /** Ends it and waits until it is gone. */
   end(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
   /** Stops it in its tracks, as a machine that sleeps does. */
@@ -18,12 +20,15 @@ export interface GatewayProcess extends AsyncDisposable {
   thaw(): void;
 }
 
-const PROGRAM = join(import.meta.dirname, "programs", "gateway.ts");
+const PROGRAMS = join(import.meta.dirname, "programs");
 const MAX_OUTPUT = 64 << 10;
 
-/** Starts a gateway on a free port and waits until it listens. */
-export async function startGateway(env: Readonly<Record<string, string>>): Promise<GatewayProcess> {
-  const child = spawn(process.execPath, ["--conditions=source", PROGRAM], {
+/** Starts a gateway on a free port and waits until it listens. `program` is one of programs/. */
+export async function startGateway(
+  env: Readonly<Record<string, string>>,
+  program = "gateway.ts",
+): Promise<GatewayProcess> {
+  const child = spawn(process.execPath, ["--conditions=khala-source", join(PROGRAMS, program)], {
     // It ends with its input, so that it never outlives the test that started it, however that one ends.
     stdio: ["pipe", "pipe", "pipe"],
     env: { PATH: process.env.PATH, HOME: process.env.HOME, KHALA_PORT: "0", KHALA_LOG_LEVEL: "warn", ...env },
@@ -63,6 +68,9 @@ export async function startGateway(env: Readonly<Record<string, string>>): Promi
       },
       get running() {
         return running();
+      },
+      get exitCode() {
+        return child.exitCode;
       },
       output: () => text,
       end,

@@ -32,7 +32,12 @@ export interface KhalaProcess extends AsyncDisposable {
 export async function startKhala(options: KhalaProcessOptions): Promise<KhalaProcess> {
   const child = spawn(
     process.execPath,
-    ["--conditions=source", join(ROOT, "packages/cli/src/main.ts"), options.command, ...(options.args ?? [])],
+    [
+      "--conditions=khala-source",
+      join(ROOT, "packages/cli/src/main.ts"),
+      options.command,
+      ...(options.args ?? []),
+    ],
     {
       cwd: ROOT,
       stdio: ["ignore", "pipe", "pipe"],

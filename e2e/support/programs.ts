@@ -15,7 +15,7 @@ export interface Program extends AsyncDisposable {
 /** Starts a program with arguments. */
 export function startProgram(name: "migrate" | "own_postgres", ...args: readonly string[]): Program {
   const file = join(import.meta.dirname, "programs", `${name}.ts`);
-  const child = spawn(process.execPath, ["--conditions=source", file, ...args], {
+  const child = spawn(process.execPath, ["--conditions=khala-source", file, ...args], {
     stdio: ["ignore", "pipe", "pipe"],
   });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();

@@ -1,5 +1,6 @@
 import { RawClient } from "./clients.ts";
-import { appendToRun, RUNS, startServer } from "./servers.ts";
+import { appendToRun, RUNS, startServer, type TestServer } from "./servers.ts";
+import { until } from "./until.ts";
 
 /** A metric as a scrape declares it. */
 export interface Metric {
@@ -7,7 +8,7 @@ export interface Metric {
   readonly type: string;
 }
 
-/** The metrics of a server on which everything that is measured has happened: an append, a replay, a live push. */
+/** The metrics of a server on which everything that is measured has happened: an append, a replay, a live push, a conversation. */
 export async function scrapeBusyServer(databaseUrl: string): Promise<readonly Metric[]> {
   await using server = await startServer(databaseUrl);
   const token = await server.token();
@@ -17,6 +18,18 @@ export async function scrapeBusyServer(databaseUrl: string): Promise<readonly Me
   await client.frame("the end of the replay", (frame) => frame.update_batch?.replay_complete);
   await appendToRun(server, token, "measured", { type: "run.started" });
   await client.frame("the live update", (frame) => frame.update_batch?.updates?.length);
+  await talk(server);
   const text = await (await server.request("/metrics")).text();
   return [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name, type]) => ({ name: name!, type: type! }));
+}
+
+async function talk(server: TestServer): Promise<void> {
+  const token = await server.token({ scopes: ["chat"] });
+  const headers = { "content-type": "application/json" };
+  const body = JSON.stringify({ conv_id: "measured", message: "Hello" });
+  await server.request("/chat", token, { method: "POST", headers, body });
+  await until("the end of the run", async () => {
+    const state = await server.request("/chat/measured", token);
+    return ((await state.json()) as { run: unknown }).run === null;
+  });
 }

@@ -9,23 +9,38 @@ export function cpuSeconds(pid: number): number {
   return (utime + stime) / TICKS;
 }
 
+/** CPU seconds that a process and its children have used, those included that have ended. */
+export function treeCpuSeconds(pid: number): number {
+  return treeTicks(pid) / TICKS;
+}
+
 /** Resident memory of a process in bytes. */
 export function residentBytes(pid: number): number {
   const [, kilobytes] = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
   return Number(kilobytes) * 1_024;
 }
 
+/** Whether a process has ended, though nobody may have asked for its exit code yet. */
+export function hasEnded(pid: number): boolean {
+  try {
+    return stat(pid).state === "Z";
+  } catch {
+    return true;
+  }
+}
+
 /** Measures how many cores were busy with something other than this benchmark since it was called. */
 export function watchOtherLoad(): () => number {
-  const start = { at: performance.now(), busy: busyTicks(), own: ownTicks() };
+  const start = { at: performance.now(), busy: busyTicks(), own: treeTicks(process.pid) };
   return () => {
     const seconds = (performance.now() - start.at) / 1_000;
-    const other = busyTicks() - start.busy - (ownTicks() - start.own);
+    const other = busyTicks() - start.busy - (treeTicks(process.pid) - start.own);
     return Math.max(0, other / TICKS / seconds);
   };
 }
 
 interface Stat {
+  readonly state: string;
   readonly parent: number;
   readonly utime: number;
   readonly stime: number;
@@ -38,7 +53,7 @@ function stat(pid: number | string): Stat {
   // The second field is the name in parentheses, and may hold anything.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
   const at = (field: number) => Number(fields[field - 3]);
-  return { parent: at(4), utime: at(14), stime: at(15), ended: at(16) + at(17) };
+  return { state: fields[0]!, parent: at(4), utime: at(14), stime: at(15), ended: at(16) + at(17) };
 }
 
 function busyTicks(): number {
@@ -48,8 +63,8 @@ function busyTicks(): number {
   return [user, nice, system, irq, softirq].reduce((sum, ticks) => sum + Number(ticks), 0);
 }
 
-/** What this process and its descendants have used. */
-function ownTicks(): number {
+/** What a process and its descendants have used. */
+function treeTicks(root: number): number {
   const all = new Map<number, Stat>();
   for (const name of readdirSync("/proc")) {
     if (!/^\d+$/.test(name)) continue;
@@ -59,12 +74,11 @@ function ownTicks(): number {
       // It ended between the listing and the reading.
     }
   }
+  const within = (pid: number): boolean => {
+    for (let at: number | undefined = pid; at; at = all.get(at)?.parent) if (at === root) return true;
+    return false;
+  };
   let ticks = 0;
-  for (const [pid, { utime, stime, ended }] of all) if (isOwn(pid, all)) ticks += utime + stime + ended;
+  for (const [pid, { utime, stime, ended }] of all) if (within(pid)) ticks += utime + stime + ended;
   return ticks;
-}
-
-function isOwn(pid: number, all: ReadonlyMap<number, Stat>): boolean {
-  for (let at: number | undefined = pid; at; at = all.get(at)?.parent) if (at === process.pid) return true;
-  return false;
 }

@@ -21,7 +21,10 @@ const CALL_TIMEOUT_MS = 120_000;
 
 /** Starts a program that ends in `serve(methods)`. */
 export function startProgram<M extends Methods>(file: URL, nodeOptions: readonly string[] = []): Program<M> {
-  const child = fork(file, { execArgv: ["--conditions=source", ...nodeOptions], serialization: "advanced" });
+  const child = fork(file, {
+    execArgv: ["--conditions=khala-source", ...nodeOptions],
+    serialization: "advanced",
+  });
   const waiting = new Map<number, PromiseWithResolvers<unknown>>();
   let asked = 0;
   child.on("message", ({ id, value, error }: Answer) => {

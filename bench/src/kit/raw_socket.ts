@@ -6,6 +6,8 @@ export interface RawHandlers {
   open(): void;
   /** A text or binary message; nobody here sends one in fragments. */
   frame(data: Buffer): void;
+  /** A message has begun to come, and is not complete yet. */
+  begun?(): void;
   closed(reason: string): void;
 }
 
@@ -107,6 +109,7 @@ export class RawSocket {
         this.#header = header;
         this.#parts = [data.subarray(start)];
         this.#missing = start + length - data.length;
+        this.#handlers.begun?.();
         return;
       }
       this.#emit(header, data.subarray(start, start + length));

@@ -22,14 +22,16 @@ export interface Part {
   readonly how: readonly string[];
   readonly tables: readonly Table[];
   readonly bars: readonly Bar[];
-  /** Cores that were busy with something else meanwhile. */
-  readonly otherLoad: number;
+  /** Cores that were busy with something else meanwhile; absent when nothing was measured. */
+  readonly otherLoad?: number;
 }
 
 /** A part as Markdown. */
 export function partText(part: Part): string {
   const lines = [`## ${part.title}`, "", ...part.how.map((line) => `- ${line}`)];
-  lines.push(`- other load on the machine meanwhile: ${part.otherLoad.toFixed(2)} cores`, "");
+  if (part.otherLoad !== undefined)
+    lines.push(`- other load on the machine meanwhile: ${part.otherLoad.toFixed(2)} cores`);
+  lines.push("");
   for (const table of part.tables) lines.push(tableText(table), "");
   for (const bar of part.bars) lines.push(barText(bar));
   return `${lines.join("\n")}\n`;

@@ -1,5 +1,5 @@
+import type { Postgres } from "../kit/postgres.ts";
 import type { Part } from "../kit/report.ts";
-import type { Postgres } from "./postgres.ts";
 
 /** What every part of the benchmark is given. */
 export interface Bench {

@@ -1,10 +1,10 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:net";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
+import { freePort } from "../kit/free_port.ts";
+import { tempFolder } from "../kit/temp_folder.ts";
 
 /** A Centrifugo server in a process of its own. */
 export interface Centrifugo extends AsyncDisposable {
@@ -31,13 +31,14 @@ export function centrifugoVersion(): string | undefined {
 
 /** Starts Centrifugo with history and recovery, as Khala has them, and otherwise its defaults. */
 export async function startCentrifugo(broker: CentrifugoBroker): Promise<Centrifugo> {
-  const folder = await mkdtemp(join(tmpdir(), "khala-bench-centrifugo-"));
+  const folder = tempFolder("centrifugo");
   const port = await freePort();
-  const file = join(folder, "config.json");
+  const file = join(folder.path, "config.json");
   await writeFile(file, JSON.stringify(settings(broker, port)));
   const child = spawn("centrifugo", ["-c", file], { stdio: ["ignore", "inherit", "inherit"] });
   const kill = () => child.kill("SIGKILL");
   process.once("exit", kill);
+  folder.removeLast();
   const stop = async () => {
     process.off("exit", kill);
     if (child.exitCode === null && child.signalCode === null) {
@@ -45,7 +46,7 @@ export async function startCentrifugo(broker: CentrifugoBroker): Promise<Centrif
       child.kill("SIGKILL");
       await gone;
     }
-    await rm(folder, { recursive: true, force: true });
+    folder[Symbol.dispose]();
   };
   const deadline = performance.now() + 20_000;
   for (;;) {
@@ -92,13 +93,4 @@ function settings(broker: CentrifugoBroker, port: number): object {
     },
     ...(durable || { engine: { type: "memory" } }),
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, "close");
-  return port;
 }

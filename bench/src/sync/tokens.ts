@@ -10,9 +10,9 @@ const SECRET = Buffer.alloc(32, 7);
 export const AUTH_SECRETS = `bench:${SECRET.toString("base64")}`;
 
 /** Tokens of as many different people: `user_0`, `user_1` and so on. */
-export async function mintTokens(count: number): Promise<string[]> {
+export async function mintTokens(count: number, scope: string = runSummaries.topic): Promise<string[]> {
   const issuer = createIssuer({ kid: "bench", secret: SECRET, clock: systemClock, newId: randomUUID });
   const mint = (_: unknown, n: number) =>
-    issuer.mint({ sub: `user_${n}`, org_id: ORG, scopes: [runSummaries.topic], ttl_s: 900 });
+    issuer.mint({ sub: `user_${n}`, org_id: ORG, scopes: [scope], ttl_s: 900 });
   return (await Promise.all(Array.from({ length: count }, mint))).map(({ token }) => token);
 }

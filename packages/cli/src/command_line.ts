@@ -131,7 +131,9 @@ call goes on. See docs/runbooks/REPROJECTION.md.`,
     .action(async (topic, options) => (await import("./commands/reproject.ts")).reproject(topic, options));
 
   operating(khala.command("retention"))
-    .description("trim the journals now, to what KHALA_RETENTION_HOURS keeps")
+    .description(
+      "trim the journals and the conversations now, to what KHALA_RETENTION_HOURS and KHALA_CHAT_* keep",
+    )
     .option("--dry-run", "only count what would go")
     .option("--hours <n>", "KHALA_RETENTION_HOURS")
     .addHelpText("after", "\nServers do this by themselves; see docs/runbooks/RETENTION.md for when to help.")
@@ -142,6 +144,17 @@ call goes on. See docs/runbooks/REPROJECTION.md.`,
     .argument("[topics...]", "default: every topic of the app")
     .addHelpText("after", "\nNeeds CONVEX_URL. Ends with 4 when a document differs, is missing or is extra.")
     .action(async (topics, options) => (await import("./commands/parity.ts")).parity(topics, options));
+
+  const conversations = khala.command("conversations").description("where conversations are kept");
+  operating(conversations.command("copy"))
+    .description("copy every conversation from PostgreSQL to the Redis of REDIS_URL; cursors stay good")
+    .addHelpText(
+      "after",
+      `
+May be repeated, and adds what is new. Copy while servers run, stop them, copy once more, then start them with REDIS_URL: see
+docs/runbooks/MOVE_TO_REDIS.md. Ends with 4 when Redis has other conversations under some of the names.`,
+    )
+    .action(async (options) => (await import("./commands/conversations.ts")).copyConversations(options));
 
   const epoch = khala.command("epoch").description("the epoch of all cursors");
   operating(epoch.command("rotate"))

@@ -7,5 +7,5 @@ export {
   KhalaError,
   type StaleTopicDetail,
 } from "./errors.ts";
-export { SCOPES, SYNC_CHANNEL } from "./names.ts";
+export { CONV_ID, CONVERSATION_CHANNEL, SCOPES, SYNC_CHANNEL, topicForConv } from "./names.ts";
 export * as phoenix from "./phoenix.ts";

@@ -1,6 +1,17 @@
 /** The Phoenix channel of the sync plane. */
 export const SYNC_CHANNEL = "sync:v1";
 
+/** The Phoenix channel of a conversation. */
+export const CONVERSATION_CHANNEL = "conversation:";
+
+/** What a conversation's id looks like: it is part of a key in Redis, of a channel, and of an address. */
+export const CONV_ID = /^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$/;
+
+/** The log of a conversation. */
+export function topicForConv(convId: string): string {
+  return `chat:${convId}`;
+}
+
 /** Scopes that are not topic names. */
 export const SCOPES = {
   runtimeWrite: "runtime:write",

@@ -1,3 +1,4 @@
+import type { EngineFactory } from "./conversations/engine.ts";
 import type { StreamDefinition } from "./runtime/stream.ts";
 import { runs, workers } from "./runtime/streams.ts";
 import type { Model } from "./sync/model.ts";
@@ -7,6 +8,8 @@ import { Models } from "./sync/model.ts";
 export interface AppDefinition {
   /** Projections: how authority events become documents. */
   readonly models: readonly Model[];
+  /** What answers in conversations. Without one every run ends with an error that says so. */
+  readonly engine?: EngineFactory;
 }
 
 /** An app, checked. */
@@ -14,6 +17,7 @@ export interface App {
   readonly models: Models;
   /** Every kind of stream that can be appended to. */
   readonly streams: readonly StreamDefinition[];
+  readonly engine: EngineFactory;
 }
 
 /** Declares an app. */
@@ -24,5 +28,15 @@ export function defineApp(definition: AppDefinition): App {
     if (known && known !== stream) throw new TypeError(`Two streams have the kind "${stream.kind}".`);
     streams.set(stream.kind, stream);
   }
-  return { models: new Models(definition.models), streams: [...streams.values()] };
+  const { models, engine = noEngine } = definition;
+  return { models: new Models(models), streams: [...streams.values()], engine };
 }
+
+const noEngine: EngineFactory = () => ({
+  // biome-ignore lint/correctness/useYield: it has nothing to say.
+  async *run() {
+    throw new Error(
+      "This app has no engine. Give defineApp one, such as scripted() of @khala/server/engines.",
+    );
+  },
+});

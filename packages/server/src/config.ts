@@ -37,7 +37,14 @@ const SETTINGS = z.object({
     .optional()
     .describe("PostgreSQL 14 or later; unset: embedded"),
   KHALA_DATABASE_POOL: count(10, 2, 500).describe("Connections to PostgreSQL"),
-  REDIS_URL: z.string().optional().describe("Moves conversations to Redis Streams"),
+  REDIS_URL: z
+    .string()
+    .regex(
+      /^(redis|rediss|redis-cluster|rediss-cluster):\/\//,
+      "must start with redis://, rediss:// or redis-cluster://",
+    )
+    .optional()
+    .describe("Moves conversations to Redis Streams, 6.2 or later, Valkey, or a cluster"),
   KAFKA_BOOTSTRAP_SERVERS: z.string().optional().describe("Moves the blackboard to Kafka"),
 
   KHALA_AUTH_SECRETS: z
@@ -111,6 +118,31 @@ const SETTINGS = z.object({
     .string()
     .optional()
     .describe("Sent to both as `secret`, for them to check: anybody can call a public function"),
+
+  KHALA_CHAT_READER_GRACE_MS: count(30_000, 0).describe(
+    "How long a conversation is still read after its last socket has gone",
+  ),
+  KHALA_CHAT_RECENT_BYTES: count(256 << 10, 0).describe(
+    "Newest events kept in memory, per conversation that is read",
+  ),
+  KHALA_CHAT_POLL_MS: count(1_000, 50).describe(
+    "How often conversations are asked for news that nobody told of; on Redis ten times as long",
+  ),
+  KHALA_CHAT_LEASE_MS: count(10_000, 300).describe(
+    "After how long the run of a server that says nothing is given up",
+  ),
+  KHALA_CHAT_RUN_TIMEOUT_S: count(600, 1).describe("Longest run"),
+  KHALA_CHAT_RUN_MAX_BYTES: count(4 << 20, 1_024).describe("Largest answer of one run"),
+  KHALA_CHAT_QUEUE: count(20, 0).describe("Messages that wait in one busy conversation"),
+  KHALA_CHAT_ENGINES: count(1_000).describe("Engines kept for their conversations"),
+  KHALA_CHAT_ENGINE_IDLE_S: count(600, 1).describe("How long an idle engine is kept"),
+  KHALA_CHAT_DELTA_MS: count(30, 0, 1_000).describe("Window in which pieces of text become one event"),
+  KHALA_CHAT_DELTA_CHARS: count(128, 1).describe("Characters that end that window early"),
+  KHALA_CHAT_KEEP_HOURS: count(168, 1).describe("Events of a conversation that are kept, by age"),
+  KHALA_CHAT_KEEP_EVENTS: count(10_000, 1).describe("Events of a conversation that are kept, by number"),
+  KHALA_CHAT_KEEP_BYTES: count(8 << 20, 1_024).describe("Events of a conversation that are kept, by size"),
+  KHALA_CHAT_TTL_HOURS: count(720, 1).describe("How long a conversation lives after its last event"),
+  KHALA_CHAT_JANITOR_S: count(60, 1).describe("How often conversations are trimmed and removed"),
   OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),
 });
 

@@ -3,6 +3,7 @@ import type { Database } from "./database/database.ts";
 import type { Auth } from "./gateway/auth/setup.ts";
 import type { DependencyState, Health } from "./gateway/routes/health.ts";
 import type { Context } from "./kit/context.ts";
+import type { Log } from "./log/log.ts";
 import type { SyncPlane } from "./sync/plane.ts";
 
 export interface HealthParts {
@@ -10,11 +11,12 @@ export interface HealthParts {
   readonly config: Config;
   readonly database: Database;
   readonly sync: SyncPlane;
+  readonly chatLog: Log;
   readonly auth: Auth;
 }
 
 /** Asks each part of the server how it is. */
-export function openHealth({ context, config, database, sync, auth }: HealthParts): Health {
+export function openHealth({ context, config, database, sync, chatLog, auth }: HealthParts): Health {
   async function databaseState(): Promise<DependencyState> {
     const started = performance.now();
     try {
@@ -26,6 +28,19 @@ export function openHealth({ context, config, database, sync, auth }: HealthPart
       };
     } catch (error) {
       return { state: "unavailable", message: (error as Error).message };
+    }
+  }
+
+  async function conversationState(): Promise<DependencyState> {
+    // In Postgres they are as well as the database is.
+    if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
+    const started = performance.now();
+    try {
+      await chatLog.heads(["chat:health"]);
+      return { state: "ok", engine: "redis", latency_ms: Math.round(performance.now() - started) };
+    } catch (error) {
+      const message = `${(error as Error).message} Conversations wait for it; docs/runbooks/REDIS_FAILOVER.md helps.`;
+      return { state: "degraded", engine: "redis", message };
     }
   }
 
@@ -64,6 +79,7 @@ export function openHealth({ context, config, database, sync, auth }: HealthPart
     database: await databaseState(),
     projections: projectionState(),
     delivery: deliveryState(),
+    conversations: await conversationState(),
     auth: authState(),
   });
 }

@@ -3,11 +3,15 @@ import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { type App, defineApp } from "./app.ts";
 import type { Config } from "./config.ts";
+import { cleanConversations, openChatLog, runEvents } from "./conversation_setup.ts";
+import { openConversationPlane, STOP_HINT } from "./conversations/open_plane.ts";
+import type { ConversationPlane } from "./conversations/plane.ts";
 import { lockDataFolder } from "./database/data_folder.ts";
 import { openDatabase } from "./database/database.ts";
 import { startEmbeddedPostgres } from "./database/embedded.ts";
 import { openHints } from "./database/hints.ts";
 import { migrate } from "./database/migrate.ts";
+import { openDurableStreams } from "./durable_streams/store.ts";
 import { type Auth, setUpAuth } from "./gateway/auth/setup.ts";
 import { openStoredRevocations } from "./gateway/auth/stored_revocations.ts";
 import { openGateway } from "./gateway/gateway.ts";
@@ -17,7 +21,13 @@ import type { Context } from "./kit/context.ts";
 import { type NewId, type Random, uuidv7 } from "./kit/ids.ts";
 import { openTelemetry } from "./kit/telemetry.ts";
 import { type Authority, openAuthority } from "./runtime/authority.ts";
-import { authSettings, convexSettings, gatewaySettings, syncSettings } from "./settings.ts";
+import {
+  authSettings,
+  conversationSettings,
+  convexSettings,
+  gatewaySettings,
+  syncSettings,
+} from "./settings.ts";
 import { openSyncPlane, type SyncPlane } from "./sync/plane.ts";
 import { noopSink, type SecondSink } from "./sync/second_sink.ts";
 import { convexSink } from "./sync/second_sink_convex.ts";
@@ -38,6 +48,7 @@ export interface Khala {
   readonly url: string;
   readonly authority: Authority;
   readonly sync: SyncPlane;
+  readonly conversations: ConversationPlane;
   readonly auth: Auth;
   readonly app: App;
   /** Drains and stops everything that this started, last opened first. */
@@ -46,6 +57,7 @@ export interface Khala {
 
 const EVENTS_HINT = "events";
 const REVOKED_HINT = "revoked";
+const LOG_HINT = "log:";
 
 /** The composition root: settings → database → planes → gateway. */
 export async function createKhala(
@@ -68,11 +80,18 @@ export async function createKhala(
     const hints = openHints(database, context, {
       enabled: config.KHALA_HINTS,
       onHint(name) {
+        if (streams.hint(name)) return;
         if (name === EVENTS_HINT) sync.wakeProjectors();
         else if (name === REVOKED_HINT) revocations.refresh();
+        else if (name.startsWith(LOG_HINT)) chatLog.hint(name.slice(LOG_HINT.length));
+        else if (name.startsWith(STOP_HINT)) conversations.hintStop(name.slice(STOP_HINT.length));
         else sync.hub.hint(name);
       },
-      onListening: () => sync.hub.recheck(),
+      onListening() {
+        sync.hub.recheck();
+        chatLog.recheck();
+        streams.recheck();
+      },
     });
     const sync = await openSyncPlane(database, authority, context, {
       models: app.models,
@@ -81,6 +100,18 @@ export async function createKhala(
       secondSink: await openSecondSink(config),
     });
     closers.push(() => sync.stop());
+    const chatLog = await openChatLog(config, database, context, hints);
+    closers.push(() => chatLog.stop());
+    const conversations = await openConversationPlane(database, chatLog, context, {
+      ...conversationSettings(config),
+      engine: app.engine,
+      runs: runEvents(authority),
+      hints,
+    });
+    closers.push(() => conversations.stop());
+    closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
+    const streams = openDurableStreams(database, context, { hints });
+    closers.push(() => streams.stop());
     hints.start();
     closers.push(() => hints.stop());
     onAppend = () => {
@@ -99,11 +130,13 @@ export async function createKhala(
       database,
       authority,
       sync,
+      conversations,
+      streams,
       app,
-      health: openHealth({ context, config, database, sync, auth }),
+      health: openHealth({ context, config, database, sync, chatLog, auth }),
     });
     closers.push(() => gateway.stop());
-    return { url: gateway.url, authority, sync, auth, app, stop };
+    return { url: gateway.url, authority, sync, conversations, auth, app, stop };
   } catch (error) {
     await stop();
     throw error;

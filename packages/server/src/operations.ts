@@ -2,6 +2,12 @@ import { KhalaError } from "@khala/contracts";
 import { type Logger, pino } from "pino";
 import type { App } from "./app.ts";
 import type { Config } from "./config.ts";
+import {
+  type CopiedConversations,
+  copyConversations,
+  type TrimmedConversations,
+  trimConversations,
+} from "./conversation_operations.ts";
 import { type Database, openDatabase } from "./database/database.ts";
 import { openHints } from "./database/hints.ts";
 import type { MintedToken, MintRequest } from "./gateway/auth/issuer.ts";
@@ -18,6 +24,7 @@ import { type ReprojectionProgress, reproject as rebuild } from "./sync/reprojec
 import { trimTopic } from "./sync/retention.ts";
 import { type ConvexSinkOptions, convexSink } from "./sync/second_sink_convex.ts";
 
+export type { CopiedConversations, TrimmedConversations } from "./conversation_operations.ts";
 export { embeddedBinaries } from "./database/embedded_binaries.ts";
 export { newestSchema } from "./database/migrate.ts";
 export type { MintedToken, MintRequest } from "./gateway/auth/issuer.ts";
@@ -122,6 +129,33 @@ export async function trimNow(options: TrimOptions): Promise<ReadonlyMap<string,
     }
     return removed;
   });
+}
+
+export interface TrimConversationsOptions extends OperationOptions {
+  readonly config: Config;
+  readonly onProgress?: (progress: TrimmedConversations) => void;
+}
+
+/** Trims and removes conversations now, as the settings say. */
+export async function trimConversationsNow(options: TrimConversationsOptions): Promise<TrimmedConversations> {
+  const { config, signal, onProgress } = options;
+  return withDatabase(options, (database, context) =>
+    trimConversations(config, database, context, signal, onProgress),
+  );
+}
+
+export interface CopyConversationsOptions extends OperationOptions {
+  /** Its REDIS_URL is where they go. */
+  readonly config: Config;
+  readonly onProgress?: (progress: CopiedConversations) => void;
+}
+
+/** Copies all conversations from Postgres to Redis, positions included. */
+export async function copyConversationsNow(options: CopyConversationsOptions): Promise<CopiedConversations> {
+  const { config, signal, onProgress } = options;
+  return withDatabase(options, (database, context) =>
+    copyConversations(config, database, context, signal, onProgress),
+  );
 }
 
 /** Begins a new epoch, after a restore that left no mark: every cursor is stale, and clients list anew. */

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Config } from "./config.ts";
+import type { ConversationSettings } from "./conversations/options.ts";
 import type { AuthSettings } from "./gateway/auth/setup.ts";
 import type { GatewaySettings } from "./gateway/gateway.ts";
 import type { SyncSettings } from "./sync/plane.ts";
@@ -35,6 +36,32 @@ export function syncSettings(config: Config): SyncSettings {
     retentionMs: config.KHALA_RETENTION_HOURS * 3_600_000,
     retentionEveryMs: config.KHALA_RETENTION_INTERVAL_S * 1_000,
     stallMs: config.KHALA_STALL_S * 1_000,
+  };
+}
+
+/** What the conversation plane is told. */
+export function conversationSettings(config: Config): ConversationSettings {
+  return {
+    graceMs: config.KHALA_CHAT_READER_GRACE_MS,
+    recentBytes: config.KHALA_CHAT_RECENT_BYTES,
+    // Redis tells of news itself, and says when it could not.
+    pollMs: config.KHALA_CHAT_POLL_MS * (config.REDIS_URL ? 10 : 1),
+    bookmarkMs: 5_000,
+    leaseMs: config.KHALA_CHAT_LEASE_MS,
+    runTimeoutMs: config.KHALA_CHAT_RUN_TIMEOUT_S * 1_000,
+    runMaxBytes: config.KHALA_CHAT_RUN_MAX_BYTES,
+    queueLimit: config.KHALA_CHAT_QUEUE,
+    engineIdleMs: config.KHALA_CHAT_ENGINE_IDLE_S * 1_000,
+    maxEngines: config.KHALA_CHAT_ENGINES,
+    deltaWindowMs: config.KHALA_CHAT_DELTA_MS,
+    deltaChars: config.KHALA_CHAT_DELTA_CHARS,
+    keep: {
+      ageMs: config.KHALA_CHAT_KEEP_HOURS * 3_600_000,
+      entries: config.KHALA_CHAT_KEEP_EVENTS,
+      bytes: config.KHALA_CHAT_KEEP_BYTES,
+    },
+    ttlMs: config.KHALA_CHAT_TTL_HOURS * 3_600_000,
+    janitorEveryMs: config.KHALA_CHAT_JANITOR_S * 1_000,
   };
 }
 

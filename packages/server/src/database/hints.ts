@@ -37,7 +37,9 @@ export function openHints(database: Database, context: Context, options: HintOpt
   let timer: (() => void) | undefined;
   let sending: Promise<void> = Promise.resolve();
 
-  const dueIn = () => lastSent + (options.everyMs ?? 5) - context.clock.now();
+  const everyMs = options.everyMs ?? 5;
+  // A clock that jumped back must not hold hints for as long as it jumped.
+  const dueIn = () => Math.min(everyMs, lastSent + everyMs - context.clock.now());
 
   function takePayload(): string {
     let payload = self;

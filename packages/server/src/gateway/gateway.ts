@@ -1,15 +1,27 @@
+import { SCOPES } from "@khala/contracts";
 import type { App } from "../app.ts";
+import type { ConversationPlane } from "../conversations/plane.ts";
 import type { Database } from "../database/database.ts";
+import type { DurableStreams } from "../durable_streams/store.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
 import type { Authority } from "../runtime/authority.ts";
 import type { SyncPlane } from "../sync/plane.ts";
+import { agUiRoutes } from "./adapters/ag_ui_routes.ts";
+import { aiRoutes } from "./adapters/ai_routes.ts";
+import { aiDoor } from "./adapters/ai_socket.ts";
+import { durableStreamsRoutes } from "./adapters/durable_streams.ts";
+import { requireScope } from "./auth/claims.ts";
 import type { Revocations } from "./auth/revocation.ts";
 import type { Auth } from "./auth/setup.ts";
+import { conversationDoor } from "./conversation_socket.ts";
 import { type Http, openHttp } from "./http.ts";
 import { gatewayMetrics } from "./metrics.ts";
+import { conversationChannel } from "./phoenix/conversation_channel.ts";
+import { phoenixDoor } from "./phoenix/socket.ts";
 import { syncChannel } from "./phoenix/sync_channel.ts";
+import { chatRoutes } from "./routes/chat.ts";
 import { type Health, healthRoutes } from "./routes/health.ts";
 import { homeRoute } from "./routes/home.ts";
 import { runtimeRoutes } from "./routes/runtime.ts";
@@ -33,7 +45,7 @@ export interface GatewaySettings {
   readonly maxBodyBytes: number;
   readonly maxTopics: number;
   readonly drainMs: number;
-  readonly limits: SocketsOptions["limits"];
+  readonly limits: SocketsOptions["limits"] & { channels: number };
 }
 
 export interface GatewayOptions {
@@ -43,6 +55,8 @@ export interface GatewayOptions {
   readonly database: Database;
   readonly authority: Authority;
   readonly sync: SyncPlane;
+  readonly conversations: ConversationPlane;
+  readonly streams: DurableStreams;
   readonly app: App;
   readonly health: Health;
 }
@@ -51,7 +65,7 @@ const SWEEP_MS = 20;
 
 /** Opens the door. Resolves when it listens. */
 export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
-  const { settings, auth, revocations, sync, app } = options;
+  const { settings, auth, revocations, sync, conversations, app } = options;
   const { dev, origins, host, port } = settings;
   const metrics = gatewayMetrics(context.telemetry.meter);
   const http = openHttp(context, {
@@ -77,13 +91,36 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   });
   runtimeRoutes(http, context, { authority: options.authority, streams: app.streams, metrics: sync.metrics });
   syncRoutes(http, { database: options.database, models: app.models });
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  chatRoutes(http, context, conversations);
+  aiRoutes(http, context, { conversations, signal });
+  agUiRoutes(http, context, { conversations, signal });
+  durableStreamsRoutes(http, context, {
+    streams: options.streams,
+    signal,
+    async authenticate(request) {
+      const viewer = await http.viewer(request);
+      requireScope(viewer, SCOPES.chat);
+      return { org: viewer.org };
+    },
+  });
 
+  const channels = [
+    syncChannel(context, { hub: sync.hub, metrics: sync.metrics, maxTopics: settings.maxTopics }),
+    conversationChannel(conversations),
+  ];
+  const doors = [
+    phoenixDoor(context, { channels, maxChannels: settings.limits.channels }),
+    conversationDoor(context, conversations),
+    aiDoor(context, { conversations }),
+  ];
   const sockets = openSockets(context, {
     verifier: auth.verifier,
     revocations,
     metrics,
     origins,
-    channels: [syncChannel(context, { hub: sync.hub, metrics: sync.metrics, maxTopics: settings.maxTopics })],
+    doors,
     limits: settings.limits,
   });
   http.app.server.on("upgrade", (request, stream, head) => sockets.upgrade(request, stream, head));
@@ -101,6 +138,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   return {
     url: `http://${host.includes(":") ? `[${host}]` : host}:${actual}`,
     async stop() {
+      stopping.abort();
       await sockets.drain(settings.drainMs);
       await closeHttp(http, context, settings.drainMs);
     },

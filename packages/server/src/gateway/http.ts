@@ -28,6 +28,9 @@ export interface Http {
   viewer(request: FastifyRequest): Promise<Viewer>;
 }
 
+/** What pages of other origins may send. */
+const ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, traceparent";
+
 /** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
 export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, origins }: HttpOptions): Http {
   const app = fastify({
@@ -52,9 +55,10 @@ export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, or
       .header("Access-Control-Allow-Origin", origin)
       .header("Vary", "Origin")
       .header("Access-Control-Expose-Headers", "ETag, Retry-After");
-    if (request.method !== "OPTIONS") return;
+    // Routes with a preflight of their own answer it.
+    if (request.method !== "OPTIONS" || !request.is404) return;
     reply.header("Access-Control-Allow-Methods", "GET, POST, DELETE").header("Access-Control-Max-Age", "600");
-    reply.header("Access-Control-Allow-Headers", "authorization, content-type, if-none-match, traceparent");
+    reply.header("Access-Control-Allow-Headers", ALLOWED_HEADERS);
     return reply.code(204).send();
   });
 

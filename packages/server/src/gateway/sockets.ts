@@ -1,25 +1,26 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { KhalaError } from "@khala/contracts";
+import { type ErrorCode, KhalaError } from "@khala/contracts";
 import { WebSocketServer } from "ws";
 import type { Context } from "../kit/context.ts";
-import { socketToken } from "./auth/bearer.ts";
-import { requireSameSubject, type Viewer } from "./auth/claims.ts";
+import { bearerToken, socketToken } from "./auth/bearer.ts";
+import { requireSameSubject, requireScope, type Viewer } from "./auth/claims.ts";
 import { originAllowed } from "./auth/origin.ts";
 import type { Revocations } from "./auth/revocation.ts";
 import type { Verifier } from "./auth/verifier.ts";
+import { type ClientSocket, Connection, type ConnectionLimits } from "./connection.ts";
+import type { Door } from "./door.ts";
 import { addressOf, refuseHandshake } from "./handshake.ts";
 import { closeLabel, type GatewayMetrics, isDenial } from "./metrics.ts";
-import type { ChannelFactory } from "./phoenix/channel.ts";
-import { PhoenixSocket, type SocketLimits } from "./phoenix/socket.ts";
 
 export interface SocketsOptions {
   readonly verifier: Verifier;
   readonly revocations: Revocations;
   readonly metrics: GatewayMetrics;
-  readonly channels: readonly ChannelFactory[];
+  /** Where sockets are opened, and what is spoken there. */
+  readonly doors: readonly Door[];
   readonly origins: readonly string[];
-  readonly limits: SocketLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
+  readonly limits: ConnectionLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
 }
 
 /** All client sockets of this server. */
@@ -31,15 +32,19 @@ export interface Sockets {
   drain(timeoutMs: number): Promise<void>;
 }
 
-/** Phoenix's path, and the version of its protocol that we speak. */
-const PATH = "/socket/websocket";
-const VERSION = "2.0.0";
+/** Somebody who may come in, and what they came for. */
+interface Admitted {
+  readonly viewer: Viewer;
+  readonly door: Door;
+  readonly serve: (connection: Connection) => ClientSocket;
+}
+
 const TICK_MS = 1_000;
 
 /** Opens the sockets of the server. One timer serves all of them. */
 export function openSockets(context: Context, options: SocketsOptions): Sockets {
   const { metrics, limits, verifier } = options;
-  const open = new Set<PhoenixSocket>();
+  const open = new Set<Connection>();
   const bySubject = new Map<string, number>();
   const server = new WebSocketServer({
     noServer: true,
@@ -64,17 +69,15 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     }
   });
 
-  async function admit(request: IncomingMessage): Promise<Viewer> {
+  async function admit(request: IncomingMessage): Promise<Admitted> {
     const url = addressOf(request);
     if (!url) throw new KhalaError("invalid_request", "The address cannot be read.");
-    if (url.pathname !== PATH)
-      throw new KhalaError("not_found", `There is no socket at this address. Connect to ${PATH}.`);
-    if (url.searchParams.get("vsn") !== VERSION) {
-      throw new KhalaError(
-        "unsupported_protocol_version",
-        `Connect with vsn=${VERSION} (Phoenix Channels V2).`,
-      );
+    const door = options.doors.find(({ path }) => path === url.pathname);
+    if (!door) {
+      const paths = options.doors.map(({ path }) => path).join(" or ");
+      throw new KhalaError("not_found", `There is no socket at this address. Connect to ${paths}.`);
     }
+    const serve = door.open(url);
     const origin = request.headers.origin;
     if (!originAllowed(origin, options.origins, request.headers.host ?? "")) {
       throw new KhalaError(
@@ -87,10 +90,11 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       params: url.searchParams,
       protocols: request.headers["sec-websocket-protocol"],
     });
-    const viewer = await verifier.verify(token);
+    const viewer = await verifier.verify(token ?? bearerToken(request.headers));
     // The clock skew forgives a token that is just over, but a socket lives only until then: it would be closed at once, again and again.
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
+    if (door.scope) requireScope(viewer, door.scope);
     // Again, because others came in while the token was looked at.
     requireRoom();
     if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
@@ -99,7 +103,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         `One subject has at most ${limits.socketsPerSubject} sockets on a server.`,
       );
     }
-    return viewer;
+    return { viewer, door, serve };
   }
 
   function requireRoom(): void {
@@ -120,32 +124,33 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     // Nobody else listens any more: without this a client that resets the connection would end the process.
     const broken = (error: Error) => context.log.debug({ err: error.message }, "a handshake was cut");
     stream.on("error", broken);
-    let viewer: Viewer;
+    let admitted: Admitted;
     try {
-      viewer = await admit(request);
+      admitted = await admit(request);
     } catch (error) {
       return refuseHandshake(stream, error, context, metrics);
     }
     stream.off("error", broken);
+    const { viewer, door, serve } = admitted;
+    const connectionOptions = {
+      limits,
+      async authenticate(current: Viewer, token: string) {
+        const refreshed = await verifier.verify(token);
+        requireSameSubject(current, refreshed);
+        if (door.scope) requireScope(refreshed, door.scope);
+        return refreshed;
+      },
+      onRefused(code: ErrorCode) {
+        if (isDenial(code)) metrics.denials.add(1, { code });
+      },
+      onClosed(closed: Connection, code: number) {
+        open.delete(closed);
+        count(viewer, -1);
+        metrics.closes.add(1, { code: closeLabel(code) });
+      },
+    };
     server.handleUpgrade(request, stream, head, (ws) => {
-      const socket = new PhoenixSocket(ws, stream, viewer, context, {
-        limits,
-        channels: options.channels,
-        async authenticate(current, token) {
-          const refreshed = await verifier.verify(token);
-          requireSameSubject(current, refreshed);
-          return refreshed;
-        },
-        onRefused(code) {
-          if (isDenial(code)) metrics.denials.add(1, { code });
-        },
-        onClosed(closed, code) {
-          open.delete(closed);
-          count(viewer, -1);
-          metrics.closes.add(1, { code: closeLabel(code) });
-        },
-      });
-      open.add(socket);
+      open.add(new Connection(ws, stream, viewer, context, connectionOptions, serve));
       count(viewer, 1);
       metrics.connects.add(1);
     });
@@ -154,7 +159,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   metrics.sockets.addCallback((result) => result.observe(open.size));
   metrics.waitingBytes.addCallback((result) => {
     let bytes = 0;
-    for (const socket of open) bytes += socket.waitingBytes;
+    for (const socket of open) bytes += socket.outbox.waitingBytes;
     result.observe(bytes);
   });
 

@@ -68,7 +68,7 @@ export interface Through {
 }
 
 /** The rights in a cursor's epoch: always this long, so that frames differ in these characters alone. */
-export const RIGHTS_LENGTH = 12;
+const RIGHTS_LENGTH = 12;
 
 /** A batch as a frame for all viewers of the same rows: each stamps it with the fingerprint of its rights. */
 export function batchFrame(

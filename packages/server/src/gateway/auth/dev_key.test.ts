@@ -45,7 +45,7 @@ test("processes that start at once agree on one key", async () => {
     import { loadOrCreateDevKey } from ${JSON.stringify(new URL("./dev_key.ts", import.meta.url).href)};
     process.stdout.write(loadOrCreateDevKey(${JSON.stringify(file)}, () => randomBytes(32)).secret.toString("hex"));`;
   const start = () =>
-    promisify(execFile)(process.execPath, ["--conditions=source", "--input-type=module", "-e", script]);
+    promisify(execFile)(process.execPath, ["--conditions=khala-source", "--input-type=module", "-e", script]);
   const answers = await Promise.all(Array.from({ length: 4 }, start));
   expect(new Set(answers.map(({ stdout }) => stdout))).toEqual(
     new Set([loadOrCreateDevKey(file, newSecret).secret.toString("hex")]),

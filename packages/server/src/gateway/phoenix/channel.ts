@@ -1,3 +1,4 @@
+import type { KhalaError } from "@khala/contracts";
 import type { Viewer } from "../auth/claims.ts";
 import type { Outbox } from "../outbox.ts";
 
@@ -12,10 +13,17 @@ export interface Link {
   viewer(): Viewer;
   /** Checks a new token for the open socket and takes it over. */
   authenticate(token: string): Promise<Viewer>;
+  /** The channel has to go, and is told why; it may come back if the error is retryable. One that is too slow takes the socket with it. */
+  end(error: KhalaError): void;
 }
 
 /** A joined channel. */
 export interface Channel {
+  /**
+   * For a channel that cannot be joined at once. The join is answered when this resolves, or before that by calling
+   * `joined`, which comes before the first frame; it is refused with what this throws. Pushes wait.
+   */
+  open?(joined: () => void): Promise<void>;
   /** Handles a push; throws KhalaError to answer with an error. */
   receive(event: string, payload: unknown): Promise<Reply>;
   /** There is room in the outbox again. */

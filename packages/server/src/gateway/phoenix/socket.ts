@@ -1,26 +1,14 @@
-import type { Duplex } from "node:stream";
-import { type ErrorCode, KhalaError, phoenix } from "@khala/contracts";
-import type { RawData, WebSocket } from "ws";
+import { KhalaError, phoenix } from "@khala/contracts";
 import type { Context } from "../../kit/context.ts";
-import type { Viewer } from "../auth/claims.ts";
-import { Outbox } from "../outbox.ts";
+import type { ClientSocket, Connection } from "../connection.ts";
+import type { Door } from "../door.ts";
+import { shownError } from "../shown_error.ts";
 import type { Channel, ChannelFactory, Link, Reply } from "./channel.ts";
 
-export interface SocketLimits {
-  readonly bufferBytes: number;
-  readonly channels: number;
-  readonly slowMs: number;
-  readonly idleMs: number;
-  readonly heartbeatMs: number;
-}
-
-export interface SocketOptions {
-  readonly limits: SocketLimits;
+export interface PhoenixOptions {
   readonly channels: readonly ChannelFactory[];
-  readonly authenticate: (current: Viewer, token: string) => Promise<Viewer>;
-  /** A join or a push was answered with an error. */
-  readonly onRefused: (code: ErrorCode) => void;
-  readonly onClosed: (socket: PhoenixSocket, code: number) => void;
+  /** How many channels a socket may have joined. */
+  readonly maxChannels: number;
 }
 
 interface Joined {
@@ -31,114 +19,63 @@ interface Joined {
   queued: number;
 }
 
+/** Phoenix's path, and the version of its protocol that we speak. */
+const PATH = "/socket/websocket";
+const VERSION = "2.0.0";
 const MAX_QUEUED = 64;
-const CLOSE_GRACE_MS = 5_000;
+
+/** The door for Phoenix clients. */
+export function phoenixDoor(context: Context, options: PhoenixOptions): Door {
+  return {
+    path: PATH,
+    open(url) {
+      if (url.searchParams.get("vsn") !== VERSION) {
+        throw new KhalaError(
+          "unsupported_protocol_version",
+          `Connect with vsn=${VERSION} (Phoenix Channels V2).`,
+        );
+      }
+      return (connection) => new PhoenixSocket(connection, context, options);
+    },
+  };
+}
 
 /** One client connection that speaks Phoenix Channels V2. */
-export class PhoenixSocket {
-  readonly #ws: WebSocket;
+class PhoenixSocket implements ClientSocket {
+  readonly #connection: Connection;
   readonly #context: Context;
-  readonly #options: SocketOptions;
-  readonly #outbox: Outbox;
+  readonly #options: PhoenixOptions;
   readonly #joined = new Map<string, Joined>();
-  #viewer: Viewer;
-  #heardAt: number;
-  #beatAt: number;
-  #closing = false;
 
-  constructor(ws: WebSocket, stream: Duplex, viewer: Viewer, context: Context, options: SocketOptions) {
-    this.#ws = ws;
-    this.#viewer = viewer;
+  constructor(connection: Connection, context: Context, options: PhoenixOptions) {
+    this.#connection = connection;
     this.#context = context;
     this.#options = options;
-    this.#heardAt = this.#beatAt = context.clock.now();
-    this.#outbox = new Outbox(ws, stream, options.limits.bufferBytes, context.clock.now, () => {
-      for (const { channel } of this.#joined.values()) channel.room();
-    });
-    ws.on("message", (data, binary) => this.#receive(data, binary));
-    ws.on("close", (code) => this.#closed(code));
-    // The close event follows and cleans up; a client that breaks its frames is no fault of ours.
-    ws.on("error", (error) => context.log.debug({ err: error.message }, "a socket failed"));
   }
 
-  get viewer(): Viewer {
-    return this.#viewer;
+  room(): void {
+    for (const { channel } of this.#joined.values()) channel.room();
   }
 
-  get channelCount(): number {
-    return this.#joined.size;
+  heartbeat(): void {
+    for (const { channel } of this.#joined.values()) channel.heartbeat();
   }
 
-  get waitingBytes(): number {
-    return this.#outbox.waitingBytes;
+  farewell(error: KhalaError): void {
+    for (const { channel } of this.#joined.values()) channel.farewell(error.toJSON());
   }
 
-  /** Called about once a second: sends heartbeats, ends what has expired, is idle or too slow. */
-  tick(now: number): void {
-    const { slowMs, idleMs, heartbeatMs } = this.#options.limits;
-    const { fullSince } = this.#outbox;
-    if (fullSince !== undefined && now - fullSince > slowMs) {
-      return this.end(
-        new KhalaError(
-          "slow_consumer",
-          "This socket reads too slowly. Reconnect and resume from the last cursor.",
-        ),
-      );
-    }
-    if (now - this.#heardAt > idleMs)
-      return this.end(new KhalaError("idle_timeout", "Nothing was heard from this socket for too long."));
-    if (now >= this.#viewer.expiresAt) {
-      return this.end(
-        new KhalaError(
-          "token_expired",
-          "The token expired. Reconnect with a fresh one, or push `auth` in time.",
-        ),
-      );
-    }
-    if (now - this.#beatAt >= heartbeatMs) {
-      this.#beatAt = now;
-      for (const { channel } of this.#joined.values()) channel.heartbeat();
-    }
-  }
-
-  /** Says why, then closes with the code's close code once what waits is flushed. */
-  end(error: KhalaError): void {
-    if (this.#closing) return;
-    this.#closing = true;
-    for (const { channel } of this.#joined.values()) {
-      channel.farewell(error.toJSON());
-      channel.close();
-    }
-    this.#joined.clear();
-    // The client's own close must be heard, also when it was not listened to for a while.
-    this.#ws.resume();
-    this.#ws.close(error.meaning.close, error.code);
-    const cancel = this.#context.clock.after(CLOSE_GRACE_MS, () => this.#ws.terminate());
-    this.#ws.once("close", cancel);
-  }
-
-  /** Cuts the connection without a word. */
-  terminate(): void {
-    this.#ws.terminate();
-  }
-
-  #closed(code: number): void {
-    this.#closing = true;
+  close(): void {
     for (const { channel } of this.#joined.values()) channel.close();
     this.#joined.clear();
-    this.#options.onClosed(this, code);
   }
 
-  #receive(data: RawData, binary: boolean): void {
-    if (this.#closing) return;
-    this.#heardAt = this.#context.clock.now();
+  receive(data: Buffer, binary: boolean): void {
     let message: phoenix.Message;
     try {
-      message = binary
-        ? phoenix.decodeBinary(data as Buffer)
-        : phoenix.decodeText((data as Buffer).toString());
+      message = binary ? phoenix.decodeBinary(data) : phoenix.decodeText(data.toString());
     } catch (error) {
-      return this.end(
+      return this.#connection.end(
         error instanceof KhalaError ? error : new KhalaError("invalid_request", "The frame cannot be read."),
       );
     }
@@ -158,36 +95,78 @@ export class PhoenixSocket {
   #join({ topic, ref, joinRef, payload }: phoenix.Message): void {
     const reference = joinRef ?? ref ?? "";
     this.#close(topic);
+    const { channels, maxChannels } = this.#options;
     try {
-      if (this.#joined.size >= this.#options.limits.channels) {
+      if (this.#joined.size >= maxChannels) {
         throw new KhalaError(
           "limit_exceeded",
-          `A socket has at most ${this.#options.limits.channels} channels. Leave one first.`,
+          `A socket has at most ${maxChannels} channels. Leave one first.`,
         );
       }
-      const link: Link = {
-        topic,
-        outbox: this.#outbox,
-        viewer: () => this.#viewer,
-        authenticate: async (token) => {
-          this.#viewer = await this.#options.authenticate(this.#viewer, token);
-          return this.#viewer;
-        },
-      };
-      const channel = firstOf(this.#options.channels, (open) => open(link, payload));
+      const link = this.#link(topic, reference);
+      const channel = firstOf(channels, (open) => open(link, payload));
       if (!channel) {
         this.#reply(reference, ref, topic, { status: "error", response: '{"reason":"unmatched topic"}' });
         return this.#pushClose(topic, reference);
       }
-      this.#joined.set(topic, { channel, joinRef: reference, queue: Promise.resolve(), queued: 0 });
-      this.#reply(reference, ref, topic, { status: "ok", response: "{}" });
+      const joined: Joined = { channel, joinRef: reference, queue: Promise.resolve(), queued: 0 };
+      this.#joined.set(topic, joined);
+      if (channel.open) joined.queue = this.#open(topic, ref, joined);
+      else this.#reply(reference, ref, topic, { status: "ok", response: "{}" });
     } catch (error) {
-      const known = asKhalaError(error, this.#context);
-      this.#options.onRefused(known.code);
-      this.#reply(reference, ref, topic, errorReply(known));
-      // Clients repeat a refused join for ever; only phx_close stops them.
-      if (!known.meaning.retryable) this.#pushClose(topic, reference);
+      this.#refuse(topic, ref, reference, error);
     }
+  }
+
+  /** Answers the join of a channel that takes a while. Never rejects: the pushes that wait go on after it. */
+  async #open(topic: string, ref: string | null, joined: Joined): Promise<void> {
+    const { channel, joinRef } = joined;
+    let answered = false;
+    const answer = () => {
+      if (answered || this.#joined.get(topic) !== joined) return;
+      answered = true;
+      this.#reply(joinRef, ref, topic, { status: "ok", response: "{}" });
+    };
+    try {
+      await channel.open!(answer);
+      answer();
+    } catch (error) {
+      if (this.#joined.get(topic) !== joined) return;
+      if (answered) return this.#end(topic, joinRef, shownError(error, this.#context));
+      this.#joined.delete(topic);
+      channel.close();
+      this.#refuse(topic, ref, joinRef, error);
+    }
+  }
+
+  #refuse(topic: string, ref: string | null, joinRef: string, error: unknown): void {
+    const known = shownError(error, this.#context);
+    this.#connection.refused(known.code);
+    this.#reply(joinRef, ref, topic, errorReply(known));
+    // Clients repeat a refused join for ever; only phx_close stops them.
+    if (!known.meaning.retryable) this.#pushClose(topic, joinRef);
+  }
+
+  #link(topic: string, joinRef: string): Link {
+    const connection = this.#connection;
+    return {
+      topic,
+      outbox: connection.outbox,
+      viewer: () => connection.viewer,
+      authenticate: (token) => connection.authenticate(token),
+      end: (error) =>
+        error.code === "slow_consumer" ? connection.end(error) : this.#end(topic, joinRef, error),
+    };
+  }
+
+  /** Ends a channel for a reason of ours. */
+  #end(topic: string, joinRef: string, error: KhalaError): void {
+    const joined = this.#joined.get(topic);
+    if (joined?.joinRef !== joinRef) return;
+    this.#joined.delete(topic);
+    joined.channel.farewell(error.toJSON());
+    joined.channel.close();
+    this.#pushClose(topic, joinRef, error.meaning.retryable ? "phx_error" : "phx_close");
   }
 
   #leave({ topic, ref, joinRef }: phoenix.Message): void {
@@ -206,8 +185,9 @@ export class PhoenixSocket {
     this.#pushClose(topic, joined.joinRef);
   }
 
-  #pushClose(topic: string, joinRef: string): void {
-    this.#outbox.send(phoenix.encodeText({ joinRef, ref: joinRef, topic, event: "phx_close", payload: {} }));
+  /** After `phx_error` a client joins again, after `phx_close` it does not. */
+  #pushClose(topic: string, joinRef: string, event: "phx_close" | "phx_error" = "phx_close"): void {
+    this.#connection.outbox.send(phoenix.encodeText({ joinRef, ref: joinRef, topic, event, payload: {} }));
   }
 
   #push({ topic, event, ref, joinRef, payload }: phoenix.Message): void {
@@ -216,7 +196,7 @@ export class PhoenixSocket {
       return this.#reply(joinRef, ref, topic, { status: "error", response: '{"reason":"unmatched topic"}' });
     }
     if (joined.queued >= MAX_QUEUED) {
-      return this.end(
+      return this.#connection.end(
         new KhalaError(
           "limit_exceeded",
           "Too many pushes wait for an answer on one channel. Wait for replies.",
@@ -229,8 +209,8 @@ export class PhoenixSocket {
       try {
         reply = await joined.channel.receive(event, payload);
       } catch (error) {
-        const known = asKhalaError(error, this.#context);
-        this.#options.onRefused(known.code);
+        const known = shownError(error, this.#context);
+        this.#connection.refused(known.code);
         reply = errorReply(known);
       }
       joined.queued--;
@@ -239,7 +219,7 @@ export class PhoenixSocket {
         this.#reply(joined.joinRef, ref, topic, reply);
       } catch (error) {
         // A ref that came as text may not fit into a binary reply.
-        this.end(asKhalaError(error, this.#context));
+        this.#connection.end(shownError(error, this.#context));
       }
     });
   }
@@ -249,7 +229,7 @@ export class PhoenixSocket {
       typeof response === "string"
         ? phoenix.replyText(joinRef, ref, topic, status, response)
         : phoenix.replyBinary(joinRef, ref, topic, status, response);
-    this.#outbox.send(frame);
+    this.#connection.outbox.send(frame);
   }
 }
 
@@ -263,11 +243,4 @@ function firstOf<T, R>(items: readonly T[], attempt: (item: T) => R | undefined)
 
 function errorReply(error: KhalaError): Reply {
   return { status: "error", response: JSON.stringify({ error }) };
-}
-
-/** What a client is told of an error; one that is not ours is logged and stays with us. */
-function asKhalaError(error: unknown, context: Context): KhalaError {
-  if (error instanceof KhalaError) return error;
-  context.log.error({ err: error }, "a channel failed");
-  return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
 }

@@ -1,17 +1,17 @@
 import { randomUUID } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import pg from "pg";
 import { pino } from "pino";
 import { openDatabase } from "../../../packages/server/src/database/database.ts";
 import { startEmbeddedPostgres } from "../../../packages/server/src/database/embedded.ts";
 import { migrate } from "../../../packages/server/src/database/migrate.ts";
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
+import { hasEnded } from "./proc.ts";
+import { tempFolder } from "./temp_folder.ts";
 
 /** The embedded PostgreSQL with its own settings: every commit waits for the disk. */
 export interface Postgres extends AsyncDisposable {
   readonly pid: number;
+  /** Its version, and which settings matter. */
   readonly version: string;
   /** Makes a database: with Khala's tables, or empty. */
   create(kind: "khala" | "empty"): Promise<string>;
@@ -21,15 +21,19 @@ export interface Postgres extends AsyncDisposable {
 
 /** Starts the server in a temporary folder. */
 export async function startPostgres(): Promise<Postgres> {
-  const dataDir = await mkdtemp(join(tmpdir(), "khala-bench-"));
-  const server = await startEmbeddedPostgres({ dataDir, clock: systemClock, newPassword: randomUUID });
+  const folder = tempFolder("postgres");
+  const options = { dataDir: folder.path, clock: systemClock, newPassword: randomUUID };
+  const server = await startEmbeddedPostgres(options);
+  const quit = () => endAtOnce(server.pid);
+  process.once("exit", quit);
+  folder.removeLast();
   const admin = new pg.Client({ connectionString: server.url });
   await admin.connect();
   const { rows } = await admin.query<{ server_version: string }>("SHOW server_version");
   let made = 0;
   return {
     pid: server.pid,
-    version: rows[0]!.server_version,
+    version: `PostgreSQL ${rows[0]!.server_version} (embedded, its default settings here: fsync and synchronous_commit on, shared_buffers 48 MB)`,
     async create(kind) {
       const name = `bench_${++made}`;
       await admin.query(`CREATE DATABASE ${name}`);
@@ -48,7 +52,15 @@ export async function startPostgres(): Promise<Postgres> {
     async [Symbol.asyncDispose]() {
       await admin.end();
       await server.stop();
-      await rm(dataDir, { recursive: true, force: true });
+      process.off("exit", quit);
+      folder[Symbol.dispose]();
     },
   };
+}
+
+/** When the program is broken off: it must not write to its folder any more when that is removed. */
+function endAtOnce(pid: number): void {
+  process.kill(pid, "SIGQUIT");
+  const asleep = new Int32Array(new SharedArrayBuffer(4));
+  for (let tries = 0; tries < 60 && !hasEnded(pid); tries++) Atomics.wait(asleep, 0, 0, 50);
 }

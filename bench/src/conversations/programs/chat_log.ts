@@ -1,0 +1,50 @@
+import { topicForConv } from "@khala/contracts";
+import { pino } from "pino";
+import { openDatabase } from "../../../../packages/server/src/database/database.ts";
+import { openHints } from "../../../../packages/server/src/database/hints.ts";
+import { systemClock } from "../../../../packages/server/src/kit/clock.ts";
+import type { Context } from "../../../../packages/server/src/kit/context.ts";
+import { uuidv7 } from "../../../../packages/server/src/kit/ids.ts";
+import { openTelemetry } from "../../../../packages/server/src/kit/telemetry.ts";
+import type { Log } from "../../../../packages/server/src/log/log.ts";
+import { openPostgresLog } from "../../../../packages/server/src/log/log_postgres.ts";
+import { openRedisLog } from "../../../../packages/server/src/log/log_redis.ts";
+import type { Store } from "../bench.ts";
+
+/** Writes to conversations as a run does, from a process that is not the gateway. */
+export interface ChatLog {
+  append(conv: string, entry: string): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const TTL_MS = 3_600_000;
+
+/** Opens the library's log alone. */
+export async function openChatLog({ url, redis }: Store): Promise<ChatLog> {
+  const context: Context = {
+    clock: systemClock,
+    random: Math.random,
+    newId: uuidv7(systemClock),
+    log: pino({ level: "error" }),
+    telemetry: await openTelemetry(),
+  };
+  if (redis) return writer(await openRedisLog(context, { url: redis, ttlMs: TTL_MS }));
+  const database = openDatabase({ url, poolSize: 10, log: context.log });
+  const hints = openHints(database, context, { enabled: true, onHint() {} });
+  return writer(openPostgresLog(database, context, { ttlMs: TTL_MS, hints }), async () => {
+    await hints.stop();
+    await database.close();
+  });
+}
+
+function writer(log: Log, close: () => Promise<void> = async () => {}): ChatLog {
+  return {
+    async append(conv, entry) {
+      await log.append(topicForConv(conv), [entry]);
+    },
+    async stop() {
+      await log.stop();
+      await close();
+    },
+  };
+}

@@ -1,0 +1,41 @@
+import { pooled } from "../../kit/pooled.ts";
+import { serve } from "../../kit/program.ts";
+import { convId, type Store } from "../bench.ts";
+import { conversationClient } from "../clients.ts";
+import { tokenAge, tokenEntry } from "../entries.ts";
+import { Latencies, type Latency } from "../latencies.ts";
+import { paced } from "../paced.ts";
+import { type ChatLog, openChatLog } from "./chat_log.ts";
+
+let log: ChatLog | undefined;
+let conversations = 0;
+let next = 0;
+const latencies = new Latencies();
+
+const methods = {
+  /** Opens the log to write to. */
+  async open({ store }: { store: Store }): Promise<void> {
+    log = await openChatLog(store);
+  },
+
+  /** Opens a socket to a conversation of its own for each token. */
+  async connect({ port, tokens }: { port: number; tokens: readonly string[] }): Promise<void> {
+    conversations = tokens.length;
+    const follower = {
+      event: (frame: Buffer) => latencies.add(tokenAge(frame)),
+      lost: (reason: Error) => latencies.fail(reason),
+    };
+    await pooled(conversations, 50, (n) => conversationClient(port, tokens[n]!, convId(n), follower));
+  },
+
+  /** Appends to one conversation after the other, and waits until everything has come out of the sockets. */
+  async run({ rate, ms }: { rate: number; ms: number }): Promise<Latency & { sent: number }> {
+    const sent = await paced(rate, ms, () => log!.append(convId(next++ % conversations), tokenEntry()));
+    return { sent, ...(await latencies.take(sent)) };
+  },
+};
+
+/** What this program can be asked. */
+export type TokenLoad = typeof methods;
+
+serve(methods, () => log?.stop());

@@ -1,0 +1,257 @@
+import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { jsonSchema, tool } from "ai";
+import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
+import { expect, test } from "vitest";
+import { must, ROOT } from "../../../../../scripts/run.ts";
+import { aiSdk } from "./ai_sdk.ts";
+import { play, textOf, turnOf } from "./test_support.ts";
+
+type StreamResult = Awaited<ReturnType<MockLanguageModelV4["doStream"]>>;
+type Part = StreamResult["stream"] extends ReadableStream<infer P> ? P : never;
+
+const usage = {
+  inputTokens: { total: 3, noCache: 3, cacheRead: undefined, cacheWrite: undefined },
+  outputTokens: { total: 10, text: 10, reasoning: undefined },
+};
+const text = (...deltas: string[]): Part[] => [
+  { type: "text-start", id: "t" },
+  ...deltas.map((delta): Part => ({ type: "text-delta", id: "t", delta })),
+  { type: "text-end", id: "t" },
+];
+const finish = (unified: "stop" | "length" | "tool-calls" | "error" = "stop"): Part => ({
+  type: "finish",
+  finishReason: { unified, raw: undefined },
+  usage,
+});
+const answers = (...all: Part[][]) =>
+  new MockLanguageModelV4({
+    doStream: all.map((parts) => ({ stream: convertArrayToReadableStream(parts) })),
+  });
+
+/** A tool that greets, and fails for Eve. */
+const greet = tool({
+  description: "Greets somebody.",
+  inputSchema: jsonSchema<{ name: string }>({
+    type: "object",
+    properties: { name: { type: "string" } },
+    required: ["name"],
+  }),
+  execute({ name }) {
+    if (name === "Eve") throw new Error("Eve is not greeted.");
+    return { greeting: `Hello ${name}`, at: new Date(0) };
+  },
+});
+const callGreet = (toolCallId: string, name: string): Part => ({
+  type: "tool-call",
+  toolCallId,
+  toolName: "greet",
+  input: JSON.stringify({ name }),
+});
+
+test("text and reasoning come as they are made, and the end says why and at what cost", async () => {
+  const model = answers([
+    { type: "stream-start", warnings: [] },
+    { type: "reasoning-start", id: "r" },
+    { type: "reasoning-delta", id: "r", delta: "Hm. " },
+    { type: "reasoning-delta", id: "r", delta: "" },
+    { type: "reasoning-end", id: "r" },
+    ...text("Good", " morning"),
+    finish("length"),
+  ]);
+  expect(await play(aiSdk(model), turnOf("Hi"))).toEqual({
+    events: [
+      { reasoning_delta: { text: "Hm. " } },
+      { text_delta: { text: "Good" } },
+      { text_delta: { text: " morning" } },
+      { run_finished: { reason: "length", usage: { input_tokens: 3, output_tokens: 10 } } },
+    ],
+    error: undefined,
+  });
+});
+
+test("tools are used and the model goes on with what they answered, failures too", async () => {
+  const model = answers(
+    [callGreet("1", "Ada"), callGreet("2", "Eve"), finish("tool-calls")],
+    [...text("Done."), finish()],
+  );
+  const { events, error } = await play(aiSdk(model, { tools: { greet } }), turnOf("Greet them"));
+  expect(error).toBeUndefined();
+  expect(events).toContainEqual({ tool_call: { tool_call_id: "1", tool: "greet", input: { name: "Ada" } } });
+  expect(events).toContainEqual({
+    tool_result: {
+      tool_call_id: "1",
+      tool: "greet",
+      output: { greeting: "Hello Ada", at: "1970-01-01T00:00:00.000Z" },
+    },
+  });
+  expect(events).toContainEqual({
+    tool_result: { tool_call_id: "2", tool: "greet", error: "Eve is not greeted." },
+  });
+  expect(textOf(events)).toBe("Done.");
+  expect(events.at(-1)).toEqual({
+    run_finished: { reason: "stop", usage: { input_tokens: 6, output_tokens: 20 } },
+  });
+});
+
+test("the model is asked no more often than maxSteps says", async () => {
+  const model = answers([callGreet("1", "Ada"), finish("tool-calls")], [...text("Never."), finish()]);
+  const { events } = await play(aiSdk(model, { tools: { greet }, maxSteps: 1 }), turnOf("Greet"));
+  expect(model.doStreamCalls).toHaveLength(1);
+  expect(events.at(-1)).toMatchObject({ run_finished: { reason: "tool-calls" } });
+});
+
+test("the model gets instructions, settings and the history: calls with their results, no reasoning", async () => {
+  const history: TranscriptMessageJson[] = [
+    { message_id: "1", role: "user", parts: [{ text: "Greet Ada and Eve" }] },
+    {
+      message_id: "2",
+      role: "assistant",
+      parts: [
+        { reasoning: "secret" },
+        { text: "At once." },
+        { tool: { tool_call_id: "a", tool: "greet", input: { name: "Ada" }, output: { ok: true } } },
+        { tool: { tool_call_id: "b", tool: "greet", input: { name: "Eve" }, error: "No." } },
+        { custom: { name: "greet_result", data: 1 } },
+        { text: "Half done." },
+        { tool: { tool_call_id: "c", tool: "greet", input: { name: "Bob" } } },
+      ],
+    },
+    { message_id: "3", role: "assistant", parts: [] },
+    { message_id: "4", role: "system", parts: [{ text: "Be short." }] },
+  ];
+  const model = answers([...text("Yes"), finish()]);
+  const system = async ({ subject }: { subject: string }) => `You talk to ${subject}.`;
+  await play(aiSdk(model, { system, settings: { temperature: 0.5 } }), turnOf("And now?", { history }));
+  const [call] = model.doStreamCalls;
+  expect(call!.temperature).toBe(0.5);
+  const result = (id: string, output: object) => ({
+    type: "tool-result",
+    toolCallId: id,
+    toolName: "greet",
+    output,
+  });
+  const asked = (id: string, name: string) => ({
+    type: "tool-call",
+    toolCallId: id,
+    toolName: "greet",
+    input: { name },
+  });
+  expect(call!.prompt).toMatchObject([
+    { role: "system", content: "You talk to ada." },
+    { role: "user", content: [{ type: "text", text: "Greet Ada and Eve" }] },
+    {
+      role: "assistant",
+      content: [{ type: "text", text: "At once." }, asked("a", "Ada"), asked("b", "Eve")],
+    },
+    {
+      role: "tool",
+      content: [
+        result("a", { type: "json", value: { ok: true } }),
+        result("b", { type: "error-text", value: "No." }),
+      ],
+    },
+    { role: "assistant", content: [{ type: "text", text: "Half done." }, asked("c", "Bob")] },
+    { role: "tool", content: [result("c", { type: "error-text", value: "The call was broken off." })] },
+    { role: "system", content: "Be short." },
+    { role: "user", content: [{ type: "text", text: "And now?" }] },
+  ]);
+});
+
+test("a conversation can have a model of its own", async () => {
+  const engine = aiSdk(({ convId }) => answers([...text(`I am for ${convId}`), finish()]));
+  expect(textOf((await play(engine, turnOf("Hi", { convId: "c7" }))).events)).toBe("I am for c7");
+});
+
+test("an error in the middle of an answer is thrown after what was said, and can be read", async () => {
+  const parts = [...text("Half an ans"), { type: "error", error: new Error("The GPU caught fire") } as const];
+  const { events, error } = await play(aiSdk(answers([...parts, finish("error")])), turnOf("Hi"));
+  expect(textOf(events)).toBe("Half an ans");
+  expect(error).toMatchObject({
+    name: "KhalaError",
+    code: "unavailable",
+    message: "The model failed: The GPU caught fire",
+  });
+});
+
+test("a provider that refuses, one whose stream breaks, and one that ends with an error all fail the run", async () => {
+  const refusing = new MockLanguageModelV4({
+    async doStream() {
+      throw Object.assign(new Error("Quota exceeded"), { statusCode: 429 });
+    },
+  });
+  const breaking = new MockLanguageModelV4({
+    doStream: {
+      stream: new ReadableStream({
+        pull: (controller) => controller.error(new Error("socket hang up")),
+      }),
+    },
+  });
+  const message = async (model: MockLanguageModelV4) =>
+    (await play(aiSdk(model, { settings: { maxRetries: 0 } }), turnOf("Hi"))).error?.message;
+  expect(await message(refusing)).toBe("The model failed: Quota exceeded (status 429)");
+  expect(await message(breaking)).toBe("The model failed: socket hang up");
+  expect(await message(answers([...text("So"), finish("error")]))).toContain("ended with an error");
+});
+
+test("an abort reaches the provider and ends the run without an error", async () => {
+  const stop = new AbortController();
+  let providers: AbortSignal | undefined;
+  const model = new MockLanguageModelV4({
+    async doStream({ abortSignal }) {
+      providers = abortSignal;
+      return {
+        stream: new ReadableStream({
+          start(controller) {
+            for (const part of text("Once upon").slice(0, 2)) controller.enqueue(part);
+            abortSignal!.addEventListener("abort", () => controller.error(abortSignal!.reason));
+          },
+        }),
+      };
+    },
+  });
+  const { events, error } = await play(aiSdk(model), turnOf("A story"), {
+    signal: stop.signal,
+    onEvent: () => stop.abort(),
+  });
+  expect(error).toBeUndefined();
+  expect(events).toEqual([{ text_delta: { text: "Once upon" } }]);
+  expect(providers?.aborted).toBe(true);
+});
+
+test("whoever stops listening ends the request to the provider", async () => {
+  const aborted = Promise.withResolvers<void>();
+  const model = new MockLanguageModelV4({
+    async doStream({ abortSignal }) {
+      abortSignal!.addEventListener("abort", () => aborted.resolve());
+      return {
+        stream: new ReadableStream({
+          start: (controller) => text("Once").forEach((part) => void controller.enqueue(part)),
+        }),
+      };
+    },
+  });
+  const turn = turnOf("A story");
+  for await (const _ of aiSdk(model)(turn).run(turn, new AbortController().signal)) break;
+  await aborted.promise;
+});
+
+test("without the package `ai` the error says what to install", async () => {
+  const engine = new URL("./ai_sdk.ts", import.meta.url).href;
+  const program = `
+    import { registerHooks } from "node:module";
+    registerHooks({
+      resolve(name, context, next) {
+        if (name === "ai") throw Object.assign(new Error("No ai"), { code: "ERR_MODULE_NOT_FOUND" });
+        return next(name, context);
+      },
+    });
+    const { aiSdk } = await import(${JSON.stringify(engine)});
+    const { run } = aiSdk("any/model")({});
+    await run({}, new AbortController().signal).next().catch((error) => console.log(error.message));`;
+  const printed = await must(
+    process.execPath,
+    ["--conditions=khala-source", "--input-type=module", "-e", program],
+    ROOT,
+  );
+  expect(printed).toContain("Run `npm install ai`.");
+});

@@ -1,0 +1,123 @@
+import { expect, test } from "vitest";
+import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
+import { type Step, scripted } from "./scripted.ts";
+import { words } from "./scripted_demo.ts";
+import { play, textOf, turnOf } from "./test_support.ts";
+
+test("the same turn is answered with the same events", async () => {
+  for (const message of ["hello there", "weather in Oslo", "/long 20", "/fail", "what is 6 * 7?"]) {
+    const first = await play(scripted(), turnOf(message));
+    expect(await play(scripted(), turnOf(message))).toEqual(first);
+  }
+});
+
+test("it echoes word by word, thinks first, and says what it cost", async () => {
+  const message = "  two\n words ";
+  const { events, error } = await play(scripted(), turnOf(message));
+  expect(error).toBeUndefined();
+  expect(textOf(events)).toBe(`You said: ${message}`);
+  expect(events[0]).toEqual({ reasoning_delta: { text: expect.any(String) } });
+  expect(events.filter(({ text_delta }) => text_delta).length).toBeGreaterThan(3);
+  expect(events.at(-1)).toEqual({
+    run_finished: { reason: "stop", usage: { input_tokens: 3, output_tokens: 5 } },
+  });
+});
+
+test("words of a text come to the same text", () => {
+  for (const text of ["", " ", "a", " a  b\n\nc ", "ünï 👋🏽 code"]) expect(words(text).join("")).toBe(text);
+});
+
+test("a tool is called, answers, and has a custom result; one that fails says so", async () => {
+  const { events } = await play(scripted(), turnOf("the weather in Oslo, and 6 * 7"));
+  const said = JSON.stringify(events);
+  const output = { city: "Oslo", celsius: expect.any(Number), sky: expect.any(String) };
+  expect(events).toContainEqual({
+    tool_call: { tool_call_id: "r1-weather", tool: "weather", input: { city: "Oslo" } },
+  });
+  expect(events).toContainEqual({ tool_result: { tool_call_id: "r1-weather", tool: "weather", output } });
+  expect(events).toContainEqual({ custom: { name: "weather_result", data: output } });
+  expect(events).toContainEqual({ custom: { name: "calculate_result", data: { value: 42 } } });
+  expect(said.indexOf("tool_call")).toBeLessThan(said.indexOf("tool_result"));
+
+  const failed = await play(scripted(), turnOf("weather in Nowhere"));
+  expect(failed.events).toContainEqual({
+    tool_result: { tool_call_id: "r1-weather", tool: "weather", error: "There is no such place." },
+  });
+  expect(JSON.stringify(failed.events)).not.toContain("weather_result");
+});
+
+test("/fail breaks off in the middle with a message for people", async () => {
+  const { events, error } = await play(scripted(), turnOf("/fail the kettle is empty"));
+  expect(textOf(events)).not.toBe("");
+  expect(error).toMatchObject({ name: "KhalaError", message: "the kettle is empty" });
+});
+
+test("/long is as long as it is asked to be, and no longer than the limit", async () => {
+  const { events } = await play(scripted(), turnOf("/long 5000"));
+  expect(textOf(events)).toBe(Array.from({ length: 5_000 }, (_, i) => i + 1).join(" "));
+  const longest = await play(scripted(), turnOf("/long 999999999"));
+  expect(longest.events).toHaveLength(100_001);
+});
+
+test("it waits by the clock that it is given, after each token and where the script says so", async () => {
+  const clock = new ManualClock();
+  const waits: number[] = [];
+  const noting = {
+    now: () => clock.now(),
+    after(ms: number, fn: () => void) {
+      waits.push(ms);
+      return clock.after(ms, fn);
+    },
+  };
+  const script = (): Step[] => [
+    { text_delta: { text: "a" } },
+    { waitMs: 1_000 },
+    { status: { text: "b" } },
+    { text_delta: { text: "c" } },
+  ];
+  let ended = false;
+  const done = play(scripted({ script, tokenMs: 10, clock: noting }), turnOf("")).finally(() => {
+    ended = true;
+  });
+  while (!ended) {
+    await clock.advance(500);
+    await new Promise(setImmediate);
+  }
+  expect((await done).events).toEqual(script().filter((step) => !("waitMs" in step)));
+  expect(waits).toEqual([10, 1_000, 10]);
+});
+
+test("/slow ends when its signal aborts, without waiting to the end", async () => {
+  const clock = new ManualClock();
+  const stop = new AbortController();
+  const { events, error } = await play(scripted({ clock }), turnOf("/slow one two three"), {
+    signal: stop.signal,
+    // Nobody moves the clock: only the signal can end the wait that follows.
+    onEvent: () => setImmediate(() => stop.abort()),
+  });
+  expect(error).toBeUndefined();
+  expect(textOf(events)).toBe("one");
+  expect(clock.pending).toBe(0);
+});
+
+test("an asynchronous script is given the turn and the signal, and is closed when nobody listens any more", async () => {
+  let closed = false;
+  const stop = new AbortController();
+  const engine = scripted({
+    async *script(turn, signal) {
+      try {
+        yield { text_delta: { text: turn.message } };
+        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        yield { text_delta: { text: "too late" } };
+      } finally {
+        closed = true;
+      }
+    },
+  });
+  const { events } = await play(engine, turnOf("hello"), {
+    signal: stop.signal,
+    onEvent: () => setImmediate(() => stop.abort()),
+  });
+  expect(textOf(events)).toBe("hello");
+  expect(closed).toBe(true);
+});

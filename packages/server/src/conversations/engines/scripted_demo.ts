@@ -1,0 +1,85 @@
+import { KhalaError } from "@khala/contracts";
+import type { EngineEvent, Turn } from "../engine.ts";
+import type { Step } from "./scripted.ts";
+
+const LONGEST = 100_000;
+const SLOW_MS = 250;
+
+/** Text in pieces that come to the same text, a word each. */
+export function words(text: string): string[] {
+  return text.match(/\s*\S+|\s+$/g) ?? [];
+}
+
+/** The default script: an echo, and what a command or a word in the message asks for. */
+export function* demoScript(turn: Turn): Generator<Step> {
+  const { message } = turn;
+  let said = 0;
+  for (const step of answer(turn)) {
+    if ("text_delta" in step) said++;
+    yield step;
+  }
+  const usage = { input_tokens: words(message).length, output_tokens: said };
+  yield { run_finished: { reason: "stop", usage } };
+}
+
+function* answer(turn: Turn): Generator<Step> {
+  const { message, history } = turn;
+  const [, command, argument] = /^\/(fail|long|slow)\b\s*([\s\S]*)$/.exec(message.trim()) ?? [];
+  if (command === "fail") {
+    yield* text("This answer is about to break off");
+    throw new KhalaError("unavailable", argument || "The script was asked to fail. Send another message.");
+  }
+  if (command === "long") return yield* numbered(argument ?? "");
+  if (command === "slow") return yield* slowly(argument || "A slow answer comes word by word.");
+  yield* reasoning(`${words(message).length} words to read, ${history.length} messages before them.`);
+  yield* tools(turn);
+  yield* text(`You said: ${message}`);
+}
+
+/** Numbered, so that a word that is missing, doubled or out of place shows. */
+function* numbered(argument: string): Generator<EngineEvent> {
+  const count = Math.min(Number.parseInt(argument, 10) || 1_000, LONGEST);
+  for (let i = 1; i <= count; i++) yield { text_delta: { text: i === 1 ? "1" : ` ${i}` } };
+}
+
+function* slowly(argument: string): Generator<Step> {
+  for (const step of text(argument)) yield* [step, { waitMs: SLOW_MS }];
+}
+
+function* text(all: string): Generator<EngineEvent> {
+  for (const word of words(all)) yield { text_delta: { text: word } };
+}
+
+function* reasoning(all: string): Generator<EngineEvent> {
+  for (const word of words(all)) yield { reasoning_delta: { text: word } };
+}
+
+function* tools({ runId, message }: Turn): Generator<EngineEvent> {
+  const city = /\bweather\b(?:\s+(?:in|at|for)\s+([\p{L}-]+))?/iu.exec(message);
+  if (city) yield* weather(`${runId}-weather`, city[1] ?? "Bern");
+  const sum = /(-?\d{1,9})\s*([-+*])\s*(-?\d{1,9})/.exec(message);
+  if (sum) yield* calculate(`${runId}-calculate`, Number(sum[1]), sum[2]!, Number(sum[3]));
+}
+
+function* weather(tool_call_id: string, city: string): Generator<EngineEvent> {
+  const tool = "weather";
+  yield { status: { text: `Looking up the weather in ${city}` } };
+  yield { tool_call: { tool_call_id, tool, input: { city } } };
+  if (city.toLowerCase() === "nowhere") {
+    yield { tool_result: { tool_call_id, tool, error: "There is no such place." } };
+    return;
+  }
+  // Made up, and always the same for a city.
+  const letters = [...city].reduce((total, letter) => total + letter.codePointAt(0)!, 0);
+  const output = { city, celsius: (letters % 35) - 5, sky: ["clear", "cloudy", "rain"][letters % 3]! };
+  yield { tool_result: { tool_call_id, tool, output } };
+  yield { custom: { name: `${tool}_result`, data: output } };
+}
+
+function* calculate(tool_call_id: string, a: number, operator: string, b: number): Generator<EngineEvent> {
+  const tool = "calculate";
+  const value = operator === "+" ? a + b : operator === "-" ? a - b : a * b;
+  yield { tool_call: { tool_call_id, tool, input: { a, operator, b } } };
+  yield { tool_result: { tool_call_id, tool, output: { value } } };
+  yield { custom: { name: `${tool}_result`, data: { value } } };
+}

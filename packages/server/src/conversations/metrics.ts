@@ -1,0 +1,52 @@
+import type { Meter } from "@opentelemetry/api";
+
+/** What the conversation plane counts. Nothing is labelled by conversation: there are too many. */
+export function conversationMetrics(meter: Meter) {
+  const counter = (name: string, description: string) => meter.createCounter(name, { description });
+  const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
+  const metrics = {
+    active: gauge("khala_conversations", "Conversations that this server reads or runs"),
+    readers: gauge("khala_conversation_readers", "Readers of conversations on this server"),
+    sockets: gauge("khala_conversation_sockets", "Sockets that are attached to a conversation"),
+    lag: gauge(
+      "khala_conversation_lag",
+      "Entries that were appended and not yet broadcast, by our own sequence",
+    ),
+    pending: gauge(
+      "khala_conversation_pending",
+      "Entries that somebody took from the group ui and did not settle",
+    ),
+    reads: counter("khala_conversation_reads_total", "Entries read by this server's readers"),
+    broadcasts: counter("khala_conversation_broadcasts_total", "Frames given to sockets as they came"),
+    gapReads: counter(
+      "khala_conversation_gap_reads_total",
+      "Reads of a log because news was or may be missing",
+    ),
+    slowCloses: counter(
+      "khala_conversation_slow_closes_total",
+      "Sockets closed because they read too slowly",
+    ),
+    replays: counter("khala_conversation_replays_total", "Attachments that asked for history"),
+    resyncs: counter("khala_conversation_resyncs_total", "Clients told to forget what they have, by reason"),
+    runs: counter("khala_conversation_runs_total", "Runs that ended, by outcome"),
+    running: gauge("khala_conversation_runs_running", "Runs under way on this server"),
+    takeovers: counter("khala_conversation_takeovers_total", "Runs of dead servers that were marked failed"),
+    engines: gauge("khala_conversation_engines", "Engines that are kept for their conversations"),
+    trims: counter("khala_conversation_trimmed_entries_total", "Entries removed by retention"),
+    deletions: counter("khala_conversation_deletions_total", "Conversations removed, by cause"),
+    appendMs: meter.createHistogram("khala_conversation_append_ms", {
+      unit: "ms",
+      description: "From an engine's event to its place in the log",
+    }),
+  };
+  // A first failure is a rise only from a zero.
+  const { reads, broadcasts, gapReads, slowCloses, replays, takeovers, trims } = metrics;
+  for (const each of [reads, broadcasts, gapReads, slowCloses, replays, takeovers, trims]) each.add(0);
+  for (const reason of ["trimmed", "deleted", "foreign_cursor"]) metrics.resyncs.add(0, { reason });
+  for (const outcome of ["finished", "failed", "stopped", "lost"]) metrics.runs.add(0, { outcome });
+  for (const cause of ["request", "ttl", "unfinished"]) metrics.deletions.add(0, { cause });
+  return metrics;
+}
+
+/** The instruments of the conversation plane. */
+export type ConversationMetrics = ReturnType<typeof conversationMetrics>;

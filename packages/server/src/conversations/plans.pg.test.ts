@@ -1,0 +1,104 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
+import type { Database, Statement } from "../database/database.ts";
+import { openLeases } from "./leases.ts";
+import { failed } from "./outcome.ts";
+import { openStore } from "./store.ts";
+
+/** Enough that reading all of them would show. */
+const MANY = 20_000;
+
+let shared: TestDatabase;
+beforeAll(async () => {
+  shared = await testDatabase();
+  const { query } = shared.database;
+  await query({
+    text: `INSERT INTO runtime.conversations (conv_id, org_id, owner)
+      SELECT 'c' || i, 'acme', 'ada' FROM generate_series(1, ${MANY}) i`,
+  });
+  // One conversation has very many runs, most of the others one.
+  await query({
+    text: `INSERT INTO runtime.conversation_runs (run_id, conv_id, org_id, subject, status, idempotency_key, message_id)
+      SELECT 'r' || i, CASE WHEN i % 2 = 0 THEN 'c1' ELSE 'c' || i END, 'acme', 'ada', 'finished', 'k' || i, 'm' || i
+      FROM generate_series(1, ${MANY}) i`,
+  });
+});
+afterAll(() => shared[Symbol.asyncDispose]());
+
+/** Remembers every statement that goes through it. */
+function recording(database: Database): { database: Database; statements: Statement[] } {
+  const statements: Statement[] = [];
+  const recorded = (inner: Pick<Database, "query">): Pick<Database, "query"> => ({
+    query(statement) {
+      statements.push(statement);
+      return inner.query(statement);
+    },
+  });
+  return {
+    statements,
+    database: {
+      ...database,
+      ...recorded(database),
+      interactive: (fn, mode) => database.interactive((tx) => fn(recorded(tx)), mode),
+    },
+  };
+}
+
+interface Plan {
+  readonly "Node Type": string;
+  readonly "Relation Name"?: string;
+  readonly "Index Name"?: string;
+  readonly "Index Cond"?: string;
+  readonly Plans?: readonly Plan[];
+}
+
+const nodesOf = (plan: Plan): Plan[] => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)];
+
+/** Which indexes a statement reads, as `index: condition`. */
+async function readsOf({ text, values = [] }: Statement): Promise<string[]> {
+  const [row] = await shared.database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
+    text: `EXPLAIN (FORMAT JSON) ${text}`,
+    values,
+  });
+  return nodesOf(row!["QUERY PLAN"][0]!.Plan)
+    .filter((node) => /^(Seq|Index|Index Only|Bitmap Index) Scan$/.test(node["Node Type"]))
+    .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
+}
+
+const run = { convId: "c1", runId: "new", org: "acme", subject: "ada", message: "hi", messageId: "m" };
+const options = { holder: "me", leaseMs: 60_000, queueLimit: 10 };
+
+test("every statement finds its rows by an index, without statistics", async () => {
+  const { database, statements } = recording(shared.database);
+  const store = openStore(database, options);
+  const leases = openLeases(database, options);
+  const more = { key: "k", policy: "interrupt", cursor: "e.0-0", room: true, trace: undefined } as const;
+  const admission = await store.admit({ ...run, ...more });
+  expect(admission.kind).toBe("claimed");
+  const held = { convId: "c1", runId: "new", fence: 1n };
+  await leases.started(held, "e", "e.0-0");
+  expect((await store.admit({ ...run, ...more, runId: "next", key: "other" })).kind).toBe("queued");
+  await store.check(run, "c1");
+  await store.running("c1");
+  await store.newest("c1");
+  await store.requestStop("c1", "stopped");
+  await leases.renew([held]);
+  await leases.finish(held, failed("timeout", "late"), { next: false });
+  await leases.waiting(50);
+  await leases.claimNext("c1");
+  await leases.letGoOfAll();
+  await leases.seize(50);
+  await leases.seize(1, "c1");
+  await leases.notStarted({ convId: "c1", runId: "next", fence: 3n });
+  await leases.letGo({ convId: "c1", runId: "next", fence: 3n });
+  expect(statements.length).toBeGreaterThan(20);
+  for (const statement of statements) {
+    for (const read of await readsOf(statement)) {
+      const newest =
+        statement.name === "conversation_newest_run" && read.startsWith("conversation_runs_newest: (");
+      // By its key, or by an index that has nothing but what is looked for.
+      const found = /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_waiting: /.test(read) || newest;
+      expect.soft(found, `${statement.name} reads ${read}`).toBe(true);
+    }
+  }
+});

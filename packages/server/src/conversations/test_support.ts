@@ -1,0 +1,161 @@
+import type { EventJson } from "@khala/contracts/conversation/v1";
+import { testContext } from "../../../../e2e/support/context.ts";
+import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
+import type { Database } from "../database/database.ts";
+import type { Clock } from "../kit/clock.ts";
+import type { Context } from "../kit/context.ts";
+import type { Log } from "../log/log.ts";
+import { openPostgresLog, type PostgresLog } from "../log/log_postgres.ts";
+import type { Engine, EngineEvent, EngineFactory } from "./engine.ts";
+import { type OpenConversationPlane, openConversationPlane, STOP_HINT } from "./open_plane.ts";
+import type { ConversationSettings, RunEvents } from "./options.ts";
+import { readEntry, type TimelineEvent } from "./timeline.ts";
+
+/** Settings under which nothing happens by itself within a test, except what a test is about. */
+const SETTINGS: ConversationSettings = {
+  graceMs: 30_000,
+  recentBytes: 100_000,
+  pollMs: 50,
+  bookmarkMs: 1_000,
+  leaseMs: 10_000,
+  runTimeoutMs: 60_000,
+  runMaxBytes: 10_000_000,
+  queueLimit: 3,
+  engineIdleMs: 60_000,
+  maxEngines: 100,
+  deltaWindowMs: 30,
+  deltaChars: 128,
+  keep: { ageMs: 3_600_000, entries: 10_000, bytes: 10_000_000 },
+  ttlMs: 3_600_000,
+  janitorEveryMs: 3_600_000,
+};
+
+export interface TestServerOptions extends Partial<ConversationSettings> {
+  readonly engine: EngineFactory;
+  readonly clock?: Clock;
+  /** Replaces the log, such as by one that fails. */
+  readonly wrapLog?: (log: Log) => Log;
+  readonly runs?: RunEvents;
+}
+
+/** A server, as far as conversations are concerned. */
+export interface TestServer {
+  readonly plane: OpenConversationPlane;
+  readonly log: PostgresLog;
+  readonly context: Context;
+  /** What it told the authority log, as `<run_id> <type>`. */
+  readonly told: string[];
+}
+
+/** Servers on a database of their own that send each other hints. */
+export class Servers implements AsyncDisposable {
+  readonly #store: TestDatabase;
+  readonly #servers: TestServer[] = [];
+  /** False loses every hint. */
+  hinting = true;
+
+  private constructor(store: TestDatabase) {
+    this.#store = store;
+  }
+
+  static async open(): Promise<Servers> {
+    return new Servers(await testDatabase({ poolSize: 8 }));
+  }
+
+  get database(): Database {
+    return this.#store.database;
+  }
+
+  async start({
+    engine,
+    clock,
+    wrapLog = (log) => log,
+    runs,
+    ...settings
+  }: TestServerOptions): Promise<TestServer> {
+    const context = await testContext({ ...(clock && { clock }) });
+    const told: string[] = [];
+    const hints = { send: (name: string) => this.#hint(server, name) };
+    const log = openPostgresLog(this.database, context, { ttlMs: 3_600_000, hints });
+    const plane = await openConversationPlane(this.database, wrapLog(log), context, {
+      ...SETTINGS,
+      ...settings,
+      engine,
+      hints,
+      runs: runs ?? {
+        append: async ({ runId }, type) => void told.push(`${runId} ${type}`),
+      },
+    });
+    const server: TestServer = { plane, log, context, told };
+    this.#servers.push(server);
+    return server;
+  }
+
+  #hint(from: TestServer, name: string): void {
+    if (!this.hinting) return;
+    for (const { plane, log } of this.#servers.filter((server) => server !== from)) {
+      if (name.startsWith(STOP_HINT)) plane.hintStop(name.slice(STOP_HINT.length));
+      else log.hint(name.slice("log:".length));
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#servers.map(({ plane }) => plane.stop()));
+    await Promise.all(this.#servers.map(({ log }) => log.stop()));
+    await this.#store[Symbol.asyncDispose]();
+  }
+}
+
+/** What the log of a conversation has. */
+export async function eventsOf(log: Log, convId: string): Promise<TimelineEvent[]> {
+  const page = await log.read(`chat:${convId}`, { seq: 0n, time: 0 }, { entries: 10_000, bytes: 64 << 20 });
+  return (page?.entries ?? []).map(readEntry);
+}
+
+/** The kinds of events of a run, in order. */
+export async function kindsOf(log: Log, convId: string, runId?: string): Promise<string[]> {
+  const events = await eventsOf(log, convId);
+  return events.filter((of) => !runId || of.runId === runId).map(({ event }) => Object.keys(event)[0]!);
+}
+
+/** The text that an answer came to. */
+export function answerOf(events: readonly TimelineEvent[]): string {
+  return events.map(({ event }) => event.text_delta?.text ?? "").join("");
+}
+
+/** Whether the run has ended in the log. */
+export async function endOf(log: Log, convId: string, runId: string): Promise<EventJson | undefined> {
+  const events = await eventsOf(log, convId);
+  return events.find(
+    ({ runId: of, event }) => of === runId && (event.run_finished ?? event.run_failed ?? event.run_stopped),
+  )?.event;
+}
+
+/** An engine of one function, for every conversation the same. */
+export function engineOf(run: Engine["run"]): EngineFactory {
+  return () => ({ run });
+}
+
+/** An engine that says a word, and then waits for the test to let it end, or for the signal. */
+export class GatedEngine {
+  readonly started: string[] = [];
+  readonly #gates = new Map<string, () => void>();
+
+  readonly factory: EngineFactory = () => ({ run: (turn, signal) => this.#run(turn.message, signal) });
+
+  /** Lets the answer to a message end. */
+  release(message: string): void {
+    this.#gates.get(message)!();
+  }
+
+  async *#run(message: string, signal: AbortSignal): AsyncGenerator<EngineEvent> {
+    const gate = Promise.withResolvers<void>();
+    this.#gates.set(message, gate.resolve);
+    this.started.push(message);
+    signal.addEventListener("abort", () => gate.resolve(), { once: true });
+    if (signal.aborted) gate.resolve();
+    yield { text_delta: { text: `${message}: ` } };
+    await gate.promise;
+    yield { text_delta: { text: "done" } };
+  }
+}

@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import { eventFrame, helloFrame, readEntry } from "./timeline.ts";
+
+const entry = (data: object) => ({ seq: 12n, time: 1_700_000_000_000, data: JSON.stringify(data) });
+
+test("an entry is a frame with its sequence, the cursor after it, its run and its event", () => {
+  const event = { text_delta: { message_id: "m", text: 'a "quoted" line\nü' } };
+  const frame = eventFrame("c1", "e1", entry({ run_id: "r", event }));
+  expect(JSON.parse(frame.json)).toEqual({
+    type: "event",
+    seq: "12",
+    cursor: "e1.1700000000000-12",
+    run_id: "r",
+    event,
+  });
+});
+
+test.each([
+  ["without a run", {}],
+  ["with an empty one", { run_id: "" }],
+  ["with the zero UUID", { run_id: "00000000-0000-0000-0000-000000000000" }],
+])("an event %s is forwarded, and belongs to none", (_, run) => {
+  const event = { custom: { name: "search_result", data: { hits: 2 } } };
+  expect(readEntry(entry({ ...run, event }))).toEqual({ seq: 12n, runId: "", event });
+  expect(JSON.parse(eventFrame("c1", "e1", entry({ ...run, event })).json)).toMatchObject({
+    run_id: "",
+    event,
+  });
+});
+
+test("a frame is encoded once for each kind of socket, and says the same on both", () => {
+  const frame = helloFrame("c1", "e1.0-0", null);
+  expect(frame.plain).toBe(frame.plain);
+  expect(frame.phoenix).toBe(frame.phoenix);
+  const text = String(frame.phoenix.bytes.subarray(2));
+  expect(JSON.parse(text)).toEqual([null, null, "conversation:c1", "frame", JSON.parse(frame.json)]);
+});

@@ -1,0 +1,188 @@
+import type { Database } from "../database/database.ts";
+import type { Outcome } from "../kit/group_commit.ts";
+import { type Accepted, judge, type LockedStream } from "./judge.ts";
+import type { Append, AppendOutcome, StreamName } from "./stream.ts";
+
+type Tx = Pick<Database, "query">;
+
+interface Producer extends Accepted {
+  readonly stream: bigint;
+  readonly producer: string;
+}
+
+/** What a batch leaves behind. */
+interface Changes {
+  readonly chunks: { stream: bigint; position: bigint; data: Buffer }[];
+  readonly producers: Map<string, Producer>;
+  readonly streams: Set<LockedStream>;
+}
+
+/**
+ * Commits appends in their order, under the locks of their streams: nobody else writes between the judgement and the commit.
+ * Answers with one outcome each, and the streams that changed.
+ */
+export async function commitAppends(
+  database: Database,
+  appends: readonly Append[],
+): Promise<{ outcomes: Outcome[]; changed: bigint[] }> {
+  return database.interactive(async (tx) => {
+    const streams = await lockStreams(tx, appends);
+    const known = await readProducers(tx, streams, appends);
+    const changes: Changes = { chunks: [], producers: new Map(), streams: new Set() };
+    const outcomes = appends.map((append) => {
+      const stream = streams.get(streamKey(append.name));
+      return { ok: stream ? apply(stream, append, known, changes) : { kind: "missing" } };
+    });
+    await storeChanges(tx, changes);
+    return { outcomes, changed: [...changes.streams].map(({ id }) => id) };
+  });
+}
+
+/** Judges one append and notes what it changes, also for those that come after it in the batch. */
+function apply(
+  stream: LockedStream,
+  append: Append,
+  known: Map<string, Accepted>,
+  changes: Changes,
+): AppendOutcome {
+  const { claim, data, close, seq } = append;
+  const key = claim && producerKey(stream.id, claim.producer);
+  const outcome = judge(stream, key === undefined ? undefined : known.get(key), append);
+  if (outcome.kind !== "appended") return outcome;
+  changes.streams.add(stream);
+  if (data.length > 0) changes.chunks.push({ stream: stream.id, position: outcome.tail, data });
+  if (claim && key !== undefined) {
+    known.set(key, claim);
+    changes.producers.set(key, { stream: stream.id, ...claim });
+  }
+  stream.tail = outcome.tail;
+  if (seq !== undefined) stream.seq = seq;
+  if (close && !stream.closed) {
+    stream.closed = true;
+    stream.closedBy = claim;
+  }
+  return outcome;
+}
+
+/** Locks the streams in the order of their ids, so that two batches never wait for each other in a circle. */
+async function lockStreams(tx: Tx, appends: readonly Append[]): Promise<Map<string, LockedStream>> {
+  const names = [...new Map(appends.map(({ name }) => [streamKey(name), name])).values()];
+  const rows = await tx.query<LockedRow>({
+    name: "durable_streams_lock",
+    text: `SELECT id, org_id, path, content_type, ttl_s, expires_at, closed, tail, seq, closed_by, closed_epoch, closed_seq
+      FROM runtime.durable_streams AS stream
+      JOIN unnest($1::text[], $2::text[]) AS wanted (org_id, path) USING (org_id, path)
+      WHERE dies_at IS NULL OR dies_at > clock_timestamp()
+      ORDER BY id FOR NO KEY UPDATE OF stream`,
+    values: [names.map(({ org }) => org), names.map(({ path }) => path)],
+  });
+  return new Map(rows.map((row) => [streamKey({ org: row.org_id, path: row.path }), lockedStream(row)]));
+}
+
+interface LockedRow {
+  id: bigint;
+  org_id: string;
+  path: string;
+  content_type: string;
+  ttl_s: bigint | null;
+  expires_at: string | null;
+  closed: boolean;
+  tail: bigint;
+  seq: string | null;
+  closed_by: string | null;
+  closed_epoch: bigint | null;
+  closed_seq: bigint | null;
+}
+
+function lockedStream(row: LockedRow): LockedStream {
+  const { id, tail, closed, closed_by: producer, closed_epoch: epoch, closed_seq: seq } = row;
+  return {
+    id,
+    tail,
+    closed,
+    contentType: row.content_type,
+    ttlS: row.ttl_s ?? undefined,
+    expiresAt: row.expires_at ?? undefined,
+    seq: row.seq ?? undefined,
+    closedBy: producer !== null && epoch !== null && seq !== null ? { producer, epoch, seq } : undefined,
+  };
+}
+
+async function readProducers(
+  tx: Tx,
+  streams: Map<string, LockedStream>,
+  appends: readonly Append[],
+): Promise<Map<string, Accepted>> {
+  const wanted = appends.flatMap(({ name, claim }) => {
+    const stream = claim && streams.get(streamKey(name));
+    return stream ? [{ stream: stream.id, producer: claim.producer }] : [];
+  });
+  if (wanted.length === 0) return new Map();
+  const rows = await tx.query<{ stream_id: bigint; producer_id: string; epoch: bigint; seq: bigint }>({
+    name: "durable_streams_producers",
+    text: `SELECT stream_id, producer_id, epoch, seq FROM runtime.durable_stream_producers
+      JOIN unnest($1::bigint[], $2::text[]) AS wanted (stream_id, producer_id) USING (stream_id, producer_id)`,
+    values: [wanted.map(({ stream }) => stream), wanted.map(({ producer }) => producer)],
+  });
+  return new Map(
+    rows.map(({ stream_id, producer_id, ...last }) => [producerKey(stream_id, producer_id), last]),
+  );
+}
+
+async function storeChanges(tx: Tx, { chunks, producers, streams }: Changes): Promise<void> {
+  if (chunks.length > 0)
+    await tx.query({
+      name: "durable_streams_chunks",
+      text: `INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
+        SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])`,
+      values: [
+        chunks.map(({ stream }) => stream),
+        chunks.map(({ position }) => position),
+        chunks.map(({ data }) => data),
+      ],
+    });
+  const claims = [...producers.values()];
+  if (claims.length > 0)
+    await tx.query({
+      name: "durable_streams_claims",
+      text: `INSERT INTO runtime.durable_stream_producers (stream_id, producer_id, epoch, seq)
+        SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[])
+        ON CONFLICT (stream_id, producer_id)
+        DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq, updated_at = clock_timestamp()`,
+      values: [
+        claims.map(({ stream }) => stream),
+        claims.map(({ producer }) => producer),
+        claims.map(({ epoch }) => epoch),
+        claims.map(({ seq }) => seq),
+      ],
+    });
+  const written = [...streams];
+  if (written.length > 0)
+    await tx.query({
+      name: "durable_streams_written",
+      text: `UPDATE runtime.durable_streams AS stream
+        SET tail = new.tail, seq = new.seq, closed = new.closed,
+          closed_by = new.closed_by, closed_epoch = new.closed_epoch, closed_seq = new.closed_seq,
+          dies_at = CASE WHEN ttl_s IS NULL THEN dies_at ELSE clock_timestamp() + ttl_s * interval '1 second' END
+        FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[], $6::bigint[], $7::bigint[])
+          AS new (id, tail, seq, closed, closed_by, closed_epoch, closed_seq)
+        WHERE stream.id = new.id`,
+      values: [
+        written.map(({ id }) => id),
+        written.map(({ tail }) => tail),
+        written.map(({ seq }) => seq ?? null),
+        written.map(({ closed }) => closed),
+        written.map(({ closedBy }) => closedBy?.producer ?? null),
+        written.map(({ closedBy }) => closedBy?.epoch ?? null),
+        written.map(({ closedBy }) => closedBy?.seq ?? null),
+      ],
+    });
+}
+
+function streamKey({ org, path }: StreamName): string {
+  return JSON.stringify([org, path]);
+}
+
+function producerKey(stream: bigint, producer: string): string {
+  return `${stream} ${producer}`;
+}

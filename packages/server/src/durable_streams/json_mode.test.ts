@@ -1,0 +1,27 @@
+import { KhalaError } from "@khala/contracts";
+import { expect, test } from "vitest";
+import { messageArray, storedMessages } from "./json_mode.ts";
+
+const stored = (text: string) => storedMessages(Buffer.from(text)).toString();
+
+test.each([
+  ["one value is one message", ' {"a": 1}\n', '{"a": 1}'],
+  ["an array is its elements", "[1, [2], null]", "1, [2], null"],
+  ["an array in an array is one message", "[[1, 2]]", "[1, 2]"],
+  ["a text that looks like an array is one message", '"[1]"', '"[1]"'],
+  ["a byte order mark is left out", "\uFEFF1", "1"],
+  ["an empty array is no message", " [ ] ", ""],
+  ["numbers keep their digits", "[12345678901234567890, 1.10]", "12345678901234567890, 1.10"],
+])("%s", (_promise, body, expected) => {
+  expect(stored(body)).toBe(expected);
+});
+
+test("what is no JSON, or no UTF-8, is refused", () => {
+  for (const body of ["", "{", "[1,]", "nope"]) expect(() => stored(body)).toThrow(KhalaError);
+  expect(() => storedMessages(Buffer.from([0x22, 0xff, 0x22]))).toThrow("not UTF-8");
+});
+
+test("readers get an array, of nothing too", () => {
+  expect(messageArray(Buffer.from("1,2")).toString()).toBe("[1,2]");
+  expect(messageArray(Buffer.alloc(0)).toString()).toBe("[]");
+});

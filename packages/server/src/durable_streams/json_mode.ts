@@ -1,0 +1,37 @@
+import { KhalaError } from "@khala/contracts";
+
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/**
+ * The messages of a JSON body as they are stored: one value, or the elements of an array, with commas between them. Their own
+ * text is kept, so that a number with more digits than a double has comes back as it was sent.
+ */
+export function storedMessages(body: Buffer): Buffer {
+  const text = readText(body).trim();
+  const value = parse(text);
+  if (!Array.isArray(value)) return Buffer.from(text);
+  return value.length === 0 ? Buffer.alloc(0) : Buffer.from(text.slice(1, -1).trim());
+}
+
+/** Stored messages as the array that readers get. */
+export function messageArray(stored: Buffer): Buffer {
+  return Buffer.concat([Buffer.from("["), stored, Buffer.from("]")]);
+}
+
+function readText(body: Buffer): string {
+  try {
+    return decoder.decode(body);
+  } catch (cause) {
+    throw new KhalaError("invalid_request", "The body is not UTF-8. Send JSON as UTF-8.", {}, { cause });
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    const message =
+      "The body is not JSON, and this stream holds JSON messages. Send one value, or an array of them.";
+    throw new KhalaError("invalid_request", message, {}, { cause });
+  }
+}

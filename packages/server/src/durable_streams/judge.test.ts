@@ -1,0 +1,94 @@
+import { expect, test } from "vitest";
+import { judge, type LockedStream } from "./judge.ts";
+import type { Append, Claim } from "./stream.ts";
+
+const stream = (changes: Partial<LockedStream> = {}): LockedStream => ({
+  id: 1n,
+  contentType: "text/plain",
+  ttlS: undefined,
+  expiresAt: undefined,
+  tail: 10n,
+  closed: false,
+  seq: undefined,
+  closedBy: undefined,
+  ...changes,
+});
+
+const append = (changes: Partial<Append> = {}): Append => ({
+  name: { org: "acme", path: "a" },
+  data: Buffer.from("four"),
+  contentType: "text/plain",
+  close: false,
+  seq: undefined,
+  claim: undefined,
+  ...changes,
+});
+
+const claim = (epoch: bigint, seq: bigint): Claim => ({ producer: "p", epoch, seq });
+
+test("an append moves the tail by its bytes", () => {
+  expect(judge(stream(), undefined, append())).toEqual({
+    kind: "appended",
+    id: 1n,
+    tail: 14n,
+    closed: false,
+  });
+});
+
+test("types are compared without their parameters and their case", () => {
+  expect(judge(stream(), undefined, append({ contentType: "Text/Plain; charset=utf-8" })).kind).toBe(
+    "appended",
+  );
+  expect(judge(stream(), undefined, append({ contentType: "text/html" }))).toEqual({
+    kind: "other_type",
+    contentType: "text/plain",
+  });
+});
+
+test.each([
+  ["the first of a producer begins at 0", undefined, claim(0n, 0n), { kind: "appended" }],
+  [
+    "a producer that begins later has a gap",
+    undefined,
+    claim(0n, 3n),
+    { kind: "gap", expected: 0n, received: 3n },
+  ],
+  ["the next one is accepted", claim(1n, 4n), claim(1n, 5n), { kind: "appended" }],
+  ["the same one again counts once", claim(1n, 4n), claim(1n, 4n), { kind: "duplicate", seq: 4n }],
+  ["an older one was accepted before", claim(1n, 4n), claim(1n, 0n), { kind: "duplicate", seq: 4n }],
+  ["one too far is a gap", claim(1n, 4n), claim(1n, 6n), { kind: "gap", expected: 5n, received: 6n }],
+  ["an older epoch is fenced off", claim(2n, 0n), claim(1n, 9n), { kind: "stale_epoch", epoch: 2n }],
+  ["a new epoch begins at 0", claim(1n, 4n), claim(2n, 0n), { kind: "appended" }],
+  ["a new epoch that begins elsewhere is wrong", claim(1n, 4n), claim(2n, 5n), { kind: "epoch_not_at_zero" }],
+])("%s", (_promise, last, next, outcome) => {
+  expect(judge(stream(), last, append({ claim: next }))).toMatchObject(outcome);
+});
+
+test("a repetition is recognised although its Stream-Seq is used up", () => {
+  const repeated = append({ claim: claim(0n, 0n), seq: "a" });
+  expect(judge(stream({ seq: "a" }), claim(0n, 0n), repeated)).toMatchObject({ kind: "duplicate" });
+});
+
+test("Stream-Seq goes up in the order of bytes, not of numbers", () => {
+  expect(judge(stream({ seq: "9" }), undefined, append({ seq: "10" }))).toEqual({
+    kind: "seq_not_above",
+    last: "9",
+  });
+  expect(judge(stream({ seq: "B" }), undefined, append({ seq: "a" })).kind).toBe("appended");
+});
+
+test("a closed stream takes nothing, may be closed again, and knows the request that closed it", () => {
+  const closed = stream({ closed: true, closedBy: claim(0n, 7n) });
+  const nothing = { data: Buffer.alloc(0), contentType: undefined, close: true };
+  expect(judge(closed, undefined, append())).toEqual({ kind: "closed", id: 1n, tail: 10n });
+  expect(judge(closed, undefined, append(nothing))).toMatchObject({
+    kind: "appended",
+    tail: 10n,
+    closed: true,
+  });
+  expect(judge(closed, claim(0n, 7n), append({ claim: claim(0n, 7n) }))).toMatchObject({
+    kind: "duplicate",
+    closed: true,
+  });
+  expect(judge(closed, claim(0n, 7n), append({ ...nothing, claim: claim(0n, 8n) })).kind).toBe("closed");
+});

@@ -1,0 +1,113 @@
+import type { Database } from "../database/database.ts";
+import { findStream, type StreamRow, streamOf } from "./pages.ts";
+import { mediaType, type Stream, type StreamConfig, type StreamName } from "./stream.ts";
+
+/** How much one pass of the sweep removes. */
+const SWEEP_STREAMS = 100;
+const SWEEP_PRODUCERS = 1_000;
+/** A producer that was silent for so long begins anew. */
+const PRODUCER_DAYS = 7;
+/** A stream that somebody made may be gone again when we look: as often as that it is tried anew. */
+const ATTEMPTS = 3;
+
+/** Makes a stream, or finds the one that was made in the same way; undefined when it was made in another. */
+export async function createStream(
+  database: Database,
+  name: StreamName,
+  config: StreamConfig,
+  data: Buffer,
+): Promise<{ stream: Stream; created: boolean } | undefined> {
+  for (let attempt = 1; ; attempt++) {
+    const stream = await insertStream(database, name, config, data);
+    if (stream) return { stream, created: true };
+    const found = await findStream(database, name);
+    if (found) return sameConfig(found, config) ? { stream: found, created: false } : undefined;
+    if (attempt === ATTEMPTS) throw new Error("a stream came and went at every attempt to make it");
+  }
+}
+
+async function insertStream(
+  database: Database,
+  { org, path }: StreamName,
+  { contentType, ttlS, expiresAt, closed }: StreamConfig,
+  data: Buffer,
+): Promise<Stream | undefined> {
+  const [, rows] = await database.transaction([
+    {
+      name: "durable_streams_bury",
+      text: "DELETE FROM runtime.durable_streams WHERE org_id = $1 AND path = $2 AND dies_at <= clock_timestamp()",
+      values: [org, path],
+    },
+    {
+      name: "durable_streams_create",
+      text: `WITH stream AS (
+          INSERT INTO runtime.durable_streams (org_id, path, content_type, ttl_s, expires_at, closed, tail, dies_at)
+          VALUES ($1, $2, $3, $4::bigint, $5, $6, octet_length($7::bytea),
+            coalesce($8::timestamptz, clock_timestamp() + $4::bigint * interval '1 second'))
+          ON CONFLICT (org_id, path) DO NOTHING
+          RETURNING id, content_type, ttl_s, expires_at, closed, tail
+        ), chunk AS (
+          INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
+          SELECT id, tail, $7::bytea FROM stream WHERE tail > 0
+        )
+        SELECT * FROM stream`,
+      values: [
+        org,
+        path,
+        contentType,
+        ttlS ?? null,
+        expiresAt ?? null,
+        closed,
+        data,
+        expiresAt === undefined ? null : new Date(expiresAt),
+      ],
+    },
+  ]);
+  const [row] = rows as unknown[];
+  return row ? streamOf(row as StreamRow) : undefined;
+}
+
+function sameConfig(stream: Stream, config: StreamConfig): boolean {
+  return (
+    mediaType(stream.contentType) === mediaType(config.contentType) &&
+    stream.ttlS === config.ttlS &&
+    stream.expiresAt === config.expiresAt &&
+    stream.closed === config.closed
+  );
+}
+
+/** Removes a stream; answers with its id, or undefined when there is none. */
+export async function removeStream(
+  database: Database,
+  { org, path }: StreamName,
+): Promise<bigint | undefined> {
+  const [row] = await database.query<{ id: bigint; alive: boolean }>({
+    name: "durable_streams_remove",
+    text: `DELETE FROM runtime.durable_streams WHERE org_id = $1 AND path = $2
+      RETURNING id, dies_at IS NULL OR dies_at > clock_timestamp() AS alive`,
+    values: [org, path],
+  });
+  return row?.alive ? row.id : undefined;
+}
+
+/** Removes some of what has expired; true when there may be more. */
+export async function sweep(database: Database): Promise<boolean> {
+  // Arrays, so that what was found is looked up by its key, whatever the planner thinks of the tables' sizes.
+  const streams = await database.query({
+    name: "durable_streams_sweep",
+    text: `DELETE FROM runtime.durable_streams WHERE id = ANY (ARRAY(
+        SELECT id FROM runtime.durable_streams WHERE dies_at <= now()
+        ORDER BY dies_at LIMIT $1 FOR UPDATE SKIP LOCKED))
+      RETURNING id`,
+    values: [SWEEP_STREAMS],
+  });
+  const producers = await database.query({
+    name: "durable_streams_sweep_producers",
+    text: `DELETE FROM runtime.durable_stream_producers WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM runtime.durable_stream_producers WHERE updated_at < now() - $1 * interval '1 day'
+        ORDER BY updated_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+      RETURNING stream_id`,
+    values: [PRODUCER_DAYS, SWEEP_PRODUCERS],
+  });
+  return streams.length === SWEEP_STREAMS || producers.length === SWEEP_PRODUCERS;
+}

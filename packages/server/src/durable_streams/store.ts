@@ -1,0 +1,96 @@
+import type { Database } from "../database/database.ts";
+import type { Hints } from "../database/hints.ts";
+import type { Context } from "../kit/context.ts";
+import { GroupCommit } from "../kit/group_commit.ts";
+import { runLoop, type Service, Wake } from "../kit/service.ts";
+import { commitAppends } from "./appends.ts";
+import { createStream, removeStream, sweep } from "./lifetime.ts";
+import { findStream, type Page, readPage } from "./pages.ts";
+import type { Append, AppendOutcome, Stream, StreamConfig, StreamName } from "./stream.ts";
+import { type Watcher, Watchers } from "./watch.ts";
+
+/** Append-only streams of bytes in the database, each at a path of its org. */
+export interface DurableStreams extends Service {
+  /** Makes a stream that begins with `data`. Undefined when there is one with another configuration. */
+  create(
+    name: StreamName,
+    config: StreamConfig,
+    data: Buffer,
+  ): Promise<{ stream: Stream; created: boolean } | undefined>;
+  /** Adds bytes, closes, or both. Resolves after the commit; appends of this process to one stream keep their order. */
+  append(append: Append): Promise<AppendOutcome>;
+  find(name: StreamName): Promise<Stream | undefined>;
+  /** What comes after a position, about a megabyte at most. */
+  read(name: StreamName, after: bigint): Promise<Page | undefined>;
+  /** Takes it away with all that it holds; false when there is none. */
+  remove(name: StreamName): Promise<boolean>;
+  watch(id: bigint): Watcher;
+  /** To be called for a hint of another process. True when it is about a stream: whoever waits for that one is woken. */
+  hint(name: string): boolean;
+  /** To be called when listening to hints begins again: some may have been lost. */
+  recheck(): void;
+}
+
+export interface DurableStreamsOptions {
+  readonly hints: Pick<Hints, "send">;
+  /** How soon a change is seen whose hint was lost. */
+  readonly pollMs?: number;
+  /** How often what has expired is removed; it is out of sight at once. */
+  readonly sweepMs?: number;
+}
+
+const HINT = "stream:";
+const MEBIBYTE = 1 << 20;
+
+/** Opens the streams of a database. */
+export function openDurableStreams(
+  database: Database,
+  context: Context,
+  { hints, pollMs = 500, sweepMs = 30_000 }: DurableStreamsOptions,
+): DurableStreams {
+  const watchers = new Watchers(database, context, pollMs);
+  const sweeping = runLoop(context, "durable_streams_sweep", {
+    wake: new Wake(),
+    idleMs: sweepMs,
+    step: () => sweep(database),
+  });
+
+  function tell(id: bigint): void {
+    watchers.changed(id);
+    hints.send(`${HINT}${id}`);
+  }
+
+  const commits = new GroupCommit<Append, AppendOutcome>({
+    async commit(appends) {
+      const { outcomes, changed } = await commitAppends(database, appends);
+      for (const id of changed) tell(id);
+      return outcomes;
+    },
+    sizeOf: ({ data }) => data.length + 256,
+    maxItems: 256,
+    maxBytes: 4 * MEBIBYTE,
+    maxWaitingBytes: 64 * MEBIBYTE,
+  });
+
+  return {
+    create: (name, config, data) => createStream(database, name, config, data),
+    append: (append) => commits.write(append),
+    find: (name) => findStream(database, name),
+    read: (name, after) => readPage(database, name, after),
+    async remove(name) {
+      const id = await removeStream(database, name);
+      if (id !== undefined) tell(id);
+      return id !== undefined;
+    },
+    watch: (id) => watchers.watch(id),
+    hint(name) {
+      if (!/^stream:\d{1,18}$/.test(name)) return false;
+      watchers.changed(BigInt(name.slice(HINT.length)));
+      return true;
+    },
+    recheck: () => watchers.recheck(),
+    async stop() {
+      await Promise.all([watchers.stop(), sweeping.stop(), commits.drain()]);
+    },
+  };
+}

@@ -1,0 +1,88 @@
+import type { EventJson } from "@khala/contracts/conversation/v1";
+import { expect, test } from "vitest";
+import { type AgUiEvent, AgUiEvents } from "./ag_ui_events.ts";
+
+const message_id = "m1";
+const text = (text: string): EventJson => ({ text_delta: { message_id, text } });
+
+function play(events: readonly EventJson[], words = new AgUiEvents("t1", "r1")): AgUiEvent[] {
+  return [...words.begin(), ...events.flatMap((event) => words.event(event))];
+}
+
+test("a run begins with RUN_STARTED, ends with RUN_FINISHED, and closes in between what it opened", () => {
+  const events = play([
+    { run_started: {} },
+    { status: { text: "Looking outside" } },
+    { reasoning_delta: { message_id, text: "Hm." } },
+    text("I "),
+    text("look."),
+    { tool_call: { message_id, tool_call_id: "c1", tool: "weather", input: { city: "Bern" } } },
+    { tool_result: { message_id, tool_call_id: "c1", tool: "weather", output: { celsius: 7 } } },
+    { custom: { message_id, name: "weather_result", data: { celsius: 7 } } },
+    text("Cold."),
+    { run_finished: { usage: { input_tokens: 3, output_tokens: 4 } } },
+    text("late"),
+  ]);
+  expect(events).toEqual([
+    { type: "RUN_STARTED", threadId: "t1", runId: "r1" },
+    { type: "CUSTOM", name: "status", value: "Looking outside" },
+    { type: "REASONING_START", messageId: "m1-reasoning" },
+    { type: "REASONING_MESSAGE_START", messageId: "m1-reasoning", role: "reasoning" },
+    { type: "REASONING_MESSAGE_CONTENT", messageId: "m1-reasoning", delta: "Hm." },
+    { type: "REASONING_MESSAGE_END", messageId: "m1-reasoning" },
+    { type: "REASONING_END", messageId: "m1-reasoning" },
+    { type: "TEXT_MESSAGE_START", messageId: "m1", role: "assistant" },
+    { type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta: "I " },
+    { type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta: "look." },
+    { type: "TEXT_MESSAGE_END", messageId: "m1" },
+    { type: "TOOL_CALL_START", toolCallId: "c1", toolCallName: "weather", parentMessageId: "m1" },
+    { type: "TOOL_CALL_ARGS", toolCallId: "c1", delta: '{"city":"Bern"}' },
+    { type: "TOOL_CALL_END", toolCallId: "c1" },
+    {
+      type: "TOOL_CALL_RESULT",
+      messageId: "c1-result",
+      toolCallId: "c1",
+      content: '{"celsius":7}',
+      role: "tool",
+    },
+    { type: "CUSTOM", name: "weather_result", value: { celsius: 7 } },
+    { type: "TEXT_MESSAGE_START", messageId: "m1-2", role: "assistant" },
+    { type: "TEXT_MESSAGE_CONTENT", messageId: "m1-2", delta: "Cold." },
+    { type: "TEXT_MESSAGE_END", messageId: "m1-2" },
+    {
+      type: "RUN_FINISHED",
+      threadId: "t1",
+      runId: "r1",
+      usage: [{ inputTokens: 3, outputTokens: 4 }],
+    },
+  ]);
+});
+
+test("a failed run ends with RUN_ERROR, after what was open is closed", () => {
+  const events = play([text("a"), { run_failed: { code: "timeout", message: "It took too long." } }]);
+  expect(events.slice(-2)).toEqual([
+    { type: "TEXT_MESSAGE_END", messageId: "m1" },
+    { type: "RUN_ERROR", message: "It took too long.", code: "timeout" },
+  ]);
+});
+
+test("a stopped run is finished as cancelled", () => {
+  expect(play([{ run_stopped: {} }]).at(-1)).toMatchObject({
+    type: "RUN_FINISHED",
+    outcome: { type: "cancelled" },
+  });
+});
+
+test("a failed tool's result is its error, and a result without a call brings one", () => {
+  const events = play([
+    { tool_result: { message_id, tool_call_id: "c1", tool: "weather", error: "There is no such place." } },
+  ]);
+  expect(events.map(({ type }) => type)).toEqual([
+    "RUN_STARTED",
+    "TOOL_CALL_START",
+    "TOOL_CALL_ARGS",
+    "TOOL_CALL_END",
+    "TOOL_CALL_RESULT",
+  ]);
+  expect(events.at(-1)).toMatchObject({ content: '{"error":"There is no such place."}' });
+});

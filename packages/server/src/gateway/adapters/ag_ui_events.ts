@@ -1,0 +1,146 @@
+import type {
+  EventJson,
+  RunFinishedJson,
+  ToolCallJson,
+  ToolResultJson,
+} from "@khala/contracts/conversation/v1";
+
+/** An event of AG-UI 1.0, as it goes on the wire. */
+export interface AgUiEvent {
+  readonly type: string;
+  readonly [field: string]: unknown;
+}
+
+type Streamed = "text" | "reasoning";
+
+/** One run in the words of AG-UI: events in, its events out. Pure. What was opened is closed before the run ends. */
+export class AgUiEvents {
+  readonly #ids: { readonly threadId: string; readonly runId: string };
+  readonly #used = new Set<string>();
+  readonly #calls = new Set<string>();
+  #open: { readonly kind: Streamed; readonly id: string; readonly messageId: string } | undefined;
+  #lastText: string | undefined;
+  #ended = false;
+
+  /** The ids are the client's own. */
+  constructor(threadId: string, runId: string) {
+    this.#ids = { threadId, runId };
+  }
+
+  /** The first event, which clients insist on. */
+  begin(): AgUiEvent[] {
+    return [{ type: "RUN_STARTED", ...this.#ids }];
+  }
+
+  /** The events of the run's next event. */
+  event(event: EventJson): AgUiEvent[] {
+    if (this.#ended) return [];
+    if (event.text_delta) return this.#delta("text", event.text_delta.message_id, event.text_delta.text);
+    if (event.reasoning_delta)
+      return this.#delta("reasoning", event.reasoning_delta.message_id, event.reasoning_delta.text);
+    if (event.message) {
+      const { role, message_id, text } = event.message;
+      // The client has the person's own message.
+      return role === "assistant" ? [...this.#delta("text", message_id, text), ...this.#close()] : [];
+    }
+    if (event.tool_call) return this.#call(event.tool_call);
+    if (event.tool_result) return this.#result(event.tool_result);
+    if (event.custom)
+      return [{ type: "CUSTOM", name: event.custom.name ?? "", value: event.custom.data ?? null }];
+    if (event.status) return [{ type: "CUSTOM", name: "status", value: event.status.text ?? "" }];
+    if (event.run_finished)
+      return this.#end({ type: "RUN_FINISHED", ...this.#ids, ...usageOf(event.run_finished) });
+    if (event.run_stopped)
+      return this.#end({ type: "RUN_FINISHED", ...this.#ids, outcome: { type: "cancelled" } });
+    if (event.run_failed)
+      return this.fail(event.run_failed.message || "The run failed.", event.run_failed.code);
+    return [];
+  }
+
+  /** Ends the run with an error. */
+  fail(message: string, code?: string): AgUiEvent[] {
+    return this.#ended ? [] : this.#end({ type: "RUN_ERROR", message, ...(code && { code }) });
+  }
+
+  #delta(kind: Streamed, messageId = "", delta = ""): AgUiEvent[] {
+    if (delta === "") return [];
+    const events: AgUiEvent[] = [];
+    if (this.#open?.kind !== kind || this.#open.messageId !== messageId) {
+      events.push(...this.#close(), ...this.#start(kind, messageId));
+    }
+    const type = kind === "text" ? "TEXT_MESSAGE_CONTENT" : "REASONING_MESSAGE_CONTENT";
+    events.push({ type, messageId: this.#open!.id, delta });
+    return events;
+  }
+
+  #start(kind: Streamed, messageId: string): AgUiEvent[] {
+    const id = this.#newId(kind === "text" ? messageId || this.#ids.runId : `${messageId}-reasoning`);
+    this.#open = { kind, id, messageId };
+    if (kind === "reasoning") {
+      return [
+        { type: "REASONING_START", messageId: id },
+        { type: "REASONING_MESSAGE_START", messageId: id, role: "reasoning" },
+      ];
+    }
+    this.#lastText = id;
+    return [{ type: "TEXT_MESSAGE_START", messageId: id, role: "assistant" }];
+  }
+
+  /** A message here has no parts: what is said after a tool is a message of its own, or it would stand before the tool. */
+  #newId(wanted: string): string {
+    let id = wanted;
+    for (let n = 2; this.#used.has(id); n++) id = `${wanted}-${n}`;
+    this.#used.add(id);
+    return id;
+  }
+
+  #call({ tool_call_id = "", tool = "", input = null }: ToolCallJson): AgUiEvent[] {
+    this.#calls.add(tool_call_id);
+    const parent = this.#lastText !== undefined && { parentMessageId: this.#lastText };
+    return [
+      ...this.#close(),
+      { type: "TOOL_CALL_START", toolCallId: tool_call_id, toolCallName: tool, ...parent },
+      { type: "TOOL_CALL_ARGS", toolCallId: tool_call_id, delta: JSON.stringify(input) },
+      { type: "TOOL_CALL_END", toolCallId: tool_call_id },
+    ];
+  }
+
+  #result({ tool_call_id = "", tool = "", output = null, error }: ToolResultJson): AgUiEvent[] {
+    const call = this.#calls.has(tool_call_id) ? [] : this.#call({ tool_call_id, tool });
+    const said = error !== undefined ? { error } : output;
+    const content = typeof said === "string" ? said : JSON.stringify(said);
+    const messageId = this.#newId(`${tool_call_id}-result`);
+    const result = { type: "TOOL_CALL_RESULT", messageId, toolCallId: tool_call_id, content, role: "tool" };
+    return [...call, ...this.#close(), result];
+  }
+
+  #close(): AgUiEvent[] {
+    if (!this.#open) return [];
+    const { kind, id: messageId } = this.#open;
+    this.#open = undefined;
+    return kind === "text"
+      ? [{ type: "TEXT_MESSAGE_END", messageId }]
+      : [
+          { type: "REASONING_MESSAGE_END", messageId },
+          { type: "REASONING_END", messageId },
+        ];
+  }
+
+  #end(last: AgUiEvent): AgUiEvent[] {
+    this.#ended = true;
+    return [...this.#close(), last];
+  }
+}
+
+function usageOf({ usage }: RunFinishedJson): { usage?: readonly Readonly<Record<string, number>>[] } {
+  if (!usage) return {};
+  const { input_tokens, output_tokens } = usage;
+  return {
+    usage: [
+      {
+        ...(input_tokens !== undefined && { inputTokens: input_tokens }),
+        ...(output_tokens !== undefined && { outputTokens: output_tokens }),
+      },
+    ],
+  };
+}

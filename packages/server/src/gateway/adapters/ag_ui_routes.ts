@@ -1,0 +1,61 @@
+import { KhalaError, SCOPES } from "@khala/contracts";
+import type { ChatCommand } from "../../conversations/plane.ts";
+import type { Context } from "../../kit/context.ts";
+import { requireScope } from "../auth/claims.ts";
+import { callerOf, readChat } from "../conversation_request.ts";
+import type { Http } from "../http.ts";
+import { AgUiEvents } from "./ag_ui_events.ts";
+import { type AdapterOptions, answerWithRun } from "./ai_answer.ts";
+import { textOf } from "./ai_request.ts";
+import { policyOf, traceOf } from "./ai_routes.ts";
+import { startRun } from "./ai_run.ts";
+
+/**
+ * `POST /ag-ui` for `HttpAgent` of AG-UI: a thread is a conversation, and a `runId` starts one run, however often it is
+ * sent. `abortRun()` only leaves the stream; `POST /chat/:conv_id/stop` with the thread's id stops the run.
+ */
+export function agUiRoutes(http: Http, context: Context, options: AdapterOptions): void {
+  http.app.post("/ag-ui", async (request, reply) => {
+    const viewer = await http.viewer(request);
+    requireScope(viewer, SCOPES.chat);
+    const { command, runId } = readRunAgentInput(request.body, policyOf(request));
+    const run = await startRun(context, options.conversations, callerOf(viewer), command, traceOf(request));
+    const words = new AgUiEvents(command.convId, runId);
+    await answerWithRun(reply, context, options, { viewer, run, words, first: words.begin() });
+  });
+}
+
+function readRunAgentInput(
+  body: unknown,
+  policy: string | undefined,
+): { readonly command: ChatCommand; readonly runId: string } {
+  const { threadId, runId, messages } = Object(body) as {
+    threadId?: unknown;
+    runId?: unknown;
+    messages?: unknown;
+  };
+  if (typeof runId !== "string" || runId === "")
+    throw invalid("runId", "runId is an id that the client makes.");
+  const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as {
+    role?: unknown;
+    content?: unknown;
+  };
+  if (last.role !== "user") {
+    const message =
+      "The last of messages is what the user says. Tools run on the server: their results are not sent.";
+    throw invalid("messages", message);
+  }
+  const message = textOf(last.content);
+  if (message === "") throw invalid("messages", "The last message has no text. Send a text, or a text part.");
+  const sent = {
+    conv_id: threadId,
+    message,
+    idempotency_key: runId,
+    ...(policy !== undefined && { policy }),
+  };
+  return { command: readChat(sent), runId };
+}
+
+function invalid(field: string, message: string): KhalaError {
+  return new KhalaError("invalid_request", message, { field });
+}

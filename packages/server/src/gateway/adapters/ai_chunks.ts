@@ -1,0 +1,155 @@
+import type { EventJson, PartJson, ToolJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+
+/**
+ * A chunk of an AI SDK UI message stream. Only chunks and fields that v5, v6 and v7 all know: v5 refuses a field that it
+ * does not, and an unknown type breaks the whole chat.
+ */
+export type AiChunk =
+  | { readonly type: "start"; readonly messageId?: string }
+  | { readonly type: "start-step" | "finish-step" | "finish" | "abort" }
+  | { readonly type: "text-start" | "text-end" | "reasoning-start" | "reasoning-end"; readonly id: string }
+  | { readonly type: "text-delta" | "reasoning-delta"; readonly id: string; readonly delta: string }
+  | {
+      readonly type: "tool-input-available";
+      readonly toolCallId: string;
+      readonly toolName: string;
+      readonly input: unknown;
+      readonly providerExecuted: true;
+    }
+  | {
+      readonly type: "tool-output-available";
+      readonly toolCallId: string;
+      readonly output: unknown;
+      readonly providerExecuted: true;
+    }
+  | {
+      readonly type: "tool-output-error";
+      readonly toolCallId: string;
+      readonly errorText: string;
+      readonly providerExecuted: true;
+    }
+  | { readonly type: `data-${string}`; readonly data: unknown; readonly transient?: true }
+  | { readonly type: "error"; readonly errorText: string };
+
+type Streamed = "text" | "reasoning";
+
+// Whatever runs tools is on our side: a client must neither run them nor wait for somebody who does.
+const providerExecuted = true;
+
+/** One run as one UI message: events in, chunks out. Pure: the same events make the same chunks. */
+export class AiChunks {
+  readonly #runId: string;
+  readonly #calls = new Set<string>();
+  #open: { readonly kind: Streamed; readonly id: string; readonly messageId: string } | undefined;
+  #parts = 0;
+  #begun = false;
+  #ended = false;
+
+  constructor(runId: string) {
+    this.#runId = runId;
+  }
+
+  /** Whether `finish` was given out: nothing follows. */
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** What the run had said when somebody joins it, each part in one piece. What comes next continues the last one. */
+  replay(messages: readonly TranscriptMessageJson[]): AiChunk[] {
+    const chunks: AiChunk[] = [];
+    for (const { message_id = "", role, parts = [] } of messages) {
+      if (role !== "assistant") continue;
+      for (const part of parts) chunks.push(...this.#part(message_id, part));
+    }
+    return chunks;
+  }
+
+  /** The chunks of the run's next event. */
+  event(event: EventJson): AiChunk[] {
+    if (this.#ended) return [];
+    if (event.text_delta) return this.#delta("text", event.text_delta.message_id, event.text_delta.text);
+    if (event.reasoning_delta)
+      return this.#delta("reasoning", event.reasoning_delta.message_id, event.reasoning_delta.text);
+    if (event.message) {
+      const { role, message_id, text } = event.message;
+      // The person's own message is already on the screen.
+      return role === "assistant" ? [...this.#delta("text", message_id, text), ...this.#close()] : [];
+    }
+    if (event.tool_call) return this.#tool(event.tool_call.message_id, event.tool_call);
+    if (event.tool_result)
+      return this.#tool(event.tool_result.message_id, { output: null, ...event.tool_result });
+    if (event.custom) return this.#part(event.custom.message_id, { custom: event.custom });
+    if (event.status) return [{ type: "data-status", data: event.status.text ?? "", transient: true }];
+    if (event.run_finished) return this.#end();
+    if (event.run_stopped) return this.#end({ type: "abort" });
+    if (event.run_failed) return this.fail(event.run_failed.message || "The run failed.");
+    return [];
+  }
+
+  /** Ends the message with an error. */
+  fail(errorText: string): AiChunk[] {
+    return this.#ended ? [] : this.#end({ type: "error", errorText });
+  }
+
+  #part(messageId: string | undefined, { text, reasoning, tool, custom }: PartJson): AiChunk[] {
+    if (text !== undefined) return this.#delta("text", messageId, text);
+    if (reasoning !== undefined) return this.#delta("reasoning", messageId, reasoning);
+    if (tool) return this.#tool(messageId, tool);
+    if (!custom) return [];
+    return [
+      ...this.#begin(messageId),
+      ...this.#close(),
+      { type: `data-${custom.name ?? ""}`, data: custom.data ?? null },
+    ];
+  }
+
+  #delta(kind: Streamed, messageId = "", delta = ""): AiChunk[] {
+    if (delta === "") return [];
+    const chunks = this.#begin(messageId);
+    if (this.#open?.kind !== kind || this.#open.messageId !== messageId) {
+      chunks.push(...this.#close());
+      this.#open = { kind, id: String(this.#parts++), messageId };
+      chunks.push({ type: `${kind}-start`, id: this.#open.id });
+    }
+    chunks.push({ type: `${kind}-delta`, id: this.#open.id, delta });
+    return chunks;
+  }
+
+  /** A call, a result, or both. A result whose call is not known brings its own: clients refuse it otherwise. */
+  #tool(
+    messageId: string | undefined,
+    { tool_call_id = "", tool = "", input, output, error }: ToolJson,
+  ): AiChunk[] {
+    const chunks = [...this.#begin(messageId), ...this.#close()];
+    if (!this.#calls.has(tool_call_id)) {
+      this.#calls.add(tool_call_id);
+      const call = { toolCallId: tool_call_id, toolName: tool, input: input ?? null };
+      chunks.push({ type: "tool-input-available", ...call, providerExecuted });
+    }
+    const result = { toolCallId: tool_call_id, providerExecuted } as const;
+    if (error !== undefined) chunks.push({ type: "tool-output-error", errorText: error, ...result });
+    else if (output !== undefined) chunks.push({ type: "tool-output-available", output, ...result });
+    return chunks;
+  }
+
+  /** The first message of the run names the UI message, so that a replay has the same id. */
+  #begin(messageId: string | undefined): AiChunk[] {
+    if (this.#begun) return [];
+    this.#begun = true;
+    return [{ type: "start", messageId: messageId || this.#runId }, { type: "start-step" }];
+  }
+
+  #close(): AiChunk[] {
+    if (!this.#open) return [];
+    const { kind, id } = this.#open;
+    this.#open = undefined;
+    return [{ type: `${kind}-end`, id }];
+  }
+
+  #end(...last: AiChunk[]): AiChunk[] {
+    this.#ended = true;
+    // Without an id: a run that said nothing leaves no empty message behind.
+    const begin: AiChunk[] = this.#begun ? [] : [{ type: "start" }, { type: "start-step" }];
+    return [...begin, ...this.#close(), ...last, { type: "finish-step" }, { type: "finish" }];
+  }
+}

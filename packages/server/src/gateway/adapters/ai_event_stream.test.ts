@@ -1,0 +1,113 @@
+import { once } from "node:events";
+import { get, type IncomingMessage } from "node:http";
+import fastify from "fastify";
+import { expect, test } from "vitest";
+import { testContext } from "../../../../../e2e/support/context.ts";
+import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
+import { EventStream } from "./ai_event_stream.ts";
+
+const HOUR = 3_600_000;
+
+/** A stream and its reader, over a real connection. */
+async function open() {
+  const clock = new ManualClock();
+  const context = await testContext({ clock });
+  const shutdown = new AbortController();
+  const app = fastify({ forceCloseConnections: true });
+  let stream: EventStream | undefined;
+  app.get("/", async (_request, reply) => {
+    const expiresAt = clock.now() + HOUR;
+    stream = new EventStream(reply.header("x-kept", "yes"), context, { signal: shutdown.signal, expiresAt });
+  });
+  const url = await app.listen({ port: 0, host: "127.0.0.1" });
+  const [response] = (await once(get(url), "response")) as [IncomingMessage];
+  let text = "";
+  const over = new Promise<"ended" | "cut">((resolve) => {
+    response.on("end", () => resolve("ended")).on("error", () => resolve("cut"));
+  });
+  response.setEncoding("utf8");
+  return {
+    clock,
+    shutdown,
+    response,
+    stream: stream!,
+    over,
+    read: () =>
+      response.on("data", (more: string) => {
+        text += more;
+      }),
+    text: () => text,
+    [Symbol.asyncDispose]: () => app.close(),
+  };
+}
+
+test("events go out as they are sent, with the headers that were set before", async () => {
+  await using opened = await open();
+  const { stream, response } = opened;
+  opened.read();
+  expect(response.headers).toMatchObject({ "content-type": "text/event-stream", "x-kept": "yes" });
+  await stream.send([{ a: 1 }, { b: "two\nlines" }]);
+  await stream.comment();
+  await stream.send([]);
+  stream.end("data: [DONE]\n\n");
+  expect(await opened.over).toBe("ended");
+  const events = 'data: {"a":1}\n\ndata: {"b":"two\\nlines"}\n\n';
+  expect(opened.text()).toBe(`${events}: still here\n\ndata: [DONE]\n\n`);
+  // Nothing is left to wait for.
+  expect(opened.clock.pending).toBe(0);
+});
+
+test("a reader that takes nothing for too long is cut; until then the sender waits", async () => {
+  await using opened = await open();
+  const { stream, clock } = opened;
+  let sent = false;
+  const sending = stream.send(["x".repeat(64 << 20)]).then(() => {
+    sent = true;
+  });
+  await clock.advance(29_000);
+  expect(sent).toBe(false);
+  expect(stream.signal.aborted).toBe(false);
+  await clock.advance(2_000);
+  await sending;
+  expect(stream.signal.aborted).toBe(true);
+  opened.read();
+  expect(await opened.over).toBe("cut");
+  expect(clock.pending).toBe(0);
+});
+
+test("a sender that waits goes on when its reader does", async () => {
+  await using opened = await open();
+  const { stream } = opened;
+  const sending = stream.send(["x".repeat(64 << 20)]);
+  opened.read();
+  await sending;
+  stream.end();
+  expect(await opened.over).toBe("ended");
+  expect(opened.text()).toHaveLength((64 << 20) + 'data: ""\n\n'.length);
+});
+
+test("a shutdown and the end of the token break the stream off", async () => {
+  for (const cut of ["shutdown", "expiry"]) {
+    await using opened = await open();
+    opened.read();
+    await opened.stream.send([1]);
+    if (cut === "shutdown") opened.shutdown.abort();
+    else await opened.clock.advance(HOUR);
+    expect(await opened.over).toBe("cut");
+    expect(opened.stream.signal.aborted).toBe(true);
+    expect(opened.clock.pending).toBe(0);
+    // Whoever still sends does not notice.
+    await opened.stream.send([2]);
+    opened.stream.end();
+  }
+});
+
+test("a reader that leaves is noticed, also by a sender that waits", async () => {
+  await using opened = await open();
+  const { stream, response } = opened;
+  const sending = stream.send(["x".repeat(64 << 20)]);
+  response.destroy();
+  await sending;
+  expect(stream.signal.aborted).toBe(true);
+  expect(opened.clock.pending).toBe(0);
+});

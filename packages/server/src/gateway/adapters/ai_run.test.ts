@@ -1,0 +1,91 @@
+import type { EventJson } from "@khala/contracts/conversation/v1";
+import { expect, test } from "vitest";
+import { testContext } from "../../../../../e2e/support/context.ts";
+import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
+import type { FollowedEvent } from "../../conversations/plane.ts";
+import { followRun } from "./ai_run.ts";
+
+const RUN = { caller: { org: "acme", subject: "ada" }, convId: "c1", runId: "r1", after: "", begun: false };
+
+/** A conversation whose log holds these, and then nothing; what its runs are is told when it is asked. */
+function conversation(entries: readonly [runId: string, event: EventJson][], runs: readonly string[] = []) {
+  const asked: string[] = [];
+  const state = { left: false };
+  return {
+    asked,
+    state,
+    async *follow(_caller: unknown, _convId: string, _after: string, signal: AbortSignal) {
+      try {
+        for (const [runId, event] of entries) {
+          const followed: FollowedEvent = { seq: 1n, cursor: "", runId, event };
+          yield followed;
+        }
+        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      } finally {
+        state.left = true;
+      }
+    },
+    async run() {
+      const [run_id = "", status = ""] = (runs[asked.length] ?? runs.at(-1) ?? "").split(" ");
+      asked.push(run_id);
+      return { run_id, status };
+    },
+  };
+}
+
+const text = (text: string): EventJson => ({ text_delta: { text } });
+
+test("a run has its own events and those of no run, from its beginning to its end", async () => {
+  const plane = conversation([
+    ["", text("before")],
+    ["r0", text("another's")],
+    ["r1", { run_started: {} }],
+    ["", text("nobody's")],
+    ["r2", text("another's")],
+    ["r1", text("mine")],
+    ["r1", { run_finished: {} }],
+    ["", text("after")],
+  ]);
+  const events: (EventJson | undefined)[] = [];
+  const signal = new AbortController().signal;
+  for await (const event of followRun(await testContext(), plane, RUN, signal)) events.push(event);
+  expect(events).toEqual([{ run_started: {} }, text("nobody's"), text("mine"), { run_finished: {} }]);
+  expect(plane.state.left).toBe(true);
+});
+
+test("while a run is silent or waits in the queue there is a sign of life now and then", async () => {
+  const clock = new ManualClock();
+  const plane = conversation([], ["r0 running", "r1 queued", "r1 running"]);
+  const leaving = new AbortController();
+  const events = followRun(await testContext({ clock }), plane, RUN, leaving.signal);
+  for (let i = 0; i < 4; i++) {
+    const next = events.next();
+    await clock.advance(10_000);
+    expect(await next).toEqual({ done: false, value: undefined });
+  }
+  const last = events.next();
+  leaving.abort();
+  expect(await last).toEqual({ done: true, value: undefined });
+  expect(plane.state.left).toBe(true);
+  expect(clock.pending).toBe(0);
+});
+
+test("a run that is over without an end that can be read is not waited for", async () => {
+  for (const over of ["r1 failed", "r2 running"]) {
+    const clock = new ManualClock();
+    const plane = conversation([], [over]);
+    const events = followRun(
+      await testContext({ clock }),
+      plane,
+      { ...RUN, begun: true },
+      AbortSignal.any([]),
+    );
+    const first = events.next();
+    await clock.advance(10_000);
+    expect((await first).value).toBeUndefined();
+    const second = expect(events.next()).rejects.toMatchObject({ code: "unavailable" });
+    await clock.advance(10_000);
+    await second;
+    expect(plane.state.left).toBe(true);
+  }
+});

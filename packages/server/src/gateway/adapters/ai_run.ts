@@ -1,0 +1,135 @@
+import { KhalaError } from "@khala/contracts";
+import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { SpanKind } from "@opentelemetry/api";
+import type { Caller, ChatCommand, ConversationPlane } from "../../conversations/plane.ts";
+import { sleep } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import { contextOf, traceparent } from "../../kit/telemetry.ts";
+
+/** A run, and where in the log somebody begins to follow it. */
+export interface FollowedRun {
+  readonly caller: Caller;
+  readonly convId: string;
+  readonly runId: string;
+  readonly after: string;
+  /** Whether it has begun there. */
+  readonly begun: boolean;
+}
+
+/** A run that is joined in the middle, with what it has said so far. */
+export interface JoinedRun extends FollowedRun {
+  readonly messages: readonly TranscriptMessageJson[];
+}
+
+/** After so long without an event a sign of life is due, and a look at whether the run is still there. */
+const QUIET_MS = 10_000;
+const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
+
+/** Starts a run, or finds the one that the same key has started. `parent` is the traceparent of the request. */
+export async function startRun(
+  context: Context,
+  conversations: ConversationPlane,
+  caller: Caller,
+  command: ChatCommand,
+  parent?: string,
+): Promise<FollowedRun> {
+  const span = context.telemetry.tracer.startSpan("chat", { kind: SpanKind.SERVER }, contextOf(parent));
+  try {
+    const trace = traceparent(span);
+    const { run_id, cursor } = await conversations.chat(caller, { ...command, ...(trace && { trace }) });
+    return { caller, convId: command.convId, runId: run_id ?? "", after: cursor ?? "", begun: false };
+  } finally {
+    span.end();
+  }
+}
+
+/** Joins the run that is under way; undefined when there is none, also in a conversation that is not the caller's. */
+export async function joinRun(
+  conversations: ConversationPlane,
+  caller: Caller,
+  convId: string,
+): Promise<JoinedRun | undefined> {
+  try {
+    const { run, cursor = "", messages = [] } = await conversations.state(caller, convId);
+    if (!run?.run_id || !ACTIVE.has(run.status)) return undefined;
+    // It may have ended while the log was read, and its end may be before the cursor.
+    const now = await conversations.run(caller, convId);
+    if (now?.run_id !== run.run_id || !ACTIVE.has(now.status)) return undefined;
+    const said = messages.filter(({ run_id }) => run_id === run.run_id);
+    const begun = run.status === "running";
+    return { caller, convId, runId: run.run_id, after: cursor, begun, messages: said };
+  } catch (error) {
+    if (error instanceof KhalaError && error.code === "not_found") return undefined;
+    throw error;
+  }
+}
+
+/** Stops a run, unless it is over or another one has taken its place. */
+export async function stopRun(
+  conversations: ConversationPlane,
+  { caller, convId, runId }: FollowedRun,
+): Promise<void> {
+  const run = await conversations.run(caller, convId);
+  if (run?.run_id === runId && ACTIVE.has(run.status)) await conversations.stopRun(caller, convId);
+}
+
+/**
+ * The events of a run as they come, up to its end; undefined from time to time while it is silent. Events that belong to
+ * no run are part of the one that is under way. Throws when the rest cannot be read; ends early when the signal aborts.
+ */
+export async function* followRun(
+  { clock }: Context,
+  conversations: Pick<ConversationPlane, "follow" | "run">,
+  { caller, convId, runId, after, begun }: FollowedRun,
+  signal: AbortSignal,
+): AsyncGenerator<EventJson | undefined> {
+  const leaving = new AbortController();
+  const until = AbortSignal.any([signal, leaving.signal]);
+  const events = conversations.follow(caller, convId, after, until)[Symbol.asyncIterator]();
+  let started = begun;
+  let missedEnd = 0;
+  let next: ReturnType<typeof events.next> | undefined;
+  try {
+    for (;;) {
+      next ??= events.next();
+      const waiting = new AbortController();
+      const quiet = sleep(clock, QUIET_MS, AbortSignal.any([until, waiting.signal])).then(() => undefined);
+      const result = await Promise.race([next, quiet]).finally(() => waiting.abort());
+      if (signal.aborted) return;
+      if (!result) {
+        missedEnd = (await isOver()) ? missedEnd + 1 : 0;
+        // Its end may be on its way, but not for that long.
+        if (missedEnd > 1) throw lostEnd();
+        yield undefined;
+        continue;
+      }
+      next = undefined;
+      if (result.done) throw lostEnd();
+      const { runId: of, event } = result.value;
+      if (of === runId && event.run_started) started = true;
+      if (of !== runId && (of !== "" || !started)) continue;
+      yield event;
+      if (of === runId && (event.run_finished || event.run_failed || event.run_stopped)) return;
+    }
+  } catch (error) {
+    // Whoever does not listen any more need not be told.
+    if (!signal.aborted) throw error;
+  } finally {
+    leaving.abort();
+    next?.catch(() => undefined);
+    await events.return?.();
+  }
+
+  /** Whether the run ended without our seeing it. One that waits in the queue is not the conversation's current one yet. */
+  async function isOver(): Promise<boolean> {
+    const run = await conversations.run(caller, convId);
+    return run?.run_id === runId ? !ACTIVE.has(run.status) : started;
+  }
+}
+
+function lostEnd(): KhalaError {
+  return new KhalaError(
+    "unavailable",
+    "The end of this answer cannot be read any more. Load the conversation again.",
+  );
+}

@@ -1,0 +1,197 @@
+import { KhalaError, SCOPES } from "@khala/contracts";
+import type { ConversationPlane } from "../../conversations/plane.ts";
+import type { Context } from "../../kit/context.ts";
+import { wireFrame } from "../../kit/wire_frame.ts";
+import type { ClientSocket, Connection } from "../connection.ts";
+import { callerOf, readConvId } from "../conversation_request.ts";
+import type { Door } from "../door.ts";
+import { shownError } from "../shown_error.ts";
+import { type AiChunk, AiChunks } from "./ai_chunks.ts";
+import { readAiRequest } from "./ai_request.ts";
+import { type FollowedRun, followRun, joinRun, startRun, stopRun } from "./ai_run.ts";
+
+export interface AiDoorOptions {
+  readonly conversations: ConversationPlane;
+  /** How many answers one socket may wait for at once. */
+  readonly maxRequests?: number;
+}
+
+/** What a client sends, not looked at yet. */
+interface Frame {
+  readonly type?: unknown;
+  readonly requestId?: unknown;
+  readonly id?: unknown;
+  readonly lastSequence?: unknown;
+}
+
+/** A `send` or `resume` that is being answered. */
+interface Request {
+  readonly id: string;
+  readonly leaving: AbortController;
+  /** The client wants the run to stop. */
+  stop: boolean;
+  sequence: number;
+}
+
+const MAX_ID = 255;
+
+/**
+ * `/ai/ws?token=[&policy=]` for `WebSocketChatTransport` of the AI SDK: many chats on one socket. A closed socket leaves
+ * its runs alone; `stop()` ends the run, and `useChat` calls it when its component goes, unless it is given a `chat`.
+ */
+export function aiDoor(context: Context, { conversations, maxRequests = 32 }: AiDoorOptions): Door {
+  return {
+    path: "/ai/ws",
+    scope: SCOPES.chat,
+    open: ({ searchParams }) => {
+      const policy = searchParams.get("policy") ?? undefined;
+      return (connection) => new AiSocket(connection, context, { conversations, maxRequests, policy });
+    },
+  };
+}
+
+/** A socket of WebSocketChatTransport. Each answer is a task of its own, and waits for room like the others. */
+class AiSocket implements ClientSocket {
+  readonly #connection: Connection;
+  readonly #context: Context;
+  readonly #options: Required<AiDoorOptions> & { readonly policy: string | undefined };
+  readonly #requests = new Map<string, Request>();
+  #waiting: (() => void)[] = [];
+
+  constructor(
+    connection: Connection,
+    context: Context,
+    options: Required<AiDoorOptions> & { readonly policy: string | undefined },
+  ) {
+    this.#connection = connection;
+    this.#context = context;
+    this.#options = options;
+  }
+
+  receive(data: Buffer, binary: boolean): void {
+    let frame: Frame | null = null;
+    try {
+      if (!binary) frame = JSON.parse(data.toString());
+    } catch {
+      // Answered below like everything else that is not understood.
+    }
+    const id = frame?.requestId;
+    const type = frame?.type;
+    if (typeof id !== "string" || id === "" || id.length > MAX_ID || !isKnown(type)) {
+      const message = "Send the frames of WebSocketChatTransport: send, resume or abort, with a requestId.";
+      return this.#connection.end(new KhalaError("invalid_request", message));
+    }
+    if (type === "abort") return this.#abort(id);
+    if (this.#requests.has(id) || this.#requests.size >= this.#options.maxRequests) {
+      // Not as an answer to that id: its own may be under way.
+      const message = `A socket waits for at most ${this.#options.maxRequests} answers, each with its own requestId.`;
+      return this.#connection.end(new KhalaError("limit_exceeded", message));
+    }
+    const request: Request = { id, leaving: new AbortController(), stop: false, sequence: 0 };
+    this.#requests.set(id, request);
+    void this.#answer(request, frame!);
+  }
+
+  room(): void {
+    for (const resume of this.#waiting.splice(0)) resume();
+  }
+
+  heartbeat(): void {
+    this.#connection.ping();
+  }
+
+  // The close says it. An error frame would make the client give up an answer that it can resume.
+  farewell(): void {}
+
+  close(): void {
+    for (const { leaving } of this.#requests.values()) leaving.abort();
+    this.#requests.clear();
+    this.room();
+  }
+
+  /** The client's `stop()`: unlike a closed socket, it means the run. */
+  #abort(id: string): void {
+    const request = this.#requests.get(id);
+    if (!request) return;
+    request.stop = true;
+    request.leaving.abort();
+    this.room();
+  }
+
+  /** Answers one request to its end. Never rejects. */
+  async #answer(request: Request, frame: Frame): Promise<void> {
+    let run: FollowedRun | undefined;
+    try {
+      if (frame.type === "resume") run = await this.#resume(request, frame);
+      else run = await this.#send(request, frame);
+      if (run) await this.#frame(request, { type: "end" });
+    } catch (error) {
+      const { code, message } = shownError(error, this.#context);
+      this.#connection.refused(code);
+      await this.#frame(request, { type: "error", errorText: message });
+    } finally {
+      this.#requests.delete(request.id);
+    }
+  }
+
+  async #send(request: Request, frame: Frame): Promise<FollowedRun> {
+    const { conversations, policy } = this.#options;
+    const command = readAiRequest(frame, policy);
+    const run = await startRun(this.#context, conversations, callerOf(this.#connection.viewer), command);
+    await this.#frame(request, { type: "start" });
+    await this.#follow(request, run, new AiChunks(run.runId));
+    return run;
+  }
+
+  async #resume(request: Request, frame: Frame): Promise<FollowedRun | undefined> {
+    if (frame.lastSequence !== undefined) {
+      const message = "An answer is resumed from its beginning, in one piece. Leave lastSequence out.";
+      throw new KhalaError("invalid_request", message, { field: "lastSequence" });
+    }
+    const caller = callerOf(this.#connection.viewer);
+    const run = await joinRun(this.#options.conversations, caller, readConvId(frame.id));
+    if (!run) {
+      await this.#frame(request, { type: "no-active" });
+      return undefined;
+    }
+    await this.#frame(request, { type: "start" });
+    const chunks = new AiChunks(run.runId);
+    await this.#follow(request, run, chunks, chunks.replay(run.messages));
+    return run;
+  }
+
+  async #follow(
+    request: Request,
+    run: FollowedRun,
+    chunks: AiChunks,
+    replayed: readonly AiChunk[] = [],
+  ): Promise<void> {
+    const { conversations } = this.#options;
+    const { signal } = request.leaving;
+    try {
+      await this.#chunks(request, replayed);
+      const events = followRun(this.#context, conversations, run, signal);
+      for await (const event of events) if (event) await this.#chunks(request, chunks.event(event));
+    } catch (error) {
+      await this.#chunks(request, chunks.fail(shownError(error, this.#context).message));
+    }
+    if (request.stop) await stopRun(conversations, run);
+  }
+
+  async #chunks(request: Request, chunks: readonly AiChunk[]): Promise<void> {
+    for (const chunk of chunks)
+      await this.#frame(request, { type: "chunk", sequence: request.sequence++, chunk });
+  }
+
+  /** Sends a frame as soon as there is room; the connection itself watches how long there is none. */
+  async #frame({ id, leaving }: Request, body: Readonly<Record<string, unknown>>): Promise<void> {
+    const frame = wireFrame(JSON.stringify({ requestId: id, ...body }));
+    while (!leaving.signal.aborted && !this.#connection.outbox.offer(frame)) {
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    }
+  }
+}
+
+function isKnown(type: unknown): type is "send" | "resume" | "abort" {
+  return type === "send" || type === "resume" || type === "abort";
+}

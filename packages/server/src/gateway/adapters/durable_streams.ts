@@ -1,0 +1,220 @@
+import { Readable } from "node:stream";
+import { KhalaError } from "@khala/contracts";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { messageArray, storedMessages } from "../../durable_streams/json_mode.ts";
+import { formatOffset, type Offset } from "../../durable_streams/offset.ts";
+import type { Page } from "../../durable_streams/pages.ts";
+import type { DurableStreams } from "../../durable_streams/store.ts";
+import { isJson, type StreamName } from "../../durable_streams/stream.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Http } from "../http.ts";
+import { answerAppend, noStream, tailOffset } from "./durable_streams_answer.ts";
+import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
+import {
+  asksToClose,
+  readBody,
+  readClaim,
+  readConfig,
+  readContentType,
+  readPath,
+  readQuery,
+  readSeq,
+} from "./durable_streams_request.ts";
+import { needsBase64, sseEvents } from "./durable_streams_sse.ts";
+
+export interface DurableStreamsRoutesOptions {
+  readonly streams: DurableStreams;
+  /** Whose streams a request is about; throws the denial when that cannot be told. */
+  readonly authenticate: (request: FastifyRequest) => Promise<{ org: string }>;
+  /** Ends what waits. Closing the server does so too. */
+  readonly signal?: AbortSignal;
+  readonly longPollMs?: number;
+  readonly sseMs?: number;
+  readonly sseHeartbeatMs?: number;
+  /** Live reads at the same time; beyond it they are refused. */
+  readonly maxLive?: number;
+}
+
+const PREFIX = "/streams/";
+/** How long the last bytes of a live read may take. */
+const GRACE_MS = 10_000;
+const METHODS = "GET, HEAD, PUT, POST, DELETE";
+const ALLOWED = [
+  "authorization, content-type, if-none-match, traceparent, stream-seq, stream-ttl, stream-expires-at",
+  "stream-closed, producer-id, producer-epoch, producer-seq",
+].join(", ");
+const EXPOSED = [
+  "ETag, Retry-After, Location, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL",
+  "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq",
+].join(", ");
+
+/** The durable-streams protocol at `/streams/*`. Its bodies are bytes of any type; the rest of the gateway stays with JSON. */
+export function durableStreamsRoutes(
+  http: Http,
+  context: Context,
+  options: DurableStreamsRoutesOptions,
+): void {
+  const { streams, authenticate, longPollMs = 20_000, sseMs = 60_000, sseHeartbeatMs = 15_000 } = options;
+  const { maxLive = 10_000 } = options;
+  const stopping = new AbortController();
+  const over = options.signal ? AbortSignal.any([stopping.signal, options.signal]) : stopping.signal;
+  http.app.addHook("preClose", async () => stopping.abort());
+  const orgs = new WeakMap<FastifyRequest, string>();
+  let live = 0;
+
+  const nameOf = (request: FastifyRequest): StreamName => ({
+    org: orgs.get(request)!,
+    path: readPath(request),
+  });
+
+  http.app.register(async (scope) => {
+    scope.removeAllContentTypeParsers();
+    scope.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+    scope.addHook("onRequest", async (request, reply) => {
+      reply.header("X-Content-Type-Options", "nosniff").header("Cross-Origin-Resource-Policy", "same-origin");
+      if (reply.hasHeader("Access-Control-Allow-Origin"))
+        reply.header("Access-Control-Expose-Headers", EXPOSED);
+      if (request.method !== "OPTIONS") orgs.set(request, (await authenticate(request)).org);
+    });
+    routes(scope);
+  });
+
+  function routes(scope: FastifyInstance): void {
+    scope.options(`${PREFIX}*`, async (_request, reply) => {
+      reply.header("Access-Control-Allow-Methods", METHODS).header("Access-Control-Allow-Headers", ALLOWED);
+      return reply.header("Access-Control-Max-Age", "600").code(204).send();
+    });
+
+    scope.put(`${PREFIX}*`, async (request, reply) => {
+      const config = readConfig(request.headers);
+      const body = readBody(request);
+      const data = body.length > 0 && isJson(config.contentType) ? storedMessages(body) : body;
+      const made = await streams.create(nameOf(request), config, data);
+      if (!made)
+        throw new KhalaError("stream_conflict", "There is a stream with another configuration here.");
+      const { stream, created } = made;
+      reply.header("Content-Type", stream.contentType).header("Stream-Next-Offset", tailOffset(stream));
+      if (stream.closed) reply.header("Stream-Closed", "true");
+      if (created)
+        reply.header("Location", `${request.protocol}://${request.host}${request.url.split("?")[0]}`);
+      return reply.code(created ? 201 : 200).send();
+    });
+
+    scope.post(`${PREFIX}*`, async (request, reply) => {
+      const { headers } = request;
+      const claim = readClaim(headers);
+      const body = readBody(request);
+      const close = asksToClose(headers);
+      const hasData = body.length > 0;
+      if (!hasData && !close)
+        throw new KhalaError("invalid_request", "There is nothing in the body to append.");
+      const contentType = hasData ? readContentType(headers) : undefined;
+      const data = contentType !== undefined && isJson(contentType) ? storedMessages(body) : body;
+      if (hasData && data.length === 0)
+        throw new KhalaError("invalid_request", "An empty array has no message to append.");
+      const append = { name: nameOf(request), data, contentType, close, seq: readSeq(headers), claim };
+      return answerAppend(reply, await streams.append(append), { claim, hasData });
+    });
+
+    scope.head(`${PREFIX}*`, async (request, reply) => {
+      const stream = await streams.find(nameOf(request));
+      if (!stream) throw noStream();
+      reply
+        .header("Content-Type", stream.contentType)
+        .header("Stream-Next-Offset", tailOffset(stream))
+        .header("Cache-Control", "no-store");
+      if (stream.closed) reply.header("Stream-Closed", "true");
+      if (stream.ttlS !== undefined) reply.header("Stream-TTL", String(stream.ttlS));
+      if (stream.expiresAt !== undefined) reply.header("Stream-Expires-At", stream.expiresAt);
+      return reply.send();
+    });
+
+    scope.delete(`${PREFIX}*`, async (request, reply) => {
+      if (!(await streams.remove(nameOf(request)))) throw noStream();
+      return reply.code(204).send();
+    });
+
+    scope.get(`${PREFIX}*`, async (request, reply) => {
+      const { start, live: mode, cursor } = readQuery(request);
+      const name = nameOf(request);
+      const first = await readFrom(streams, name, start);
+      if (mode === undefined) {
+        if (start !== "now") return sendPage(request, reply, first);
+        return writePage(reply.header("Cache-Control", "no-store"), first);
+      }
+      const signal = beginLive(reply, mode === "sse" ? sseMs : longPollMs);
+      if (mode === "long-poll") {
+        const deadline = context.clock.now() + longPollMs;
+        const read = (offset: Offset) => readFrom(streams, name, offset);
+        const page = await pageWhenReady(context, streams, { first, read, deadline, signal });
+        reply.header("Stream-Cursor", nextCursor(context, cursor)).header("Cache-Control", "no-store");
+        return page.data.length > 0 ? writePage(reply, page) : pageHeaders(reply, page).code(204).send();
+      }
+      if (needsBase64(first.stream.contentType)) reply.header("Stream-SSE-Data-Encoding", "base64");
+      const deadline = context.clock.now() + sseMs;
+      const events = sseEvents(context, streams, name, {
+        first,
+        cursor,
+        heartbeatMs: sseHeartbeatMs,
+        deadline,
+        signal,
+      });
+      return reply
+        .header("Content-Type", "text/event-stream")
+        .header("Cache-Control", "no-cache")
+        .send(Readable.from(events, { objectMode: false }));
+    });
+  }
+
+  /** Counts a live read until its connection or answer ends; the signal ends its waiting. */
+  function beginLive(reply: FastifyReply, ms: number): AbortSignal {
+    if (live >= maxLive)
+      throw new KhalaError(
+        "overloaded",
+        "Too many live reads are open on this server. Try again in a moment.",
+        {
+          retry_after_ms: 1_000,
+        },
+      );
+    const gone = new AbortController();
+    // It may have left while the first page was read; its end is not told twice.
+    if (reply.raw.closed) {
+      gone.abort();
+      return gone.signal;
+    }
+    live++;
+    // Who does not take what is written to them would stay for ever.
+    const cancel = context.clock.after(ms + GRACE_MS, () => reply.raw.destroy());
+    reply.raw.once("close", () => {
+      live--;
+      cancel();
+      gone.abort();
+    });
+    return AbortSignal.any([gone.signal, over]);
+  }
+}
+
+/** Answers a catch-up read, or that the reader has it already. */
+function sendPage(request: FastifyRequest, reply: FastifyReply, page: Page): FastifyReply {
+  const { offset = "-1" } = request.query as { offset?: string };
+  const etag = `"${offset}:${formatOffset(endOf(page))}${complete(page) ? ":closed" : ""}"`;
+  reply.header("ETag", etag).header("Cache-Control", "private, no-cache");
+  const known = request.headers["if-none-match"]
+    ?.split(",")
+    .some((tag) => tag.trim().replace(/^W\//, "") === etag);
+  return known ? reply.code(304).send() : writePage(reply, page);
+}
+
+function writePage(reply: FastifyReply, page: Page): FastifyReply {
+  const { contentType } = page.stream;
+  return pageHeaders(reply, page)
+    .header("Content-Type", contentType)
+    .send(isJson(contentType) ? messageArray(page.data) : page.data);
+}
+
+function pageHeaders(reply: FastifyReply, page: Page): FastifyReply {
+  reply.header("Stream-Next-Offset", formatOffset(endOf(page)));
+  if (upToDate(page)) reply.header("Stream-Up-To-Date", "true");
+  if (complete(page)) reply.header("Stream-Closed", "true");
+  return reply;
+}

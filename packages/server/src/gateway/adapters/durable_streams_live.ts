@@ -1,0 +1,74 @@
+import { KhalaError } from "@khala/contracts";
+import type { Offset } from "../../durable_streams/offset.ts";
+import type { Page } from "../../durable_streams/pages.ts";
+import type { DurableStreams } from "../../durable_streams/store.ts";
+import type { StreamName } from "../../durable_streams/stream.ts";
+import type { Context } from "../../kit/context.ts";
+import { noStream } from "./durable_streams_answer.ts";
+import type { Start } from "./durable_streams_request.ts";
+
+/** Beyond every position: what comes after it is nothing, so that a read tells where the end is. */
+const BEYOND = 10n ** 16n;
+
+/** Cursors count intervals of this length since then. */
+const CURSOR_SINCE = Date.UTC(2024, 9, 9);
+const CURSOR_MS = 20_000;
+const CURSOR_JITTER = 180;
+
+/** Reads from where the request begins. */
+export async function readFrom(streams: DurableStreams, name: StreamName, start: Start): Promise<Page> {
+  const after = start === "beginning" ? 0n : start === "now" ? BEYOND : start.position;
+  const page = await streams.read(name, after);
+  if (!page) throw noStream();
+  // An offset of a stream that was deleted and made anew, or of a database from before a restore.
+  if (typeof start === "object" && (start.stream !== page.stream.id || start.position > page.stream.tail))
+    throw new KhalaError("stale_cursor", "The stream was made anew since that offset. Read from offset=-1.");
+  return page;
+}
+
+/** Where a page ends. */
+export function endOf({ stream, end }: Page): Offset {
+  return { stream: stream.id, position: end };
+}
+
+/** Whether a reader at the end of the page has everything there is. */
+export function upToDate({ stream, end }: Page): boolean {
+  return end === stream.tail;
+}
+
+/** Whether a reader at the end of the page has everything there will ever be. */
+export function complete(page: Page): boolean {
+  return page.stream.closed && upToDate(page);
+}
+
+/** Reads on until there is something to tell, or the time is over; the page that is answered may be empty then. */
+export async function pageWhenReady(
+  context: Context,
+  streams: DurableStreams,
+  options: {
+    first: Page;
+    read: (start: Offset) => Promise<Page>;
+    deadline: number;
+    signal: AbortSignal;
+  },
+): Promise<Page> {
+  const { first, read, deadline, signal } = options;
+  const ready = (page: Page) => page.data.length > 0 || complete(page);
+  if (ready(first)) return first;
+  const start = endOf(first);
+  using watcher = streams.watch(start.stream);
+  for (;;) {
+    const page = await read(start);
+    watcher.saw(page.stream);
+    const left = deadline - context.clock.now();
+    if (ready(page) || left <= 0 || signal.aborted) return page;
+    await watcher.wait(left, signal);
+  }
+}
+
+/** A number that moves with time, and always past the client's own: caches may join equal requests, never loop on them. */
+export function nextCursor({ clock, random }: Context, cursor: string | undefined): string {
+  const now = Math.floor((clock.now() - CURSOR_SINCE) / CURSOR_MS);
+  const theirs = cursor !== undefined && /^\d{1,15}$/.test(cursor) ? Number(cursor) : -1;
+  return String(theirs < now ? now : theirs + 1 + Math.floor(random() * CURSOR_JITTER));
+}

@@ -1,0 +1,142 @@
+import type { IncomingHttpHeaders } from "node:http";
+import { KhalaError } from "@khala/contracts";
+import type { FastifyRequest } from "fastify";
+import { type Offset, parseOffset } from "../../durable_streams/offset.ts";
+import type { Claim, StreamConfig } from "../../durable_streams/stream.ts";
+
+/** Where a read begins: at the first byte, at the end as it is now, or at an offset that we gave out. */
+export type Start = "beginning" | "now" | Offset;
+
+/** How a read goes on when there is nothing more. */
+export type Live = "long-poll" | "sse" | undefined;
+
+const FORK_HEADERS = ["stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset"];
+const MAX_PATH = 600;
+const MAX_PRODUCER_ID = 256;
+const MAX_SEQ = 256;
+const MAX_CONTENT_TYPE = 256;
+/** A hundred years. */
+const MAX_TTL_S = 3_155_760_000n;
+const MAX_YEAR = 9_999;
+
+/** The stream's path: what follows `/streams/`. */
+export function readPath(request: FastifyRequest): string {
+  const { "*": path } = request.params as { "*": string };
+  if (path === "" || path.length > MAX_PATH || path.includes("\0"))
+    throw new KhalaError("not_found", `A stream's path has 1 to ${MAX_PATH} characters, none of them NUL.`);
+  return path;
+}
+
+/** The body as it was sent, empty when there is none. */
+export function readBody(request: FastifyRequest): Buffer {
+  return Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
+}
+
+/** What a PUT asks for. */
+export function readConfig(headers: IncomingHttpHeaders): StreamConfig {
+  const fork = FORK_HEADERS.find((name) => headers[name] !== undefined);
+  if (fork) throw invalid(fork, "Streams cannot be forked here. Create an empty one and copy what you need.");
+  const ttlS = readTtl(text(headers, "stream-ttl"));
+  const expiresAt = readExpiresAt(text(headers, "stream-expires-at"));
+  if (ttlS !== undefined && expiresAt !== undefined)
+    throw invalid("stream-ttl", "A stream has a Stream-TTL or a Stream-Expires-At, not both. Leave one out.");
+  return {
+    contentType: contentTypeOr(headers, "application/octet-stream"),
+    ttlS,
+    expiresAt,
+    closed: asksToClose(headers),
+  };
+}
+
+/** The type of a body; refused when there is none. */
+export function readContentType(headers: IncomingHttpHeaders): string {
+  const contentType = contentTypeOr(headers, undefined);
+  if (contentType === undefined)
+    throw invalid("content-type", "Say in Content-Type what the body is: the stream's own type.");
+  return contentType;
+}
+
+/** Whether the stream is to be closed, or to begin closed. */
+export function asksToClose(headers: IncomingHttpHeaders): boolean {
+  return text(headers, "stream-closed")?.toLowerCase() === "true";
+}
+
+/** `Stream-Seq`, by which writers keep out of each other's way. */
+export function readSeq(headers: IncomingHttpHeaders): string | undefined {
+  const seq = text(headers, "stream-seq");
+  if (seq !== undefined && seq.length > MAX_SEQ)
+    throw invalid("stream-seq", `Stream-Seq has at most ${MAX_SEQ} characters.`);
+  return seq;
+}
+
+/** The producer's headers: all three, or none. */
+export function readClaim(headers: IncomingHttpHeaders): Claim | undefined {
+  const producer = text(headers, "producer-id");
+  const epoch = text(headers, "producer-epoch");
+  const seq = text(headers, "producer-seq");
+  if (producer === undefined && epoch === undefined && seq === undefined) return undefined;
+  if (producer === undefined || epoch === undefined || seq === undefined)
+    throw invalid(
+      "producer-id",
+      "Send Producer-Id, Producer-Epoch and Producer-Seq together, or none of them.",
+    );
+  if (producer === "" || producer.length > MAX_PRODUCER_ID)
+    throw invalid("producer-id", `Producer-Id has 1 to ${MAX_PRODUCER_ID} characters.`);
+  return { producer, epoch: readCount("producer-epoch", epoch), seq: readCount("producer-seq", seq) };
+}
+
+/** `offset`, `live` and `cursor` of a GET. */
+export function readQuery(request: FastifyRequest): { start: Start; live: Live; cursor: string | undefined } {
+  const { offset, live, cursor } = request.query as Record<string, string | string[] | undefined>;
+  const start = readStart(offset);
+  if (live !== undefined && live !== "long-poll" && live !== "sse")
+    throw invalid("live", "live is long-poll or sse; without it what is there is answered at once.");
+  if (live !== undefined && offset === undefined)
+    throw invalid("offset", "A live read needs an offset: -1 for the beginning, now, or where you were.");
+  return { start, live, cursor: typeof cursor === "string" ? cursor : undefined };
+}
+
+function readStart(offset: string | string[] | undefined): Start {
+  if (offset === undefined || offset === "-1") return "beginning";
+  if (offset === "now") return "now";
+  const parsed = typeof offset === "string" ? parseOffset(offset) : undefined;
+  if (parsed) return parsed;
+  throw invalid("offset", "offset is -1, now, or one Stream-Next-Offset of this stream, unchanged.");
+}
+
+function readTtl(value: string | undefined): bigint | undefined {
+  if (value === undefined) return undefined;
+  if (/^(0|[1-9]\d{0,11})$/.test(value) && BigInt(value) <= MAX_TTL_S) return BigInt(value);
+  throw invalid(
+    "stream-ttl",
+    `Stream-TTL is a whole number of seconds, without sign or leading zeros, at most ${MAX_TTL_S}.`,
+  );
+}
+
+function readExpiresAt(value: string | undefined): string | undefined {
+  if (value === undefined) return undefined;
+  const year = new Date(value).getUTCFullYear();
+  if (year >= 0 && year <= MAX_YEAR) return value;
+  throw invalid("stream-expires-at", "Stream-Expires-At is a time such as 2031-01-31T12:00:00Z.");
+}
+
+function readCount(field: string, value: string): bigint {
+  if (/^\d{1,16}$/.test(value) && BigInt(value) <= BigInt(Number.MAX_SAFE_INTEGER)) return BigInt(value);
+  throw invalid(field, `${field} is a whole number from 0 to ${Number.MAX_SAFE_INTEGER}.`);
+}
+
+function contentTypeOr<T>(headers: IncomingHttpHeaders, otherwise: T): string | T {
+  const value = text(headers, "content-type")?.trim();
+  if (!value || !/^[\w.+-]+\/[\w.+-]+/.test(value)) return otherwise;
+  if (value.length <= MAX_CONTENT_TYPE) return value;
+  throw invalid("content-type", `Content-Type has at most ${MAX_CONTENT_TYPE} characters.`);
+}
+
+function text(headers: IncomingHttpHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value.join(",") : value;
+}
+
+function invalid(field: string, message: string): KhalaError {
+  return new KhalaError("invalid_request", message, { field });
+}

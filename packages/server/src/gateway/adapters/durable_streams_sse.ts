@@ -1,0 +1,87 @@
+import { messageArray } from "../../durable_streams/json_mode.ts";
+import { formatOffset, type Offset } from "../../durable_streams/offset.ts";
+import type { Page } from "../../durable_streams/pages.ts";
+import type { DurableStreams } from "../../durable_streams/store.ts";
+import { isJson, mediaType, type StreamName } from "../../durable_streams/stream.ts";
+import type { Context } from "../../kit/context.ts";
+import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
+
+export interface SseOptions {
+  readonly first: Page;
+  readonly cursor: string | undefined;
+  /** How often a silent stream says that it is there. */
+  readonly heartbeatMs: number;
+  /** When the connection is ended, for the client to come back: a token is checked again then. */
+  readonly deadline: number;
+  readonly signal: AbortSignal;
+}
+
+/** Whether bytes of this type must be wrapped to travel as text. */
+export function needsBase64(contentType: string): boolean {
+  return !mediaType(contentType).startsWith("text/") && !isJson(contentType);
+}
+
+/** The events of a live read: each page with where it ends, until the stream is closed or the time is over. */
+export async function* sseEvents(
+  context: Context,
+  streams: DurableStreams,
+  name: StreamName,
+  { first, cursor, heartbeatMs, deadline, signal }: SseOptions,
+): AsyncGenerator<string> {
+  const { clock, log } = context;
+  const read = async (start: Offset) => wholeCharacters(await readFrom(streams, name, start));
+  let page = wholeCharacters(first);
+  for (;;) {
+    const control = complete(page)
+      ? { streamNextOffset: formatOffset(endOf(page)), streamClosed: true }
+      : {
+          streamNextOffset: formatOffset(endOf(page)),
+          streamCursor: nextCursor(context, cursor),
+          ...(upToDate(page) && { upToDate: true }),
+        };
+    const data = page.data.length > 0 ? event("data", payload(page)) : "";
+    yield `${data}${event("control", JSON.stringify(control))}`;
+    if (complete(page) || signal.aborted || clock.now() >= deadline) return;
+    try {
+      const next = await read(endOf(page));
+      const until = Math.min(clock.now() + heartbeatMs, deadline);
+      page = await pageWhenReady(context, streams, { first: next, read, deadline: until, signal });
+    } catch (error) {
+      // The status is long sent: the client comes back with its offset and is told then.
+      log.info({ err: (error as Error).message }, "a live read of a stream ended early");
+      return;
+    }
+    if (signal.aborted) return;
+  }
+}
+
+/** A text without the first bytes of a character whose others are still to come: events are text, and would break it. */
+function wholeCharacters(page: Page): Page {
+  const { stream, data, end } = page;
+  if (needsBase64(stream.contentType) || complete(page)) return page;
+  const begun = unfinished(data);
+  return begun === 0 ? page : { stream, data: data.subarray(0, -begun), end: end - BigInt(begun) };
+}
+
+/** How many bytes at the end are the beginning of a UTF-8 character. */
+function unfinished(data: Buffer): number {
+  for (let back = 1; back <= Math.min(3, data.length); back++) {
+    const byte = data[data.length - back]!;
+    if (byte < 0x80) return 0;
+    if (byte < 0xc0) continue;
+    const length = byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+    return length > back ? back : 0;
+  }
+  return 0;
+}
+
+function payload({ stream, data }: Page): string {
+  if (needsBase64(stream.contentType)) return data.toString("base64");
+  return (isJson(stream.contentType) ? messageArray(data) : data).toString();
+}
+
+/** One event. Whatever ends a line in the payload begins a data line of its own, so that no payload can pose as an event. */
+function event(type: "data" | "control", payload: string): string {
+  const lines = payload.split(/\r\n|\r|\n/).map((line) => `data:${line}\n`);
+  return `event: ${type}\n${lines.join("")}\n`;
+}

@@ -1,0 +1,113 @@
+import { CONVERSATION_CHANNEL, KhalaError, phoenix, SCOPES } from "@khala/contracts";
+import { AuthSchema } from "@khala/contracts/sync/v1";
+import type { Member, Start } from "../../conversations/attachment.ts";
+import type { Attached, Caller, ConversationPlane } from "../../conversations/plane.ts";
+import { errorFrame, type Outgoing } from "../../conversations/timeline.ts";
+import { hasScope, requireScope } from "../auth/claims.ts";
+import { callerOf, readChat, readConvId, readStart } from "../conversation_request.ts";
+import { readMessage } from "../read_message.ts";
+import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
+
+/** The channels `conversation:<conv_id>`: the frames of `/ws`, and what is said goes over it as well. */
+export function conversationChannel(conversations: ConversationPlane): ChannelFactory {
+  return (link, params) => {
+    if (!link.topic.startsWith(CONVERSATION_CHANNEL)) return undefined;
+    const convId = readConvId(link.topic.slice(CONVERSATION_CHANNEL.length));
+    requireScope(link.viewer(), SCOPES.chat);
+    const { after, replay } = (params ?? {}) as { after?: unknown; replay?: unknown };
+    // Null is how JavaScript says "none" in JSON.
+    const start = readStart({ after: after ?? undefined, replay: replay ?? undefined });
+    return new ConversationChannel(link, convId, start, conversations);
+  };
+}
+
+class ConversationChannel implements Channel {
+  readonly #link: Link;
+  readonly #convId: string;
+  readonly #start: Start;
+  readonly #conversations: ConversationPlane;
+  #attached: Attached | undefined;
+  #closed = false;
+
+  constructor(link: Link, convId: string, start: Start, conversations: ConversationPlane) {
+    this.#link = link;
+    this.#convId = convId;
+    this.#start = start;
+    this.#conversations = conversations;
+  }
+
+  async open(joined: () => void): Promise<void> {
+    const member: Member = {
+      offer: (frame) => {
+        // That there is a frame means that the caller may have it.
+        joined();
+        return this.#offer(frame);
+      },
+      end: (error) => this.#link.end(error),
+    };
+    const attached = await this.#conversations.attach(this.#caller(), this.#convId, member, this.#start);
+    if (this.#closed) return attached.close();
+    this.#attached = attached;
+    // Room that was made meanwhile was not passed on.
+    attached.room();
+  }
+
+  async receive(event: string, payload: unknown): Promise<Reply> {
+    if (event === "auth") {
+      const { expiresAt } = await this.#link.authenticate(readMessage(AuthSchema, payload).token);
+      return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
+    }
+    const caller = this.#caller();
+    switch (event) {
+      case "chat":
+        return ok(JSON.stringify(await this.#conversations.chat(caller, this.#readChat(payload))));
+      case "stop":
+        return ok(JSON.stringify(await this.#conversations.stopRun(caller, this.#convId)));
+      case "state":
+        return ok(JSON.stringify(await this.#conversations.state(caller, this.#convId)));
+      default:
+        throw new KhalaError(
+          "invalid_request",
+          `There is no event "${event}". Push chat, stop, state or auth.`,
+        );
+    }
+  }
+
+  room(): void {
+    this.#attached?.room();
+  }
+
+  heartbeat(): void {
+    this.#attached?.heartbeat();
+  }
+
+  farewell(error: { code: string; message: string }): void {
+    const { json } = errorFrame(this.#convId, error);
+    this.#link.outbox.send(phoenix.pushText(null, this.#link.topic, "frame", json));
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#attached?.close();
+    this.#attached = undefined;
+  }
+
+  #offer(frame: Outgoing): boolean {
+    if (hasScope(this.#link.viewer(), SCOPES.chat)) return this.#link.outbox.offer(frame.phoenix);
+    // A refreshed token may allow less than the one that joined.
+    this.#link.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.chat}" any more.`));
+    return true;
+  }
+
+  #caller(): Caller {
+    const viewer = this.#link.viewer();
+    requireScope(viewer, SCOPES.chat);
+    return callerOf(viewer);
+  }
+
+  #readChat(payload: unknown) {
+    const isObject = typeof payload === "object" && payload !== null && !(payload instanceof Uint8Array);
+    if (!isObject) throw new KhalaError("invalid_request", 'Push chat with {"message":"…"}.');
+    return readChat({ ...payload, conv_id: this.#convId });
+  }
+}

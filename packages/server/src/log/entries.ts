@@ -1,0 +1,26 @@
+import { KhalaError } from "@khala/contracts";
+
+const MAX_ENTRIES = 10_000;
+
+/** Refuses what no driver can keep as it is, before anything is sent. */
+export function checkAppend(stream: string, entries: readonly string[]): void {
+  checkStream(stream);
+  if (entries.length === 0) invalid("entries", "Append at least one entry.");
+  if (entries.length > MAX_ENTRIES)
+    invalid("entries", `Append at most ${MAX_ENTRIES} entries at once, not ${entries.length}.`);
+  entries.forEach((entry, i) => {
+    if (/[\n\r\0]/.test(entry))
+      invalid(`entries[${i}]`, "An entry may not contain a line break or a NUL character.");
+    if (!entry.isWellFormed()) invalid(`entries[${i}]`, "An entry may not contain half of a surrogate pair.");
+  });
+}
+
+/** Refuses what cannot be the name of a stream. */
+export function checkStream(stream: string): void {
+  if (!/^[\x20-\x7e]{1,512}$/.test(stream))
+    invalid("stream", "The name of a stream has 1 to 512 printable ASCII characters.");
+}
+
+function invalid(field: string, message: string): never {
+  throw new KhalaError("invalid_request", message, { field });
+}

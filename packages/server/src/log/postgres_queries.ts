@@ -1,0 +1,56 @@
+// Subqueries with OFFSET 0 are looked up one by one through the primary key, whatever the planner knows of the tables.
+
+/** The bounds of a stream, on each row, and the entries after a sequence: stream, sequence, most entries, most bytes. */
+export const READ = `
+SELECT s.epoch, s.floor, s.seq, s.time, e.seq AS entry, e.time AS at, e.data
+FROM runtime.log_streams s
+LEFT JOIN LATERAL (
+  SELECT o.seq, o.time, o.data FROM (
+    SELECT e.seq, e.time, e.data, sum(e.bytes) OVER (ORDER BY e.seq) AS total, row_number() OVER (ORDER BY e.seq) AS nth
+    FROM (
+      SELECT e.seq, e.time, e.data, e.bytes FROM runtime.log_entries e
+      WHERE e.log_id = s.log_id AND e.seq > $2 ORDER BY e.seq LIMIT $3
+    ) e
+  ) o WHERE o.nth = 1 OR o.total <= $4
+) e ON true
+WHERE s.stream = $1 AND s.expires_at > now()
+ORDER BY e.seq`;
+
+/** The bounds of streams, in order; nulls for those that do not exist. */
+export const HEADS = `
+SELECT s.epoch, s.floor, s.seq, s.time
+FROM unnest($1::text[]) WITH ORDINALITY AS r(stream, n)
+LEFT JOIN LATERAL (
+  SELECT s.epoch, s.floor, s.seq, s.time FROM runtime.log_streams s
+  WHERE s.stream = r.stream AND s.expires_at > now() OFFSET 0
+) s ON true
+ORDER BY r.n`;
+
+/** Moves bookmarks forward: streams and sequences. It takes rows in the order in which an append does. */
+export const BOOKMARK = `
+WITH there AS MATERIALIZED (
+  SELECT s.stream FROM runtime.log_streams s
+  WHERE s.stream = ANY ($1::text[]) AND s.expires_at > now() ORDER BY s.stream FOR UPDATE
+)
+UPDATE runtime.log_streams s SET ui = least(m.seq, s.seq)
+FROM unnest($1::text[], $2::bigint[]) AS m(stream, seq)
+WHERE s.stream = ANY (ARRAY(SELECT stream FROM there)) AND s.stream = m.stream AND coalesce(s.ui, -1) < least(m.seq, s.seq)`;
+
+/** What follows in many streams: streams, sequences, most entries and most bytes of each. Nulls for those that do not exist. */
+export const NEWS = `
+SELECT r.n::int AS n, s.epoch, s.seq AS head, e.seq AS entry, e.time AS at, e.data
+FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS r(stream, after, n)
+LEFT JOIN LATERAL (
+  SELECT s.log_id, s.epoch, s.seq FROM runtime.log_streams s
+  WHERE s.stream = r.stream AND s.expires_at > now() OFFSET 0
+) s ON true
+LEFT JOIN LATERAL (
+  SELECT o.seq, o.time, o.data FROM (
+    SELECT e.seq, e.time, e.data, sum(e.bytes) OVER (ORDER BY e.seq) AS total, row_number() OVER (ORDER BY e.seq) AS nth
+    FROM (
+      SELECT e.seq, e.time, e.data, e.bytes FROM runtime.log_entries e
+      WHERE e.log_id = s.log_id AND e.seq > r.after ORDER BY e.seq LIMIT $3
+    ) e
+  ) o WHERE o.nth = 1 OR o.total <= $4
+) e ON true
+ORDER BY r.n, e.seq`;
