@@ -5,7 +5,7 @@ import { formatCursor } from "../log/cursor.ts";
 import type { Bounds, Entry, Log, News, Page, Position, Watcher } from "../log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import { type Framed, Recent } from "./recent.ts";
-import { endsRun, eventFrame, type Outgoing, readEntry, TimelineFrames } from "./timeline.ts";
+import { eventFrame, type Outgoing, readEntry, runOf, TimelineFrames } from "./timeline.ts";
 import { Transcript } from "./transcript.ts";
 
 /** Who follows a conversation on this server. */
@@ -233,11 +233,11 @@ export class ConversationReader implements Watcher {
     metrics.reads.add(entries.length);
     for (const entry of entries) {
       const item = this.#framed(entry);
-      const event = readEntry(entry);
-      if (event.runId !== "") this.#streaming = !endsRun(event);
+      const { runId, ends } = runOf(entry);
+      if (runId !== "") this.#streaming = !ends;
       this.#bounds = { ...this.#bounds, head: { seq: entry.seq, time: entry.time } };
       this.#recent.add(item);
-      this.#transcript?.add(event);
+      this.#transcript?.add(readEntry(entry));
       if (this.#live.size > 0) this.#unsent.push(item);
     }
     this.#sendSoon();
@@ -283,5 +283,5 @@ async function endsInARun({ log, stream }: ReaderOptions, { head }: Bounds): Pro
   if (head.seq === 0n) return false;
   const page = await log.read(stream, { ...head, seq: head.seq - 1n }, { entries: 1, bytes: PAGE.bytes });
   const last = page?.entries[0];
-  return last !== undefined && !endsRun(readEntry(last));
+  return last !== undefined && !runOf(last).ends;
 }

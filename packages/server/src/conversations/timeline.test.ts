@@ -1,5 +1,6 @@
+import fc from "fast-check";
 import { expect, test } from "vitest";
-import { eventFrame, helloFrame, readEntry } from "./timeline.ts";
+import { eventFrame, helloFrame, readEntry, runOf } from "./timeline.ts";
 
 const entry = (data: object) => ({ seq: 12n, time: 1_700_000_000_000, data: JSON.stringify(data) });
 
@@ -34,4 +35,40 @@ test("a frame is encoded once for each kind of socket, and says the same on both
   expect(frame.phoenix).toBe(frame.phoenix);
   const text = String(frame.phoenix.bytes.subarray(2));
   expect(JSON.parse(text)).toEqual([null, null, "conversation:c1", "frame", JSON.parse(frame.json)]);
+});
+
+const ENDS = ["run_finished", "run_failed", "run_stopped"];
+
+test("whatever is said, the frame is that of the event as it was read, and the run is known without reading it", () => {
+  const text = fc.string({ unit: "binary" });
+  const event = fc.oneof(
+    fc.record({ text_delta: fc.record({ message_id: fc.uuid(), text }) }),
+    fc.record({ custom: fc.record({ name: text, data: fc.jsonValue() }) }),
+    ...ENDS.map((kind) => fc.constant({ [kind]: {} })),
+    fc.constant({}),
+  );
+  const runId = fc.oneof(
+    fc.uuid(),
+    fc.constant(""),
+    fc.constant("00000000-0000-0000-0000-000000000000"),
+    text,
+  );
+  fc.assert(
+    fc.property(runId, event, (run_id, event) => {
+      const given = entry({ run_id, event });
+      const read = readEntry(given);
+      expect(JSON.parse(eventFrame("c1", "e1", given).json)).toEqual(
+        JSON.parse(
+          JSON.stringify({
+            type: "event",
+            seq: "12",
+            cursor: "e1.1700000000000-12",
+            run_id: read.runId,
+            event: read.event,
+          }),
+        ),
+      );
+      expect(runOf(given)).toEqual({ runId: read.runId, ends: ENDS.some((kind) => kind in event) });
+    }),
+  );
 });

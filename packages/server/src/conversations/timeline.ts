@@ -82,12 +82,29 @@ export function endsRun({ event }: TimelineEvent): boolean {
   return (event.run_finished ?? event.run_failed ?? event.run_stopped) !== undefined;
 }
 
+/** The beginning of every entry that this server wrote: a word on its way need not be taken apart and put together again. */
+const WRITTEN = /^\{"run_id":"([0-9A-Za-z-]*)","event":\{"(\w+)":/;
+const ENDS = new Set(["run_finished", "run_failed", "run_stopped"]);
+
+/** The run that an entry belongs to, and whether it ends it. */
+export function runOf(entry: Entry): { readonly runId: string; readonly ends: boolean } {
+  const written = WRITTEN.exec(entry.data);
+  if (written && written[1] !== ZERO_RUN) return { runId: written[1]!, ends: ENDS.has(written[2]!) };
+  const event = readEntry(entry);
+  return { runId: event.runId, ends: endsRun(event) };
+}
+
 /** What an entry is on a socket: the same for everybody, with or without a run. */
 export function eventFrame(convId: string, epoch: string, entry: Entry): TimelineFrame {
-  const { runId, event } = readEntry(entry);
   const cursor = formatCursor({ epoch, ...entry });
-  const head = `{"type":"event","seq":"${entry.seq}","cursor":"${cursor}","run_id":${JSON.stringify(runId)}`;
-  return new TimelineFrame(convId, `${head},"event":${JSON.stringify(event)}}`);
+  const head = `{"type":"event","seq":"${entry.seq}","cursor":"${cursor}",`;
+  const written = WRITTEN.exec(entry.data);
+  if (written && written[1] !== ZERO_RUN) return new TimelineFrame(convId, head + entry.data.slice(1));
+  const { runId, event } = readEntry(entry);
+  return new TimelineFrame(
+    convId,
+    `${head}"run_id":${JSON.stringify(runId)},"event":${JSON.stringify(event)}}`,
+  );
 }
 
 /** The first frame of a socket. */
