@@ -74,7 +74,13 @@ test("the limits of the protocol are the defaults of the settings", () => {
 test("every setting that the docs name exists", () => {
   const known = new Set(describeConfig(readConfig({})).map(({ name }) => name));
   // Variables of the command line and of the tests, not settings of a server.
-  const others = new Set(["KHALA_URL", "KHALA_TOKEN", "KHALA_TEST_DATABASE_URL"]);
+  const others = new Set([
+    "KHALA_URL",
+    "KHALA_TOKEN",
+    "KHALA_TEST_DATABASE_URL",
+    "KHALA_TEST_REDIS_URL",
+    "KHALA_TEST_INSTALL",
+  ]);
   const files = readdirSync(join(ROOT, "docs"), { recursive: true, encoding: "utf8" });
   for (const file of files.filter((name) => name.endsWith(".md"))) {
     for (const [name] of read(`docs/${file}`).matchAll(/\bKHALA_[A-Z_]+[A-Z]\b(?!_?\*)/g))

@@ -80,7 +80,7 @@ export const writes: PartRunner = async ({ postgres, centrifugo, rounds, quick }
     title: "(a) Durable document updates per second on one topic",
     how: [
       "1,000 documents of about 300 bytes in turn, versions rising; every writer waits for its commit before the next one",
-      "Khala: `sink.write` through the library, canonical JSON and NOTIFY included",
+      "Khala: `sink.write` through the library with ready-made documents, as for the others; NOTIFY included",
       `the seed's SQL: upsert, single-row UPDATE … RETURNING and journal insert as one statement, a transaction and a connection per writer (at most ${SEED_CONNECTIONS} connections)`,
       "the limit: one connection, Khala's own statements with ready-made values, as many documents per transaction as there are writers",
       "authority: `authority.append` of one event per writer; the time ends when the last document is in the journal",

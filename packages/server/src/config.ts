@@ -126,7 +126,7 @@ const SETTINGS = z.object({
     "Newest events kept in memory, per conversation that is read",
   ),
   KHALA_CHAT_POLL_MS: count(1_000, 50).describe(
-    "How often conversations are asked for news that nobody told of; on Redis ten times as long",
+    "How often conversations are asked for news that nobody told of; on Redis thirty times as long",
   ),
   KHALA_CHAT_LEASE_MS: count(10_000, 300).describe(
     "After how long the run of a server that says nothing is given up",

@@ -45,7 +45,7 @@ export function conversationSettings(config: Config): ConversationSettings {
     graceMs: config.KHALA_CHAT_READER_GRACE_MS,
     recentBytes: config.KHALA_CHAT_RECENT_BYTES,
     // Redis tells of news itself, and says when it could not.
-    pollMs: config.KHALA_CHAT_POLL_MS * (config.REDIS_URL ? 10 : 1),
+    pollMs: config.KHALA_CHAT_POLL_MS * (config.REDIS_URL ? 30 : 1),
     bookmarkMs: 5_000,
     leaseMs: config.KHALA_CHAT_LEASE_MS,
     runTimeoutMs: config.KHALA_CHAT_RUN_TIMEOUT_S * 1_000,

@@ -21,3 +21,34 @@ test("stopping while the LISTEN connection is being made does not wait for hints
   proxy.resume();
   await expect(stopped).resolves.toBeUndefined();
 });
+
+test("a hint that is due rides in the next commit, with all that wait; one that is not due follows by itself", async () => {
+  await using own = await testDatabase();
+  const context = await testContext();
+  const heard: string[] = [];
+  const listening = Promise.withResolvers<void>();
+  const listener = openHints(own.database, context, {
+    enabled: true,
+    onHint: (name) => heard.push(name),
+    onListening: () => listening.resolve(),
+  });
+  const sender = openHints(own.database, context, { enabled: true, onHint: () => {}, everyMs: 50 });
+  listener.start();
+  await listening.promise;
+  try {
+    const riding = sender.within("first")!;
+    await own.database.transaction([{ text: "SELECT 1" }, riding]);
+    await until("the first", () => heard.includes("first"));
+    expect(sender.within("second")).toBeUndefined();
+    sender.send("second");
+    await until("the second", () => heard.includes("second"));
+    sender.send("third");
+    const next = await until("the next that is due", () => sender.within("fourth"));
+    await own.database.transaction([next]);
+    await until("both", () => heard.includes("third") && heard.includes("fourth"));
+    expect(heard.toSorted()).toEqual(["first", "fourth", "second", "third"]);
+  } finally {
+    await sender.stop();
+    await listener.stop();
+  }
+});

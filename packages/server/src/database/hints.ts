@@ -28,6 +28,7 @@ export interface HintOptions {
 
 const CHANNEL = "khala_hints";
 const MAX_PAYLOAD = 7_000;
+const GRACE_MS = 2;
 
 /** Opens hints over LISTEN/NOTIFY, on a connection of its own. */
 export function openHints(database: Database, context: Context, options: HintOptions): Hints {
@@ -67,7 +68,8 @@ export function openHints(database: Database, context: Context, options: HintOpt
     if (timer) return;
     const wait = dueIn();
     if (wait <= 0) flush();
-    else timer = context.clock.after(wait, flush);
+    // A little later than it is due: while commits follow each other, the next one takes it along for nothing.
+    else timer = context.clock.after(wait + GRACE_MS, flush);
   }
 
   const listen = () =>
@@ -114,13 +116,18 @@ export function openHints(database: Database, context: Context, options: HintOpt
       schedule();
     },
     within(name) {
-      if (!options.enabled || waiting.size > 0 || dueIn() > 0) return undefined;
+      if (!options.enabled || dueIn() > 0) return undefined;
+      waiting.add(name);
+      timer?.();
+      timer = undefined;
       lastSent = context.clock.now();
-      return {
+      const statement = {
         name: "hint_within",
         text: "SELECT pg_notify($1, $2)",
-        values: [CHANNEL, `${self}\n${name}`],
+        values: [CHANNEL, takePayload()],
       };
+      if (waiting.size > 0) schedule();
+      return statement;
     },
     async stop() {
       timer?.();
