@@ -22,7 +22,13 @@ export interface Postgres extends AsyncDisposable {
 /** Starts the server in a temporary folder. */
 export async function startPostgres(): Promise<Postgres> {
   const folder = tempFolder("postgres");
-  const options = { dataDir: folder.path, clock: systemClock, newPassword: randomUUID };
+  const options = {
+    dataDir: folder.path,
+    clock: systemClock,
+    newPassword: randomUUID,
+    // Several servers at once, and peers with pools of their own.
+    settings: ["max_connections=200"],
+  };
   const server = await startEmbeddedPostgres(options);
   const quit = () => endAtOnce(server.pid);
   process.once("exit", quit);
@@ -33,7 +39,7 @@ export async function startPostgres(): Promise<Postgres> {
   let made = 0;
   return {
     pid: server.pid,
-    version: `PostgreSQL ${rows[0]!.server_version} (embedded, its default settings here: fsync and synchronous_commit on, shared_buffers 48 MB)`,
+    version: `PostgreSQL ${rows[0]!.server_version} (embedded with its own settings, but 200 connections: fsync and synchronous_commit on, shared_buffers 48 MB)`,
     async create(kind) {
       const name = `bench_${++made}`;
       await admin.query(`CREATE DATABASE ${name}`);

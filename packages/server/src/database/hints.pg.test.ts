@@ -1,5 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
+import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import { startTcpProxy } from "../../../../e2e/support/tcp_proxy.ts";
 import { until } from "../../../../e2e/support/until.ts";
@@ -25,6 +26,7 @@ test("stopping while the LISTEN connection is being made does not wait for hints
 test("a hint that is due rides in the next commit, with all that wait; one that is not due follows by itself", async () => {
   await using own = await testDatabase();
   const context = await testContext();
+  const clock = new ManualClock();
   const heard: string[] = [];
   const listening = Promise.withResolvers<void>();
   const listener = openHints(own.database, context, {
@@ -32,20 +34,25 @@ test("a hint that is due rides in the next commit, with all that wait; one that 
     onHint: (name) => heard.push(name),
     onListening: () => listening.resolve(),
   });
-  const sender = openHints(own.database, context, { enabled: true, onHint: () => {}, everyMs: 50 });
+  const sender = openHints(
+    own.database,
+    { ...context, clock },
+    { enabled: true, onHint: () => {}, everyMs: 1_000 },
+  );
   listener.start();
   await listening.promise;
   try {
-    const riding = sender.within("first")!;
-    await own.database.transaction([{ text: "SELECT 1" }, riding]);
+    await own.database.transaction([{ text: "SELECT 1" }, sender.within("first")!]);
     await until("the first", () => heard.includes("first"));
     expect(sender.within("second")).toBeUndefined();
     sender.send("second");
+    await clock.advance(1_100);
     await until("the second", () => heard.includes("second"));
     sender.send("third");
-    const next = await until("the next that is due", () => sender.within("fourth"));
-    await own.database.transaction([next]);
+    await clock.advance(1_000);
+    await own.database.transaction([sender.within("fourth")!]);
     await until("both", () => heard.includes("third") && heard.includes("fourth"));
+    await clock.advance(5_000);
     expect(heard.toSorted()).toEqual(["first", "fourth", "second", "third"]);
   } finally {
     await sender.stop();
