@@ -28,7 +28,6 @@ export interface HintOptions {
 
 const CHANNEL = "khala_hints";
 const MAX_PAYLOAD = 7_000;
-const GRACE_MS = 2;
 
 /** Opens hints over LISTEN/NOTIFY, on a connection of its own. */
 export function openHints(database: Database, context: Context, options: HintOptions): Hints {
@@ -68,8 +67,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
     if (timer) return;
     const wait = dueIn();
     if (wait <= 0) flush();
-    // A little later than it is due: while commits follow each other, the next one takes it along for nothing.
-    else timer = context.clock.after(wait + GRACE_MS, flush);
+    else timer = context.clock.after(wait, flush);
   }
 
   const listen = () =>
@@ -116,7 +114,8 @@ export function openHints(database: Database, context: Context, options: HintOpt
       schedule();
     },
     within(name) {
-      if (!options.enabled || dueIn() > 0) return undefined;
+      // While commits follow each other closely, each waits for the one before: then a hint of its own, beside them, is better.
+      if (!options.enabled || dueIn() > -everyMs) return undefined;
       waiting.add(name);
       timer?.();
       timer = undefined;
