@@ -135,6 +135,8 @@ export class ConversationWorld {
     await this.#end();
     for (const each of this.#clients) {
       each.full = false;
+      // As an outbox does when it has drained.
+      each.attachment?.room();
       if (each.cursor !== undefined && !each.attachment) await this.#attach(each, 0, "resume");
     }
     for (const each of this.#clients) {
