@@ -1,14 +1,17 @@
 import { randomUUID } from "node:crypto";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { once } from "node:events";
+import { chownSync, closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import pg from "pg";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { startProgram } from "../../../../e2e/support/programs.ts";
 import { systemClock } from "../kit/clock.ts";
 import { isRunning } from "./data_folder.ts";
 import { startEmbeddedPostgres } from "./embedded.ts";
+import { embeddedBinaries } from "./embedded_binaries.ts";
+import { launch, unprivilegedUser } from "./embedded_launch.ts";
 
 // mkdtemp makes a folder that is closed to every other user: as root, these tests run PostgreSQL behind such a door.
 let dataDir: string;
@@ -50,6 +53,24 @@ test("it starts from nothing, and again on the same folder with what was committ
   expect(await ask(second.url, "SELECT one FROM kept")).toEqual([{ one: 1 }]);
   expect(readFileSync(join(dataDir, "database_url"), "utf8").trim()).toBe(second.url);
 });
+
+test.runIf(process.platform === "linux" && process.getuid?.() === 0)(
+  "as root it also starts when the programs themselves are behind a closed door, as in a clone that is root's alone",
+  async () => {
+    const installed = dirname(dirname(embeddedBinaries().initdb));
+    await cp(installed, join(dataDir, "native"), { recursive: true, verbatimSymlinks: true });
+    const cluster = join(dataDir, "cluster");
+    const user = unprivilegedUser()!;
+    mkdirSync(cluster, { mode: 0o700 });
+    chownSync(cluster, user.uid, user.gid);
+    const log = openSync(join(dataDir, "log"), "a");
+    const file = join(dataDir, "native", "bin", "initdb");
+    const child = launch({ file, cluster, args: ["--no-sync", "--auth=trust"], user, log });
+    const [code] = await once(child, "exit");
+    closeSync(log);
+    expect(code, readFileSync(join(dataDir, "log"), "utf8")).toBe(0);
+  },
+);
 
 test("what an interrupted first start left is thrown away", async () => {
   mkdirSync(join(dataDir, "pg.new"));

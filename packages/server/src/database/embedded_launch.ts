@@ -32,7 +32,15 @@ export function launch({ file, cluster, args, user, log }: Launch): ChildProcess
     return spawn(file, command, { ...options, ...(user && { uid: user.uid, gid: user.gid }) });
   }
   const caps = "+dac_override,+dac_read_search";
-  const lend = ["--reuid", `${user.uid}`, "--regid", `${user.gid}`, "--clear-groups"];
+  // Without the secure bit access(2), by which initdb looks for its siblings, would count the user's own rights alone.
+  const lend = [
+    "--reuid",
+    `${user.uid}`,
+    "--regid",
+    `${user.gid}`,
+    "--clear-groups",
+    "--securebits=+no_setuid_fixup",
+  ];
   return spawn(
     "setpriv",
     [...lend, `--inh-caps=${caps}`, `--ambient-caps=${caps}`, "--", file, ...command],
