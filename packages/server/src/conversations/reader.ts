@@ -156,6 +156,8 @@ export class ConversationReader implements Watcher {
       return;
     }
     if (epoch !== this.epoch) return this.missed();
+    // A number that is given again, by a store that lost its last moments: its next news would look as if nothing was missed.
+    if (entries.some((entry) => this.#recent.contradicts(entry))) return this.#end("trimmed");
     const fresh = entries.filter(({ seq }) => seq > this.head.seq);
     if (fresh.length === 0) return;
     if (fresh[0]!.seq === this.head.seq + 1n) this.#take(fresh);

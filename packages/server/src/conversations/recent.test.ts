@@ -42,3 +42,14 @@ test("a position whose entry was replaced by a later one is not here", () => {
   expect(recent.after({ seq: 0n, time: 3 })).toHaveLength(1);
   expect(recent.after({ seq: 0n, time: 2 })).toBeUndefined();
 });
+
+test("an entry whose number was another's is known by its time; what is not here, or comes next, contradicts nothing", () => {
+  const recent = new Recent({ seq: 4n, time: 3 }, 10_000);
+  const entry = { seq: 5n, time: 5, data: JSON.stringify({ event: {} }) };
+  recent.add({ entry, frame: eventFrame("c", "e", entry) });
+  expect(recent.contradicts({ seq: 5n, time: 5 })).toBe(false);
+  expect(recent.contradicts({ seq: 5n, time: 6 })).toBe(true);
+  expect(recent.contradicts({ seq: 4n, time: 4 })).toBe(true);
+  expect(recent.contradicts({ seq: 3n, time: 9 })).toBe(false);
+  expect(recent.contradicts({ seq: 6n, time: 9 })).toBe(false);
+});

@@ -41,4 +41,11 @@ export class Recent {
     if (!meant || meant.time > time) return undefined;
     return this.#items.slice(at);
   }
+
+  /** Whether another entry had this one's number before. Of what is no longer here, nothing is known. */
+  contradicts({ seq, time }: Position): boolean {
+    const at = Number(seq - this.#base.seq);
+    const known = at === 0 ? this.#base : this.#items[at - 1]?.entry;
+    return known !== undefined && known.time !== time;
+  }
 }

@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { testContext } from "../../../../e2e/support/context.ts";
+import { testRedis } from "../../../../e2e/support/redis.ts";
+import { newStream, openTestLog } from "../../../../e2e/support/redis_log.ts";
+import { until } from "../../../../e2e/support/until.ts";
+import { systemClock } from "../kit/clock.ts";
+import { keysOf } from "../log/redis_scripts.ts";
+import { conversationMetrics } from "./metrics.ts";
+import { ConversationReader } from "./reader.ts";
+import { entryText } from "./run_log.ts";
+
+test("a store that lost its last moments and numbers on is noticed by the first word, though the line was never cut", async () => {
+  let now = Date.now();
+  // No two entries within a millisecond: a store that starts again takes longer than that.
+  const context = await testContext({ clock: { ...systemClock, now: () => now++ } });
+  await using redis = await testRedis();
+  await using log = await openTestLog(redis.url, { context });
+  const stream = newStream();
+  const keys = keysOf(stream);
+  const say = (text: string) => log.append(stream, [entryText("run", { text_delta: { text } })]);
+  const options = {
+    log,
+    stream,
+    convId: "c",
+    metrics: conversationMetrics(context.telemetry.meter),
+    recentBytes: 10_000,
+  };
+  const reader = await ConversationReader.start(context, options);
+  const gone: string[] = [];
+  reader.goLive({ live() {}, gone: (reason) => gone.push(reason) });
+
+  await say("kept");
+  const kept = await Promise.all(keys.map((key) => redis.client.dumpBuffer(key)));
+  await say("lost");
+  await until("the reader has both", () => reader.head.seq === 2n);
+  for (const [i, key] of keys.entries()) await redis.client.restore(key, 0, kept[i]!, "REPLACE");
+  await say("numbered as the lost one");
+  await say("the next");
+  await until("its followers are told", () => gone.length > 0);
+  expect([gone, reader.over]).toEqual([["trimmed"], "trimmed"]);
+});
