@@ -73,7 +73,7 @@ async function tryWhatItPrints(server: KhalaProcess): Promise<void> {
     .map((line) => line.trim());
   const token = lines.find((line) => line.startsWith("export TOKEN="));
   const commands = lines.filter((line) => line.startsWith("curl "));
-  expect(commands).toHaveLength(2);
+  expect(commands).toHaveLength(4);
   for (const command of commands) {
     const shell = spawn("bash", ["-c", `set -e\n${token}\n${command} -f`], { stdio: "ignore" });
     expect((await once(shell, "exit"))[0], command).toBe(0);

@@ -40,7 +40,7 @@ export function declareClient(khala: Command): void {
     .description("print a token")
     .option("--sub <subject>", "who it is for (default: dev)")
     .option("--org <org>", "the org of the subject (default: demo)")
-    .option("--scope <scope...>", "topics and rights (default: every topic, runtime:write, ops)")
+    .option("--scope <scope...>", "topics and rights (default: every topic, runtime:write, chat, ops)")
     .option("--ttl <seconds>", "how long it is good for (default: as long as is allowed)", wholeNumber)
     .option("--url <url>", "ask this server instead of signing here")
     .option("--app <file>", "the app whose topics are meant by default")

@@ -34,20 +34,29 @@ export function banner({ khala, app, config, token, seconds }: Welcome): void {
   print("Append an event, read the document that it became, and follow all of them live:");
   for (const line of tries(url, app)) print(`  ${line}`);
   print("");
+  print("Say something to an agent, and read what the conversation has come to:");
+  for (const line of talk(url)) print(`  ${line}`);
+  print("");
   print(`${paint("dim", "Ctrl-C stops it. docs/GETTING_STARTED.md goes on from here.")}`);
+}
+
+const AUTH = '-H "Authorization: Bearer $TOKEN"';
+const JSON_BODY = "-H 'Content-Type: application/json'";
+
+function talk(url: string): string[] {
+  const body = JSON.stringify({ conv_id: "hello", message: "How is the weather in Oslo?" });
+  return [`curl -s ${url}/chat ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${url}/chat/hello ${AUTH}`];
 }
 
 function tries(url: string, app: App): string[] {
   const model = app.models.all[0];
   const stream = model?.streams[0];
   if (!model || !stream) return [`curl -s ${url}/readyz`];
-  const auth = '-H "Authorization: Bearer $TOKEN"';
-  const json = "-H 'Content-Type: application/json'";
   const [[type, schema]] = Object.entries(stream.events) as [[string, Schema]];
   const body = JSON.stringify({ events: [{ event_id: "1", type, data: sample(schema) }] });
   return [
-    `curl -s ${url}${stream.path}/hello/events ${auth} ${json} -d '${body}'`,
-    `curl -s ${url}/sync/v1/list/${model.topic} ${auth}`,
+    `curl -s ${url}${stream.path}/hello/events ${AUTH} ${JSON_BODY} -d '${body}'`,
+    `curl -s ${url}/sync/v1/list/${model.topic} ${AUTH}`,
     `${COMMAND} tail ${model.topic} --url ${url}`,
   ];
 }

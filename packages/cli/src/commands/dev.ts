@@ -43,7 +43,10 @@ export async function dev(options: DevOptions): Promise<void> {
       const token = await khala.auth.issuer?.mint({
         sub: DEV.sub,
         org_id: DEV.org,
-        scopes: [...topics, ...new Set([...app.streams.map((stream) => stream.scope), SCOPES.ops])],
+        scopes: [
+          ...topics,
+          ...new Set([...app.streams.map((stream) => stream.scope), SCOPES.chat, SCOPES.ops]),
+        ],
         ttl_s: config.KHALA_AUTH_MAX_TTL_S,
       });
       banner({ khala, config, token, app, seconds: (performance.now() - began) / 1_000 });

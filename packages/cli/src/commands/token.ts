@@ -35,7 +35,10 @@ async function mintLocally(options: TokenOptions, wish: TokenWish): Promise<Mint
 
 /** What a developer wants: to see every topic, to append, and to operate. */
 async function everyScope(app: string | undefined): Promise<string[]> {
-  if (!app) return [...DEMO_TOPICS, "runtime:write", "ops"];
+  if (!app) return [...DEMO_TOPICS, "runtime:write", "chat", "ops"];
   const { models, streams } = await (await import("../app_file.ts")).loadApp(app);
-  return [...models.all.map(({ topic }) => topic), ...new Set([...streams.map(({ scope }) => scope), "ops"])];
+  return [
+    ...models.all.map(({ topic }) => topic),
+    ...new Set([...streams.map(({ scope }) => scope), "chat", "ops"]),
+  ];
 }
