@@ -35,6 +35,8 @@ export const ERRORS = {
   event_conflict: meaning(409, 4409),
   stream_conflict: meaning(409, 4409),
   stream_closed: meaning(409, 4409),
+  artifact_conflict: meaning(409, 4409),
+  lease_lost: meaning(409, 4409),
   conversation_busy: meaning(409, 4409, true),
   stale_cursor: meaning(410, 4410),
   payload_too_large: meaning(413, 1009),
@@ -57,6 +59,8 @@ export interface ErrorDetails {
   readonly retry_after_ms?: number;
   readonly current_seq?: string;
   readonly topics?: readonly StaleTopicDetail[];
+  /** What is wrong with each part of a request that holds several. */
+  readonly items?: readonly { readonly index: number; readonly field: string; readonly message: string }[];
 }
 
 /** One topic of a stale_cursor answer. */

@@ -1,0 +1,110 @@
+import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import type { Service } from "../kit/service.ts";
+import type { Artifact } from "./artifact.ts";
+import type { DeadLetter, Settlement, Task } from "./task.ts";
+
+/** How the tasks of an agent follow each other: by key, by partition, or as they come. */
+export type Order = "key" | "partition" | "none";
+
+/** Who works on the tasks of an agent, in this process. */
+export interface Consumer {
+  readonly agent: string;
+  readonly order: Order;
+  /** A retry holds the later tasks of its key; else they pass it. */
+  readonly strict: boolean;
+  /** Tasks at a time, in this process. */
+  readonly concurrency: number;
+  /** Resolves when more work may be taken: not while the agent is paused or its breaker is open. */
+  gate(signal: AbortSignal): Promise<void>;
+  /**
+   * Does the work, outside any transaction. Never rejects. The signal aborts when the task is not this process's any
+   * more, or shutdown waits no longer: what is answered then is thrown away.
+   */
+  handle(task: Task, signal: AbortSignal): Promise<Settlement>;
+}
+
+/** What an artifact leads to: a task for each agent that matches, and a dead letter where matching itself failed. */
+export interface Routing {
+  readonly tasks: readonly Task[];
+  readonly dead: readonly DeadLetter[];
+}
+
+/** What a board is given besides its engine. */
+export interface BoardOptions {
+  /** Every agent of the app, whether its work is done in this process or elsewhere. */
+  readonly agents: readonly Pick<Consumer, "agent" | "order" | "strict">[];
+  /** Pure but for user predicates; never throws. */
+  route(artifact: Artifact): Routing;
+  /** Whether this process routes; one that only publishes and looks does not. */
+  readonly routes: boolean;
+  /** Told of what happened here, for whoever shows progress. */
+  readonly observer: BoardObserver;
+}
+
+/** Hears of what this process did, after it is durable. */
+export interface BoardObserver {
+  published(artifacts: readonly Artifact[]): void;
+  routed(artifact: Artifact, tasks: readonly Task[]): void;
+  settled(task: Task, settlement: Settlement, place: Place): void;
+  /** A task came again that had been settled, and was passed over. */
+  repeated(task: Task): void;
+}
+
+/** Where a record is: a topic of Kafka, or a table. */
+export interface Place {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: string;
+}
+
+/** A page of dead letters, newest first. */
+export interface DeadLetterPage {
+  readonly deadLetters: readonly DeadLetter[];
+  readonly next?: string;
+}
+
+/** How many tasks of an agent there are. */
+export interface AgentCounts {
+  readonly agent: string;
+  /** Ready, held back by their key, or waiting for a retry. */
+  readonly waiting: number;
+  readonly running: number;
+  readonly dead: number;
+}
+
+/** How far a correlation has come. */
+export interface CorrelationCounts {
+  readonly correlationId: string;
+  readonly org: string;
+  readonly artifacts: number;
+  readonly open: number;
+  readonly done: number;
+  readonly dead: number;
+}
+
+/**
+ * The flow of artifacts and tasks: Postgres, Kafka. Publication is exactly once, execution at least once with an
+ * idempotency key, and a task that was settled does not run again.
+ */
+export interface Board extends Service {
+  /** Publishes all or none, with their index, as one unit; an id and version that are there are duplicates. */
+  publish(artifacts: readonly Artifact[]): Promise<readonly ("published" | "duplicate")[]>;
+  /** Puts tasks before their agents without routing: all or none. One that was settled, by id and replay, is passed over. */
+  enqueue(tasks: readonly Task[]): Promise<void>;
+  /** The newest version. */
+  get(id: string): Promise<Artifact | undefined>;
+  /** Newest first, within the bounded window. */
+  recent(query: { readonly type?: string; readonly org: string; readonly limit: number }): Promise<Artifact[]>;
+  /** Works on tasks until it is stopped; stopping waits for what is under way, and gives the rest back. */
+  consume(consumer: Consumer): Service;
+  /** By partition, for the router and for every agent. */
+  lag(): Promise<readonly PartitionLagJson[]>;
+  counts(): Promise<readonly AgentCounts[]>;
+  /** Of those that are known; on Kafka, of those in the window. */
+  correlations(ids: readonly string[]): Promise<readonly CorrelationCounts[]>;
+  deadLetters(
+    agent: string,
+    query: { readonly after?: string; readonly limit: number; readonly correlationId?: string },
+  ): Promise<DeadLetterPage>;
+  deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
+}
