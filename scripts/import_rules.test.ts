@@ -18,8 +18,9 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   sync: ["kit", "database", "log", "runtime"],
   conversations: ["kit", "database", "log"],
   durable_streams: ["kit", "database", "log"],
-  gateway: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams"],
-  conformance: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams"],
+  blackboard: ["kit", "database", "log"],
+  gateway: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams", "blackboard"],
+  conformance: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams", "blackboard"],
 };
 const rooms = Object.keys(MAY_IMPORT);
 

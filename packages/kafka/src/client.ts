@@ -1,0 +1,181 @@
+import { readFile } from "node:fs/promises";
+import { KhalaError } from "@khala/contracts";
+import type { KafkaAdmin, KafkaConsumer, KafkaProducer, TopicPartition } from "./client_types.ts";
+
+/** Settings of librdkafka, by their own names. */
+export type Properties = Readonly<Record<string, string | number | boolean>>;
+
+/** Where the brokers are, and how to get in. */
+export interface KafkaSettings {
+  /** `host:port`, several with commas between them. */
+  readonly bootstrap: string;
+  readonly clientId: string;
+  readonly sasl?: {
+    readonly mechanism: "plain" | "scram-sha-256" | "scram-sha-512";
+    readonly username: string;
+    readonly password: string;
+  };
+  /** TLS; `{}` for a broker whose certificate the system trusts. Each is a file, or PEM as it is. */
+  readonly ssl?: {
+    readonly ca?: string;
+    readonly cert?: string;
+    readonly key?: string;
+    readonly passphrase?: string;
+  };
+  /** Takes what the client has to say; without it, it is silent. */
+  readonly log?: (level: "error" | "warn" | "info" | "debug", message: string) => void;
+}
+
+export interface ProducerOptions {
+  /** Makes it transactional: stable per slot of a process, and unique among those that live. */
+  readonly transactionalId?: string;
+  readonly transactionTimeoutMs?: number;
+  readonly properties?: Properties;
+}
+
+export interface ConsumerOptions {
+  readonly groupId: string;
+  /** Reads only what was committed, unless this is set. */
+  readonly readUncommitted?: boolean;
+  /** Runs before partitions are taken or given up. `lost` says that another member may have them already. */
+  readonly onRebalance?: (change: Rebalance) => void | Promise<void>;
+  readonly properties?: Properties;
+}
+
+/** Partitions that come to a consumer or leave it. */
+export interface Rebalance {
+  readonly kind: "assign" | "revoke";
+  readonly partitions: readonly TopicPartition[];
+  readonly lost: boolean;
+}
+
+/** Makes producers, consumers and admins for one cluster. Each connects, and is disconnected, by itself. */
+export interface KafkaClient {
+  producer(options?: ProducerOptions): KafkaProducer;
+  /** A consumer that starts at the beginning where its group has no offset, and commits only when told. */
+  consumer(options: ConsumerOptions): KafkaConsumer;
+  admin(): KafkaAdmin;
+}
+
+interface NativeModule {
+  readonly KafkaJS: {
+    readonly Kafka: new (
+      config: object,
+    ) => {
+      producer(config: object): KafkaProducer;
+      consumer(config: object): KafkaConsumer;
+      admin(config?: object): KafkaAdmin;
+    };
+  };
+}
+
+const CLIENT = "@confluentinc/kafka-javascript";
+const ASSIGN = -175;
+// The default of 100 ms makes exactly-once 2.5 times as slow: a transaction is several short waits.
+const COMMON: Properties = { "retry.backoff.ms": 10, "retry.backoff.max.ms": 50 };
+const CONSUMER: Properties = {
+  "js.consumer.max.batch.size": 500,
+  "js.consumer.max.cache.size.per.worker.ms": 5_000,
+};
+
+/** Loads the native client and points it at a cluster. Nothing is connected yet. */
+export async function openKafkaClient(settings: KafkaSettings): Promise<KafkaClient> {
+  const { KafkaJS } = await loadClient<NativeModule>(CLIENT);
+  const kafka = new KafkaJS.Kafka({
+    ...COMMON,
+    ...tls(settings.ssl),
+    kafkaJS: {
+      brokers: settings.bootstrap.split(",").map((broker) => broker.trim()),
+      clientId: settings.clientId,
+      ssl: settings.ssl !== undefined,
+      ...(settings.sasl && { sasl: { ...settings.sasl } }),
+      logger: logger(settings.log),
+    },
+  });
+  return {
+    producer({ transactionalId, transactionTimeoutMs, properties } = {}) {
+      return kafka.producer({
+        ...properties,
+        kafkaJS: {
+          idempotent: true,
+          ...(transactionalId !== undefined && { transactionalId }),
+          ...(transactionTimeoutMs !== undefined && { transactionTimeout: transactionTimeoutMs }),
+        },
+      });
+    },
+    consumer({ groupId, readUncommitted = false, onRebalance, properties }) {
+      return kafka.consumer({
+        ...CONSUMER,
+        ...properties,
+        ...(onRebalance && { rebalance_cb: rebalanced(onRebalance) }),
+        kafkaJS: { groupId, readUncommitted, fromBeginning: true, autoCommit: false },
+      });
+    },
+    admin: () => kafka.admin(),
+  };
+}
+
+/** Imports a module that the root install leaves out; its types are ours, so that nothing else needs it. */
+export async function loadClient<T>(name: string): Promise<T> {
+  try {
+    const loaded = (await import(/* @vite-ignore */ name)) as T & { readonly default?: T };
+    return loaded.default ?? loaded;
+  } catch (error) {
+    const reason = (error as Error).message.split("\n", 1)[0];
+    throw new KhalaError(
+      "unavailable",
+      `The Kafka client ${name} cannot be loaded: ${reason}. Add it with \`npm install @khala/kafka\`, or run \`npm ci\` in packages/kafka of a checkout. Where its binary cannot be downloaded it is built from source: packages/kafka/README.md says what that needs.`,
+      {},
+      { cause: error },
+    );
+  }
+}
+
+/** Whether a setting is the PEM itself, and not the name of a file. */
+export function isPem(text: string): boolean {
+  return text.trimStart().startsWith("-----BEGIN");
+}
+
+/** The PEM of a setting that may name a file. */
+export async function pem(text: string): Promise<string> {
+  return isPem(text) ? text : readFile(text, "utf8");
+}
+
+function tls(ssl: KafkaSettings["ssl"]): Properties {
+  const properties: Record<string, string> = {};
+  const put = (name: string, text: string | undefined) => {
+    if (text !== undefined) properties[`${name}.${isPem(text) ? "pem" : "location"}`] = text;
+  };
+  put("ssl.ca", ssl?.ca);
+  put("ssl.certificate", ssl?.cert);
+  put("ssl.key", ssl?.key);
+  if (ssl?.passphrase !== undefined) properties["ssl.key.password"] = ssl.passphrase;
+  return properties;
+}
+
+function rebalanced(listener: (change: Rebalance) => void | Promise<void>) {
+  return async (
+    event: { readonly code: number },
+    partitions: readonly TopicPartition[],
+    { assignmentLost }: { assignmentLost(): boolean },
+  ): Promise<void> => {
+    await listener({
+      kind: event.code === ASSIGN ? "assign" : "revoke",
+      partitions,
+      lost: assignmentLost(),
+    });
+  };
+}
+
+function logger(log: KafkaSettings["log"]): object {
+  const say = (level: Parameters<NonNullable<typeof log>>[0]) => (message: string) => log?.(level, message);
+  const self: object = {
+    error: say("error"),
+    warn: say("warn"),
+    info: say("info"),
+    debug: say("debug"),
+    setLogLevel: () => {},
+    namespace: () => self,
+  };
+  return self;
+}

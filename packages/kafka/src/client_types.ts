@@ -1,0 +1,172 @@
+// What the driver uses of @confluentinc/kafka-javascript 1.10.1 (its `KafkaJS` part), written by hand: the types are
+// needed where the native client is not installed.
+
+export interface TopicPartition {
+  readonly topic: string;
+  readonly partition: number;
+}
+
+/** Offsets are decimal strings, as they pass 2^53. */
+export interface TopicPartitionOffset extends TopicPartition {
+  readonly offset: string;
+}
+
+export interface TopicOffsets {
+  readonly topic: string;
+  readonly partitions: readonly { readonly partition: number; readonly offset: string }[];
+}
+
+/** A record to be written. A null value is a tombstone; a header must not be null. */
+export interface NewRecord {
+  readonly key?: Buffer | string | null;
+  readonly value: Buffer | string | null;
+  readonly partition?: number;
+  readonly headers?: Readonly<Record<string, Buffer | string | readonly (Buffer | string)[]>>;
+  /** Milliseconds since 1970, as a decimal string. */
+  readonly timestamp?: string;
+}
+
+/** Where a record was written; `offset` is missing where the broker did not say. */
+export interface Written {
+  readonly topicName: string;
+  readonly partition: number;
+  readonly errorCode: number;
+  readonly offset?: string;
+  readonly baseOffset?: string;
+}
+
+interface Connection {
+  connect(): Promise<void>;
+  disconnect(): Promise<void>;
+}
+
+/** Writes records. `commit`, `abort` and `sendOffsets` are for one made with a transactional id. */
+export interface KafkaProducer extends Connection {
+  send(records: { readonly topic: string; readonly messages: readonly NewRecord[] }): Promise<Written[]>;
+  sendBatch(batch: {
+    readonly topicMessages: readonly { readonly topic: string; readonly messages: readonly NewRecord[] }[];
+  }): Promise<Written[]>;
+  flush(options?: { readonly timeout?: number }): Promise<void>;
+  /** Begins a transaction; what it returns is the producer itself. One at a time. */
+  transaction(): Promise<KafkaProducer>;
+  /** Has a limit of 5 s of its own; when that has passed (-185), the same call is made again. */
+  commit(): Promise<void>;
+  abort(): Promise<void>;
+  sendOffsets(args: {
+    readonly consumer: KafkaConsumer;
+    readonly topics: readonly TopicOffsets[];
+  }): Promise<void>;
+  isActive(): boolean;
+}
+
+/** A record as it was read. */
+export interface KafkaRecord {
+  readonly key: Buffer | null;
+  readonly value: Buffer | null;
+  readonly timestamp: string;
+  readonly offset: string;
+  readonly headers?: Readonly<Record<string, Buffer | string | (Buffer | string)[] | undefined>>;
+  readonly leaderEpoch?: number;
+}
+
+/** Records of one partition. */
+export interface KafkaBatch extends TopicPartition {
+  readonly highWatermark: string;
+  readonly messages: readonly KafkaRecord[];
+  lastOffset(): string;
+}
+
+export interface EachBatch {
+  readonly batch: KafkaBatch;
+  resolveOffset(offset: string): void;
+  heartbeat(): Promise<void>;
+  /** Pauses this partition; what it returns resumes it. */
+  pause(): () => void;
+  isRunning(): boolean;
+  /** Whether the partition was taken away or moved elsewhere meanwhile. */
+  isStale(): boolean;
+}
+
+export interface KafkaConsumer extends Connection {
+  /** After `connect` and before `run`. */
+  subscribe(topics: {
+    readonly topics: readonly (string | RegExp)[];
+    readonly replace?: boolean;
+  }): Promise<void>;
+  run(config: {
+    readonly eachBatchAutoResolve?: boolean;
+    readonly partitionsConsumedConcurrently?: number;
+    readonly eachBatch: (payload: EachBatch) => Promise<void>;
+  }): Promise<void>;
+  commitOffsets(
+    offsets?: readonly (TopicPartitionOffset & { readonly metadata?: string | null })[],
+  ): Promise<void>;
+  committed(partitions?: readonly TopicPartition[], timeoutMs?: number): Promise<TopicPartitionOffset[]>;
+  seek(position: TopicPartitionOffset): void;
+  pause(topics: readonly { readonly topic: string; readonly partitions?: readonly number[] }[]): void;
+  paused(): { topic: string; partitions: number[] }[];
+  resume(topics: readonly { readonly topic: string; readonly partitions?: readonly number[] }[]): void;
+  assignment(): TopicPartition[];
+}
+
+export interface NewTopic {
+  readonly topic: string;
+  readonly numPartitions?: number;
+  readonly replicationFactor?: number;
+  readonly configEntries?: readonly { readonly name: string; readonly value: string }[];
+}
+
+export interface TopicMetadata {
+  readonly name: string;
+  readonly partitions: readonly {
+    readonly partitionId: number;
+    readonly leader: number;
+    readonly replicas: readonly number[];
+    readonly isr: readonly number[];
+  }[];
+}
+
+/** Up to which offset `fetchTopicOffsets` counts: the high watermark, or the last stable offset. */
+export const IsolationLevel = { readUncommitted: 0, readCommitted: 1 } as const;
+
+interface OffsetOptions {
+  readonly timeout?: number;
+  readonly isolationLevel: (typeof IsolationLevel)[keyof typeof IsolationLevel];
+}
+
+export interface KafkaAdmin extends Connection {
+  /** Resolves with false when all of them exist already. */
+  createTopics(options: {
+    readonly topics: readonly NewTopic[];
+    readonly timeout?: number;
+  }): Promise<boolean>;
+  deleteTopics(options: { readonly topics: readonly string[]; readonly timeout?: number }): Promise<void>;
+  listTopics(options?: { readonly timeout?: number }): Promise<string[]>;
+  fetchTopicMetadata(options?: {
+    readonly topics?: readonly string[];
+    readonly timeout?: number;
+  }): Promise<TopicMetadata[]>;
+  fetchTopicOffsets(
+    topic: string,
+    options?: OffsetOptions,
+  ): Promise<{ partition: number; offset: string; high: string; low: string }[]>;
+  fetchTopicOffsetsByTimestamp(
+    topic: string,
+    timestamp?: number,
+    options?: OffsetOptions,
+  ): Promise<{ partition: number; offset: string }[]>;
+  /** The committed offsets of a group; -1001 where it has none. */
+  fetchOffsets(options: {
+    readonly groupId: string;
+    readonly topics?: readonly { readonly topic: string; readonly partitions: readonly number[] }[];
+    readonly requireStableOffsets?: boolean;
+    readonly timeout?: number;
+  }): Promise<{ topic: string; partitions: { partition: number; offset: string }[] }[]>;
+  /** Deletes the records before the offsets. */
+  deleteTopicRecords(options: {
+    readonly topic: string;
+    readonly partitions: readonly { readonly partition: number; readonly offset: string }[];
+    readonly timeout?: number;
+  }): Promise<unknown>;
+  deleteGroups(groups: readonly string[], options?: { readonly timeout?: number }): Promise<unknown>;
+}
