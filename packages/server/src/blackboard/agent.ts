@@ -80,6 +80,7 @@ export interface AgentOptions {
   /** A person must approve each task before it runs. */
   readonly approval?: boolean | ((artifact: Artifact) => boolean);
   /** The work. Without it the agent's tasks are claimed over HTTP. */
+  // biome-ignore lint/suspicious/noConfusingVoidType: an agent that publishes nothing has no return.
   readonly run?: (task: AgentTask, signal: AbortSignal) => Promise<AgentOutput | void> | AgentOutput | void;
 }
 
@@ -94,4 +95,15 @@ export interface Agent {
   readonly priority: number;
   readonly timeoutMs: number;
   readonly retry: Required<Omit<RetryOptions, "classify">> & Pick<RetryOptions, "classify">;
+}
+
+/** Something that is published by the clock, once however many servers run. */
+export interface Schedule {
+  readonly name: string;
+  /** Five or six fields, such as "0 7 * * 1-5". */
+  readonly cron: string;
+  /** An IANA name; UTC unless set. */
+  readonly timezone?: string;
+  readonly org: string;
+  readonly artifact: ArtifactDraft;
 }

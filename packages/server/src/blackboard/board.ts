@@ -14,6 +14,8 @@ export interface Consumer {
   readonly strict: boolean;
   /** Tasks at a time, in this process. */
   readonly concurrency: number;
+  /** Its work goes on elsewhere: stopping waits for none of it, and gives it back as if it had not begun. */
+  readonly away?: boolean;
   /** Resolves when more work may be taken: not while the agent is paused or its breaker is open. */
   gate(signal: AbortSignal): Promise<void>;
   /**
@@ -55,6 +57,8 @@ export interface Place {
   readonly topic: string;
   readonly partition: number;
   readonly offset: string;
+  /** Kafka's transactional id, where there was a transaction. */
+  readonly transactionId?: string;
 }
 
 /** A page of dead letters, newest first. */
@@ -94,7 +98,11 @@ export interface Board extends Service {
   /** The newest version. */
   get(id: string): Promise<Artifact | undefined>;
   /** Newest first, within the bounded window. */
-  recent(query: { readonly type?: string; readonly org: string; readonly limit: number }): Promise<Artifact[]>;
+  recent(query: {
+    readonly type?: string;
+    readonly org: string;
+    readonly limit: number;
+  }): Promise<Artifact[]>;
   /** Works on tasks until it is stopped; stopping waits for what is under way, and gives the rest back. */
   consume(consumer: Consumer): Service;
   /** By partition, for the router and for every agent. */

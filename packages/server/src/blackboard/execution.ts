@@ -1,0 +1,192 @@
+import { sleep } from "../kit/clock.ts";
+import type { Context } from "../kit/context.ts";
+import type { Agent, AgentOutput, AgentTask } from "./agent.ts";
+import type { Consumer } from "./board.ts";
+import { type BreakerOptions, type BreakerState, openBreaker, type Permit } from "./breaker.ts";
+import type { DraftRules, MadeArtifact } from "./drafts.ts";
+import { FatalError } from "./errors.ts";
+import { type BoardMetrics, showAgent } from "./metrics.ts";
+import type { EndedAttempts } from "./observer.ts";
+import { type OutputRules, outputsOf } from "./outputs.ts";
+import { openRate, UNLIMITED } from "./rate.ts";
+import type { Slots } from "./slots.ts";
+import type { BoardSpans } from "./spans.ts";
+import { supervise, TimeoutError } from "./supervise.ts";
+import { idempotencyKey, type Settlement, type Task } from "./task.ts";
+import { verdictOn } from "./verdict.ts";
+
+/** Work that is done elsewhere: it waits for no place here, and keeps its own time. */
+export type RemoteWork = (task: Task, signal: AbortSignal) => Promise<AgentOutput>;
+
+/** What the agents of a process share. */
+export interface ExecutorOptions extends Pick<DraftRules, "schemas" | "strictTypes"> {
+  readonly slots: Slots;
+  readonly metrics: BoardMetrics;
+  readonly spans: BoardSpans;
+  readonly ended: EndedAttempts;
+  /** The longest chain of agents. */
+  readonly maxDepth: number;
+  /** Keeps outputs that are to be published later, once however often they come. */
+  readonly later?: (outputs: readonly MadeArtifact[]) => Promise<void>;
+  /** How long work may go on after it was told to stop; 10,000 unless set. */
+  readonly graceMs?: number;
+  readonly breaker?: BreakerOptions;
+}
+
+/** The work on an agent's tasks in this process. */
+export interface AgentConsumer extends Consumer {
+  state(): BreakerState;
+  running(): number;
+}
+
+/** Does the work of agents: places, rates, timeouts, retries and breakers. */
+export interface Executor {
+  /** Who works on the tasks of an agent: its `run`, unless the work is done elsewhere. */
+  consumer(agent: Agent, remote?: RemoteWork): AgentConsumer;
+}
+
+/** Opens the executor of a process. */
+export function openExecutor(context: Context, options: ExecutorOptions): Executor {
+  return { consumer: (agent, remote) => consumerOf(context, options, agent, remote) };
+}
+
+function consumerOf(
+  context: Context,
+  options: ExecutorOptions,
+  agent: Agent,
+  remote: RemoteWork | undefined,
+): AgentConsumer {
+  const { clock, log } = context;
+  const { metrics, spans, ended, graceMs = 10_000 } = options;
+  const rate = agent.options.rate ? openRate(agent.options.rate, clock) : UNLIMITED;
+  const breaker = openBreaker(context, options.breaker, (state) =>
+    log.info({ agent: agent.name, state }, "the breaker of an agent changed"),
+  );
+  const outputRules: OutputRules = { ...options, clock };
+  let running = 0;
+
+  /** A place, a start within the rate and the breaker's leave, all at the same moment. */
+  async function start(signal: AbortSignal): Promise<{ release: () => void; permit: Permit } | undefined> {
+    while (!signal.aborted) {
+      await breaker.ready(signal);
+      const release = remote ? () => undefined : await options.slots.take(agent.priority, signal);
+      if (!release) return undefined;
+      const wait = rate.wait();
+      const permit = wait > 0 || signal.aborted ? undefined : breaker.enter();
+      if (permit) {
+        rate.take();
+        return { release, permit };
+      }
+      // Others may use the place while this one waits.
+      release();
+      if (wait > 0) await sleep(clock, wait, signal);
+    }
+    return undefined;
+  }
+
+  async function observed(task: Task, signal: AbortSignal): Promise<Settlement> {
+    const startedAt = clock.now();
+    const span = spans.process(task);
+    const settlement = await attempt(task, span.trace, signal);
+    span.end(settlement.kind === "done" ? undefined : settlement.failure);
+    if (!signal.aborted) ended.add(task, { startedAt, endedAt: clock.now(), trace: span.trace });
+    return settlement;
+  }
+
+  async function attempt(task: Task, trace: string | undefined, signal: AbortSignal): Promise<Settlement> {
+    try {
+      const output = await supervise((stop) => work(task, trace, stop), signal, {
+        clock,
+        timeoutMs: remote ? undefined : agent.timeoutMs,
+        graceMs,
+        onAbandoned() {
+          metrics.abandoned.add(1, { agent: agent.name });
+          log.warn(
+            { agent: agent.name, task: task.id, graceMs },
+            "work goes on although it was told to stop: pass its signal to whatever it waits for",
+          );
+        },
+      });
+      return { kind: "done", outputs: await outputsOf(output, task, trace, outputRules) };
+    } catch (error) {
+      if (error instanceof TimeoutError) metrics.timeouts.add(1, { agent: agent.name });
+      return verdictOn(error, task, agent, context.random);
+    }
+  }
+
+  async function work(task: Task, trace: string | undefined, signal: AbortSignal): Promise<unknown> {
+    if (remote) return remote(task, signal);
+    if (agent.options.run) return agent.options.run(agentTask(task, trace), signal);
+    throw new FatalError(`Agent "${agent.name}" has no run: its tasks are claimed over HTTP.`);
+  }
+
+  const consumer: AgentConsumer = {
+    agent: agent.name,
+    order: agent.order,
+    strict: agent.strict,
+    concurrency: agent.concurrency,
+    away: remote !== undefined,
+    state: breaker.state,
+    running: () => running,
+
+    async gate(signal) {
+      for (let wait = 1; wait > 0 && !signal.aborted; ) {
+        await breaker.ready(signal);
+        wait = rate.wait();
+        if (wait > 0) await sleep(clock, wait, signal);
+      }
+    },
+
+    async handle(task, signal) {
+      if (task.attempt > agent.retry.attempts) return workerLost(task);
+      const started = await start(signal);
+      if (!started) return NOT_STARTED;
+      running++;
+      const settlement = await observed(task, signal).catch((error) =>
+        verdictOn(error, task, agent, context.random),
+      );
+      running--;
+      started.release();
+      report(started.permit, settlement, signal);
+      return settlement;
+    },
+  };
+  showAgent(metrics, agent.name, consumer);
+  return consumer;
+}
+
+/** What run is given. A copy: what it does to its artifacts is not in the retry or the dead letter. */
+function agentTask(task: Task, trace: string | undefined): AgentTask {
+  // It is JSON, and for small values this is several times faster than structuredClone.
+  const artifacts: Task["artifacts"] = JSON.parse(JSON.stringify(task.artifacts));
+  return {
+    id: task.id,
+    artifact: artifacts[0],
+    artifacts,
+    correlationId: artifacts[0].correlation_id,
+    attempt: task.attempt,
+    idempotencyKey: idempotencyKey(task),
+    traceparent: trace,
+  };
+}
+
+/** Thrown away by the board, which has taken the task back. */
+const NOT_STARTED: Settlement = {
+  kind: "retry",
+  delayMs: 0,
+  failure: { class: "NotStarted", message: "The task was taken back before it started.", kind: "retryable" },
+};
+
+/** The process died each time, so there is nobody who could have said why. */
+function workerLost({ attempt }: Task): Settlement {
+  const message = `The task was started ${attempt - 1} times, and no process that worked on it came to an end.`;
+  return { kind: "dead", failure: { class: "WorkerLost", message, kind: "fatal" } };
+}
+
+/** A rate limit is no sign of illness, a fatal error speaks of its artifact, and what was taken away says nothing. */
+function report(permit: Permit, settlement: Settlement, signal: AbortSignal): void {
+  if (signal.aborted) permit.dropped();
+  else if (settlement.kind === "done") permit.succeeded();
+  else if (settlement.failure.kind !== "retryable") permit.dropped();
+  else permit.failed();
+}

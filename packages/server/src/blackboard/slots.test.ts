@@ -1,0 +1,95 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { openSlots } from "./slots.ts";
+
+const never = new AbortController().signal;
+const settled = () => new Promise(setImmediate);
+
+test("no more than the count are in at a time", async () => {
+  const slots = openSlots(2);
+  const first = await slots.take(0, never);
+  await slots.take(0, never);
+  let third = false;
+  const waiting = slots.take(0, never).then(() => {
+    third = true;
+  });
+  await settled();
+  expect([slots.free, slots.waiting, third]).toEqual([0, 1, false]);
+  first?.();
+  await waiting;
+  expect([slots.free, slots.waiting]).toEqual([0, 0]);
+});
+
+test("a place that is given back twice counts once", async () => {
+  const slots = openSlots(1);
+  const release = await slots.take(0, never);
+  release?.();
+  release?.();
+  expect(slots.free).toBe(1);
+});
+
+test("higher priorities enter first, then who came first", async () => {
+  const slots = openSlots(1);
+  const release = await slots.take(0, never);
+  const order: string[] = [];
+  const enter = async (name: string, priority: number) => {
+    const leave = await slots.take(priority, never);
+    order.push(name);
+    leave?.();
+  };
+  const all = [
+    enter("low 1", 0),
+    enter("high 1", 5),
+    enter("low 2", 0),
+    enter("lowest", -1),
+    enter("high 2", 5),
+  ];
+  release?.();
+  await Promise.all(all);
+  expect(order).toEqual(["high 1", "high 2", "low 1", "low 2", "lowest"]);
+});
+
+test("who stops waiting takes no place", async () => {
+  const slots = openSlots(1);
+  const release = await slots.take(0, never);
+  const stop = new AbortController();
+  const waiting = slots.take(9, stop.signal);
+  stop.abort();
+  expect(await waiting).toBeUndefined();
+  expect(slots.waiting).toBe(0);
+  release?.();
+  expect(slots.free).toBe(1);
+  expect(await slots.take(0, stop.signal)).toBeUndefined();
+});
+
+test("whatever comes, goes and gives up, all places are free at the end", async () => {
+  const step = fc.record({
+    priority: fc.integer({ min: 0, max: 3 }),
+    aborts: fc.boolean(),
+    ticks: fc.nat(3),
+  });
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 3 }),
+      fc.array(step, { maxLength: 20 }),
+      async (count, steps) => {
+        const slots = openSlots(count);
+        let inside = 0;
+        const users = steps.map(async ({ priority, aborts, ticks }) => {
+          const stop = new AbortController();
+          const taking = slots.take(priority, stop.signal);
+          if (aborts) stop.abort();
+          const release = await taking;
+          if (!release) return;
+          expect(++inside).toBeLessThanOrEqual(count);
+          for (let tick = 0; tick < ticks; tick++) await settled();
+          inside--;
+          release();
+        });
+        await Promise.all(users);
+        expect([slots.free, slots.waiting]).toEqual([count, 0]);
+      },
+    ),
+    { numRuns: 50 },
+  );
+});

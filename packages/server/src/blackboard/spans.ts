@@ -1,0 +1,151 @@
+import { type Attributes, SpanKind, SpanStatusCode } from "@opentelemetry/api";
+import type { Context } from "../kit/context.ts";
+import { contextOf, recordSpan, traceparent } from "../kit/telemetry.ts";
+import type { Artifact } from "./artifact.ts";
+import type { Place } from "./board.ts";
+import type { Failure, Settlement, Task } from "./task.ts";
+
+/** What carries the board, in the words of OpenTelemetry's messaging conventions. */
+export interface Carrier {
+  readonly system: "kafka" | "postgresql";
+  /** Where artifacts are published. */
+  readonly artifacts: string;
+  /** Where the tasks of an agent are. */
+  tasks(agent: string): string;
+}
+
+/** The steps of work as spans of one trace: publish, route, process, settle. */
+export interface BoardSpans {
+  /** Runs a publication; `trace` goes into the artifacts, so that whatever comes of them is in the same trace. */
+  publish<T>(
+    parent: string | undefined,
+    run: (trace: string | undefined) => Promise<T>,
+    describe: (result: T) => readonly Artifact[],
+  ): Promise<T>;
+  /** From the publication to the tasks. */
+  routed(artifact: Artifact, tasks: readonly Task[]): void;
+  /** The work on a task. What it publishes continues its `trace`. */
+  process(task: Task): ProcessSpan;
+  /** From the end of the work to its durable settlement. */
+  settled(task: Task, settlement: Settlement, place: Place, from: number, parent: string | undefined): void;
+}
+
+/** A task under way. */
+export interface ProcessSpan {
+  readonly trace: string | undefined;
+  end(failure?: Failure): void;
+}
+
+/** Makes the spans of a board. */
+export function boardSpans(
+  { clock, telemetry }: Pick<Context, "clock" | "telemetry">,
+  carrier: Carrier,
+): BoardSpans {
+  const { tracer } = telemetry;
+  const operation = (name: string, type: string, destination: string): Attributes => ({
+    "messaging.system": carrier.system,
+    "messaging.destination.name": destination,
+    "messaging.operation.name": name,
+    "messaging.operation.type": type,
+    ...(carrier.system === "kafka" && { "kafka.topic": destination }),
+  });
+
+  return {
+    async publish(parent, run, describe) {
+      const { artifacts } = carrier;
+      const attributes = operation("publish", "send", artifacts);
+      const options = { kind: SpanKind.PRODUCER, startTime: clock.now(), attributes };
+      const span = tracer.startSpan(`publish ${artifacts}`, options, contextOf(parent));
+      try {
+        const result = await run(traceparent(span) ?? parent);
+        if (span.isRecording()) span.setAttributes(attributesOf(describe(result)));
+        return result;
+      } catch (error) {
+        span.setAttribute("error.type", error instanceof Error ? error.name : typeof error);
+        span.setStatus({ code: SpanStatusCode.ERROR });
+        throw error;
+      } finally {
+        span.end(clock.now());
+      }
+    },
+
+    routed(artifact, tasks) {
+      const now = clock.now();
+      recordSpan(telemetry, artifact.traceparent, {
+        name: `route ${carrier.artifacts}`,
+        // Clocks of two servers differ: a span does not end before it starts.
+        from: Math.min(Date.parse(artifact.created_at), now),
+        to: now,
+        attributes: {
+          ...operation("route", "receive", carrier.artifacts),
+          ...attributesOf([artifact]),
+          "khala.tasks": tasks.length,
+        },
+      });
+    },
+
+    process(task) {
+      const { agent, artifacts, attempt, id } = task;
+      const [first] = artifacts;
+      const topic = carrier.tasks(agent);
+      const attributes = {
+        ...operation("process", "process", topic),
+        ...attributesOf(artifacts),
+        "messaging.message.id": id,
+        "messaging.consumer.group.name": agent,
+        "khala.agent": agent,
+        "khala.attempt": attempt,
+      };
+      const span = tracer.startSpan(
+        `process ${topic}`,
+        { kind: SpanKind.CONSUMER, startTime: clock.now(), attributes },
+        contextOf(first.traceparent),
+      );
+      return {
+        trace: traceparent(span) ?? first.traceparent,
+        end(failure) {
+          if (failure) {
+            span.setAttribute("error.type", failure.class);
+            span.setStatus({ code: SpanStatusCode.ERROR, message: failure.message });
+          }
+          span.end(clock.now());
+        },
+      };
+    },
+
+    settled(task, settlement, place, from, parent) {
+      const to = clock.now();
+      recordSpan(telemetry, parent, {
+        name: `settle ${place.topic}`,
+        from: Math.min(from, to),
+        to,
+        attributes: {
+          ...operation("settle", "settle", place.topic),
+          ...attributesOf(task.artifacts),
+          "messaging.message.id": task.id,
+          "messaging.destination.partition.id": String(place.partition),
+          ...(carrier.system === "kafka" && { "messaging.kafka.offset": Number(place.offset) }),
+          partition: place.partition,
+          offset: place.offset,
+          ...(place.transactionId && { transaction_id: place.transactionId }),
+          "khala.agent": task.agent,
+          "khala.outcome": settlement.kind,
+        },
+      });
+    },
+  };
+}
+
+/** What names an artifact, and how many there are if it is not alone. */
+function attributesOf(artifacts: readonly Artifact[]): Attributes {
+  const [first] = artifacts;
+  if (!first) return { "messaging.batch.message_count": 0 };
+  const { id, type, correlation_id } = first;
+  return {
+    "artifact.id": id,
+    "artifact.type": type,
+    "messaging.message.id": id,
+    ...(correlation_id && { correlation_id, "messaging.message.conversation_id": correlation_id }),
+    ...(artifacts.length > 1 && { "messaging.batch.message_count": artifacts.length }),
+  };
+}
