@@ -1,0 +1,24 @@
+import type { Agent } from "./agent.ts";
+import type { Artifact } from "./artifact.ts";
+import { derivedId } from "./derived_id.ts";
+import type { Task } from "./task.ts";
+
+/** The id of a group's task. An artifact is gathered once by an agent, so the first of a group names it. */
+export function gatheredId(agent: string, key: string, first: Pick<Artifact, "id" | "version">): string {
+  return derivedId(first.id, `gathered:${first.id}:${first.version}:${agent}:${key}`);
+}
+
+/** The task that a complete group is: a batch in the order of arrival, a join in that of its types. */
+export function gatheredTask(agent: Agent, key: string, arrived: readonly Artifact[], now: number): Task {
+  const types = agent.options.join?.types;
+  const place = ({ type }: Artifact) => types?.indexOf(type) ?? 0;
+  const artifacts = arrived.toSorted((a, b) => place(a) - place(b)) as [Artifact, ...Artifact[]];
+  return {
+    id: gatheredId(agent.name, key, artifacts[0]),
+    agent: agent.name,
+    artifacts,
+    key,
+    attempt: 1,
+    created_at: new Date(now).toISOString(),
+  };
+}

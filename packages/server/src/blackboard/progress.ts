@@ -1,0 +1,172 @@
+import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
+import type { Context } from "../kit/context.ts";
+import { runLoop, type Service, Wake } from "../kit/service.ts";
+import type { Agent } from "./agent.ts";
+import type { Artifact } from "./artifact.ts";
+import type { AgentCounts, Board, BoardObserver, CorrelationCounts } from "./board.ts";
+import type { BoardReport } from "./options.ts";
+import { correlationStatus, type Subject, Subjects, subjectKey } from "./progress_state.ts";
+
+export interface ProgressOptions {
+  readonly agents: readonly Agent[];
+  readonly report: BoardReport;
+  /** "running", "paused", "open" or "half_open". */
+  readonly stateOf: (agent: string) => string;
+  readonly cancelled: (org: string, correlationId: string) => boolean;
+  /** At most one report of each in so many milliseconds; 250 unless set. */
+  readonly everyMs?: number;
+  /** Correlations, and pairs of agent and org, of which it remembers what it reported last; 10,000 unless set. */
+  readonly remember?: number;
+}
+
+/** Tells how correlations and agents stand, from what the board's observers hear. */
+export interface Progress extends Service {
+  readonly observer: BoardObserver;
+  /** Something about the agent changed that the board does not see, such as a pause. */
+  agentChanged(agent: string): void;
+  /** The same for a correlation, such as that it was cancelled. */
+  correlationChanged(org: string, correlationId: string): void;
+}
+
+/** Starts to report. What changes while a report is made is in the next one, so the last one is how it ended. */
+export function startProgress(
+  board: Pick<Board, "counts" | "correlations">,
+  context: Context,
+  options: ProgressOptions,
+): Progress {
+  const { report, everyMs = 250, remember = 10_000 } = options;
+  const agents = new Map(options.agents.map((agent) => [agent.name, { agent, done: 0, retried: 0 }]));
+  const correlations = new Subjects(remember);
+  const seats = new Subjects(remember);
+
+  async function reportCorrelations(now: number): Promise<void> {
+    await inParts(correlations, now, async (part) => {
+      const counts = await board.correlations(part.map(({ name }) => name));
+      const byKey = new Map(counts.map((count) => [subjectKey(count.org, count.correlationId), count]));
+      return async (subject) => {
+        const count = byKey.get(subject.key);
+        const { org, name } = subject;
+        const counted = count && countedOf(count, options.cancelled(org, name));
+        if (counted) await tell(correlations, subject, counted, () => report.correlation(org, name, counted));
+        // The engine's figures may be a little behind: look again until nothing is open.
+        if (!counted || Number(counted.open) > 0) correlations.again(subject, now);
+      };
+    });
+  }
+
+  async function reportAgents(now: number): Promise<void> {
+    await inParts(seats, now, async () => {
+      const counts = new Map((await board.counts()).map((count) => [count.agent, count]));
+      return async (subject) => {
+        const { org, name } = subject;
+        const counted = agentCounted(name, counts.get(name));
+        await tell(seats, subject, counted, () => report.agent(org, name, counted));
+        if (counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
+      };
+    });
+  }
+
+  function agentCounted(name: string, count: AgentCounts | undefined): AgentCountedJson {
+    const known = agents.get(name);
+    return {
+      consumes: [...(known?.agent.consumes ?? [])],
+      state: options.stateOf(name),
+      waiting: String(count?.waiting ?? 0),
+      running: String(count?.running ?? 0),
+      done: String(known?.done ?? 0),
+      retried: String(known?.retried ?? 0),
+      dead: String(count?.dead ?? 0),
+    };
+  }
+
+  function touch(artifact: Artifact, agent?: string): void {
+    if (artifact.correlation_id) correlations.touch(artifact.org_id, artifact.correlation_id);
+    if (agent !== undefined) seats.touch(artifact.org_id, agent);
+  }
+
+  const observer: BoardObserver = {
+    published(artifacts) {
+      for (const artifact of artifacts) touch(artifact);
+    },
+    routed(artifact, tasks) {
+      touch(artifact);
+      for (const task of tasks) touch(artifact, task.agent);
+    },
+    settled(task, settlement) {
+      const known = agents.get(task.agent);
+      if (known && settlement.kind === "done") known.done++;
+      if (known && settlement.kind === "retry") known.retried++;
+      for (const artifact of task.artifacts) touch(artifact, task.agent);
+      if (settlement.kind === "done") for (const output of settlement.outputs) touch(output);
+    },
+    repeated() {},
+  };
+
+  async function flush(): Promise<void> {
+    const now = context.clock.now();
+    await reportCorrelations(now);
+    await reportAgents(now);
+  }
+
+  const loop = runLoop(context, "board progress", {
+    wake: new Wake(),
+    idleMs: everyMs,
+    async step() {
+      await flush();
+      return false;
+    },
+  });
+  return {
+    observer,
+    agentChanged: (agent) => seats.touchAll(agent),
+    correlationChanged: (org, correlationId) => correlations.touch(org, correlationId),
+    async stop() {
+      await loop.stop();
+      await flush().catch((error: Error) =>
+        context.log.warn({ err: error.message }, "the last figures of the board were not reported"),
+      );
+    },
+  };
+}
+
+const PART = 100;
+
+/** Looks at what is due in parts; what cannot be looked at or told is due again. */
+async function inParts(
+  subjects: Subjects,
+  now: number,
+  look: (part: readonly Subject[]) => Promise<(subject: Subject) => Promise<void>>,
+): Promise<void> {
+  const due = subjects.take(now);
+  for (let at = 0; at < due.length; at += PART) {
+    const part = due.slice(at, at + PART);
+    try {
+      await Promise.all(part.map(await look(part)));
+    } catch (error) {
+      subjects.putBack(due.slice(at));
+      throw error;
+    }
+  }
+}
+
+async function tell(
+  subjects: Subjects,
+  subject: Subject,
+  counted: object,
+  report: () => Promise<void>,
+): Promise<void> {
+  const json = JSON.stringify(counted);
+  if (!subjects.isNews(subject, json)) return;
+  await report();
+  subjects.said(subject, json);
+}
+
+function countedOf(count: CorrelationCounts, cancelled: boolean): CorrelationCountedJson {
+  return {
+    status: correlationStatus(count, cancelled),
+    artifacts: String(count.artifacts),
+    open: String(count.open),
+    done: String(count.done),
+    dead: String(count.dead),
+  };
+}
