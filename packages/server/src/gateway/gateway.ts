@@ -1,5 +1,6 @@
 import { SCOPES } from "@khala/contracts";
 import type { App } from "../app.ts";
+import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
 import type { Database } from "../database/database.ts";
 import type { DurableStreams } from "../durable_streams/store.ts";
@@ -21,6 +22,9 @@ import { gatewayMetrics } from "./metrics.ts";
 import { conversationChannel } from "./phoenix/conversation_channel.ts";
 import { phoenixDoor } from "./phoenix/socket.ts";
 import { syncChannel } from "./phoenix/sync_channel.ts";
+import { blackboardRoutes } from "./routes/blackboard.ts";
+import { deadLetterRoutes } from "./routes/blackboard_dead_letters.ts";
+import { workerRoutes } from "./routes/blackboard_workers.ts";
 import { chatRoutes } from "./routes/chat.ts";
 import { type Health, healthRoutes } from "./routes/health.ts";
 import { homeRoute } from "./routes/home.ts";
@@ -57,6 +61,7 @@ export interface GatewayOptions {
   readonly sync: SyncPlane;
   readonly conversations: ConversationPlane;
   readonly streams: DurableStreams;
+  readonly blackboard?: BlackboardPlane;
   readonly app: App;
   readonly health: Health;
 }
@@ -94,6 +99,11 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const stopping = new AbortController();
   const { signal } = stopping;
   chatRoutes(http, context, conversations);
+  if (options.blackboard) {
+    blackboardRoutes(http, context, options.blackboard);
+    deadLetterRoutes(http, options.blackboard);
+    workerRoutes(http, options.blackboard, signal);
+  }
   aiRoutes(http, context, { conversations, signal });
   agUiRoutes(http, context, { conversations, signal });
   durableStreamsRoutes(http, context, {

@@ -1,0 +1,189 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { join } from "node:path";
+import type {
+  ArtifactListJson,
+  HeartbeatResponseJson,
+  SettleResponseJson,
+} from "@khala/contracts/blackboard/v1";
+import { agent } from "@khala/server";
+import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
+import { ROOT } from "../scripts/run.ts";
+import { BOARD_SCOPES, type BoardServer, startBoard } from "./support/board_server.ts";
+import { eventually } from "./support/eventually.ts";
+import { type TestDatabase, testDatabase } from "./support/postgres.ts";
+
+const agents = [
+  agent("editor", { consumes: "Raw", retry: { attempts: 3, base: 10 } }),
+  agent("python", { consumes: "Text", retry: { attempts: 2, base: 10 } }),
+];
+
+let database: TestDatabase;
+/** Two servers behind no load balancer: the tests choose. */
+let one: BoardServer;
+let two: BoardServer;
+beforeAll(async () => {
+  database = await testDatabase();
+  one = await startBoard(database.url, { agents }, { KHALA_BOARD_LEASE_MS: "2000" });
+  two = await startBoard(database.url, { agents }, { KHALA_BOARD_LEASE_MS: "2000" });
+});
+afterAll(async () => {
+  await Promise.all([one[Symbol.asyncDispose](), two[Symbol.asyncDispose]()]);
+  await database[Symbol.asyncDispose]();
+});
+
+const outputsOf = (correlation: string, type: string) =>
+  eventually(`a ${type} of ${correlation}`, async () => {
+    const { body } = await one.get<ArtifactListJson>(`/artifacts?type=${type}&limit=1000`);
+    const found = body.artifacts!.filter(({ correlation_id }) => correlation_id === correlation);
+    return found.length > 0 && found;
+  });
+const settle = (server: BoardServer, claimId: string, body: object) =>
+  server.post<SettleResponseJson & { error?: { code: string } }>(`/claims/${claimId}/settle`, body);
+
+describe("workers over HTTP", () => {
+  test("claim on one server, heartbeat and settle on the other", async () => {
+    const correlation_id = randomUUID();
+    const id = await one.publish({ type: "Raw", payload: { text: "hi" }, correlation_id });
+    const claim = await one.claim("editor");
+    expect(claim).toMatchObject({
+      task: { id, agent: "editor", attempt: 1, artifacts: [{ id, payload: { text: "hi" } }] },
+      idempotency_key: `${id}:editor`,
+      lease_ms: 2_000,
+    });
+    for (const server of [one, two]) {
+      const beat = await server.post<HeartbeatResponseJson>(`/claims/${claim.claim_id}/heartbeat`);
+      expect(beat).toEqual({ status: 200, body: { lease_ms: 2_000, cancelled: false } });
+    }
+    const outputs = [{ type: "Clean", payload: { text: "Hi." } }];
+    for (const server of [two, one, two]) {
+      const answer = await settle(server, claim.claim_id, { outputs });
+      expect(answer).toEqual({ status: 200, body: { status: "done" } });
+    }
+    const clean = await outputsOf(correlation_id, "Clean");
+    expect(clean).toMatchObject([{ produced_by: "agent:editor", depth: 1, payload: { text: "Hi." } }]);
+    expect((await settle(one, claim.claim_id, {})).body.error?.code).toBe("lease_lost");
+  });
+
+  test("a failure is tried again, then it is a dead letter", async () => {
+    const correlation_id = randomUUID();
+    await one.publish({ type: "Raw", payload: 1, correlation_id });
+    const failure = { class: "ValueError", message: "no words", stack: "at line 7", kind: "retryable" };
+    const statuses: unknown[] = [];
+    for (let attempt = 1; attempt <= 3; attempt++) {
+      const claim = await two.claim("editor");
+      expect(claim.task.attempt).toBe(attempt);
+      statuses.push((await settle(one, claim.claim_id, { failure })).body.status);
+    }
+    expect(statuses).toEqual(["retry", "retry", "dead"]);
+    const [letter] = await one.deadLetters("editor", 1);
+    expect(letter).toMatchObject({ attempts: 3, failure });
+  });
+
+  test("outputs that cannot be published are refused at once when their fields are wrong", async () => {
+    await one.publish({ type: "Raw", payload: 1 });
+    const claim = await one.claim("editor");
+    const wrong = await settle(one, claim.claim_id, { outputs: [{ type: "A", payload: 1, colour: 1 }] });
+    expect(wrong).toMatchObject({ status: 400, body: { error: { field: "outputs[0].colour" } } });
+    expect((await settle(one, claim.claim_id, {})).body).toEqual({ status: "done" });
+  });
+
+  test("a worker that says nothing loses its task to another", async () => {
+    const id = await one.publish({ type: "Raw", payload: 1 });
+    const silent = await one.claim("editor");
+    const next = await two.claim("editor");
+    expect([silent.task.id, next.task.id]).toEqual([id, id]);
+    expect(await settle(one, silent.claim_id, {})).toMatchObject({
+      status: 409,
+      body: { error: { code: "lease_lost" } },
+    });
+    expect((await settle(one, next.claim_id, {})).body).toEqual({ status: "done" });
+  });
+
+  test("a correlation that is cancelled tells the worker to stop", async () => {
+    const correlation_id = randomUUID();
+    await one.publish({ type: "Raw", payload: 1, correlation_id });
+    const claim = await one.claim("editor");
+    await two.post(`/correlations/${correlation_id}/cancel`);
+    await eventually("it is told", async () => {
+      const beat = await one.post<HeartbeatResponseJson>(`/claims/${claim.claim_id}/heartbeat`);
+      return beat.body.cancelled;
+    });
+  });
+
+  test("a token has the tasks of its org, one that operates those of all", async () => {
+    const other = await one.token({ org_id: "org-2" });
+    const operator = await one.token({ org_id: "org-2", scopes: [...BOARD_SCOPES, "ops"] });
+    const id = await one.publish({ type: "Raw", payload: 1 });
+    const ask = { worker: "w", wait_ms: 300 };
+    expect((await one.post("/agents/editor/claim", ask, other)).body).toEqual({ claims: [] });
+    const claim = await one.claim("editor", operator);
+    expect(claim.task.id).toBe(id);
+    expect((await one.post(`/claims/${claim.claim_id}/settle`, {}, other)).status).toBe(404);
+    expect((await one.post(`/claims/${claim.claim_id}/settle`, {}, operator)).status).toBe(200);
+  });
+
+  test("a server that stops leaves its worker to the other", async () => {
+    const third = await startBoard(database.url, { agents }, { KHALA_BOARD_LEASE_MS: "2000" });
+    const correlation_id = randomUUID();
+    await third.publish({ type: "Raw", payload: 1, correlation_id });
+    const claim = await third.claim("editor");
+    await third[Symbol.asyncDispose]();
+    const status = await eventually("it is settled", async () => {
+      await one.post(`/claims/${claim.claim_id}/heartbeat`);
+      return (await settle(one, claim.claim_id, { outputs: [{ type: "Kept", payload: 1 }] })).body.status;
+    });
+    expect(status).toBe("done");
+    expect(await outputsOf(correlation_id, "Kept")).toHaveLength(1);
+  });
+});
+
+describe("examples/python_worker", () => {
+  const hasPython = spawnSync("python3", ["--version"]).status === 0;
+
+  function pythonWorker(context: TestContext, env: Record<string, string>) {
+    if (!hasPython && process.env.CI === "true")
+      throw new Error("CI needs python3 to try examples/python_worker.");
+    if (!hasPython) console.warn("SKIPPED: examples/python_worker, because python3 is not on PATH.");
+    context.skip(!hasPython, "python3 is not on PATH");
+    const { PATH = "", HOME = "" } = process.env;
+    const program = join(ROOT, "examples/python_worker/worker.py");
+    const child: ChildProcess = spawn("python3", ["-B", program, "--agent", "python", "--org", "org-1"], {
+      env: { PATH, HOME, ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let output = "";
+    for (const stream of [child.stdout, child.stderr])
+      stream!.setEncoding("utf8").on("data", (chunk: string) => (output += chunk));
+    return {
+      output: () => output,
+      async [Symbol.asyncDispose]() {
+        child.kill("SIGTERM");
+        if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
+        expect([child.exitCode, output]).toEqual([0, expect.not.stringContaining("Traceback")]);
+      },
+    };
+  }
+
+  test("works by the contract: outputs, failures that are tried again, and those that are not", async (context) => {
+    // It asks for its token itself, as in development.
+    await using python = pythonWorker(context, { KHALA_URL: one.url });
+    const [good, empty, wrong] = [randomUUID(), randomUUID(), randomUUID()];
+    const text = (correlation_id: string, words: unknown) =>
+      two.publish({ type: "Text", payload: { text: words }, correlation_id });
+    const id = await text(good, "  three   little words ");
+    await text(empty, "  ");
+    await text(wrong, 7);
+    expect(await outputsOf(good, "Edited")).toMatchObject([
+      { payload: { text: "three little words", words: 3, key: `${id}:python` } },
+    ]);
+    const letters = await one.deadLetters("python", 2);
+    const of = (correlation: string) =>
+      letters.find(({ task }) => task!.artifacts![0]!.correlation_id === correlation)!;
+    expect(of(empty)).toMatchObject({ attempts: 2, failure: { class: "ValueError", kind: "retryable" } });
+    expect(of(empty).failure!.stack).toContain("worker.py");
+    expect(of(wrong)).toMatchObject({ attempts: 1, failure: { class: "Fatal", kind: "fatal" } });
+    await eventually("it has said so", () => python.output().split('"dead"').length === 3);
+  });
+});

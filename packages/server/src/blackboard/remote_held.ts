@@ -1,0 +1,174 @@
+import type { Context } from "../kit/context.ts";
+import type { ArtifactDraft } from "./artifact.ts";
+import { RetryableError } from "./errors.ts";
+import type { Claims, HeldClaim } from "./remote_claims.ts";
+import { outputsOf } from "./remote_settlement.ts";
+import { idempotencyKey, type Settlement, type Task } from "./task.ts";
+
+/** Tasks that this server holds while workers elsewhere have them, or may take them. */
+export interface HeldWork {
+  work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
+  settled(task: Task, settlement: Settlement): void;
+  has(claimId: string): boolean;
+  /** Applies what has become of them. */
+  look(): Promise<void>;
+  /** What is open stays so, for whoever gets the tasks next; only nobody takes the offers. */
+  drain(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+interface Held {
+  readonly task: Task;
+  readonly resolve: (outputs: readonly ArtifactDraft[]) => void;
+  readonly reject: (error: unknown) => void;
+  /** Leases that ended, in this attempt. */
+  losses: number;
+}
+
+/** A task that takes its workers down with it must not do so for ever. */
+const MAX_LOSSES = 3;
+/** How long a settlement may take; after that nobody waits for it any more. */
+const APPLIED_MS = 60_000;
+const RENEW_EVERY_MS = 10_000;
+
+/** Opens the work that this server holds. */
+export function openHeldWork(
+  context: Context,
+  claims: Claims,
+  options: {
+    timeoutOf(agent: string): number;
+    /** There is an offer. */
+    offered(agent: string): void;
+    /** The outcome of a claim is written down. */
+    told(claimId: string): void;
+  },
+): HeldWork {
+  const held = new Map<string, Held>();
+  /** What was handed to the board and is not settled yet, by its idempotency key. */
+  const applied = new Map<string, { claimId: string; at: number }>();
+  const writes = new Set<Promise<void>>();
+  let draining = false;
+  let renewedAt = context.clock.now();
+
+  /** Something that nobody waits for, but the end. */
+  function beside(what: string, write: Promise<void>): void {
+    const done = write
+      .catch((error) => context.log.warn({ err: (error as Error).message }, what))
+      .finally(() => writes.delete(done));
+    writes.add(done);
+  }
+
+  async function offer(work: Held): Promise<string> {
+    const claim = await claims.offer(context.newId(), work.task);
+    held.set(claim.claimId, work);
+    options.offered(work.task.agent);
+    return claim.claimId;
+  }
+
+  function apply(claimId: string, work: Held, settlement: string): void {
+    held.delete(claimId);
+    applied.set(idempotencyKey(work.task), { claimId, at: context.clock.now() });
+    try {
+      work.resolve(outputsOf(settlement));
+    } catch (error) {
+      work.reject(error);
+    }
+  }
+
+  async function advance(claimId: string, work: Held, claim: HeldClaim | undefined): Promise<void> {
+    if (!claim || claim.state === "lost" || claim.state === "withdrawn") return again(claimId, work);
+    // The board gave the task to another server; it tells us by the signal.
+    if (claim.foreign) return void held.delete(claimId);
+    if (claim.settlement !== null) return apply(claimId, work, claim.settlement);
+    if (claim.state !== "claimed") return;
+    if (claim.ended && (await claims.end(claimId, "lost"))) {
+      if (++work.losses < MAX_LOSSES) return again(claimId, work);
+      held.delete(claimId);
+      const message = `${MAX_LOSSES} workers let their leases end, the last of them ${JSON.stringify(claim.worker)}.`;
+      return work.reject(new RetryableError(message));
+    }
+    const timeoutMs = options.timeoutOf(work.task.agent);
+    if (claim.age === null || claim.age < timeoutMs || !(await claims.end(claimId, "withdrawn"))) return;
+    held.delete(claimId);
+    work.reject(
+      new RetryableError(`The worker ${JSON.stringify(claim.worker)} took longer than ${timeoutMs} ms.`),
+    );
+  }
+
+  async function again(claimId: string, work: Held): Promise<void> {
+    if (held.get(claimId) !== work) return;
+    held.delete(claimId);
+    // An offer that cannot be written now is not forgotten: it is found under its old name at the next look.
+    await offer(work).catch((error) => {
+      held.set(claimId, work);
+      throw error;
+    });
+  }
+
+  return {
+    async work(task, signal) {
+      signal.throwIfAborted();
+      const { promise, resolve, reject } = Promise.withResolvers<readonly ArtifactDraft[]>();
+      const work: Held = { task, resolve, reject, losses: 0 };
+      const abort = () => reject(signal.reason);
+      signal.addEventListener("abort", abort, { once: true });
+      try {
+        await offer(work);
+        if (signal.aborted) abort();
+        return await promise;
+      } finally {
+        signal.removeEventListener("abort", abort);
+        for (const [claimId, other] of held) {
+          if (other !== work) continue;
+          held.delete(claimId);
+          if (!draining)
+            beside(
+              "a claim was not withdrawn; its lease ends by itself",
+              claims.end(claimId, "withdrawn").then(() => {}),
+            );
+        }
+      }
+    },
+
+    settled(task, { kind }) {
+      const key = idempotencyKey(task);
+      const entry = applied.get(key);
+      if (!entry) return;
+      applied.delete(key);
+      beside(
+        "the outcome of a claim was not written down; its worker asks again",
+        claims.setOutcome(entry.claimId, kind).then(() => options.told(entry.claimId)),
+      );
+    },
+
+    has: (claimId) => held.has(claimId),
+
+    async look() {
+      const now = context.clock.now();
+      for (const [key, { at }] of applied) if (now - at > APPLIED_MS) applied.delete(key);
+      if (held.size === 0) return;
+      if (!draining && now - renewedAt >= RENEW_EVERY_MS) {
+        renewedAt = now;
+        await claims.renew();
+      }
+      const works = [...held];
+      const found = await claims.held(works.map(([claimId]) => claimId));
+      const byId = new Map(found.map((claim) => [claim.claimId, claim]));
+      for (const [claimId, work] of works) {
+        // It may have ended while we looked.
+        if (held.get(claimId) === work) await advance(claimId, work, byId.get(claimId));
+      }
+    },
+
+    async drain() {
+      draining = true;
+      await claims.lapse();
+    },
+
+    async stop() {
+      draining = true;
+      held.clear();
+      while (writes.size > 0) await Promise.all(writes);
+    },
+  };
+}
