@@ -1,8 +1,12 @@
+import type { StandardSchemaV1 } from "@standard-schema/spec";
+import type { Agent, Schedule } from "./blackboard/agent.ts";
+import { type CheckedSchedule, checkSchedules } from "./blackboard/cron.ts";
 import type { EngineFactory } from "./conversations/engine.ts";
-import type { StreamDefinition } from "./runtime/stream.ts";
+import type { HttpStream, StreamDefinition } from "./runtime/stream.ts";
 import { runs, workers } from "./runtime/streams.ts";
 import type { Model } from "./sync/model.ts";
 import { Models } from "./sync/model.ts";
+import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboard.ts";
 
 /** What a user builds on Khala, in one value. */
 export interface AppDefinition {
@@ -10,26 +14,46 @@ export interface AppDefinition {
   readonly models: readonly Model[];
   /** What answers in conversations. Without one every run ends with an error that says so. */
   readonly engine?: EngineFactory;
+  /** Who works on what is published on the blackboard. */
+  readonly agents?: readonly Agent[];
+  /** What payloads must be, by the type of their artifact: zod, valibot, arktype, or anything that is a Standard Schema. */
+  readonly schemas?: Readonly<Record<string, StandardSchemaV1>>;
+  /** What is published by the clock. */
+  readonly schedules?: readonly Schedule[];
 }
 
 /** An app, checked. */
 export interface App {
   readonly models: Models;
-  /** Every kind of stream that can be appended to. */
-  readonly streams: readonly StreamDefinition[];
+  /** Every kind of stream that can be appended to over HTTP. */
+  readonly streams: readonly HttpStream[];
   readonly engine: EngineFactory;
+  readonly agents: readonly Agent[];
+  readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
+  readonly schedules: readonly CheckedSchedule[];
 }
 
 /** Declares an app. */
 export function defineApp(definition: AppDefinition): App {
   const streams = new Map<string, StreamDefinition>([runs, workers].map((stream) => [stream.kind, stream]));
-  for (const stream of definition.models.flatMap((model) => model.streams)) {
+  const models = withBoard(definition);
+  for (const stream of models.flatMap((model) => model.streams)) {
     const known = streams.get(stream.kind);
     if (known && known !== stream) throw new TypeError(`Two streams have the kind "${stream.kind}".`);
     streams.set(stream.kind, stream);
   }
-  const { models, engine = noEngine } = definition;
-  return { models: new Models(models), streams: [...streams.values()], engine };
+  const { engine = noEngine, agents = [], schemas = {}, schedules = [] } = definition;
+  const names = agents.map(({ name }) => name);
+  const twice = names.find((name, i) => names.indexOf(name) !== i);
+  if (twice !== undefined) throw new TypeError(`Two agents have the name "${twice}".`);
+  return {
+    models: new Models(models),
+    streams: [...streams.values()].filter((stream): stream is HttpStream => stream.path !== undefined),
+    engine,
+    agents,
+    schemas,
+    schedules: checkSchedules(schedules),
+  };
 }
 
 const noEngine: EngineFactory = () => ({
@@ -40,3 +64,9 @@ const noEngine: EngineFactory = () => ({
     );
   },
 });
+
+/** An app with agents shows how they and their work stand. */
+function withBoard({ models, agents = [] }: AppDefinition): readonly Model[] {
+  const shown = agents.length > 0 ? [boardAgentStates, boardCorrelationStates] : [];
+  return [...models, ...shown.filter((model) => !models.includes(model))];
+}

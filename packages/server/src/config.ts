@@ -45,7 +45,49 @@ const SETTINGS = z.object({
     )
     .optional()
     .describe("Moves conversations to Redis Streams, 6.2 or later, Valkey, or a cluster"),
-  KAFKA_BOOTSTRAP_SERVERS: z.string().optional().describe("Moves the blackboard to Kafka"),
+  KAFKA_BOOTSTRAP_SERVERS: z.string().optional().describe("Moves the blackboard to Kafka 3.5 or later"),
+  KAFKA_CLIENT_ID: z.string().default("khala").describe("What brokers call this server in their logs"),
+  KAFKA_SASL_MECHANISM: z
+    .enum(["plain", "scram-sha-256", "scram-sha-512"])
+    .optional()
+    .describe("How to log in to Kafka"),
+  KAFKA_SASL_USERNAME: z.string().optional().describe("Name to log in to Kafka with"),
+  KAFKA_SASL_PASSWORD: z.string().optional().describe("Password to log in to Kafka with"),
+  KAFKA_SSL_ENABLE: flag(false).describe("Speaks TLS with Kafka"),
+  KAFKA_SSL_CA: z
+    .string()
+    .optional()
+    .describe("File of the certificates that are trusted; unset: the system's"),
+  KAFKA_SSL_CERT: z.string().optional().describe("File of this server's certificate"),
+  KAFKA_SSL_KEY: z.string().optional().describe("File of this server's private key"),
+  KAFKA_SSL_KEY_PASSPHRASE: z.string().optional().describe("Passphrase of that key"),
+  KAFKA_TX_ENABLE: flag(true).describe("Exactly-once publication; off: at least once, with dedup"),
+  KAFKA_TX_ID: z
+    .string()
+    .optional()
+    .describe("Transactional id, unique among live processes; unset: a free slot is taken in PostgreSQL"),
+  KAFKA_TOPIC_PREFIX: z
+    .string()
+    .regex(/^[A-Za-z0-9._-]{0,60}$/, "must be legal in the name of a topic")
+    .default("flock.")
+    .describe("What the name of every topic and group begins with"),
+  KAFKA_PARTITIONS: count(8, 1, 1_000).describe("Partitions of topics that are made; never changed later"),
+  KAFKA_REPLICATION: z.coerce
+    .number()
+    .int()
+    .min(-1)
+    .max(15)
+    .default(-1)
+    .describe("Replicas of topics that are made; -1: what the broker has as its default"),
+  KAFKA_LINGER_MS: count(5, 0, 1_000).describe("How long the producer gathers records"),
+  KAFKA_BATCH_BYTES: count(1 << 20, 1_024).describe("Records that the producer gathers"),
+  KAFKA_ACKS: z
+    .enum(["all", "1"])
+    .default("all")
+    .describe("Who must have a record; 1 only without transactions"),
+  KAFKA_IDEMPOTENCE: flag(true).describe("The producer's repetitions are not written twice"),
+  KAFKA_READ_COMMITTED: flag(true).describe("Readers see nothing of aborted transactions"),
+  FLOCK_INDEX_WINDOW: count(10_000, 1).describe("Artifacts kept for the bounded lists"),
 
   KHALA_AUTH_SECRETS: z
     .string()
@@ -143,6 +185,21 @@ const SETTINGS = z.object({
   KHALA_CHAT_KEEP_BYTES: count(8 << 20, 1_024).describe("Events of a conversation that are kept, by size"),
   KHALA_CHAT_TTL_HOURS: count(720, 1).describe("How long a conversation lives after its last event"),
   KHALA_CHAT_JANITOR_S: count(60, 1).describe("How often conversations are trimmed and removed"),
+
+  KHALA_BOARD_AGENTS: flag(true).describe("Whether this server does the work of the app's agents"),
+  KHALA_BOARD_CONCURRENCY: count(64, 1).describe("Tasks at a time on this server, of all agents together"),
+  KHALA_BOARD_LEASE_MS: count(30_000, 300).describe(
+    "After how long the task of a server that says nothing is given to another",
+  ),
+  KHALA_BOARD_POLL_MS: count(1_000, 10).describe(
+    "How often the board is asked for work that no hint told of",
+  ),
+  KHALA_BOARD_KEEP_HOURS: count(168, 24).describe("How long artifacts and finished tasks are kept"),
+  KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe(
+    "Waiting tasks of one reader from which publishing is slowed",
+  ),
+  KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe("Waiting tasks of one reader from which it is refused"),
+  KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of agents that follow each other"),
   OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),
 });
 
@@ -155,6 +212,8 @@ const SECRET = new Set([
   "DATABASE_URL",
   "REDIS_URL",
   "CONVEX_SECRET",
+  "KAFKA_SASL_PASSWORD",
+  "KAFKA_SSL_KEY_PASSPHRASE",
 ]);
 
 /** Reads the environment once. A bad value is an error that names the setting. */
@@ -170,6 +229,12 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const config = parsed.data;
   if (config.KHALA_SECOND_SINK === "convex" && !config.CONVEX_URL)
     throw new Error("KHALA_SECOND_SINK=convex needs CONVEX_URL.");
+  if (config.KAFKA_SASL_MECHANISM && !(config.KAFKA_SASL_USERNAME && config.KAFKA_SASL_PASSWORD))
+    throw new Error("KAFKA_SASL_MECHANISM needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD.");
+  if (config.KAFKA_ACKS !== "all" && (config.KAFKA_TX_ENABLE || config.KAFKA_IDEMPOTENCE))
+    throw new Error("KAFKA_ACKS=1 needs KAFKA_TX_ENABLE=false and KAFKA_IDEMPOTENCE=false.");
+  if (config.KHALA_BOARD_LAG_SLOW >= config.KHALA_BOARD_LAG_REFUSE)
+    throw new Error("KHALA_BOARD_LAG_SLOW must be below KHALA_BOARD_LAG_REFUSE.");
   if (config.KHALA_AUTH_MIN_TTL_S > config.KHALA_AUTH_MAX_TTL_S)
     throw new Error("KHALA_AUTH_MIN_TTL_S is above KHALA_AUTH_MAX_TTL_S.");
   return Object.freeze(config);

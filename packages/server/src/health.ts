@@ -1,3 +1,4 @@
+import type { BlackboardPlane } from "./blackboard/plane.ts";
 import type { Config } from "./config.ts";
 import type { Database } from "./database/database.ts";
 import type { Auth } from "./gateway/auth/setup.ts";
@@ -12,11 +13,20 @@ export interface HealthParts {
   readonly database: Database;
   readonly sync: SyncPlane;
   readonly chatLog: Log;
+  readonly blackboard: Pick<BlackboardPlane, "lag">;
   readonly auth: Auth;
 }
 
 /** Asks each part of the server how it is. */
-export function openHealth({ context, config, database, sync, chatLog, auth }: HealthParts): Health {
+export function openHealth({
+  context,
+  config,
+  database,
+  sync,
+  chatLog,
+  blackboard,
+  auth,
+}: HealthParts): Health {
   async function databaseState(): Promise<DependencyState> {
     const started = performance.now();
     try {
@@ -41,6 +51,19 @@ export function openHealth({ context, config, database, sync, chatLog, auth }: H
     } catch (error) {
       const message = `${(error as Error).message} Conversations wait for it; docs/runbooks/REDIS_FAILOVER.md helps.`;
       return { state: "degraded", engine: "redis", message };
+    }
+  }
+
+  async function blackboardState(): Promise<DependencyState> {
+    // In Postgres it is as well as the database is.
+    if (!config.KAFKA_BOOTSTRAP_SERVERS) return { state: "ok", engine: "postgres" };
+    const started = performance.now();
+    try {
+      await blackboard.lag();
+      return { state: "ok", engine: "kafka", latency_ms: Math.round(performance.now() - started) };
+    } catch (error) {
+      const message = `${(error as Error).message} Publishing and agents wait for it.`;
+      return { state: "degraded", engine: "kafka", message };
     }
   }
 
@@ -80,6 +103,7 @@ export function openHealth({ context, config, database, sync, chatLog, auth }: H
     projections: projectionState(),
     delivery: deliveryState(),
     conversations: await conversationState(),
+    blackboard: await blackboardState(),
     auth: authState(),
   });
 }

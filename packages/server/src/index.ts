@@ -1,6 +1,12 @@
 export { type App, type AppDefinition, defineApp } from "./app.ts";
+export type { Agent, AgentOptions, AgentOutput, AgentTask, Schedule } from "./blackboard/agent.ts";
+export type { Artifact, ArtifactDraft } from "./blackboard/artifact.ts";
+export { agent } from "./blackboard/define_agent.ts";
+export { FatalError, RateLimitedError, RetryableError } from "./blackboard/errors.ts";
+export { type BoardWorker, createBoardWorker } from "./board_worker.ts";
 export { type Config, describeConfig, readConfig } from "./config.ts";
-export { createKhala, type Khala, type KhalaOptions } from "./khala.ts";
+export type { KhalaOptions } from "./foundation.ts";
+export { createKhala, type Khala } from "./khala.ts";
 export type { Append, Authority, NewEvent } from "./runtime/authority.ts";
 export { type AuthorityEvent, defineStream, type StreamDefinition } from "./runtime/stream.ts";
 export { runs, workers } from "./runtime/streams.ts";

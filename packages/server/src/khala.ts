@@ -1,25 +1,24 @@
-import { randomBytes } from "node:crypto";
-import { join } from "node:path";
-import { type Logger, pino } from "pino";
 import { type App, defineApp } from "./app.ts";
+import type { BlackboardPlane } from "./blackboard/plane.ts";
+import { openBlackboard } from "./blackboard_setup.ts";
 import type { Config } from "./config.ts";
 import { cleanConversations, openChatLog, runEvents } from "./conversation_setup.ts";
 import { openConversationPlane, STOP_HINT } from "./conversations/open_plane.ts";
 import type { ConversationPlane } from "./conversations/plane.ts";
-import { lockDataFolder } from "./database/data_folder.ts";
-import { openDatabase } from "./database/database.ts";
-import { startEmbeddedPostgres } from "./database/embedded.ts";
 import { openHints } from "./database/hints.ts";
-import { migrate } from "./database/migrate.ts";
 import { openDurableStreams } from "./durable_streams/store.ts";
+import {
+  BOARD_HINT,
+  type Closers,
+  EVENTS_HINT,
+  type KhalaOptions,
+  openContext,
+  openStore,
+} from "./foundation.ts";
 import { type Auth, setUpAuth } from "./gateway/auth/setup.ts";
 import { openStoredRevocations } from "./gateway/auth/stored_revocations.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { openHealth } from "./health.ts";
-import { type Clock, systemClock } from "./kit/clock.ts";
-import type { Context } from "./kit/context.ts";
-import { type NewId, type Random, uuidv7 } from "./kit/ids.ts";
-import { openTelemetry } from "./kit/telemetry.ts";
 import { type Authority, openAuthority } from "./runtime/authority.ts";
 import {
   authSettings,
@@ -32,16 +31,6 @@ import { openSyncPlane, type SyncPlane } from "./sync/plane.ts";
 import { noopSink, type SecondSink } from "./sync/second_sink.ts";
 import { convexSink } from "./sync/second_sink_convex.ts";
 
-export interface KhalaOptions {
-  readonly config: Config;
-  /** Development: makes its own key, mints tokens for anybody on this machine. */
-  readonly dev?: boolean;
-  readonly log?: Logger;
-  readonly clock?: Clock;
-  readonly random?: Random;
-  readonly newId?: NewId;
-}
-
 /** A running server. */
 export interface Khala {
   /** Where it listens, such as `http://127.0.0.1:4000`. */
@@ -49,13 +38,13 @@ export interface Khala {
   readonly authority: Authority;
   readonly sync: SyncPlane;
   readonly conversations: ConversationPlane;
+  readonly blackboard: BlackboardPlane;
   readonly auth: Auth;
   readonly app: App;
   /** Drains and stops everything that this started, last opened first. */
   stop(): Promise<void>;
 }
 
-const EVENTS_HINT = "events";
 const REVOKED_HINT = "revoked";
 const LOG_HINT = "log:";
 
@@ -66,7 +55,7 @@ export async function createKhala(
 ): Promise<Khala> {
   const app = "streams" in definition ? definition : defineApp(definition);
   const { config, dev = false } = options;
-  const closers: (() => Promise<void> | void)[] = [];
+  const closers: Closers = [];
   const stop = async () => {
     for (const close of closers.splice(0).reverse()) await close();
   };
@@ -84,6 +73,7 @@ export async function createKhala(
         if (name === EVENTS_HINT) sync.wakeProjectors();
         else if (name === REVOKED_HINT) revocations.refresh();
         else if (name.startsWith(LOG_HINT)) chatLog.hint(name.slice(LOG_HINT.length));
+        else if (name.startsWith(BOARD_HINT)) blackboard.hint(name);
         else if (name.startsWith(STOP_HINT)) conversations.hintStop(name.slice(STOP_HINT.length));
         else sync.hub.hint(name);
       },
@@ -91,6 +81,7 @@ export async function createKhala(
         sync.hub.recheck();
         chatLog.recheck();
         streams.recheck();
+        blackboard.recheck();
       },
     });
     const sync = await openSyncPlane(database, authority, context, {
@@ -112,6 +103,8 @@ export async function createKhala(
     closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
     const streams = openDurableStreams(database, context, { hints });
     closers.push(() => streams.stop());
+    const blackboard = await openBlackboard(config, app, { database, context, authority, hints });
+    closers.push(() => blackboard.stop());
     hints.start();
     closers.push(() => hints.stop());
     onAppend = () => {
@@ -132,56 +125,20 @@ export async function createKhala(
       sync,
       conversations,
       streams,
+      blackboard,
       app,
-      health: openHealth({ context, config, database, sync, chatLog, auth }),
+      health: openHealth({ context, config, database, sync, chatLog, blackboard, auth }),
     });
     closers.push(() => gateway.stop());
-    return { url: gateway.url, authority, sync, conversations, auth, app, stop };
+    return { url: gateway.url, authority, sync, conversations, blackboard, auth, app, stop };
   } catch (error) {
     await stop();
     throw error;
   }
 }
 
-async function openContext({
-  config,
-  log,
-  clock = systemClock,
-  random = Math.random,
-  newId,
-}: KhalaOptions): Promise<Context> {
-  const { OTEL_EXPORTER_OTLP_ENDPOINT: otlpEndpoint } = config;
-  return {
-    clock,
-    random,
-    newId: newId ?? uuidv7(clock),
-    log: log ?? pino({ level: config.KHALA_LOG_LEVEL }),
-    telemetry: await openTelemetry({ ...(otlpEndpoint && { otlpEndpoint }) }),
-  };
-}
-
 /** The second sink that the settings name, if any. */
 async function openSecondSink(config: Config): Promise<SecondSink | undefined> {
   if (config.KHALA_SECOND_SINK === "noop") return noopSink;
   return config.KHALA_SECOND_SINK === "convex" ? convexSink(convexSettings(config)) : undefined;
-}
-
-/** The database that the settings name, or the embedded one; migrated. */
-async function openStore(config: Config, context: Context, closers: (() => Promise<void> | void)[]) {
-  let url = config.DATABASE_URL;
-  if (!url) {
-    const { KHALA_DATA_DIR: dataDir } = config;
-    closers.push(lockDataFolder(dataDir));
-    const server = await startEmbeddedPostgres({
-      dataDir: join(dataDir, "postgres"),
-      clock: context.clock,
-      newPassword: () => randomBytes(24).toString("base64url"),
-    });
-    closers.push(() => server.stop());
-    url = server.url;
-  }
-  const database = openDatabase({ url, poolSize: config.KHALA_DATABASE_POOL, log: context.log });
-  closers.push(() => database.close());
-  await migrate(database, context.log);
-  return database;
 }

@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import type { BlackboardSettings } from "./blackboard/options.ts";
 import type { Config } from "./config.ts";
 import type { ConversationSettings } from "./conversations/options.ts";
 import type { AuthSettings } from "./gateway/auth/setup.ts";
@@ -62,6 +63,20 @@ export function conversationSettings(config: Config): ConversationSettings {
     },
     ttlMs: config.KHALA_CHAT_TTL_HOURS * 3_600_000,
     janitorEveryMs: config.KHALA_CHAT_JANITOR_S * 1_000,
+  };
+}
+
+/** What the blackboard is told. */
+export function blackboardSettings(config: Config): BlackboardSettings {
+  return {
+    works: config.KHALA_BOARD_AGENTS,
+    concurrency: config.KHALA_BOARD_CONCURRENCY,
+    leaseMs: config.KHALA_BOARD_LEASE_MS,
+    pollMs: config.KHALA_BOARD_POLL_MS,
+    // Dead letters are kept for 90 days.
+    keepMs: Math.max(config.KHALA_BOARD_KEEP_HOURS * 3_600_000, 100 * 24 * 3_600_000),
+    maxDepth: config.KHALA_BOARD_DEPTH,
+    lag: { slow: config.KHALA_BOARD_LAG_SLOW, refuse: config.KHALA_BOARD_LAG_REFUSE },
   };
 }
 

@@ -75,12 +75,17 @@ export interface BlackboardPlane extends Service {
     decision: { readonly approved: boolean; readonly reason?: string },
   ): Promise<void>;
 
-  /** For agents in other languages. An empty answer after `waitMs` means that there is no work. */
+  /** For agents in other languages; of all orgs unless one is named. An empty answer after `waitMs` means that there is no work. */
   claim(
     agent: string,
-    ask: { readonly worker: string; readonly max: number; readonly waitMs: number },
+    ask: {
+      readonly worker: string;
+      readonly max: number;
+      readonly waitMs: number;
+      readonly org?: string | undefined;
+    },
     signal: AbortSignal,
   ): Promise<ClaimJson[]>;
-  heartbeat(claimId: string): Promise<HeartbeatResponseJson>;
-  settle(claimId: string, settlement: SettleRequestJson): Promise<SettleResponseJson>;
+  heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
+  settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
 }

@@ -13,16 +13,19 @@ import { KhalaError } from "@khala/contracts";
 export interface StreamDefinition {
   /** Stored with every event, such as "run". */
   readonly kind: string;
-  /** The HTTP collection, such as "/runtime/v1/runs". */
-  readonly path: string;
+  /** The HTTP collection, such as "/runtime/v1/runs"; without one only the server itself appends. */
+  readonly path?: string;
   /** The scope that may append. */
   readonly scope: string;
   /** Event types and the message that each one's data must be. */
   readonly events: Readonly<Record<string, DescMessage>>;
 }
 
+/** A stream that is appended to over HTTP. */
+export type HttpStream = StreamDefinition & { readonly path: string };
+
 /** Declares a stream. */
-export function defineStream(definition: StreamDefinition): StreamDefinition {
+export function defineStream<Definition extends StreamDefinition>(definition: Definition): Definition {
   if (!/^[a-z][a-z0-9_]{0,62}$/.test(definition.kind)) {
     throw new TypeError(`A stream's kind is a lowercase name, not "${definition.kind}".`);
   }

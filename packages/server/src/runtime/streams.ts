@@ -1,4 +1,5 @@
 import { SCOPES } from "@khala/contracts";
+import { AgentCountedSchema, CorrelationCountedSchema } from "@khala/contracts/blackboard/v1";
 import {
   RunCompletedSchema,
   RunDeletedSchema,
@@ -41,4 +42,18 @@ export const workers = defineStream({
     "worker.status": WorkerStatusSchema,
     "worker.retired": WorkerRetiredSchema,
   },
+});
+
+/** Agents of the blackboard, as each org sees them: how they stand, now and then. */
+export const boardAgents = defineStream({
+  kind: "board_agent",
+  scope: SCOPES.ops,
+  events: { "agent.counted": AgentCountedSchema },
+});
+
+/** Correlations on the blackboard: how far each has come, now and then. */
+export const boardCorrelations = defineStream({
+  kind: "board_correlation",
+  scope: SCOPES.ops,
+  events: { "correlation.counted": CorrelationCountedSchema },
 });

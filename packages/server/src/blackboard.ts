@@ -1,0 +1,29 @@
+// What a driver of the board that is a package of its own builds on.
+export type { Artifact } from "./blackboard/artifact.ts";
+export type {
+  AgentCounts,
+  Board,
+  BoardObserver,
+  BoardOptions,
+  Consumer,
+  CorrelationCounts,
+  DeadLetterPage,
+  Order,
+  Place,
+  Routing,
+} from "./blackboard/board.ts";
+export { AGENT_NAME, ROUTER } from "./blackboard/names.ts";
+export {
+  type DeadLetter,
+  type Failure,
+  idempotencyKey,
+  type Settlement,
+  type Task,
+} from "./blackboard/task.ts";
+export { backoff } from "./kit/backoff.ts";
+export { sleep } from "./kit/clock.ts";
+export type { Context } from "./kit/context.ts";
+export { GroupCommit, type GroupCommitOptions, type Outcome } from "./kit/group_commit.ts";
+export { sha256 } from "./kit/hash.ts";
+export { runLoop, type Service, Wake } from "./kit/service.ts";
+export { recordSpan } from "./kit/telemetry.ts";

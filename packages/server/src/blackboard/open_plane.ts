@@ -1,0 +1,311 @@
+import { KhalaError } from "@khala/contracts";
+import type { AgentStateJson } from "@khala/contracts/blackboard/v1";
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import { openApprovals } from "./approvals.ts";
+import type { Artifact } from "./artifact.ts";
+import type { BoardObserver } from "./board.ts";
+import { CONTROLS_HINT, openControls } from "./controls.ts";
+import { startControlsPurge } from "./controls_purge.ts";
+import { startCron } from "./cron.ts";
+import { openExecutor } from "./execution.ts";
+import { openGather } from "./gather.ts";
+import { routeTo } from "./matching.ts";
+import { boardMetrics, cachedLag, showLag, showSlots } from "./metrics.ts";
+import { boardObserver, everyObserver, openEndedAttempts } from "./observer.ts";
+import type { BlackboardOptions } from "./options.ts";
+import { startOutbox } from "./outbox.ts";
+import type { BlackboardPlane, Caller } from "./plane.ts";
+import { startProgress } from "./progress.ts";
+import { correlationStatus } from "./progress_state.ts";
+import { openPublishing } from "./publishing.ts";
+import { openRemote } from "./remote.ts";
+import { openReplays } from "./replays.ts";
+import { openSchedule } from "./schedule.ts";
+import { openSlots } from "./slots.ts";
+import { boardSpans } from "./spans.ts";
+import type { DeadLetter } from "./task.ts";
+import { openThrottle } from "./throttle.ts";
+import { startWorkers, type Workers } from "./workers.ts";
+
+export type { BlackboardOptions } from "./options.ts";
+
+/** The plane with what only its own process needs. */
+export interface OpenBlackboardPlane extends BlackboardPlane {
+  /** Another server tells of something: a hint that begins with `board:`. */
+  hint(name: string): void;
+  /** Hints may have been lost. */
+  recheck(): void;
+}
+
+const PAGE = 100;
+const LISTED_APPROVALS = 1_000;
+
+/** Opens the blackboard: the engine, what is kept in Postgres around it, and the agents at work. */
+export async function openBlackboardPlane(
+  database: Database,
+  context: Context,
+  options: BlackboardOptions,
+): Promise<OpenBlackboardPlane> {
+  const { agents, schemas, works, hints, pollMs, keepMs } = options;
+  const names = new Set(agents.map(({ name }) => name));
+  const metrics = boardMetrics(context.telemetry.meter, [...names]);
+  const spans = boardSpans(context, options.carrier);
+  const ended = openEndedAttempts();
+  const tally = new Map(agents.map(({ name }) => [name, { done: 0, retried: 0 }]));
+  /** What hears of the board's doings; some of it needs the board first. */
+  const observers: BoardObserver[] = [boardObserver(metrics, spans, ended)];
+  let workers: Workers | undefined;
+
+  const board = await options.openBoard({
+    agents: agents.map(({ name, order, strict }) => ({ agent: name, order, strict })),
+    route: routeTo(agents, context),
+    // Who knows no agent would route to nobody.
+    routes: agents.length > 0,
+    observer: everyObserver(observers),
+  });
+
+  const sweeping = { pollMs };
+  const controls = await openControls(database, context, { hints, pollMs, keepMs });
+  const outbox = startOutbox(database, board, context, sweeping);
+  const gather = openGather(database, board, context, { ...sweeping, agents });
+  const approvals = openApprovals(database, context, outbox);
+  const schedule = openSchedule(database, context, outbox);
+  const remoteAgents = agents.filter(({ options: { run } }) => !run);
+  const remote = openRemote(database, context, {
+    agents: remoteAgents,
+    hints,
+    leaseMs: options.leaseMs,
+    pollMs,
+  });
+  const lag = cachedLag(board, context);
+  const throttle = openThrottle({ lag }, context, {
+    soft: options.lag.slow,
+    hard: options.lag.refuse,
+    counts: (reader) => !controls.paused(reader),
+  });
+  const publishing = openPublishing(context, { board, schedule, throttle, spans, schemas });
+  const replays = openReplays(database, context, outbox, publishing.checkPayload);
+  const progress = startProgress(board, context, {
+    agents,
+    report: options.report,
+    stateOf: (agent) => workers?.stateOf(agent) ?? "running",
+    cancelled: controls.cancelled,
+  });
+  observers.push(progress.observer, {
+    published() {},
+    routed() {},
+    repeated() {},
+    settled(task, settlement) {
+      remote.settled(task, settlement);
+      const counted = tally.get(task.agent);
+      if (counted && settlement.kind === "done") counted.done++;
+      if (counted && settlement.kind === "retry") counted.retried++;
+    },
+  });
+  const unlisten = [
+    controls.onPause((agent) => progress.agentChanged(agent)),
+    controls.onCancel((org, correlationId) => progress.correlationChanged(org, correlationId)),
+  ];
+
+  const slots = openSlots(options.concurrency);
+  showSlots(metrics, slots);
+  showLag(metrics, context, lag);
+  const executor = openExecutor(context, {
+    slots,
+    metrics,
+    spans,
+    ended,
+    schemas,
+    maxDepth: options.maxDepth,
+    async later(outputs) {
+      await schedule.add(outputs.map(({ artifact, notBefore = 0 }) => ({ artifact, notBefore })));
+    },
+  });
+  workers = startWorkers(board, context, agents, works, { executor, controls, gather, approvals, remote });
+  const cron = startCron(database, context, {
+    schedules: options.schedules,
+    make: publishing.fromSchedule,
+    outbox,
+  });
+  const purge = startControlsPurge(database, context, { keepMs });
+
+  function known(agent: string): void {
+    if (!names.has(agent))
+      throw new KhalaError(
+        "not_found",
+        `There is no agent "${agent}". GET /blackboard/v1/agents lists them.`,
+      );
+  }
+
+  async function* deadLettersOf(caller: Caller, agent: string, correlationId?: string) {
+    for (let after: string | undefined; ; ) {
+      const query = { limit: PAGE, ...(after && { after }), ...(correlationId && { correlationId }) };
+      const page = await board.deadLetters(agent, query);
+      yield page.deadLetters.filter((letter) => isOf(caller, letter));
+      after = page.next;
+      if (!after) return;
+    }
+  }
+
+  async function* named(caller: Caller, agent: string, ids: readonly string[]) {
+    for (const id of ids) {
+      const letter = await board.deadLetter(agent, id);
+      yield letter && isOf(caller, letter) ? [letter] : [];
+    }
+  }
+
+  async function withReplays(agent: string, letters: readonly DeadLetter[]): Promise<DeadLetter[]> {
+    const states = await replays.statesOf(
+      agent,
+      letters.map(({ id }) => id),
+    );
+    return letters.map((letter) => {
+      const replay = states.get(letter.id);
+      return replay ? { ...letter, replay_id: replay } : letter;
+    });
+  }
+
+  return {
+    publish: (caller, drafts) => publishing.publish(caller, drafts),
+
+    async get(caller, id) {
+      const artifact = await board.get(id);
+      return artifact && mayRead(caller, artifact) ? artifact : undefined;
+    },
+
+    async recent(caller, { type, limit }) {
+      const found = await board.recent({ org: caller.org, limit, ...(type !== undefined && { type }) });
+      return found.filter((artifact) => mayRead(caller, artifact));
+    },
+
+    async agents() {
+      const counts = new Map((await board.counts()).map((count) => [count.agent, count]));
+      return agents.map(({ name, consumes }): AgentStateJson => {
+        const count = counts.get(name);
+        const since = tally.get(name)!;
+        return {
+          name,
+          consumes: [...consumes],
+          state: workers.stateOf(name),
+          waiting: String(count?.waiting ?? 0),
+          running: String(count?.running ?? 0),
+          done: String(since.done),
+          retried: String(since.retried),
+          dead: String(count?.dead ?? 0),
+        };
+      });
+    },
+
+    lag: () => board.lag(),
+
+    async correlation({ org }, correlationId) {
+      const counts = await board.correlations([correlationId]);
+      const count = counts.find((each) => each.org === org);
+      if (!count) return undefined;
+      return {
+        correlation_id: correlationId,
+        status: correlationStatus(count, controls.cancelled(org, correlationId)),
+        artifacts: String(count.artifacts),
+        open: String(count.open),
+        done: String(count.done),
+        dead: String(count.dead),
+        updated_at: new Date(context.clock.now()).toISOString(),
+      };
+    },
+
+    async deadLetters(caller, agent, query) {
+      known(agent);
+      const page = await board.deadLetters(agent, query);
+      const own = page.deadLetters.filter((letter) => isOf(caller, letter));
+      return { ...page, deadLetters: await withReplays(agent, own) };
+    },
+
+    async deadLetter(caller, agent, id) {
+      known(agent);
+      const letter = await board.deadLetter(agent, id);
+      return letter && isOf(caller, letter) ? (await withReplays(agent, [letter]))[0] : undefined;
+    },
+
+    async replay(caller, agent, id, edit) {
+      known(agent);
+      const letter = await board.deadLetter(agent, id);
+      if (!letter || !isOf(caller, letter))
+        throw new KhalaError("not_found", `There is no dead letter "${id}" of "${agent}".`);
+      return replays.replay(agent, letter, edit);
+    },
+
+    replayAll: async (caller, agent, { ids, correlationId }, onProgress) => {
+      known(agent);
+      const pages = ids ? named(caller, agent, ids) : deadLettersOf(caller, agent, correlationId);
+      return replays.replayMany(agent, pages, onProgress && { onProgress });
+    },
+
+    async pause(agent) {
+      known(agent);
+      await controls.pause(agent);
+    },
+
+    async resume(agent) {
+      known(agent);
+      await controls.resume(agent);
+    },
+
+    async cancel({ org }, correlationId) {
+      await controls.cancel(org, correlationId);
+      await schedule.cancel(org, correlationId);
+    },
+
+    async resumeCorrelation(caller, correlationId) {
+      await controls.uncancel(caller.org, correlationId);
+      let replayed = 0;
+      for (const agent of names)
+        replayed += (await replays.replayMany(agent, deadLettersOf(caller, agent, correlationId))).replayed;
+      progress.correlationChanged(caller.org, correlationId);
+      return replayed;
+    },
+
+    approvals: ({ org }) => approvals.list(org, LISTED_APPROVALS),
+    decide: ({ org, subject }, id, decision) => approvals.decide(org, id, decision, subject),
+
+    async claim(agent, ask, signal) {
+      known(agent);
+      return remote.claim(agent, ask, signal);
+    },
+    heartbeat: (claimId, org) => remote.heartbeat(claimId, org),
+    settle: (claimId, settlement, org) => remote.settle(claimId, settlement, org),
+
+    hint(name) {
+      if (name === CONTROLS_HINT) controls.hint();
+      else if (!remote.hint(name)) board.hint(name);
+    },
+
+    recheck() {
+      controls.hint();
+      board.recheck();
+    },
+
+    async stop() {
+      for (const each of unlisten) each();
+      await cron.stop();
+      await remote.drain();
+      await workers.stop();
+      await Promise.all([remote.stop(), gather.stop(), outbox.stop(), purge.stop()]);
+      await progress.stop();
+      await controls.stop();
+      await board.stop();
+    },
+  };
+}
+
+/** An artifact is for its org; what is for named or labelled agents only, besides them for who published it. */
+function mayRead({ org, subject }: Caller, { org_id, visibility, produced_by }: Artifact): boolean {
+  if (visibility.kind === "public") return true;
+  if (org_id !== org) return false;
+  return visibility.kind === "org" || produced_by === `user:${subject}`;
+}
+
+/** What could not be decoded belongs to nobody, so everybody who may look at dead letters sees it. */
+function isOf({ org }: Caller, { task }: DeadLetter): boolean {
+  return task === undefined || task.artifacts[0].org_id === org;
+}

@@ -1,0 +1,132 @@
+import { backoff } from "../kit/backoff.ts";
+import type { Context } from "../kit/context.ts";
+import type { Service } from "../kit/service.ts";
+import type { Agent } from "./agent.ts";
+import type { Approvals } from "./approvals.ts";
+import type { Board, Consumer } from "./board.ts";
+import type { BreakerState } from "./breaker.ts";
+import type { Controls } from "./controls.ts";
+import type { AgentConsumer, Executor } from "./execution.ts";
+import { failureOf } from "./failures.ts";
+import { type Gather, isGathered } from "./gather.ts";
+import type { Remote } from "./remote.ts";
+import type { Settlement, Task } from "./task.ts";
+import { verdictOn } from "./verdict.ts";
+
+/** What the work of agents needs. */
+export interface WorkerParts {
+  readonly executor: Executor;
+  readonly controls: Controls;
+  readonly gather: Pick<Gather, "add">;
+  readonly approvals: Pick<Approvals, "hold">;
+  readonly remote: Pick<Remote, "work">;
+}
+
+/** The agents at work in this process. */
+export interface Workers extends Service {
+  /** How an agent is: "running", "paused", "open" or "half_open". */
+  stateOf(agent: string): string;
+}
+
+const SHOWN: Readonly<Record<BreakerState, string>> = {
+  closed: "running",
+  open: "open",
+  half_open: "half_open",
+};
+/** Elsewhere the task goes on, or is over: here nothing is left of it. */
+const TAKEN_OFF: Settlement = { kind: "done", outputs: [] };
+
+/** Starts the work of all agents, or only says how they are when this process does none. */
+export function startWorkers(
+  board: Board,
+  context: Context,
+  agents: readonly Agent[],
+  works: boolean,
+  parts: WorkerParts,
+): Workers {
+  const { controls, executor, remote } = parts;
+  const consumers = new Map<string, AgentConsumer>();
+  const running: Service[] = [];
+  for (const agent of works ? agents : []) {
+    const consumer = executor.consumer(agent, agent.options.run ? undefined : remote.work);
+    consumers.set(agent.name, consumer);
+    running.push(board.consume(withControls(context, agent, consumer, parts)));
+  }
+  return {
+    stateOf(agent) {
+      if (controls.paused(agent)) return "paused";
+      return SHOWN[consumers.get(agent)?.state() ?? "closed"];
+    },
+    async stop() {
+      await Promise.all(running.map((service) => service.stop()));
+    },
+  };
+}
+
+/** Puts what people and other artifacts decide before the work. */
+function withControls(context: Context, agent: Agent, consumer: AgentConsumer, parts: WorkerParts): Consumer {
+  const { controls, gather, approvals } = parts;
+
+  /** Takes the task off the flow if it has to wait for others or for a person first. */
+  async function takeOff(task: Task): Promise<boolean> {
+    if ((agent.options.batch || agent.options.join) && !isGathered(task)) {
+      await gather.add(agent, task);
+      return true;
+    }
+    if (task.approved_by === undefined && needsApproval(agent, task)) {
+      await approvals.hold(task);
+      return true;
+    }
+    return false;
+  }
+
+  return {
+    ...consumer,
+    async gate(signal) {
+      await controls.gate(agent.name, signal);
+      await consumer.gate(signal);
+    },
+
+    async handle(task, signal) {
+      const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
+      if (controls.cancelled(org, correlation)) return cancelled(correlation);
+      try {
+        if (await takeOff(task)) return TAKEN_OFF;
+      } catch (error) {
+        if (error instanceof RuleError) return verdictOn(error.cause, task, agent, context.random);
+        // The store is away: that is no failure of the task, however long it lasts.
+        const delayMs = Math.ceil(backoff(task.attempt, context.random, agent.retry));
+        return { kind: "retry", failure: failureOf(error, "retryable"), delayMs };
+      }
+      const stop = new AbortController();
+      const unlisten = controls.onCancel((ofOrg, id) => {
+        if (ofOrg === org && id === correlation) stop.abort();
+      });
+      try {
+        const settlement = await consumer.handle(task, AbortSignal.any([signal, stop.signal]));
+        return stop.signal.aborted && settlement.kind !== "done" ? cancelled(correlation) : settlement;
+      } finally {
+        unlisten();
+      }
+    },
+  };
+}
+
+/** The user's own rule threw. */
+class RuleError extends Error {}
+
+function needsApproval(agent: Agent, { artifacts }: Task): boolean {
+  const { approval = false } = agent.options;
+  if (typeof approval === "boolean") return approval;
+  try {
+    return artifacts.some((artifact) => approval(artifact));
+  } catch (cause) {
+    throw new RuleError("approval threw", { cause });
+  }
+}
+
+/** Parked, so that resuming the correlation runs it. */
+function cancelled(correlation: string | undefined): Settlement {
+  const message = `The correlation "${correlation}" was cancelled. Resume it to run this.`;
+  return { kind: "dead", failure: { class: "Cancelled", message, kind: "fatal" } };
+}

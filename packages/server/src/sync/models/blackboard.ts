@@ -1,0 +1,46 @@
+import type {
+  AgentCountedJson,
+  AgentStateJson,
+  CorrelationCountedJson,
+  CorrelationStateJson,
+} from "@khala/contracts/blackboard/v1";
+import { boardAgents, boardCorrelations } from "../../runtime/streams.ts";
+import { defineModel } from "../model.ts";
+
+/** What comes after the org in the id of a stream of the board. */
+const nameOf = (streamId: string) => streamId.slice(streamId.indexOf(":") + 1);
+
+/** `blackboard.agents`: one document per org and agent, `board_agent:<org>:<agent>`. */
+export const boardAgentStates = defineModel<AgentStateJson>({
+  topic: "blackboard.agents",
+  prefix: "board_agent",
+  table: "sync_board_agents",
+  streams: [boardAgents],
+  // Zeros are left out of events, and wanted in documents.
+  project: (_, event) => ({
+    name: nameOf(event.streamId),
+    waiting: "0",
+    running: "0",
+    done: "0",
+    retried: "0",
+    dead: "0",
+    ...(event.data as AgentCountedJson),
+  }),
+});
+
+/** `blackboard.correlations`: one document per correlation, `correlation:<org>:<correlation_id>`. */
+export const boardCorrelationStates = defineModel<CorrelationStateJson>({
+  topic: "blackboard.correlations",
+  prefix: "correlation",
+  table: "sync_board_correlations",
+  streams: [boardCorrelations],
+  project: (_, event) => ({
+    artifacts: "0",
+    open: "0",
+    done: "0",
+    dead: "0",
+    ...(event.data as CorrelationCountedJson),
+    correlation_id: nameOf(event.streamId),
+    updated_at: event.at,
+  }),
+});
