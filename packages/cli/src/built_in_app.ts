@@ -6,9 +6,11 @@ import {
   workerSummaries,
 } from "@khala/server";
 import { scripted } from "@khala/server/engines";
+import { demoAgents } from "./demo/agents.ts";
 
-/** What is served when no app is named: every model that comes with Khala, and an engine that needs no key. */
+/** What is served when no app is named: every model that comes with Khala, an engine that needs no key, and a few agents. */
 export default defineApp({
   models: [runSummaries, workerSummaries, notifications, lightningControlPlane],
   engine: scripted(),
+  agents: demoAgents,
 });

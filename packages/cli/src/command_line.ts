@@ -40,7 +40,7 @@ export function declareClient(khala: Command): void {
     .description("print a token")
     .option("--sub <subject>", "who it is for (default: dev)")
     .option("--org <org>", "the org of the subject (default: demo)")
-    .option("--scope <scope...>", "topics and rights (default: every topic, runtime:write, chat, ops)")
+    .option("--scope <scope...>", "topics and rights (default: every topic and every right)")
     .option("--ttl <seconds>", "how long it is good for (default: as long as is allowed)", wholeNumber)
     .option("--url <url>", "ask this server instead of signing here")
     .option("--app <file>", "the app whose topics are meant by default")
@@ -182,13 +182,15 @@ function listening(command: Command): Command {
     .option("--log-level <level>", "KHALA_LOG_LEVEL");
 }
 
-function calling(command: Command): Command {
+/** Adds what every command needs that talks to a server. */
+export function calling(command: Command): Command {
   return command
     .option("--url <url>", "the server (default: KHALA_URL, or KHALA_HOST and KHALA_PORT)")
     .option("--token <jwt>", "a token (default: KHALA_TOKEN, or the server is asked for one)");
 }
 
-function wholeNumber(text: string): number {
+/** Reads a number of things. */
+export function wholeNumber(text: string): number {
   if (!/^[1-9]\d*$/.test(text)) throw new InvalidArgumentError("It is a whole number from 1 on.");
   return Number(text);
 }

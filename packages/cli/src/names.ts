@@ -7,6 +7,8 @@ export const DEMO_TOPICS = [
   "runtime.codex_worker_summaries",
   "runtime.notifications",
   "lightning.control_plane",
+  "blackboard.agents",
+  "blackboard.correlations",
 ] as const;
 
 /** Where each kind of stream of the demo app is appended to; a test holds them to it. */

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Command, CommanderError } from "commander";
 import { declareClient, declareOperations, declareServers } from "./command_line.ts";
+import { declareBoard } from "./command_line_board.ts";
 import { wantsDetail } from "./environment.ts";
 import { EXIT, explain, inDetail } from "./failure.ts";
 import { note, paint } from "./terminal.ts";
@@ -34,6 +35,7 @@ function program(): Command {
     .showHelpAfterError("Add --help to see how it is called.");
   declareServers(khala);
   declareClient(khala);
+  declareBoard(khala);
   declareOperations(khala);
   khala.addHelpText(
     "after",

@@ -37,6 +37,11 @@ export function banner({ khala, app, config, token, seconds }: Welcome): void {
   print("Say something to an agent, and read what the conversation has come to:");
   for (const line of talk(url)) print(`  ${line}`);
   print("");
+  if (app.agents.length > 0) {
+    print("Publish an artifact, and see what agents made of it:");
+    for (const line of work(url, app)) print(`  ${line}`);
+    print("");
+  }
   print(`${paint("dim", "Ctrl-C stops it. docs/GETTING_STARTED.md goes on from here.")}`);
 }
 
@@ -46,6 +51,12 @@ const JSON_BODY = "-H 'Content-Type: application/json'";
 function talk(url: string): string[] {
   const body = JSON.stringify({ conv_id: "hello", message: "How is the weather in Oslo?" });
   return [`curl -s ${url}/chat ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${url}/chat/hello ${AUTH}`];
+}
+
+function work(url: string, app: App): string[] {
+  const body = JSON.stringify({ type: app.agents[0]!.consumes[0], payload: { topic: "Otters" } });
+  const path = `${url}/blackboard/v1/artifacts`;
+  return [`curl -s ${path} ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${path} ${AUTH}`];
 }
 
 function tries(url: string, app: App): string[] {

@@ -45,7 +45,7 @@ export async function dev(options: DevOptions): Promise<void> {
         org_id: DEV.org,
         scopes: [
           ...topics,
-          ...new Set([...app.streams.map((stream) => stream.scope), SCOPES.chat, SCOPES.ops]),
+          ...new Set([...app.streams.map((stream) => stream.scope), ...Object.values(SCOPES)]),
         ],
         ttl_s: config.KHALA_AUTH_MAX_TTL_S,
       });

@@ -1,3 +1,4 @@
+import { SCOPES } from "@khala/contracts";
 import type { SettingOptions } from "../environment.ts";
 import { DEMO_TOPICS, DEV } from "../names.ts";
 import { readSettings } from "../settings.ts";
@@ -35,10 +36,10 @@ async function mintLocally(options: TokenOptions, wish: TokenWish): Promise<Mint
 
 /** What a developer wants: to see every topic, to append, and to operate. */
 async function everyScope(app: string | undefined): Promise<string[]> {
-  if (!app) return [...DEMO_TOPICS, "runtime:write", "chat", "ops"];
+  if (!app) return [...DEMO_TOPICS, ...Object.values(SCOPES)];
   const { models, streams } = await (await import("../app_file.ts")).loadApp(app);
   return [
     ...models.all.map(({ topic }) => topic),
-    ...new Set([...streams.map(({ scope }) => scope), "chat", "ops"]),
+    ...new Set([...streams.map(({ scope }) => scope), ...Object.values(SCOPES)]),
   ];
 }

@@ -1,0 +1,43 @@
+import { SCOPES } from "@khala/contracts";
+import type { AgentListJson } from "@khala/contracts/blackboard/v1";
+import { callServer } from "../api.ts";
+import { serverUrl } from "../environment.ts";
+import { columns, print } from "../terminal.ts";
+import { tokenSource } from "../tokens.ts";
+
+export interface BoardOptions {
+  readonly url?: string;
+  readonly token?: string;
+  readonly json?: boolean;
+}
+
+/** `khala agents`: the agents of a running server, and how they stand. */
+export async function agents(options: BoardOptions): Promise<void> {
+  const url = serverUrl(options.url);
+  const token = await tokenSource(url, options.token, [SCOPES.blackboardRead]).get();
+  const { agents: found = [] } = await callServer<AgentListJson>(url, "/blackboard/v1/agents", { token });
+  if (options.json) return print(JSON.stringify({ agents: found }));
+  if (found.length === 0) return print("The app of this server has no agents.");
+  const rows = found.map(
+    ({ name = "", state = "", waiting, running, done, retried, dead, consumes = [] }) => [
+      name,
+      state,
+      ...[waiting, running, done, retried, dead].map((count) => String(count ?? 0)),
+      consumes.join(" "),
+    ],
+  );
+  print(columns([["AGENT", "STATE", "WAITING", "RUNNING", "DONE", "RETRIED", "DEAD", "CONSUMES"], ...rows]));
+}
+
+/** `khala agents pause` and `khala agents resume`. */
+export async function control(what: "pause" | "resume", agent: string, options: BoardOptions): Promise<void> {
+  const url = serverUrl(options.url);
+  const token = await tokenSource(url, options.token, [SCOPES.ops]).get();
+  await callServer<null>(url, `/blackboard/v1/agents/${encodeURIComponent(agent)}/${what}`, {
+    body: {},
+    token,
+  });
+  const state = what === "pause" ? "paused" : "running";
+  const text = what === "pause" ? "takes no more tasks; what runs goes on" : "takes tasks again";
+  print(options.json ? JSON.stringify({ agent, state }) : `${agent} ${text}.`);
+}

@@ -1,0 +1,144 @@
+import { SCOPES } from "@khala/contracts";
+import type {
+  DeadLetterJson,
+  DeadLetterListJson,
+  ReplayAllResponseJson,
+  ReplayResponseJson,
+} from "@khala/contracts/blackboard/v1";
+import { callServer } from "../api.ts";
+import { serverUrl } from "../environment.ts";
+import { EXIT, Failure } from "../failure.ts";
+import { columns, fitted, note, print } from "../terminal.ts";
+import { tokenSource } from "../tokens.ts";
+import { readPayload } from "./publish_payload.ts";
+
+export interface DeadLetterOptions {
+  readonly url?: string;
+  readonly token?: string;
+  readonly json?: boolean;
+  readonly limit?: number;
+  readonly correlation?: string;
+  readonly payload?: string;
+}
+
+const PAGE = 100;
+const DEFAULT_LIMIT = 20;
+
+/** `khala dlq list`: what an agent could not do, newest first. */
+export async function listDeadLetters(agent: string, options: DeadLetterOptions): Promise<void> {
+  const limit = options.limit ?? DEFAULT_LIMIT;
+  const letters: DeadLetterJson[] = [];
+  for await (const page of pages(agent, options, Math.min(limit, PAGE))) {
+    letters.push(...page);
+    if (letters.length >= limit) break;
+  }
+  const shown = letters.slice(0, limit);
+  if (options.json) return shown.forEach((letter) => void print(JSON.stringify(letter)));
+  if (shown.length === 0) return print(`${agent} has no dead letters.`);
+  const rows = shown.map(({ id = "", failed_at = "", attempts = 0, replay_id, task, failure }) => [
+    id,
+    failed_at,
+    String(attempts),
+    replay_id ? "yes" : "no",
+    task?.artifacts?.[0]?.type ?? "(undecodable)",
+    `${failure?.class}: ${failure?.message}`.replaceAll(/\s+/g, " "),
+  ]);
+  const table = columns([["ID", "FAILED AT", "ATTEMPTS", "REPLAYED", "TYPE", "ERROR"], ...rows]);
+  for (const line of table.split("\n")) print(fitted(line));
+}
+
+/** `khala dlq show`: everything that is known of one. */
+export async function showDeadLetter(agent: string, id: string, options: DeadLetterOptions): Promise<void> {
+  const { call } = await connect(agent, options, SCOPES.blackboardRead);
+  const letter = await call<DeadLetterJson>(`/${encodeURIComponent(id)}`);
+  if (options.json) return print(JSON.stringify(letter));
+  const { failure, task, raw } = letter;
+  print(
+    columns([
+      ["id", letter.id ?? ""],
+      ["agent", letter.agent ?? ""],
+      ["failed at", `${letter.failed_at}, after ${letter.attempts} attempts`],
+      ["read at", letter.origin ?? ""],
+      ["replayed", letter.replay_id ?? "no"],
+      ["error", `${failure?.class} (${failure?.kind}): ${failure?.message}`],
+    ]),
+  );
+  if (failure?.stack) print(`\n${failure.stack}`);
+  print(`\n${task ? JSON.stringify(task.artifacts, null, 2) : `undecodable, base64: ${raw ?? ""}`}`);
+}
+
+/** `khala dlq replay`: runs some again, once however often it is asked. */
+export async function replayDeadLetters(
+  agent: string,
+  ids: readonly string[],
+  options: DeadLetterOptions,
+): Promise<void> {
+  if (options.payload !== undefined && ids.length > 1)
+    throw new Failure("--payload is for one dead letter: name one id.", EXIT.usage);
+  const body = options.payload === undefined ? {} : { payload: await readPayload(options.payload) };
+  const { call } = await connect(agent, options, SCOPES.blackboardWrite);
+  for (const id of ids) {
+    const answer = await call<ReplayResponseJson>(`/${encodeURIComponent(id)}/replay`, body);
+    const text = answer.status === "replayed" ? "runs again" : "was replayed before";
+    print(options.json ? JSON.stringify({ id, ...answer }) : `${id} ${text}.`);
+  }
+}
+
+/** `khala dlq replay-all`: runs all of them again, page by page, and says how far it is. */
+export async function replayAllDeadLetters(agent: string, options: DeadLetterOptions): Promise<void> {
+  const { call } = await connect(agent, options, SCOPES.blackboardWrite);
+  const total = { replayed: 0, already_replayed: 0, undecodable: 0 };
+  for await (const page of pages(agent, options, PAGE)) {
+    total.undecodable += page.filter(({ task }) => !task).length;
+    const ids = page.flatMap(({ id, task }) => (id && task ? [id] : []));
+    if (ids.length === 0) continue;
+    const { replayed = 0, already_replayed = 0 } = await call<ReplayAllResponseJson>("/replay", { ids });
+    total.replayed += replayed;
+    total.already_replayed += already_replayed;
+    if (!options.json) note(`# ${total.replayed} replayed so far`);
+  }
+  if (options.json) return print(JSON.stringify(total));
+  const besides = [
+    total.already_replayed > 0 && ` ${total.already_replayed} were replayed before.`,
+    total.undecodable > 0 && ` ${total.undecodable} cannot be decoded, and so not be replayed.`,
+  ];
+  print(`${total.replayed} dead letters of ${agent} run again.${besides.filter(Boolean).join("")}`);
+}
+
+/** Pages of dead letters, newest first: those that come meanwhile are not among them. */
+async function* pages(
+  agent: string,
+  options: DeadLetterOptions,
+  limit: number,
+): AsyncGenerator<DeadLetterJson[]> {
+  const { call } = await connect(agent, options, SCOPES.blackboardRead);
+  const { correlation: correlation_id } = options;
+  let after: string | undefined;
+  do {
+    const query = new URLSearchParams({
+      limit: String(limit),
+      ...(correlation_id !== undefined && { correlation_id }),
+      ...(after !== undefined && { after }),
+    });
+    const { dead_letters = [], next } = await call<DeadLetterListJson>(`?${query}`);
+    yield dead_letters;
+    after = next;
+  } while (after !== undefined);
+}
+
+async function connect(agent: string, { url: given, token }: DeadLetterOptions, scope: string) {
+  const url = serverUrl(given);
+  const tokens = tokenSource(url, token, [scope]);
+  let current = await tokens.get();
+  let renewAt = performance.now() + tokens.renewAfterMs(Date.now());
+  const path = `/blackboard/v1/dead-letters/${encodeURIComponent(agent)}`;
+  return {
+    async call<T>(rest: string, body?: unknown): Promise<T> {
+      if (performance.now() >= renewAt) {
+        current = await tokens.get();
+        renewAt = performance.now() + tokens.renewAfterMs(Date.now());
+      }
+      return callServer<T>(url, path + rest, { token: current, ...(body !== undefined && { body }) });
+    },
+  };
+}

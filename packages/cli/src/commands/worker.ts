@@ -1,0 +1,40 @@
+import { COMMAND, type SettingOptions } from "../environment.ts";
+import { EXIT, Failure } from "../failure.ts";
+import { databaseUrlOf } from "../operating.ts";
+import { runUntilSignal } from "../serving.ts";
+import { readSettings } from "../settings.ts";
+
+export interface WorkerOptions extends SettingOptions {
+  readonly app?: string;
+}
+
+/** `khala worker`: the agents of an app at work, without a server. */
+export async function worker(options: WorkerOptions): Promise<void> {
+  const [{ createBoardWorker }, { loadApp }, { openLog }] = await Promise.all([
+    import("@khala/server"),
+    import("../app_file.ts"),
+    import("../log.ts"),
+  ]);
+  const config = await readSettings(options);
+  const url = databaseUrlOf(config);
+  if (!url) {
+    const advice = `Set DATABASE_URL, or start \`${COMMAND} dev\` first and name its folder with --data-dir.`;
+    throw new Failure(`There is no database in ${config.KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
+  }
+  const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
+  await runUntilSignal(
+    async () => {
+      const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
+      const agents = app.agents.map(({ name }) => name);
+      if (agents.length === 0) {
+        const advice = "Give defineApp some, or name another app with --app.";
+        throw new Failure(`The app has no agents. ${advice}`, EXIT.usage);
+      }
+      const running = await createBoardWorker(app, { config: { ...config, DATABASE_URL: url }, log });
+      // Whatever the level is: it is the only sign that it works.
+      log.child({}, { level: "info" }).info({ agents }, "the agents are at work");
+      return running;
+    },
+    { stopTimeoutMs: config.KHALA_DRAIN_MS + 30_000 },
+  );
+}

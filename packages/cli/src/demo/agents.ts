@@ -1,0 +1,48 @@
+import { agent, FatalError } from "@khala/server";
+
+const text = (payload: unknown, field: string) => String(Object(payload)[field] ?? "");
+
+/** Writes a draft about a topic. */
+const writer = agent("writer", {
+  consumes: "Topic",
+  run({ artifact }) {
+    const topic = text(artifact.payload, "topic");
+    const draft = `${topic}: what it is, why it matters, and where to begin.`;
+    return { type: "Draft", payload: { topic, text: draft, words: draft.split(" ").length } };
+  },
+});
+
+/** Reads drafts; of the first attempts some fail, as calls to a model do, and are tried again. */
+const reviewer = agent("reviewer", {
+  consumes: "Draft",
+  retry: { attempts: 4, base: 500 },
+  run({ artifact, attempt }) {
+    if (attempt === 1 && chance(artifact.id, 3)) throw new Error("The model did not answer in time.");
+    return { type: "Review", payload: { verdict: "good", draft: artifact.id } };
+  },
+});
+
+/** Looks for a picture; some topics have none, and end as dead letters that a person can replay. */
+const illustrator = agent("illustrator", {
+  consumes: "Draft",
+  run({ artifact, idempotencyKey }) {
+    if (chance(artifact.id, 7) && idempotencyKey.split(":").length < 3)
+      throw new FatalError("No picture was found. Replay it, perhaps with another topic.");
+    return { type: "Picture", payload: { alt: text(artifact.payload, "topic") } };
+  },
+});
+
+/** Publishes when a draft was reviewed. */
+const publisher = agent("publisher", {
+  consumes: ["Draft", "Review"],
+  join: { by: "correlation_id", types: ["Draft", "Review"], within: 600_000 },
+  run: ({ artifacts: [draft] }) => ({ type: "Article", payload: draft!.payload, tags: ["published"] }),
+});
+
+/** One in `n`, always the same ones: by the id alone, so that a demo can be understood. */
+function chance(id: string, n: number): boolean {
+  return Number.parseInt(id.slice(-6), 16) % n === 0;
+}
+
+/** The agents of the demo. */
+export const demoAgents = [writer, reviewer, illustrator, publisher];
