@@ -60,10 +60,11 @@ export async function openBoard(
 }
 
 /** What traces call the engine that the settings name. */
-export function carrierOf({ KAFKA_BOOTSTRAP_SERVERS, KAFKA_TOPIC_PREFIX: prefix }: Config): Carrier {
-  if (!KAFKA_BOOTSTRAP_SERVERS)
+export function carrierOf(config: Config): Carrier {
+  if (!config.KAFKA_BOOTSTRAP_SERVERS)
     return { system: "postgresql", artifacts: "board_artifacts", tasks: () => "board_tasks" };
-  return { system: "kafka", artifacts: `${prefix}artifacts`, tasks: (agent) => `${prefix}tasks.${agent}` };
+  const { KAFKA_TOPIC_PREFIX: prefix, KAFKA_TOPIC_ARTIFACTS: artifacts = `${prefix}artifacts` } = config;
+  return { system: "kafka", artifacts, tasks: (agent) => `${prefix}tasks.${agent}` };
 }
 
 /** The board's figures become authority events, and so documents that anybody of the org can follow. */

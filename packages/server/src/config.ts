@@ -17,6 +17,11 @@ const list = z
   )
   .default([]);
 
+const topic = z
+  .string()
+  .regex(/^[A-Za-z0-9._-]{1,180}$/, "must be legal in the name of a topic")
+  .optional();
+
 /** Every setting: its name in the environment, its check, its default, and what it is for. */
 const SETTINGS = z.object({
   KHALA_HOST: z.string().default("127.0.0.1").describe("Address to listen on"),
@@ -71,6 +76,10 @@ const SETTINGS = z.object({
     .regex(/^[A-Za-z0-9._-]{0,60}$/, "must be legal in the name of a topic")
     .default("flock.")
     .describe("What the name of every topic and group begins with"),
+  KAFKA_TOPIC_ARTIFACTS: topic.describe("Topic of artifacts, if its name does not begin with the prefix"),
+  KAFKA_TOPIC_BY_ID: topic.describe("Topic of the index by id, likewise"),
+  KAFKA_TOPIC_PROCESSED: topic.describe("Topic of what is done, likewise"),
+  KAFKA_TOPIC_DLQ_PREFIX: topic.describe("What the topics of dead letters begin with, likewise"),
   KAFKA_PARTITIONS: count(8, 1, 1_000).describe("Partitions of topics that are made; never changed later"),
   KAFKA_REPLICATION: z.coerce
     .number()

@@ -3,6 +3,8 @@ export type { Agent, AgentOptions, AgentOutput, AgentTask, Schedule } from "./bl
 export type { Artifact, ArtifactDraft } from "./blackboard/artifact.ts";
 export { agent } from "./blackboard/define_agent.ts";
 export { FatalError, RateLimitedError, RetryableError } from "./blackboard/errors.ts";
+export type { BlackboardPlane, Caller } from "./blackboard/plane.ts";
+export { type BlackboardStore, blackboardStore } from "./blackboard/store.ts";
 export { type BoardWorker, createBoardWorker } from "./board_worker.ts";
 export { type Config, describeConfig, readConfig } from "./config.ts";
 export type { KhalaOptions } from "./foundation.ts";

@@ -64,6 +64,12 @@ function kafkaSettings(config: Config, transactionalId: string) {
     transactions: config.KAFKA_TX_ENABLE,
     transactionalId,
     prefix: config.KAFKA_TOPIC_PREFIX,
+    topics: {
+      ...(config.KAFKA_TOPIC_ARTIFACTS && { artifacts: config.KAFKA_TOPIC_ARTIFACTS }),
+      ...(config.KAFKA_TOPIC_BY_ID && { byId: config.KAFKA_TOPIC_BY_ID }),
+      ...(config.KAFKA_TOPIC_PROCESSED && { processed: config.KAFKA_TOPIC_PROCESSED }),
+      ...(config.KAFKA_TOPIC_DLQ_PREFIX && { deadLettersPrefix: config.KAFKA_TOPIC_DLQ_PREFIX }),
+    },
     partitions: config.KAFKA_PARTITIONS,
     replication: config.KAFKA_REPLICATION,
     lingerMs: config.KAFKA_LINGER_MS,

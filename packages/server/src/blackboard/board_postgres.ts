@@ -1,0 +1,219 @@
+import type { Database } from "../database/database.ts";
+import type { Hints } from "../database/hints.ts";
+import { holdLease, type Lease } from "../database/lease.ts";
+import type { Context } from "../kit/context.ts";
+import { runLoop, type Service, Wake } from "../kit/service.ts";
+import type { Board, BoardObserver, BoardOptions } from "./board.ts";
+import { ROUTER } from "./names.ts";
+import { claim, READY, RELEASE } from "./postgres_claims.ts";
+import { Consumption, type Counter } from "./postgres_consume.ts";
+import { Consumptions } from "./postgres_consumptions.ts";
+import { openHandover } from "./postgres_handover.ts";
+import { Leases } from "./postgres_leases.ts";
+import { makePartitions, sweepBoard } from "./postgres_partitions.ts";
+import { type Desk, Publisher } from "./postgres_publish.ts";
+import { openReads } from "./postgres_reads.ts";
+import { startRouter } from "./postgres_router.ts";
+import { Settler } from "./postgres_settle.ts";
+import { type Claimed, lanesOf } from "./postgres_statements.ts";
+import { Turns } from "./postgres_turns.ts";
+
+export interface PostgresBoardOptions extends BoardOptions {
+  /** Tells the other processes, as `board:<agent>`. */
+  readonly hints: Pick<Hints, "send">;
+  /** How long a task is a process's own without a sign of life; 30,000 unless set. */
+  readonly leaseMs?: number;
+  /** How many recent artifacts of an org are looked through; 10,000 unless set. */
+  readonly window?: number;
+  /** How long artifacts and settled tasks are kept; 7 days unless set. */
+  readonly retentionMs?: number;
+  /** How long dead letters are kept; 90 days unless set. */
+  readonly deadRetentionMs?: number;
+  /** How often to look for tasks, should a hint be lost; 1,000 unless set. */
+  readonly pollMs?: number;
+  /** How long stopping waits for work under way; 10,000 unless set. */
+  readonly stopMs?: number;
+}
+
+/** The board on Postgres. */
+export interface PostgresBoard extends Board {
+  /** Under which name it claims tasks. */
+  readonly holder: string;
+  /** Another process sent this hint; those of others than the board are passed over. */
+  hint(name: string): void;
+  /** Hints may have been lost. */
+  recheck(): void;
+}
+
+const DAY = 86_400_000;
+const SWEEP_EVERY_MS = 3_600_000;
+const SWEEP_LEASE_MS = 60_000;
+const PREFIX = "board:";
+/** Connections that claims of all agents use at a time, of the pool that all share. */
+const CLAIMS_AT_ONCE = 2;
+
+/**
+ * Opens the board.
+ *
+ * A process that routes does so in the transaction that publishes, or that settles with outputs: an artifact and its
+ * tasks are there together or not at all, and a hop is saved. What is published by a process that does not route waits
+ * for one that does.
+ *
+ * Open tasks are in a small table of their own that they leave when they are settled; the row of the artifact keeps the
+ * mark that they were made. So neither a claim nor a settlement touches a table that is partitioned or large, and what
+ * is finished is dropped by the day.
+ */
+export async function openPostgresBoard(
+  database: Database,
+  context: Context,
+  options: PostgresBoardOptions,
+): Promise<PostgresBoard> {
+  const { hints, leaseMs = 30_000, pollMs = 1_000, stopMs = 10_000, window = 10_000 } = options;
+  const { retentionMs = 7 * DAY, deadRetentionMs = 90 * DAY } = options;
+  const holder = context.newId();
+  const consumptions = new Consumptions();
+  const routerWake = new Wake();
+  const laneOf = lanesOf(options.agents);
+  await makePartitions(database, context.clock.now());
+
+  const desk: Desk = {
+    database,
+    context,
+    options: { ...options, observer: carefully(options.observer, context) },
+    laneOf,
+    handover: openHandover(consumptions, { holder, leaseMs, laneOf }),
+    created(agents) {
+      for (const agent of agents) {
+        consumptions.wake(agent);
+        hints.send(PREFIX + agent);
+      }
+    },
+    unrouted() {
+      routerWake.wake();
+      hints.send(PREFIX + ROUTER);
+    },
+  };
+  const publisher = new Publisher(desk);
+  const settler = new Settler(desk, holder);
+  const leases = new Leases(database, context, holder, leaseMs);
+  const turns = new Turns(CLAIMS_AT_ONCE);
+  const services: Service[] = [leases];
+  if (options.routes) services.push(startRouter(desk, routerWake, pollMs));
+  services.push(startPolling(), ...startSweeping());
+
+  const counter: Counter = {
+    claim: (agent, most) => turns.take(() => claim(database, agent, most, holder, leaseMs)),
+    settle: (claimed, settlement) => settler.settle(claimed, settlement),
+    hold: (claimed, lost) => leases.hold(claimed, lost),
+    letGo: (claimed) => leases.letGo(claimed),
+    release,
+  };
+
+  async function release(
+    claims: readonly { readonly claim: Claimed; readonly begun: boolean }[],
+  ): Promise<void> {
+    const rows = await database.query<{ agent: string }>({
+      name: "board_release",
+      text: RELEASE,
+      values: [
+        holder,
+        claims.map((each) => each.claim.seq),
+        claims.map((each) => each.claim.task.attempt),
+        claims.map((each) => (each.begun ? 0 : 1)),
+      ],
+    });
+    for (const agent of new Set(rows.map((row) => row.agent))) hints.send(PREFIX + agent);
+  }
+
+  /** Looks for the tasks of all agents with one statement. */
+  function startPolling(): Service {
+    return runLoop(context, "board polling", {
+      wake: new Wake(),
+      idleMs: pollMs,
+      async step() {
+        const agents = consumptions.agents();
+        if (agents.length === 0) return false;
+        const ready = await database.query<{ agent: string }>({
+          name: "board_ready",
+          text: READY,
+          values: [agents],
+        });
+        for (const { agent } of ready) consumptions.wake(agent);
+        return false;
+      },
+    });
+  }
+
+  function startSweeping(): Service[] {
+    const wake = new Wake();
+    const lease: Lease = holdLease(database, context, "board", SWEEP_LEASE_MS, () => wake.wake());
+    const loop = runLoop(context, "board sweep", {
+      wake,
+      idleMs: SWEEP_EVERY_MS,
+      async step() {
+        if (lease.held()) await sweepBoard(database, context.clock.now(), { retentionMs, deadRetentionMs });
+        return false;
+      },
+    });
+    return [loop, lease];
+  }
+
+  let stopping: Promise<void> | undefined;
+  async function stop(): Promise<void> {
+    await Promise.all(consumptions.all().map((consumption) => consumption.stop()));
+    await Promise.all([publisher.drain(), settler.drain()]);
+    await Promise.all(services.map((service) => service.stop()));
+  }
+
+  return {
+    holder,
+    ...openReads(database, { agents: options.agents, window }),
+    publish: (artifacts) => publisher.publish(artifacts),
+    enqueue: (tasks) => publisher.enqueue(tasks),
+
+    consume(consumer) {
+      const consumption = new Consumption(context, consumer, counter, { stopMs });
+      consumptions.add(consumption);
+      return {
+        async stop() {
+          await consumption.stop();
+          consumptions.delete(consumption);
+        },
+      };
+    },
+
+    hint(name) {
+      if (!name.startsWith(PREFIX)) return;
+      const agent = name.slice(PREFIX.length);
+      consumptions.wake(agent);
+      if (agent === ROUTER) routerWake.wake();
+    },
+
+    recheck() {
+      for (const consumption of consumptions.all()) consumption.wake();
+      routerWake.wake();
+    },
+
+    stop() {
+      stopping ??= stop();
+      return stopping;
+    },
+  };
+}
+
+/** What is told is done: an observer that fails must not make it look as if it were not. */
+function carefully(observer: BoardObserver, { log }: Context): BoardObserver {
+  const tell = (what: () => void) => {
+    try {
+      what();
+    } catch (error) {
+      log.error({ err: (error as Error).message }, "an observer of the board failed");
+    }
+  };
+  return {
+    published: (artifacts) => tell(() => observer.published(artifacts)),
+    routed: (artifact, tasks) => tell(() => observer.routed(artifact, tasks)),
+    settled: (task, settlement, place) => tell(() => observer.settled(task, settlement, place)),
+    repeated: (task) => tell(() => observer.repeated(task)),
+  };
+}

@@ -1,0 +1,60 @@
+import { isDeepStrictEqual } from "node:util";
+import { KhalaError } from "@khala/contracts";
+import type { Database } from "../database/database.ts";
+import type { Artifact } from "./artifact.ts";
+
+/** What tells one version of an artifact from all others. */
+export function versionKey({ id, version }: Pick<Artifact, "id" | "version">): string {
+  return `${id.toLowerCase()} ${version}`;
+}
+
+/** Those of the artifacts that are on the board already, by their version key. */
+export async function knownOf(
+  database: Pick<Database, "query">,
+  artifacts: readonly Artifact[],
+): Promise<Map<string, Artifact>> {
+  if (artifacts.length === 0) return new Map();
+  const rows = await database.query<{ body: string }>({
+    name: "board_known",
+    text: `SELECT a.body FROM unnest($1::uuid[], $2::int[]) AS u(id, version)
+      CROSS JOIN LATERAL (
+        SELECT a.body FROM runtime.board_artifacts a WHERE a.id = u.id AND a.version = u.version OFFSET 0
+      ) a`,
+    values: [artifacts.map(({ id }) => id), artifacts.map(({ version }) => version)],
+  });
+  const known = rows.map(({ body }) => JSON.parse(body) as Artifact);
+  return new Map(known.map((artifact) => [versionKey(artifact), artifact]));
+}
+
+/** Whether somebody said the same twice: only the time and the trace of the saying may differ. */
+export function sameContent(one: Artifact, other: Artifact): boolean {
+  return isDeepStrictEqual(content(one), content(other));
+}
+
+function content(artifact: Artifact): unknown {
+  const { created_at: _, traceparent: __, ...rest } = JSON.parse(JSON.stringify(artifact)) as Artifact;
+  return { ...rest, id: rest.id.toLowerCase() };
+}
+
+/** The error for other content under a known id and version. */
+export function conflict({ id, version }: Artifact): KhalaError {
+  const message =
+    `The artifact ${id} is on the board in version ${version} with other content. ` +
+    "Publish it with a higher version, or with another id.";
+  return new KhalaError("artifact_conflict", message);
+}
+
+/** True when a statement failed since an artifact or a task was put there by another in the same moment, or before. */
+export function isTaken(error: unknown): boolean {
+  return codeOf(error) === "23505";
+}
+
+/** True when a statement may succeed if it is repeated as it is. */
+export function isRepeatable(error: unknown): boolean {
+  return ["40001", "40P01", "55P03"].includes(codeOf(error));
+}
+
+/** The SQLSTATE of an error, or nothing. */
+export function codeOf(error: unknown): string {
+  return (error as { code?: string }).code ?? "";
+}

@@ -1,0 +1,68 @@
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import { runLoop, type Service, Wake } from "../kit/service.ts";
+import { RENEW } from "./postgres_claims.ts";
+import type { Claimed } from "./postgres_statements.ts";
+
+interface Held {
+  readonly claim: Claimed;
+  readonly lost: () => void;
+  renewedAt: number;
+}
+
+const AT_ONCE = 5_000;
+
+/** Renews the leases of all claims of this process, with one statement, and tells of those that are gone. */
+export class Leases implements Service {
+  readonly #held = new Map<bigint, Held>();
+  readonly #context: Context;
+  readonly #loop: Service;
+
+  constructor(database: Database, context: Context, holder: string, leaseMs: number) {
+    this.#context = context;
+    this.#loop = runLoop(context, "board leases", {
+      wake: new Wake(),
+      idleMs: leaseMs / 4,
+      step: async () => {
+        const now = context.clock.now();
+        const old: Held[] = [];
+        for (const held of this.#held.values()) {
+          if (held.renewedAt > now - leaseMs / 4) continue;
+          old.push(held);
+          if (old.length === AT_ONCE) break;
+        }
+        if (old.length === 0) return false;
+        const rows = await database.query<{ seq: bigint }>({
+          name: "board_renew",
+          text: RENEW,
+          values: [
+            holder,
+            old.map(({ claim }) => claim.seq),
+            old.map(({ claim }) => claim.task.attempt),
+            leaseMs,
+          ],
+        });
+        const mine = new Set(rows.map(({ seq }) => seq));
+        for (const held of old) {
+          // It may have been settled meanwhile.
+          if (this.#held.get(held.claim.seq) !== held) continue;
+          if (mine.has(held.claim.seq)) held.renewedAt = now;
+          else held.lost();
+        }
+        return old.length === AT_ONCE;
+      },
+    });
+  }
+
+  hold(claim: Claimed, lost: () => void): void {
+    this.#held.set(claim.seq, { claim, lost, renewedAt: this.#context.clock.now() });
+  }
+
+  letGo(claim: Claimed): void {
+    if (this.#held.get(claim.seq)?.claim === claim) this.#held.delete(claim.seq);
+  }
+
+  stop(): Promise<void> {
+    return this.#loop.stop();
+  }
+}

@@ -1,0 +1,174 @@
+import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import type { Database } from "../database/database.ts";
+import type { Artifact } from "./artifact.ts";
+import type { AgentCounts, Board, BoardOptions, CorrelationCounts, DeadLetterPage } from "./board.ts";
+import { ROUTER } from "./names.ts";
+import { QUEUE } from "./postgres_settle.ts";
+import type { DeadLetter } from "./task.ts";
+
+interface LetterRow {
+  readonly seq: bigint;
+  readonly replay_id: string | null;
+  readonly body: string;
+}
+
+type Reads = Pick<Board, "get" | "recent" | "lag" | "counts" | "correlations" | "deadLetters" | "deadLetter">;
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const NUMBER = /^\d{1,18}$/;
+
+/** The newest version of an artifact. */
+export const GET =
+  "SELECT a.body FROM runtime.board_artifacts a WHERE a.id = $1 ORDER BY a.version DESC LIMIT 1";
+
+/** The newest of an org within the window, of a type if it is given: org, type, limit, window. */
+export const RECENT = `
+SELECT r.body FROM (
+  SELECT a.type, a.seq, a.body FROM runtime.board_artifacts a WHERE a.org_id = $1 ORDER BY a.seq DESC LIMIT $4
+) r WHERE $2::text IS NULL OR r.type = $2 ORDER BY r.seq DESC LIMIT $3`;
+
+/** Open tasks and dead letters of agents. */
+export const COUNTS = `
+SELECT u.agent, h.waiting + b.waiting AS waiting, h.running, d.dead
+FROM unnest($1::text[]) AS u(agent)
+CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE q.claimed_by IS NULL OR q.due_at <= now()) AS waiting,
+    count(*) FILTER (WHERE q.claimed_by IS NOT NULL AND q.due_at > now()) AS running
+  FROM runtime.board_queue q WHERE q.agent = u.agent AND q.head OFFSET 0
+) h
+CROSS JOIN LATERAL (
+  SELECT count(*) AS waiting FROM runtime.board_queue q WHERE q.agent = u.agent AND NOT q.head OFFSET 0
+) b
+CROSS JOIN LATERAL (
+  SELECT count(*) AS dead FROM runtime.board_dead_letters d WHERE d.agent = u.agent AND d.replay_id IS NULL OFFSET 0
+) d`;
+
+/** How far correlations have come. A task is done if it was made, is not open, and did not end as a dead letter. */
+export const CORRELATIONS = `
+SELECT u.id, a.org, a.artifacts, q.open, a.tasks + t.tasks - q.open - d.letters AS done, d.dead
+FROM unnest($1::text[]) AS u(id)
+CROSS JOIN LATERAL (
+  SELECT min(a.org_id) AS org, count(DISTINCT a.id) AS artifacts, coalesce(sum(cardinality(a.routes)), 0)::bigint AS tasks
+  FROM runtime.board_artifacts a WHERE a.correlation_id = u.id OFFSET 0
+) a
+CROSS JOIN LATERAL (
+  SELECT count(*) AS tasks FROM runtime.board_tasks t WHERE t.correlation_id = u.id OFFSET 0
+) t
+CROSS JOIN LATERAL (
+  SELECT count(*) AS open FROM runtime.board_queue q WHERE q.correlation_id = u.id OFFSET 0
+) q
+CROSS JOIN LATERAL (
+  SELECT count(*) AS letters, count(*) FILTER (WHERE d.replay_id IS NULL) AS dead
+  FROM runtime.board_dead_letters d WHERE d.correlation_id = u.id OFFSET 0
+) d
+WHERE a.artifacts > 0`;
+
+const LETTER = "SELECT d.seq, d.replay_id, d.body FROM runtime.board_dead_letters d";
+/** A page of an agent's dead letters: agent, before which, limit. */
+export const LETTERS = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 ORDER BY d.seq DESC LIMIT $3`;
+/** The same of one correlation. */
+export const LETTERS_OF = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 AND d.correlation_id = $4
+ORDER BY d.seq DESC LIMIT $3`;
+
+/** What can be looked up on the board. */
+export function openReads(
+  database: Database,
+  { agents, window }: Pick<BoardOptions, "agents"> & { readonly window: number },
+): Reads {
+  const names = agents.map(({ agent }) => agent);
+
+  async function counts(): Promise<AgentCounts[]> {
+    const rows = await database.query<{ agent: string; waiting: bigint; running: bigint; dead: bigint }>({
+      name: "board_counts",
+      text: COUNTS,
+      values: [names],
+    });
+    return rows.map(({ agent, waiting, running, dead }) => ({
+      agent,
+      waiting: Number(waiting),
+      running: Number(running),
+      dead: Number(dead),
+    }));
+  }
+
+  return {
+    counts,
+
+    async get(id) {
+      if (!UUID.test(id)) return undefined;
+      const [row] = await database.query<{ body: string }>({ name: "board_get", text: GET, values: [id] });
+      return row && (JSON.parse(row.body) as Artifact);
+    },
+
+    async recent({ type, org, limit }) {
+      const values = [org, type ?? null, Math.min(limit, window), window];
+      const rows = await database.query<{ body: string }>({ name: "board_recent", text: RECENT, values });
+      return rows.map(({ body }) => JSON.parse(body) as Artifact);
+    },
+
+    async lag() {
+      const [unrouted] = await database.query<{ n: bigint }>({
+        name: "board_unrouted_count",
+        text: "SELECT count(*) AS n FROM runtime.board_unrouted",
+      });
+      const lagOf = (reader: string, topic: string, lag: number | bigint): PartitionLagJson => ({
+        reader,
+        topic,
+        partition: 0,
+        lag: String(lag),
+        lag_high: String(lag),
+      });
+      return [
+        lagOf(ROUTER, "runtime.board_unrouted", unrouted!.n),
+        ...(await counts()).map(({ agent, waiting, running }) => lagOf(agent, QUEUE, waiting + running)),
+      ];
+    },
+
+    async correlations(ids) {
+      if (ids.length === 0) return [];
+      const rows = await database.query<
+        Record<Exclude<keyof CorrelationCounts, "correlationId">, unknown> & { id: string }
+      >({
+        name: "board_correlations",
+        text: CORRELATIONS,
+        values: [[...new Set(ids)]],
+      });
+      return rows.map(({ id, org, artifacts, open, done, dead }) => ({
+        correlationId: id,
+        org: String(org),
+        artifacts: Number(artifacts),
+        open: Number(open),
+        done: Number(done),
+        dead: Number(dead),
+      }));
+    },
+
+    async deadLetters(agent, { after, limit, correlationId }): Promise<DeadLetterPage> {
+      const before = after !== undefined && NUMBER.test(after) ? BigInt(after) : 2n ** 62n;
+      const values = [agent, before, limit + 1];
+      const rows = await database.query<LetterRow>(
+        correlationId === undefined
+          ? { name: "board_letters", text: LETTERS, values }
+          : { name: "board_letters_of", text: LETTERS_OF, values: [...values, correlationId] },
+      );
+      const page = rows.slice(0, limit);
+      const deadLetters = page.map(letterOf);
+      return rows.length > limit ? { deadLetters, next: String(page.at(-1)!.seq) } : { deadLetters };
+    },
+
+    async deadLetter(agent, id) {
+      if (!UUID.test(id)) return undefined;
+      const [row] = await database.query<LetterRow>({
+        name: "board_letter",
+        text: `${LETTER} WHERE d.agent = $1 AND d.id = $2`,
+        values: [agent, id],
+      });
+      return row && letterOf(row);
+    },
+  };
+}
+
+function letterOf({ body, replay_id }: LetterRow): DeadLetter {
+  const letter = JSON.parse(body) as DeadLetter;
+  return replay_id === null ? letter : { ...letter, replay_id };
+}

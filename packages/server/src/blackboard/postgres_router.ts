@@ -1,0 +1,55 @@
+import { runLoop, type Service, type Wake } from "../kit/service.ts";
+import type { Artifact } from "./artifact.ts";
+import type { Desk } from "./postgres_publish.ts";
+import { type Routed, routeStatement } from "./postgres_statements.ts";
+
+const AT_ONCE = 256;
+/** Any constant will do, as long as every process uses the same. */
+const ADVISORY_LOCK = 7_240_115;
+
+/** Artifacts that wait for the router, in order. */
+export const UNROUTED = `
+SELECT u.seq, a.body FROM (SELECT u.* FROM runtime.board_unrouted u ORDER BY u.seq LIMIT $1) u
+CROSS JOIN LATERAL (
+  SELECT a.body FROM runtime.board_artifacts a WHERE a.id = u.id AND a.version = u.version OFFSET 0
+) a ORDER BY u.seq`;
+
+/** Routes what processes published that do not route themselves: one process at a time, in the order of publication. */
+export function startRouter(desk: Desk, wake: Wake, pollMs: number): Service {
+  const { database, context, options, laneOf } = desk;
+  return runLoop(context, "board router", {
+    wake,
+    idleMs: pollMs,
+    async step() {
+      const items = await database.interactive(async (tx) => {
+        const [lock] = await tx.query<{ held: boolean }>({
+          name: "board_router_lock",
+          text: "SELECT EXISTS (SELECT FROM runtime.board_unrouted) AND pg_try_advisory_xact_lock($1) AS held",
+          values: [ADVISORY_LOCK],
+        });
+        if (!lock!.held) return [];
+        const rows = await tx.query<{ seq: bigint; body: string }>({
+          name: "board_unrouted",
+          text: UNROUTED,
+          values: [AT_ONCE],
+        });
+        const routings = rows.map(({ body }): Routed => {
+          const artifact = JSON.parse(body) as Artifact;
+          return { artifact, routing: options.route(artifact) };
+        });
+        if (rows.length > 0) {
+          const seqs = rows.map(({ seq }) => seq);
+          await tx.query(routeStatement(seqs, routings, laneOf, context.clock.now()));
+        }
+        return routings;
+      });
+      const agents = new Set<string>();
+      for (const { artifact, routing } of items) {
+        options.observer.routed(artifact, routing.tasks);
+        for (const { agent } of routing.tasks) agents.add(agent);
+      }
+      if (agents.size > 0) desk.created(agents);
+      return items.length === AT_ONCE;
+    },
+  });
+}

@@ -1,0 +1,231 @@
+import { KhalaError } from "@khala/contracts";
+import { isConnectionFailure, type Row, type Statement } from "../database/database.ts";
+import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
+import type { Artifact } from "./artifact.ts";
+import { type ClaimRow, claimedOf } from "./postgres_claims.ts";
+import type { NextOffer } from "./postgres_handover.ts";
+import {
+  codeOf,
+  conflict,
+  isRepeatable,
+  isTaken,
+  knownOf,
+  sameContent,
+  versionKey,
+} from "./postgres_known.ts";
+import { type Desk, routed, tellOfArtifacts } from "./postgres_publish.ts";
+import {
+  type Claimed,
+  putStatement,
+  type Routed,
+  type Settling,
+  settleStatement,
+} from "./postgres_statements.ts";
+import type { DeadLetter, Settlement } from "./task.ts";
+
+interface Item {
+  readonly claim: Claimed;
+  readonly settlement: Settlement;
+}
+
+const TRIES = 5;
+const LOST = "KB001";
+/** Where a task's place is. */
+export const QUEUE = "runtime.board_queue";
+
+/** Settles the tasks of all agents of this process; those that end at the same time share a commit. */
+export class Settler {
+  readonly #desk: Desk;
+  readonly #holder: string;
+  readonly #items: GroupCommit<Item, boolean>;
+
+  constructor(desk: Desk, holder: string) {
+    this.#desk = desk;
+    this.#holder = holder;
+    this.#items = new GroupCommit({
+      commit: (items) => this.#commit(items, TRIES),
+      sizeOf: ({ settlement }) =>
+        settlement.kind === "done" ? 200 + settlement.outputs.length * 2_000 : 2_000,
+      maxItems: 512,
+      maxBytes: 8 << 20,
+      // It is bounded by what the process has claimed; work that is done must not be refused.
+      maxWaitingBytes: Number.MAX_SAFE_INTEGER,
+    });
+  }
+
+  /** Whether it was settled: false if the claim was lost, and nothing was written. Rejects if the database cannot be reached. */
+  settle(claim: Claimed, settlement: Settlement): Promise<boolean> {
+    return this.#items.write({ claim, settlement });
+  }
+
+  drain(): Promise<void> {
+    return this.#items.drain();
+  }
+
+  async #commit(items: readonly Item[], tries: number): Promise<Outcome[]> {
+    if (items.length === 0) return [];
+    const order = items.map((_, i) => i).sort((a, b) => inOrder(items[a]!.claim, items[b]!.claim));
+    const sorted = order.map((i) => items[i]!);
+    try {
+      const settled = await this.#write(sorted);
+      const outcomes: Outcome[] = [];
+      order.forEach((at, i) => {
+        outcomes[at] = { ok: settled.has(i + 1) };
+      });
+      return outcomes;
+    } catch (error) {
+      if (error instanceof KhalaError && isConnectionFailure(error.cause))
+        return items.map(() => ({ error }));
+      if (tries > 1 && codeOf(error) === LOST) return this.#withoutLost(items, tries - 1);
+      if (tries > 1 && isTaken(error)) return this.#withoutKnown(items, tries - 1);
+      if (tries > 1 && isRepeatable(error)) return this.#commit(items, tries - 1);
+      if (items.length === 1) return this.#unfit(items[0]!, error);
+      const half = items.length >> 1;
+      const first = await this.#commit(items.slice(0, half), TRIES);
+      return [...first, ...(await this.#commit(items.slice(half), TRIES))];
+    }
+  }
+
+  async #write(items: readonly Item[]): Promise<Set<number>> {
+    const { database, context, options, laneOf, handover } = this.#desk;
+    const outputs = this.#outputsOf(items);
+    const routings: Routed[] = outputs.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
+    const settling = items.map((item) => this.#settling(item));
+    const taking = await handover.offer(routings);
+    const next = await handover.offerNext(settling);
+    try {
+      const statements: Statement[] = [settleStatement(settling, outputs.length > 0, next.taking)];
+      if (outputs.length > 0) {
+        const bodies = outputs.map((artifact) => JSON.stringify(artifact));
+        const how = { routes: options.routes, laneOf, now: context.clock.now(), ...taking.statement };
+        statements.push(putStatement(routings, bodies, how));
+      }
+      const [settled, put] = await database.transaction(statements);
+      if (put) tellOfArtifacts(this.#desk, routings, put, taking.taken(put));
+      return this.#tell(items, settled!, next);
+    } finally {
+      next.end();
+      taking.end();
+    }
+  }
+
+  #tell(items: readonly Item[], rows: readonly Row[], next: NextOffer): Set<number> {
+    const numbers = new Set<number>();
+    const forward = new Set<string>();
+    for (const row of rows) {
+      if (row.n !== null) numbers.add(row.n as number);
+      else if (row.claimed) next.accept(claimedOf(row.promoted as string, row as ClaimRow));
+      else forward.add(row.promoted as string);
+    }
+    if (forward.size > 0) this.#desk.created(forward);
+    items.forEach(({ claim, settlement }, i) => {
+      if (!numbers.has(i + 1)) return;
+      const place = { topic: QUEUE, partition: 0, offset: String(claim.seq) };
+      this.#desk.options.observer.settled(claim.task, settlement, place);
+    });
+    return numbers;
+  }
+
+  /** The outputs of all of them. What two tasks published alike is published once. */
+  #outputsOf(items: readonly Item[]): Artifact[] {
+    const outputs = new Map<string, Artifact>();
+    for (const { settlement } of items) {
+      if (settlement.kind !== "done") continue;
+      for (const artifact of settlement.outputs) {
+        const key = versionKey(artifact);
+        const before = outputs.get(key);
+        if (before && !sameContent(before, artifact)) {
+          // The batch is halved until they are apart; a task alone that contradicts itself is a dead letter.
+          throw conflict(artifact);
+        }
+        if (!before) outputs.set(key, artifact);
+      }
+    }
+    return [...outputs.values()];
+  }
+
+  #settling({ claim, settlement }: Item): Settling {
+    const { task } = claim;
+    const { kind } = settlement;
+    if (kind === "done") return { claim, kind, delayMs: 0, leaves: true };
+    if (kind === "dead")
+      return { claim, kind, delayMs: 0, leaves: true, letter: this.#letter(claim, settlement.failure) };
+    const strict = this.#desk.options.agents.find(({ agent }) => agent === task.agent)?.strict ?? false;
+    return { claim, kind, delayMs: settlement.delayMs, leaves: !strict };
+  }
+
+  #letter({ seq, task }: Claimed, failure: DeadLetter["failure"]): DeadLetter {
+    const { clock, newId } = this.#desk.context;
+    return {
+      id: newId(),
+      agent: task.agent,
+      task,
+      failure,
+      attempts: task.attempt,
+      failed_at: new Date(clock.now()).toISOString(),
+      origin: `${QUEUE}/0@${seq}`,
+    };
+  }
+
+  async #withoutLost(items: readonly Item[], tries: number): Promise<Outcome[]> {
+    const rows = await this.#desk.database.query<{ n: bigint }>({
+      name: "board_mine",
+      text: `SELECT u.n FROM unnest($2::bigint[], $3::int[]) WITH ORDINALITY AS u(seq, attempt, n)
+        CROSS JOIN LATERAL (
+          SELECT FROM runtime.board_queue q
+          WHERE q.seq = u.seq AND q.claimed_by = $1 AND q.attempt = u.attempt OFFSET 0
+        ) q`,
+      values: [
+        this.#holder,
+        items.map(({ claim }) => claim.seq),
+        items.map(({ claim }) => claim.task.attempt),
+      ],
+    });
+    const mine = new Set(rows.map(({ n }) => Number(n) - 1));
+    const outcomes: Outcome[] = items.map(() => ({ ok: false }));
+    const at = [...mine].sort((a, b) => a - b);
+    const rest = await this.#commit(
+      at.map((i) => items[i]!),
+      tries,
+    );
+    at.forEach((i, k) => {
+      outcomes[i] = rest[k]!;
+    });
+    return outcomes;
+  }
+
+  /** Some outputs are on the board: those that say the same need not be said again. */
+  async #withoutKnown(items: readonly Item[], tries: number): Promise<Outcome[]> {
+    const outputsOf = ({ settlement }: Item) => (settlement.kind === "done" ? settlement.outputs : []);
+    const known = await knownOf(this.#desk.database, items.flatMap(outputsOf));
+    const rest = items.map((item): Item => {
+      const outputs = outputsOf(item).filter((artifact) => {
+        const there = known.get(versionKey(artifact));
+        return !there || !sameContent(there, artifact);
+      });
+      const other = outputs.find((artifact) => known.has(versionKey(artifact)));
+      if (other) return dead(item, conflict(other));
+      return item.settlement.kind === "done"
+        ? { claim: item.claim, settlement: { kind: "done", outputs } }
+        : item;
+    });
+    return this.#commit(rest, tries);
+  }
+
+  /** What cannot be stored, however often it is tried, must not run for ever. */
+  async #unfit(item: Item, error: unknown): Promise<Outcome[]> {
+    if (item.settlement.kind !== "done" || item.settlement.outputs.length === 0) return [{ error }];
+    return this.#commit([dead(item, error as Error)], 1);
+  }
+}
+
+function dead({ claim }: Item, error: Error): Item {
+  const failure = { class: error.name, message: error.message, kind: "fatal" } as const;
+  return { claim, settlement: { kind: "dead", failure } };
+}
+
+function inOrder(a: Claimed, b: Claimed): number {
+  if (a.task.agent !== b.task.agent) return a.task.agent < b.task.agent ? -1 : 1;
+  if (a.lane !== b.lane) return (a.lane ?? "") < (b.lane ?? "") ? -1 : 1;
+  return a.seq < b.seq ? -1 : 1;
+}
