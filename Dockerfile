@@ -5,6 +5,8 @@
 #   FROM khala
 #   COPY --chown=node app/ app/
 #   CMD ["serve", "--app", "app/app.ts"]
+#
+# With the Kafka driver: docker build --build-arg KAFKA=yes .
 
 FROM node:24-slim AS install
 WORKDIR /khala
@@ -13,6 +15,10 @@ COPY packages/contracts/package.json packages/contracts/
 COPY packages/server/package.json packages/server/
 COPY packages/cli/package.json packages/cli/
 RUN npm ci --omit=dev --omit=optional --ignore-scripts --workspace=@khala/cli --include-workspace-root=false
+# A package with a lock of its own, whose native client its install script downloads.
+ARG KAFKA=
+COPY packages/kafka/package.json packages/kafka/package-lock.json packages/kafka/.npmrc packages/kafka/
+RUN if [ -n "$KAFKA" ]; then cd packages/kafka && npm ci --omit=dev; fi
 
 FROM node:24-slim
 ENV NODE_ENV=production KHALA_HOST=0.0.0.0 KHALA_PORT=4000

@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { ERRORS, type ErrorCode } from "@khala/contracts";
+import { AgentStateSchema, CorrelationStateSchema } from "@khala/contracts/blackboard/v1";
 import { InvoiceSchema } from "@khala/contracts/lightning/v1";
 import { NotificationSchema, RunSummarySchema, WorkerSummarySchema } from "@khala/contracts/runtime/v1";
 import {
@@ -15,6 +16,7 @@ import {
   workers,
 } from "@khala/server";
 import { expect, test } from "vitest";
+import { boardAgentStates, boardCorrelationStates } from "../packages/server/src/sync/models/blackboard.ts";
 import { ROOT } from "../scripts/run.ts";
 import { testDatabase } from "./support/postgres.ts";
 import { scrapeBusyServer } from "./support/scrape.ts";
@@ -79,11 +81,12 @@ test("every setting that the docs name exists", () => {
     "KHALA_TOKEN",
     "KHALA_TEST_DATABASE_URL",
     "KHALA_TEST_REDIS_URL",
+    "KHALA_TEST_KAFKA_BOOTSTRAP_SERVERS",
     "KHALA_TEST_INSTALL",
   ]);
   const files = readdirSync(join(ROOT, "docs"), { recursive: true, encoding: "utf8" });
   for (const file of files.filter((name) => name.endsWith(".md"))) {
-    for (const [name] of read(`docs/${file}`).matchAll(/\bKHALA_[A-Z_]+[A-Z]\b(?!_?\*)/g))
+    for (const [name] of read(`docs/${file}`).matchAll(/\b(?:KHALA|KAFKA|FLOCK)_[A-Z_]+[A-Z]\b(?!_?\*)/g))
       expect(known.has(name) || others.has(name), `${file} names ${name}`).toBe(true);
   }
 });
@@ -94,6 +97,8 @@ test("docs/sync/SURFACES.md has the fields of every document that the built-in m
     [workerSummaries, WorkerSummarySchema],
     [notifications, NotificationSchema],
     [lightningControlPlane, InvoiceSchema],
+    [boardAgentStates, AgentStateSchema],
+    [boardCorrelationStates, CorrelationStateSchema],
   ];
   for (const [{ topic, prefix }, schema] of documents) {
     const text = section("docs/sync/SURFACES.md", `### \`${topic}\``);
@@ -124,7 +129,7 @@ test("docs/protocol/HTTP.md has every route", () => {
 test("the pages of metrics have every one that a server reports, with its type, and no other", async () => {
   await using own = await testDatabase();
   const reported = (await scrapeBusyServer(own.url)).map(({ name, type }) => `${name} ${type}`);
-  const pages = ["docs/sync/METRICS.md", "docs/conversations/METRICS.md"];
+  const pages = ["docs/sync/METRICS.md", "docs/conversations/METRICS.md", "docs/blackboard/METRICS.md"];
   const documented = pages.flatMap((page) =>
     rowsOf(read(page)).map(([name, type]) => `${code(name)} ${type}`),
   );

@@ -1,3 +1,4 @@
+import { agent } from "@khala/server";
 import { RawClient } from "./clients.ts";
 import { appendToRun, RUNS, startServer, type TestServer } from "./servers.ts";
 import { until } from "./until.ts";
@@ -8,9 +9,14 @@ export interface Metric {
   readonly type: string;
 }
 
-/** The metrics of a server on which everything that is measured has happened: an append, a replay, a live push, a conversation. */
+/** The metrics of a server on which everything that is measured has happened: an append, a replay, a live push, a conversation, a task. */
 export async function scrapeBusyServer(databaseUrl: string): Promise<readonly Metric[]> {
-  await using server = await startServer(databaseUrl);
+  const types = ["Measured", "Weighed"];
+  const agents = [
+    agent("measured", { consumes: "Measured", run() {} }),
+    agent("joined", { consumes: types, join: { types, within: 60_000 }, run() {} }),
+  ];
+  await using server = await startServer(databaseUrl, { agents });
   const token = await server.token();
   await using client = await RawClient.connect(server.socketUrl, { token });
   await client.join();
@@ -19,6 +25,7 @@ export async function scrapeBusyServer(databaseUrl: string): Promise<readonly Me
   await appendToRun(server, token, "measured", { type: "run.started" });
   await client.frame("the live update", (frame) => frame.update_batch?.updates?.length);
   await talk(server);
+  await work(server);
   const text = await (await server.request("/metrics")).text();
   return [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name, type]) => ({ name: name!, type: type! }));
 }
@@ -32,4 +39,12 @@ async function talk(server: TestServer): Promise<void> {
     const state = await server.request("/chat/measured", token);
     return ((await state.json()) as { run: unknown }).run === null;
   });
+}
+
+async function work(server: TestServer): Promise<void> {
+  const token = await server.token({ scopes: ["blackboard:write"] });
+  const headers = { "content-type": "application/json" };
+  const body = JSON.stringify({ type: "Measured", payload: null });
+  await server.request("/blackboard/v1/artifacts", token, { method: "POST", headers, body });
+  await until("the end of the task", () => server.metric("khala_board_tasks_total", { outcome: "done" }));
 }

@@ -24,6 +24,7 @@ export interface ServerOptions {
   readonly settings?: Readonly<Record<string, string>>;
   readonly clock?: Clock;
   readonly models?: AppDefinition["models"];
+  readonly agents?: NonNullable<AppDefinition["agents"]>;
   readonly dev?: boolean;
 }
 
@@ -62,6 +63,7 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     settings = {},
     clock,
     models = [runSummaries, workerSummaries, notifications],
+    agents = [],
     dev = true,
   } = options;
   const config = readConfig({
@@ -74,7 +76,7 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     KHALA_HINTS: "off",
     ...settings,
   });
-  const khala = await createKhala({ models }, { config, dev, ...(clock && { clock }) });
+  const khala = await createKhala({ models, agents }, { config, dev, ...(clock && { clock }) });
   const { url } = khala;
   return {
     khala,

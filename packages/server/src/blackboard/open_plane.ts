@@ -12,6 +12,7 @@ import { openExecutor } from "./execution.ts";
 import { openGather } from "./gather.ts";
 import { routeTo } from "./matching.ts";
 import { boardMetrics, cachedLag, showLag, showSlots } from "./metrics.ts";
+import { ROUTER } from "./names.ts";
 import { boardObserver, everyObserver, openEndedAttempts } from "./observer.ts";
 import type { BlackboardOptions } from "./options.ts";
 import { startOutbox } from "./outbox.ts";
@@ -52,6 +53,7 @@ export async function openBlackboardPlane(
   const metrics = boardMetrics(context.telemetry.meter, [...names]);
   const spans = boardSpans(context, options.carrier);
   const ended = openEndedAttempts();
+  const route = routeTo(agents, context);
   const tally = new Map(agents.map(({ name }) => [name, { done: 0, retried: 0 }]));
   /** What hears of the board's doings; some of it needs the board first. */
   const observers: BoardObserver[] = [boardObserver(metrics, spans, ended)];
@@ -59,7 +61,11 @@ export async function openBlackboardPlane(
 
   const board = await options.openBoard({
     agents: agents.map(({ name, order, strict }) => ({ agent: name, order, strict })),
-    route: routeTo(agents, context),
+    route(artifact) {
+      const routing = route(artifact);
+      for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
+      return routing;
+    },
     // Who knows no agent would route to nobody.
     routes: agents.length > 0,
     observer: everyObserver(observers),
@@ -136,6 +142,11 @@ export async function openBlackboardPlane(
         "not_found",
         `There is no agent "${agent}". GET /blackboard/v1/agents lists them.`,
       );
+  }
+
+  /** What the router could not read has no agent, and is found under its name. */
+  function hasLetters(agent: string): void {
+    if (agent !== ROUTER) known(agent);
   }
 
   async function* deadLettersOf(caller: Caller, agent: string, correlationId?: string) {
@@ -215,20 +226,20 @@ export async function openBlackboardPlane(
     },
 
     async deadLetters(caller, agent, query) {
-      known(agent);
+      hasLetters(agent);
       const page = await board.deadLetters(agent, query);
       const own = page.deadLetters.filter((letter) => isOf(caller, letter));
       return { ...page, deadLetters: await withReplays(agent, own) };
     },
 
     async deadLetter(caller, agent, id) {
-      known(agent);
+      hasLetters(agent);
       const letter = await board.deadLetter(agent, id);
       return letter && isOf(caller, letter) ? (await withReplays(agent, [letter]))[0] : undefined;
     },
 
     async replay(caller, agent, id, edit) {
-      known(agent);
+      hasLetters(agent);
       const letter = await board.deadLetter(agent, id);
       if (!letter || !isOf(caller, letter))
         throw new KhalaError("not_found", `There is no dead letter "${id}" of "${agent}".`);
@@ -236,7 +247,7 @@ export async function openBlackboardPlane(
     },
 
     replayAll: async (caller, agent, { ids, correlationId }, onProgress) => {
-      known(agent);
+      hasLetters(agent);
       const pages = ids ? named(caller, agent, ids) : deadLettersOf(caller, agent, correlationId);
       return replays.replayMany(agent, pages, onProgress && { onProgress });
     },
