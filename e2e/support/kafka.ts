@@ -1,6 +1,7 @@
 import { get } from "node:http";
 import { text } from "node:stream/consumers";
 import { inject } from "vitest";
+import type { KafkaBinary } from "./kafka_binary.ts";
 import { type KafkaCluster, type KafkaServer, startKafkaServer, startKafkaServers } from "./kafka_server.ts";
 import type { KafkaHere } from "./kafka_service.ts";
 import type { KafkaOptions } from "./kafka_settings.ts";
@@ -15,9 +16,9 @@ export function kafkaHere(): boolean {
   return here !== undefined;
 }
 
-/** Whether tests can start brokers of their own. */
-export function ownKafkaHere(): boolean {
-  return here?.binary !== undefined;
+/** How tests can start brokers of their own; undefined where they cannot. */
+export function ownKafka(): KafkaBinary | undefined {
+  return here?.binary;
 }
 
 /** The address of the broker that all files of a run share: names of topics and groups must be a test's own. */

@@ -20,6 +20,8 @@ const DEPENDENCIES = [
 export interface KafkaBinary {
   readonly java: string;
   readonly classpath: string;
+  /** Its classes as Java keeps them ready: it starts in half the time. */
+  readonly archive?: string;
   /** Runs it in a container of this engine, from `image`. */
   readonly container?: string;
   readonly image?: string;

@@ -1,8 +1,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { access, mkdir, mkdtemp, readdir, rename, rm, stat } from "node:fs/promises";
-import { homedir, setPriority } from "node:os";
+import { homedir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
+import { watchdog } from "./watchdog.ts";
 
 const ABANDONED_MS = 3_600_000;
 
@@ -55,7 +56,7 @@ export interface StepOptions {
 /** Runs a program behind the tests, which go first; fails with the end of what it printed. */
 export async function step(command: string, args: readonly string[], options: StepOptions): Promise<void> {
   const { PATH = "" } = process.env;
-  const child = spawn(command, args, {
+  const child = spawn("nice", ["-n", "5", command, ...args], {
     cwd: options.cwd,
     // Programs that it starts are built for, and run by, the Node that runs the tests.
     env: { ...process.env, PATH: `${dirname(process.execPath)}${delimiter}${PATH}`, ...options.env },
@@ -71,17 +72,17 @@ export async function step(command: string, args: readonly string[], options: St
   const end = () => {
     if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGKILL");
   };
-  process.once("exit", end);
+  // What it started would go on for minutes.
+  const dog = watchdog(`kill -9 -${child.pid}`);
   options.signal.addEventListener("abort", end, { once: true });
   try {
     const closed = once(child, "close");
-    if (child.pid !== undefined) setPriority(child.pid, 10);
     if (options.signal.aborted) end();
     const [code] = await closed;
     options.signal.throwIfAborted();
     if (code !== 0) throw new Error(`${command} ${args.join(" ")} ended with ${code}:\n${output}`);
   } finally {
-    process.off("exit", end);
+    dog.callOff();
     options.signal.removeEventListener("abort", end);
   }
 }
@@ -105,7 +106,7 @@ export async function onPath(name: string): Promise<string | undefined> {
 export type Needs = Readonly<Record<string, string>>;
 
 /** The packages of `needs` that this machine lacks. */
-export async function missing(needs: Needs): Promise<string[]> {
+async function missing(needs: Needs): Promise<string[]> {
   const lacking: string[] = [];
   for (const [name, need] of Object.entries(needs))
     if (!(need.startsWith("/") ? await exists(need) : await onPath(need))) lacking.push(name);

@@ -1,8 +1,9 @@
 import { createHash, randomUUID } from "node:crypto";
-import { copyFile, lstat, mkdir, readFile, rename, rm, symlink } from "node:fs/promises";
+import { copyFile, lstat, mkdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
-import { cached, exists, findCached, installPackages, step } from "./kafka_cache.ts";
+import { availableParallelism } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { cached, exists, findCached, installPackages, onPath, step } from "./kafka_cache.ts";
 
 const PACKAGE = join(import.meta.dirname, "../../packages/kafka");
 const NATIVE = "@confluentinc/kafka-javascript";
@@ -73,15 +74,27 @@ async function compile(folder: string, signal: AbortSignal): Promise<void> {
   await step("npm", ["rebuild", NATIVE], {
     cwd: folder,
     env: {
+      PATH: [await modestMake(folder), dirname(process.execPath), process.env.PATH].join(delimiter),
       npm_config_build_from_source: "true",
       // Without a download of Node's headers, where they lie beside it.
       ...(headers && { npm_config_nodedir: node }),
       // By the OpenSSL of the machine, and not by one that would be downloaded.
       CKJS_LINKING: "dynamic",
-      JOBS: "max",
     },
     signal,
   });
+}
+
+/** A folder with a `make` that takes a bare -j, by which the build would start a hundred compilers, for one per core. */
+async function modestMake(folder: string): Promise<string> {
+  const bin = join(folder, "bin");
+  await mkdir(bin);
+  const script = `#!/bin/sh
+for arg do shift; [ "$arg" = -j ] && arg=-j${availableParallelism()}; set -- "$@" "$arg"; done
+exec ${await onPath("make")} "$@"
+`;
+  await writeFile(join(bin, "make"), script, { mode: 0o755 });
+  return bin;
 }
 
 /** Whether the native client loads from there; in a process of its own, as a broken addon ends the one that loads it. */

@@ -9,10 +9,13 @@ import type { KafkaBinary } from "./kafka_binary.ts";
 import { formatArguments, type KafkaNode, type KafkaOptions, LOG4J, properties } from "./kafka_settings.ts";
 import { freePort } from "./redis_server.ts";
 import { until } from "./until.ts";
+import { type Watchdog, watchdog } from "./watchdog.ts";
 
 const run = promisify(execFile);
 const READY = "Kafka Server started";
 const START_MS = 60_000;
+// Tests end before the second compiler pays.
+const QUICK = ["-XX:TieredStopAtLevel=1"];
 
 /** A broker of a test's own, which is also a controller. */
 export interface KafkaServer extends AsyncDisposable {
@@ -51,14 +54,14 @@ export async function startKafkaServers(
     nodes.push({ id, dir: join(home, String(id)), client, internal, controller, directoryId: kafkaUuid() });
   }
   const clusterId = kafkaUuid();
-  const brokers: Broker[] = nodes.map((node) => new Broker(binary, node, home, options.jvm ?? []));
+  const brokers: Broker[] = nodes.map((node) => new Broker(binary, node, home, options.jvm ?? QUICK));
   const dispose = async () => {
     for (const broker of brokers) await broker.kill();
     await rm(home, { recursive: true, force: true, maxRetries: 3 });
   };
   try {
     await writeFile(join(home, "log4j2.properties"), LOG4J);
-    await Promise.all(
+    const started = await Promise.allSettled(
       nodes.map(async (node, i) => {
         await mkdir(node.dir);
         await writeFile(join(node.dir, "server.properties"), properties(node, nodes, options));
@@ -66,6 +69,8 @@ export async function startKafkaServers(
         await brokers[i]!.restart();
       }),
     );
+    const failed = started.find((result) => result.status === "rejected");
+    if (failed) throw failed.reason;
   } catch (error) {
     await dispose();
     throw error;
@@ -110,11 +115,7 @@ class Broker implements KafkaServer {
   async format(args: readonly string[]): Promise<void> {
     const config = ["-c", join(this.#node.dir, "server.properties")];
     const main = ["kafka.tools.StorageTool", "format", ...config, ...args];
-    const { file, args: all } = command(
-      this.#binary,
-      this.#home,
-      this.#java(["-XX:TieredStopAtLevel=1"], main),
-    );
+    const { file, args: all } = command(this.#binary, this.#home, this.#java(QUICK, main));
     await run(file, all, { timeout: START_MS });
   }
 
@@ -137,15 +138,17 @@ class Broker implements KafkaServer {
   }
 
   #java(flags: readonly string[], main: readonly string[]): string[] {
+    const { archive, classpath } = this.#binary;
+    const ready = archive ? [`-XX:SharedArchiveFile=${archive}`] : [];
     const log = `-Dlog4j2.configurationFile=${join(this.#home, "log4j2.properties")}`;
-    return ["-XX:+UseSerialGC", ...flags, log, "-cp", this.#binary.classpath, ...main];
+    return ["-XX:+UseSerialGC", ...ready, ...flags, log, "-cp", classpath, ...main];
   }
 }
 
 /** One life of a broker's process. */
 class Running {
   readonly #child: ChildProcess;
-  readonly #watchdog: ChildProcess;
+  readonly #watchdog: Watchdog;
   readonly #exited: Promise<unknown>;
   readonly #container: { readonly engine: string; readonly name: string } | undefined;
   output = "";
@@ -160,13 +163,9 @@ class Running {
         this.output = `${this.output}${chunk}`.slice(-8_000);
       });
     this.#exited = once(this.#child, "exit");
-    // Waits for the end of this process, however it comes, and takes the broker and its folder along.
+    // The broker and its folder go when this process does.
     const end = binary.container ? `${binary.container} kill ${name}` : `kill -9 ${this.#child.pid}`;
-    this.#watchdog = spawn("sh", ["-c", `cat >/dev/null; ${end}; rm -rf "$1"`, "sh", home], {
-      stdio: ["pipe", "ignore", "ignore"],
-      detached: true,
-    });
-    this.#watchdog.unref();
+    this.#watchdog = watchdog(`${end}; rm -rf "$1"`, home);
   }
 
   get alive(): boolean {
@@ -188,9 +187,11 @@ class Running {
   async end(signal: "SIGKILL" | "SIGTERM"): Promise<void> {
     if (this.alive) {
       await this.signal(signal);
+      // A paused one hears nothing else.
+      if (signal === "SIGTERM" && !this.#container) this.#child.kill("SIGCONT");
       await this.#exited;
     }
-    this.#watchdog.kill("SIGKILL");
+    this.#watchdog.callOff();
   }
 
   async signal(signal: NodeJS.Signals): Promise<void> {

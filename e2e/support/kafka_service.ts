@@ -1,10 +1,15 @@
+import { createHash } from "node:crypto";
+import { realpath } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
 import { fetchKafka, findKafka, type KafkaBinary, MAVEN_NEEDS } from "./kafka_binary.ts";
-import { installPackages } from "./kafka_cache.ts";
+import { cached, installPackages } from "./kafka_cache.ts";
 import { buildKafkaClient, findKafkaClient } from "./kafka_client.ts";
 import { type KafkaServer, startKafkaServer } from "./kafka_server.ts";
 import type { Service } from "./services.ts";
+
+const ARCHIVE = "kafka.jsa";
 
 /** What a run has when it is prepared. */
 export interface KafkaHere {
@@ -76,12 +81,27 @@ interface Preparation {
 
 async function prepare({ binary, client, needsBroker, signal }: Preparation): Promise<KafkaHere> {
   const broker = async () => {
-    if (binary || !needsBroker) return binary;
+    if (binary) return withArchive(binary);
+    if (!needsBroker) return undefined;
     await installPackages(MAVEN_NEEDS, signal);
-    return fetchKafka(signal);
+    return withArchive(await fetchKafka(signal));
   };
   const [found, folder] = await Promise.all([broker(), client ?? buildKafkaClient(signal)]);
   return { client: folder, ...(found && { binary: found }) };
+}
+
+/** Lets a broker come and go once, so that Java writes down its classes. */
+async function withArchive(binary: KafkaBinary): Promise<KafkaBinary> {
+  if (binary.container) return binary;
+  const key = createHash("sha256")
+    .update(`${await realpath(binary.java)} ${binary.classpath}`)
+    .digest("hex");
+  const folder = await cached(`kafka-classes-${key.slice(0, 8)}`, async (making) => {
+    const jvm = ["-XX:TieredStopAtLevel=1", `-XX:ArchiveClassesAtExit=${join(making, ARCHIVE)}`];
+    await using server = await startKafkaServer(binary, { jvm });
+    await server.stop();
+  });
+  return { ...binary, archive: join(folder, ARCHIVE) };
 }
 
 /** Answers each path with a text, or with what went wrong. */

@@ -15,7 +15,7 @@ export interface KafkaDoor {
 export interface KafkaOptions extends KafkaDoor {
   /** Settings of the broker, over those of the tests. */
   readonly properties?: Readonly<Record<string, string | number | boolean>>;
-  /** Flags of the Java machine. */
+  /** Flags of the Java machine, in place of those that make it start quickly. */
   readonly jvm?: readonly string[];
 }
 
@@ -70,6 +70,9 @@ export function properties(node: KafkaNode, nodes: readonly KafkaNode[], options
     "share.coordinator.state.topic.replication.factor": replicas,
     "share.coordinator.state.topic.min.isr": inSync,
     "share.coordinator.state.topic.num.partitions": 1,
+    // A broker that was killed is let back in when its last session is over.
+    "broker.session.timeout.ms": 3_000,
+    "broker.heartbeat.interval.ms": 500,
     "group.initial.rebalance.delay.ms": 0,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     "log.cleaner.dedupe.buffer.size": 4_194_304,

@@ -13,7 +13,10 @@ export interface Program extends AsyncDisposable {
 }
 
 /** Starts a program with arguments. */
-export function startProgram(name: "migrate" | "own_postgres", ...args: readonly string[]): Program {
+export function startProgram(
+  name: "kafka_worker" | "migrate" | "own_kafka" | "own_postgres",
+  ...args: readonly string[]
+): Program {
   const file = join(import.meta.dirname, "programs", `${name}.ts`);
   const child = spawn(process.execPath, ["--conditions=khala-source", file, ...args], {
     stdio: ["ignore", "pipe", "pipe"],

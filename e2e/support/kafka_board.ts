@@ -1,0 +1,43 @@
+import { randomUUID } from "node:crypto";
+import { openBoard } from "../../packages/kafka/src/open_board.ts";
+import type { KafkaBoardSettings } from "../../packages/kafka/src/settings.ts";
+import type { Board, BoardOptions } from "../../packages/server/src/blackboard/board.ts";
+import { testContext } from "./context.ts";
+import { sharedKafka } from "./kafka.ts";
+
+/** A board on Kafka that nobody has used before, with as many processes as are opened. */
+export interface KafkaBoard extends AsyncDisposable {
+  readonly bootstrap: string;
+  readonly prefix: string;
+  open(options: BoardOptions, given?: Partial<KafkaBoardSettings>): Promise<Board>;
+}
+
+/** Makes a board under a prefix of its own on the broker that all files share. Disposing stops its processes. */
+export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Promise<KafkaBoard> {
+  const bootstrap = await sharedKafka();
+  const prefix = `t${randomUUID().slice(0, 8)}.`;
+  const boards: Board[] = [];
+  return {
+    bootstrap,
+    prefix,
+    async open(options, given = {}) {
+      const clientId = `${prefix}${boards.length}`;
+      const board = await openBoard(await testContext({ seed: boards.length + 1 }), {
+        ...options,
+        kafka: { bootstrap, clientId },
+        prefix,
+        partitions: 4,
+        producers: 2,
+        retryDelaysMs: [1_000, 5_000, 60_000],
+        sessionTimeoutMs: 6_000,
+        ...settings,
+        ...given,
+      });
+      boards.push(board);
+      return board;
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all(boards.map((board) => board.stop()));
+    },
+  };
+}
