@@ -1,0 +1,53 @@
+import type { Board, BoardOptions } from "../../packages/server/src/blackboard/board.ts";
+import {
+  openPostgresBoard,
+  type PostgresBoard,
+  type PostgresBoardOptions,
+} from "../../packages/server/src/blackboard/board_postgres.ts";
+import type { BoardUnderTest } from "../../packages/server/src/conformance/board.ts";
+import { openHints } from "../../packages/server/src/database/hints.ts";
+import { testContext } from "./context.ts";
+import { testDatabase } from "./postgres.ts";
+
+/** A board on a database of its own. Each handle hears the hints of the others, as processes do. */
+export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}): Promise<BoardUnderTest> {
+  const parts = new AsyncDisposableStack();
+  const { database } = parts.use(await testDatabase({ poolSize: 12 }));
+  const context = await testContext();
+  const holders = new Map<Board, string>();
+  const open = async (options: BoardOptions): Promise<Board> => {
+    const hints = openHints(database, context, {
+      enabled: true,
+      onHint: (name) => board.hint(name),
+      onListening: () => board.recheck(),
+    });
+    const board: PostgresBoard = await openPostgresBoard(database, context, {
+      leaseMs: 5_000,
+      pollMs: 500,
+      ...settings,
+      ...options,
+      hints,
+    });
+    hints.start();
+    let stopping: Promise<void> | undefined;
+    const stop = () => {
+      stopping ??= board.stop().then(() => hints.stop());
+      return stopping;
+    };
+    parts.defer(stop);
+    const handle = { ...board, stop };
+    holders.set(handle, board.holder);
+    return handle;
+  };
+  return {
+    open,
+    conflicts: true,
+    async usurp(board) {
+      await database.query({
+        text: "UPDATE runtime.board_queue SET due_at = now(), claimed_by = 'nobody' WHERE claimed_by = $1",
+        values: [holders.get(board)],
+      });
+    },
+    [Symbol.asyncDispose]: () => parts.disposeAsync(),
+  };
+}
