@@ -132,7 +132,7 @@ export async function loadClient<T>(name: string): Promise<T> {
 }
 
 /** Whether a setting is the PEM itself, and not the name of a file. */
-export function isPem(text: string): boolean {
+function isPem(text: string): boolean {
   return text.trimStart().startsWith("-----BEGIN");
 }
 
@@ -141,7 +141,8 @@ export async function pem(text: string): Promise<string> {
   return isPem(text) ? text : readFile(text, "utf8");
 }
 
-function tls(ssl: KafkaSettings["ssl"]): Properties {
+/** What the client is told of TLS. */
+export function tls(ssl: KafkaSettings["ssl"]): Properties {
   const properties: Record<string, string> = {};
   const put = (name: string, text: string | undefined) => {
     if (text !== undefined) properties[`${name}.${isPem(text) ? "pem" : "location"}`] = text;

@@ -53,7 +53,7 @@ export interface KafkaProducer extends Connection {
   commit(): Promise<void>;
   abort(): Promise<void>;
   sendOffsets(args: {
-    readonly consumer: KafkaConsumer;
+    readonly consumer: OffsetOwner;
     readonly topics: readonly TopicOffsets[];
   }): Promise<void>;
   isActive(): boolean;
@@ -109,6 +109,9 @@ export interface KafkaConsumer extends Connection {
   assignment(): TopicPartition[];
 }
 
+/** Whose offsets are committed: a consumer, or what stands for one of the addon's own. */
+export type OffsetOwner = Pick<KafkaConsumer, "commitOffsets">;
+
 export interface NewTopic {
   readonly topic: string;
   readonly numPartitions?: number;
@@ -155,13 +158,6 @@ export interface KafkaAdmin extends Connection {
     timestamp?: number,
     options?: OffsetOptions,
   ): Promise<{ partition: number; offset: string }[]>;
-  /** The committed offsets of a group; -1001 where it has none. */
-  fetchOffsets(options: {
-    readonly groupId: string;
-    readonly topics?: readonly { readonly topic: string; readonly partitions: readonly number[] }[];
-    readonly requireStableOffsets?: boolean;
-    readonly timeout?: number;
-  }): Promise<{ topic: string; partitions: { partition: number; offset: string }[] }[]>;
   /** Deletes the records before the offsets. */
   deleteTopicRecords(options: {
     readonly topic: string;

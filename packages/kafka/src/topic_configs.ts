@@ -1,27 +1,8 @@
-import { type KafkaSettings, loadClient, pem } from "./client.ts";
+import type { KafkaSettings } from "./client.ts";
+import { openPlainAdmin } from "./plain_admin.ts";
 
-// What is used of @platformatic/kafka 2.12.1: its Admin, for the two calls that the native client lacks.
-interface AdminModule {
-  readonly Admin: new (options: object) => PlatformaticAdmin;
-}
-
-interface PlatformaticAdmin {
-  describeConfigs(options: {
-    readonly resources: readonly { readonly resourceType: number; readonly resourceName: string }[];
-  }): Promise<ConfigDescription[]>;
-  incrementalAlterConfigs(options: { readonly resources: readonly object[] }): Promise<void>;
-  close(): Promise<void>;
-}
-
-interface ConfigDescription {
-  readonly resourceName: string;
-  readonly configs: readonly { readonly name: string; readonly value: string | null }[];
-}
-
-const CLIENT = "@platformatic/kafka";
 const TOPIC = 2;
 const SET = 0;
-const TIMEOUT_MS = 10_000;
 
 /** The settings of topics, which the native client can neither read nor change. */
 export interface TopicConfigs {
@@ -33,21 +14,8 @@ export interface TopicConfigs {
 }
 
 /** Opens the settings of a cluster's topics. */
-export async function openTopicConfigs({
-  bootstrap,
-  clientId,
-  sasl,
-  ssl,
-}: KafkaSettings): Promise<TopicConfigs> {
-  const { Admin } = await loadClient<AdminModule>(CLIENT);
-  const admin = new Admin({
-    clientId,
-    bootstrapBrokers: bootstrap.split(",").map((broker) => broker.trim()),
-    timeout: TIMEOUT_MS,
-    connectTimeout: TIMEOUT_MS,
-    ...(sasl && { sasl: { ...sasl, mechanism: sasl.mechanism.toUpperCase() } }),
-    ...(ssl && { tls: await tlsOptions(ssl) }),
-  });
+export async function openTopicConfigs(settings: KafkaSettings): Promise<TopicConfigs> {
+  const admin = await openPlainAdmin(settings);
   return {
     async describe(topics) {
       const described = await admin.describeConfigs({
@@ -71,14 +39,5 @@ export async function openTopicConfigs({
       });
     },
     close: () => admin.close(),
-  };
-}
-
-async function tlsOptions({ ca, cert, key, passphrase }: NonNullable<KafkaSettings["ssl"]>): Promise<object> {
-  return {
-    ...(ca !== undefined && { ca: await pem(ca) }),
-    ...(cert !== undefined && { cert: await pem(cert) }),
-    ...(key !== undefined && { key: await pem(key) }),
-    ...(passphrase !== undefined && { passphrase }),
   };
 }

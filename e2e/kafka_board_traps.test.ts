@@ -1,0 +1,292 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { openKafkaClient } from "../packages/kafka/src/client.ts";
+import { taskRecord } from "../packages/kafka/src/records.ts";
+import { openTopicConfigs } from "../packages/kafka/src/topic_configs.ts";
+import { topicNames } from "../packages/kafka/src/topics.ts";
+import type { Artifact } from "../packages/server/src/blackboard/artifact.ts";
+import {
+  eventually,
+  Heard,
+  makeTestArtifact,
+  makeTestTask,
+  newName,
+  numbered,
+  range,
+  routeByTags,
+  rules,
+} from "../packages/server/src/conformance/board_support.ts";
+import {
+  dead,
+  done,
+  payloadOf,
+  retry,
+  start,
+  Worker,
+} from "../packages/server/src/conformance/board_worker.ts";
+import { kafkaHere } from "./support/kafka.ts";
+import { type KafkaBoard, kafkaBoard } from "./support/kafka_board.ts";
+import { type Program, startProgram } from "./support/programs.ts";
+
+const AGENTS = [rules("agent"), rules("strict", { strict: true })];
+
+describe.skipIf(!kafkaHere())("the traps of Kafka", { timeout: 120_000 }, () => {
+  let under: KafkaBoard;
+  let heard: Heard;
+  beforeEach(async () => {
+    under = await kafkaBoard();
+    heard = new Heard();
+  });
+  afterEach(() => under[Symbol.asyncDispose]());
+
+  const open = (given = {}) =>
+    under.open({ agents: AGENTS, route: routeByTags, routes: true, observer: heard }, given);
+  const names = () => topicNames({ prefix: under.prefix });
+  const client = () => openKafkaClient({ bootstrap: under.bootstrap, clientId: "test" });
+
+  function program(name: string, mode: string, agent = "agent", ms = ""): Program {
+    return startProgram("kafka_worker", under.bootstrap, under.prefix, name, agent, mode, ms);
+  }
+
+  async function line(worker: Program, pattern: RegExp): Promise<string> {
+    for (;;) {
+      const text = await worker.line();
+      if (pattern.test(text)) return text;
+    }
+  }
+
+  /** What became visible of the work that was done. */
+  const made = async (board: Awaited<ReturnType<typeof open>>): Promise<Artifact[]> =>
+    board.recent({ org: "acme", type: "Made", limit: 100 });
+
+  test("1: a process that stood still while another took over its tasks settles nothing when it wakes", async () => {
+    const board = await open();
+    await using sleeper = program("sleeper", "late", "agent", "3000");
+    await line(sleeper, /^ready/);
+    await board.publish([makeTestArtifact({ to: "agent", partition_key: newName("k") })]);
+    await line(sleeper, /^ran/);
+    sleeper.child.kill("SIGSTOP");
+    await using rival = program("sleeper", "done");
+    await line(rival, /^settled \S+ done/);
+    sleeper.child.kill("SIGCONT");
+    // It goes on as a new member: what comes now is settled once, by whoever has it.
+    await board.publish(range(1, 8).map(() => makeTestArtifact({ to: "agent" })));
+    await eventually(async () => expect((await made(board)).length).toBeGreaterThanOrEqual(9));
+    expect(await made(board)).toHaveLength(9);
+  });
+
+  test("2: what a process answers after its partition went to another is thrown away", async () => {
+    const [a, b] = [await open(), await open()];
+    const output = (payload: string) => makeTestArtifact({ type: "Made", payload });
+    const slow = new Worker("agent", () => slow.released.then(() => done(output("thrown away"))), 20);
+    await using _ = start(slow, a);
+    await a.publish(range(1, 16).map(() => makeTestArtifact({ to: "agent" })));
+    await eventually(() => expect(slow.runs).toHaveLength(16));
+    const quick = new Worker("agent", () => done(output("kept")));
+    await using __ = start(quick, b);
+    await eventually(() => expect(quick.runs.length).toBeGreaterThan(0));
+    await eventually(() =>
+      expect(slow.runs.filter(({ signal }) => signal.aborted)).toHaveLength(quick.runs.length),
+    );
+    slow.release();
+    await eventually(() => expect(heard.settledBy("agent")).toHaveLength(16));
+    await eventually(async () => expect(await made(a)).toHaveLength(16));
+    const kept = (await made(a)).filter(({ payload }) => payload === "kept");
+    expect(kept).toHaveLength(quick.runs.length);
+  });
+
+  test("3: who takes over waits for the transaction that its predecessor left, and does not begin anew", async () => {
+    const board = await open();
+    const first = new Worker("agent");
+    const started = start(first, board);
+    const key = newName("k");
+    await board.publish(numbered("agent", key, 5));
+    await eventually(() => expect(heard.settledBy("agent")).toHaveLength(5));
+    await started.stop();
+    // A predecessor that has sent the offsets of two more tasks, and will never commit.
+    await board.publish(numbered("agent", key, 2));
+    const kafka = await client();
+    const producer = kafka.producer({ transactionalId: newName("t"), transactionTimeoutMs: 5_000 });
+    const consumer = kafka.consumer({ groupId: names().agentGroup("agent") });
+    await producer.connect();
+    await consumer.connect();
+    await consumer.subscribe({ topics: [names().tasks("agent")] });
+    const seen = Promise.withResolvers<void>();
+    await consumer.run({
+      async eachBatch({ batch }) {
+        await producer.transaction();
+        const offset = String(Number(batch.lastOffset()) + 1);
+        const partitions = [{ partition: batch.partition, offset }];
+        await producer.sendOffsets({ consumer, topics: [{ topic: batch.topic, partitions }] });
+        seen.resolve();
+      },
+    });
+    await seen.promise;
+    await consumer.disconnect();
+    const second = new Worker("agent");
+    await using _ = start(second, board);
+    await second.ran(2);
+    expect(second.payloads()).toEqual([1, 2]);
+    expect(heard.repetitions).toEqual([]);
+    await producer.disconnect();
+  });
+
+  test("4: of two processes with one transactional id the older one is fenced off, says so, and loses no task", async () => {
+    const [a, b] = [await open({ transactionalId: "twin" }), await open({ transactionalId: "twin" })];
+    const worker = new Worker("agent");
+    await using _ = start(worker, a, b);
+    const published: Artifact[] = [];
+    // Each publishes in turn, and so takes the id from the other, until one of them gives up.
+    for (const artifact of range(1, 12).map(() => makeTestArtifact({ to: "agent" })))
+      for (const board of [a, b])
+        await board.publish([artifact]).then(
+          () => published.push(artifact),
+          (error: unknown) => expect(error).toMatchObject({ code: "stale_producer" }),
+        );
+    const ids = new Set(published.map(({ id }) => id));
+    await eventually(() => expect(new Set(heard.settledBy("agent").map(({ task }) => task.id))).toEqual(ids));
+    expect(heard.settledBy("agent")).toHaveLength(ids.size);
+  });
+
+  test("5: a crash after the work and before its end runs it twice under one key, and shows one output", async () => {
+    const board = await open();
+    const artifact = makeTestArtifact({ to: "agent" });
+    await using crashing = program("crashing", "die");
+    await line(crashing, /^ready/);
+    await board.publish([artifact]);
+    expect(await line(crashing, /^ran/)).toBe(`ran ${artifact.id} 1`);
+    await crashing.ended;
+    await using next = program("next", "done");
+    expect(await line(next, /^ran/)).toBe(`ran ${artifact.id} 1`);
+    await line(next, /^settled/);
+    await eventually(async () => expect(await made(board)).toHaveLength(1));
+  });
+
+  test("7 and 8: nothing of aborted transactions is worked on, and their markers stop nobody", async () => {
+    const board = await open();
+    const worker = new Worker("agent");
+    await using _ = start(worker, board);
+    const kafka = await client();
+    const producer = kafka.producer({ transactionalId: newName("t"), transactionTimeoutMs: 10_000 });
+    await producer.connect();
+    const key = newName("k");
+    for (const artifact of numbered([], key, 30)) {
+      await producer.transaction();
+      const task = makeTestTask("agent", artifact);
+      await producer.send({ topic: names().tasks("agent"), messages: [taskRecord(task)] });
+      await (Number(artifact.payload) % 3 ? producer.abort() : producer.commit());
+    }
+    await producer.disconnect();
+    await worker.ran(10);
+    expect(worker.payloads(key)).toEqual(range(1, 10).map((n) => 3 * n));
+    await eventually(async () => {
+      const lag = (await board.lag()).filter(({ reader }) => reader === "agent");
+      expect(lag.every((each) => each.lag === "0")).toBe(true);
+    });
+  });
+
+  test("9: behind a task that takes long others are settled, and a crash runs only that one again", async () => {
+    const board = await open();
+    await using first = program("first", "first");
+    await line(first, /^ready/);
+    const slow = makeTestArtifact({ to: "agent" });
+    await board.publish([slow]);
+    await line(first, /^ran/);
+    await board.publish(range(1, 60).map(() => makeTestArtifact({ to: "agent" })));
+    for (const _ of range(1, 60)) await line(first, /^settled/);
+    first.child.kill("SIGKILL");
+    const next = new Worker("agent", () => done(makeTestArtifact({ type: "Made" })));
+    await using _ = start(next, board);
+    await eventually(() => expect(heard.settledBy("agent")).toHaveLength(1));
+    await next.ran(1);
+    expect(next.runs[0]!.task.id).toBe(slow.id);
+    await eventually(async () => expect(await made(board)).toHaveLength(61));
+  });
+
+  test("10: what cannot be read goes to the dead letters as it is, and the partition goes on", async () => {
+    const board = await open();
+    const worker = new Worker("agent");
+    await using _ = start(worker, board);
+    const kafka = await client();
+    const producer = kafka.producer();
+    await producer.connect();
+    const raw = Buffer.from([0xff, 0x00, 0x7b]);
+    for (const topic of [names().artifacts, names().tasks("agent")])
+      for (const partition of range(0, 3))
+        await producer.send({ topic, messages: [{ key: "k", value: raw, partition }] });
+    await producer.disconnect();
+    await board.publish(range(1, 20).map(() => makeTestArtifact({ to: "agent" })));
+    await worker.ran(20);
+    for (const reader of ["router", "agent"])
+      await eventually(async () => {
+        const { deadLetters } = await board.deadLetters(reader, { limit: 10 });
+        expect(deadLetters).toHaveLength(4);
+        for (const letter of deadLetters)
+          expect(letter).toMatchObject({
+            raw: raw.toString("base64"),
+            failure: { class: "UnreadableRecord" },
+          });
+      });
+    await eventually(async () => expect((await board.lag()).every(({ lag }) => lag === "0")).toBe(true));
+  });
+
+  test("11: strict: a crash between two attempts forgets neither the count nor the order", async () => {
+    const board = await open();
+    const key = newName("k");
+    await using first = program("first", "retry", "strict", "500");
+    await line(first, /^ready/);
+    await board.publish(numbered("strict", key, 3));
+    await line(first, /^settled \S+ retry/);
+    first.child.kill("SIGKILL");
+    const worker = new Worker(AGENTS[1]!, (task) =>
+      task.attempt < 4 && payloadOf(task) === 1 ? retry(20) : done(),
+    );
+    await using _ = start(worker, board);
+    await eventually(() => expect(worker.payloads(key)).toContain(3));
+    const [attempt] = worker.attempts(key);
+    expect(attempt).toBeGreaterThan(1);
+    expect(worker.payloads(key)).toEqual([...range(attempt!, 4).map(() => 1), 2, 3]);
+  });
+
+  test("12: a retry that waits in its topic comes when it is due, also when the reader of the topic changes", async () => {
+    const first = await open();
+    const worker = new Worker("agent", (task) => (task.attempt === 1 ? retry(4_000) : done()));
+    const started = start(worker, first);
+    await first.publish(range(1, 6).map(() => makeTestArtifact({ to: "agent" })));
+    await eventually(() => expect(heard.settledBy("agent")).toHaveLength(6));
+    const failedAt = performance.now();
+    const second = await open();
+    await using _ = start(worker, second);
+    await started.stop();
+    await first.stop();
+    await worker.ran(12);
+    const again = worker.runs.filter(({ task }) => task.attempt === 2);
+    expect(again).toHaveLength(6);
+    for (const { startedAt } of again) expect(startedAt - failedAt).toBeGreaterThan(3_500);
+    await eventually(() => expect(heard.settledBy("agent")).toHaveLength(12));
+  });
+
+  test("13: where a dead letter cannot be written the task's offset stays, and nothing is lost", async () => {
+    const board = await open();
+    const kafka = { bootstrap: under.bootstrap, clientId: "test" };
+    const configs = await openTopicConfigs(kafka);
+    const topic = names().deadLetters("agent");
+    const before = (await configs.describe([topic])).get(topic)!.get("max.message.bytes")!;
+    // Room enough for the marker of a transaction, or the broker could not even abort it.
+    await configs.alter(topic, { "max.message.bytes": "300" });
+    const worker = new Worker("agent", () => dead("no"));
+    const started = start(worker, board);
+    await board.publish([makeTestArtifact({ to: "agent", payload: "x".repeat(1_000) })]);
+    await worker.ran(1);
+    const lagging = async () =>
+      (await board.lag()).filter(({ reader, lag }) => reader === "agent" && lag !== "0");
+    expect(await lagging()).toHaveLength(1);
+    expect(heard.settledBy("agent")).toEqual([]);
+    await configs.alter(topic, { "max.message.bytes": before });
+    await configs.close();
+    await eventually(() => expect(heard.settledBy("agent")).toHaveLength(1));
+    await eventually(async () => expect(await lagging()).toEqual([]));
+    expect((await board.deadLetters("agent", { limit: 10 })).deadLetters).toHaveLength(1);
+    expect(worker.runs).toHaveLength(1);
+    await started.stop();
+  });
+});

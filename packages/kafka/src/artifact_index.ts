@@ -1,0 +1,140 @@
+import type { Artifact, Context } from "@khala/server/blackboard";
+import type { BodyCache } from "./body_cache.ts";
+import { decodeArtifact } from "./decoding.ts";
+import { type Entry, IdTable } from "./id_table.ts";
+import type { LogRecord, Position } from "./log_reader.ts";
+import { HEADER, headerText } from "./record_headers.ts";
+
+export interface ArtifactIndexOptions {
+  readonly topic: string;
+  readonly bodies: BodyCache;
+  /** Reads the record at a position, or the next one. */
+  readonly lookup: (position: Position) => Promise<LogRecord | undefined>;
+  /** Resolves when everything that is committed now has been read. */
+  readonly fresh: () => Promise<void>;
+}
+
+/** How often a record may move, by a newer version or by compaction, while it is looked up. */
+const MAX_MOVES = 5;
+/** What this process wrote and has not read back: more than that only means that `get` waits for the log. */
+const MAX_WRITTEN = 100_000;
+
+/**
+ * Finds artifacts by id. Knows where every artifact is, in a few bytes each, and has the bodies of those used last;
+ * others are read from the log.
+ */
+export class ArtifactIndex {
+  readonly #options: ArtifactIndexOptions;
+  readonly #log: Context["log"];
+  readonly #table = new IdTable();
+  /** Versions that were written here and not read back yet. */
+  readonly #written = new Map<string, number>();
+  #live = false;
+
+  constructor(context: Pick<Context, "log">, options: ArtifactIndexOptions) {
+    this.#log = context.log;
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#table.size;
+  }
+
+  /** The memory of the table, without the bodies. */
+  get bytes(): number {
+    return this.#table.bytes;
+  }
+
+  /** From now on bodies are kept as they come; the rebuild before would only push each other out. */
+  live(): void {
+    this.#live = true;
+  }
+
+  /** Takes a record of the compacted topic. */
+  onRecord = (record: LogRecord): void => {
+    if (!record.key) return;
+    if (record.value === null) return this.#removed(record.key);
+    const version = versionOf(record);
+    if (version === undefined) {
+      this.#log.warn(
+        { topic: record.topic, partition: record.partition, offset: record.offset },
+        "a record of the index cannot be read, and is passed over",
+      );
+      return;
+    }
+    const known = this.#table.get(record.key);
+    if (known && known.version > version) return;
+    this.#table.set(record.key, { partition: record.partition, offset: record.at, version });
+    if (!this.#live && this.#written.size === 0) return;
+    const id = record.key.toString();
+    if ((this.#written.get(id) ?? 0) <= version) this.#written.delete(id);
+    if (this.#live) this.#options.bodies.put(id, version, record.value.toString());
+  };
+
+  /** What this process has committed is found at once, before it is read back. */
+  wrote(artifact: Artifact): void {
+    const { id, version } = artifact;
+    if ((this.version(id) ?? 0) >= version) return;
+    this.#written.set(id, version);
+    this.#options.bodies.put(id, version, JSON.stringify(artifact));
+    if (this.#written.size > MAX_WRITTEN) {
+      const [oldest] = this.#written.keys();
+      this.#written.delete(oldest!);
+    }
+  }
+
+  /** The newest version that is known here. */
+  version(id: string): number | undefined {
+    const written = this.#written.get(id);
+    const entry = this.#table.get(id);
+    if (written === undefined) return entry?.version;
+    return Math.max(written, entry?.version ?? 0);
+  }
+
+  /** The newest version. An id that is not known is looked for again once all that was committed is read. */
+  async get(id: string): Promise<Artifact | undefined> {
+    if (this.version(id) === undefined) await this.#options.fresh();
+    for (let moves = 0; moves < MAX_MOVES; moves++) {
+      const version = this.version(id);
+      if (version === undefined) return undefined;
+      const body = this.#options.bodies.get(id);
+      if (body && body.version >= version) return parsed(body.text);
+      const entry = this.#table.get(id);
+      if (entry?.version === version) {
+        const found = await this.#read(id, entry);
+        if (found) return found;
+      }
+      await this.#options.fresh();
+    }
+    return undefined;
+  }
+
+  async #read(id: string, { partition, offset, version }: Entry): Promise<Artifact | undefined> {
+    const record = await this.#options.lookup({ topic: this.#options.topic, partition, offset });
+    // Another record is there when compaction has removed this one for a newer version or a tombstone.
+    if (record?.at !== offset || record.value === null) return undefined;
+    const decoded = decodeArtifact(record);
+    if (!decoded.ok) return undefined;
+    this.#options.bodies.put(id, version, record.value.toString());
+    return decoded.value;
+  }
+
+  #removed(key: Buffer): void {
+    this.#table.delete(key);
+    const id = key.toString();
+    this.#written.delete(id);
+    this.#options.bodies.delete(id);
+  }
+}
+
+function versionOf(record: LogRecord): number | undefined {
+  const version = Number(headerText(record, HEADER.version));
+  if (Number.isSafeInteger(version) && version >= 1) return version;
+  const decoded = decodeArtifact(record);
+  return decoded.ok ? decoded.value.version : undefined;
+}
+
+function parsed(text: string): Artifact | undefined {
+  const decoded = decodeArtifact({ value: Buffer.from(text) });
+  return decoded.ok ? decoded.value : undefined;
+}

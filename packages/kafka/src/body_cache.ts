@@ -1,0 +1,58 @@
+interface Body {
+  readonly version: number;
+  readonly text: string;
+}
+
+/** What an entry costs besides its text. */
+const OVERHEAD_BYTES = 200;
+
+/** The bodies of artifacts that were used last, as JSON, within a number of bytes. */
+export class BodyCache {
+  readonly #bodies = new Map<string, Body>();
+  readonly #maxBytes: number;
+  #bytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** The newest that is here, which is from now on the last to go. */
+  get(id: string): Body | undefined {
+    const body = this.#bodies.get(id);
+    if (!body) return undefined;
+    this.#bodies.delete(id);
+    this.#bodies.set(id, body);
+    return body;
+  }
+
+  /** Keeps a body, unless a newer version of it is here. */
+  put(id: string, version: number, text: string): void {
+    const known = this.#bodies.get(id);
+    if (known && known.version > version) return;
+    this.delete(id);
+    const bytes = cost(text);
+    if (bytes > this.#maxBytes) return;
+    this.#bodies.set(id, { version, text });
+    this.#bytes += bytes;
+    for (const oldest of this.#bodies.keys()) {
+      if (this.#bytes <= this.#maxBytes) break;
+      this.delete(oldest);
+    }
+  }
+
+  delete(id: string): void {
+    const body = this.#bodies.get(id);
+    if (!body) return;
+    this.#bytes -= cost(body.text);
+    this.#bodies.delete(id);
+  }
+}
+
+// As the engine keeps it: one byte for each character, or two if any is not Latin; the higher is safe.
+function cost(text: string): number {
+  return text.length * 2 + OVERHEAD_BYTES;
+}

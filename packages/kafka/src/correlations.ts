@@ -1,0 +1,121 @@
+import { type Artifact, type CorrelationCounts, idempotencyKey, type Task } from "@khala/server/blackboard";
+import { decodeProcessed, decodeTask } from "./decoding.ts";
+import type { LogRecord } from "./log_reader.ts";
+import type { ProcessedMark } from "./records.ts";
+
+type State = "open" | "done" | "dead";
+
+interface Correlation {
+  readonly org: string;
+  readonly artifacts: Set<string>;
+  /** By task and agent: what became of it, and of each replay of it. */
+  readonly tasks: Map<string, Map<string, State>>;
+}
+
+/** How much is remembered: correlations, and ids in all of them. */
+export interface CorrelationLimits {
+  readonly maxCorrelations: number;
+  readonly maxIds: number;
+}
+
+const FIRST = "";
+const RANK: Readonly<Record<State, number>> = { open: 0, dead: 1, done: 2 };
+
+/**
+ * How far correlations have come, counted from what is in the window of the logs. Everything is a set by id, so that
+ * records may come twice, and in any order between topics.
+ */
+export class Correlations {
+  readonly #limits: CorrelationLimits;
+  readonly #correlations = new Map<string, Correlation>();
+  #ids = 0;
+
+  constructor(limits: CorrelationLimits) {
+    this.#limits = limits;
+  }
+
+  /** An artifact was published. */
+  onArtifact = (artifact: Artifact): void => {
+    if (!artifact.correlation_id) return;
+    const { artifacts } = this.#of(artifact.correlation_id, artifact.org_id);
+    this.#counting(artifacts, () => artifacts.add(artifact.id));
+  };
+
+  /** Takes a record of the tasks of an agent. */
+  onTask = (record: LogRecord): void => {
+    const decoded = decodeTask(record);
+    if (decoded.ok) this.task(decoded.value, "open");
+  };
+
+  /** Takes a record of `processed`. */
+  onProcessed = (record: LogRecord): void => {
+    if (record.value === null) return;
+    const decoded = decodeProcessed(record);
+    if (decoded.ok) this.#processed(decoded.value);
+  };
+
+  /** A task was seen in that state. */
+  task(task: Task, state: State): void {
+    const [artifact] = task.artifacts;
+    if (!artifact.correlation_id) return;
+    const key = idempotencyKey({ id: task.id, agent: task.agent });
+    this.#note(artifact.correlation_id, artifact.org_id, key, task.replay_id, state);
+  }
+
+  /** The counts of those that are known. */
+  counts(ids: readonly string[]): CorrelationCounts[] {
+    return ids.flatMap((correlationId) => {
+      const known = this.#correlations.get(correlationId);
+      if (!known) return [];
+      const counts = { open: 0, done: 0, dead: 0 };
+      for (const lives of known.tasks.values()) counts[newest(lives)]++;
+      return [{ correlationId, org: known.org, artifacts: known.artifacts.size, ...counts }];
+    });
+  }
+
+  #processed({ correlation_id, org_id, task_id, agent, replay_id, result }: ProcessedMark): void {
+    if (!correlation_id) return;
+    this.#note(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, result);
+  }
+
+  #note(correlationId: string, org: string, key: string, replay: string | undefined, state: State): void {
+    const { tasks } = this.#of(correlationId, org);
+    const lives = tasks.get(key) ?? new Map<string, State>();
+    const life = replay || FIRST;
+    const known = lives.get(life);
+    if (known !== undefined && RANK[known] >= RANK[state]) return;
+    lives.set(life, state);
+    this.#counting(tasks, () => tasks.set(key, lives));
+  }
+
+  #of(correlationId: string, org: string): Correlation {
+    const known = this.#correlations.get(correlationId) ?? {
+      org,
+      artifacts: new Set(),
+      tasks: new Map(),
+    };
+    // The last to go from now on.
+    this.#correlations.delete(correlationId);
+    this.#correlations.set(correlationId, known);
+    return known;
+  }
+
+  #counting(ids: { readonly size: number }, add: () => void): void {
+    const before = ids.size;
+    add();
+    this.#ids += ids.size - before;
+    for (const [oldest, { artifacts, tasks }] of this.#correlations) {
+      const over = this.#correlations.size > this.#limits.maxCorrelations || this.#ids > this.#limits.maxIds;
+      if (!over || this.#correlations.size === 1) break;
+      this.#correlations.delete(oldest);
+      this.#ids -= artifacts.size + tasks.size;
+    }
+  }
+}
+
+/** What became of the last replay; ids of replays sort by time. */
+function newest(lives: ReadonlyMap<string, State>): State {
+  let last = FIRST;
+  for (const life of lives.keys()) if (life > last) last = life;
+  return lives.get(last) ?? "open";
+}

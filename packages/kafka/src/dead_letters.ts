@@ -1,0 +1,142 @@
+import { KhalaError } from "@khala/contracts";
+import type { DeadLetter, DeadLetterPage } from "@khala/server/blackboard";
+import { decodeDeadLetter } from "./decoding.ts";
+import type { LogRecord, Position } from "./log_reader.ts";
+import type { Bounds } from "./offsets.ts";
+
+/** Reads a topic of dead letters. It has one partition. */
+export interface DeadLetterLog {
+  readonly topic: string;
+  /** The bounds now, once everything up to them has been read. */
+  readonly fresh: () => Promise<Bounds>;
+  readonly range: (from: Position, to: number) => Promise<LogRecord[]>;
+}
+
+export interface DeadLetterQuery {
+  readonly after?: string;
+  readonly limit: number;
+  readonly correlationId?: string;
+}
+
+interface Noted {
+  readonly id: string;
+  readonly offset: number;
+  readonly correlationId: string | undefined;
+}
+
+const PARTITION = 0;
+const MAX_NOTED = 10_000;
+/** Offsets that are read at once when going back. */
+const STEP = 200;
+/** How far one page looks back for a correlation; the next page goes on from there. */
+const MAX_SCAN = 20_000;
+
+/** The dead letters of an agent: which they are in memory, as far as there is room; all of them in the log. */
+export class DeadLetters {
+  readonly #agent: string;
+  readonly #log: DeadLetterLog;
+  #noted: Noted[] = [];
+  readonly #byId = new Map<string, Noted>();
+
+  constructor(agent: string, log: DeadLetterLog) {
+    this.#agent = agent;
+    this.#log = log;
+  }
+
+  /** How many there are in memory. */
+  get size(): number {
+    return this.#byId.size;
+  }
+
+  /** Takes a record of the topic. */
+  onRecord = (record: LogRecord): DeadLetter => {
+    const letter = this.#letter(record);
+    const noted = { id: letter.id, offset: record.at, correlationId: correlationOf(letter) };
+    this.#noted.push(noted);
+    this.#byId.set(noted.id, noted);
+    if (this.#noted.length > MAX_NOTED * 2) {
+      for (const { id } of this.#noted.splice(0, MAX_NOTED)) this.#byId.delete(id);
+    }
+    return letter;
+  };
+
+  /** Newest first. A page may be short where it looks for a correlation: as long as there is a `next`, there is more. */
+  async list({ after, limit, correlationId }: DeadLetterQuery): Promise<DeadLetterPage> {
+    const { low, end: stable } = await this.#log.fresh();
+    const deadLetters: DeadLetter[] = [];
+    let end = Math.min(after === undefined ? stable : cursor(after), stable);
+    const enough = Math.max(low, end - MAX_SCAN);
+    while (end > low) {
+      const offset = this.#stepBack(end, low, limit - deadLetters.length, correlationId);
+      const records = await this.#log.range({ topic: this.#log.topic, partition: PARTITION, offset }, end);
+      for (const record of records.reverse()) {
+        const letter = this.#letter(record);
+        if (correlationId !== undefined && correlationOf(letter) !== correlationId) continue;
+        deadLetters.push(letter);
+        if (deadLetters.length === limit)
+          return { deadLetters, ...(record.at > low && { next: record.offset }) };
+      }
+      end = offset;
+      if (correlationId !== undefined && end <= enough) break;
+    }
+    return { deadLetters, ...(end > low && { next: String(end) }) };
+  }
+
+  async get(id: string): Promise<DeadLetter | undefined> {
+    const known = this.#byId.get(id);
+    if (known) return this.#at(known);
+    const { low } = await this.#log.fresh();
+    const noted = this.#byId.get(id);
+    if (noted) return this.#at(noted);
+    for (let end = this.#noted[0]?.offset ?? low; end > low; ) {
+      const offset = Math.max(low, end - STEP);
+      const records = await this.#log.range({ topic: this.#log.topic, partition: PARTITION, offset }, end);
+      for (const record of records) {
+        const letter = this.#letter(record);
+        if (letter.id === id) return letter;
+      }
+      end = offset;
+    }
+    return undefined;
+  }
+
+  async #at({ id, offset }: Noted): Promise<DeadLetter | undefined> {
+    const from = { topic: this.#log.topic, partition: PARTITION, offset };
+    const [record] = await this.#log.range(from, offset + 1);
+    const letter = record && this.#letter(record);
+    return letter?.id === id ? letter : undefined;
+  }
+
+  /** Where a step back from `end` begins: where memory knows the next letters to be, else by a fixed length. */
+  #stepBack(end: number, low: number, wanted: number, correlationId: string | undefined): number {
+    const first = this.#noted[0];
+    const furthest = Math.max(low, end - STEP);
+    if (!first || first.offset >= end) return furthest;
+    let left = wanted;
+    for (let i = this.#noted.length - 1; i >= 0; i--) {
+      const noted = this.#noted[i]!;
+      if (noted.offset >= end) continue;
+      if (noted.offset < furthest) break;
+      if (correlationId !== undefined && noted.correlationId !== correlationId) continue;
+      if (--left === 0) return Math.max(low, noted.offset);
+    }
+    return furthest;
+  }
+
+  #letter(record: LogRecord): DeadLetter {
+    const { topic, partition, offset } = record;
+    return decodeDeadLetter(record, { topic, partition, offset }, this.#agent);
+  }
+}
+
+function correlationOf({ task }: DeadLetter): string | undefined {
+  return task?.artifacts[0].correlation_id;
+}
+
+function cursor(after: string): number {
+  const offset = Number(after);
+  if (/^\d{1,15}$/.test(after)) return offset;
+  throw new KhalaError("invalid_request", "`after` is not the `next` of a page of dead letters.", {
+    field: "after",
+  });
+}

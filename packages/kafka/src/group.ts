@@ -1,0 +1,176 @@
+import { KhalaError } from "@khala/contracts";
+import { backoff, type Context, sleep, Wake } from "@khala/server/blackboard";
+import type { KafkaSettings, Properties } from "./client.ts";
+import type { OffsetOwner, TopicPartition } from "./client_types.ts";
+import { kafkaCode } from "./kafka_errors.ts";
+import type { LogRecord } from "./log_reader.ts";
+import { type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
+
+/** Records of one partition, in order. */
+export interface Batch extends TopicPartition {
+  readonly records: readonly [LogRecord, ...LogRecord[]];
+}
+
+/** What a member of a consumer group does. */
+export interface GroupOptions {
+  readonly groupId: string;
+  readonly topics: readonly string[];
+  readonly readCommitted: boolean;
+  readonly sessionTimeoutMs: number;
+  /** Records that are taken at a time. */
+  readonly batch: number;
+  readonly properties?: Properties;
+  onAssign?(partitions: readonly TopicPartition[]): void;
+  /** The partitions are this member's until it resolves, unless they are lost. */
+  onRevoke?(partitions: readonly TopicPartition[], lost: boolean): Promise<void>;
+  /** Takes records. What it throws is tried again, until the member leaves: nothing is passed over. */
+  onBatch(batch: Batch): Promise<void> | void;
+  /** The member cannot go on. */
+  onFailure(error: Error): void;
+}
+
+/** A member of a consumer group. */
+export interface Group {
+  /** For the offsets in a transaction. */
+  readonly owner: OffsetOwner;
+  /** Only while a batch is taken: what comes meanwhile would come twice. */
+  pause(partition: TopicPartition): void;
+  resume(partition: TopicPartition): void;
+  leave(): Promise<void>;
+}
+
+/** So often a poll is made when there is nothing to read: brokers expect it, and a call that tells of news may fail. */
+const IDLE_MS = 100;
+/** After a partition was resumed nothing may tell of its first records. */
+const RESUMED_MS = 1_000;
+const RESUMED_IDLE_MS = 5;
+const FAILED_MS = 1_000;
+const MAX_FAILURES = 12;
+const GIVEN_UP_MS = 60_000;
+const CLOSE_MS = 30_000;
+const FATAL = -150;
+
+/** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
+export async function joinGroup(
+  context: Context,
+  kafka: KafkaSettings,
+  options: GroupOptions,
+): Promise<Group> {
+  const { log } = context;
+  const leaving = new AbortController();
+  const { signal } = leaving;
+  const wake = new Wake();
+  let resumedAt = 0;
+  let handling: Promise<unknown> = Promise.resolve();
+  let rebalancing: Promise<void> = Promise.resolve();
+
+  async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
+    log.debug({ group: options.groupId, kind, partitions }, "partitions move");
+    // The addon waits for the last call of each, whatever happens before it, also when it is closed.
+    if (kind === "assign") {
+      let positions: readonly TopicPartition[] = partitions;
+      try {
+        if (partitions.length > 0 && !signal.aborted) positions = await consumer.committed(partitions);
+        if (!signal.aborted) options.onAssign?.(partitions);
+      } finally {
+        consumer.assign(positions);
+      }
+      for (const partition of partitions) consumer.resume(partition);
+    } else {
+      try {
+        await handling;
+        await options.onRevoke?.(partitions, consumer.lost());
+      } finally {
+        consumer.unassign(partitions);
+      }
+    }
+  }
+
+  async function handle(batch: Batch): Promise<void> {
+    for (let failures = 0; !signal.aborted; ) {
+      try {
+        return await options.onBatch(batch);
+      } catch (error) {
+        log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be taken");
+        if (isStale(error) || ++failures >= MAX_FAILURES) {
+          options.onFailure(error as Error);
+          await sleep(context.clock, GIVEN_UP_MS, signal);
+        }
+        await sleep(context.clock, backoff(failures, context.random, { base: 20, cap: 2_000 }), signal);
+      }
+    }
+  }
+
+  async function read(): Promise<void> {
+    while (!signal.aborted) {
+      await rebalancing;
+      try {
+        const records = await consumer.take(options.batch);
+        const batches = [...Map.groupBy(records, ({ topic, partition }) => `${partition}/${topic}`).values()];
+        handling = Promise.all(batches.map((each) => handle(batchOf(each))));
+        await handling;
+        const idleMs = context.clock.now() - resumedAt < RESUMED_MS ? RESUMED_IDLE_MS : IDLE_MS;
+        if (records.length === 0) await wake.wait(context, idleMs, signal);
+      } catch (error) {
+        if (kafkaCode(error) === FATAL) options.onFailure(error as Error);
+        log.warn({ err: (error as Error).message, group: options.groupId }, "a poll failed");
+        await sleep(context.clock, FAILED_MS, signal);
+      }
+    }
+  }
+
+  const consumer: NativeConsumer = await openNativeConsumer(kafka, {
+    groupId: options.groupId,
+    readCommitted: options.readCommitted,
+    properties: {
+      // Only the partitions that move are taken away, and their work with them.
+      "partition.assignment.strategy": "cooperative-sticky",
+      "session.timeout.ms": options.sessionTimeoutMs,
+      "heartbeat.interval.ms": Math.floor(options.sessionTimeoutMs / 3),
+      "fetch.wait.max.ms": 100,
+      "fetch.error.backoff.ms": 50,
+      ...options.properties,
+    },
+    onReady: () => wake.wake(),
+    onRebalance(kind, partitions) {
+      rebalancing = rebalancing
+        .then(() => rebalance(kind, partitions))
+        .catch((error: Error) => {
+          if (!signal.aborted) options.onFailure(error);
+        });
+    },
+  });
+  consumer.subscribe(options.topics);
+  const reading = read();
+  return {
+    owner: consumer,
+    pause(partition) {
+      if (!signal.aborted) consumer.pause(partition);
+    },
+    resume(partition) {
+      if (signal.aborted) return;
+      consumer.resume(partition);
+      resumedAt = context.clock.now();
+      wake.wake();
+    },
+    async leave() {
+      leaving.abort();
+      await reading;
+      const closed = new AbortController();
+      const late = sleep(context.clock, CLOSE_MS, closed.signal).then(() => true);
+      const hangs = await Promise.race([consumer.close().then(() => false), late]);
+      closed.abort();
+      if (hangs) log.warn({ group: options.groupId }, "a reader did not leave its group in time");
+    },
+  };
+}
+
+function batchOf(records: readonly LogRecord[]): Batch {
+  const [first, ...rest] = records as [LogRecord, ...LogRecord[]];
+  return { topic: first.topic, partition: first.partition, records: [first, ...rest] };
+}
+
+/** Whether this process was fenced off: nothing that it reads can be settled. */
+function isStale(error: unknown): boolean {
+  return error instanceof KhalaError && error.code === "stale_producer";
+}

@@ -1,0 +1,54 @@
+import { randomUUID } from "node:crypto";
+import { expect, test } from "vitest";
+import { BodyCache } from "./body_cache.ts";
+import { IdTable } from "./id_table.ts";
+import { LastOffsets } from "./last_offsets.ts";
+
+test("a table does what a map does, through growth, changes and removals", () => {
+  const table = new IdTable(8);
+  const map = new Map<string, { partition: number; offset: number; version: number }>();
+  const ids = Array.from({ length: 3_000 }, (_, i) => (i % 10 ? randomUUID() : `not a uuid ${i}`));
+  for (let i = 0; i < 20_000; i++) {
+    const id = ids[(i * 7_919) % ids.length]!;
+    if (i % 3 === 2) {
+      table.delete(id);
+      map.delete(id);
+    } else {
+      const entry = { partition: i % 100, offset: 2 ** 40 + i, version: i };
+      table.set(i % 2 ? id : Buffer.from(id), entry);
+      map.set(id, entry);
+    }
+  }
+  expect(table.size).toBe(map.size);
+  for (const id of ids) expect(table.get(id)).toEqual(map.get(id));
+});
+
+test("removals do not make it grow for ever", () => {
+  const table = new IdTable(16);
+  for (let i = 0; i < 10_000; i++) {
+    const id = randomUUID();
+    table.set(id, { partition: 0, offset: i, version: 1 });
+    table.delete(id);
+  }
+  expect([table.size, table.bytes]).toEqual([0, 16 * 30]);
+});
+
+test("bodies that were used last stay, and an older version does not replace a newer", () => {
+  const cache = new BodyCache(3 * 400);
+  for (const id of ["a", "b", "c"]) cache.put(id, 1, "x".repeat(100));
+  cache.get("a");
+  cache.put("d", 2, "y".repeat(100));
+  cache.put("d", 1, "old");
+  expect(["a", "b", "c", "d"].map((id) => cache.get(id)?.version)).toEqual([1, undefined, 1, 2]);
+  cache.put("huge", 1, "z".repeat(10_000));
+  expect([cache.get("huge"), cache.bytes]).toEqual([undefined, 1_200]);
+  for (const id of ["a", "c", "d"]) cache.delete(id);
+  expect(cache.bytes).toBe(0);
+});
+
+test("records from an offset are counted without the markers between them", () => {
+  const last = new LastOffsets();
+  expect(last.countFrom(3, 7)).toBe(4);
+  for (const offset of [10, 12, 13, 20]) last.add(offset);
+  expect([10, 11, 13, 14, 20, 21, 8].map((from) => last.countFrom(from, 22))).toEqual([4, 3, 2, 1, 1, 0, 6]);
+});

@@ -1,0 +1,112 @@
+import { KhalaError } from "@khala/contracts";
+import { type Context, runLoop, type Service, sleep, Wake } from "@khala/server/blackboard";
+import { LastOffsets } from "./last_offsets.ts";
+import type { LogReader, LogRecord, Position } from "./log_reader.ts";
+
+/** A topic that is followed, and what hears of it. */
+export interface Source {
+  readonly topic: string;
+  readonly from: readonly Position[];
+  /** Must not throw: a record that cannot be read is passed over or noted. */
+  readonly onRecord: (record: LogRecord) => void;
+}
+
+interface Progress {
+  /** The offset that comes next. */
+  next: number;
+  /** The offsets of the last records. */
+  readonly last: LastOffsets;
+}
+
+const BATCH = 1_000;
+const POLL_MS = 500;
+
+/** Follows topics, in order within each partition, and knows how far it is. */
+export class LogTail implements Service {
+  readonly #context: Context;
+  readonly #reader: LogReader;
+  readonly #sources: ReadonlyMap<string, Source>;
+  readonly #progress = new Map<string, Progress[]>();
+  readonly #advanced = new Set<() => void>();
+  readonly #loop: Service;
+
+  constructor(context: Context, reader: LogReader, sources: readonly Source[]) {
+    this.#context = context;
+    this.#reader = reader;
+    this.#sources = new Map(sources.map((source) => [source.topic, source]));
+    for (const { topic, from } of sources) {
+      const partitions: Progress[] = [];
+      for (const { partition, offset } of from)
+        partitions[partition] = { next: offset, last: new LastOffsets() };
+      this.#progress.set(topic, partitions);
+    }
+    reader.assign(sources.flatMap(({ from }) => from));
+    this.#loop = runLoop(context, "kafka tail", {
+      step: (signal) => this.#step(signal),
+      wake: new Wake(),
+      idleMs: 1,
+    });
+  }
+
+  /** The offset up to which everything was read. */
+  next(topic: string, partition: number): number {
+    return this.#progress.get(topic)?.[partition]?.next ?? 0;
+  }
+
+  /** How many records there are from an offset up to where everything was read; further back also markers count. */
+  recordsFrom(topic: string, partition: number, offset: number): number {
+    const progress = this.#progress.get(topic)?.[partition];
+    return progress ? progress.last.countFrom(offset, progress.next) : 0;
+  }
+
+  /** Resolves when everything before these positions was read. */
+  async reached(ends: readonly Position[], limitMs: number, signal?: AbortSignal): Promise<void> {
+    const deadline = this.#context.clock.now() + limitMs;
+    while (!ends.every(({ topic, partition, offset }) => this.next(topic, partition) >= offset)) {
+      signal?.throwIfAborted();
+      const left = deadline - this.#context.clock.now();
+      if (left <= 0)
+        throw new KhalaError(
+          "unavailable",
+          `The log was not read up to its end within ${limitMs} ms. Try again.`,
+          {
+            retry_after_ms: 1_000,
+          },
+        );
+      await this.#advance(left, signal);
+    }
+  }
+
+  async stop(): Promise<void> {
+    await this.#loop.stop();
+    await this.#reader.close();
+  }
+
+  async #step(signal: AbortSignal): Promise<boolean> {
+    const { records, ends } = await this.#reader.poll(BATCH, POLL_MS, signal);
+    for (const record of records) {
+      this.#sources.get(record.topic)?.onRecord(record);
+      const progress = this.#progress.get(record.topic)?.[record.partition];
+      if (progress) {
+        progress.next = record.at + 1;
+        progress.last.add(record.at);
+      }
+    }
+    for (const { topic, partition, offset } of ends) {
+      const progress = this.#progress.get(topic)?.[partition];
+      if (progress && offset > progress.next) progress.next = offset;
+    }
+    for (const advanced of [...this.#advanced]) advanced();
+    return true;
+  }
+
+  async #advance(ms: number, signal?: AbortSignal): Promise<void> {
+    const done = new AbortController();
+    const end = () => done.abort();
+    this.#advanced.add(end);
+    signal?.addEventListener("abort", end, { once: true });
+    await sleep(this.#context.clock, ms, done.signal);
+    this.#advanced.delete(end);
+    signal?.removeEventListener("abort", end);
+  }
+}

@@ -1,0 +1,145 @@
+import { KhalaError } from "@khala/contracts";
+import { type KafkaSettings, loadClient, type Properties, tls } from "./client.ts";
+import type { OffsetOwner, TopicPartition } from "./client_types.ts";
+import { type LogRecord, type NativeRecord, type Position, recordOf } from "./log_reader.ts";
+
+type Done<T> = (error: Error | null, value: T) => void;
+
+interface Native {
+  connect(options: { timeout: number }, done: Done<unknown>): void;
+  disconnect(done: Done<unknown>): void;
+  subscribe(topics: readonly string[]): void;
+  unsubscribe(): void;
+  consume(max: number, done: Done<NativeRecord[]>): void;
+  committed(partitions: readonly TopicPartition[], timeoutMs: number, done: Done<Position[]>): void;
+  commitCb(positions: readonly Position[], done: Done<unknown>): void;
+  incrementalAssign(positions: readonly TopicPartition[]): void;
+  incrementalUnassign(partitions: readonly TopicPartition[]): void;
+  assignmentLost(): boolean;
+  pause(partitions: readonly TopicPartition[]): void;
+  resume(partitions: readonly TopicPartition[]): void;
+  setDefaultConsumeTimeout(ms: number): void;
+  setDefaultIsTimeoutOnlyForFirstMessage(only: boolean): void;
+  on(event: "event.error" | "error", listener: (error: Error) => void): void;
+}
+
+interface NativeModule {
+  readonly KafkaConsumer: new (properties: object, topicProperties: object) => Native;
+}
+
+/** A member of a group, as the addon has it: no memory of its own between the broker and us, and so no seeks. */
+export interface NativeConsumer extends OffsetOwner {
+  subscribe(topics: readonly string[]): void;
+  /** What is there already. */
+  take(max: number): Promise<LogRecord[]>;
+  /** The committed offsets, once no transaction that could change them is open. */
+  committed(partitions: readonly TopicPartition[]): Promise<Position[]>;
+  /** Begins where it is said, else at the committed offset. */
+  assign(positions: readonly TopicPartition[]): void;
+  unassign(partitions: readonly TopicPartition[]): void;
+  /** Whether the brokers have given this member up. */
+  lost(): boolean;
+  pause(partition: TopicPartition): void;
+  resume(partition: TopicPartition): void;
+  close(): Promise<void>;
+}
+
+export interface NativeConsumerOptions {
+  readonly groupId: string;
+  readonly readCommitted: boolean;
+  readonly properties: Properties;
+  /** There is something to take. */
+  onReady(): void;
+  /** Partitions come, or leave when they are unassigned. */
+  onRebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): void;
+}
+
+const CONNECT_MS = 30_000;
+const COMMITTED_MS = 20_000;
+const BEGINNING = -2;
+const ASSIGN = -175;
+
+/** Connects a consumer whose partitions are assigned by hand, as its group gives and takes them. */
+export async function openNativeConsumer(
+  { bootstrap, clientId, sasl, ssl, log }: KafkaSettings,
+  options: NativeConsumerOptions,
+): Promise<NativeConsumer> {
+  const { KafkaConsumer } = await loadClient<NativeModule>("@confluentinc/kafka-javascript");
+  const native = new KafkaConsumer(
+    {
+      "bootstrap.servers": bootstrap,
+      "client.id": clientId,
+      "group.id": options.groupId,
+      "security.protocol": `${sasl ? "sasl_" : ""}${ssl ? "ssl" : "plaintext"}`,
+      ...(sasl && {
+        "sasl.mechanisms": sasl.mechanism.toUpperCase(),
+        "sasl.username": sasl.username,
+        "sasl.password": sasl.password,
+      }),
+      ...tls(ssl),
+      "isolation.level": options.readCommitted ? "read_committed" : "read_uncommitted",
+      "enable.auto.commit": false,
+      "enable.auto.offset.store": false,
+      ...options.properties,
+      queue_non_empty_cb: options.onReady,
+      rebalance_cb: ({ code }: { readonly code: number }, partitions: readonly TopicPartition[]) =>
+        options.onRebalance(code === ASSIGN ? "assign" : "revoke", partitions),
+    },
+    { "auto.offset.reset": "earliest" },
+  );
+  for (const event of ["event.error", "error"] as const)
+    native.on(event, (error) => log?.("warn", error.message));
+  await connected(native);
+  // What is there already, at once: the wait is ours, and takes no thread.
+  native.setDefaultConsumeTimeout(0);
+  native.setDefaultIsTimeoutOnlyForFirstMessage(true);
+  const consumer = {
+    subscribe: (topics: readonly string[]) => native.subscribe(topics),
+    take: async (max: number) =>
+      (await called<NativeRecord[]>((done) => native.consume(max, done))).map(recordOf),
+    async committed(partitions: readonly TopicPartition[]) {
+      const plain = partitions.map(({ topic, partition }) => ({ topic, partition }));
+      const found = await called<Position[]>((done) => native.committed(plain, COMMITTED_MS, done));
+      return found.map(({ topic, partition, offset }) => ({
+        topic,
+        partition,
+        offset: offset >= 0 ? offset : BEGINNING,
+      }));
+    },
+    assign: (positions: readonly TopicPartition[]) => native.incrementalAssign(positions),
+    unassign: (partitions: readonly TopicPartition[]) => native.incrementalUnassign(partitions),
+    lost: () => native.assignmentLost(),
+    pause: (partition: TopicPartition) => native.pause([place(partition)]),
+    resume: (partition: TopicPartition) => native.resume([place(partition)]),
+    async commitOffsets(offsets: Parameters<OffsetOwner["commitOffsets"]>[0] = []) {
+      const positions = offsets.map((each) => ({ ...place(each), offset: Number(each.offset) }));
+      await called((done) => native.commitCb(positions, done));
+    },
+    async close() {
+      native.unsubscribe();
+      await called((done) => native.disconnect(done));
+    },
+    // Where the producer looks for the member whose generation fences its offsets.
+    _getInternalClient: () => native,
+  };
+  return consumer;
+}
+
+function place({ topic, partition }: TopicPartition): TopicPartition {
+  return { topic, partition };
+}
+
+async function connected(native: Native): Promise<void> {
+  try {
+    await called((done) => native.connect({ timeout: CONNECT_MS }, done));
+  } catch (error) {
+    const message = `Kafka cannot be reached: ${(error as Error).message}. Look at KAFKA_BOOTSTRAP_SERVERS and the brokers.`;
+    throw new KhalaError("unavailable", message, {}, { cause: error });
+  }
+}
+
+function called<T>(call: (done: Done<T>) => void): Promise<T> {
+  return new Promise((resolve, reject) => {
+    call((error, value) => (error ? reject(error) : resolve(value)));
+  });
+}

@@ -1,0 +1,55 @@
+import { type KafkaSettings, loadClient, pem } from "./client.ts";
+
+// What is used of @platformatic/kafka 2.12.1: its Admin, for calls that the native client lacks or does not survive.
+interface AdminModule {
+  readonly Admin: new (options: object) => PlainAdmin;
+}
+
+/** The administration of a cluster in plain JavaScript. */
+export interface PlainAdmin {
+  describeConfigs(options: {
+    readonly resources: readonly { readonly resourceType: number; readonly resourceName: string }[];
+  }): Promise<ConfigDescription[]>;
+  incrementalAlterConfigs(options: { readonly resources: readonly object[] }): Promise<void>;
+  listConsumerGroupOffsets(options: { readonly groups: readonly string[] }): Promise<GroupOffsetsFound[]>;
+  close(): Promise<void>;
+}
+
+interface ConfigDescription {
+  readonly resourceName: string;
+  readonly configs: readonly { readonly name: string; readonly value: string | null }[];
+}
+
+/** What a group has committed. */
+export interface GroupOffsetsFound {
+  readonly groupId: string;
+  readonly topics: readonly {
+    readonly name: string;
+    readonly partitions: readonly { readonly partitionIndex: number; readonly committedOffset: bigint }[];
+  }[];
+}
+
+const CLIENT = "@platformatic/kafka";
+const TIMEOUT_MS = 10_000;
+
+/** Opens it. It connects with its first call. */
+export async function openPlainAdmin({ bootstrap, clientId, sasl, ssl }: KafkaSettings): Promise<PlainAdmin> {
+  const { Admin } = await loadClient<AdminModule>(CLIENT);
+  return new Admin({
+    clientId,
+    bootstrapBrokers: bootstrap.split(",").map((broker) => broker.trim()),
+    timeout: TIMEOUT_MS,
+    connectTimeout: TIMEOUT_MS,
+    ...(sasl && { sasl: { ...sasl, mechanism: sasl.mechanism.toUpperCase() } }),
+    ...(ssl && { tls: await tlsOptions(ssl) }),
+  });
+}
+
+async function tlsOptions({ ca, cert, key, passphrase }: NonNullable<KafkaSettings["ssl"]>): Promise<object> {
+  return {
+    ...(ca !== undefined && { ca: await pem(ca) }),
+    ...(cert !== undefined && { cert: await pem(cert) }),
+    ...(key !== undefined && { key: await pem(key) }),
+    ...(passphrase !== undefined && { passphrase }),
+  };
+}

@@ -1,0 +1,159 @@
+import { describe, expect, test } from "vitest";
+import { eventually } from "../../../e2e/support/eventually.ts";
+import { kafkaHere, ownKafka, startKafka } from "../../../e2e/support/kafka.ts";
+import { readTopic, values } from "../../../e2e/support/kafka_topics.ts";
+import { openProducers } from "./producers.ts";
+import { openStage, type Stage } from "./test_support.ts";
+
+const rival = (stage: Stage) => openProducers(stage.context, stage.client, stage.settings);
+const to = (stage: Stage, ...texts: string[]) =>
+  texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
+
+describe.runIf(kafkaHere())("transactions", () => {
+  test("everything that is sent in one becomes visible together, or not at all", async () => {
+    await using stage = await openStage();
+    await stage.producers.transaction(async ({ send }) => {
+      await Promise.all([send(to(stage, "a", "b")), send(to(stage, "c"))]);
+    });
+    const lost = stage.producers.transaction(async ({ send }) => {
+      send(to(stage, "never"));
+      throw new TypeError("the work failed");
+    });
+    await expect(lost).rejects.toThrow(new TypeError("the work failed"));
+    await stage.producers.transaction(({ send }) => send(to(stage, "d")));
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 4))).toEqual(["a", "b", "c", "d"]);
+  });
+
+  test("what a broker refuses aborts the rest, and the producer goes on", async () => {
+    await using stage = await openStage();
+    const large = { topic: stage.names.processed, record: { key: "k", value: "x".repeat(2_000_000) } };
+    const refused = stage.producers.transaction(({ send }) => send([...to(stage, "never"), large]));
+    await expect(refused).rejects.toMatchObject({ code: "payload_too_large" });
+    await stage.producers.transaction(({ send }) => send(to(stage, "after")));
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["after"]);
+  });
+
+  test("as many run at a time as there are producers, and the rest wait their turn", async () => {
+    await using stage = await openStage({ producers: 2 });
+    let running = 0;
+    let most = 0;
+    await Promise.all(
+      Array.from({ length: 10 }, (_, i) =>
+        stage.producers.transaction(async ({ send }) => {
+          most = Math.max(most, ++running);
+          await send(to(stage, String(i)));
+          running--;
+        }),
+      ),
+    );
+    expect(most).toBe(2);
+    expect(await readTopic(stage.client, stage.names.artifacts, 10)).toHaveLength(10);
+  });
+
+  test("a producer that another has taken over writes nothing, and its process hears why", async () => {
+    await using stage = await openStage({ producers: 1 });
+    const other = rival(stage);
+    const begun = Promise.withResolvers<void>();
+    const taken = Promise.withResolvers<void>();
+    const zombie = stage.producers.transaction(async ({ send }) => {
+      await send(to(stage, "zombie"));
+      begun.resolve();
+      await taken.promise;
+    });
+    zombie.catch(() => {});
+    await begun.promise;
+    await other.transaction(({ send }) => send(to(stage, "owner")));
+    taken.resolve();
+    await expect(zombie).rejects.toMatchObject({ code: "stale_producer" });
+    await other.stop();
+    await stage.producers.transaction(({ send }) => send(to(stage, "later")));
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["owner", "later"]);
+  });
+
+  test("two processes with one transactional id do not fence each other for ever", async () => {
+    await using stage = await openStage({ producers: 1 });
+    const other = rival(stage);
+    const failures: string[] = [];
+    for (let i = 0; i < 14; i++)
+      for (const producers of [stage.producers, other])
+        await producers
+          .transaction(({ send }) => send(to(stage, String(i))))
+          .catch((error: Error) => failures.push(error.message));
+    expect(failures).toContainEqual(expect.stringContaining("Give every process its own KAFKA_TX_ID"));
+    await other.stop();
+  });
+
+  test("without transactions offsets are committed after the records, not before", async () => {
+    await using stage = await openStage({ transactions: false });
+    const { artifacts, routerGroup } = stage.names;
+    await stage.write(artifacts, { key: "k", value: "in" });
+    const consumer = stage.client.consumer({ groupId: routerGroup });
+    await consumer.connect();
+    await consumer.subscribe({ topics: [artifacts] });
+    const done = Promise.withResolvers<void>();
+    await consumer.run({
+      async eachBatch({ batch: { partition } }) {
+        const topics = [{ topic: artifacts, partitions: [{ partition, offset: "1" }] }];
+        const failing = stage.producers.transaction(async ({ sendOffsets }) => {
+          await sendOffsets(consumer, topics);
+          throw new Error("the work failed");
+        });
+        await failing.catch(() => {});
+        const [before] = await consumer.committed([{ topic: artifacts, partition }]);
+        await stage.producers.transaction(({ sendOffsets }) => sendOffsets(consumer, topics));
+        const [after] = await consumer.committed([{ topic: artifacts, partition }]);
+        if (before?.offset !== "1" && after?.offset === "1") done.resolve();
+        else done.reject(new Error(`before ${before?.offset}, after ${after?.offset}`));
+      },
+    });
+    await done.promise;
+    await consumer.disconnect();
+  });
+
+  test("after it was stopped nothing is written", async () => {
+    await using stage = await openStage();
+    await stage.producers.transaction(({ send }) => send(to(stage, "a")));
+    await stage.producers.stop();
+    const late = stage.producers.transaction(({ send }) => send(to(stage, "b")));
+    await expect(late).rejects.toMatchObject({ code: "shutting_down" });
+  });
+});
+
+describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
+  test("a commit whose time is over is made again, and holds", { timeout: 60_000 }, async () => {
+    await using broker = await startKafka();
+    await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "still" } });
+    await stage.producers.transaction(({ send }) => send(to(stage, "first")));
+    const paused = stage.producers.transaction(async ({ send }) => {
+      await send(to(stage, "second"));
+      await broker.pause();
+      // The client gives a commit 5 s.
+      setTimeout(() => void broker.resume(), 7_000);
+    });
+    await paused;
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
+  });
+
+  test("while there is none, a write is refused as unavailable, and later ones succeed", {
+    timeout: 90_000,
+  }, async () => {
+    await using broker = await startKafka();
+    await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "gone" } });
+    await stage.producers.transaction(({ send }) => send(to(stage, "first")));
+    await broker.kill();
+    const refused = stage.producers.transaction(({ send }) => send(to(stage, "lost")));
+    await expect(refused).rejects.toMatchObject({
+      code: expect.stringMatching(/^(unavailable|stale_producer)$/),
+    });
+    await broker.restart();
+    await eventually("it writes again", () =>
+      stage.producers
+        .transaction(({ send }) => send(to(stage, "second")))
+        .then(
+          () => true,
+          () => false,
+        ),
+    );
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
+  });
+});

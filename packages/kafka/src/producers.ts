@@ -1,0 +1,248 @@
+import { KhalaError } from "@khala/contracts";
+import type { Context, Service } from "@khala/server/blackboard";
+import type { KafkaClient } from "./client.ts";
+import type { KafkaProducer, OffsetOwner, TopicOffsets } from "./client_types.ts";
+import { explained, isFenced, repeated } from "./kafka_errors.ts";
+import type { Outgoing } from "./records.ts";
+import type { ResolvedSettings } from "./settings.ts";
+import { Slots } from "./slots.ts";
+import { largestTask } from "./topics.ts";
+
+/** What happens as one: all of it becomes visible, or nothing. */
+export interface Transaction {
+  /** The transactional id, for spans; undefined where transactions are off. */
+  readonly id: string | undefined;
+  /** Resolves when the brokers have them. Need not be awaited: the commit waits for it, and fails with it. */
+  send(records: readonly Outgoing[]): Promise<void>;
+  /**
+   * The next offsets of the consumer's group. Call it in the consumer's batch handler after `isStale()`: the
+   * consumer's generation of this moment is what fences a partition that was lost.
+   */
+  sendOffsets(consumer: OffsetOwner, topics: readonly TopicOffsets[]): Promise<void>;
+}
+
+/** The producers of a process. */
+export interface Producers extends Service {
+  /** Whether `transaction` is one, or writes at least once and commits offsets last. */
+  readonly transactional: boolean;
+  /**
+   * Runs `work` on a free producer, and commits; waits for one while all are busy. What it or the commit throws aborts
+   * everything, and is thrown as a KhalaError: `stale_producer` if another has taken over, else try again.
+   */
+  transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
+  /** Resolves when there is a producer; rejects as `transaction` would. */
+  ready(): Promise<void>;
+}
+
+const TRANSACTION_TIMEOUT_MS = 15_000;
+/** A rival with the same id and this process would fence each other for ever. */
+const FENCED_LIMIT = 3;
+const FENCED_WINDOW_MS = 60_000;
+
+/** Opens the producers of a process; they connect when they are needed first. */
+export function openProducers(
+  context: Pick<Context, "clock" | "log">,
+  client: KafkaClient,
+  settings: ResolvedSettings,
+): Producers {
+  const properties = {
+    "linger.ms": 1,
+    ...settings.producerProperties,
+    "message.max.bytes": largestTask(settings) + 131_072,
+  };
+  if (!settings.transactions) return plainProducer(client, properties);
+  const fenced: number[] = [];
+  const slots = new Slots(settings.producers, async (slot) => {
+    const id = `${settings.transactionalId}-${slot}`;
+    const producer = client.producer({
+      transactionalId: id,
+      transactionTimeoutMs: TRANSACTION_TIMEOUT_MS,
+      properties,
+    });
+    await connected(producer);
+    return { id, producer };
+  });
+  const noteFenced = () => {
+    const now = context.clock.now();
+    fenced.push(now);
+    while (fenced[0]! < now - FENCED_WINDOW_MS) fenced.shift();
+    if (fenced.length >= FENCED_LIMIT)
+      slots.close(
+        new KhalaError(
+          "stale_producer",
+          `Another process uses the transactional id ${settings.transactionalId}, and has taken over. Give every process its own KAFKA_TX_ID, and start this one again.`,
+        ),
+      );
+  };
+  return {
+    transactional: true,
+    async transaction(work) {
+      const lease = await slots.take().catch((error: unknown) => {
+        throw explained(error);
+      });
+      const { id, producer } = lease.value;
+      let healthy = false;
+      try {
+        const result = await inTransaction(context, id, producer, work);
+        healthy = true;
+        return result;
+      } catch (error) {
+        const reason = isFenced(error) ? error : await abort(context, producer);
+        healthy = reason === undefined;
+        if (!isFenced(reason)) throw explained(error);
+        noteFenced();
+        throw explained(reason);
+      } finally {
+        lease.giveBack(healthy);
+        if (!healthy) discard(context, producer);
+      }
+    },
+    async ready() {
+      const lease = await slots.take();
+      lease.giveBack(true);
+    },
+    async stop() {
+      const producers = await slots.drain();
+      await Promise.all(producers.map(({ producer }) => producer.disconnect()));
+    },
+  };
+}
+
+async function inTransaction<T>(
+  context: Pick<Context, "clock">,
+  id: string,
+  producer: KafkaProducer,
+  work: (transaction: Transaction) => Promise<T>,
+): Promise<T> {
+  await producer.transaction();
+  const sends: Promise<unknown>[] = [];
+  const result = await work({
+    id,
+    send(records) {
+      const sending = send(producer, records);
+      sending.catch(() => {});
+      sends.push(sending);
+      return sending;
+    },
+    sendOffsets: (consumer, topics) =>
+      repeated(context, TRANSACTION_TIMEOUT_MS, () => producer.sendOffsets({ consumer, topics })),
+  });
+  await Promise.all(sends);
+  // Its own limit is 5 s, and the commit goes on behind it: the second call asks for the same one.
+  await repeated(context, TRANSACTION_TIMEOUT_MS, () => producer.commit());
+  return result;
+}
+
+/** Aborts what is open; what it returns is why the producer is of no more use. */
+async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaProducer): Promise<unknown> {
+  try {
+    // One try: a producer that takes its place ends the transaction as well.
+    if (producer.isActive()) await producer.abort();
+    return undefined;
+  } catch (error) {
+    context.log.warn(
+      { err: (error as Error).message },
+      "a transaction was not aborted: its producer is replaced",
+    );
+    return error;
+  }
+}
+
+function discard({ log }: Pick<Context, "log">, producer: KafkaProducer): void {
+  producer
+    .disconnect()
+    .catch((error: Error) => log.warn({ err: error.message }, "a producer did not disconnect in order"));
+}
+
+async function send(producer: KafkaProducer, records: readonly Outgoing[]): Promise<void> {
+  const byTopic = Map.groupBy(records, ({ topic }) => topic);
+  await producer.sendBatch({
+    topicMessages: [...byTopic].map(([topic, outgoing]) => ({
+      topic,
+      // The client writes into what it is given.
+      // And it ends a string at its first NUL, so that keys are bytes.
+      messages: outgoing.map(({ record }) => ({
+        ...record,
+        ...(typeof record.key === "string" && { key: Buffer.from(record.key) }),
+      })),
+    })),
+  });
+}
+
+/** Connects, or leaves nothing open. */
+async function connected(producer: KafkaProducer): Promise<void> {
+  try {
+    await producer.connect();
+  } catch (error) {
+    await producer.disconnect();
+    throw error;
+  }
+}
+
+/** At least once: everything is acknowledged before the offsets are committed. */
+function plainProducer(
+  client: KafkaClient,
+  properties: Readonly<Record<string, string | number | boolean>>,
+): Producers {
+  const slots = new Slots(1, async () => {
+    const producer = client.producer({ properties });
+    await connected(producer);
+    return producer;
+  });
+  const users = new Set<Promise<unknown>>();
+  const shared = async () => {
+    const lease = await slots.take();
+    lease.giveBack(true);
+    return lease.value;
+  };
+  const run = async <T>(work: (transaction: Transaction) => Promise<T>): Promise<T> => {
+    try {
+      const producer = await shared();
+      const sends: Promise<unknown>[] = [];
+      const offsets: (() => Promise<void>)[] = [];
+      const result = await work({
+        id: undefined,
+        send(records) {
+          const sending = send(producer, records);
+          sending.catch(() => {});
+          sends.push(sending);
+          return sending;
+        },
+        async sendOffsets(consumer, topics) {
+          offsets.push(() => consumer.commitOffsets(flat(topics)));
+        },
+      });
+      await Promise.all(sends);
+      for (const commit of offsets) await commit();
+      return result;
+    } catch (error) {
+      throw explained(error);
+    }
+  };
+  return {
+    transactional: false,
+    async transaction(work) {
+      const running = run(work);
+      users.add(running);
+      try {
+        return await running;
+      } finally {
+        users.delete(running);
+      }
+    },
+    async ready() {
+      await shared();
+    },
+    async stop() {
+      const producers = await slots.drain();
+      await Promise.allSettled(users);
+      await Promise.all(producers.map((producer) => producer.disconnect()));
+    },
+  };
+}
+
+function flat(topics: readonly TopicOffsets[]) {
+  return topics.flatMap(({ topic, partitions }) =>
+    partitions.map(({ partition, offset }) => ({ topic, partition, offset })),
+  );
+}

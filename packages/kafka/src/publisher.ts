@@ -1,0 +1,154 @@
+import { artifactKey, KhalaError, partitionOf } from "@khala/contracts";
+import {
+  type Artifact,
+  type BoardObserver,
+  type Context,
+  GroupCommit,
+  recordSpan,
+  type Service,
+  type Task,
+} from "@khala/server/blackboard";
+import type { Producers } from "./producers.ts";
+import { artifactRecord, byIdRecord, type Outgoing, sizeOf, taskRecord } from "./records.ts";
+import type { ResolvedSettings } from "./settings.ts";
+import { largestTask, type TopicNames } from "./topics.ts";
+import type { Views } from "./views.ts";
+
+/** What became of an artifact that was published. */
+export type Published = "published" | "duplicate";
+
+export interface PublisherOptions {
+  readonly producers: Producers;
+  readonly settings: ResolvedSettings;
+  readonly names: TopicNames;
+  readonly agents: readonly string[];
+  readonly views: Pick<Views, "version" | "wrote">;
+  readonly observer: Pick<BoardObserver, "published">;
+}
+
+/** Writes artifacts and tasks; those who write at the same time share a transaction. */
+export interface Publisher extends Service {
+  publish(artifacts: readonly Artifact[]): Promise<readonly Published[]>;
+  enqueue(tasks: readonly Task[]): Promise<void>;
+}
+
+interface Encoded {
+  readonly artifact: Artifact;
+  readonly records: readonly [log: Outgoing, byId: Outgoing];
+}
+
+interface Write {
+  readonly artifacts: readonly Encoded[];
+  readonly tasks: readonly Outgoing[];
+  readonly bytes: number;
+}
+
+const MAX_WRITES = 1_000;
+const MAX_BYTES = 8 * 1_048_576;
+const MAX_WAITING_BYTES = 64 * 1_048_576;
+
+/** Opens the publisher of a board. */
+export function openPublisher(
+  context: Context,
+  { producers, settings, names, agents, views, observer }: PublisherOptions,
+): Publisher {
+  const known = new Set(agents);
+  const commits = new GroupCommit<Write, readonly Published[]>({
+    maxItems: MAX_WRITES,
+    maxBytes: MAX_BYTES,
+    maxWaitingBytes: MAX_WAITING_BYTES,
+    sizeOf: ({ bytes }) => bytes,
+    commit,
+  });
+
+  async function commit(writes: readonly Write[]): Promise<readonly { readonly ok: readonly Published[] }[]> {
+    const from = context.clock.now();
+    const fresh = new Map<string, Artifact>();
+    const statuses = writes.map(({ artifacts }) =>
+      artifacts.map(({ artifact }): Published => {
+        const newest = fresh.get(artifact.id)?.version ?? views.version(artifact.id) ?? 0;
+        if (newest >= artifact.version) return "duplicate";
+        fresh.set(artifact.id, artifact);
+        return "published";
+      }),
+    );
+    const published = writes.flatMap(({ artifacts }, i) =>
+      artifacts.filter((_, j) => statuses[i]![j] === "published"),
+    );
+    const records = [...published.flatMap(({ records }) => records), ...writes.flatMap(({ tasks }) => tasks)];
+    if (records.length > 0) {
+      const transactionId = await producers.transaction(async (transaction) => {
+        await transaction.send(records);
+        return transaction.id;
+      });
+      if (published.length > 0) done(published, from, transactionId);
+    }
+    return statuses.map((ok) => ({ ok }));
+  }
+
+  function encode(artifact: Artifact): Encoded {
+    const json = JSON.stringify(artifact);
+    const log = { topic: names.artifacts, record: artifactRecord(artifact, json) };
+    const byId = { topic: names.byId, record: byIdRecord(artifact, json) };
+    return { artifact, records: [log, byId] };
+  }
+
+  function done(published: readonly Encoded[], from: number, transactionId: string | undefined): void {
+    const to = context.clock.now();
+    const artifacts = published.map(({ artifact }) => artifact);
+    views.wrote(artifacts);
+    observer.published(artifacts);
+    for (const artifact of artifacts) {
+      if (!artifact.traceparent) continue;
+      recordSpan(context.telemetry, artifact.traceparent, {
+        name: `send ${names.artifacts}`,
+        from,
+        to,
+        attributes: {
+          "messaging.system": "kafka",
+          "messaging.operation.type": "send",
+          "messaging.destination.name": names.artifacts,
+          "kafka.topic": names.artifacts,
+          partition: partitionOf(artifactKey(artifact), settings.partitions),
+          ...(transactionId !== undefined && { transaction_id: transactionId }),
+          "artifact.id": artifact.id,
+          "artifact.type": artifact.type,
+          ...(artifact.correlation_id && { correlation_id: artifact.correlation_id }),
+        },
+      });
+    }
+  }
+
+  return {
+    async publish(artifacts) {
+      if (artifacts.length === 0) return [];
+      const encoded = artifacts.map(encode);
+      const sizes = encoded.map(({ records: [log] }) => sizeOf(log.record));
+      refuseLarge(sizes, settings.maxRecordBytes, "artifacts");
+      return commits.write({ artifacts: encoded, tasks: [], bytes: 2 * sum(sizes) });
+    },
+    async enqueue(tasks) {
+      const stranger = tasks.find(({ agent }) => !known.has(agent));
+      if (stranger) throw new KhalaError("not_found", `There is no agent "${stranger.agent}".`);
+      if (tasks.length === 0) return;
+      const records = tasks.map((task) => ({ topic: names.tasks(task.agent), record: taskRecord(task) }));
+      const sizes = records.map(({ record }) => sizeOf(record));
+      refuseLarge(sizes, largestTask(settings), "tasks");
+      await commits.write({ artifacts: [], tasks: records, bytes: sum(sizes) });
+    },
+    stop: () => commits.drain(),
+  };
+}
+
+function refuseLarge(sizes: readonly number[], max: number, field: string): void {
+  const items = sizes.flatMap((size, index) =>
+    size > max ? [{ index, field, message: `has ${size} bytes as a record, and may have ${max}` }] : [],
+  );
+  if (items.length === 0) return;
+  const message = `Too large for the board: ${items.length} of ${sizes.length}. Send less, or put the content elsewhere and publish where it is.`;
+  throw new KhalaError("payload_too_large", message, { field, items });
+}
+
+function sum(sizes: readonly number[]): number {
+  return sizes.reduce((total, size) => total + size, 0);
+}

@@ -1,0 +1,79 @@
+import type { Artifact } from "@khala/server/blackboard";
+import type { BodyCache } from "./body_cache.ts";
+import { decodeArtifact } from "./decoding.ts";
+import type { LogRecord } from "./log_reader.ts";
+
+interface Seen {
+  readonly id: string;
+  readonly type: string;
+  readonly org: string;
+  readonly version: number;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  /** Of those of one millisecond, which came last. */
+  readonly turn: number;
+}
+
+export interface RecentQuery {
+  readonly type?: string;
+  readonly org: string;
+  readonly limit: number;
+}
+
+/** How much may be over before it is cut, so that cutting is rare. */
+const SLACK = 1.25;
+
+/** The last artifacts of the log, of all partitions together: what they are, not what is in them. */
+export class RecentWindow {
+  readonly #size: number;
+  readonly #bodies: BodyCache;
+  readonly #listener: (artifact: Artifact) => void;
+  #seen = new Map<string, Seen>();
+  #sorted: Seen[] | undefined;
+  #turns = 0;
+
+  constructor(size: number, bodies: BodyCache, listener: (artifact: Artifact) => void) {
+    this.#size = size;
+    this.#bodies = bodies;
+    this.#listener = listener;
+  }
+
+  /** Takes a record of the artifacts; one that cannot be read is the router's to report. */
+  onRecord = (record: LogRecord): void => {
+    const decoded = decodeArtifact(record);
+    if (!decoded.ok) return;
+    const artifact = decoded.value;
+    this.add(artifact, Number(record.timestamp));
+    this.#bodies.put(artifact.id, artifact.version, record.value!.toString());
+  };
+
+  /** Adds an artifact, or a newer version of it. */
+  add(artifact: Artifact, at: number): void {
+    const { id, type, org_id: org, version } = artifact;
+    this.#listener(artifact);
+    const known = this.#seen.get(id);
+    if (known && known.version >= version) return;
+    this.#seen.set(id, { id, type, org, version, at, turn: this.#turns++ });
+    this.#sorted = undefined;
+    if (this.#seen.size > this.#size * SLACK) this.#cut();
+  }
+
+  /** Ids that suit, newest first. Some may be gone. */
+  ids({ type, org }: Omit<RecentQuery, "limit">): string[] {
+    return this.#newestFirst()
+      .slice(0, this.#size)
+      .filter((seen) => seen.org === org && (type === undefined || seen.type === type))
+      .map(({ id }) => id);
+  }
+
+  #newestFirst(): Seen[] {
+    this.#sorted ??= [...this.#seen.values()].sort((a, b) => b.at - a.at || b.turn - a.turn);
+    return this.#sorted;
+  }
+
+  #cut(): void {
+    const kept = this.#newestFirst().slice(0, this.#size);
+    this.#seen = new Map(kept.map((seen) => [seen.id, seen]));
+    this.#sorted = kept;
+  }
+}

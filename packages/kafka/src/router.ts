@@ -1,0 +1,98 @@
+import {
+  type Artifact,
+  type BoardOptions,
+  type Context,
+  type DeadLetter,
+  type Place,
+  ROUTER,
+  type Routing,
+} from "@khala/server/blackboard";
+import type { KafkaSettings } from "./client.ts";
+import type { KafkaRecord } from "./client_types.ts";
+import { decodeArtifact } from "./decoding.ts";
+import { type Batch, joinGroup } from "./group.ts";
+import type { Producers } from "./producers.ts";
+import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "./records.ts";
+import type { Session } from "./supervised.ts";
+import type { TopicNames } from "./topics.ts";
+
+export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
+  readonly kafka: KafkaSettings;
+  readonly producers: Producers;
+  readonly names: TopicNames;
+  readonly readCommitted: boolean;
+  readonly sessionTimeoutMs: number;
+  onFailure(error: Error): void;
+}
+
+/** Artifacts that are routed at a time; those of each partition in one transaction. */
+const BATCH = 2_000;
+
+interface Routed {
+  readonly artifact?: Artifact;
+  readonly routing: Routing;
+  readonly outgoing: readonly Outgoing[];
+}
+
+/**
+ * Makes a task of each artifact for each agent that it matches. The tasks and the offsets of their artifacts are one
+ * transaction, so that an artifact is routed once.
+ */
+export async function startRouter(context: Context, options: RouterOptions): Promise<Session> {
+  const { kafka, producers, names, observer, readCommitted, sessionTimeoutMs } = options;
+
+  async function onBatch({ topic, partition, records }: Batch): Promise<void> {
+    const routed = records.map((record) =>
+      routeRecord(context, options, record, { topic, partition, offset: record.offset }),
+    );
+    const offset = String(records.at(-1)!.at + 1);
+    await producers.transaction(async (transaction) => {
+      void transaction.send(routed.flatMap(({ outgoing }) => outgoing));
+      await transaction.sendOffsets(group.owner, [{ topic, partitions: [{ partition, offset }] }]);
+    });
+    for (const { artifact, routing } of routed) if (artifact) observer.routed(artifact, routing.tasks);
+  }
+
+  await producers.ready();
+  const group = await joinGroup(context, kafka, {
+    groupId: names.routerGroup,
+    topics: [names.artifacts],
+    readCommitted,
+    sessionTimeoutMs,
+    batch: BATCH,
+    onBatch,
+    onFailure: options.onFailure,
+  });
+  return { stop: () => group.leave(), discard: () => group.leave() };
+}
+
+function routeRecord(
+  { clock, newId }: Context,
+  { route, names }: RouterOptions,
+  record: KafkaRecord,
+  place: Place,
+): Routed {
+  const origin = { ...place, timestamp: Number(record.timestamp) };
+  const decoded = decodeArtifact(record);
+  if (decoded.ok) {
+    const routing = route(decoded.value);
+    const outgoing = [
+      ...routing.tasks.map((task) => ({ topic: names.tasks(task.agent), record: taskRecord(task) })),
+      ...routing.dead.map((letter) => ({
+        topic: names.deadLetters(letter.agent),
+        record: deadLetterRecord({ ...letter, origin: placeText(place) }, origin),
+      })),
+    ];
+    return { artifact: decoded.value, routing, outgoing };
+  }
+  const letter: DeadLetter = {
+    id: newId(),
+    agent: ROUTER,
+    failure: { class: "UnreadableRecord", message: decoded.error, kind: "fatal" },
+    attempts: 1,
+    failed_at: new Date(clock.now()).toISOString(),
+    origin: placeText(place),
+  };
+  const outgoing = [{ topic: names.deadLetters(ROUTER), record: deadLetterRecord(letter, origin, record) }];
+  return { routing: { tasks: [], dead: [] }, outgoing };
+}

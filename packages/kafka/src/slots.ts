@@ -1,0 +1,84 @@
+import { KhalaError } from "@khala/contracts";
+
+/** Something that was taken, and must be given back. */
+export interface SlotLease<T> {
+  readonly value: T;
+  /** One that is not healthy is made anew when it is needed next. */
+  giveBack(healthy: boolean): void;
+}
+
+interface Slot<T> {
+  readonly number: number;
+  value?: T;
+}
+
+/** A fixed number of things that are made when they are needed first, each used by one caller at a time, in turn. */
+export class Slots<T> {
+  readonly #make: (slot: number) => Promise<T>;
+  readonly #free: Slot<T>[];
+  readonly #waiting: { resolve(slot: Slot<T>): void; reject(error: unknown): void }[] = [];
+  readonly #count: number;
+  #closed: Error | undefined;
+  #drained: (() => void) | undefined;
+
+  constructor(count: number, make: (slot: number) => Promise<T>) {
+    this.#count = count;
+    this.#make = make;
+    this.#free = Array.from({ length: count }, (_, number) => ({ number }));
+  }
+
+  /** Waits for a free one, in the order of asking. */
+  async take(): Promise<SlotLease<T>> {
+    const slot = await this.#slot();
+    try {
+      slot.value ??= await this.#make(slot.number);
+    } catch (error) {
+      this.#release(slot);
+      throw error;
+    }
+    let given = false;
+    return {
+      value: slot.value,
+      giveBack: (healthy) => {
+        if (given) return;
+        given = true;
+        if (!healthy) delete slot.value;
+        this.#release(slot);
+      },
+    };
+  }
+
+  /** Refuses whoever asks from now on, and those who wait. */
+  close(reason: Error): void {
+    this.#closed ??= reason;
+    for (const waiter of this.#waiting.splice(0)) waiter.reject(this.#closed);
+  }
+
+  /** Waits until none is in use, and hands over what there is. */
+  async drain(): Promise<T[]> {
+    this.close(new KhalaError("shutting_down", "The board is stopping. Try again on another server."));
+    if (this.#free.length < this.#count)
+      await new Promise<void>((resolve) => {
+        this.#drained = resolve;
+      });
+    return this.#free.flatMap(({ value }) => (value === undefined ? [] : [value]));
+  }
+
+  #slot(): Promise<Slot<T>> {
+    if (this.#closed) return Promise.reject(this.#closed);
+    // Of the free ones, one that is made already.
+    const at = this.#free.findIndex(({ value }) => value !== undefined);
+    const [slot] = this.#free.splice(Math.max(0, at), 1);
+    if (slot) return Promise.resolve(slot);
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ resolve, reject });
+    });
+  }
+
+  #release(slot: Slot<T>): void {
+    const next = this.#waiting.shift();
+    if (next) return next.resolve(slot);
+    this.#free.push(slot);
+    if (this.#free.length === this.#count) this.#drained?.();
+  }
+}

@@ -1,0 +1,56 @@
+import { backoff, type Context, type Service, sleep } from "@khala/server/blackboard";
+
+/** Something that runs until it is stopped or cannot go on. */
+export interface Session extends Service {
+  /** Drops what is under way. */
+  discard(): Promise<void>;
+}
+
+const LONG_ENOUGH_MS = 60_000;
+
+/**
+ * Keeps a session running: one that cannot go on, such as one that was fenced off, is dropped, and another one begins.
+ * `start` is given what to call with the reason.
+ */
+export function supervise(
+  context: Context,
+  name: string,
+  start: (onFailure: (error: Error) => void) => Promise<Session>,
+): Service {
+  const stopping = new AbortController();
+  const { signal } = stopping;
+
+  async function run(): Promise<void> {
+    for (let failures = 0; !signal.aborted; ) {
+      const startedAt = context.clock.now();
+      const failed = Promise.withResolvers<Error | undefined>();
+      const stop = () => failed.resolve(undefined);
+      signal.addEventListener("abort", stop, { once: true });
+      let session: Session | undefined;
+      let error: Error | undefined;
+      try {
+        session = await start(failed.resolve);
+        error = await failed.promise;
+      } catch (failure) {
+        error = failure as Error;
+      }
+      signal.removeEventListener("abort", stop);
+      if (!error) return session?.stop();
+      context.log.error(
+        { err: error.message, service: name },
+        "a reader of the board cannot go on as it is: it gives its work back, and begins anew",
+      );
+      await session?.discard();
+      if (context.clock.now() - startedAt > LONG_ENOUGH_MS) failures = 0;
+      await sleep(context.clock, backoff(failures++, context.random, { base: 200, cap: 30_000 }), signal);
+    }
+  }
+
+  const running = run();
+  return {
+    async stop() {
+      stopping.abort();
+      await running;
+    },
+  };
+}

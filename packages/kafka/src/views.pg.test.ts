@@ -1,0 +1,181 @@
+import { describe, expect, test } from "vitest";
+import { eventually } from "../../../e2e/support/eventually.ts";
+import { kafkaHere } from "../../../e2e/support/kafka.ts";
+import { byIdRecord, byIdTombstone, processedRecord, taskRecord } from "./records.ts";
+import { artifact, openStage, type Stage, task } from "./test_support.ts";
+import { openTopicConfigs } from "./topic_configs.ts";
+import type { Views } from "./views.ts";
+
+const lagOf = async (views: Views, reader: string) =>
+  (await views.lag()).filter((each) => each.reader === reader).map(({ lag, lag_high }) => [lag, lag_high]);
+
+/** Reads a topic by its group, as the router does, and commits behind the last record. */
+async function readAll(stage: Stage, topic: string, groupId: string, records: number): Promise<void> {
+  const consumer = stage.client.consumer({ groupId });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [topic] });
+  let seen = 0;
+  await consumer.run({
+    async eachBatch({ batch }) {
+      const { partition } = batch;
+      await consumer.commitOffsets([{ topic, partition, offset: String(Number(batch.lastOffset()) + 1) }]);
+      seen += batch.messages.length;
+    },
+  });
+  await eventually("all are read", () => seen >= records);
+  await consumer.disconnect();
+}
+
+describe.runIf(kafkaHere())("what the log answers", () => {
+  test("after a restart an artifact has its newest version, and one that was removed is not there", async () => {
+    await using stage = await openStage();
+    const publisher = stage.publisher(await stage.views());
+    const [kept, gone] = [artifact(), artifact()];
+    await publisher.publish([kept]);
+    await publisher.publish([{ ...kept, version: 2 }]);
+    await publisher.publish([gone]);
+    await stage.write(stage.names.byId, byIdTombstone(gone.id));
+    const restarted = await stage.views();
+    expect((await restarted.get(kept.id))?.version).toBe(2);
+    expect(await restarted.get(gone.id)).toBeUndefined();
+    expect((await restarted.recent({ org: "acme", limit: 1 })).map(({ id }) => id)).toEqual([kept.id]);
+    expect(restarted.size().artifacts).toBe(1);
+  });
+
+  test("what is removed or changed while the index is rebuilt is removed or changed in it", async () => {
+    await using stage = await openStage();
+    const drafts = Array.from({ length: 5_000 }, () => artifact({ payload: "x".repeat(200) }));
+    await stage.write(stage.names.byId, ...drafts.map((draft) => byIdRecord(draft)));
+    const opening = stage.views();
+    const changed = { ...drafts[4_999]!, version: 2 };
+    await stage.write(stage.names.byId, byIdTombstone(drafts[0]!.id), byIdRecord(changed));
+    const views = await opening;
+    await eventually("the deletion", async () => (await views.get(drafts[0]!.id)) === undefined);
+    await eventually("the new version", async () => (await views.get(changed.id))?.version === 2);
+    expect(views.size().artifacts).toBe(4_999);
+  });
+
+  test("bodies that are not in memory are read from the log", async () => {
+    await using stage = await openStage({ indexBytes: 1_000 });
+    const drafts = Array.from({ length: 40 }, (_, i) => artifact({ payload: { i, text: "y".repeat(300) } }));
+    await stage.publisher(await stage.views()).publish(drafts);
+    const views = await stage.views();
+    expect(await Promise.all(drafts.map(({ id }) => views.get(id)))).toEqual(drafts);
+    expect(await views.recent({ org: "acme", limit: 40 })).toHaveLength(40);
+  });
+
+  test("duplicates and compaction change nothing: null is a deletion, an empty string is not", async () => {
+    await using stage = await openStage({ indexBytes: 1_000 });
+    const configs = await openTopicConfigs(stage.settings.kafka);
+    await configs.alter(stage.names.byId, {
+      "min.cleanable.dirty.ratio": "0.01",
+      "segment.ms": "100",
+      "max.compaction.lag.ms": "100",
+    });
+    await configs.close();
+    const [kept, gone] = [artifact(), artifact()];
+    const views = await stage.views();
+    for (let version = 1; version <= 20; version++)
+      await stage.write(stage.names.byId, byIdRecord({ ...kept, version }), byIdRecord({ ...kept, version }));
+    await stage.write(stage.names.byId, byIdRecord(gone), byIdTombstone(gone.id), byIdTombstone(gone.id));
+    await stage.write(stage.names.byId, { key: kept.id, value: "" }, { key: kept.id, value: "{" });
+    await eventually("the last version", async () => (await views.get(kept.id))?.version === 20);
+    const restarted = await stage.views();
+    expect([await restarted.get(kept.id), await restarted.get(gone.id)]).toEqual([
+      { ...kept, version: 20 },
+      undefined,
+    ]);
+  });
+
+  test("a payload of null is a payload", async () => {
+    await using stage = await openStage();
+    const views = await stage.views();
+    const empty = artifact({ payload: null });
+    await stage.publisher(views).publish([empty]);
+    expect(await (await stage.views()).get(empty.id)).toEqual(empty);
+  });
+
+  test("what was aborted is in no answer, and holds nothing back", async () => {
+    await using stage = await openStage();
+    const views = await stage.views();
+    const ghost = artifact({ correlation_id: "c" });
+    const failed = stage.producers.transaction(async ({ send }) => {
+      await send([
+        { topic: stage.names.byId, record: byIdRecord(ghost) },
+        { topic: stage.names.artifacts, record: byIdRecord(ghost) },
+        { topic: stage.names.tasks("reviewer"), record: taskRecord(task({ artifacts: [ghost] })) },
+      ]);
+      throw new Error("the work failed");
+    });
+    await expect(failed).rejects.toThrow("the work failed");
+    expect(await views.get(ghost.id)).toBeUndefined();
+    expect(await views.recent({ org: "acme", limit: 9 })).toEqual([]);
+    expect(views.correlations(["c"])).toEqual([]);
+    const restarted = await stage.views();
+    expect(await restarted.get(ghost.id)).toBeUndefined();
+    expect(await restarted.recent({ org: "acme", limit: 9 })).toEqual([]);
+  });
+
+  test("the window is bounded, newest first, by type, and shows an org its own", async () => {
+    await using stage = await openStage({ indexWindow: 5 });
+    const views = await stage.views();
+    const publisher = stage.publisher(views);
+    const drafts = Array.from({ length: 12 }, (_, i) =>
+      artifact({ payload: i, type: i % 2 ? "Odd" : "Even" }),
+    );
+    for (const draft of drafts) await publisher.publish([draft]);
+    const payloads = async (from: Views, type?: string) =>
+      (await from.recent({ org: "acme", limit: 9, ...(type && { type }) })).map(({ payload }) => payload);
+    expect(await payloads(views)).toEqual([11, 10, 9, 8, 7]);
+    expect(await payloads(await stage.views(), "Odd")).toEqual([11, 9, 7]);
+    await publisher.publish([artifact({ org_id: "other" })]);
+    expect(await views.recent({ org: "other", limit: 9 })).toHaveLength(1);
+    expect(await views.recent({ org: "nobody", limit: 9 })).toEqual([]);
+  });
+
+  test("lag counts to what can be read, and to what an open transaction holds back; markers leave none", async () => {
+    await using stage = await openStage({ partitions: 1 });
+    const { names } = stage;
+    const views = await stage.views();
+    const publisher = stage.publisher(views);
+    await publisher.publish([artifact()]);
+    await publisher.publish([artifact(), artifact()]);
+    await eventually("all three", async () => (await lagOf(views, "router"))[0]?.[0] === "3");
+    await readAll(stage, names.artifacts, names.routerGroup, 3);
+    await eventually("no lag", async () => (await lagOf(views, "router"))[0]?.[0] === "0");
+    expect(await lagOf(views, "reviewer")).toEqual([["0", "0"]]);
+    const held = Promise.withResolvers<void>();
+    const sent = Promise.withResolvers<void>();
+    const open = stage.producers.transaction(async ({ send }) => {
+      await send([{ topic: names.artifacts, record: byIdRecord(artifact()) }]);
+      sent.resolve();
+      await held.promise;
+    });
+    await sent.promise;
+    const meanwhile = await lagOf(views, "router");
+    held.resolve();
+    await open;
+    expect(meanwhile).toEqual([["0", "1"]]);
+    await eventually("one more", async () => (await lagOf(views, "router"))[0]?.[0] === "1");
+  });
+
+  test("a correlation is counted by sets: twice is once, and the order of topics does not matter", async () => {
+    await using stage = await openStage();
+    const { names } = stage;
+    const views = await stage.views();
+    const drafts = [artifact({ correlation_id: "c" }), artifact({ correlation_id: "c" })];
+    await stage.publisher(views).publish(drafts);
+    const works = drafts.map((draft) => task({ artifacts: [draft] }));
+    const place = { topic: names.tasks("reviewer"), partition: 1, offset: "7" };
+    const done = processedRecord(works[0]!, "done", place, new Date(0).toISOString());
+    await stage.write(names.processed, done, done);
+    await stage.write(names.tasks("reviewer"), ...works.map(taskRecord), taskRecord(works[1]!));
+    const expected = { correlationId: "c", org: "acme", artifacts: 2, open: 1, done: 1, dead: 0 };
+    await eventually("all topics", () => {
+      const [counts] = views.correlations(["c", "unknown"]);
+      return counts?.open === 1 && counts.done === 1;
+    });
+    expect(views.correlations(["c", "unknown"])).toEqual([expected]);
+    expect((await stage.views()).correlations(["c"])).toEqual([expected]);
+  });
+});

@@ -1,0 +1,204 @@
+import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import {
+  type Artifact,
+  type Context,
+  type CorrelationCounts,
+  type DeadLetter,
+  type DeadLetterPage,
+  ROUTER,
+  type Service,
+  sleep,
+} from "@khala/server/blackboard";
+import { ArtifactIndex } from "./artifact_index.ts";
+import { BodyCache } from "./body_cache.ts";
+import type { KafkaAdmin } from "./client_types.ts";
+import { Correlations } from "./correlations.ts";
+import { type DeadLetterQuery, DeadLetters } from "./dead_letters.ts";
+import type { GroupOffsets } from "./group_offsets.ts";
+import { measureLag } from "./lag.ts";
+import { LogLookup } from "./log_lookup.ts";
+import { openLogReader, type Position } from "./log_reader.ts";
+import { LogTail, type Source } from "./log_tail.ts";
+import { type Bounds, endsOf, highBounds, stableBounds } from "./offsets.ts";
+import { type RecentQuery, RecentWindow } from "./recent_window.ts";
+import type { ResolvedSettings } from "./settings.ts";
+import { Shared } from "./shared.ts";
+import type { TopicNames } from "./topics.ts";
+
+export interface ViewsOptions {
+  readonly admin: KafkaAdmin;
+  readonly groups: Pick<GroupOffsets, "committed">;
+  readonly settings: ResolvedSettings;
+  readonly names: TopicNames;
+  readonly agents: readonly string[];
+  /** Ends a start that takes too long for whoever waits. */
+  readonly signal?: AbortSignal;
+}
+
+/** What can be asked of a board, answered from memory and from the log. */
+export interface Views extends Service {
+  get(id: string): Promise<Artifact | undefined>;
+  recent(query: RecentQuery): Promise<Artifact[]>;
+  lag(): Promise<readonly PartitionLagJson[]>;
+  correlations(ids: readonly string[]): readonly CorrelationCounts[];
+  deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
+  deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
+  /** Dead letters that are in memory, by agent. */
+  deadCount(agent: string): number;
+  /** The newest version that is known here. */
+  version(id: string): number | undefined;
+  /** What this process has committed is seen here at once. */
+  wrote(artifacts: readonly Artifact[]): void;
+  /** How many artifacts there are, and the memory that their places take. */
+  size(): { readonly artifacts: number; readonly bytes: number };
+}
+
+const START_MS = 600_000;
+const FRESH_MS = 10_000;
+const OPEN_MS = 500;
+const LOOK_AGAIN_MS = 10;
+/** A record may have a marker behind it, which has an offset too. */
+const OFFSETS_PER_RECORD = 2;
+const LOOK_BACK = 10_000;
+const IDS_PER_ARTIFACT = 20;
+
+/** Opens the views: resolves when everything that was committed at this moment has been read, and not before. */
+export async function openViews(
+  context: Context,
+  { admin, groups, settings, names, agents, signal }: ViewsOptions,
+): Promise<Views> {
+  const { kafka, indexWindow, indexBytes, partitions, consumerProperties } = settings;
+  const group = `${settings.prefix}views`;
+  const bodies = new BodyCache(indexBytes);
+  const lookup = new LogLookup(context, () =>
+    openLogReader(context, kafka, group, {
+      ...consumerProperties,
+      "fetch.wait.max.ms": 5,
+      "queued.min.messages": 100,
+      "fetch.message.max.bytes": 65_536,
+    }),
+  );
+  const fresh = (topic: string) => new Shared(() => readUpToNow(context, admin, tail, topic));
+
+  const indexFresh = fresh(names.byId);
+  const index = new ArtifactIndex(context, {
+    topic: names.byId,
+    bodies,
+    lookup: (position) => lookup.record(position),
+    fresh: async () => void (await indexFresh.run()),
+  });
+  const correlations = new Correlations({
+    maxCorrelations: indexWindow,
+    maxIds: indexWindow * IDS_PER_ARTIFACT,
+  });
+  const recent = new RecentWindow(indexWindow, bodies, correlations.onArtifact);
+  const dead = new Map(
+    [ROUTER, ...agents].map((agent) => {
+      const topic = names.deadLetters(agent);
+      const letters = fresh(topic);
+      const log = {
+        topic,
+        fresh: async () => (await letters.run())[0]!,
+        range: (from: Position, to: number) => lookup.range(from, to),
+      };
+      return [agent, new DeadLetters(agent, log)] as const;
+    }),
+  );
+
+  const share = Math.ceil((indexWindow / partitions) * 2);
+  const follow: [topic: string, back: number, onRecord: Source["onRecord"]][] = [
+    [names.byId, Number.POSITIVE_INFINITY, index.onRecord],
+    [names.artifacts, indexWindow, recent.onRecord],
+    [names.processed, share, correlations.onProcessed],
+    ...agents.map((agent): (typeof follow)[number] => [names.tasks(agent), share, correlations.onTask]),
+    ...[...dead].map(([agent, letters]): (typeof follow)[number] => [
+      names.deadLetters(agent),
+      LOOK_BACK,
+      (record) => {
+        const { task } = letters.onRecord(record);
+        if (task) correlations.task(task, "dead");
+      },
+    ]),
+  ];
+  const ends: Position[] = [];
+  const sources: Source[] = [];
+  for (const [topic, back, onRecord] of follow) {
+    const bounds = await stableBounds(admin, topic);
+    ends.push(...endsOf(topic, bounds));
+    sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
+  }
+  const tail = new LogTail(context, await openLogReader(context, kafka, group, consumerProperties), sources);
+  try {
+    await tail.reached(ends, START_MS, signal);
+    await Promise.all(follow.map(([topic]) => readUpToNow(context, admin, tail, topic)));
+  } catch (error) {
+    await tail.stop();
+    throw error;
+  }
+  index.live();
+
+  const readers = [
+    { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
+    ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
+  ];
+  const lag = new Shared(() => measureLag(admin, groups, tail, readers));
+  return {
+    get: (id) => index.get(id),
+    async recent({ limit, ...query }) {
+      const found: Artifact[] = [];
+      const ids = recent.ids(query);
+      while (found.length < limit && ids.length > 0) {
+        const next = ids.splice(0, limit - found.length);
+        const artifacts = await Promise.all(next.map((id) => index.get(id)));
+        found.push(...artifacts.filter((artifact) => artifact !== undefined));
+      }
+      return found;
+    },
+    lag: () => lag.run(),
+    correlations: (ids) => correlations.counts(ids),
+    async deadLetters(agent, query) {
+      return (await dead.get(agent)?.list(query)) ?? { deadLetters: [] };
+    },
+    async deadLetter(agent, id) {
+      return dead.get(agent)?.get(id);
+    },
+    deadCount: (agent) => dead.get(agent)?.size ?? 0,
+    version: (id) => index.version(id),
+    wrote(artifacts) {
+      for (const artifact of artifacts) {
+        index.wrote(artifact);
+        recent.add(artifact, context.clock.now());
+      }
+    },
+    size: () => ({ artifacts: index.size, bytes: index.bytes }),
+    async stop() {
+      await tail.stop();
+      await lookup.stop();
+    },
+  };
+}
+
+/**
+ * Reads what was committed before this call. A commit is answered before its markers are written: what seems open may
+ * be committed, and is waited for, though not as long as a transaction may hang.
+ */
+async function readUpToNow(
+  { clock }: Pick<Context, "clock">,
+  admin: KafkaAdmin,
+  tail: LogTail,
+  topic: string,
+): Promise<Bounds[]> {
+  const written = endsOf(topic, await highBounds(admin, topic));
+  const deadline = clock.now() + OPEN_MS;
+  for (;;) {
+    const bounds = await stableBounds(admin, topic);
+    await tail.reached(endsOf(topic, bounds), FRESH_MS);
+    const behind = written.some(({ partition, offset }) => tail.next(topic, partition) < offset);
+    if (!behind || clock.now() >= deadline) return bounds;
+    await sleep(clock, LOOK_AGAIN_MS);
+  }
+}
+
+function startOf(topic: string, { partition, low, end }: Bounds, back: number): Position {
+  return { topic, partition, offset: Math.max(low, end - back * OFFSETS_PER_RECORD) };
+}
