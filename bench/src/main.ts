@@ -1,13 +1,18 @@
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
+import { blackboardPlane } from "./blackboard/plane.ts";
 import { conversationPlane } from "./conversations/plane.ts";
 import { describeMachine } from "./kit/machine.ts";
 import type { Plane } from "./kit/plane.ts";
 import { partText } from "./kit/report.ts";
 import { syncPlane } from "./sync/plane.ts";
 
-const PLANES: Readonly<Record<string, Plane>> = { sync: syncPlane, conversations: conversationPlane };
-const USAGE = `Usage: npm run bench -- sync|conversations [--only a|b|c|d|e] [--quick]
+const PLANES: Readonly<Record<string, Plane>> = {
+  sync: syncPlane,
+  conversations: conversationPlane,
+  blackboard: blackboardPlane,
+};
+const USAGE = `Usage: npm run bench -- sync|conversations|blackboard [--only a|b|c|d|e] [--quick]
 
   --only   measure these parts alone, such as --only a or --only ac, and print them
   --quick  shorter and fewer runs: for a look while developing, not for results

@@ -103,6 +103,8 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
         if (ofOrg === org && id === correlation) stop.abort();
       });
       try {
+        // It may have been cancelled while the task was looked at.
+        if (controls.cancelled(org, correlation)) return cancelled(correlation);
         const settlement = await consumer.handle(task, AbortSignal.any([signal, stop.signal]));
         return stop.signal.aborted && settlement.kind !== "done" ? cancelled(correlation) : settlement;
       } finally {

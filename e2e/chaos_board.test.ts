@@ -1,0 +1,120 @@
+import type { Artifact } from "@khala/server";
+import { describe, expect, test, vi } from "vitest";
+import { BoardChaos } from "./support/board_world_chaos.ts";
+import { eventually } from "./support/eventually.ts";
+import { until } from "./support/until.ts";
+
+// Processes start and stop here, on a machine that may have much else to do.
+vi.setConfig({ testTimeout: 600_000 });
+
+const AMOUNT = { keys: 50, each: 40 };
+
+/** The artifacts of a type as the database has them, the oldest first. */
+async function logged({ store }: BoardChaos, type: string): Promise<Artifact[]> {
+  const rows = await store.database.query<{ body: string }>({
+    text: "SELECT body FROM runtime.board_artifacts WHERE type = $1 ORDER BY seq",
+    values: [type],
+  });
+  return rows.map(({ body }) => JSON.parse(body) as Artifact);
+}
+
+/** The tasks that somebody works on now, and who. */
+async function claims({ store }: BoardChaos): Promise<Set<string>> {
+  const rows = await store.database.query<{ claim: string }>({
+    text: `SELECT seq || ' ' || claimed_by || ' ' || attempt AS claim FROM runtime.board_queue
+      WHERE claimed_by IS NOT NULL`,
+  });
+  return new Set(rows.map(({ claim }) => claim));
+}
+
+async function drafts({ store }: BoardChaos): Promise<number> {
+  const [row] = await store.database.query<{ n: bigint }>({
+    text: "SELECT count(*) AS n FROM runtime.board_artifacts WHERE type = 'Draft'",
+  });
+  return Number(row!.n);
+}
+
+function written(chaos: BoardChaos, goal: number): Promise<unknown> {
+  return until(`${goal} drafts`, async () => (await drafts(chaos)) >= goal, { deadlineMs: 120_000 });
+}
+
+/** Waits until so many more drafts are there, or all. */
+async function progress(chaos: BoardChaos, more: number): Promise<void> {
+  await written(chaos, Math.min((await drafts(chaos)) + more, AMOUNT.keys * AMOUNT.each));
+}
+
+describe("agents on Postgres", () => {
+  test("2,000 artifacts while servers are killed, put to sleep and replaced, and their database is cut off", async () => {
+    await using chaos = await BoardChaos.open();
+    for (let i = 0; i < 3; i++) await chaos.start();
+    // Never all at once, so that there is something to spoil until the end.
+    const published = chaos.publish(AMOUNT, (count) => written(chaos, count - 100));
+
+    await progress(chaos, 100);
+    await chaos.replace("SIGKILL");
+
+    await progress(chaos, 100);
+    const sleeper = chaos.take();
+    sleeper.freeze();
+    const held = await claims(chaos);
+    const taken = async () => (await claims(chaos)).isDisjointFrom(held);
+    await until("others have taken what it had", taken, { deadlineMs: 120_000 });
+    sleeper.thaw();
+    chaos.workers.push(sleeper);
+
+    await progress(chaos, 100);
+    await chaos.replace("SIGTERM");
+
+    for (let i = 0; i < 3; i++) {
+      await progress(chaos, 50);
+      chaos.proxy.cut();
+    }
+    chaos.proxy.refuse();
+    const [cutOff] = chaos.workers;
+    await eventually("the servers have noticed", async () => {
+      const response = await fetch(`${cutOff!.url}/readyz`);
+      return response.status !== 200;
+    });
+    chaos.proxy.resume();
+
+    await progress(chaos, 100);
+    await chaos.replace("SIGKILL");
+    await published;
+    await chaos.replace("SIGKILL");
+    await chaos.settled(AMOUNT);
+    await chaos.check(AMOUNT, (type) => logged(chaos, type));
+    expect(await claims(chaos)).toEqual(new Set());
+    for (const worker of chaos.workers) expect(worker.running, worker.output()).toBe(true);
+  });
+
+  test("a process that dies around its side effect: it runs again under the same key, and one output is visible", async () => {
+    await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "1000" });
+    const bombs = [
+      { moment: "before" },
+      { moment: "after" },
+      ...[0, 1, 4].map((ms) => ({ moment: "settling", ms })),
+    ];
+    await chaos.front();
+    const ids: string[] = [];
+    let victim = await chaos.start();
+    for (const [i, bomb] of bombs.entries()) {
+      ids.push(await chaos.bomb(bomb));
+      await until("it blew up", () => !victim.running, { deadlineMs: 60_000 });
+      victim = await chaos.start();
+      const craters = async () => (await logged(chaos, "Crater")).length;
+      await until(`${i + 1} craters`, async () => (await craters()) > i, { deadlineMs: 60_000 });
+    }
+    await eventually("nothing is left to do", async () => {
+      const { agents } = await chaos.insist<{ agents: { waiting: string; running: string }[] }>("/agents");
+      return agents.every(({ waiting, running }) => waiting === "0" && running === "0");
+    });
+    const runs = await chaos.runs("bomb");
+    const runsOf = (id: string) => runs.filter((key) => key === `${id}:bomb`).length;
+    const [before, after, ...settling] = ids.map(runsOf);
+    expect([before, after]).toEqual([1, 2]);
+    // Whether the settlement came through before the end is chance.
+    for (const count of settling) expect([1, 2]).toContain(count);
+    expect(runs).toHaveLength(ids.map(runsOf).reduce((a, b) => a + b));
+    expect(await logged(chaos, "Crater")).toHaveLength(bombs.length);
+  });
+});

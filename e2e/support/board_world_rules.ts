@@ -1,0 +1,26 @@
+import type { Artifact } from "@khala/server";
+
+/** What an artifact of the chaos says: its place among those of its key. */
+export interface Note {
+  readonly key: string;
+  readonly n: number;
+}
+
+/** When a bomb ends its process. */
+export interface Bomb {
+  readonly moment: "before" | "after" | "settling";
+  /** Milliseconds after the work has ended. */
+  readonly ms: number;
+}
+
+/** What the names of keys begin with. */
+export const KEY = "key-";
+
+export const noteOf = ({ payload }: Pick<Artifact, "payload">) => payload as Partial<Note> as Note;
+export const bombOf = ({ payload }: Pick<Artifact, "payload">) => payload as Partial<Bomb> as Bomb;
+
+/** Notes that nobody can review. */
+export const isFatal = ({ n }: Note): boolean => n % 20 === 7;
+
+/** Notes whose first review fails: some of every key, and seldom several in a row, which would open a breaker. */
+export const isFlaky = ({ key, n }: Note): boolean => (Number(key.slice(KEY.length)) + 7 * n) % 10 === 3;
