@@ -87,9 +87,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     expect(await servers.log("Crater")).toHaveLength(bombs.length);
   });
 
-  // Fails now: a broker lost in the middle of transactions ends them on several producers at once, and the process then
-  // gives its transactional ids up for good, as if a rival had taken them (stale_producer).
-  test.skip("a cluster of three that loses a broker in the middle", async () => {
+  test("a cluster of three that loses a broker in the middle", async () => {
     await using cluster = await startKafkaCluster(3);
     const servers = await opened(cluster.bootstrap);
     await servers.start();

@@ -20,7 +20,16 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   durable_streams: ["kit", "database", "log"],
   blackboard: ["kit", "database", "log"],
   gateway: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams", "blackboard"],
-  conformance: ["kit", "database", "log", "runtime", "sync", "conversations", "durable_streams", "blackboard"],
+  conformance: [
+    "kit",
+    "database",
+    "log",
+    "runtime",
+    "sync",
+    "conversations",
+    "durable_streams",
+    "blackboard",
+  ],
 };
 const rooms = Object.keys(MAY_IMPORT);
 

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { expect } from "vitest";
 import type { Artifact } from "../../packages/server/src/blackboard/artifact.ts";
-import type { Worker } from "./board_support.ts";
+import type { Worker } from "../../packages/server/src/conformance/board_worker.ts";
 
 /** Each attempt ran once; of a key never two at a time; and, where the agent is strict, in the order of publication. */
 export function checkRuns(worker: Worker, published: readonly Artifact[]): void {

@@ -5,7 +5,7 @@ export const NAMES = ["ada", "bea", "cid"] as const;
 export type Name = (typeof NAMES)[number];
 
 export const PROCESSES = 3;
-export const KEYS = 3;
+const KEYS = 3;
 
 /** What an agent makes of an artifact: how often it fails first, and how it ends. */
 export interface Fate {

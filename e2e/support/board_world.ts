@@ -3,26 +3,23 @@ import type { Artifact } from "../../packages/server/src/blackboard/artifact.ts"
 import type { Board } from "../../packages/server/src/blackboard/board.ts";
 import type { Settlement, Task } from "../../packages/server/src/blackboard/task.ts";
 import type { BoardUnderTest } from "../../packages/server/src/conformance/board.ts";
-import type { Service } from "../../packages/server/src/kit/service.ts";
-import { checkRuns, outputId } from "./board_checks.ts";
-import { type Command, NAMES, type Name, PROCESSES, type Seed } from "./board_commands.ts";
 import {
-  dead,
-  done,
   Heard,
   makeTestArtifact,
   newId,
   newName,
-  retry,
   routeByTags,
   rules,
-  Worker,
-} from "./board_support.ts";
+} from "../../packages/server/src/conformance/board_support.ts";
+import { dead, done, retry, Worker } from "../../packages/server/src/conformance/board_worker.ts";
+import type { Service } from "../../packages/server/src/kit/service.ts";
+import { checkRuns, outputId } from "./board_checks.ts";
+import { type Command, NAMES, type Name, PROCESSES, type Seed } from "./board_commands.ts";
 import { eventually } from "./eventually.ts";
 import { until } from "./until.ts";
 
 /** The agents as a board is told of them. */
-export const AGENTS = NAMES.map((name, i) => rules(name, { strict: i < 2 }));
+const AGENTS = NAMES.map((name, i) => rules(name, { strict: i < 2 }));
 
 /** An artifact of a history, and what should become of it. */
 interface Sown {

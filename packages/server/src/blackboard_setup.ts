@@ -41,7 +41,7 @@ export function openBlackboard(
 }
 
 /** The board on the engine that the settings name: Kafka, else Postgres. */
-export async function openBoard(
+async function openBoard(
   config: Config,
   database: Database,
   context: Context,
@@ -60,7 +60,7 @@ export async function openBoard(
 }
 
 /** What traces call the engine that the settings name. */
-export function carrierOf(config: Config): Carrier {
+function carrierOf(config: Config): Carrier {
   if (!config.KAFKA_BOOTSTRAP_SERVERS)
     return { system: "postgresql", artifacts: "board_artifacts", tasks: () => "board_tasks" };
   const { KAFKA_TOPIC_PREFIX: prefix, KAFKA_TOPIC_ARTIFACTS: artifacts = `${prefix}artifacts` } = config;
