@@ -31,6 +31,14 @@ export interface DeadLetterQuery {
   readonly correlationId?: string;
 }
 
+/** Who asks for work, how much of it, how long it waits, and of which org; of all unless one is named. */
+export interface ClaimAsk {
+  readonly worker: string;
+  readonly max: number;
+  readonly waitMs: number;
+  readonly org?: string | undefined;
+}
+
 /** Everything that the outside can do with the board. What belongs to another org is not there. */
 export interface BlackboardPlane extends Service {
   /** All are published or none; what is wrong with which is in the error. Slowed, then refused, when readers lag. */
@@ -76,16 +84,7 @@ export interface BlackboardPlane extends Service {
   ): Promise<void>;
 
   /** For agents in other languages; of all orgs unless one is named. An empty answer after `waitMs` means that there is no work. */
-  claim(
-    agent: string,
-    ask: {
-      readonly worker: string;
-      readonly max: number;
-      readonly waitMs: number;
-      readonly org?: string | undefined;
-    },
-    signal: AbortSignal,
-  ): Promise<ClaimJson[]>;
+  claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
   heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
   settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
 }

@@ -11,6 +11,7 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Agent } from "./agent.ts";
 import type { ArtifactDraft } from "./artifact.ts";
+import type { ClaimAsk } from "./plane.ts";
 import { openClaims } from "./remote_claims.ts";
 import { openHeldWork } from "./remote_held.ts";
 import { settlementText } from "./remote_settlement.ts";
@@ -40,16 +41,7 @@ export interface Remote extends Service {
   work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
   /** The board has settled a task: whoever waits for that is told. */
   settled(task: Task, settlement: Settlement): void;
-  claim(
-    agent: string,
-    ask: {
-      readonly worker: string;
-      readonly max: number;
-      readonly waitMs: number;
-      readonly org?: string | undefined;
-    },
-    signal: AbortSignal,
-  ): Promise<ClaimJson[]>;
+  claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
   heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
   settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
   /** Another server tells of an offer or a claim. Answers whether the hint was meant for this. */

@@ -2,20 +2,12 @@ import { KhalaError } from "@khala/contracts";
 import type { ClaimJson } from "@khala/contracts/blackboard/v1";
 import type { Context } from "../kit/context.ts";
 import { Wake } from "../kit/service.ts";
+import type { ClaimAsk } from "./plane.ts";
 import type { Claims } from "./remote_claims.ts";
 
 /** Workers that wait for a task. */
 export interface Takers {
-  claim(
-    agent: string,
-    ask: {
-      readonly worker: string;
-      readonly max: number;
-      readonly waitMs: number;
-      readonly org?: string | undefined;
-    },
-    signal: AbortSignal,
-  ): Promise<ClaimJson[]>;
+  claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
   /** There may be a task for somebody. */
   offered(agent: string): void;
   /** Sends everybody away. */

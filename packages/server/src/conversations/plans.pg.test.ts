@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { readsOf } from "../../../../e2e/support/plans.ts";
 import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database, Statement } from "../database/database.ts";
 import { openLeases } from "./leases.ts";
@@ -44,27 +45,6 @@ function recording(database: Database): { database: Database; statements: Statem
   };
 }
 
-interface Plan {
-  readonly "Node Type": string;
-  readonly "Relation Name"?: string;
-  readonly "Index Name"?: string;
-  readonly "Index Cond"?: string;
-  readonly Plans?: readonly Plan[];
-}
-
-const nodesOf = (plan: Plan): Plan[] => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)];
-
-/** Which indexes a statement reads, as `index: condition`. */
-async function readsOf({ text, values = [] }: Statement): Promise<string[]> {
-  const [row] = await shared.database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
-    text: `EXPLAIN (FORMAT JSON) ${text}`,
-    values,
-  });
-  return nodesOf(row!["QUERY PLAN"][0]!.Plan)
-    .filter((node) => /^(Seq|Index|Index Only|Bitmap Index) Scan$/.test(node["Node Type"]))
-    .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
-}
-
 const run = { convId: "c1", runId: "new", org: "acme", subject: "ada", message: "hi", messageId: "m" };
 const options = { holder: "me", leaseMs: 60_000, queueLimit: 10 };
 
@@ -93,7 +73,7 @@ test("every statement finds its rows by an index, without statistics", async () 
   await leases.letGo({ convId: "c1", runId: "next", fence: 3n });
   expect(statements.length).toBeGreaterThan(20);
   for (const statement of statements) {
-    for (const read of await readsOf(statement)) {
+    for (const read of await readsOf(shared.database, statement)) {
       const newest =
         statement.name === "conversation_newest_run" && read.startsWith("conversation_runs_newest: (");
       // By its key, or by an index that has nothing but what is looked for.
