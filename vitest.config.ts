@@ -41,6 +41,9 @@ export default defineConfig({
           name: "services",
           include: ["packages/*/{src,test}/**/*.pg.test.ts", "e2e/**/*.test.ts"],
           globalSetup: ["e2e/support/services.ts"],
+          // A bound for what hangs, not a measure: a busy machine may take its time.
+          testTimeout: 90_000,
+          hookTimeout: 180_000,
           // It brings a Vitest of its own; this way its tests are tests of ours.
           server: { deps: { inline: ["@durable-streams/server-conformance-tests"] } },
         },

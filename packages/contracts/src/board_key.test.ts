@@ -20,6 +20,7 @@ const utf8 = (text: string) => new TextEncoder().encode(text);
 describe("the shared vectors", () => {
   test.each(cases)("$name", ({ artifact, key, murmur2: hash, partitions }) => {
     expect(artifactKey(artifact)).toBe(key);
+    expect(artifactKey(artifact, (text) => createHash("sha256").update(text).digest("hex"))).toBe(key);
     expect(murmur2(utf8(key))).toBe(hash);
     for (const [count, partition] of Object.entries(partitions)) {
       expect(partitionOf(key, Number(count))).toBe(partition);

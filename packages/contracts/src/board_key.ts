@@ -13,10 +13,17 @@ export interface Keyed {
 /**
  * What an artifact is ordered and spread by: its partition_key, else its correlation_id, else the first 32 hex digits
  * of SHA-256(type + id). An empty string counts as absent, as in proto3: it would pile up what has no key in one
- * partition.
+ * partition. Who has a faster SHA-256 than this package's hands it in: of the UTF-8 of a text, in lowercase hex.
  */
-export function artifactKey({ type, id, partition_key, correlation_id }: Keyed): string {
-  return partition_key || correlation_id || sha256Hex(encoder.encode(type + id)).slice(0, 32);
+export function artifactKey(
+  { type, id, partition_key, correlation_id }: Keyed,
+  sha256: (text: string) => string = sha256OfText,
+): string {
+  return partition_key || correlation_id || sha256(type + id).slice(0, 32);
+}
+
+function sha256OfText(text: string): string {
+  return sha256Hex(encoder.encode(text));
 }
 
 /** The partition of a key among `count`, as Kafka's default partitioner chooses it for the key in UTF-8. */

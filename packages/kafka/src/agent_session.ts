@@ -1,22 +1,13 @@
-import {
-  type BoardObserver,
-  type Consumer,
-  type Context,
-  idempotencyKey,
-  sleep,
-  type Task,
-  Wake,
-} from "@khala/server/blackboard";
+import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
 import type { TopicPartition } from "./client_types.ts";
 import { type Batch, type Group, joinGroup } from "./group.ts";
-import type { Marks } from "./marks.ts";
-import { type PartitionLimits, PartitionWork, type Work } from "./partition_work.ts";
+import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
 import { loadMarks, type MarkSource } from "./processed.ts";
 import type { Producers } from "./producers.ts";
-import { type Finished, nextAttempt, type Result, type SettlementRules, waitsInPlace } from "./settlement.ts";
-import { Settler } from "./settler.ts";
+import type { SettlementRules } from "./settlement.ts";
 import type { Session } from "./supervised.ts";
+import { TaskRuns } from "./task_runs.ts";
 
 /** What the sessions of an agent work with. */
 export interface SessionOptions {
@@ -36,8 +27,6 @@ export interface SessionOptions {
   readonly leaveMs: number;
 }
 
-/** Transactions at a time, of different partitions. */
-const SETTLERS = 2;
 const ABANDONED_MS = 2_000;
 /** Records that are taken at a time: so many may be over a partition's limit. */
 const BATCH = 250;
@@ -47,12 +36,10 @@ export class AgentSession implements Session {
   readonly #context: Context;
   readonly #options: SessionOptions;
   readonly #consumer: Consumer;
-  readonly #settlers: readonly Settler[];
+  readonly #runs: TaskRuns;
   readonly #partitions = new Map<number, PartitionWork>();
-  readonly #wake = new Wake();
   readonly #stopping = new AbortController();
   readonly #onFailure: (error: Error) => void;
-  readonly #handling = new Set<Promise<void>>();
   #group: Group | undefined;
   #dispatching: Promise<void> | undefined;
 
@@ -67,19 +54,21 @@ export class AgentSession implements Session {
     this.#onFailure = onFailure;
     this.#options = options;
     this.#consumer = consumer;
-    const settler = () =>
-      new Settler(context, {
-        producers: options.producers,
-        rules: options.rules,
-        owner: () => this.#group!.owner,
-        onSettled: (finished) => this.#settled(finished),
-        onFenced: onFailure,
-      });
-    this.#settlers = Array.from({ length: SETTLERS }, settler);
+    const { producers, observer, rules } = options;
+    this.#runs = new TaskRuns(context, {
+      consumer,
+      producers,
+      observer,
+      rules,
+      partitions: () => this.#partitions.values(),
+      owner: () => this.#group!.owner,
+      resume: (partition) => this.#group?.resume(partition),
+      onFailure,
+    });
   }
 
   get running(): number {
-    return this.#handling.size;
+    return this.#runs.running;
   }
 
   /** Tasks that are settled, and not behind the committed offset yet. */
@@ -101,10 +90,12 @@ export class AgentSession implements Session {
       properties: { "queued.max.messages.kbytes": 16_384, "queued.min.messages": 1_000 },
       onAssign: (partitions) => this.#assigned(partitions),
       onRevoke: (partitions, lost) => this.#revoked(partitions, lost),
-      onBatch: (batch) => this.#take(batch),
+      onBatches: (batches) => {
+        for (const batch of batches) this.#take(batch);
+      },
       onFailure: this.#onFailure,
     });
-    this.#dispatching = this.#dispatch();
+    this.#dispatching = this.#runs.dispatch(this.#stopping.signal);
   }
 
   /** Waits for what is under way, settles it, and leaves the group. */
@@ -115,14 +106,15 @@ export class AgentSession implements Session {
     const ended = new AbortController();
     const cancel = clock.after(this.#options.drainMs, () => this.#abandon());
     // Work that goes on elsewhere is not waited for, and what does not heed its signal is left behind.
-    const handled = this.#consumer.away ? [] : this.#handling;
+    const handled = this.#consumer.away ? Promise.resolve() : this.#runs.handled();
     await Promise.race([
-      Promise.all(handled).then(() => this.#drained()),
+      handled.then(() => this.#runs.drained()),
       sleep(clock, this.#options.drainMs + ABANDONED_MS, ended.signal),
     ]);
     ended.abort();
     cancel();
     this.#abandon();
+    this.#runs.stopSettling();
     await this.#close();
   }
 
@@ -130,18 +122,14 @@ export class AgentSession implements Session {
   async discard(): Promise<void> {
     this.#stopping.abort();
     this.#abandon();
-    for (const settler of this.#settlers) settler.stop();
+    this.#runs.stopSettling();
     await this.#dispatching;
-    await this.#drained();
+    await this.#runs.drained();
     await this.#close();
   }
 
   async #close(): Promise<void> {
     await this.#group?.leave();
-  }
-
-  async #drained(): Promise<void> {
-    await Promise.all(this.#settlers.map((settler) => settler.drained()));
   }
 
   #abandon(): void {
@@ -165,7 +153,7 @@ export class AgentSession implements Session {
     const loaded = await loadMarks(this.#context, marks, rules.agent, numbers, this.#stopping.signal);
     if (this.#stopping.signal.aborted) return;
     for (const work of fresh) work.marks = loaded.get(work.partition)!;
-    this.#wake.wake();
+    this.#runs.wake();
   }
 
   /**
@@ -174,7 +162,8 @@ export class AgentSession implements Session {
    */
   async #revoked(partitions: readonly TopicPartition[], lost: boolean): Promise<void> {
     const leaving = partitions.flatMap(({ partition }) => this.#partitions.get(partition) ?? []);
-    const idle = Promise.all(leaving.map((work) => work.leave()));
+    // What was given up already is not waited for.
+    const idle = Promise.all(leaving.map((work) => (work.owned ? work.leave() : undefined)));
     if (!lost && !this.#consumer.away) {
       const late = new AbortController();
       const over = sleep(this.#context.clock, this.#options.leaveMs, late.signal);
@@ -185,7 +174,7 @@ export class AgentSession implements Session {
       work.lost.abort();
       this.#partitions.delete(work.partition);
     }
-    await Promise.all(this.#settlers.map((settler) => settler.quiet()));
+    await this.#runs.quiet();
   }
 
   #take({ partition, records }: Batch): void {
@@ -197,118 +186,6 @@ export class AgentSession implements Session {
       work.paused = true;
       this.#group?.pause(work);
     }
-    this.#wake.wake();
-  }
-
-  async #dispatch(): Promise<void> {
-    const { signal } = this.#stopping;
-    while (!signal.aborted) {
-      const next = this.#handling.size < this.#consumer.concurrency ? this.#next() : undefined;
-      if (!next) {
-        await this.#wake.wait(this.#context, 1_000, signal);
-        continue;
-      }
-      await this.#consumer.gate(signal);
-      if (signal.aborted || !next.partition.owned || next.partition.leaving) continue;
-      this.#begin(next);
-    }
-  }
-
-  /** The next task that may run, from the partition that has the fewest running: a heavy one gets its fair share. */
-  #next(): (Work & { readonly task: Task; readonly marks: Marks }) | undefined {
-    for (;;) {
-      const [partition] = [...this.#partitions.values()]
-        .filter(({ marks, lanes, leaving }) => marks && lanes.hasReady && !leaving)
-        .sort((one, other) => one.running - other.running);
-      const work = partition?.lanes.next()?.item;
-      if (!work || !partition?.marks) return undefined;
-      const { task } = work;
-      if (!task) {
-        this.#submit({ work, result: { kind: "unreadable" } });
-        continue;
-      }
-      const mark = partition.marks.get(idempotencyKey(task));
-      if (mark?.kind === "settled") {
-        this.#submit({ work, result: { kind: "repeated" } });
-        continue;
-      }
-      if (mark?.kind === "waits" && mark.attempt > task.attempt) {
-        this.#wait({ ...work, task: { ...task, attempt: mark.attempt } }, mark.dueAt);
-        continue;
-      }
-      return { ...work, task, marks: partition.marks };
-    }
-  }
-
-  #begin(work: Work & { readonly task: Task }): void {
-    const { partition, task } = work;
-    partition.running++;
-    partition.began(work);
-    // Its own, so that what has ended is not told of what becomes of the partition later.
-    const aborting = new AbortController();
-    const abort = () => aborting.abort();
-    partition.lost.signal.addEventListener("abort", abort, { once: true });
-    const handling = this.#consumer
-      .handle(task, aborting.signal)
-      .then((result) => this.#submit({ work, result }), this.#onFailure);
-    this.#handling.add(handling);
-    void handling.then(() => {
-      partition.lost.signal.removeEventListener("abort", abort);
-      partition.running--;
-      this.#handling.delete(handling);
-      this.#wake.wake();
-    });
-  }
-
-  #submit(finished: Finished): void {
-    const { partition } = finished.work;
-    partition.began(finished.work);
-    // Always the same one for a partition, so that its offsets follow each other.
-    this.#settlers[partition.partition % SETTLERS]!.submit(finished);
-  }
-
-  #settled({ work, result }: Finished): void {
-    const { partition, task } = work;
-    const { observer, rules } = this.#options;
-    partition.ended(work);
-    if (partition.owned) this.#goOn(work, result);
-    this.#wake.wake();
-    if (!task || result.kind === "unreadable") return;
-    if (result.kind === "repeated") return observer.repeated(task);
-    if (result.kind === "done") rules.wrote(result.outputs);
-    observer.settled(task, result, partition.place(work));
-  }
-
-  #goOn(work: Work, result: Result): void {
-    const { partition, task } = work;
-    if (task && result.kind === "retry" && waitsInPlace(result, this.#options.rules)) {
-      const next = nextAttempt(task);
-      const dueAt = this.#context.clock.now() + result.delayMs;
-      partition.marks?.set(idempotencyKey(task), { kind: "waits", attempt: next.attempt, dueAt });
-      return this.#wait({ ...work, task: next }, dueAt);
-    }
-    if (task && (result.kind === "done" || result.kind === "dead"))
-      partition.marks?.set(idempotencyKey(task), { kind: "settled" });
-    partition.tracker.finish(work.offset);
-    partition.lanes.release(partition.laneOf(work));
-    if (partition.paused && partition.roomy) {
-      partition.paused = false;
-      this.#group?.resume(partition);
-    }
-  }
-
-  /** Keeps a task in its place until it is due; its lane with it, where its key must wait. */
-  #wait(work: Work, dueAt: number): void {
-    const { partition } = work;
-    const lane = partition.laneOf(work);
-    const { strict } = this.#options.rules;
-    if (!strict) partition.lanes.release(lane);
-    const cancel = this.#context.clock.after(Math.max(0, dueAt - this.#context.clock.now()), () => {
-      partition.lost.signal.removeEventListener("abort", cancel);
-      if (strict) partition.lanes.putBack(lane, work);
-      else partition.lanes.add(lane, work);
-      this.#wake.wake();
-    });
-    partition.lost.signal.addEventListener("abort", cancel, { once: true });
+    this.#runs.wake();
   }
 }

@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { KhalaError } from "@khala/contracts";
+import { orderlyAdmin } from "./admin.ts";
 import type { KafkaAdmin, KafkaConsumer, KafkaProducer, TopicPartition } from "./client_types.ts";
 
 /** Settings of librdkafka, by their own names. */
@@ -111,7 +112,7 @@ export async function openKafkaClient(settings: KafkaSettings): Promise<KafkaCli
         kafkaJS: { groupId, readUncommitted, fromBeginning: true, autoCommit: false },
       });
     },
-    admin: () => kafka.admin(),
+    admin: () => orderlyAdmin(kafka.admin()),
   };
 }
 

@@ -53,7 +53,7 @@ export interface KafkaProducer extends Connection {
   commit(): Promise<void>;
   abort(): Promise<void>;
   sendOffsets(args: {
-    readonly consumer: OffsetOwner;
+    readonly consumer: OffsetOwner | InternalClient;
     readonly topics: readonly TopicOffsets[];
   }): Promise<void>;
   isActive(): boolean;
@@ -109,8 +109,16 @@ export interface KafkaConsumer extends Connection {
   assignment(): TopicPartition[];
 }
 
+/** Where a producer looks for the member of a group whose generation fences its offsets. */
+export interface InternalClient {
+  _getInternalClient(): unknown;
+}
+
 /** Whose offsets are committed: a consumer, or what stands for one of the addon's own. */
-export type OffsetOwner = Pick<KafkaConsumer, "commitOffsets">;
+export interface OffsetOwner extends Pick<KafkaConsumer, "commitOffsets"> {
+  /** Keeps the member open while it is used; refuses once it is closed. */
+  lend?<T>(use: (member: InternalClient) => Promise<T>): Promise<T>;
+}
 
 export interface NewTopic {
   readonly topic: string;

@@ -43,13 +43,14 @@ export class Correlations {
 
   /** Takes a record of the tasks of an agent. */
   onTask = (record: LogRecord): void => {
+    if (!isCorrelated(record)) return;
     const decoded = decodeTask(record);
     if (decoded.ok) this.task(decoded.value, "open");
   };
 
   /** Takes a record of `processed`. */
   onProcessed = (record: LogRecord): void => {
-    if (record.value === null) return;
+    if (!isCorrelated(record)) return;
     const decoded = decodeProcessed(record);
     if (decoded.ok) this.#processed(decoded.value);
   };
@@ -111,6 +112,11 @@ export class Correlations {
       this.#ids -= artifacts.size + tasks.size;
     }
   }
+}
+
+/** Whether it can belong to a correlation: what cannot is not worth decoding. */
+function isCorrelated({ value }: LogRecord): boolean {
+  return value?.includes('"correlation_id"') ?? false;
 }
 
 /** What became of the last replay; ids of replays sort by time. */

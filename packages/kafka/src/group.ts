@@ -23,8 +23,8 @@ export interface GroupOptions {
   onAssign?(partitions: readonly TopicPartition[]): void;
   /** The partitions are this member's until it resolves, unless they are lost. */
   onRevoke?(partitions: readonly TopicPartition[], lost: boolean): Promise<void>;
-  /** Takes records. What it throws is tried again, until the member leaves: nothing is passed over. */
-  onBatch(batch: Batch): Promise<void> | void;
+  /** Takes records, by partition. What it throws is tried again, until the member leaves: nothing is passed over. */
+  onBatches(batches: readonly Batch[]): Promise<void> | void;
   /** The member cannot go on. */
   onFailure(error: Error): void;
 }
@@ -48,6 +48,7 @@ const FAILED_MS = 1_000;
 const MAX_FAILURES = 12;
 const GIVEN_UP_MS = 60_000;
 const CLOSE_MS = 30_000;
+const GIVE_UP_EVERY_MS = 5;
 const FATAL = -150;
 
 /** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
@@ -63,6 +64,7 @@ export async function joinGroup(
   let resumedAt = 0;
   let handling: Promise<unknown> = Promise.resolve();
   let rebalancing: Promise<void> = Promise.resolve();
+  const assigned = new Set<string>();
 
   async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
     log.debug({ group: options.groupId, kind, partitions }, "partitions move");
@@ -74,6 +76,7 @@ export async function joinGroup(
         if (!signal.aborted) options.onAssign?.(partitions);
       } finally {
         consumer.assign(positions);
+        for (const partition of partitions) assigned.add(placeOf(partition));
       }
       for (const partition of partitions) consumer.resume(partition);
     } else {
@@ -82,14 +85,36 @@ export async function joinGroup(
         await options.onRevoke?.(partitions, consumer.lost());
       } finally {
         consumer.unassign(partitions);
+        for (const partition of partitions) assigned.delete(placeOf(partition));
       }
     }
   }
 
-  async function handle(batch: Batch): Promise<void> {
+  /** Waits for rebalances that are under way, or on their way to this thread. */
+  async function steady(): Promise<void> {
+    for (let seen: unknown; seen !== rebalancing; ) {
+      seen = rebalancing;
+      await rebalancing;
+      for (let turns = 0; turns < 2; turns++) await new Promise(setImmediate);
+    }
+  }
+
+  /** Gives all partitions up. The addon hangs if it is closed in the middle of a rebalance, and then refuses to end it. */
+  async function giveUp(until: AbortSignal): Promise<void> {
+    await steady();
+    consumer.unsubscribe();
+    while (!until.aborted && assigned.size > 0) {
+      // What is read is not handled, and its offset not committed: it comes again to whoever is next.
+      await consumer.take(1);
+      await steady();
+      if (assigned.size > 0) await sleep(context.clock, GIVE_UP_EVERY_MS, until);
+    }
+  }
+
+  async function handle(batches: readonly Batch[]): Promise<void> {
     for (let failures = 0; !signal.aborted; ) {
       try {
-        return await options.onBatch(batch);
+        return await options.onBatches(batches);
       } catch (error) {
         log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be taken");
         if (isStale(error) || ++failures >= MAX_FAILURES) {
@@ -106,9 +131,10 @@ export async function joinGroup(
       await rebalancing;
       try {
         const records = await consumer.take(options.batch);
-        const batches = [...Map.groupBy(records, ({ topic, partition }) => `${partition}/${topic}`).values()];
-        handling = Promise.all(batches.map((each) => handle(batchOf(each))));
-        await handling;
+        if (records.length > 0) {
+          handling = handle([...Map.groupBy(records, placeOf).values()].map(batchOf));
+          await handling;
+        }
         const idleMs = context.clock.now() - resumedAt < RESUMED_MS ? RESUMED_IDLE_MS : IDLE_MS;
         if (records.length === 0) await wake.wait(context, idleMs, signal);
       } catch (error) {
@@ -156,13 +182,29 @@ export async function joinGroup(
     async leave() {
       leaving.abort();
       await reading;
-      const closed = new AbortController();
-      const late = sleep(context.clock, CLOSE_MS, closed.signal).then(() => true);
-      const hangs = await Promise.race([consumer.close().then(() => false), late]);
-      closed.abort();
-      if (hangs) log.warn({ group: options.groupId }, "a reader did not leave its group in time");
+      const late = new AbortController();
+      const cancel = context.clock.after(CLOSE_MS, () => late.abort());
+      const left = giveUp(late.signal)
+        .catch((error: Error) => log.warn({ err: error.message, group: options.groupId }, "a poll failed"))
+        .then(() => consumer.close());
+      await Promise.race([left, aborted(late.signal)]);
+      cancel();
+      if (late.signal.aborted) {
+        left.catch(() => {});
+        log.warn({ group: options.groupId }, "a reader did not leave its group in time");
+      }
     },
   };
+}
+
+function placeOf({ topic, partition }: TopicPartition): string {
+  return `${partition}/${topic}`;
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    signal.addEventListener("abort", () => resolve(), { once: true });
+  });
 }
 
 function batchOf(records: readonly LogRecord[]): Batch {

@@ -20,6 +20,16 @@ export function isFenced(error: unknown): boolean {
   return FENCED.has(code) || (code === FATAL && /fenced/i.test((error as Error).message));
 }
 
+/** A transaction that the brokers ended because it took too long: the next one may well succeed. */
+export function givenUp(error: unknown): KhalaError {
+  return new KhalaError(
+    "unavailable",
+    `Kafka ended a transaction that took too long, and nothing was written: ${(error as Error).message}. Try again.`,
+    { retry_after_ms: 500 },
+    { cause: error },
+  );
+}
+
 /** Makes the same call again while it answers that its time was over: it goes on behind that answer. */
 export async function repeated(
   { clock }: Pick<Context, "clock">,

@@ -1,4 +1,5 @@
 import { KhalaError } from "@khala/contracts";
+import { Calls } from "./calls.ts";
 import { type KafkaSettings, loadClient, type Properties, tls } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import { type LogRecord, type NativeRecord, type Position, recordOf } from "./log_reader.ts";
@@ -30,6 +31,8 @@ interface NativeModule {
 /** A member of a group, as the addon has it: no memory of its own between the broker and us, and so no seeks. */
 export interface NativeConsumer extends OffsetOwner {
   subscribe(topics: readonly string[]): void;
+  /** Gives up what is assigned: that comes as a rebalance while records are taken. */
+  unsubscribe(): void;
   /** What is there already. */
   take(max: number): Promise<LogRecord[]>;
   /** The committed offsets, once no transaction that could change them is open. */
@@ -41,6 +44,10 @@ export interface NativeConsumer extends OffsetOwner {
   lost(): boolean;
   pause(partition: TopicPartition): void;
   resume(partition: TopicPartition): void;
+  /**
+   * Waits for the calls that are under way, and refuses others: the addon ends the process when a call meets a consumer
+   * that is closed or being closed. A rebalance must not be open.
+   */
   close(): Promise<void>;
 }
 
@@ -93,36 +100,34 @@ export async function openNativeConsumer(
   // What is there already, at once: the wait is ours, and takes no thread.
   native.setDefaultConsumeTimeout(0);
   native.setDefaultIsTimeoutOnlyForFirstMessage(true);
-  const consumer = {
-    subscribe: (topics: readonly string[]) => native.subscribe(topics),
-    take: async (max: number) =>
-      (await called<NativeRecord[]>((done) => native.consume(max, done))).map(recordOf),
-    async committed(partitions: readonly TopicPartition[]) {
-      const plain = partitions.map(({ topic, partition }) => ({ topic, partition }));
-      const found = await called<Position[]>((done) => native.committed(plain, COMMITTED_MS, done));
-      return found.map(({ topic, partition, offset }) => ({
-        topic,
-        partition,
-        offset: offset >= 0 ? offset : BEGINNING,
-      }));
+  const calls = new Calls();
+  return {
+    subscribe: (topics) => calls.now(() => native.subscribe(topics)),
+    unsubscribe: () => calls.now(() => native.unsubscribe()),
+    take: async (max) =>
+      (await calls.run(() => called<NativeRecord[]>((done) => native.consume(max, done)))).map(recordOf),
+    async committed(partitions) {
+      const plain = partitions.map(place);
+      const found = await calls.run(() =>
+        called<Position[]>((done) => native.committed(plain, COMMITTED_MS, done)),
+      );
+      return found.map((each) => ({ ...place(each), offset: each.offset >= 0 ? each.offset : BEGINNING }));
     },
-    assign: (positions: readonly TopicPartition[]) => native.incrementalAssign(positions),
-    unassign: (partitions: readonly TopicPartition[]) => native.incrementalUnassign(partitions),
-    lost: () => native.assignmentLost(),
-    pause: (partition: TopicPartition) => native.pause([place(partition)]),
-    resume: (partition: TopicPartition) => native.resume([place(partition)]),
-    async commitOffsets(offsets: Parameters<OffsetOwner["commitOffsets"]>[0] = []) {
+    assign: (positions) => calls.now(() => native.incrementalAssign(positions)),
+    unassign: (partitions) => calls.now(() => native.incrementalUnassign(partitions)),
+    lost: () => calls.closed || native.assignmentLost(),
+    pause: (partition) => calls.now(() => native.pause([place(partition)])),
+    resume: (partition) => calls.now(() => native.resume([place(partition)])),
+    async commitOffsets(offsets = []) {
       const positions = offsets.map((each) => ({ ...place(each), offset: Number(each.offset) }));
-      await called((done) => native.commitCb(positions, done));
+      await calls.run(() => called((done) => native.commitCb(positions, done)));
     },
+    lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
     async close() {
-      native.unsubscribe();
+      await calls.close();
       await called((done) => native.disconnect(done));
     },
-    // Where the producer looks for the member whose generation fences its offsets.
-    _getInternalClient: () => native,
   };
-  return consumer;
 }
 
 function place({ topic, partition }: TopicPartition): TopicPartition {

@@ -63,7 +63,7 @@ export async function openBoard(
     opened.push(publisher);
     const common = { kafka, producers, names, readCommitted, sessionTimeoutMs };
     if (options.routes) {
-      opened.push(
+      const readers = [
         supervise(context, "router", (onFailure) =>
           startRouter(context, { ...common, route, observer, onFailure }),
         ),
@@ -72,7 +72,8 @@ export async function openBoard(
             startRetryTier(context, { ...common, delayMs, delaysMs: retryDelaysMs, onFailure }),
           ),
         ),
-      );
+      ];
+      opened.push({ stop: async () => void (await Promise.all(readers.map((reader) => reader.stop()))) });
     }
     const works = new Set<AgentWork>();
     opened.push({

@@ -1,9 +1,9 @@
-import { KhalaError } from "@khala/contracts";
 import type { Context, Service } from "@khala/server/blackboard";
 import type { KafkaClient } from "./client.ts";
 import type { KafkaProducer, OffsetOwner, TopicOffsets } from "./client_types.ts";
-import { explained, isFenced, repeated } from "./kafka_errors.ts";
+import { explained, givenUp, isFenced, repeated } from "./kafka_errors.ts";
 import type { Outgoing } from "./records.ts";
+import { Rivals } from "./rivals.ts";
 import type { ResolvedSettings } from "./settings.ts";
 import { Slots } from "./slots.ts";
 import { largestTask } from "./topics.ts";
@@ -35,13 +35,10 @@ export interface Producers extends Service {
 }
 
 const TRANSACTION_TIMEOUT_MS = 15_000;
-/** A rival with the same id and this process would fence each other for ever. */
-const FENCED_LIMIT = 3;
-const FENCED_WINDOW_MS = 60_000;
 
 /** Opens the producers of a process; they connect when they are needed first. */
 export function openProducers(
-  context: Pick<Context, "clock" | "log">,
+  context: Pick<Context, "clock" | "log" | "random">,
   client: KafkaClient,
   settings: ResolvedSettings,
 ): Producers {
@@ -51,46 +48,41 @@ export function openProducers(
     "message.max.bytes": largestTask(settings) + 131_072,
   };
   if (!settings.transactions) return plainProducer(client, properties);
-  const fenced: number[] = [];
+  const rivals = Array.from(
+    { length: settings.producers },
+    (_, slot) => new Rivals(context, `${settings.transactionalId}-${slot}`),
+  );
   const slots = new Slots(settings.producers, async (slot) => {
-    const id = `${settings.transactionalId}-${slot}`;
+    const rival = rivals[slot]!;
+    rival.refuse();
     const producer = client.producer({
-      transactionalId: id,
+      transactionalId: rival.id,
       transactionTimeoutMs: TRANSACTION_TIMEOUT_MS,
       properties,
     });
     await connected(producer);
-    return { id, producer };
+    return { rival, producer };
   });
-  const noteFenced = () => {
-    const now = context.clock.now();
-    fenced.push(now);
-    while (fenced[0]! < now - FENCED_WINDOW_MS) fenced.shift();
-    if (fenced.length >= FENCED_LIMIT)
-      slots.close(
-        new KhalaError(
-          "stale_producer",
-          `Another process uses the transactional id ${settings.transactionalId}, and has taken over. Give every process its own KAFKA_TX_ID, and start this one again.`,
-        ),
-      );
-  };
   return {
     transactional: true,
     async transaction(work) {
       const lease = await slots.take().catch((error: unknown) => {
         throw explained(error);
       });
-      const { id, producer } = lease.value;
+      const { rival, producer } = lease.value;
+      const beganAt = context.clock.now();
       let healthy = false;
       try {
-        const result = await inTransaction(context, id, producer, work);
+        const result = await inTransaction(context, rival.id, producer, work);
         healthy = true;
         return result;
       } catch (error) {
         const reason = isFenced(error) ? error : await abort(context, producer);
         healthy = reason === undefined;
         if (!isFenced(reason)) throw explained(error);
-        noteFenced();
+        // The brokers end a transaction that takes too long, as they do when one of them is lost: nobody else was there.
+        if (context.clock.now() - beganAt >= TRANSACTION_TIMEOUT_MS / 2) throw givenUp(reason);
+        rival.met();
         throw explained(reason);
       } finally {
         lease.giveBack(healthy);
@@ -125,8 +117,13 @@ async function inTransaction<T>(
       return sending;
     },
     sendOffsets: (consumer, topics) =>
-      repeated(context, TRANSACTION_TIMEOUT_MS, () => producer.sendOffsets({ consumer, topics })),
+      repeated(context, TRANSACTION_TIMEOUT_MS, () =>
+        consumer.lend
+          ? consumer.lend((member) => producer.sendOffsets({ consumer: member, topics }))
+          : producer.sendOffsets({ consumer, topics }),
+      ),
   });
+  // Before the commit: it knows nothing of a record that the client itself refused.
   await Promise.all(sends);
   // Its own limit is 5 s, and the commit goes on behind it: the second call asks for the same one.
   await repeated(context, TRANSACTION_TIMEOUT_MS, () => producer.commit());

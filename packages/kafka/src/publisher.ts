@@ -77,10 +77,14 @@ export function openPublisher(
     );
     const records = [...published.flatMap(({ records }) => records), ...writes.flatMap(({ tasks }) => tasks)];
     if (records.length > 0) {
-      const transactionId = await producers.transaction(async (transaction) => {
-        await transaction.send(records);
-        return transaction.id;
-      });
+      const transactionId = await producers
+        .transaction(async (transaction) => {
+          void transaction.send(records);
+          return transaction.id;
+        })
+        .catch((error: unknown) => {
+          throw forPublishers(error);
+        });
       if (published.length > 0) done(published, from, transactionId);
     }
     return statuses.map((ok) => ({ ok }));
@@ -151,4 +155,15 @@ function refuseLarge(sizes: readonly number[], max: number, field: string): void
 
 function sum(sizes: readonly number[]): number {
   return sizes.reduce((total, size) => total + size, 0);
+}
+
+/** Whoever publishes holds nothing that could be stale: to try again is enough. */
+function forPublishers(error: unknown): unknown {
+  if (!(error instanceof KhalaError) || error.code !== "stale_producer") return error;
+  return new KhalaError(
+    "unavailable",
+    `${error.message} Try again.`,
+    { retry_after_ms: 500 },
+    { cause: error },
+  );
 }

@@ -116,7 +116,7 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
     async onRevoke(partitions) {
       await Promise.all(partitions.map(({ partition }) => give(partition)));
     },
-    onBatch,
+    onBatches: (batches) => batches.forEach(onBatch),
     onFailure: options.onFailure,
   });
   const stop = async () => {

@@ -25,7 +25,7 @@ export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> 
   onFailure(error: Error): void;
 }
 
-/** Artifacts that are routed at a time; those of each partition in one transaction. */
+/** Artifacts that are routed at a time, in one transaction. */
 const BATCH = 2_000;
 
 interface Routed {
@@ -41,14 +41,19 @@ interface Routed {
 export async function startRouter(context: Context, options: RouterOptions): Promise<Session> {
   const { kafka, producers, names, observer, readCommitted, sessionTimeoutMs } = options;
 
-  async function onBatch({ topic, partition, records }: Batch): Promise<void> {
-    const routed = records.map((record) =>
-      routeRecord(context, options, record, { topic, partition, offset: record.offset }),
+  async function onBatches(batches: readonly Batch[]): Promise<void> {
+    const routed = batches.flatMap(({ topic, partition, records }) =>
+      records.map((record) =>
+        routeRecord(context, options, record, { topic, partition, offset: record.offset }),
+      ),
     );
-    const offset = String(records.at(-1)!.at + 1);
+    const partitions = batches.map(({ partition, records }) => ({
+      partition,
+      offset: String(records.at(-1)!.at + 1),
+    }));
     await producers.transaction(async (transaction) => {
       void transaction.send(routed.flatMap(({ outgoing }) => outgoing));
-      await transaction.sendOffsets(group.owner, [{ topic, partitions: [{ partition, offset }] }]);
+      await transaction.sendOffsets(group.owner, [{ topic: names.artifacts, partitions }]);
     });
     for (const { artifact, routing } of routed) if (artifact) observer.routed(artifact, routing.tasks);
   }
@@ -60,7 +65,7 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
     readCommitted,
     sessionTimeoutMs,
     batch: BATCH,
-    onBatch,
+    onBatches,
     onFailure: options.onFailure,
   });
   return { stop: () => group.leave(), discard: () => group.leave() };

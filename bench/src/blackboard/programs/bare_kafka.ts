@@ -88,7 +88,8 @@ async function open({ bootstrap, prefix, transactions }: Where) {
     producerProperties: { "linger.ms": 5, "batch.size": 1 << 20 },
   });
   const client = await openKafkaClient(settings.kafka);
-  const producers = openProducers({ clock: systemClock, log: pino({ level: "error" }) }, client, settings);
+  const context = { clock: systemClock, random: Math.random, log: pino({ level: "error" }) };
+  const producers = openProducers(context, client, settings);
   return { client, producers, input: `${prefix}in`, output: `${prefix}out` };
 }
 

@@ -58,7 +58,8 @@ test("each time fires once, however many servers run", async () => {
     await count(n);
   }
   expect(firings()).toEqual(fired(1, 2, 3));
-  expect(board.published).toHaveLength(3);
+  // A minute is longer than a claim on the outbox: what was being sent may be sent again, and the id tells the board.
+  expect(new Set(board.published.map(({ id }) => id)).size).toBe(3);
 });
 
 test("of the times that passed while no server ran, the last is made up for, once", async () => {

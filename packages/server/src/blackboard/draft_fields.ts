@@ -20,7 +20,7 @@ export interface DraftFields {
   readonly notBefore: number | undefined;
 }
 
-const FIELDS: { readonly [Field in keyof Required<ArtifactDraftJson>]: true } = {
+const FIELDS = Object.keys({
   id: true,
   type: true,
   payload: true,
@@ -30,7 +30,7 @@ const FIELDS: { readonly [Field in keyof Required<ArtifactDraftJson>]: true } = 
   visibility: true,
   version: true,
   not_before: true,
-};
+} satisfies { readonly [Field in keyof Required<ArtifactDraftJson>]: true });
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const RFC_3339 = /^(\d{4}-\d{2}-\d{2})T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/i;
 const CONTROL = /\p{Cc}/u;
@@ -50,7 +50,7 @@ export function readFields(draft: unknown, problems: Problem[]): DraftFields | u
     problems.push({ field, message });
     return undefined;
   };
-  unknownFields(draft, Object.keys(FIELDS), "", bad);
+  unknownFields(draft, FIELDS, "", bad);
   const { type, id } = draft;
   if (typeof type !== "string" || !ARTIFACT_TYPE.test(type)) {
     bad("type", 'must be a letter, then letters, digits, "_", ".", ":" or "-", up to 128, such as "Draft"');

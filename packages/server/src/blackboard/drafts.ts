@@ -1,6 +1,6 @@
 import { canonicalJson, KhalaError } from "@khala/contracts";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import { type Clock, sleep } from "../kit/clock.ts";
+import { type Clock, isoTime, sleep } from "../kit/clock.ts";
 import type { Artifact, ArtifactDraft } from "./artifact.ts";
 import { type DraftFields, type Problem, readFields } from "./draft_fields.ts";
 
@@ -71,21 +71,26 @@ export async function makeArtifacts(
     });
   }
   const problems: Problem[][] = drafts.map(() => []);
-  const checked = await Promise.all(
-    drafts.map((draft, index) => check(draft, problems[index]!, rules, limits)),
-  );
+  const checking = drafts.map((draft, index) => check(draft, problems[index]!, rules, limits));
+  const checked = await allOf(checking);
   findTwins(checked, problems, label);
   refuse(problems, label);
   const now = rules.clock.now();
   return checked.map((each, index) => make(each!, author, rules.newId, index, now));
 }
 
-async function check(
+/** Waits only where there is something to wait for: most drafts have no schema, or one that answers at once. */
+function allOf<T>(all: readonly (T | Promise<T>)[]): readonly T[] | Promise<T[]> {
+  const isThere = (each: T | Promise<T>): each is T => !(each instanceof Promise);
+  return all.every(isThere) ? all : Promise.all(all);
+}
+
+function check(
   draft: unknown,
   problems: Problem[],
   rules: DraftRules,
   limits: DraftLimits,
-): Promise<Checked | undefined> {
+): Checked | undefined | Promise<Checked | undefined> {
   const fields = readFields(draft, problems);
   if (!fields) return undefined;
   const { payload: said } = draft as ArtifactDraft;
@@ -101,8 +106,9 @@ async function check(
       problems.push({ field: "type", message: `${fields.type} is not a type of this app` });
     return { fields, payload: said };
   }
-  const payload = await validate(schema, said, problems, rules.clock, limits);
-  return isStorable(payload, problems, limits) ? { fields, payload } : undefined;
+  const take = (payload: unknown): Checked | undefined =>
+    isStorable(payload, problems, limits) ? { fields, payload } : undefined;
+  return validate(schema, said, problems, rules.clock, limits).then(take);
 }
 
 /** What the schema makes of the payload: its defaults and conversions are published. */
@@ -184,11 +190,11 @@ function findTwins(
 }
 
 function refuse(problems: readonly Problem[][], label: string): void {
+  if (problems.every((each) => each.length === 0)) return;
   const items = problems
     .flatMap((each, index) => each.map((problem) => ({ index, ...problem })))
     .slice(0, MAX_PROBLEMS);
-  const [worst] = items;
-  if (!worst) return;
+  const worst = items[0]!;
   const wrong = problems.filter((each) => each.length > 0).length;
   const field = `${label}[${worst.index}]${worst.field && `.${worst.field}`}`;
   const scale = problems.length === 1 ? "" : ` (${wrong} of ${problems.length} are wrong, none is published)`;
@@ -207,25 +213,27 @@ function make(
   index: number,
   now: number,
 ): MadeArtifact {
-  const correlation = fields.correlation_id ?? author.correlationId;
-  const artifact: Artifact = {
+  const artifact: Writable<Artifact> = {
     id: fields.id ?? newId(index),
     type: fields.type,
     payload,
-    ...(correlation && { correlation_id: correlation }),
-    ...(fields.partition_key && { partition_key: fields.partition_key }),
     tags: fields.tags,
     produced_by: author.producedBy,
     visibility: fields.visibility,
     version: fields.version,
-    ...(author.trace && { traceparent: author.trace }),
-    created_at: new Date(now).toISOString(),
+    created_at: isoTime(now),
     org_id: author.org,
     depth: author.depth,
   };
+  const correlation = fields.correlation_id ?? author.correlationId;
+  if (correlation) artifact.correlation_id = correlation;
+  if (fields.partition_key) artifact.partition_key = fields.partition_key;
+  if (author.trace) artifact.traceparent = author.trace;
   const { notBefore = now } = fields;
   return notBefore > now ? { artifact, notBefore } : { artifact };
 }
+
+type Writable<T> = { -readonly [Field in keyof T]: T[Field] };
 
 /** `.a.b[3]`, as far as it is readable. */
 function pathOf(path: readonly (PropertyKey | StandardSchemaV1.PathSegment)[]): string {

@@ -1,6 +1,7 @@
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
-import type { Agent, AgentOutput, AgentTask } from "./agent.ts";
+import type { Agent, AgentOutput } from "./agent.ts";
+import { agentTask } from "./agent_task.ts";
 import type { Consumer } from "./board.ts";
 import { type BreakerOptions, type BreakerState, openBreaker, type Permit } from "./breaker.ts";
 import type { DraftRules, MadeArtifact } from "./drafts.ts";
@@ -11,8 +12,8 @@ import { type OutputRules, outputsOf } from "./outputs.ts";
 import { openRate, UNLIMITED } from "./rate.ts";
 import type { Slots } from "./slots.ts";
 import type { BoardSpans } from "./spans.ts";
-import { supervise, TimeoutError } from "./supervise.ts";
-import { idempotencyKey, type Settlement, type Task } from "./task.ts";
+import { isThenable, type Supervision, supervise, TimeoutError } from "./supervise.ts";
+import type { Settlement, Task } from "./task.ts";
 import { verdictOn } from "./verdict.ts";
 
 /** Work that is done elsewhere: it waits for no place here, and keeps its own time. */
@@ -65,56 +66,89 @@ function consumerOf(
   const outputRules: OutputRules = { ...options, clock };
   let running = 0;
 
+  /** What a start takes of the breaker and the rate, if both let it. */
+  function startWith(release: () => void, signal: AbortSignal): Started | undefined {
+    const permit = rate.wait() > 0 || signal.aborted ? undefined : breaker.enter();
+    if (!permit) return undefined;
+    rate.take();
+    return { release, permit };
+  }
+
   /** A place, a start within the rate and the breaker's leave, all at the same moment. */
-  async function start(signal: AbortSignal): Promise<{ release: () => void; permit: Permit } | undefined> {
+  async function start(signal: AbortSignal): Promise<Started | undefined> {
     while (!signal.aborted) {
       await breaker.ready(signal);
-      const release = remote ? () => undefined : await options.slots.take(agent.priority, signal);
+      const release = remote ? NO_PLACE : await options.slots.take(agent.priority, signal);
       if (!release) return undefined;
-      const wait = rate.wait();
-      const permit = wait > 0 || signal.aborted ? undefined : breaker.enter();
-      if (permit) {
-        rate.take();
-        return { release, permit };
-      }
+      const started = startWith(release, signal);
+      if (started) return started;
       // Others may use the place while this one waits.
       release();
+      const wait = rate.wait();
       if (wait > 0) await sleep(clock, wait, signal);
     }
     return undefined;
   }
 
-  async function observed(task: Task, signal: AbortSignal): Promise<Settlement> {
-    const startedAt = clock.now();
-    const span = spans.process(task);
-    const settlement = await attempt(task, span.trace, signal);
-    span.end(settlement.kind === "done" ? undefined : settlement.failure);
-    if (!signal.aborted) ended.add(task, { startedAt, endedAt: clock.now(), trace: span.trace });
+  /** The same at once, where nothing is in the way. */
+  function startAtOnce(signal: AbortSignal): Started | undefined {
+    if (breaker.state() !== "closed") return undefined;
+    const release = remote ? NO_PLACE : options.slots.takeFree();
+    if (!release) return undefined;
+    const started = startWith(release, signal);
+    if (!started) release();
+    return started;
+  }
+
+  /** One function, and no wait where there is nothing to wait for: this is done for every task. */
+  async function attempt(task: Task, signal: AbortSignal, { release, permit }: Started): Promise<Settlement> {
+    running++;
+    let settlement: Settlement = NOTHING;
+    try {
+      const startedAt = clock.now();
+      const span = spans.process(task);
+      const { trace } = span;
+      try {
+        const answer = supervise((stop) => work(task, trace, stop), signal, supervisionOf(task));
+        const output = isThenable(answer) ? await answer : answer;
+        if (output !== undefined)
+          settlement = { kind: "done", outputs: await outputsOf(output, task, trace, outputRules) };
+      } catch (error) {
+        if (error instanceof TimeoutError) metrics.timeouts.add(1, { agent: agent.name });
+        settlement = verdictOn(error, task, agent, context.random);
+      }
+      span.end(settlement.kind === "done" ? undefined : settlement.failure);
+      if (!signal.aborted) ended.add(task, { startedAt, endedAt: clock.now(), trace });
+    } catch (error) {
+      settlement = verdictOn(error, task, agent, context.random);
+    }
+    running--;
+    release();
+    report(permit, settlement, signal);
     return settlement;
   }
 
-  async function attempt(task: Task, trace: string | undefined, signal: AbortSignal): Promise<Settlement> {
-    try {
-      const output = await supervise((stop) => work(task, trace, stop), signal, {
-        clock,
-        timeoutMs: remote ? undefined : agent.timeoutMs,
-        graceMs,
-        onAbandoned() {
-          metrics.abandoned.add(1, { agent: agent.name });
-          log.warn(
-            { agent: agent.name, task: task.id, graceMs },
-            "work goes on although it was told to stop: pass its signal to whatever it waits for",
-          );
-        },
-      });
-      return { kind: "done", outputs: await outputsOf(output, task, trace, outputRules) };
-    } catch (error) {
-      if (error instanceof TimeoutError) metrics.timeouts.add(1, { agent: agent.name });
-      return verdictOn(error, task, agent, context.random);
-    }
+  async function attemptLater(task: Task, signal: AbortSignal): Promise<Settlement> {
+    const started = await start(signal);
+    return started ? attempt(task, signal, started) : NOT_STARTED;
   }
 
-  async function work(task: Task, trace: string | undefined, signal: AbortSignal): Promise<unknown> {
+  function supervisionOf(task: Task): Supervision {
+    return {
+      clock,
+      timeoutMs: remote ? undefined : agent.timeoutMs,
+      graceMs,
+      onAbandoned() {
+        metrics.abandoned.add(1, { agent: agent.name });
+        log.warn(
+          { agent: agent.name, task: task.id, graceMs },
+          "work goes on although it was told to stop: pass its signal to whatever it waits for",
+        );
+      },
+    };
+  }
+
+  function work(task: Task, trace: string | undefined, signal: AbortSignal): Promise<unknown> | unknown {
     if (remote) return remote(task, signal);
     if (agent.options.run) return agent.options.run(agentTask(task, trace), signal);
     throw new FatalError(`Agent "${agent.name}" has no run: its tasks are claimed over HTTP.`);
@@ -137,38 +171,23 @@ function consumerOf(
       }
     },
 
-    async handle(task, signal) {
-      if (task.attempt > agent.retry.attempts) return workerLost(task);
-      const started = await start(signal);
-      if (!started) return NOT_STARTED;
-      running++;
-      const settlement = await observed(task, signal).catch((error) =>
-        verdictOn(error, task, agent, context.random),
-      );
-      running--;
-      started.release();
-      report(started.permit, settlement, signal);
-      return settlement;
+    handle(task, signal) {
+      if (task.attempt > agent.retry.attempts) return Promise.resolve(workerLost(task));
+      const started = startAtOnce(signal);
+      return started ? attempt(task, signal, started) : attemptLater(task, signal);
     },
   };
   showAgent(metrics, agent.name, consumer);
   return consumer;
 }
 
-/** What run is given. A copy: what it does to its artifacts is not in the retry or the dead letter. */
-function agentTask(task: Task, trace: string | undefined): AgentTask {
-  // It is JSON, and for small values this is several times faster than structuredClone.
-  const artifacts: Task["artifacts"] = JSON.parse(JSON.stringify(task.artifacts));
-  return {
-    id: task.id,
-    artifact: artifacts[0],
-    artifacts,
-    correlationId: artifacts[0].correlation_id,
-    attempt: task.attempt,
-    idempotencyKey: idempotencyKey(task),
-    traceparent: trace,
-  };
+interface Started {
+  readonly release: () => void;
+  readonly permit: Permit;
 }
+
+const NO_PLACE = () => undefined;
+const NOTHING: Settlement = { kind: "done", outputs: [] };
 
 /** Thrown away by the board, which has taken the task back. */
 const NOT_STARTED: Settlement = {

@@ -1,5 +1,7 @@
 import { artifactKey } from "@khala/contracts";
+import { isoTime } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
+import { sha256 } from "../kit/hash.ts";
 import type { Agent } from "./agent.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Routing } from "./board.ts";
@@ -36,12 +38,12 @@ export function routeTo(
     if (!candidates || typeof artifact.id !== "string") return NOWHERE;
     const tasks: Task[] = [];
     const dead: DeadLetter[] = [];
-    const now = new Date(clock.now()).toISOString();
+    const now = isoTime(clock.now());
     for (const agent of candidates) {
       try {
         if (matches(agent, artifact)) tasks.push(taskOf(agent, artifact, orderKey(agent, artifact), now));
       } catch (error) {
-        dead.push(unroutable(taskOf(agent, artifact, artifactKey(artifact), now), error, now));
+        dead.push(unroutable(taskOf(agent, artifact, artifactKey(artifact, sha256), now), error, now));
       }
     }
     return { tasks, dead };
@@ -54,12 +56,12 @@ export function taskId({ id, version }: Pick<Artifact, "id" | "version">): strin
 }
 
 /** What orders the task of an artifact among the tasks of the agent. Throws what the agent's `key` throws. */
-export function orderKey(agent: Agent, artifact: Artifact): string {
+function orderKey(agent: Agent, artifact: Artifact): string {
   const key: unknown = agent.options.key?.(artifact) ?? "";
   if (typeof key !== "string") throw new TypeError(`key must return a text, not ${typeof key}.`);
   if (key.length > MAX_KEY) throw new TypeError(`key must return at most ${MAX_KEY} characters.`);
   if (key.includes("\0") || !key.isWellFormed()) throw new TypeError("key must return text without NUL.");
-  return key || artifactKey(artifact);
+  return key || artifactKey(artifact, sha256);
 }
 
 function indexed(agents: readonly Agent[]): Map<unknown, Agent[]> {

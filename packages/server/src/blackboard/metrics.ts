@@ -1,8 +1,10 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
-import type { Meter } from "@opentelemetry/api";
+import type { Attributes, Meter } from "@opentelemetry/api";
 import type { Context } from "../kit/context.ts";
 import type { BreakerState } from "./breaker.ts";
 import type { Slots } from "./slots.ts";
+import { gotten, openTally, type Series } from "./tally.ts";
+import type { Settlement } from "./task.ts";
 
 /** Types of artifacts that are counted by name: publishers make them up, and each would be a series. */
 const MAX_TYPES = 100;
@@ -13,15 +15,29 @@ const BREAKER: Record<BreakerState, number> = { closed: 0, half_open: 1, open: 2
 export function boardMetrics(meter: Meter, agents: readonly string[]) {
   const counter = (name: string, description: string) => meter.createCounter(name, { description });
   const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
-  const types = new Set<string>();
-  const artifacts = counter("khala_board_artifacts_total", "Artifacts published by this server, by type");
+  const artifacts = openTally(
+    meter,
+    "khala_board_artifacts_total",
+    "Artifacts published by this server, by type",
+  );
+  const types = new Map<string, Series>();
+  const tasks = openTally(
+    meter,
+    "khala_board_tasks_total",
+    "Attempts settled, by agent, outcome and partition",
+  );
+  const settled = new Map<string, Map<number, { [Outcome in Settlement["kind"]]?: Series }>>();
+  const tasksMade = openTally(
+    meter,
+    "khala_board_routed_total",
+    "Tasks made by this server's router, by agent",
+  );
+  const routed = new Map<string, Series>();
   const metrics = {
-    tasks: counter("khala_board_tasks_total", "Attempts settled, by agent, outcome and partition"),
     taskMs: meter.createHistogram("khala_board_task_ms", {
       unit: "ms",
       description: "One attempt of an agent's work, by agent, outcome and partition",
     }),
-    routed: counter("khala_board_routed_total", "Tasks made by this server's router, by agent"),
     retries: counter(
       "khala_board_retries_total",
       "Attempts that will be repeated, by agent and kind of failure",
@@ -44,14 +60,26 @@ export function boardMetrics(meter: Meter, agents: readonly string[]) {
     lagHigh: gauge("khala_board_lag_high", "The same, with what open transactions hold back"),
     /** One label for all types beyond the first hundred. */
     published(type: string): void {
-      if (types.size < MAX_TYPES) types.add(type);
-      artifacts.add(1, { type: types.has(type) ? type : "other" });
+      const named = types.has(type) || types.size < MAX_TYPES ? type : "other";
+      gotten(types, named, () => artifacts({ type: named })).count++;
+    },
+    routed(agent: string, count = 1): void {
+      gotten(routed, agent, () => tasksMade({ agent })).count += count;
+    },
+    /** Counts an attempt, and answers its labels. */
+    settled(agent: string, outcome: Settlement["kind"], partition: number): Attributes {
+      const byPartition = gotten(settled, agent, () => new Map());
+      const byOutcome = gotten(byPartition, partition, () => ({}));
+      byOutcome[outcome] ??= tasks({ agent, outcome, partition });
+      byOutcome[outcome].count++;
+      return byOutcome[outcome].labels;
     },
   };
   // A first failure is a rise only from a zero.
-  const { routed, retries, deadLetters, dedupHits, timeouts, abandoned } = metrics;
+  const { retries, deadLetters, dedupHits, timeouts, abandoned } = metrics;
   for (const agent of agents) {
-    for (const each of [routed, deadLetters, dedupHits, timeouts, abandoned]) each.add(0, { agent });
+    metrics.routed(agent, 0);
+    for (const each of [deadLetters, dedupHits, timeouts, abandoned]) each.add(0, { agent });
     for (const kind of ["retryable", "rate_limited"]) retries.add(0, { agent, kind });
   }
   return metrics;

@@ -1,7 +1,8 @@
 import type { BoardObserver } from "./board.ts";
 import type { BoardMetrics } from "./metrics.ts";
 import type { BoardSpans } from "./spans.ts";
-import { idempotencyKey, type Task } from "./task.ts";
+import { gotten } from "./tally.ts";
+import type { Task } from "./task.ts";
 
 /** What the settlement of an attempt wants to know of its work. */
 export interface Ended {
@@ -17,23 +18,26 @@ export interface EndedAttempts {
   take(task: Task): Ended | undefined;
 }
 
-/** What is settled by nobody, since the task was lost, is forgotten when so many came after it. */
+/** What is settled by nobody, since the task was lost, is forgotten when so many of its agent came after it. */
 const MAX_ENDED = 10_000;
 
 /** Opens the list of ended attempts, empty. */
 export function openEndedAttempts(): EndedAttempts {
-  const attempts = new Map<string, Ended>();
-  const nameOf = (task: Task) => `${idempotencyKey(task)}:${task.attempt}`;
+  const agents = new Map<string, Map<string, { readonly attempt: number; readonly ended: Ended }>>();
+  const nameOf = ({ id, replay_id }: Task) => (replay_id ? `${id}:${replay_id}` : id);
   return {
     add(task, ended) {
+      const attempts = gotten(agents, task.agent, () => new Map());
       if (attempts.size >= MAX_ENDED) attempts.delete(attempts.keys().next().value!);
-      attempts.set(nameOf(task), ended);
+      attempts.set(nameOf(task), { attempt: task.attempt, ended });
     },
     take(task) {
+      const attempts = agents.get(task.agent);
       const name = nameOf(task);
-      const ended = attempts.get(name);
-      attempts.delete(name);
-      return ended;
+      const last = attempts?.get(name);
+      if (last?.attempt !== task.attempt) return undefined;
+      attempts!.delete(name);
+      return last.ended;
     },
   };
 }
@@ -45,13 +49,12 @@ export function boardObserver(metrics: BoardMetrics, spans: BoardSpans, ended: E
       for (const { type } of artifacts) metrics.published(type);
     },
     routed(artifact, tasks) {
-      for (const { agent } of tasks) metrics.routed.add(1, { agent });
+      for (const { agent } of tasks) metrics.routed(agent);
       spans.routed(artifact, tasks);
     },
     settled(task, settlement, place) {
       const { agent } = task;
-      const labels = { agent, outcome: settlement.kind, partition: place.partition };
-      metrics.tasks.add(1, labels);
+      const labels = metrics.settled(agent, settlement.kind, place.partition);
       if (settlement.kind === "retry") metrics.retries.add(1, { agent, kind: settlement.failure.kind });
       if (settlement.kind === "dead") metrics.deadLetters.add(1, { agent });
       const attempt = ended.take(task);

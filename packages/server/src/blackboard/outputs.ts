@@ -7,12 +7,12 @@ import { producer } from "./names.ts";
 import { idempotencyKey, type Task } from "./task.ts";
 
 /** An agent returned what cannot be published. */
-export class InvalidOutputError extends FatalError {
+class InvalidOutputError extends FatalError {
   override readonly name = "InvalidOutputError";
 }
 
 /** Agents follow each other without end. */
-export class ChainTooLongError extends FatalError {
+class ChainTooLongError extends FatalError {
   override readonly name = "ChainTooLongError";
 }
 
@@ -24,6 +24,8 @@ export interface OutputRules extends Omit<DraftRules, "newId" | "label"> {
   readonly later?: (outputs: readonly MadeArtifact[]) => Promise<void>;
 }
 
+const NOTHING: readonly Artifact[] = [];
+
 /**
  * The artifacts that an attempt publishes. Their ids come from the task's idempotency key, so that a second run publishes
  * the same ones and they become visible once.
@@ -33,9 +35,9 @@ export async function outputsOf(
   task: Task,
   trace: string | undefined,
   rules: OutputRules,
-): Promise<Artifact[]> {
+): Promise<readonly Artifact[]> {
   const drafts = listed(output, task.agent);
-  if (drafts.length === 0) return [];
+  if (drafts.length === 0) return NOTHING;
   const [first] = task.artifacts;
   const depth = Math.max(...task.artifacts.map((artifact) => artifact.depth ?? 0)) + 1;
   if (depth > rules.maxDepth) throw tooLong(task.agent, rules.maxDepth);

@@ -25,7 +25,7 @@ export interface Claims {
 // Subqueries with OFFSET 0 are looked up one by one through an index, whatever the planner knows of the tables.
 
 /** Agent, how many, holder, lease in milliseconds. Only heads of lanes are in the index: no row is looked at in vain. */
-export const CLAIM = `
+const CLAIM = `
 WITH due AS MATERIALIZED (
   SELECT q.seq, q.due_at FROM runtime.board_queue q
   WHERE q.agent = $1 AND q.head AND q.due_at <= now()
@@ -48,7 +48,7 @@ LEFT JOIN LATERAL (
 ORDER BY t.seq`;
 
 /** When the next task of an agent is due that is not yet. */
-export const NEXT_DUE = `
+const NEXT_DUE = `
 SELECT ceil(extract(epoch FROM q.due_at - clock_timestamp()) * 1000)::int AS ms FROM runtime.board_queue q
 WHERE q.agent = $1 AND q.head AND q.due_at > now() ORDER BY q.due_at LIMIT 1`;
 

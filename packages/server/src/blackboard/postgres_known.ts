@@ -1,6 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import { KhalaError } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
+import { backoff } from "../kit/backoff.ts";
+import { sleep } from "../kit/clock.ts";
+import type { Context } from "../kit/context.ts";
 import type { Artifact } from "./artifact.ts";
 
 /** What tells one version of an artifact from all others. */
@@ -52,6 +55,20 @@ export function isTaken(error: unknown): boolean {
 /** True when a statement may succeed if it is repeated as it is. */
 export function isRepeatable(error: unknown): boolean {
   return ["40001", "40P01", "55P03"].includes(codeOf(error));
+}
+
+/** Waits a moment, longer each time: two that were in each other's way would meet again. */
+export function stepAside(
+  { clock, random }: Pick<Context, "clock" | "random">,
+  failures: number,
+): Promise<void> {
+  return sleep(clock, backoff(failures, random, { base: 5, cap: 500 }));
+}
+
+/** What a publisher is told when the board did not come to it. */
+export function busy(cause: unknown): KhalaError {
+  const message = "The board is too busy to take this now. Try again in a moment.";
+  return new KhalaError("unavailable", message, { retry_after_ms: 500 }, { cause });
 }
 
 /** The SQLSTATE of an error, or nothing. */

@@ -115,3 +115,25 @@ test("old dead letters are removed, and newer ones stay", async () => {
   expect((await sweepBoard(database, Date.now(), KEEP)).deadLetters).toBe(1);
   expect((await server.board.deadLetters("one", { limit: 10 })).deadLetters).toHaveLength(2);
 });
+
+test("processes that start at once make each partition once, and none of them fails", async () => {
+  await using store = await testDatabase({ poolSize: 10 });
+  const { database } = store;
+  for (let round = 0; round < 10; round++) {
+    const now = Date.now() + (100 + 10 * round) * DAY;
+    await Promise.all(Array.from({ length: 10 }, () => makePartitions(database, now)));
+    expect(await partitionsFrom(database, now)).toHaveLength(6);
+  }
+});
+
+/** The partitions of a day and of the two after it. */
+async function partitionsFrom(database: Database, now: number): Promise<string[]> {
+  const days = [0, 1, 2].map((day) =>
+    new Date(now + day * DAY).toISOString().slice(0, 10).replaceAll("-", ""),
+  );
+  const rows = await database.query<{ name: string }>({
+    text: "SELECT relname AS name FROM pg_class WHERE relispartition AND relkind = 'r' AND right(relname, 8) = ANY ($1)",
+    values: [days],
+  });
+  return rows.map(({ name }) => name);
+}

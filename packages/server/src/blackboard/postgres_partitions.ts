@@ -17,14 +17,24 @@ export interface BoardSwept {
 
 const dateOf = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 
-/** Makes the partitions of today and of the next days. */
+/** What PostgreSQL says when a lock did not come in time. */
+const LOCK_NOT_AVAILABLE = "55P03";
+
+/**
+ * Makes the partitions of today and of the next days. A table that is busy is left for the next time: what belongs into
+ * a partition that is not there yet is kept in the default one.
+ */
 export async function makePartitions(database: Database, now: number): Promise<void> {
   for (let day = 0; day <= DAYS_AHEAD; day++)
-    await database.query({
-      name: "board_make_partitions",
-      text: "SELECT runtime.board_make_partitions($1::date)",
-      values: [dateOf(now + day * DAY)],
-    });
+    await database
+      .query({
+        name: "board_make_partitions",
+        text: "SELECT runtime.board_make_partitions($1::date)",
+        values: [dateOf(now + day * DAY)],
+      })
+      .catch((error: { code?: string }) => {
+        if (error.code !== LOCK_NOT_AVAILABLE) throw error;
+      });
 }
 
 /**

@@ -5,7 +5,16 @@ import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { Artifact } from "./artifact.ts";
 import type { BoardOptions } from "./board.ts";
 import type { Handover } from "./postgres_handover.ts";
-import { conflict, isRepeatable, isTaken, knownOf, sameContent, versionKey } from "./postgres_known.ts";
+import {
+  busy,
+  conflict,
+  isRepeatable,
+  isTaken,
+  knownOf,
+  sameContent,
+  stepAside,
+  versionKey,
+} from "./postgres_known.ts";
 import { enqueueStatement, type LaneOf, putStatement, type Routed } from "./postgres_statements.ts";
 import type { Task } from "./task.ts";
 
@@ -30,7 +39,7 @@ export interface Desk {
   unrouted(): void;
 }
 
-const TRIES = 5;
+const TRIES = 10;
 
 /** Publishes and enqueues; those who do so at the same time share a commit. */
 export class Publisher {
@@ -80,7 +89,9 @@ export class Publisher {
         });
         return;
       } catch (error) {
-        if (tries <= 1 || !isRepeatable(error)) throw error;
+        if (!isRepeatable(error)) throw error;
+        if (tries <= 1) throw busy(error);
+        await stepAside(this.#desk.context, TRIES - tries);
       }
     }
   }
@@ -118,7 +129,11 @@ export class Publisher {
         return calls.map(() => ({ error }));
       }
       if (tries > 1 && isTaken(error)) return this.#withoutKnown(calls, tries - 1);
-      if (tries > 1 && isRepeatable(error)) return this.#commit(calls, tries - 1);
+      if (isRepeatable(error)) {
+        if (tries <= 1) return calls.map(() => ({ error: busy(error) }));
+        await stepAside(this.#desk.context, TRIES - tries);
+        return this.#commit(calls, tries - 1);
+      }
       if (calls.length === 1) return [{ error }];
       // It was rolled back. One bad call must fail its own publisher only: halve them until it stands alone.
       const half = calls.length >> 1;

@@ -18,17 +18,16 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const NUMBER = /^\d{1,18}$/;
 
 /** The newest version of an artifact. */
-export const GET =
-  "SELECT a.body FROM runtime.board_artifacts a WHERE a.id = $1 ORDER BY a.version DESC LIMIT 1";
+const GET = "SELECT a.body FROM runtime.board_artifacts a WHERE a.id = $1 ORDER BY a.version DESC LIMIT 1";
 
 /** The newest of an org within the window, of a type if it is given: org, type, limit, window. */
-export const RECENT = `
+const RECENT = `
 SELECT r.body FROM (
   SELECT a.type, a.seq, a.body FROM runtime.board_artifacts a WHERE a.org_id = $1 ORDER BY a.seq DESC LIMIT $4
 ) r WHERE $2::text IS NULL OR r.type = $2 ORDER BY r.seq DESC LIMIT $3`;
 
 /** Open tasks and dead letters of agents. */
-export const COUNTS = `
+const COUNTS = `
 SELECT u.agent, h.waiting + b.waiting AS waiting, h.running, d.dead
 FROM unnest($1::text[]) AS u(agent)
 CROSS JOIN LATERAL (
@@ -44,7 +43,7 @@ CROSS JOIN LATERAL (
 ) d`;
 
 /** How far correlations have come. A task is done if it was made, is not open, and did not end as a dead letter. */
-export const CORRELATIONS = `
+const CORRELATIONS = `
 SELECT u.id, a.org, a.artifacts, q.open, a.tasks + t.tasks - q.open - d.letters AS done, d.dead
 FROM unnest($1::text[]) AS u(id)
 CROSS JOIN LATERAL (
@@ -65,9 +64,9 @@ WHERE a.artifacts > 0`;
 
 const LETTER = "SELECT d.seq, d.replay_id, d.body FROM runtime.board_dead_letters d";
 /** A page of an agent's dead letters: agent, before which, limit. */
-export const LETTERS = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 ORDER BY d.seq DESC LIMIT $3`;
+const LETTERS = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 ORDER BY d.seq DESC LIMIT $3`;
 /** The same of one correlation. */
-export const LETTERS_OF = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 AND d.correlation_id = $4
+const LETTERS_OF = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 AND d.correlation_id = $4
 ORDER BY d.seq DESC LIMIT $3`;
 
 /** What can be looked up on the board. */

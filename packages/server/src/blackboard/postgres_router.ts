@@ -8,7 +8,7 @@ const AT_ONCE = 256;
 const ADVISORY_LOCK = 7_240_115;
 
 /** Artifacts that wait for the router, in order. */
-export const UNROUTED = `
+const UNROUTED = `
 SELECT u.seq, a.body FROM (SELECT u.* FROM runtime.board_unrouted u ORDER BY u.seq LIMIT $1) u
 CROSS JOIN LATERAL (
   SELECT a.body FROM runtime.board_artifacts a WHERE a.id = u.id AND a.version = u.version OFFSET 0

@@ -11,6 +11,7 @@ import {
   isTaken,
   knownOf,
   sameContent,
+  stepAside,
   versionKey,
 } from "./postgres_known.ts";
 import { type Desk, routed, tellOfArtifacts } from "./postgres_publish.ts";
@@ -28,7 +29,7 @@ interface Item {
   readonly settlement: Settlement;
 }
 
-const TRIES = 5;
+const TRIES = 10;
 const LOST = "KB001";
 /** Where a task's place is. */
 export const QUEUE = "runtime.board_queue";
@@ -78,7 +79,12 @@ export class Settler {
         return items.map(() => ({ error }));
       if (tries > 1 && codeOf(error) === LOST) return this.#withoutLost(items, tries - 1);
       if (tries > 1 && isTaken(error)) return this.#withoutKnown(items, tries - 1);
-      if (tries > 1 && isRepeatable(error)) return this.#commit(items, tries - 1);
+      if (isRepeatable(error)) {
+        // It is nobody's fault, however often it happens: who settles tries again.
+        if (tries <= 1) return items.map(() => ({ error }));
+        await stepAside(this.#desk.context, TRIES - tries);
+        return this.#commit(items, tries - 1);
+      }
       if (items.length === 1) return this.#unfit(items[0]!, error);
       const half = items.length >> 1;
       const first = await this.#commit(items.slice(0, half), TRIES);

@@ -89,7 +89,7 @@ export function startProgress(
       for (const artifact of artifacts) touch(artifact);
     },
     routed(artifact, tasks) {
-      touch(artifact);
+      if (tasks.length === 0) touch(artifact);
       for (const task of tasks) touch(artifact, task.agent);
     },
     settled(task, settlement) {

@@ -21,7 +21,7 @@ const LONGEST_DELAY_MS = 60_000;
 
 /** The key of something of an org. */
 export function subjectKey(org: string, name: string): string {
-  return JSON.stringify([org, name]);
+  return `${org.length}:${org}:${name}`;
 }
 
 /** How many may wait to be looked at, for each that is remembered. */
@@ -41,7 +41,8 @@ export class Subjects {
   /** Something about it has changed. */
   touch(org: string, name: string): void {
     const key = subjectKey(org, name);
-    this.#wake({ key, org, name }).delay = FIRST_DELAY_MS;
+    const memory = this.#dirty.get(key) ?? this.#wake({ key, org, name });
+    memory.delay = FIRST_DELAY_MS;
   }
 
   /** Something has changed for every org. */

@@ -20,6 +20,17 @@ test("no more than the count are in at a time", async () => {
   expect([slots.free, slots.waiting]).toEqual([0, 0]);
 });
 
+test("a place at once is one that is free, and never that of somebody who waits", async () => {
+  const slots = openSlots(1);
+  const release = slots.takeFree();
+  expect(slots.takeFree()).toBeUndefined();
+  const waiting = slots.take(0, never);
+  release?.();
+  expect(slots.takeFree()).toBeUndefined();
+  (await waiting)?.();
+  expect(slots.free).toBe(1);
+});
+
 test("a place that is given back twice counts once", async () => {
   const slots = openSlots(1);
   const release = await slots.take(0, never);

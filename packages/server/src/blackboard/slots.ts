@@ -2,6 +2,8 @@
 export interface Slots {
   /** Waits for a place, higher priorities first, then who came first. Gives its release, or undefined on abort. */
   take(priority: number, signal: AbortSignal): Promise<(() => void) | undefined>;
+  /** A place at once, if one is free. */
+  takeFree(): (() => void) | undefined;
   readonly free: number;
   readonly waiting: number;
 }
@@ -29,13 +31,18 @@ export function openSlots(count: number): Slots {
     };
   }
 
+  function takeFree(): (() => void) | undefined {
+    if (free === 0) return undefined;
+    free--;
+    return release();
+  }
+
   return {
+    takeFree,
     async take(priority, signal) {
       if (signal.aborted) return undefined;
-      if (free > 0) {
-        free--;
-        return release();
-      }
+      const there = takeFree();
+      if (there) return there;
       return new Promise((resolve) => {
         const abort = () => {
           queue.splice(queue.indexOf(waiter), 1);

@@ -70,6 +70,7 @@ export function boardSpans(
     },
 
     routed(artifact, tasks) {
+      if (!artifact.traceparent) return;
       const now = clock.now();
       recordSpan(telemetry, artifact.traceparent, {
         name: `route ${carrier.artifacts}`,
@@ -88,19 +89,17 @@ export function boardSpans(
       const { agent, artifacts, attempt, id } = task;
       const [first] = artifacts;
       const topic = carrier.tasks(agent);
-      const attributes = {
+      const options = { kind: SpanKind.CONSUMER, startTime: clock.now() };
+      const span = tracer.startSpan(`process ${topic}`, options, contextOf(first.traceparent));
+      if (!span.isRecording()) return unrecorded(first.traceparent);
+      span.setAttributes({
         ...operation("process", "process", topic),
         ...attributesOf(artifacts),
         "messaging.message.id": id,
         "messaging.consumer.group.name": agent,
         "khala.agent": agent,
         "khala.attempt": attempt,
-      };
-      const span = tracer.startSpan(
-        `process ${topic}`,
-        { kind: SpanKind.CONSUMER, startTime: clock.now(), attributes },
-        contextOf(first.traceparent),
-      );
+      });
       return {
         trace: traceparent(span) ?? first.traceparent,
         end(failure) {
@@ -114,6 +113,7 @@ export function boardSpans(
     },
 
     settled(task, settlement, place, from, parent) {
+      if (!parent) return;
       const to = clock.now();
       recordSpan(telemetry, parent, {
         name: `settle ${place.topic}`,
@@ -134,6 +134,13 @@ export function boardSpans(
       });
     },
   };
+}
+
+const UNRECORDED: ProcessSpan = { trace: undefined, end() {} };
+
+/** A span that nobody will see: it costs nothing. */
+function unrecorded(trace: string | undefined): ProcessSpan {
+  return trace ? { ...UNRECORDED, trace } : UNRECORDED;
 }
 
 /** What names an artifact, and how many there are if it is not alone. */

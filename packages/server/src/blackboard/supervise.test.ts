@@ -9,12 +9,8 @@ function supervised(
   const clock = new ManualClock();
   const outer = new AbortController();
   const seen = { abandoned: 0 };
-  const result = supervise(work, outer.signal, {
-    clock,
-    timeoutMs,
-    graceMs: 500,
-    onAbandoned: () => seen.abandoned++,
-  });
+  const supervision = { clock, timeoutMs, graceMs: 500, onAbandoned: () => seen.abandoned++ };
+  const result = (async () => supervise(work, outer.signal, supervision))();
   result.catch(() => undefined);
   return { clock, outer, seen, result };
 }
@@ -26,6 +22,16 @@ test("what work answers in time is the answer, and no timer is left", async () =
   const { clock, result } = supervised(async () => "done");
   expect(await result).toBe("done");
   expect(clock.pending).toBe(0);
+});
+
+test("work that answers at once is answered at once, unless it was taken away meanwhile", async () => {
+  const { clock, result } = supervised(() => "done");
+  expect(clock.pending).toBe(0);
+  expect(await result).toBe("done");
+  const outer = new AbortController();
+  const supervision = { clock, timeoutMs: 1, graceMs: 1, onAbandoned() {} };
+  const lost = () => supervise(() => outer.abort(new Error("taken away")), outer.signal, supervision);
+  expect(lost).toThrow("taken away");
 });
 
 test("what work throws, at once or later, is thrown", async () => {

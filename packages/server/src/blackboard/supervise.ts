@@ -18,39 +18,77 @@ export interface Supervision {
 
 /**
  * Runs work with a signal that aborts when time is up, or the caller's does. What work answers after that is not
- * believed: many end early, without an error, when they are told to stop.
+ * believed: many end early, without an error, when they are told to stop. Work that answers at once, or throws, is
+ * answered at once: there is nothing to watch over.
  */
-export async function supervise<T>(
+export function supervise<T>(
   work: (signal: AbortSignal) => Promise<T> | T,
+  signal: AbortSignal,
+  supervision: Supervision,
+): Promise<T> | T {
+  const stop = new AbortController();
+  if (signal.aborted) stop.abort(signal.reason);
+  let answer: Promise<T> | T;
+  try {
+    answer = work(stop.signal);
+  } catch (error) {
+    throw signal.aborted ? signal.reason : error;
+  }
+  if (isThenable(answer)) return watch(answer, stop, signal, supervision);
+  signal.throwIfAborted();
+  return answer;
+}
+
+/** Whether it has to be waited for; not every library's promises are the language's own. */
+export function isThenable<T>(answer: PromiseLike<T> | T): answer is PromiseLike<T> {
+  return (
+    typeof answer === "object" && answer !== null && "then" in answer && typeof answer.then === "function"
+  );
+}
+
+function watch<T>(
+  answer: PromiseLike<T>,
+  stop: AbortController,
   signal: AbortSignal,
   { clock, timeoutMs, graceMs, onAbandoned }: Supervision,
 ): Promise<T> {
-  const stop = new AbortController();
-  const timers: (() => void)[] = [];
-  const abandoned = new Promise<never>((_, reject) => {
-    stop.signal.addEventListener("abort", () => {
-      const abandon = () => {
-        onAbandoned();
-        reject(stop.signal.reason);
-      };
-      timers.push(clock.after(graceMs, abandon));
-    });
+  return new Promise((resolve, reject) => {
+    /** Cancels the timer that runs: that of the timeout, then that of the grace. */
+    let cancel: (() => void) | undefined;
+    const abandon = () => {
+      end();
+      onAbandoned();
+      reject(stop.signal.reason);
+    };
+    const tellToStop = (reason: unknown) => {
+      cancel?.();
+      cancel = clock.after(graceMs, abandon);
+      // Whoever was told first keeps that reason.
+      stop.abort(reason);
+    };
+    const lost = () => {
+      if (!stop.signal.aborted) tellToStop(signal.reason);
+    };
+    const end = () => {
+      cancel?.();
+      signal.removeEventListener("abort", lost);
+    };
+    if (signal.aborted) tellToStop(signal.reason);
+    else {
+      signal.addEventListener("abort", lost, { once: true });
+      const late = () => tellToStop(new TimeoutError(`The attempt took longer than ${timeoutMs} ms.`));
+      if (timeoutMs !== undefined) cancel = clock.after(timeoutMs, late);
+    }
+    answer.then(
+      (result) => {
+        end();
+        if (stop.signal.aborted) reject(stop.signal.reason);
+        else resolve(result);
+      },
+      (error) => {
+        end();
+        reject(stop.signal.aborted ? stop.signal.reason : error);
+      },
+    );
   });
-  const lost = () => stop.abort(signal.reason);
-  if (signal.aborted) lost();
-  signal.addEventListener("abort", lost, { once: true });
-  if (timeoutMs !== undefined) {
-    const late = () => stop.abort(new TimeoutError(`The attempt took longer than ${timeoutMs} ms.`));
-    timers.push(clock.after(timeoutMs, late));
-  }
-  try {
-    const result = await Promise.race([(async () => work(stop.signal))(), abandoned]);
-    stop.signal.throwIfAborted();
-    return result;
-  } catch (error) {
-    throw stop.signal.aborted ? stop.signal.reason : error;
-  } finally {
-    signal.removeEventListener("abort", lost);
-    for (const cancel of timers) cancel();
-  }
 }

@@ -47,10 +47,15 @@ export function startWorkers(
   const { controls, executor, remote } = parts;
   const consumers = new Map<string, AgentConsumer>();
   const running: Service[] = [];
+  const cancellable = new Set<Cancellable>();
+  const unlisten = controls.onCancel((org, correlation) => {
+    for (const each of cancellable)
+      if (each.org === org && each.correlation === correlation) each.stop.abort(CANCELLED);
+  });
   for (const agent of works ? agents : []) {
     const consumer = executor.consumer(agent, agent.options.run ? undefined : remote.work);
     consumers.set(agent.name, consumer);
-    running.push(board.consume(withControls(context, agent, consumer, parts)));
+    running.push(board.consume(withControls(context, agent, consumer, parts, cancellable)));
   }
   return {
     stateOf(agent) {
@@ -59,17 +64,36 @@ export function startWorkers(
     },
     async stop() {
       await Promise.all(running.map((service) => service.stop()));
+      unlisten();
     },
   };
 }
 
+/** Work under way that a person may cancel. */
+interface Cancellable {
+  readonly org: string;
+  readonly correlation: string;
+  readonly stop: AbortController;
+}
+
+/** Why work was told to stop. */
+const CANCELLED = new DOMException("The correlation was cancelled.", "AbortError");
+
 /** Puts what people and other artifacts decide before the work. */
-function withControls(context: Context, agent: Agent, consumer: AgentConsumer, parts: WorkerParts): Consumer {
+function withControls(
+  context: Context,
+  agent: Agent,
+  consumer: AgentConsumer,
+  parts: WorkerParts,
+  cancellable: Set<Cancellable>,
+): Consumer {
   const { controls, gather, approvals } = parts;
+  const { batch, join, approval = false } = agent.options;
+  const mayWait = batch !== undefined || join !== undefined || approval !== false;
 
   /** Takes the task off the flow if it has to wait for others or for a person first. */
   async function takeOff(task: Task): Promise<boolean> {
-    if ((agent.options.batch || agent.options.join) && !isGathered(task)) {
+    if ((batch || join) && !isGathered(task)) {
       await gather.add(agent, task);
       return true;
     }
@@ -80,6 +104,47 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
     return false;
   }
 
+  async function handleWaiting(task: Task, signal: AbortSignal): Promise<Settlement> {
+    try {
+      if (await takeOff(task)) return TAKEN_OFF;
+    } catch (error) {
+      if (error instanceof RuleError) return verdictOn(error.cause, task, agent, context.random);
+      // The store is away: that is no failure of the task, however long it lasts.
+      const delayMs = Math.ceil(backoff(task.attempt, context.random, agent.retry));
+      return { kind: "retry", failure: failureOf(error, "retryable"), delayMs };
+    }
+    return work(task, signal);
+  }
+
+  /** Only what belongs to a correlation can be cancelled. */
+  function work(task: Task, signal: AbortSignal): Promise<Settlement> {
+    const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
+    if (correlation === undefined) return consumer.handle(task, signal);
+    // It may have been cancelled while the task was looked at.
+    if (controls.cancelled(org, correlation)) return Promise.resolve(cancelled(correlation));
+    return workUntilCancelled(task, signal, { org, correlation, stop: new AbortController() });
+  }
+
+  async function workUntilCancelled(
+    task: Task,
+    signal: AbortSignal,
+    running: Cancellable,
+  ): Promise<Settlement> {
+    const { stop } = running;
+    const lost = () => stop.abort(signal.reason);
+    if (signal.aborted) lost();
+    signal.addEventListener("abort", lost, { once: true });
+    cancellable.add(running);
+    try {
+      const settlement = await consumer.handle(task, stop.signal);
+      const wasCancelled = stop.signal.aborted && stop.signal.reason === CANCELLED;
+      return wasCancelled && settlement.kind !== "done" ? cancelled(running.correlation) : settlement;
+    } finally {
+      cancellable.delete(running);
+      signal.removeEventListener("abort", lost);
+    }
+  }
+
   return {
     ...consumer,
     async gate(signal) {
@@ -87,29 +152,11 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
       await consumer.gate(signal);
     },
 
-    async handle(task, signal) {
+    handle(task, signal) {
+      if (!mayWait) return work(task, signal);
       const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
-      if (controls.cancelled(org, correlation)) return cancelled(correlation);
-      try {
-        if (await takeOff(task)) return TAKEN_OFF;
-      } catch (error) {
-        if (error instanceof RuleError) return verdictOn(error.cause, task, agent, context.random);
-        // The store is away: that is no failure of the task, however long it lasts.
-        const delayMs = Math.ceil(backoff(task.attempt, context.random, agent.retry));
-        return { kind: "retry", failure: failureOf(error, "retryable"), delayMs };
-      }
-      const stop = new AbortController();
-      const unlisten = controls.onCancel((ofOrg, id) => {
-        if (ofOrg === org && id === correlation) stop.abort();
-      });
-      try {
-        // It may have been cancelled while the task was looked at.
-        if (controls.cancelled(org, correlation)) return cancelled(correlation);
-        const settlement = await consumer.handle(task, AbortSignal.any([signal, stop.signal]));
-        return stop.signal.aborted && settlement.kind !== "done" ? cancelled(correlation) : settlement;
-      } finally {
-        unlisten();
-      }
+      if (controls.cancelled(org, correlation)) return Promise.resolve(cancelled(correlation));
+      return handleWaiting(task, signal);
     },
   };
 }

@@ -48,6 +48,7 @@ export class Worker implements Consumer {
   readonly #running: Run[] = [];
   readonly #released = Promise.withResolvers<void>();
   #gate = Promise.withResolvers<void>();
+  #isOpen = true;
 
   constructor(agent: AgentRules | string, work: Work = () => done(), concurrency = 10, away = false) {
     const { agent: name, order, strict } = typeof agent === "string" ? rules(agent) : agent;
@@ -69,9 +70,13 @@ export class Worker implements Consumer {
   }
 
   closeGate(): void {
+    // Whoever waits at a closed gate must be let in by the next opening, however often it was closed.
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
     this.#gate = Promise.withResolvers();
   }
   openGate(): void {
+    this.#isOpen = true;
     this.#gate.resolve();
   }
 

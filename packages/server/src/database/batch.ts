@@ -101,6 +101,11 @@ export class Batch {
   handlePortalSuspended(): void {}
 }
 
+const SPECIAL = /["\\]/;
+const ALL_SPECIAL = /["\\]/g;
+/** What JSON escapes and PostgreSQL does not. */
+const CONTROL = /[^ -\uffff]/;
+
 /** A value as PostgreSQL reads it: text, or bytes as they are. */
 function parameter(value: unknown): string | Buffer | null {
   if (value === null || value === undefined) return null;
@@ -110,9 +115,13 @@ function parameter(value: unknown): string | Buffer | null {
 }
 
 function element(value: unknown): string {
+  if (typeof value === "number" || typeof value === "bigint") return `${value}`;
   if (value === null || value === undefined) return "NULL";
   if (typeof value !== "string") return scalar(value);
-  return `"${/["\\]/.test(value) ? value.replace(/["\\]/g, "\\$&") : value}"`;
+  if (!SPECIAL.test(value)) return `"${value}"`;
+  // For quotes and backslashes both escape alike, and JSON's own is much faster.
+  if (value.isWellFormed() && !CONTROL.test(value)) return JSON.stringify(value);
+  return `"${value.replace(ALL_SPECIAL, "\\$&")}"`;
 }
 
 function scalar(value: unknown): string {

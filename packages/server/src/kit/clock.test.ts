@@ -1,7 +1,12 @@
 import { getEventListeners } from "node:events";
 import { expect, test } from "vitest";
 import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
-import { sleep, systemClock } from "./clock.ts";
+import { isoTime, sleep, systemClock } from "./clock.ts";
+
+test("a time is written as RFC 3339, the same and another one", () => {
+  const times = [0, 0, 1_700_000_000_123, 0];
+  expect(times.map(isoTime)).toEqual(times.map((ms) => new Date(ms).toISOString()));
+});
 
 test("a sleep ends when its time has come", async () => {
   const clock = new ManualClock();

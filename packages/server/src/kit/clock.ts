@@ -16,6 +16,18 @@ export const systemClock: Clock = {
   },
 };
 
+let lastTime = Number.NaN;
+let lastText = "";
+
+/** A time in milliseconds as RFC 3339. Much happens within one millisecond, so the last answer is kept. */
+export function isoTime(ms: number): string {
+  if (ms !== lastTime) {
+    lastText = new Date(ms).toISOString();
+    lastTime = ms;
+  }
+  return lastText;
+}
+
 /** Resolves after `ms`, or at once when the signal aborts. Never rejects: the caller checks the signal. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {

@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { randomFillSync } from "node:crypto";
 import type { Clock } from "./clock.ts";
 
 /** Makes ids. Handed in, so that a simulation can repeat them. */
@@ -7,14 +7,25 @@ export type NewId = () => string;
 /** Randomness in [0, 1). Handed in, so that a simulation can repeat it. */
 export type Random = () => number;
 
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
+/** Random bytes of an id. */
+const RANDOM = 10;
+
 /** UUIDv7 (RFC 9562): sorts by time, 74 random bits. */
 export function uuidv7(clock: Clock): NewId {
+  // Asking the system for a few bytes costs as much as asking for many.
+  const pool = new Uint8Array(RANDOM * 400);
+  let at = pool.length;
+  const next = () => HEX[pool[at++]!]!;
   return () => {
-    const bytes = randomBytes(16);
-    bytes.writeUIntBE(clock.now(), 0, 6);
-    bytes[6] = (bytes[6]! & 0x0f) | 0x70;
-    bytes[8] = (bytes[8]! & 0x3f) | 0x80;
-    const hex = bytes.toString("hex");
-    return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+    if (at === pool.length) {
+      randomFillSync(pool);
+      at = 0;
+    }
+    const time = Math.floor(clock.now()).toString(16).padStart(12, "0");
+    const version = HEX[(pool[at++]! & 0x0f) | 0x70]! + next();
+    const variant = HEX[(pool[at++]! & 0x3f) | 0x80]! + next();
+    const node = next() + next() + next() + next() + next() + next();
+    return `${time.slice(0, 8)}-${time.slice(8)}-${version}-${variant}-${node}`;
   };
 }

@@ -20,13 +20,17 @@ export class Wake {
   /** Resolves at the next wake, after `ms`, or when the signal aborts. */
   async wait(context: Pick<Context, "clock">, ms: number, signal: AbortSignal): Promise<void> {
     if (!this.#pending && !signal.aborted) {
-      const timer = new AbortController();
-      const abort = () => timer.abort();
-      signal.addEventListener("abort", abort, { once: true });
-      this.#resolve = abort;
-      await sleep(context.clock, ms, timer.signal);
-      signal.removeEventListener("abort", abort);
-      this.#resolve = undefined;
+      await new Promise<void>((resolve) => {
+        const done = () => {
+          cancel();
+          signal.removeEventListener("abort", done);
+          this.#resolve = undefined;
+          resolve();
+        };
+        const cancel = context.clock.after(ms, done);
+        signal.addEventListener("abort", done, { once: true });
+        this.#resolve = done;
+      });
     }
     this.#pending = false;
   }

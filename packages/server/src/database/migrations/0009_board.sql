@@ -367,10 +367,9 @@ DECLARE
 BEGIN
   FOR parent, key IN VALUES ('board_artifacts', 'id'), ('board_tasks', 'task_id') LOOP
     CONTINUE WHEN to_regclass(format('runtime.%I', parent || '_' || suffix)) IS NOT NULL;
-    IF NOT made THEN
-      PERFORM pg_advisory_xact_lock(7240114);
-      CONTINUE WHEN to_regclass(format('runtime.%I', parent || '_' || suffix)) IS NOT NULL;
-    END IF;
+    -- One at a time. Waiting for a table, unlike for an advisory lock, makes this process see what others made meanwhile.
+    EXECUTE format('LOCK TABLE ONLY runtime.%I IN SHARE UPDATE EXCLUSIVE MODE', parent);
+    CONTINUE WHEN to_regclass(format('runtime.%I', parent || '_' || suffix)) IS NOT NULL;
     EXECUTE format('CREATE TABLE runtime.%I (LIKE runtime.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', parent || '_' || suffix, parent);
     EXECUTE format('LOCK TABLE runtime.%I IN SHARE ROW EXCLUSIVE MODE', parent || '_other');
     EXECUTE format(

@@ -1,0 +1,24 @@
+import { expect, test } from "vitest";
+import { Calls } from "./calls.ts";
+
+test("closing waits for the calls under way, and whatever comes later does not reach the addon", async () => {
+  const calls = new Calls();
+  const pending = Promise.withResolvers<string>();
+  const reached: string[] = [];
+  const running = calls.run(() => pending.promise);
+  const closing = calls.close().then(() => reached.push("closed"));
+  const late = calls.run(async () => reached.push("late"));
+  calls.now(() => reached.push("at once"));
+  await expect(late).rejects.toMatchObject({ code: "shutting_down" });
+  reached.push("ended");
+  pending.resolve("done");
+  expect(await running).toBe("done");
+  await closing;
+  expect(reached).toEqual(["ended", "closed"]);
+});
+
+test("a call that fails does not keep it open", async () => {
+  const calls = new Calls();
+  const failing = calls.run(() => Promise.reject(new Error("no broker")));
+  await Promise.all([calls.close(), expect(failing).rejects.toThrow("no broker")]);
+});
