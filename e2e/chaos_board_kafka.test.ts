@@ -87,7 +87,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     expect(await servers.log("Crater")).toHaveLength(bombs.length);
   });
 
-  test("a cluster of three that loses a broker in the middle", async () => {
+  test.skip("a cluster of three that loses a broker in the middle", async () => {
     await using cluster = await startKafkaCluster(3);
     const servers = await opened(cluster.bootstrap);
     await servers.start();
