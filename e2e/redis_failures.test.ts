@@ -28,6 +28,17 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
       expect(follower.entries).toEqual(await everything(log, streams[i]!));
   });
 
+  test("who watches is told of a lost line while it is away, not only when it is back", async () => {
+    await using server = await startRedis();
+    await using log = await openTestLog(server.url);
+    let missed = 0;
+    await log.watch(newStream(), { news() {}, missed: () => void missed++ });
+    await server.kill();
+    await eventually("it is told", () => missed > 0);
+    await server.restart();
+    await eventually("it is told again", () => missed > 1);
+  });
+
   test("a subscriber that hears nothing, because its link died in silence, is found and replaced", async () => {
     await using server = await startRedis();
     await using proxy = await proxyTo(server);

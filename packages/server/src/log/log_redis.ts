@@ -76,7 +76,7 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
     { ...settings, ...server },
     {
       message: (channel, payload) => watchers.message(channel, payload),
-      restored: (channels) => watchers.missed(channels),
+      missed: (channels) => watchers.missed(channels),
     },
   );
   const watchers = new RedisWatchers(context, nodes);

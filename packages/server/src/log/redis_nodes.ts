@@ -138,6 +138,6 @@ export class RedisNodes {
     if (now !== home && now !== owner) return owner.subscriber.remove(channel);
     if (owner !== home) home.subscriber.remove(channel);
     this.#homes.set(channel, owner);
-    this.#listener.restored([channel]);
+    this.#listener.missed([channel]);
   }
 }

@@ -6,8 +6,8 @@ import { failureOf } from "./redis_errors.ts";
 /** Who is told what a subscriber hears. */
 export interface SubscriberListener {
   message(channel: string, payload: string): void;
-  /** These channels are heard again; something may have been missed. */
-  restored(channels: readonly string[]): void;
+  /** Something may have been missed on these channels: their connection was lost, or they are heard again. */
+  missed(channels: readonly string[]): void;
   /** Some channels are another server's now. */
   moved(): void;
 }
@@ -35,6 +35,8 @@ export class RedisSubscriber {
       else listener.message(channel, payload);
     });
     connection.onReady(() => void this.#restore());
+    // At once, and not only when it is back: the first message after that may look like the next one, and not be it.
+    connection.onLost(() => listener.missed([...this.#channels]));
     void this.#ping();
   }
 
@@ -98,7 +100,7 @@ export class RedisSubscriber {
       if (this.#connection.times === times) this.#connection.cut("channels could not be heard again");
       return;
     }
-    if (!first && channels.length > 0) this.#listener.restored(channels);
+    if (!first && channels.length > 0) this.#listener.missed(channels);
   }
 
   /** A link that died in silence is found by an answer that does not come. */

@@ -122,7 +122,7 @@ export class RedisTopology {
     const heard = new RedisConnection(context, options, address);
     const subscriber = new RedisSubscriber(context, heard, options.sharded, {
       message: (channel, payload) => listener.message(channel, payload),
-      restored: (channels) => listener.restored(channels),
+      missed: (channels) => listener.missed(channels),
       moved: () => {
         node.doubtful = true;
         this.refreshSoon();
