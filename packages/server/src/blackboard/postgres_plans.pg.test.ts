@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
+import { readsOf } from "../../../../e2e/support/plans.ts";
 import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import { until } from "../../../../e2e/support/until.ts";
 import {
@@ -56,27 +57,6 @@ async function opened(database: Database) {
   return { board, heard };
 }
 
-interface Plan {
-  readonly "Node Type": string;
-  readonly "Relation Name"?: string;
-  readonly "Index Name"?: string;
-  readonly "Index Cond"?: string;
-  readonly Plans?: readonly Plan[];
-}
-
-const nodesOf = (plan: Plan): Plan[] => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)];
-
-/** What a statement reads of the board's tables, as `index: condition`. */
-async function readsOf({ text, values = [] }: Statement): Promise<string[]> {
-  const [row] = await shared.database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
-    text: `EXPLAIN (FORMAT JSON) ${text}`,
-    values,
-  });
-  return nodesOf(row!["QUERY PLAN"][0]!.Plan)
-    .filter((node) => /^(Seq|Index|Index Only|Bitmap Index) Scan$/.test(node["Node Type"]))
-    .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
-}
-
 /** Rows that were read of the board's tables: without an index, and through one. */
 async function rowsRead(database: Database): Promise<{ scanned: bigint; looked: bigint }> {
   await database.query({ text: "SELECT pg_stat_force_next_flush()" });
@@ -121,7 +101,7 @@ test("every statement finds its rows by an index, without statistics", async () 
   expect([...statements.keys()]).toEqual(expect.arrayContaining([...own, "board_put", "board_settle"]));
   for (const [name, statement] of statements) {
     if (/^board_(make_partitions|old_days|day_open|purge_letters)$/.test(name)) continue;
-    for (const read of await readsOf(statement)) {
+    for (const read of await readsOf(shared.database, statement)) {
       // By a condition, or the first of an index that has nothing but what is looked for.
       const found = /: \(/.test(read) || /^board_(queue_pkey|unrouted_pkey): all$/.test(read);
       expect.soft(found, `${name} reads ${read}`).toBe(true);
