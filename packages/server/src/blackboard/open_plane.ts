@@ -8,6 +8,7 @@ import type { BoardObserver } from "./board.ts";
 import { CONTROLS_HINT, openControls } from "./controls.ts";
 import { startControlsPurge } from "./controls_purge.ts";
 import { startCron } from "./cron.ts";
+import { openDeadLetterDesk } from "./dead_letter_desk.ts";
 import { openExecutor } from "./execution.ts";
 import { openGather } from "./gather.ts";
 import { routeTo } from "./matching.ts";
@@ -25,7 +26,6 @@ import { openReplays } from "./replays.ts";
 import { openSchedule } from "./schedule.ts";
 import { openSlots } from "./slots.ts";
 import { boardSpans } from "./spans.ts";
-import type { DeadLetter } from "./task.ts";
 import { openThrottle } from "./throttle.ts";
 import { startWorkers, type Workers } from "./workers.ts";
 
@@ -39,7 +39,6 @@ export interface OpenBlackboardPlane extends BlackboardPlane {
   recheck(): void;
 }
 
-const PAGE = 100;
 const LISTED_APPROVALS = 1_000;
 
 /** Opens the blackboard: the engine, what is kept in Postgres around it, and the agents at work. */
@@ -54,7 +53,6 @@ export async function openBlackboardPlane(
   const spans = boardSpans(context, options.carrier);
   const ended = openEndedAttempts();
   const route = routeTo(agents, context);
-  const tally = new Map(agents.map(({ name }) => [name, { done: 0, retried: 0 }]));
   /** What hears of the board's doings; some of it needs the board first. */
   const observers: BoardObserver[] = [boardObserver(metrics, spans, ended)];
   let workers: Workers | undefined;
@@ -102,12 +100,7 @@ export async function openBlackboardPlane(
     published() {},
     routed() {},
     repeated() {},
-    settled(task, settlement) {
-      remote.settled(task, settlement);
-      const counted = tally.get(task.agent);
-      if (counted && settlement.kind === "done") counted.done++;
-      if (counted && settlement.kind === "retry") counted.retried++;
-    },
+    settled: (task, settlement) => remote.settled(task, settlement),
   });
   const unlisten = [
     controls.onPause((agent) => progress.agentChanged(agent)),
@@ -134,6 +127,10 @@ export async function openBlackboardPlane(
     make: publishing.fromSchedule,
     outbox,
   });
+  const letters = openDeadLetterDesk(board, replays, (agent) => {
+    // What the router could not read has no agent, and is found under its name.
+    if (agent !== ROUTER) known(agent);
+  });
   const purge = startControlsPurge(database, context, { keepMs });
 
   function known(agent: string): void {
@@ -142,39 +139,6 @@ export async function openBlackboardPlane(
         "not_found",
         `There is no agent "${agent}". GET /blackboard/v1/agents lists them.`,
       );
-  }
-
-  /** What the router could not read has no agent, and is found under its name. */
-  function hasLetters(agent: string): void {
-    if (agent !== ROUTER) known(agent);
-  }
-
-  async function* deadLettersOf(caller: Caller, agent: string, correlationId?: string) {
-    for (let after: string | undefined; ; ) {
-      const query = { limit: PAGE, ...(after && { after }), ...(correlationId && { correlationId }) };
-      const page = await board.deadLetters(agent, query);
-      yield page.deadLetters.filter((letter) => isOf(caller, letter));
-      after = page.next;
-      if (!after) return;
-    }
-  }
-
-  async function* named(caller: Caller, agent: string, ids: readonly string[]) {
-    for (const id of ids) {
-      const letter = await board.deadLetter(agent, id);
-      yield letter && isOf(caller, letter) ? [letter] : [];
-    }
-  }
-
-  async function withReplays(agent: string, letters: readonly DeadLetter[]): Promise<DeadLetter[]> {
-    const states = await replays.statesOf(
-      agent,
-      letters.map(({ id }) => id),
-    );
-    return letters.map((letter) => {
-      const replay = states.get(letter.id);
-      return replay ? { ...letter, replay_id: replay } : letter;
-    });
   }
 
   return {
@@ -194,7 +158,7 @@ export async function openBlackboardPlane(
       const counts = new Map((await board.counts()).map((count) => [count.agent, count]));
       return agents.map(({ name, consumes }): AgentStateJson => {
         const count = counts.get(name);
-        const since = tally.get(name)!;
+        const since = progress.since(name);
         return {
           name,
           consumes: [...consumes],
@@ -225,32 +189,10 @@ export async function openBlackboardPlane(
       };
     },
 
-    async deadLetters(caller, agent, query) {
-      hasLetters(agent);
-      const page = await board.deadLetters(agent, query);
-      const own = page.deadLetters.filter((letter) => isOf(caller, letter));
-      return { ...page, deadLetters: await withReplays(agent, own) };
-    },
-
-    async deadLetter(caller, agent, id) {
-      hasLetters(agent);
-      const letter = await board.deadLetter(agent, id);
-      return letter && isOf(caller, letter) ? (await withReplays(agent, [letter]))[0] : undefined;
-    },
-
-    async replay(caller, agent, id, edit) {
-      hasLetters(agent);
-      const letter = await board.deadLetter(agent, id);
-      if (!letter || !isOf(caller, letter))
-        throw new KhalaError("not_found", `There is no dead letter "${id}" of "${agent}".`);
-      return replays.replay(agent, letter, edit);
-    },
-
-    replayAll: async (caller, agent, { ids, correlationId }, onProgress) => {
-      hasLetters(agent);
-      const pages = ids ? named(caller, agent, ids) : deadLettersOf(caller, agent, correlationId);
-      return replays.replayMany(agent, pages, onProgress && { onProgress });
-    },
+    deadLetters: letters.list,
+    deadLetter: letters.get,
+    replay: letters.replay,
+    replayAll: letters.replayAll,
 
     async pause(agent) {
       known(agent);
@@ -271,7 +213,7 @@ export async function openBlackboardPlane(
       await controls.uncancel(caller.org, correlationId);
       let replayed = 0;
       for (const agent of names)
-        replayed += (await replays.replayMany(agent, deadLettersOf(caller, agent, correlationId))).replayed;
+        replayed += (await letters.replayAll(caller, agent, { correlationId })).replayed;
       progress.correlationChanged(caller.org, correlationId);
       return replayed;
     },
@@ -314,9 +256,4 @@ function mayRead({ org, subject }: Caller, { org_id, visibility, produced_by }: 
   if (visibility.kind === "public") return true;
   if (org_id !== org) return false;
   return visibility.kind === "org" || produced_by === `user:${subject}`;
-}
-
-/** What could not be decoded belongs to nobody, so everybody who may look at dead letters sees it. */
-function isOf({ org }: Caller, { task }: DeadLetter): boolean {
-  return task === undefined || task.artifacts[0].org_id === org;
 }

@@ -22,6 +22,8 @@ export interface Caller {
   readonly subject: string;
   /** W3C trace context of the request. */
   readonly trace?: string;
+  /** May see what belongs to no org, such as records that cannot be decoded. */
+  readonly operates?: boolean;
 }
 
 /** Dead letters that are wanted. */

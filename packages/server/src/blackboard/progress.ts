@@ -22,6 +22,8 @@ export interface ProgressOptions {
 /** Tells how correlations and agents stand, from what the board's observers hear. */
 export interface Progress extends Service {
   readonly observer: BoardObserver;
+  /** What this process has settled of an agent's tasks since it started. */
+  since(agent: string): { readonly done: number; readonly retried: number };
   /** Something about the agent changed that the board does not see, such as a pause. */
   agentChanged(agent: string): void;
   /** The same for a correlation, such as that it was cancelled. */
@@ -118,6 +120,7 @@ export function startProgress(
   });
   return {
     observer,
+    since: (agent) => agents.get(agent) ?? { done: 0, retried: 0 },
     agentChanged: (agent) => seats.touchAll(agent),
     correlationChanged: (org, correlationId) => correlations.touch(org, correlationId),
     async stop() {

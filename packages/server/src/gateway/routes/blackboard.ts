@@ -5,7 +5,7 @@ import { AGENT_NAME } from "../../blackboard/names.ts";
 import type { BlackboardPlane, Caller } from "../../blackboard/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { contextOf, traceparent } from "../../kit/telemetry.ts";
-import { requireScope } from "../auth/claims.ts";
+import { hasScope, requireScope } from "../auth/claims.ts";
 import {
   asSentAlone,
   isId,
@@ -117,7 +117,7 @@ export const BODY_OPTIONAL = {
 export async function callerOf(http: Http, request: FastifyRequest, scope: string): Promise<Caller> {
   const viewer = await http.viewer(request);
   requireScope(viewer, scope);
-  return { org: viewer.org, subject: viewer.subject };
+  return { org: viewer.org, subject: viewer.subject, operates: hasScope(viewer, SCOPES.ops) };
 }
 
 /** The agent that the path names; what cannot be the name of one is not there. */
