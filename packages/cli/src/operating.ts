@@ -5,7 +5,6 @@ import { loadApp } from "./app_file.ts";
 import { COMMAND, type SettingOptions } from "./environment.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { readSettings } from "./settings.ts";
-import { note } from "./terminal.ts";
 
 export interface OperatingOptions extends SettingOptions {
   readonly app?: string;
@@ -49,18 +48,6 @@ export async function operate<T>(
     if (!stopping.signal.aborted) throw error;
     throw new Failure("Stopped. What is done is kept; run it again to go on.", EXIT.failed, { cause: error });
   }
-}
-
-const EVERY_MS = 1_000;
-
-/** Tells people of progress, once a second at most. */
-export function progressNotes(): (text: () => string) => void {
-  let last = performance.now();
-  return (text) => {
-    if (performance.now() - last < EVERY_MS) return;
-    last = performance.now();
-    note(text());
-  };
 }
 
 /** JSON of values that may hold 64-bit integers, which become strings. */

@@ -21,7 +21,7 @@ export async function openKafka(
   context: Context,
   options: BoardOptions,
 ): Promise<HintedBoard> {
-  const { openKafkaBoard } = await loadDriver();
+  const { openKafkaBoard } = await loadKafkaDriver();
   // Two live processes with one transactional id would fence each other off.
   const slot = config.KAFKA_TX_ID
     ? undefined
@@ -83,7 +83,7 @@ function kafkaSettings(config: Config, transactionalId: string) {
 }
 
 /** The package, or the folder beside this one in a checkout, which the root install leaves out. */
-async function loadDriver(): Promise<KafkaDriver> {
+export async function loadKafkaDriver(): Promise<KafkaDriver> {
   let missing: unknown;
   for (const name of [DRIVER, new URL("../../kafka/src/index.ts", import.meta.url).href]) {
     try {

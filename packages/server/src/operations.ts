@@ -27,6 +27,7 @@ import { type ConvexSinkOptions, convexSink } from "./sync/second_sink_convex.ts
 export type { CopiedConversations, TrimmedConversations } from "./conversation_operations.ts";
 export { embeddedBinaries } from "./database/embedded_binaries.ts";
 export { newestSchema } from "./database/migrate.ts";
+export { probeKafka, probeRedis } from "./engine_probes.ts";
 export type { MintedToken, MintRequest } from "./gateway/auth/issuer.ts";
 export {
   type DocumentDifference,

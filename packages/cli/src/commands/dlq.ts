@@ -1,5 +1,6 @@
 import { SCOPES } from "@khala/contracts";
 import type {
+  AgentListJson,
   DeadLetterJson,
   DeadLetterListJson,
   ReplayAllResponseJson,
@@ -8,7 +9,8 @@ import type {
 import { callServer } from "../api.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { columns, fitted, note, print } from "../terminal.ts";
+import { showProgress } from "../progress.ts";
+import { columns, fitted, print } from "../terminal.ts";
 import { tokenSource } from "../tokens.ts";
 import { readPayload } from "./publish_payload.ts";
 
@@ -88,6 +90,9 @@ export async function replayDeadLetters(
 export async function replayAllDeadLetters(agent: string, options: DeadLetterOptions): Promise<void> {
   const { call } = await connect(agent, options, SCOPES.blackboardWrite);
   const total = { replayed: 0, already_replayed: 0, undecodable: 0 };
+  const all = options.correlation === undefined ? await countOf(agent, options) : 0;
+  let seen = 0;
+  using progress = showProgress();
   for await (const page of pages(agent, options, PAGE)) {
     total.undecodable += page.filter(({ task }) => !task).length;
     const ids = page.flatMap(({ id, task }) => (id && task ? [id] : []));
@@ -95,7 +100,8 @@ export async function replayAllDeadLetters(agent: string, options: DeadLetterOpt
     const { replayed = 0, already_replayed = 0 } = await call<ReplayAllResponseJson>("/replay", { ids });
     total.replayed += replayed;
     total.already_replayed += already_replayed;
-    if (!options.json) note(`# ${total.replayed} replayed so far`);
+    seen += page.length;
+    progress.tell(() => `${total.replayed} replayed so far`, all > 0 ? seen / all : undefined);
   }
   if (options.json) return print(JSON.stringify(total));
   const besides = [
@@ -103,6 +109,14 @@ export async function replayAllDeadLetters(agent: string, options: DeadLetterOpt
     total.undecodable > 0 && ` ${total.undecodable} cannot be decoded, and so not be replayed.`,
   ];
   print(`${total.replayed} dead letters of ${agent} run again.${besides.filter(Boolean).join("")}`);
+}
+
+/** How many dead letters an agent has, as far as the agents' table knows. */
+async function countOf(agent: string, { url: given, token }: DeadLetterOptions): Promise<number> {
+  const url = serverUrl(given);
+  const bearer = await tokenSource(url, token, [SCOPES.blackboardRead]).get();
+  const { agents = [] } = await callServer<AgentListJson>(url, "/blackboard/v1/agents", { token: bearer });
+  return Number(agents.find(({ name }) => name === agent)?.dead ?? 0);
 }
 
 /** Pages of dead letters, newest first: those that come meanwhile are not among them. */

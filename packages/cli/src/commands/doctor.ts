@@ -1,5 +1,6 @@
 import type { Config } from "@khala/server";
 import { checkDatabase } from "../checks/database.ts";
+import { checkEngines } from "../checks/engines.ts";
 import { type Finding, ok, problem } from "../checks/finding.ts";
 import { checkDataFolder, checkEmbedded, checkKeys, checkNode, checkPort } from "../checks/machine.ts";
 import type { SettingOptions } from "../environment.ts";
@@ -33,5 +34,5 @@ async function examine(options: SettingOptions): Promise<Finding[]> {
   found.push(ok("settings", "all valid; `khala config` lists them"));
   if (!config.DATABASE_URL) found.push(checkEmbedded());
   found.push(checkDataFolder(config), await checkPort(config));
-  return [...found, ...(await checkDatabase(config)), checkKeys(config)];
+  return [...found, ...(await checkDatabase(config)), ...(await checkEngines(config)), checkKeys(config)];
 }

@@ -1,5 +1,6 @@
 import { reproject as rebuild } from "@khala/server/operations";
-import { type OperatingOptions, operate, progressNotes, toJson } from "../operating.ts";
+import { type OperatingOptions, operate, toJson } from "../operating.ts";
+import { showProgress } from "../progress.ts";
 import { print } from "../terminal.ts";
 
 /** `khala reproject`: makes the documents of a topic anew from the log. */
@@ -7,7 +8,7 @@ export async function reproject(
   topic: string,
   options: OperatingOptions & { readonly restart?: boolean },
 ): Promise<void> {
-  const progress = progressNotes();
+  using progress = showProgress();
   const done = await operate(options, ({ app, databaseUrl, signal, config }) =>
     rebuild({
       app,
@@ -17,10 +18,12 @@ export async function reproject(
       inline: config.KHALA_PAYLOAD_MODE === "inline",
       restart: options.restart ?? false,
       onProgress: ({ phase, position, head, documents, differing }) =>
-        progress(() =>
-          phase === "folding"
-            ? `folding: event ${position} of ${head}`
-            : `comparing: ${documents} documents, ${differing} differ`,
+        progress.tell(
+          () =>
+            phase === "folding"
+              ? `folding: event ${position} of ${head}`
+              : `comparing: ${documents} documents, ${differing} differ`,
+          phase === "folding" && head > 0n ? Number(position) / Number(head) : undefined,
         ),
     }),
   );

@@ -1,6 +1,7 @@
 import { type TrimmedConversations, trimConversationsNow, trimNow } from "@khala/server/operations";
 import { ask } from "../database.ts";
-import { type OperatingOptions, type Operation, operate, progressNotes } from "../operating.ts";
+import { type OperatingOptions, type Operation, operate } from "../operating.ts";
+import { showProgress } from "../progress.ts";
 import { columns, print } from "../terminal.ts";
 
 export interface RetentionOptions extends OperatingOptions {
@@ -25,19 +26,19 @@ export async function retention(options: RetentionOptions): Promise<void> {
 }
 
 async function trim({ app, databaseUrl, signal, config }: Operation): Promise<Removed> {
-  const progress = progressNotes();
+  using progress = showProgress();
   const rows = await trimNow({
     app,
     databaseUrl,
     signal,
     keepMs: config.KHALA_RETENTION_HOURS * 3_600_000,
-    onProgress: ({ topic, removed }) => progress(() => `${topic}: ${removed} rows removed so far`),
+    onProgress: ({ topic, removed }) => progress.tell(() => `${topic}: ${removed} rows removed so far`),
   });
   const conversations = await trimConversationsNow({
     config,
     databaseUrl,
     signal,
-    onProgress: ({ events }) => progress(() => `conversations: ${events} events removed so far`),
+    onProgress: ({ events }) => progress.tell(() => `conversations: ${events} events removed so far`),
   });
   return { rows, conversations };
 }

@@ -1,0 +1,51 @@
+import { once } from "node:events";
+import { connect } from "node:net";
+import { KhalaError } from "@khala/contracts";
+import { pino } from "pino";
+import { loadKafkaDriver } from "./kafka_setup.ts";
+import { systemClock } from "./kit/clock.ts";
+import { uuidv7 } from "./kit/ids.ts";
+import { openTelemetry } from "./kit/telemetry.ts";
+import { askServer, type RedisServer } from "./log/redis_server.ts";
+import { parseRedisUrl } from "./log/redis_url.ts";
+
+const TIMEOUT_MS = 3_000;
+
+/** Asks the Redis of a URL what it is; throws when it does not answer, or is too old. */
+export async function probeRedis(url: string): Promise<RedisServer> {
+  const { Redis } = await import("ioredis");
+  const telemetry = await openTelemetry();
+  const log = pino({ level: "silent" });
+  const context = { clock: systemClock, random: Math.random, newId: uuidv7(systemClock), log, telemetry };
+  try {
+    const target = parseRedisUrl(url);
+    return await askServer(context, { target, timeoutMs: TIMEOUT_MS, client: Redis });
+  } finally {
+    await telemetry.shutdown();
+  }
+}
+
+/** Which of Kafka's bootstrap servers can be reached; throws when none can, or the driver is not installed. */
+export async function probeKafka(bootstrap: string): Promise<readonly string[]> {
+  await loadKafkaDriver();
+  const addresses = bootstrap.split(",").map((address) => address.trim());
+  const reached = await Promise.all(addresses.map(isReached));
+  const found = addresses.filter((_, i) => reached[i]);
+  if (found.length > 0) return found;
+  throw new KhalaError("unavailable", `No Kafka broker answers at ${addresses.join(", ")}.`);
+}
+
+async function isReached(address: string): Promise<boolean> {
+  const [, host, port] = /^\[?([^\]]+?)\]?:(\d+)$/.exec(address) ?? [];
+  if (!host) return false;
+  const socket = connect({ host, port: Number(port) });
+  try {
+    await once(socket, "connect", { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    return true;
+  } catch {
+    // Why it cannot be reached is not the question; the caller says which could.
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
