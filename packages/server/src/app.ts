@@ -4,14 +4,14 @@ import { type CheckedSchedule, checkSchedules } from "./blackboard/cron.ts";
 import type { EngineFactory } from "./conversations/engine.ts";
 import type { HttpStream, StreamDefinition } from "./runtime/stream.ts";
 import { runs, workers } from "./runtime/streams.ts";
-import type { Model } from "./sync/model.ts";
+import type { DocumentsOf, Model } from "./sync/model.ts";
 import { Models } from "./sync/model.ts";
 import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboard.ts";
 
 /** What a user builds on Khala, in one value. */
-export interface AppDefinition {
+export interface AppDefinition<M extends readonly Model[] = readonly Model[]> {
   /** Projections: how authority events become documents. */
-  readonly models: readonly Model[];
+  readonly models: M;
   /** What answers in conversations. Without one every run ends with an error that says so. */
   readonly engine?: EngineFactory;
   /** Who works on what is published on the blackboard. */
@@ -23,7 +23,9 @@ export interface AppDefinition {
 }
 
 /** An app, checked. */
-export interface App {
+export interface App<M extends readonly Model[] = readonly Model[]> {
+  /** For types alone, never set: what `createClient<typeof app>` knows of the topics. */
+  readonly documents?: DocumentsOf<M>;
   readonly models: Models;
   /** Every kind of stream that can be appended to over HTTP. */
   readonly streams: readonly HttpStream[];
@@ -34,7 +36,7 @@ export interface App {
 }
 
 /** Declares an app. */
-export function defineApp(definition: AppDefinition): App {
+export function defineApp<const M extends readonly Model[]>(definition: AppDefinition<M>): App<M> {
   const streams = new Map<string, StreamDefinition>([runs, workers].map((stream) => [stream.kind, stream]));
   const models = withBoard(definition);
   for (const stream of models.flatMap((model) => model.streams)) {

@@ -10,9 +10,9 @@ export interface Access {
 }
 
 /** A projection: how events become the documents of one topic. */
-export interface Model<Document extends object = object> {
+export interface Model<Document extends object = object, Topic extends string = string> {
   /** The topic and collection, such as "runtime.run_summaries". */
-  readonly topic: string;
+  readonly topic: Topic;
   /** The read model's table in the schema `runtime`. */
   readonly table: string;
   /** What every doc_key of the model starts with: `<prefix>:<id>`. Unique among the models. */
@@ -27,8 +27,8 @@ export interface Model<Document extends object = object> {
 }
 
 /** What a user writes: the rest has defaults. */
-export interface ModelDefinition<Document extends object> {
-  readonly topic: string;
+export interface ModelDefinition<Document extends object, Topic extends string = string> {
+  readonly topic: Topic;
   readonly prefix: string;
   readonly streams: readonly StreamDefinition[];
   /** Default: `sync_` and the topic's last part. */
@@ -41,12 +41,24 @@ export interface ModelDefinition<Document extends object> {
   readonly audience?: (document: Document, event: AuthorityEvent) => readonly string[] | null | undefined;
 }
 
+/** The documents of models by their topics; a model whose topic is any text has no place in it. */
+export type DocumentsOf<M extends readonly Model[]> = {
+  readonly [K in M[number] as string extends K["topic"] ? never : K["topic"]]: K extends Model<infer Document>
+    ? Document
+    : never;
+};
+
 /** As long as a key of a document may be. */
 export const MAX_KEY_BYTES = 512;
 const NAME = /^[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+$/;
 
-/** Declares a model. Everything about it is in this one value. */
-export function defineModel<Document extends object>(definition: ModelDefinition<Document>): Model {
+/**
+ * Declares a model. Everything about it is in this one value, its types too: annotate the document where `project` (and `audience`)
+ * takes it, and clients know what the topic holds.
+ */
+export function defineModel<Document extends object, const Topic extends string = string>(
+  definition: ModelDefinition<Document, Topic>,
+): Model<Document, Topic> {
   const { topic, prefix, streams, project, audience } = definition;
   if (!NAME.test(topic))
     throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
@@ -58,7 +70,7 @@ export function defineModel<Document extends object>(definition: ModelDefinition
     throw new TypeError(
       `The table of ${topic} is one lowercase name of at most 48 characters, not "${table}".`,
     );
-  const model: Model<Document> = {
+  const model: Model<Document, Topic> = {
     topic,
     table,
     prefix,

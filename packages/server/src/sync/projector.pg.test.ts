@@ -154,7 +154,7 @@ test("an append that commits late is never skipped: those behind it wait", async
 function fragile(how: "id" | "project" | "access" | "document" | "key" | "storage") {
   const state = { broken: true };
   const bad = (data: unknown) => state.broken && (data as { name?: string }).name === "bad";
-  const base = defineModel<{ steps: number; last?: unknown }>({
+  const base: Model = defineModel<{ steps: number; last?: unknown }>({
     topic: "app.fragile",
     prefix: "fragile",
     streams: [runs],

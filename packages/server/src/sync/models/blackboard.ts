@@ -11,13 +11,13 @@ import { defineModel } from "../model.ts";
 const nameOf = (streamId: string) => streamId.slice(streamId.indexOf(":") + 1);
 
 /** `blackboard.agents`: one document per org and agent, `board_agent:<org>:<agent>`. */
-export const boardAgentStates = defineModel<AgentStateJson>({
+export const boardAgentStates = defineModel({
   topic: "blackboard.agents",
   prefix: "board_agent",
   table: "sync_board_agents",
   streams: [boardAgents],
   // Zeros are left out of events, and wanted in documents.
-  project: (_, event) => ({
+  project: (_: AgentStateJson | null, event): AgentStateJson => ({
     name: nameOf(event.streamId),
     waiting: "0",
     running: "0",
@@ -29,12 +29,12 @@ export const boardAgentStates = defineModel<AgentStateJson>({
 });
 
 /** `blackboard.correlations`: one document per correlation, `correlation:<org>:<correlation_id>`. */
-export const boardCorrelationStates = defineModel<CorrelationStateJson>({
+export const boardCorrelationStates = defineModel({
   topic: "blackboard.correlations",
   prefix: "correlation",
   table: "sync_board_correlations",
   streams: [boardCorrelations],
-  project: (_, event) => ({
+  project: (_: CorrelationStateJson | null, event): CorrelationStateJson => ({
     artifacts: "0",
     open: "0",
     done: "0",

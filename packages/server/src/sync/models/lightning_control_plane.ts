@@ -40,12 +40,12 @@ const MOVES: Record<string, { from: readonly string[]; to: string }> = {
 };
 
 /** `lightning.control_plane`: one document per invoice, `invoice:<invoice_id>`. */
-export const lightningControlPlane = defineModel<InvoiceJson>({
+export const lightningControlPlane = defineModel({
   topic: "lightning.control_plane",
   prefix: "invoice",
   table: "sync_lightning_control_plane",
   streams: [invoices],
-  project(before, event) {
+  project(before: InvoiceJson | null, event) {
     if (event.type === "invoice.created") {
       if (before) return before;
       const { amount_msat = "0", memo, expires_at } = event.data as InvoiceCreatedJson;

@@ -11,13 +11,13 @@ const TEXTS: Record<string, (event: AuthorityEvent) => string> = {
 };
 
 /** `runtime.notifications`: what the owner of a run or worker should hear of, and nobody else. */
-export const notifications = defineModel<NotificationJson>({
+export const notifications = defineModel({
   topic: "runtime.notifications",
   prefix: "notification",
   streams: [runs, workers],
   id: (event) => (TEXTS[event.type] ? `${event.kind}:${event.streamId}:${event.seq}` : null),
-  audience: (_, event) => [event.owner],
-  project(before, event) {
+  audience: (_: NotificationJson, event) => [event.owner],
+  project(before: NotificationJson | null, event) {
     const text = TEXTS[event.type];
     if (!text) return before;
     return {

@@ -11,12 +11,12 @@ import { runs } from "../../runtime/streams.ts";
 import { defineModel, tombstone } from "../model.ts";
 
 /** `runtime.run_summaries`: one document per run, `run:<run_id>`. */
-export const runSummaries = defineModel<RunSummaryJson>({
+export const runSummaries = defineModel({
   topic: "runtime.run_summaries",
   prefix: "run",
   streams: [runs],
-  audience: (run) => run.audience,
-  project(before, event) {
+  audience: (run: RunSummaryJson) => run.audience,
+  project(before: RunSummaryJson | null, event) {
     // A run may be heard of first by a step: what is not known yet is left out.
     const run = { ...(before ?? begun(event)), updated_at: event.at };
     switch (event.type) {

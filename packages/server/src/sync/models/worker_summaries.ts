@@ -3,11 +3,11 @@ import { workers } from "../../runtime/streams.ts";
 import { defineModel } from "../model.ts";
 
 /** `runtime.codex_worker_summaries`: one document per worker, `worker:<worker_id>`. */
-export const workerSummaries = defineModel<WorkerSummaryJson>({
+export const workerSummaries = defineModel({
   topic: "runtime.codex_worker_summaries",
   prefix: "worker",
   streams: [workers],
-  project(before, event) {
+  project(before: WorkerSummaryJson | null, event) {
     const known = before ?? {
       worker_id: event.streamId,
       owner: event.owner,
