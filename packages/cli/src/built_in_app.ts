@@ -5,12 +5,12 @@ import {
   runSummaries,
   workerSummaries,
 } from "@khala/server";
-import { scripted } from "@khala/server/engines";
 import { demoAgents } from "./demo/agents.ts";
+import { demoAssistant } from "./demo/assistant.ts";
 
 /** What is served when no app is named: every model that comes with Khala, an engine that needs no key, and a few agents. */
 export default defineApp({
   models: [runSummaries, workerSummaries, notifications, lightningControlPlane],
-  engine: scripted(),
+  engine: demoAssistant,
   agents: demoAgents,
 });

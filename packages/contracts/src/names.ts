@@ -4,6 +4,9 @@ export const SYNC_CHANNEL = "sync:v1";
 /** The Phoenix channel of a conversation. */
 export const CONVERSATION_CHANNEL = "conversation:";
 
+/** The Phoenix channel of operators. */
+export const OPS_CHANNEL = "ops:v1";
+
 /** What a conversation's id looks like: it is part of a key in Redis, of a channel, and of an address. */
 export const CONV_ID = /^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$/;
 

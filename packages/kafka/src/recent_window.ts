@@ -7,6 +7,7 @@ interface Seen {
   readonly id: string;
   readonly type: string;
   readonly org: string;
+  readonly correlationId: string | undefined;
   readonly version: number;
   /** Milliseconds since 1970. */
   readonly at: number;
@@ -16,6 +17,7 @@ interface Seen {
 
 export interface RecentQuery {
   readonly type?: string;
+  readonly correlationId?: string;
   readonly org: string;
   readonly limit: number;
 }
@@ -49,20 +51,24 @@ export class RecentWindow {
 
   /** Adds an artifact, or a newer version of it. */
   add(artifact: Artifact, at: number): void {
-    const { id, type, org_id: org, version } = artifact;
+    const { id, type, org_id: org, correlation_id: correlationId, version } = artifact;
     this.#listener(artifact);
     const known = this.#seen.get(id);
     if (known && known.version >= version) return;
-    this.#seen.set(id, { id, type, org, version, at, turn: this.#turns++ });
+    this.#seen.set(id, { id, type, org, correlationId, version, at, turn: this.#turns++ });
     this.#sorted = undefined;
     if (this.#seen.size > this.#size * SLACK) this.#cut();
   }
 
   /** Ids that suit, newest first. Some may be gone. */
-  ids({ type, org }: Omit<RecentQuery, "limit">): string[] {
+  ids({ type, correlationId, org }: Omit<RecentQuery, "limit">): string[] {
+    const wanted = (seen: Seen) =>
+      seen.org === org &&
+      (type === undefined || seen.type === type) &&
+      (correlationId === undefined || seen.correlationId === correlationId);
     return this.#newestFirst()
       .slice(0, this.#size)
-      .filter((seen) => seen.org === org && (type === undefined || seen.type === type))
+      .filter(wanted)
       .map(({ id }) => id);
   }
 

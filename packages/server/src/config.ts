@@ -209,7 +209,15 @@ const SETTINGS = z.object({
   ),
   KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe("Waiting tasks of one reader from which it is refused"),
   KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of agents that follow each other"),
+  KHALA_OPS_INTERVAL_MS: count(1_000, 100).describe(
+    "How often whoever watches the server is told how it is; nothing is counted while nobody watches",
+  ),
   OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),
+  KHALA_TRACE_URL: z
+    .string()
+    .regex(/^https?:\/\//, "must start with http:// or https://")
+    .optional()
+    .describe("Where a trace is looked at, with {trace_id} in the place of its id"),
 });
 
 /** The settings of a server, checked and frozen. */
@@ -249,14 +257,18 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   return Object.freeze(config);
 }
 
-/** Every setting with its value, default and meaning; secrets are masked. */
-export function describeConfig(config: Config): { name: string; value: unknown; meaning: string }[] {
+/** Every setting with its value and meaning; secrets are masked. */
+export function describeConfig(
+  config: Config,
+): { name: string; value: unknown; meaning: string; secret: boolean }[] {
   return Object.entries(SETTINGS.shape).map(([name, schema]) => {
     const value = config[name as keyof Config];
+    const secret = SECRET.has(name);
     return {
       name,
-      value: SECRET.has(name) && value !== undefined ? "(set)" : value,
+      value: secret && value !== undefined ? "(set)" : value,
       meaning: schema.description ?? "",
+      secret,
     };
   });
 }

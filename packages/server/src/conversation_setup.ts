@@ -1,8 +1,9 @@
 import type { JsonObject } from "@bufbuild/protobuf";
+import type { BlackboardPlane } from "./blackboard/plane.ts";
 import type { Config } from "./config.ts";
 import { startJanitor } from "./conversations/janitor.ts";
 import type { ConversationMetrics } from "./conversations/metrics.ts";
-import type { RunEvents } from "./conversations/options.ts";
+import type { ConversationOptions, RunEvents } from "./conversations/options.ts";
 import type { Database } from "./database/database.ts";
 import type { Hints } from "./database/hints.ts";
 import { holdLease } from "./database/lease.ts";
@@ -55,6 +56,14 @@ export function cleanConversations(
     await Promise.all([janitor.stop(), sweeping.stop()]);
     await lease.stop();
   };
+}
+
+/** What engines make is published in the name of the run's owner. */
+export function publishForRuns(
+  board: Pick<BlackboardPlane, "publish">,
+): NonNullable<ConversationOptions["publish"]> {
+  return ({ org, subject, trace }, drafts) =>
+    board.publish({ org, subject, ...(trace && { trace }) }, drafts);
 }
 
 /** Runs of conversations leave the same events as any other, and are for their owner's eyes. */

@@ -9,12 +9,15 @@ import { migrate } from "./database/migrate.ts";
 import { type Clock, systemClock } from "./kit/clock.ts";
 import type { Context } from "./kit/context.ts";
 import { type NewId, type Random, uuidv7 } from "./kit/ids.ts";
+import type { SpanRing } from "./kit/span_ring.ts";
 import { openTelemetry } from "./kit/telemetry.ts";
 
 export interface KhalaOptions {
   readonly config: Config;
   /** Development: makes its own key, mints tokens for anybody on this machine. */
   readonly dev?: boolean;
+  /** Folder of the dashboard's built files, to be served at `/`; without one there is a plain page. */
+  readonly dashboard?: string;
   readonly log?: Logger;
   readonly clock?: Clock;
   readonly random?: Random;
@@ -29,21 +32,21 @@ export const EVENTS_HINT = "events";
 /** What hints about the board begin with. */
 export const BOARD_HINT = "board:";
 
-/** Where time, chance, ids and reports of a process come from. */
-export async function openContext({
-  config,
-  log,
-  clock = systemClock,
-  random = Math.random,
-  newId,
-}: KhalaOptions): Promise<Context> {
+/** Where time, chance, ids and reports of a process come from. `spans` remembers the last spans, where somebody looks. */
+export async function openContext(
+  { config, log, clock = systemClock, random = Math.random, newId }: KhalaOptions,
+  spans?: SpanRing,
+): Promise<Context> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: otlpEndpoint } = config;
   return {
     clock,
     random,
     newId: newId ?? uuidv7(clock),
     log: log ?? pino({ level: config.KHALA_LOG_LEVEL }),
-    telemetry: await openTelemetry({ ...(otlpEndpoint && { otlpEndpoint }) }),
+    telemetry: await openTelemetry({
+      ...(otlpEndpoint && { otlpEndpoint }),
+      ...(spans && { spanProcessor: spans }),
+    }),
   };
 }
 

@@ -79,6 +79,7 @@ function kafkaSettings(config: Config, transactionalId: string) {
     readCommitted: config.KAFKA_READ_COMMITTED,
     window: config.FLOCK_INDEX_WINDOW,
     retentionMs: config.KHALA_BOARD_KEEP_HOURS * 3_600_000,
+    drainMs: config.KHALA_DRAIN_MS,
   };
 }
 

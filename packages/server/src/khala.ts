@@ -2,7 +2,7 @@ import { type App, defineApp } from "./app.ts";
 import type { BlackboardPlane } from "./blackboard/plane.ts";
 import { openBlackboard } from "./blackboard_setup.ts";
 import type { Config } from "./config.ts";
-import { cleanConversations, openChatLog, runEvents } from "./conversation_setup.ts";
+import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversation_setup.ts";
 import { openConversationPlane, STOP_HINT } from "./conversations/open_plane.ts";
 import type { ConversationPlane } from "./conversations/plane.ts";
 import { openHints } from "./database/hints.ts";
@@ -18,7 +18,10 @@ import {
 import { type Auth, setUpAuth } from "./gateway/auth/setup.ts";
 import { openStoredRevocations } from "./gateway/auth/stored_revocations.ts";
 import { openGateway } from "./gateway/gateway.ts";
+import { openTraffic } from "./gateway/traffic.ts";
 import { openHealth } from "./health.ts";
+import { SpanRing } from "./kit/span_ring.ts";
+import { openOps } from "./ops_setup.ts";
 import { type Authority, openAuthority } from "./runtime/authority.ts";
 import {
   authSettings,
@@ -30,6 +33,7 @@ import {
 import { openSyncPlane, type SyncPlane } from "./sync/plane.ts";
 import { noopSink, type SecondSink } from "./sync/second_sink.ts";
 import { convexSink } from "./sync/second_sink_convex.ts";
+import { describeSecondSink } from "./sync/second_sink_state.ts";
 
 /** A running server. */
 export interface Khala {
@@ -41,6 +45,8 @@ export interface Khala {
   readonly blackboard: BlackboardPlane;
   readonly auth: Auth;
   readonly app: App;
+  /** Whether anybody looks: follows a topic here, or watches how the server is. */
+  watched(): boolean;
   /** Drains and stops everything that this started, last opened first. */
   stop(): Promise<void>;
 }
@@ -60,7 +66,8 @@ export async function createKhala(
     for (const close of closers.splice(0).reverse()) await close();
   };
   try {
-    const context = await openContext(options);
+    const spans = dev ? new SpanRing() : undefined;
+    const context = await openContext(options, spans);
     closers.push(() => context.telemetry.shutdown());
     const database = await openStore(config, context, closers);
 
@@ -84,27 +91,30 @@ export async function createKhala(
         blackboard.recheck();
       },
     });
+    const secondSink = await openSecondSink(config);
     const sync = await openSyncPlane(database, authority, context, {
       models: app.models,
       ...syncSettings(config),
       hints,
-      secondSink: await openSecondSink(config),
+      secondSink,
     });
     closers.push(() => sync.stop());
+    // Before the conversations, whose runs publish on it, and so stopped after them.
+    const blackboard = await openBlackboard(config, app, { database, context, authority, hints });
+    closers.push(() => blackboard.stop());
     const chatLog = await openChatLog(config, database, context, hints);
     closers.push(() => chatLog.stop());
     const conversations = await openConversationPlane(database, chatLog, context, {
       ...conversationSettings(config),
       engine: app.engine,
       runs: runEvents(authority),
+      publish: publishForRuns(blackboard),
       hints,
     });
     closers.push(() => conversations.stop());
     closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
     const streams = openDurableStreams(database, context, { hints });
     closers.push(() => streams.stop());
-    const blackboard = await openBlackboard(config, app, { database, context, authority, hints });
-    closers.push(() => blackboard.stop());
     hints.start();
     closers.push(() => hints.stop());
     onAppend = () => {
@@ -116,8 +126,16 @@ export async function createKhala(
     const revocations = openStoredRevocations(database, context, 10_000, () => hints.send(REVOKED_HINT));
     closers.push(() => revocations.stop());
     const auth = await setUpAuth(authSettings(config, dev), context, revocations);
+    const traffic = openTraffic(context.clock);
+    const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });
+    const parity = () => describeSecondSink(database, app.models, secondSink?.name);
+    const ops = openOps(config, context, { health, sync, blackboard, traffic, spans, parity });
+    closers.push(() => ops.overview.stop());
     const gateway = await openGateway(context, {
       settings: gatewaySettings(config, dev),
+      traffic,
+      ops,
+      dashboard: options.dashboard,
       auth,
       revocations,
       database,
@@ -127,10 +145,11 @@ export async function createKhala(
       streams,
       blackboard,
       app,
-      health: openHealth({ context, config, database, sync, chatLog, blackboard, auth }),
+      health,
     });
     closers.push(() => gateway.stop());
-    return { url: gateway.url, authority, sync, conversations, blackboard, auth, app, stop };
+    const watched = () => ops.overview.watched || sync.hub.open().some((feed) => feed.liveCount > 0);
+    return { url: gateway.url, authority, sync, conversations, blackboard, auth, app, watched, stop };
   } catch (error) {
     await stop();
     throw error;

@@ -96,6 +96,8 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
     host: config.KHALA_HOST,
     port: config.KHALA_PORT,
     dev,
+    retentionMs: config.KHALA_RETENTION_HOURS * 3_600_000,
+    payloadBytes: config.KHALA_REPLAY_MAX_UPDATE_BYTES,
     issuerKey: config.KHALA_AUTH_ISSUER_KEY,
     maxTtlS: config.KHALA_AUTH_MAX_TTL_S,
     origins: config.KHALA_ORIGINS,

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { flushCompileCache } from "node:module";
 import { SCOPES } from "@khala/contracts";
+import { dashboardFolder } from "../dashboard.ts";
 import type { SettingOptions } from "../environment.ts";
 import { DEV } from "../names.ts";
 import { runUntilSignal } from "../serving.ts";
@@ -29,7 +30,8 @@ export async function dev(options: DevOptions): Promise<void> {
   await runUntilSignal(
     async () => {
       const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
-      const khala = await createKhala(app, { config, log, dev: true });
+      const dashboard = dashboardFolder();
+      const khala = await createKhala(app, { config, log, dev: true, ...(dashboard && { dashboard }) });
       let stopActivity = async () => {};
       if (!options.app && options.activity) {
         const { startActivity } = await import("../demo/activity.ts");

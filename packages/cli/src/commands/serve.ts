@@ -1,3 +1,4 @@
+import { dashboardFolder } from "../dashboard.ts";
 import type { SettingOptions } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { runUntilSignal } from "../serving.ts";
@@ -25,7 +26,8 @@ export async function serve(options: ServeOptions): Promise<void> {
   await runUntilSignal(
     async () => {
       const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
-      const khala = await createKhala(app, { config, log });
+      const dashboard = dashboardFolder();
+      const khala = await createKhala(app, { config, log, ...(dashboard && { dashboard }) });
       // Whatever the level is: with port 0 this is the only place that tells the address.
       const topics = app.models.all.map(({ topic }) => topic);
       log.child({}, { level: "info" }).info({ url: khala.url, topics }, `ready at ${khala.url}`);

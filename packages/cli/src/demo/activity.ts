@@ -1,4 +1,11 @@
-import { type Khala, type NewEvent, runs, type StreamDefinition, workers } from "@khala/server";
+import {
+  type ArtifactDraft,
+  type Khala,
+  type NewEvent,
+  runs,
+  type StreamDefinition,
+  workers,
+} from "@khala/server";
 import { DEV } from "../names.ts";
 
 export interface ActivityOptions {
@@ -17,12 +24,17 @@ const TITLES = [
   "Draft a reply",
 ];
 const STEPS = ["read", "think", "call a tool", "write"];
-/** Events of the worker and of its first run: what is told even when nobody is there yet. */
-const FIRST_ROUND = STEPS.length + 6;
+/** Moments of the worker, of its first run and of the board: what is told even when nobody is there yet. */
+const FIRST_ROUND = STEPS.length + 7;
+/** Dead letters that wait for a person: more teach nothing. */
+const ENOUGH_DEAD = 5;
 
 type Data = NonNullable<NewEvent["data"]>;
 
-interface Moment {
+/** Something that happens: events of a stream, or an artifact on the blackboard. */
+type Moment = Appended | { readonly publish: ArtifactDraft };
+
+interface Appended {
   readonly stream: StreamDefinition;
   readonly id: string;
   readonly events: readonly (readonly [type: string, data?: Data])[];
@@ -33,7 +45,7 @@ interface Moment {
  * round it goes on only while somebody follows, so that a server that nobody watches is idle.
  */
 export function startActivity(
-  khala: Pick<Khala, "authority" | "sync">,
+  khala: Pick<Khala, "authority" | "blackboard" | "watched">,
   options: ActivityOptions,
 ): () => Promise<void> {
   const story = tell();
@@ -41,23 +53,35 @@ export function startActivity(
   let telling = goOn();
 
   const timer = setInterval(() => {
-    if (told < FIRST_ROUND || isWatched(khala)) telling = telling.then(goOn);
+    if (told < FIRST_ROUND || khala.watched()) telling = telling.then(goOn);
   }, options.everyMs);
 
   async function goOn(): Promise<void> {
-    const { stream, id, events } = story.next().value;
+    const moment = story.next().value;
     told++;
     try {
-      await khala.authority.append({
-        stream,
-        streamId: id,
-        events: events.map(([type, data = {}]) => ({ event_id: options.newId(), type, data })),
-        org: DEV.org,
-        actor: DEV.sub,
-      });
+      if ("publish" in moment) await publish(moment.publish);
+      else await append(moment);
     } catch (error) {
       options.onError(error);
     }
+  }
+
+  async function append({ stream, id, events }: Appended): Promise<void> {
+    await khala.authority.append({
+      stream,
+      streamId: id,
+      events: events.map(([type, data = {}]) => ({ event_id: options.newId(), type, data })),
+      org: DEV.org,
+      actor: DEV.sub,
+    });
+  }
+
+  async function publish(draft: ArtifactDraft): Promise<void> {
+    const agents = await khala.blackboard.agents();
+    if (agents.some(({ dead }) => Number(dead) >= ENOUGH_DEAD)) return;
+    const correlation_id = `demo-${options.newId()}`;
+    await khala.blackboard.publish({ org: DEV.org, subject: DEV.sub }, [{ ...draft, correlation_id }]);
   }
 
   return async () => {
@@ -66,11 +90,7 @@ export function startActivity(
   };
 }
 
-function isWatched({ sync }: Pick<Khala, "sync">): boolean {
-  return sync.hub.open().some((feed) => feed.liveCount > 0);
-}
-
-/** The story, without end: a worker comes, and works on one run after the other. */
+/** The story, without end: a worker comes, works on one run after the other, and leaves something to the agents after each. */
 function* tell(): Generator<Moment, never> {
   const worker = (type: string, data: Data = {}): Moment => ({
     stream: workers,
@@ -80,7 +100,7 @@ function* tell(): Generator<Moment, never> {
   yield worker("worker.registered", { name: "Demo worker", capabilities: ["demo"] });
   for (let round = 0; ; round++) {
     const id = `demo-${(round % RUNS) + 1}`;
-    const run = (...events: Moment["events"]): Moment => ({ stream: runs, id, events });
+    const run = (...events: Appended["events"]): Moment => ({ stream: runs, id, events });
     // Ids come round again, so that a demo that is watched for days still has a handful of runs.
     yield run(["run.deleted"], ["run.started", { title: TITLES[round % TITLES.length]! }]);
     yield worker("worker.status", { status: "busy" });
@@ -90,5 +110,6 @@ function* tell(): Generator<Moment, never> {
       : run(["run.completed", { result: "done" }]);
     yield worker("worker.status", { status: "idle" });
     yield worker("worker.heartbeat");
+    yield { publish: { type: "Topic", payload: { topic: TITLES[round % TITLES.length]! } } };
   }
 }

@@ -1,11 +1,18 @@
+import { setTimeout as pause } from "node:timers/promises";
 import { agent, FatalError } from "@khala/server";
+
+/** Work takes its time, so that it can be watched. */
+const WRITE_MS = 900;
+const READ_MS = 700;
+const SEARCH_MS = 500;
 
 const text = (payload: unknown, field: string) => String(Object(payload)[field] ?? "");
 
 /** Writes a draft about a topic. */
 const writer = agent("writer", {
   consumes: "Topic",
-  run({ artifact }) {
+  async run({ artifact }, signal) {
+    await pause(WRITE_MS, undefined, { signal });
     const topic = text(artifact.payload, "topic");
     const draft = `${topic}: what it is, why it matters, and where to begin.`;
     return { type: "Draft", payload: { topic, text: draft, words: draft.split(" ").length } };
@@ -16,7 +23,8 @@ const writer = agent("writer", {
 const reviewer = agent("reviewer", {
   consumes: "Draft",
   retry: { attempts: 4, base: 500 },
-  run({ artifact, attempt }) {
+  async run({ artifact, attempt }, signal) {
+    await pause(READ_MS, undefined, { signal });
     if (attempt === 1 && chance(artifact.id, 3)) throw new Error("The model did not answer in time.");
     return { type: "Review", payload: { verdict: "good", draft: artifact.id } };
   },
@@ -25,7 +33,8 @@ const reviewer = agent("reviewer", {
 /** Looks for a picture; some topics have none, and end as dead letters that a person can replay. */
 const illustrator = agent("illustrator", {
   consumes: "Draft",
-  run({ artifact, idempotencyKey }) {
+  async run({ artifact, idempotencyKey }, signal) {
+    await pause(SEARCH_MS, undefined, { signal });
     if (chance(artifact.id, 7) && idempotencyKey.split(":").length < 3)
       throw new FatalError("No picture was found. Replay it, perhaps with another topic.");
     return { type: "Picture", payload: { alt: text(artifact.payload, "topic") } };

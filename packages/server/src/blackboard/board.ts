@@ -100,6 +100,7 @@ export interface Board extends Service {
   /** Newest first, within the bounded window. */
   recent(query: {
     readonly type?: string;
+    readonly correlationId?: string;
     readonly org: string;
     readonly limit: number;
   }): Promise<Artifact[]>;

@@ -149,8 +149,13 @@ export async function openBlackboardPlane(
       return artifact && mayRead(caller, artifact) ? artifact : undefined;
     },
 
-    async recent(caller, { type, limit }) {
-      const found = await board.recent({ org: caller.org, limit, ...(type !== undefined && { type }) });
+    async recent(caller, { type, correlationId, limit }) {
+      const found = await board.recent({
+        org: caller.org,
+        limit,
+        ...(type !== undefined && { type }),
+        ...(correlationId !== undefined && { correlationId }),
+      });
       return found.filter((artifact) => mayRead(caller, artifact));
     },
 

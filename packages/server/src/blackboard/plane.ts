@@ -47,7 +47,10 @@ export interface BlackboardPlane extends Service {
   publish(caller: Caller, drafts: readonly ArtifactDraft[]): Promise<readonly PublishedJson[]>;
   get(caller: Caller, id: string): Promise<Artifact | undefined>;
   /** The recent window, newest first. */
-  recent(caller: Caller, query: { readonly type?: string; readonly limit: number }): Promise<Artifact[]>;
+  recent(
+    caller: Caller,
+    query: { readonly type?: string; readonly correlationId?: string; readonly limit: number },
+  ): Promise<Artifact[]>;
 
   agents(): Promise<AgentStateJson[]>;
   lag(): Promise<readonly PartitionLagJson[]>;

@@ -92,6 +92,7 @@ test("every statement finds its rows by an index, without statistics", async () 
   await until("a lease was renewed", () => statements.has("board_renew"));
   await board.get(letters[0]!.id);
   await board.recent({ org: "acme", type: "Draft", limit: 5 });
+  await board.recent({ org: "acme", correlationId: "c", limit: 5 });
   await board.lag();
   await board.correlations(["c"]);
   const { deadLetters } = await board.deadLetters("b", { limit: 5 });

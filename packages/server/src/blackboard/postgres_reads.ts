@@ -3,6 +3,7 @@ import type { Database } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
 import type { AgentCounts, Board, BoardOptions, CorrelationCounts, DeadLetterPage } from "./board.ts";
 import { ROUTER } from "./names.ts";
+import { correlationArtifacts } from "./postgres_correlation_artifacts.ts";
 import { QUEUE } from "./postgres_settle.ts";
 import type { DeadLetter } from "./task.ts";
 
@@ -99,7 +100,14 @@ export function openReads(
       return row && (JSON.parse(row.body) as Artifact);
     },
 
-    async recent({ type, org, limit }) {
+    async recent({ type, correlationId, org, limit }) {
+      if (correlationId !== undefined)
+        return correlationArtifacts(database, {
+          correlationId,
+          org,
+          limit,
+          ...(type !== undefined && { type }),
+        });
       const values = [org, type ?? null, Math.min(limit, window), window];
       const rows = await database.query<{ body: string }>({ name: "board_recent", text: RECENT, values });
       return rows.map(({ body }) => JSON.parse(body) as Artifact);

@@ -179,6 +179,29 @@ export function publishPromises(open: OpenBoard): void {
     }
   });
 
+  test("the artifacts of one correlation come newest first, of one org and type", async () => {
+    const { a, b } = at();
+    const [org_id, correlation_id] = [newName("org"), newName("c")];
+    const [first, second, third] = [
+      makeTestArtifact({ org_id, correlation_id, type: "Fizz" }),
+      makeTestArtifact({ org_id, correlation_id, type: "Buzz" }),
+      makeTestArtifact({ org_id, correlation_id, type: "Fizz" }),
+    ];
+    const others = [
+      makeTestArtifact({ org_id }),
+      makeTestArtifact({ org_id, correlation_id: newName("c") }),
+      makeTestArtifact({ org_id: newName("org"), correlation_id }),
+    ];
+    for (const artifact of [first, others[0]!, second, others[1]!, others[2]!, third])
+      await a.publish([artifact]);
+    const query = { org: org_id, correlationId: correlation_id };
+    for (const board of [a, b]) {
+      await eventually(async () => expect(await board.recent({ ...query, limit: 1 })).toEqual([third]));
+      expect(await board.recent({ ...query, limit: 100 })).toEqual([third, second, first]);
+      expect(await board.recent({ ...query, type: "Fizz", limit: 100 })).toEqual([third, first]);
+    }
+  });
+
   test("a process that starts has the recent artifacts at once", async () => {
     const { a, open } = at();
     const [org_id, key] = [newName("org"), newName("k")];

@@ -3,13 +3,16 @@ import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversa
 import type { Context } from "../kit/context.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
+import type { Turn } from "./engine.ts";
 import { runEngineTurn, untilAborted } from "./engine_turn.ts";
 import type { EngineInUse, Engines } from "./engines.ts";
 import type { ConversationMetrics } from "./metrics.ts";
+import type { ConversationOptions } from "./options.ts";
 import { endEvent, engineFailure, failed, type Outcome } from "./outcome.ts";
 import type { HeldReader, Readers } from "./readers.ts";
 import type { RunLog } from "./run_log.ts";
 import { RunPublisher } from "./run_publisher.ts";
+import { startRunSpan } from "./run_span.ts";
 import type { ClaimedRun } from "./store.ts";
 
 export interface AnswerDeps {
@@ -20,6 +23,7 @@ export interface AnswerDeps {
   readonly runMaxBytes: number;
   readonly deltaWindowMs: number;
   readonly deltaChars: number;
+  readonly publish?: ConversationOptions["publish"];
 }
 
 /** A run while it is answered. */
@@ -65,7 +69,9 @@ export async function answerTurn(
       failed("timeout", `The answer took longer than ${seconds} s and was ended. Send the message again.`),
     );
   });
-  const outcome = await listen(context, deps, active, publisher, start);
+  const span = startRunSpan(context, run);
+  const outcome = await listen(context, deps, active, publisher, start, span.trace);
+  span.end(outcome);
   cancelTimeout();
   try {
     return await close(publisher, outcome, lost.signal);
@@ -88,11 +94,13 @@ async function close(publisher: RunPublisher, outcome: Outcome, lost: AbortSigna
 /** Lets the engine speak until it ends, fails or is stopped. */
 async function listen(
   context: Context,
-  { engines, readers, runMaxBytes }: AnswerDeps,
+  deps: AnswerDeps,
   { run, abort: { signal } }: AnsweredRun,
   publisher: RunPublisher,
   start: Cursor,
+  trace: string | null,
 ): Promise<Outcome> {
+  const { engines, readers, runMaxBytes } = deps;
   let held: HeldReader | undefined;
   let used: EngineInUse | undefined;
   let discard = true;
@@ -113,7 +121,12 @@ async function listen(
     if (signal.aborted) return signal.reason as Outcome;
     const { convId, org, subject, runId, message } = run;
     used = engines.use({ convId, org, subject });
-    const turn = { convId, org, subject, runId, messageId: context.newId(), message, history };
+    const { publish: onBoard } = deps;
+    const turn: Turn = {
+      ...{ convId, org, subject, runId, messageId: context.newId(), message, history },
+      ...(trace !== null && { trace }),
+      ...(onBoard && { publish: (drafts) => onBoard({ org, subject, trace }, drafts) }),
+    };
     const { finished, abandoned } = await runEngineTurn({
       engine: used.engine,
       turn,

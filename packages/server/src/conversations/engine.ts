@@ -1,3 +1,4 @@
+import type { ArtifactDraftJson, PublishedJson } from "@khala/contracts/blackboard/v1";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 
 /** Which conversation, and whose. */
@@ -15,7 +16,14 @@ export interface Turn extends ConversationKey {
   readonly messageId: string;
   readonly message: string;
   readonly history: readonly TranscriptMessageJson[];
+  /** W3C traceparent of the turn, for whatever it calls. */
+  readonly trace?: string;
+  /** Publishes on the blackboard, as the conversation's owner and within the turn's trace; absent where there is none. */
+  readonly publish?: PublishArtifacts;
 }
+
+/** Publishes artifacts, all or none, and answers what became of each. */
+export type PublishArtifacts = (drafts: readonly ArtifactDraftJson[]) => Promise<readonly PublishedJson[]>;
 
 /** What an engine may say. Where it leaves `message_id` out, the turn's own is meant. */
 export type EngineEvent = Omit<EventJson, "run_started" | "run_failed" | "run_stopped">;

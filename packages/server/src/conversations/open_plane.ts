@@ -10,6 +10,7 @@ import { chat, checkConvId } from "./chat.ts";
 import { openEngines } from "./engines.ts";
 import { followReader } from "./follow.ts";
 import { openLeases } from "./leases.ts";
+import { listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
 import type { ConversationPlane } from "./plane.ts";
@@ -58,6 +59,8 @@ export async function openConversationPlane(
   const runs = openRuns(context, { ...options, log, leases, announcer, engines, readers, metrics, maxRuns });
   const takeover = openTakeover(context, { log, leases, runs, announcer, metrics, leaseMs });
   const stopping = new AbortController();
+  /** Sockets by conversation. */
+  const attachments = new Map<string, number>();
   let sockets = 0;
 
   // Most runs have a reader as well.
@@ -70,6 +73,13 @@ export async function openConversationPlane(
     throw new KhalaError("shutting_down", "The server is shutting down. Try again in a moment.", {
       retry_after_ms: 1_000,
     });
+  }
+
+  function countSocket(convId: string, by: 1 | -1): void {
+    sockets += by;
+    const count = (attachments.get(convId) ?? 0) + by;
+    if (count > 0) attachments.set(convId, count);
+    else attachments.delete(convId);
   }
 
   /** A reader that has just looked: one that was kept may not know yet that the conversation was deleted elsewhere. */
@@ -131,6 +141,18 @@ export async function openConversationPlane(
       return store.newest(convId);
     },
 
+    list: (caller, query) => listOwn(database, caller, query),
+    listOfOrg: (org, query) => listOfOrg(database, org, query),
+
+    async log(caller, convId, after, limit) {
+      checkConvId(convId);
+      const cursor = after === undefined ? undefined : parseCursor(after, "after");
+      await store.check(caller, convId);
+      return readLogPage(log, convId, cursor, limit);
+    },
+
+    attachedTo: (convId) => attachments.get(convId) ?? 0,
+
     async remove(caller, convId) {
       checkConvId(convId);
       await store.check(caller, convId);
@@ -156,11 +178,11 @@ export async function openConversationPlane(
       const { reader, release } = await freshReader(convId);
       const attachment = new Attachment(convId, reader, member, context, metrics);
       let attached = true;
-      sockets++;
+      countSocket(convId, 1);
       const detach = () => {
         if (!attached) return;
         attached = false;
-        sockets--;
+        countSocket(convId, -1);
         release();
       };
       try {

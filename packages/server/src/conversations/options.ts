@@ -1,5 +1,5 @@
 import type { Hints } from "../database/hints.ts";
-import type { EngineFactory } from "./engine.ts";
+import type { EngineFactory, PublishArtifacts } from "./engine.ts";
 
 /** What the settings say about conversations. */
 export interface ConversationSettings {
@@ -51,5 +51,10 @@ export interface RunEvents {
 export interface ConversationOptions extends ConversationSettings {
   readonly engine: EngineFactory;
   readonly runs: RunEvents;
+  /** How what an engine makes gets onto the blackboard, in the name of a run's owner. */
+  readonly publish?: (
+    run: Pick<RunIdentity, "org" | "subject" | "trace">,
+    drafts: Parameters<PublishArtifacts>[0],
+  ) => ReturnType<PublishArtifacts>;
   readonly hints: Pick<Hints, "send">;
 }

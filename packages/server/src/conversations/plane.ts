@@ -1,6 +1,7 @@
 import type {
   ChatResponseJson,
   ConversationStateJson,
+  ConversationSummaryJson,
   RunJson,
   StopResponseJson,
 } from "@khala/contracts/conversation/v1";
@@ -45,6 +46,33 @@ export interface FollowedEvent extends TimelineEvent {
   readonly cursor: string;
 }
 
+/** Which part of a list is wanted; `after` is the `next` of the page before, or empty. */
+export interface PageQuery {
+  readonly after: string;
+  readonly limit: number;
+}
+
+/** A part of a list of conversations, newest first. */
+export interface ListPage<Item> {
+  readonly conversations: readonly Item[];
+  readonly next: string | undefined;
+}
+
+/** A conversation as an operator sees it: whose it is and how its last run is, not what is said. */
+export interface ListedConversation {
+  readonly convId: string;
+  readonly owner: string;
+  readonly updatedAt: string;
+  /** Empty when nothing ran yet. */
+  readonly runStatus: string;
+}
+
+/** Entries of a log as sockets get them, each as JSON, and the cursor to go on after. */
+export interface LogPage {
+  readonly events: readonly string[];
+  readonly next: string | undefined;
+}
+
 /** Conversations: runs that outlive their sockets, and sockets that outlive their servers. */
 export interface ConversationPlane extends Service {
   readonly metrics: ConversationMetrics;
@@ -56,6 +84,14 @@ export interface ConversationPlane extends Service {
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
   /** The run that is under way or was the last; null when there was none. */
   run(caller: Caller, convId: string): Promise<RunJson | null>;
+  /** The caller's own conversations. */
+  list(caller: Caller, query: PageQuery): Promise<ListPage<ConversationSummaryJson>>;
+  /** Those of an org, whoever they belong to. */
+  listOfOrg(org: string, query: PageQuery): Promise<ListPage<ListedConversation>>;
+  /** What the log has after a cursor, or all that is kept; stale_cursor when it is not all there any more. */
+  log(caller: Caller, convId: string, after: string | undefined, limit: number): Promise<LogPage>;
+  /** Sockets of this server that are attached to a conversation. */
+  attachedTo(convId: string): number;
   /** Removes the conversation: its log, its runs, its record. */
   remove(caller: Caller, convId: string): Promise<void>;
   /** Attaches a socket. A conversation that does not exist is made, and is the caller's. */

@@ -3,6 +3,7 @@ import { readsOf } from "../../../../e2e/support/plans.ts";
 import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database, Statement } from "../database/database.ts";
 import { openLeases } from "./leases.ts";
+import { listOfOrg, listOwn } from "./listing.ts";
 import { failed } from "./outcome.ts";
 import { openStore } from "./store.ts";
 
@@ -71,13 +72,17 @@ test("every statement finds its rows by an index, without statistics", async () 
   await leases.seize(1, "c1");
   await leases.notStarted({ convId: "c1", runId: "next", fence: 3n });
   await leases.letGo({ convId: "c1", runId: "next", fence: 3n });
+  await listOwn(database, run, { after: "1000 c1", limit: 10 });
+  await listOfOrg(database, "acme", { after: "", limit: 10 });
   expect(statements.length).toBeGreaterThan(20);
   for (const statement of statements) {
     for (const read of await readsOf(shared.database, statement)) {
       const newest =
-        statement.name === "conversation_newest_run" && read.startsWith("conversation_runs_newest: (");
+        /^(conversation_newest_run|conversations_of_\w+)$/.test(statement.name ?? "") &&
+        read.startsWith("conversation_runs_newest: (");
       // By its key, or by an index that has nothing but what is looked for.
-      const found = /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_waiting: /.test(read) || newest;
+      const found =
+        /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_waiting: |_own: \(|_org: \(/.test(read) || newest;
       expect.soft(found, `${statement.name} reads ${read}`).toBe(true);
     }
   }

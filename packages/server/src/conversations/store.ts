@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { RunJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../database/database.ts";
+import { readable } from "./outcome.ts";
 import type { BusyPolicy, Caller } from "./plane.ts";
 
 type Tx = Pick<Database, "query">;
@@ -81,6 +82,8 @@ export interface RunningRun {
   readonly subject: string;
 }
 
+/** How much of its first message is the title of a conversation. */
+const TITLE = 80;
 const RUN = `run_id, status, to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at`;
 
 /** Opens the store. `holder` is how this server calls itself. */
@@ -237,13 +240,25 @@ async function claimNew(
     name: "conversation_claim_new",
     text: `WITH claimed AS (
         UPDATE runtime.conversations SET fence = fence + 1, run_id = $2, holder = $3, updated_at = now(),
-          lease_until = clock_timestamp() + $4 * interval '1 ms'
+          title = coalesce(title, $11), lease_until = clock_timestamp() + $4 * interval '1 ms'
         WHERE conv_id = $1 RETURNING fence
       )
       INSERT INTO runtime.conversation_runs
         (run_id, conv_id, org_id, subject, status, idempotency_key, message, message_id, trace, fence, started_at)
       SELECT $2, $1, $5, $6, 'running', $7, $8, $9, $10, fence, now() FROM claimed RETURNING fence`,
-    values: [convId, runId, holder, leaseMs, org, subject, run.key ?? null, message, messageId, trace],
+    values: [
+      convId,
+      runId,
+      holder,
+      leaseMs,
+      org,
+      subject,
+      run.key ?? null,
+      message,
+      messageId,
+      trace,
+      readable(message.trim(), TITLE),
+    ],
   });
   return { convId, runId, org, subject, message, messageId, trace, fence: row!.fence };
 }

@@ -125,10 +125,14 @@ export function readDeadLetterQuery(query: unknown): DeadLetterQuery {
 }
 
 /** Reads the query of a list of artifacts. */
-export function readRecent(query: unknown): { type?: string; limit: number } {
-  const { limit, type } = query as Record<string, unknown>;
+export function readRecent(query: unknown): { type?: string; correlationId?: string; limit: number } {
+  const { limit, type, correlation_id } = query as Record<string, unknown>;
   if (type !== undefined && !isName(type, 200)) throw invalid("type", "type is the type of artifacts, once.");
-  return { limit: readLimit(limit), ...(type !== undefined && { type }) };
+  return {
+    limit: readLimit(limit),
+    ...(type !== undefined && { type }),
+    ...(correlation_id !== undefined && { correlationId: readCorrelationId(correlation_id) }),
+  };
 }
 
 /** Reads a correlation's id. */

@@ -1,9 +1,11 @@
 import type { Duplex } from "node:stream";
 import { type ErrorCode, KhalaError } from "@khala/contracts";
+import type { SocketChannelJson, SocketJson } from "@khala/contracts/ops/v1";
 import type { WebSocket } from "ws";
 import type { Context } from "../kit/context.ts";
 import type { Viewer } from "./auth/claims.ts";
 import { Outbox } from "./outbox.ts";
+import type { Written } from "./traffic.ts";
 
 export interface ConnectionLimits {
   readonly bufferBytes: number;
@@ -14,11 +16,18 @@ export interface ConnectionLimits {
 
 export interface ConnectionOptions {
   readonly limits: ConnectionLimits;
+  /** What is spoken on it: "phoenix", "conversation" or "ai". */
+  readonly kind: string;
+  /** Where the other side is. */
+  readonly remote: string;
+  /** What all sockets were given. */
+  readonly written: Written;
   /** Checks a new token for the open socket. */
   readonly authenticate: (current: Viewer, token: string) => Promise<Viewer>;
   /** Something that the client asked for was answered with an error. */
   readonly onRefused: (code: ErrorCode) => void;
-  readonly onClosed: (connection: Connection, code: number) => void;
+  /** The reason is a code of the error table when it was ours, else what the client said. */
+  readonly onClosed: (connection: Connection, code: number, reason: string) => void;
 }
 
 /** What a kind of socket does with its connection. */
@@ -32,6 +41,8 @@ export interface ClientSocket {
   farewell(error: KhalaError): void;
   /** The connection is over. Called once, after the farewell if there is one. */
   close(): void;
+  /** What is followed on it, for operators. */
+  channels(): SocketChannelJson[];
 }
 
 const CLOSE_GRACE_MS = 5_000;
@@ -39,6 +50,8 @@ const CLOSE_GRACE_MS = 5_000;
 /** One client's WebSocket: what waits for it, whose it is, and when it has to go. What is said on it is its socket's matter. */
 export class Connection {
   readonly outbox: Outbox;
+  readonly connectedAt: number;
+  readonly #id: string;
   readonly #ws: WebSocket;
   readonly #context: Context;
   readonly #options: ConnectionOptions;
@@ -47,6 +60,7 @@ export class Connection {
   #heardAt: number;
   #beatAt: number;
   #closing = false;
+  #reason = "";
 
   /** `accept` makes the socket that is served; `stream` is what the WebSocket writes to. */
   constructor(
@@ -61,10 +75,11 @@ export class Connection {
     this.#viewer = viewer;
     this.#context = context;
     this.#options = options;
-    this.#heardAt = this.#beatAt = context.clock.now();
-    this.outbox = new Outbox(ws, stream, options.limits.bufferBytes, context.clock.now, () =>
-      this.#socket.room(),
-    );
+    this.#id = context.newId();
+    this.#heardAt = this.#beatAt = this.connectedAt = context.clock.now();
+    const { limits, written } = options;
+    const room = () => this.#socket.room();
+    this.outbox = new Outbox(ws, stream, limits.bufferBytes, context.clock.now, room, written);
     this.#socket = accept(this);
     ws.on("message", (data, binary) => {
       if (this.#closing) return;
@@ -72,12 +87,12 @@ export class Connection {
       this.#socket.receive(data as Buffer, binary);
     });
     ws.on("pong", () => this.#heard());
-    ws.on("close", (code) => {
+    ws.on("close", (code, reason) => {
       if (!this.#closing) {
         this.#closing = true;
         this.#socket.close();
       }
-      options.onClosed(this, code);
+      options.onClosed(this, code, this.#reason || reason.toString());
     });
     // The close event follows and cleans up; a client that breaks its frames is no fault of ours.
     ws.on("error", (error) => context.log.debug({ err: error.message }, "a socket failed"));
@@ -136,6 +151,7 @@ export class Connection {
   end(error: KhalaError): void {
     if (this.#closing) return;
     this.#closing = true;
+    this.#reason = error.code;
     this.#socket.farewell(error);
     this.#socket.close();
     // The client's own close must be heard, also when it was not listened to for a while.
@@ -143,6 +159,23 @@ export class Connection {
     this.#ws.close(error.meaning.close, error.code);
     const cancel = this.#context.clock.after(CLOSE_GRACE_MS, () => this.#ws.terminate());
     this.#ws.once("close", cancel);
+  }
+
+  /** What an operator sees of it. */
+  describe(): SocketJson {
+    const { subject, org } = this.#viewer;
+    return {
+      id: this.#id,
+      subject,
+      org,
+      kind: this.#options.kind,
+      connected_at: new Date(this.connectedAt).toISOString(),
+      remote: this.#options.remote,
+      channels: this.#socket.channels(),
+      queued_bytes: this.outbox.waitingBytes,
+      sent: this.outbox.messages,
+      state: this.outbox.fullSince === undefined ? "ok" : "slow",
+    };
   }
 
   /** Cuts the connection without a word. */

@@ -1,4 +1,5 @@
-import { KhalaError, SCOPES } from "@khala/contracts";
+import { CONVERSATION_CHANNEL, KhalaError, SCOPES } from "@khala/contracts";
+import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Member, Start } from "../conversations/attachment.ts";
 import type { Attached, ConversationPlane } from "../conversations/plane.ts";
 import { errorFrame } from "../conversations/timeline.ts";
@@ -12,6 +13,7 @@ import { shownError } from "./shown_error.ts";
 export function conversationDoor(context: Context, conversations: ConversationPlane): Door {
   return {
     path: "/ws",
+    kind: "conversation",
     scope: SCOPES.chat,
     open({ searchParams }) {
       const convId = readConvId(searchParams.get("conv_id"));
@@ -98,6 +100,10 @@ class ConversationSocket implements ClientSocket {
     this.#closed = true;
     this.#attached?.close();
     this.#attached = undefined;
+  }
+
+  channels(): SocketChannelJson[] {
+    return [{ topic: `${CONVERSATION_CHANNEL}${this.#convId}` }];
   }
 
   async #authenticate(token: string): Promise<void> {

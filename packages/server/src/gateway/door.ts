@@ -3,6 +3,8 @@ import type { ClientSocket, Connection } from "./connection.ts";
 /** An address at which sockets are opened, and what is spoken there. */
 export interface Door {
   readonly path: string;
+  /** What operators know it by. */
+  readonly kind: string;
   /** What a token must allow, also one that replaces the first. */
   readonly scope?: string;
   /**

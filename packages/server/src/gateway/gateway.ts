@@ -17,9 +17,12 @@ import { requireScope } from "./auth/claims.ts";
 import type { Revocations } from "./auth/revocation.ts";
 import type { Auth } from "./auth/setup.ts";
 import { conversationDoor } from "./conversation_socket.ts";
+import { readFiles } from "./dashboard/files.ts";
+import { dashboardRoutes } from "./dashboard/routes.ts";
 import { type Http, openHttp } from "./http.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import { conversationChannel } from "./phoenix/conversation_channel.ts";
+import { opsChannel } from "./phoenix/ops_channel.ts";
 import { phoenixDoor } from "./phoenix/socket.ts";
 import { syncChannel } from "./phoenix/sync_channel.ts";
 import { blackboardRoutes } from "./routes/blackboard.ts";
@@ -27,11 +30,15 @@ import { deadLetterRoutes } from "./routes/blackboard_dead_letters.ts";
 import { workerRoutes } from "./routes/blackboard_workers.ts";
 import { chatRoutes } from "./routes/chat.ts";
 import { type Health, healthRoutes } from "./routes/health.ts";
-import { homeRoute } from "./routes/home.ts";
+import { homeRoute, socketHintRoute } from "./routes/home.ts";
+import { type OpsDesk, opsRoutes } from "./routes/ops.ts";
+import { opsConversationRoutes } from "./routes/ops_conversations.ts";
+import { opsSyncRoutes } from "./routes/ops_sync.ts";
 import { runtimeRoutes } from "./routes/runtime.ts";
 import { syncRoutes } from "./routes/sync.ts";
 import { tokenRoutes } from "./routes/token.ts";
 import { openSockets, type SocketsOptions } from "./sockets.ts";
+import { openTraffic, type Traffic } from "./traffic.ts";
 
 /** The only door: HTTP and sockets on one port. */
 export interface Gateway extends Service {
@@ -43,6 +50,9 @@ export interface GatewaySettings {
   readonly port: number;
   /** Development: anybody on this machine may have a token. */
   readonly dev: boolean;
+  /** How long the journal is kept, and the largest payload that is sent of it. */
+  readonly retentionMs: number;
+  readonly payloadBytes: number;
   readonly issuerKey: string | undefined;
   readonly maxTtlS: number;
   readonly origins: readonly string[];
@@ -64,22 +74,32 @@ export interface GatewayOptions {
   readonly blackboard?: BlackboardPlane;
   readonly app: App;
   readonly health: Health;
+  readonly traffic?: Traffic;
+  /** What operators are shown; without it they are shown nothing. */
+  readonly ops?: OpsDesk;
+  /** Folder of the dashboard's built files. */
+  readonly dashboard?: string | undefined;
 }
 
 const SWEEP_MS = 20;
 
 /** Opens the door. Resolves when it listens. */
 export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
-  const { settings, auth, revocations, sync, conversations, app } = options;
+  const { settings, auth, revocations, sync, conversations, app, ops } = options;
+  const { traffic = openTraffic(context.clock) } = options;
   const { dev, origins, host, port } = settings;
   const metrics = gatewayMetrics(context.telemetry.meter);
   const http = openHttp(context, {
     verifier: auth.verifier,
     metrics,
+    traffic,
     maxBodyBytes: settings.maxBodyBytes,
     origins,
   });
-  homeRoute(http, { dev });
+  const dashboard = options.dashboard ? await readFiles(options.dashboard) : undefined;
+  if (dashboard) dashboardRoutes(http, dashboard);
+  else homeRoute(http, { dev });
+  socketHintRoute(http);
   healthRoutes(http, {
     clock: context.clock,
     health: options.health,
@@ -119,6 +139,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const channels = [
     syncChannel(context, { hub: sync.hub, metrics: sync.metrics, maxTopics: settings.maxTopics }),
     conversationChannel(conversations),
+    ...(ops ? [opsChannel(ops.overview)] : []),
   ];
   const doors = [
     phoenixDoor(context, { channels, maxChannels: settings.limits.channels }),
@@ -129,10 +150,25 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     verifier: auth.verifier,
     revocations,
     metrics,
+    traffic,
     origins,
     doors,
     limits: settings.limits,
   });
+  if (ops) {
+    const minted = dev && auth.issuer ? mintedScopes(app) : undefined;
+    opsRoutes(http, { ...ops, dev, mintedScopes: minted, origins, traffic, sockets });
+    opsConversationRoutes(http, conversations);
+    opsSyncRoutes(http, {
+      database: options.database,
+      authority: options.authority,
+      sync,
+      models: app.models,
+      retentionMs: settings.retentionMs,
+      payloadBytes: settings.payloadBytes,
+      parity: ops.parity,
+    });
+  }
   http.app.server.on("upgrade", (request, stream, head) => sockets.upgrade(request, stream, head));
 
   try {
@@ -153,6 +189,12 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
       await closeHttp(http, context, settings.drainMs);
     },
   };
+}
+
+/** Everything that a token of this app can be good for. */
+function mintedScopes({ models, streams }: App): string[] {
+  const topics = models.all.map(({ topic }) => topic);
+  return [...new Set([...topics, ...streams.map(({ scope }) => scope), ...Object.values(SCOPES)])];
 }
 
 /** Lets requests under way be answered, for so long; then cuts them. */

@@ -12,10 +12,13 @@ import { originAllowed } from "./auth/origin.ts";
 import type { Verifier } from "./auth/verifier.ts";
 import { endWithError } from "./handshake.ts";
 import { type GatewayMetrics, isDenial } from "./metrics.ts";
+import { openTraffic, type Traffic } from "./traffic.ts";
 
 export interface HttpOptions {
   readonly verifier: Verifier;
   readonly metrics: GatewayMetrics;
+  /** What operators are shown. */
+  readonly traffic?: Traffic;
   readonly maxBodyBytes: number;
   /** Pages of these origins may call us; see originAllowed. */
   readonly origins: readonly string[];
@@ -32,7 +35,10 @@ export interface Http {
 const ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, traceparent";
 
 /** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
-export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, origins }: HttpOptions): Http {
+export function openHttp(
+  context: Context,
+  { verifier, metrics, traffic = openTraffic(context.clock), maxBodyBytes, origins }: HttpOptions,
+): Http {
   const app = fastify({
     bodyLimit: maxBodyBytes,
     forceCloseConnections: "idle",
@@ -81,6 +87,7 @@ export function openHttp(context: Context, { verifier, metrics, maxBodyBytes, or
   function answer(error: FastifyError, reply: FastifyReply): void {
     const known = asKhalaError(error, maxBodyBytes);
     if (known.code === "internal") context.log.error({ err: error }, "a request failed");
+    traffic.refused(known.code);
     if (isDenial(known.code)) metrics.denials.add(1, { code: known.code });
     const { retry_after_ms } = known.details;
     if (retry_after_ms !== undefined) reply.header("Retry-After", Math.ceil(retry_after_ms / 1_000));

@@ -1,6 +1,7 @@
 import type { Writable } from "node:stream";
 import type { WebSocket } from "ws";
 import type { WireFrame } from "../kit/wire_frame.ts";
+import type { Written } from "./traffic.ts";
 
 /** From this size on, a shared frame is not copied for a stamp: it would push everybody else's out of the processor's cache. */
 const COPY_LIMIT = 2 << 10;
@@ -14,15 +15,30 @@ export class Outbox {
   readonly #limit: number;
   readonly #now: () => number;
   readonly #onRoom: () => void;
+  readonly #written: Written;
+  #messages = 0;
   #fullSince: number | undefined;
 
   /** `stream` is what the socket writes to. `onRoom` is called when one that refused a frame can take some again. */
-  constructor(socket: WebSocket, stream: Writable, limit: number, now: () => number, onRoom: () => void) {
+  constructor(
+    socket: WebSocket,
+    stream: Writable,
+    limit: number,
+    now: () => number,
+    onRoom: () => void,
+    written: Written = { messages: 0, bytes: 0 },
+  ) {
     this.#socket = socket;
     this.#stream = stream;
     this.#limit = limit;
     this.#now = now;
     this.#onRoom = onRoom;
+    this.#written = written;
+  }
+
+  /** Messages that were written. */
+  get messages(): number {
+    return this.#messages;
   }
 
   /** Since when the socket has been full without taking anything. */
@@ -44,6 +60,7 @@ export class Outbox {
       return false;
     }
     if (this.#socket.readyState !== this.#socket.OPEN) return true;
+    this.#count(frame.bytes.length);
     if (!frame.stamped || !stamp) this.#write(frame.bytes);
     else if (frame.bytes.length <= COPY_LIMIT) this.#write(stampedCopy(frame, stamp));
     else this.#writeStamped(frame.stamped, stamp);
@@ -82,10 +99,17 @@ export class Outbox {
   /** Sends an answer. Answers are small and asked for, so they are not refused; who does not read them is not read. */
   send(data: string | Uint8Array): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
+    this.#count(data.length);
     this.#socket.send(data, this.#sent);
     if (this.#stream.writableLength < this.#limit) return;
     this.#fullSince ??= this.#now();
     this.#socket.pause();
+  }
+
+  #count(bytes: number): void {
+    this.#messages++;
+    this.#written.messages++;
+    this.#written.bytes += bytes;
   }
 
   // A failed write is followed by the socket's close event, which cleans up.

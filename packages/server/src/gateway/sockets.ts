@@ -1,6 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { type ErrorCode, KhalaError } from "@khala/contracts";
+import type { SocketJson } from "@khala/contracts/ops/v1";
 import { WebSocketServer } from "ws";
 import type { Context } from "../kit/context.ts";
 import { bearerToken, socketToken } from "./auth/bearer.ts";
@@ -12,11 +13,14 @@ import { type ClientSocket, Connection, type ConnectionLimits } from "./connecti
 import type { Door } from "./door.ts";
 import { addressOf, refuseHandshake } from "./handshake.ts";
 import { closeLabel, type GatewayMetrics, isDenial } from "./metrics.ts";
+import { openTraffic, type Traffic } from "./traffic.ts";
 
 export interface SocketsOptions {
   readonly verifier: Verifier;
   readonly revocations: Revocations;
   readonly metrics: GatewayMetrics;
+  /** What operators are shown. */
+  readonly traffic?: Traffic;
   /** Where sockets are opened, and what is spoken there. */
   readonly doors: readonly Door[];
   readonly origins: readonly string[];
@@ -26,6 +30,8 @@ export interface SocketsOptions {
 /** All client sockets of this server. */
 export interface Sockets {
   readonly count: number;
+  /** Those of an org, the newest first. */
+  list(org: string, limit: number): SocketJson[];
   /** Takes an HTTP upgrade, whatever it asks for: opens a socket, or answers why not. */
   upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): void;
   /** Refuses new sockets, closes the open ones with 1012 and waits until they are gone; cuts those that are not by then. */
@@ -43,7 +49,7 @@ const TICK_MS = 1_000;
 
 /** Opens the sockets of the server. One timer serves all of them. */
 export function openSockets(context: Context, options: SocketsOptions): Sockets {
-  const { metrics, limits, verifier } = options;
+  const { metrics, traffic = openTraffic(context.clock), limits, verifier } = options;
   const open = new Set<Connection>();
   const bySubject = new Map<string, number>();
   const server = new WebSocketServer({
@@ -128,12 +134,16 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     try {
       admitted = await admit(request);
     } catch (error) {
+      traffic.refused(error instanceof KhalaError ? error.code : "internal");
       return refuseHandshake(stream, error, context, metrics);
     }
     stream.off("error", broken);
     const { viewer, door, serve } = admitted;
     const connectionOptions = {
       limits,
+      kind: door.kind,
+      remote: request.socket.remoteAddress ?? "",
+      written: traffic.written,
       async authenticate(current: Viewer, token: string) {
         const refreshed = await verifier.verify(token);
         requireSameSubject(current, refreshed);
@@ -141,17 +151,20 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         return refreshed;
       },
       onRefused(code: ErrorCode) {
+        traffic.refused(code);
         if (isDenial(code)) metrics.denials.add(1, { code });
       },
-      onClosed(closed: Connection, code: number) {
+      onClosed(closed: Connection, code: number, reason: string) {
         open.delete(closed);
         count(viewer, -1);
         metrics.closes.add(1, { code: closeLabel(code) });
+        traffic.closed(viewer.org, { subject: viewer.subject, code, reason, kind: door.kind });
       },
     };
     server.handleUpgrade(request, stream, head, (ws) => {
       open.add(new Connection(ws, stream, viewer, context, connectionOptions, serve));
       count(viewer, 1);
+      traffic.opened();
       metrics.connects.add(1);
     });
   }
@@ -166,6 +179,13 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   return {
     get count() {
       return open.size;
+    },
+    list(org, limit) {
+      const own = [...open].filter(({ viewer }) => viewer.org === org);
+      return own
+        .slice(-limit)
+        .reverse()
+        .map((socket) => socket.describe());
     },
     upgrade(request, stream, head) {
       accept(request, stream, head).catch((error) => {

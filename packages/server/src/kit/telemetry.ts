@@ -10,6 +10,7 @@ import {
 import { PrometheusExporter, PrometheusSerializer } from "@opentelemetry/exporter-prometheus";
 import { AggregationType, MeterProvider } from "@opentelemetry/sdk-metrics";
 import { BatchSpanProcessor, type SpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
+import { type Figures, figuresOf } from "./figures.ts";
 
 /** Where rooms report: metrics that are scraped, spans that are exported. */
 export interface Telemetry {
@@ -17,6 +18,8 @@ export interface Telemetry {
   readonly tracer: Tracer;
   /** The Prometheus text of all metrics now. */
   scrape(): Promise<string>;
+  /** Counters and gauges now, to be reckoned with. */
+  figures(): Promise<Figures>;
   /** Flushes what is waiting. */
   shutdown(): Promise<void>;
 }
@@ -24,7 +27,7 @@ export interface Telemetry {
 export interface TelemetryOptions {
   /** OTLP over HTTP, such as `http://127.0.0.1:4318`; spans are dropped without it. */
   readonly otlpEndpoint?: string;
-  /** For tests: sees every span. */
+  /** Sees every span besides. */
   readonly spanProcessor?: SpanProcessor;
 }
 
@@ -52,14 +55,16 @@ export async function openTelemetry(options: TelemetryOptions = {}): Promise<Tel
     processors.push(new BatchSpanProcessor({ exporter: new OTLPTraceExporter({ url }) }));
   }
   const traces = new TracerProvider({ spanProcessors: processors });
+  async function collect() {
+    const { resourceMetrics, errors } = await exporter.collect();
+    if (errors.length > 0) throw new AggregateError(errors, "Some metrics could not be read.");
+    return resourceMetrics;
+  }
   return {
     meter: metrics.getMeter("khala"),
     tracer: processors.length > 0 ? traces.getTracer("khala") : trace.getTracer("khala"),
-    async scrape() {
-      const { resourceMetrics, errors } = await exporter.collect();
-      if (errors.length > 0) throw new AggregateError(errors, "Some metrics could not be read.");
-      return serializer.serialize(resourceMetrics);
-    },
+    scrape: async () => serializer.serialize(await collect()),
+    figures: async () => figuresOf(await collect()),
     async shutdown() {
       await Promise.all([metrics.shutdown(), traces.shutdown()]);
     },

@@ -42,6 +42,7 @@ const MAX_ID = 255;
 export function aiDoor(context: Context, { conversations, maxRequests = 32 }: AiDoorOptions): Door {
   return {
     path: "/ai/ws",
+    kind: "ai",
     scope: SCOPES.chat,
     open: ({ searchParams }) => {
       const policy = searchParams.get("policy") ?? undefined;
@@ -107,6 +108,11 @@ class AiSocket implements ClientSocket {
     for (const { leaving } of this.#requests.values()) leaving.abort();
     this.#requests.clear();
     this.room();
+  }
+
+  /** Its answers come and go: it follows nothing for long. */
+  channels(): [] {
+    return [];
   }
 
   /** The client's `stop()`: unlike a closed socket, it means the run. */

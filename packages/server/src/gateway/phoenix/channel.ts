@@ -1,4 +1,5 @@
 import type { KhalaError } from "@khala/contracts";
+import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Viewer } from "../auth/claims.ts";
 import type { Outbox } from "../outbox.ts";
 
@@ -33,6 +34,8 @@ export interface Channel {
   /** Says why the socket is about to be closed. */
   farewell(error: { code: string; message: string }): void;
   close(): void;
+  /** Where it stands in what it follows, for operators. */
+  cursors?(): NonNullable<SocketChannelJson["cursors"]>;
 }
 
 /** Opens a channel when its topic matches; undefined lets the next one try. Throws KhalaError to refuse the join. */

@@ -1,4 +1,5 @@
 import { KhalaError, phoenix } from "@khala/contracts";
+import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Context } from "../../kit/context.ts";
 import type { ClientSocket, Connection } from "../connection.ts";
 import type { Door } from "../door.ts";
@@ -28,6 +29,7 @@ const MAX_QUEUED = 64;
 export function phoenixDoor(context: Context, options: PhoenixOptions): Door {
   return {
     path: PATH,
+    kind: "phoenix",
     open(url) {
       if (url.searchParams.get("vsn") !== VERSION) {
         throw new KhalaError(
@@ -68,6 +70,10 @@ class PhoenixSocket implements ClientSocket {
   close(): void {
     for (const { channel } of this.#joined.values()) channel.close();
     this.#joined.clear();
+  }
+
+  channels(): SocketChannelJson[] {
+    return [...this.#joined].map(([topic, { channel }]) => ({ topic, cursors: channel.cursors?.() ?? {} }));
   }
 
   receive(data: Buffer, binary: boolean): void {

@@ -4,6 +4,7 @@ import {
   AuthenticatedSchema,
   AuthSchema,
   type Cursor,
+  type CursorJson,
   CursorSchema,
   type ErrorJson,
   FrameSchema,
@@ -22,6 +23,7 @@ import type { Encoding } from "../../sync/update_codec.ts";
 import { requireTopic, rightsFingerprint } from "../auth/claims.ts";
 import { readMessage } from "../read_message.ts";
 import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
+import { encodingOf } from "./encoding.ts";
 import { Pump } from "./pump.ts";
 
 export interface SyncChannelOptions {
@@ -36,12 +38,6 @@ const JSON_OPTIONS = { useProtoFieldName: true, alwaysEmitImplicit: true } as co
 export function syncChannel(context: Context, options: SyncChannelOptions): ChannelFactory {
   return (link, params) =>
     link.topic === SYNC_CHANNEL ? new SyncChannel(link, encodingOf(params), context, options) : undefined;
-}
-
-function encodingOf(params: unknown): Encoding {
-  const encoding = (params as { encoding?: unknown } | null)?.encoding ?? "json";
-  if (encoding === "json" || encoding === "proto") return encoding;
-  throw new KhalaError("invalid_request", 'The encoding is "json" or "proto".', { field: "encoding" });
 }
 
 type FrameBody = Exclude<MessageInitShape<typeof FrameSchema>, { $typeName: string }>["body"];
@@ -218,6 +214,13 @@ class SyncChannel implements Channel {
     this.#closed = true;
     for (const topic of [...this.#followed.keys()]) this.#unfollow(topic);
     this.#pump.stop();
+  }
+
+  cursors(): Record<string, CursorJson> {
+    const positions = Object.entries(this.#positions());
+    return Object.fromEntries(
+      positions.map(([topic, { epoch, watermark }]) => [topic, { epoch, watermark: String(watermark) }]),
+    );
   }
 
   #positions(): Record<string, Cursor> {

@@ -7,8 +7,11 @@ import { contextOf, traceparent } from "../../kit/telemetry.ts";
 import { requireScope } from "../auth/claims.ts";
 import { callerOf, readChat, readConvId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
+import { pageAfter, readAfter, readLimit, readText } from "../page_request.ts";
 
-/** `POST /chat`, `POST /chat/:conv_id/stop`, `GET` and `DELETE /chat/:conv_id`. */
+const MAX_CURSOR = 200;
+
+/** `/chat`: say something, stop, look at one or at all, read a log, remove. */
 export function chatRoutes(http: Http, context: Context, conversations: ConversationPlane): void {
   http.app.post("/chat", async (request, reply) => {
     const who = await caller(request);
@@ -22,6 +25,25 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     } finally {
       span.end();
     }
+  });
+
+  http.app.get("/chat", async (request, reply) => {
+    const { limit, after } = request.query as Record<string, unknown>;
+    const query = { limit: readLimit(limit), after: readAfter(after) };
+    const { conversations: found, next } = await conversations.list(await caller(request), query);
+    const shown = found.map((conversation) => ({ run: null, ...conversation }));
+    return reply.header("Cache-Control", "no-store").send({ conversations: shown, ...pageAfter(next) });
+  });
+
+  http.app.get("/chat/:conv_id/log", async (request, reply) => {
+    const who = await caller(request);
+    const { limit, after } = request.query as Record<string, unknown>;
+    const from = readText(after, "after", MAX_CURSOR) || undefined;
+    const { events, next } = await conversations.log(who, convIdOf(request), from, readLimit(limit));
+    const rest = next === undefined ? "" : `,"next":${JSON.stringify(next)}`;
+    // Each is JSON already, the same that sockets get.
+    const body = `{"events":[${events.join(",")}]${rest}}`;
+    return reply.header("Cache-Control", "no-store").type("application/json").send(body);
   });
 
   http.app.post("/chat/:conv_id/stop", async (request) =>

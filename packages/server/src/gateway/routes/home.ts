@@ -1,9 +1,22 @@
 import { KhalaError } from "@khala/contracts";
 import type { Http } from "../http.ts";
 
-/** `GET /`: where a person who opened the address in a browser finds out what to do next. */
+/** `GET /` without a dashboard: where a person who opened the address in a browser finds out what to do next. */
 export function homeRoute(http: Http, { dev }: { dev: boolean }): void {
-  http.app.get("/", async (_request, reply) => reply.type("text/html; charset=utf-8").send(page(dev)));
+  http.app.get("/", async (_request, reply) =>
+    reply
+      .header(
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+      )
+      .header("X-Content-Type-Options", "nosniff")
+      .type("text/html; charset=utf-8")
+      .send(page(dev)),
+  );
+}
+
+/** `GET` of the socket's address, without an upgrade. */
+export function socketHintRoute(http: Http): void {
   http.app.get("/socket/websocket", async () => {
     throw new KhalaError(
       "upgrade_required",
@@ -24,5 +37,6 @@ function page(dev: boolean): string {
 <li><code>/socket</code> is a Phoenix socket: join <code>sync:v1</code> and push <code>subscribe</code></li>
 <li><code>POST /chat</code> says something to an agent; <code>/ws?conv_id=</code> follows the conversation on every device</li>
 <li><code>POST /blackboard/v1/artifacts</code> publishes something for agents to work on; <code>GET /blackboard/v1/agents</code> says how they are</li>
+<li>The dashboard is not built: <code>npm run build</code> makes it, and the next start shows it here</li>
 <li><a href="/readyz">/readyz</a>: how every part is · <a href="/metrics">/metrics</a>: what Prometheus scrapes</li></ul></html>`;
 }

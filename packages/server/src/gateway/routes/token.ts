@@ -7,7 +7,7 @@ import { sha256 } from "../../kit/hash.ts";
 import { bearerToken } from "../auth/bearer.ts";
 import { requireScope } from "../auth/claims.ts";
 import type { Issuer } from "../auth/issuer.ts";
-import { loopbackHost, originAllowed } from "../auth/origin.ts";
+import { isLocal } from "../auth/local.ts";
 import { isName } from "../auth/read_claims.ts";
 import type { Revocations } from "../auth/revocation.ts";
 import type { Http } from "../http.ts";
@@ -29,7 +29,8 @@ export interface TokenRouteOptions {
 /** `POST /api/sync/token` and `POST /api/sync/revoke`. */
 export function tokenRoutes(http: Http, options: TokenRouteOptions): void {
   http.app.post("/api/sync/token", async (request, reply) => {
-    if (!holdsIssuerKey(request) && !(options.openOnLoopback && isLocal(request))) denied(request);
+    if (!holdsIssuerKey(request) && !(options.openOnLoopback && isLocal(request, options.origins)))
+      denied(request);
     if (!options.issuer)
       throw new KhalaError("not_found", "This server does not mint tokens: it has no signing key.");
     const { sub, orgId, scopes, ttlS } = readMessage(TokenRequestSchema, request.body);
@@ -56,14 +57,6 @@ export function tokenRoutes(http: Http, options: TokenRouteOptions): void {
     if (!options.issuerKey || !given) return false;
     // Equal lengths whatever was sent: the hash is compared, not the key.
     return timingSafeEqual(Buffer.from(sha256(given)), Buffer.from(sha256(options.issuerKey)));
-  }
-
-  function isLocal(request: FastifyRequest): boolean {
-    const { origin, host } = request.headers;
-    const address = request.ip.replace(/^::ffff:/, "");
-    const fromHere = address === "::1" || address.startsWith("127.");
-    // The host is checked too, or a foreign page could reach us through a name that it points at this machine.
-    return fromHere && loopbackHost(host) && originAllowed(origin, options.origins, host ?? "");
   }
 }
 

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/conversation.proto.
  */
 export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIm0KBUhlbGxvEgwKBHR5cGUYASABKAkSGAoHY29udl9pZBgCIAEoCVIHY29udl9pZBIOCgZjdXJzb3IYAyABKAkSLAoDcnVuGAQgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuImkKCFNuYXBzaG90EgwKBHR5cGUYASABKAkSPwoIbWVzc2FnZXMYAiADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZRIOCgZjdXJzb3IYAyABKAkigQEKCkV2ZW50RnJhbWUSDAoEdHlwZRgBIAEoCRILCgNzZXEYAiABKAMSDgoGY3Vyc29yGAMgASgJEhYKBnJ1bl9pZBgEIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAUgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiJgoGUmVzeW5jEgwKBHR5cGUYASABKAkSDgoGcmVhc29uGAIgASgJIikKCUhlYXJ0YmVhdBIMCgR0eXBlGAEgASgJEg4KBmN1cnNvchgCIAEoCSI5CgpFcnJvckZyYW1lEgwKBHR5cGUYASABKAkSDAoEY29kZRgCIAEoCRIPCgdtZXNzYWdlGAMgASgJIk0KA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdCKtAQoRVHJhbnNjcmlwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEhYKBnJ1bl9pZBgDIAEoCVIGcnVuX2lkEi8KBXBhcnRzGAQgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZzdGF0dXMYBSABKAkSEQoJdHJ1bmNhdGVkGAYgASgIIpsBCgRQYXJ0Eg4KBHRleHQYASABKAlIABITCglyZWFzb25pbmcYAiABKAlIABIwCgR0b29sGAMgASgLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbEgAEjQKBmN1c3RvbRgEIAEoCzIiLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkN1c3RvbUgAQgYKBGJvZHkipQEKBFRvb2wSIgoMdG9vbF9jYWxsX2lkGAEgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgCIAEoCRIlCgVpbnB1dBgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRImCgZvdXRwdXQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBSABKAlIAIgBAUIICgZfZXJyb3IimwEKC0NoYXRSZXF1ZXN0EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHbWVzc2FnZRgCIAEoCRItCg9pZGVtcG90ZW5jeV9rZXkYAyABKAlIAFIPaWRlbXBvdGVuY3lfa2V5iAEBEhMKBnBvbGljeRgEIAEoCUgBiAEBQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJQCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkiRwoMU3RvcFJlc3BvbnNlEhsKBnJ1bl9pZBgBIAEoCUgAUgZydW5faWSIAQESDwoHc3RvcHBlZBgCIAEoCEIJCgdfcnVuX2lkIqwBChFDb252ZXJzYXRpb25TdGF0ZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg4KBmN1cnNvchgCIAEoCRIsCgNydW4YAyABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4SPwoIbWVzc2FnZXMYBCADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZWIGcHJvdG8z", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
+  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIm0KBUhlbGxvEgwKBHR5cGUYASABKAkSGAoHY29udl9pZBgCIAEoCVIHY29udl9pZBIOCgZjdXJzb3IYAyABKAkSLAoDcnVuGAQgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuImkKCFNuYXBzaG90EgwKBHR5cGUYASABKAkSPwoIbWVzc2FnZXMYAiADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZRIOCgZjdXJzb3IYAyABKAkigQEKCkV2ZW50RnJhbWUSDAoEdHlwZRgBIAEoCRILCgNzZXEYAiABKAMSDgoGY3Vyc29yGAMgASgJEhYKBnJ1bl9pZBgEIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAUgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiJgoGUmVzeW5jEgwKBHR5cGUYASABKAkSDgoGcmVhc29uGAIgASgJIikKCUhlYXJ0YmVhdBIMCgR0eXBlGAEgASgJEg4KBmN1cnNvchgCIAEoCSI5CgpFcnJvckZyYW1lEgwKBHR5cGUYASABKAkSDAoEY29kZRgCIAEoCRIPCgdtZXNzYWdlGAMgASgJIk0KA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdCKtAQoRVHJhbnNjcmlwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEhYKBnJ1bl9pZBgDIAEoCVIGcnVuX2lkEi8KBXBhcnRzGAQgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZzdGF0dXMYBSABKAkSEQoJdHJ1bmNhdGVkGAYgASgIIpsBCgRQYXJ0Eg4KBHRleHQYASABKAlIABITCglyZWFzb25pbmcYAiABKAlIABIwCgR0b29sGAMgASgLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbEgAEjQKBmN1c3RvbRgEIAEoCzIiLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkN1c3RvbUgAQgYKBGJvZHkipQEKBFRvb2wSIgoMdG9vbF9jYWxsX2lkGAEgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgCIAEoCRIlCgVpbnB1dBgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRImCgZvdXRwdXQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBSABKAlIAIgBAUIICgZfZXJyb3IimwEKC0NoYXRSZXF1ZXN0EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHbWVzc2FnZRgCIAEoCRItCg9pZGVtcG90ZW5jeV9rZXkYAyABKAlIAFIPaWRlbXBvdGVuY3lfa2V5iAEBEhMKBnBvbGljeRgEIAEoCUgBiAEBQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJQCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkiRwoMU3RvcFJlc3BvbnNlEhsKBnJ1bl9pZBgBIAEoCUgAUgZydW5faWSIAQESDwoHc3RvcHBlZBgCIAEoCEIJCgdfcnVuX2lkIqwBChFDb252ZXJzYXRpb25TdGF0ZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg4KBmN1cnNvchgCIAEoCRIsCgNydW4YAyABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4SPwoIbWVzc2FnZXMYBCADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZSJ2ChBDb252ZXJzYXRpb25MaXN0EkYKDWNvbnZlcnNhdGlvbnMYASADKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Db252ZXJzYXRpb25TdW1tYXJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKMAQoTQ29udmVyc2F0aW9uU3VtbWFyeRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg0KBXRpdGxlGAIgASgJEh4KCnVwZGF0ZWRfYXQYAyABKAlSCnVwZGF0ZWRfYXQSLAoDcnVuGAQgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuIl0KB0xvZ1BhZ2USNgoGZXZlbnRzGAEgAygLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnRGcmFtZRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHRiBnByb3RvMw", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
 
 /**
  * The first frame: where the socket stands, and what runs. `type` is "hello".
@@ -872,4 +872,163 @@ export type ConversationStateJson = {
  */
 export const ConversationStateSchema: GenMessage<ConversationState, {jsonType: ConversationStateJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_conversation, 13);
+
+/**
+ * GET /chat: the caller's own, newest first.
+ *
+ * @generated from message openagents.conversation.v1.ConversationList
+ */
+export type ConversationList = Message<"openagents.conversation.v1.ConversationList"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.ConversationSummary conversations = 1;
+   */
+  conversations: ConversationSummary[];
+
+  /**
+   * Where to go on; absent on the last page.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string | undefined;
+};
+
+/**
+ * GET /chat: the caller's own, newest first.
+ *
+ * @generated from message openagents.conversation.v1.ConversationList
+ */
+export type ConversationListJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.ConversationSummary conversations = 1;
+   */
+  conversations?: ConversationSummaryJson[];
+
+  /**
+   * Where to go on; absent on the last page.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ConversationList.
+ * Use `create(ConversationListSchema)` to create a new message.
+ */
+export const ConversationListSchema: GenMessage<ConversationList, {jsonType: ConversationListJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 14);
+
+/**
+ * A conversation, to be picked from a list.
+ *
+ * @generated from message openagents.conversation.v1.ConversationSummary
+ */
+export type ConversationSummary = Message<"openagents.conversation.v1.ConversationSummary"> & {
+  /**
+   * @generated from field: string conv_id = 1 [json_name = "conv_id"];
+   */
+  convId: string;
+
+  /**
+   * The first words of its first message.
+   *
+   * @generated from field: string title = 2;
+   */
+  title: string;
+
+  /**
+   * @generated from field: string updated_at = 3 [json_name = "updated_at"];
+   */
+  updatedAt: string;
+
+  /**
+   * The run under way, or else the newest; null when there was none.
+   *
+   * @generated from field: openagents.conversation.v1.Run run = 4;
+   */
+  run?: Run | undefined;
+};
+
+/**
+ * A conversation, to be picked from a list.
+ *
+ * @generated from message openagents.conversation.v1.ConversationSummary
+ */
+export type ConversationSummaryJson = {
+  /**
+   * @generated from field: string conv_id = 1 [json_name = "conv_id"];
+   */
+  conv_id?: string;
+
+  /**
+   * The first words of its first message.
+   *
+   * @generated from field: string title = 2;
+   */
+  title?: string;
+
+  /**
+   * @generated from field: string updated_at = 3 [json_name = "updated_at"];
+   */
+  updated_at?: string;
+
+  /**
+   * The run under way, or else the newest; null when there was none.
+   *
+   * @generated from field: openagents.conversation.v1.Run run = 4;
+   */
+  run?: RunJson;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ConversationSummary.
+ * Use `create(ConversationSummarySchema)` to create a new message.
+ */
+export const ConversationSummarySchema: GenMessage<ConversationSummary, {jsonType: ConversationSummaryJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 15);
+
+/**
+ * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
+ *
+ * @generated from message openagents.conversation.v1.LogPage
+ */
+export type LogPage = Message<"openagents.conversation.v1.LogPage"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.EventFrame events = 1;
+   */
+  events: EventFrame[];
+
+  /**
+   * Where to go on; absent when these are all that there are now.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string | undefined;
+};
+
+/**
+ * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
+ *
+ * @generated from message openagents.conversation.v1.LogPage
+ */
+export type LogPageJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.EventFrame events = 1;
+   */
+  events?: EventFrameJson[];
+
+  /**
+   * Where to go on; absent when these are all that there are now.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.LogPage.
+ * Use `create(LogPageSchema)` to create a new message.
+ */
+export const LogPageSchema: GenMessage<LogPage, {jsonType: LogPageJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 16);
 

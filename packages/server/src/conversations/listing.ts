@@ -1,0 +1,131 @@
+import { KhalaError, topicForConv } from "@khala/contracts";
+import type { ConversationSummaryJson, RunJson } from "@khala/contracts/conversation/v1";
+import type { Database } from "../database/database.ts";
+import type { Cursor } from "../log/cursor.ts";
+import { formatCursor } from "../log/cursor.ts";
+import type { Log } from "../log/log.ts";
+import type { Caller, ListedConversation, ListPage, LogPage, PageQuery } from "./plane.ts";
+import { eventFrame } from "./timeline.ts";
+
+const LOG_BYTES = 4 << 20;
+const BEFORE_ALL = { seq: 0n, time: 0 };
+
+interface Row {
+  readonly convId: string;
+  readonly owner: string;
+  readonly title: string;
+  readonly updatedAt: Date;
+  /** Microseconds, which a Date does not have: two that differ by less would be one. */
+  readonly place: bigint;
+  readonly runId: string | null;
+  readonly status: string | null;
+  readonly createdAt: Date | null;
+}
+
+/** A page of conversations, newest first: those of an owner, or of the whole org. */
+async function list(
+  database: Database,
+  org: string,
+  owner: string | undefined,
+  { after, limit }: PageQuery,
+): Promise<{ rows: Row[]; next: string | undefined }> {
+  const { place, convId } = readPlace(after);
+  const [name, own] =
+    owner === undefined ? ["conversations_of_org", ""] : ["conversations_of_owner", "AND owner = $5"];
+  const rows = await database.query<Row>({
+    name,
+    text: `
+      SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.place,
+        r.run_id AS "runId", r.status, r.created_at AS "createdAt"
+      FROM (
+        SELECT conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS place
+        FROM runtime.conversations
+        WHERE org_id = $1 ${own} AND removed_at IS NULL
+          AND (updated_at, conv_id) < (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3)
+        ORDER BY updated_at DESC, conv_id DESC LIMIT $4
+      ) c
+      LEFT JOIN LATERAL (
+        SELECT run_id, status, created_at FROM runtime.conversation_runs
+        WHERE run_id = coalesce(c.run_id, (SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.conv_id = c.conv_id))
+      ) r ON true
+      ORDER BY c.place DESC, c.conv_id DESC`,
+    values: [org, place, convId, limit + 1, ...(owner === undefined ? [] : [owner])],
+  });
+  const page = rows.slice(0, limit);
+  const last = page.at(-1);
+  return { rows: page, next: last && rows.length > limit ? `${last.place} ${last.convId}` : undefined };
+}
+
+/** Those of one person. */
+export async function listOwn(
+  database: Database,
+  { org, subject }: Caller,
+  query: PageQuery,
+): Promise<ListPage<ConversationSummaryJson>> {
+  const { rows, next } = await list(database, org, subject, query);
+  const conversations = rows.map(
+    ({ convId, title, updatedAt, runId, status, createdAt }): ConversationSummaryJson => ({
+      conv_id: convId,
+      title,
+      updated_at: updatedAt.toISOString(),
+      ...(runId && {
+        run: { run_id: runId, status: status!, created_at: createdAt!.toISOString() } satisfies RunJson,
+      }),
+    }),
+  );
+  return { conversations, next };
+}
+
+/** Those of an org, without what is said in them. */
+export async function listOfOrg(
+  database: Database,
+  org: string,
+  query: PageQuery,
+): Promise<ListPage<ListedConversation>> {
+  const { rows, next } = await list(database, org, undefined, query);
+  const conversations = rows.map(({ convId, owner, updatedAt, status }) => ({
+    convId,
+    owner,
+    updatedAt: updatedAt.toISOString(),
+    runStatus: status ?? "",
+  }));
+  return { conversations, next };
+}
+
+/** Entries of a conversation's log after a cursor, or from the oldest that is kept, as sockets get them. */
+export async function readLogPage(
+  log: Log,
+  convId: string,
+  after: Cursor | undefined,
+  limit: number,
+): Promise<LogPage> {
+  const page = await log.read(topicForConv(convId), after ?? BEFORE_ALL, {
+    entries: limit,
+    bytes: LOG_BYTES,
+  });
+  if (!page) return { events: [], next: undefined };
+  const { epoch, head, entries } = page;
+  const first = entries[0]?.seq ?? head.seq + 1n;
+  if (after && (after.epoch !== epoch || after.seq > head.seq || first > after.seq + 1n)) throw stale();
+  const last = entries.at(-1);
+  return {
+    events: entries.map((entry) => eventFrame(convId, epoch, entry).json),
+    next: last && last.seq < head.seq ? formatCursor({ epoch, ...last }) : undefined,
+  };
+}
+
+/** A place that was given as `next`; before everything without one. */
+function readPlace(after: string): { place: bigint; convId: string } {
+  if (after === "") return { place: 9_000_000_000_000_000n, convId: "" };
+  const match = /^(\d{1,16}) (\S{1,128})$/.exec(after);
+  if (match) return { place: BigInt(match[1]!), convId: match[2]! };
+  throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+    field: "after",
+  });
+}
+
+function stale(): KhalaError {
+  const message =
+    "What comes after this cursor is not all there any more. Read the log from its beginning, without a cursor.";
+  return new KhalaError("stale_cursor", message);
+}

@@ -1,0 +1,66 @@
+import { createHash } from "node:crypto";
+import { readdir, readFile, stat } from "node:fs/promises";
+import { join, relative, sep } from "node:path";
+
+/** A file that is served, with what is known of it. */
+export interface ServedFile {
+  readonly type: string;
+  readonly etag: string;
+  readonly plain: Buffer;
+  /** The same, compressed when it was built. */
+  readonly br?: Buffer;
+  readonly gz?: Buffer;
+}
+
+const TYPES: Readonly<Record<string, string>> = {
+  html: "text/html; charset=utf-8",
+  js: "text/javascript; charset=utf-8",
+  css: "text/css; charset=utf-8",
+  json: "application/json",
+  map: "application/json",
+  svg: "image/svg+xml",
+  png: "image/png",
+  ico: "image/x-icon",
+  webp: "image/webp",
+  woff2: "font/woff2",
+  txt: "text/plain; charset=utf-8",
+};
+/** What a dashboard comes to, and more: a folder that is far larger is not one. */
+const MAX_FILES = 2_000;
+const MAX_BYTES = 64 << 20;
+
+/**
+ * Reads a folder of built files, all of it: what is served is looked up by name, so that no path of a request ever reaches
+ * the disk. Undefined when there is no index.html in it.
+ */
+export async function readFiles(directory: string): Promise<ReadonlyMap<string, ServedFile> | undefined> {
+  const index = await stat(join(directory, "index.html")).catch(() => undefined);
+  if (!index?.isFile()) return undefined;
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const paths = entries
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => join(parentPath, name));
+  if (paths.length > MAX_FILES) throw tooLarge(directory);
+  const contents = new Map<string, Buffer>();
+  let bytes = 0;
+  for (const path of paths) {
+    const content = await readFile(path);
+    bytes += content.length;
+    if (bytes > MAX_BYTES) throw tooLarge(directory);
+    contents.set(relative(directory, path).split(sep).join("/"), content);
+  }
+  const files = new Map<string, ServedFile>();
+  for (const [name, plain] of contents) {
+    const type = TYPES[name.slice(name.lastIndexOf(".") + 1)];
+    if (!type) continue;
+    const br = contents.get(`${name}.br`);
+    const gz = contents.get(`${name}.gz`);
+    const etag = `"${createHash("sha256").update(plain).digest("base64url").slice(0, 22)}"`;
+    files.set(name, { type, etag, plain, ...(br && { br }), ...(gz && { gz }) });
+  }
+  return files;
+}
+
+function tooLarge(directory: string): Error {
+  return new Error(`${directory} has too much in it for a dashboard. Name the folder that its build made.`);
+}

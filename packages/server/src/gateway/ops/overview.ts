@@ -1,0 +1,206 @@
+import type { AgentStateJson, PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import type { OverviewJson, Plain } from "@khala/contracts/ops/v1";
+import type { BlackboardPlane } from "../../blackboard/plane.ts";
+import { isoTime } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Service } from "../../kit/service.ts";
+import type { SyncPlane } from "../../sync/plane.ts";
+import type { Health } from "../routes/health.ts";
+import { blackboardState, conversationState, syncState } from "./plane_states.ts";
+import { openProcessMeter, rounded } from "./process_figures.ts";
+import { Rates } from "./rates.ts";
+import { within } from "./within.ts";
+
+/** A snapshot, as it is sent. */
+export type Snapshot = Plain<OverviewJson>;
+
+/** How this server is, for however many want to know. */
+export interface Overview extends Service {
+  /** A snapshot that is not older than the interval. */
+  get(): Promise<Snapshot>;
+  /** Told of one snapshot after the other, until the returned function is called. Nothing is done while nobody watches. */
+  watch(listener: (snapshot: Snapshot) => void): () => void;
+  /** Whether anybody does. */
+  readonly watched: boolean;
+}
+
+export interface OverviewOptions {
+  readonly intervalMs: number;
+  readonly health: Health;
+  readonly sync: Pick<SyncPlane, "hub">;
+  readonly blackboard: Pick<BlackboardPlane, "agents" | "lag">;
+  readonly engines: { readonly conversations: string; readonly blackboard: string };
+  /** From this lag on the board refuses. */
+  readonly refuseLag: number;
+  /** What the door has counted since the start. */
+  readonly door: () => {
+    readonly sockets: number;
+    readonly messages: number;
+    readonly bytes: number;
+    readonly errors: number;
+    readonly refused: number;
+    readonly slowCloses: number;
+  };
+}
+
+/** Whoever looks wants an answer, also when a part of the server has none. */
+const ANSWER_MS = 3_000;
+const LATELY_MS = 300_000;
+
+/** Opens the overview. */
+export function openOverview(context: Context, options: OverviewOptions): Overview {
+  const { clock } = context;
+  const started = clock.now();
+  const meter = openProcessMeter(clock);
+  const rates = new Rates(started);
+  const listeners = new Set<(snapshot: Snapshot) => void>();
+  /** Runs that had failed by then. */
+  const failures: { readonly at: number; readonly failed: number }[] = [{ at: started, failed: 0 }];
+  let last: { readonly at: number; readonly snapshot: Promise<Snapshot> } | undefined;
+  /** What those who watch were told last. */
+  let shown: Snapshot | undefined;
+  let watching = false;
+  let cancel = () => {};
+  let stopped = false;
+
+  function get(): Promise<Snapshot> {
+    if (last && clock.now() - last.at < options.intervalMs) return last.snapshot;
+    const snapshot = take();
+    const made = { at: clock.now(), snapshot };
+    last = made;
+    // The next one asks again.
+    snapshot.catch(() => {
+      if (last === made) last = undefined;
+    });
+    return snapshot;
+  }
+
+  async function take(): Promise<Snapshot> {
+    const silent = { database: { state: "unavailable" as const, message: SILENT } };
+    const [dependencies, agents, lag, figures] = await Promise.all([
+      within(clock, ANSWER_MS, options.health(), silent),
+      withinOr<readonly AgentStateJson[]>(options.blackboard.agents(), []),
+      withinOr<readonly PartitionLagJson[]>(options.blackboard.lag(), []),
+      context.telemetry.figures(),
+    ]);
+    const now = clock.now();
+    const { sum } = figures;
+    const door = options.door();
+    const heads = options.sync.hub.lastPoll().heads?.topics ?? new Map<string, { head: bigint }>();
+    const feeds = options.sync.hub.open();
+    let updates = 0n;
+    for (const { head } of heads.values()) updates += head;
+    const unread = feeds.reduce((total, feed) => total + Number(feed.lag().rows), 0);
+    const failed =
+      sum("khala_conversation_runs_total", { outcome: "failed" }) +
+      sum("khala_conversation_runs_total", { outcome: "lost" });
+    const total = (field: "waiting" | "running" | "dead") =>
+      agents.reduce((all, agent) => all + Number(agent[field] ?? 0), 0);
+    const rate = rates.at(now);
+    return {
+      at: isoTime(now),
+      uptime_s: rounded((now - started) / 1_000),
+      process: meter.look(),
+      sync: {
+        ...syncState(dependencies),
+        // The first look at a database that was there before knows no rate.
+        updates_per_s: heads.size > 0 ? rate("updates", Number(updates), Number(updates)) : 0,
+        topics: heads.size,
+        lag: unread + sum("khala_sync_projection_lag"),
+        subscribers: feeds.reduce((all, feed) => all + feed.liveCount, 0),
+        resyncs: sum("khala_sync_stale_cursors_total"),
+      },
+      conversations: {
+        ...conversationState(dependencies, failedLately(now, failed)),
+        engine: options.engines.conversations,
+        readers: sum("khala_conversation_readers"),
+        sockets: sum("khala_conversation_sockets"),
+        running: sum("khala_conversation_runs_running"),
+        events_per_s: rate("events", sum("khala_conversation_reads_total")),
+        resyncs: sum("khala_conversation_resyncs_total"),
+        failed,
+      },
+      blackboard: {
+        ...blackboardState(dependencies, agents, lag, options.refuseLag),
+        engine: options.engines.blackboard,
+        tasks_per_s: rate("tasks", sum("khala_board_tasks_total")),
+        published_per_s: rate("published", sum("khala_board_artifacts_total")),
+        lag: lag.reduce((all, partition) => all + Number(partition.lag ?? 0), 0),
+        waiting: total("waiting"),
+        running: total("running"),
+        retried: sum("khala_board_retries_total"),
+        dead: total("dead"),
+        agents: agents.length,
+        paused: agents.filter(({ state }) => state === "paused").length,
+      },
+      gateway: {
+        sockets: door.sockets,
+        messages_per_s: rate("messages", door.messages),
+        bytes_per_s: rate("bytes", door.bytes),
+        slow_closes: door.slowCloses,
+        errors_per_s: rate("errors", door.errors),
+        refused: door.refused,
+      },
+    };
+  }
+
+  /** A part that fails is told of by its health: its figures are left at nothing. */
+  async function withinOr<T>(work: Promise<T>, otherwise: T): Promise<T> {
+    const answered = work.catch((error: Error) => {
+      context.log.debug({ err: error.message }, "a part of the overview is missing");
+      return otherwise;
+    });
+    return within(clock, ANSWER_MS, answered, otherwise);
+  }
+
+  function failedLately(now: number, failed: number): number {
+    failures.push({ at: now, failed });
+    while (failures.length > 1 && failures[1]!.at <= now - LATELY_MS) failures.shift();
+    return failed - failures[0]!.failed;
+  }
+
+  async function watchOn(): Promise<void> {
+    if (stopped || listeners.size === 0) {
+      watching = false;
+      shown = undefined;
+      return;
+    }
+    try {
+      const snapshot = await get();
+      shown = snapshot;
+      for (const listener of [...listeners]) listener(snapshot);
+    } catch (error) {
+      context.log.warn({ err: (error as Error).message }, "there is no overview now; it is tried again");
+    }
+    cancel = clock.after(options.intervalMs, () => void watchOn());
+  }
+
+  return {
+    get,
+    watch(listener) {
+      listeners.add(listener);
+      if (!watching) {
+        watching = true;
+        void watchOn();
+      } else if (shown) {
+        const known = shown;
+        queueMicrotask(() => listeners.has(listener) && listener(known));
+      }
+      return () => {
+        listeners.delete(listener);
+      };
+    },
+    get watched() {
+      return listeners.size > 0;
+    },
+    async stop() {
+      stopped = true;
+      cancel();
+      listeners.clear();
+      meter.stop();
+      await last?.snapshot.catch(() => {});
+    },
+  };
+}
+
+const SILENT = `There was no answer within ${ANSWER_MS} ms.`;

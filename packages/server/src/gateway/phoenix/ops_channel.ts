@@ -1,0 +1,79 @@
+import { fromJson, toBinary } from "@bufbuild/protobuf";
+import { KhalaError, OPS_CHANNEL, phoenix, SCOPES } from "@khala/contracts";
+import { type FrameJson, FrameSchema } from "@khala/contracts/ops/v1";
+import { AuthSchema } from "@khala/contracts/sync/v1";
+import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
+import type { Encoding } from "../../sync/update_codec.ts";
+import { hasScope, requireScope } from "../auth/claims.ts";
+import type { Overview, Snapshot } from "../ops/overview.ts";
+import { readMessage } from "../read_message.ts";
+import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
+import { encodingOf } from "./encoding.ts";
+
+/** The channel `ops:v1`: a snapshot of the server, again and again, encoded once for all who watch. */
+export function opsChannel(overview: Overview): ChannelFactory {
+  const encoded = new WeakMap<Snapshot, Map<Encoding, WireFrame>>();
+
+  function frameOf(snapshot: Snapshot, encoding: Encoding): WireFrame {
+    const known = encoded.get(snapshot) ?? new Map<Encoding, WireFrame>();
+    encoded.set(snapshot, known);
+    const frame = known.get(encoding) ?? wireFrame(encode({ overview: snapshot }, encoding));
+    known.set(encoding, frame);
+    return frame;
+  }
+
+  return (link, params) => {
+    if (link.topic !== OPS_CHANNEL) return undefined;
+    requireScope(link.viewer(), SCOPES.ops);
+    const encoding = encodingOf(params);
+    return new OpsChannel(link, encoding, (show) =>
+      overview.watch((snapshot) => show(frameOf(snapshot, encoding))),
+    );
+  };
+}
+
+class OpsChannel implements Channel {
+  readonly #link: Link;
+  readonly #encoding: Encoding;
+  readonly #leave: () => void;
+
+  constructor(link: Link, encoding: Encoding, watch: (show: (frame: WireFrame) => void) => () => void) {
+    this.#link = link;
+    this.#encoding = encoding;
+    this.#leave = watch((frame) => this.#show(frame));
+  }
+
+  async receive(event: string, payload: unknown): Promise<Reply> {
+    if (event !== "auth")
+      throw new KhalaError("invalid_request", `There is no event "${event}". Push auth, or nothing.`);
+    const { expiresAt } = await this.#link.authenticate(readMessage(AuthSchema, payload).token);
+    return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
+  }
+
+  // What there was no room for is old by now: the next snapshot is shown instead.
+  room(): void {}
+
+  // Snapshots are one.
+  heartbeat(): void {}
+
+  farewell({ code, message }: { code: string; message: string }): void {
+    this.#link.outbox.send(encode({ error: { code, message } }, this.#encoding));
+  }
+
+  close(): void {
+    this.#leave();
+  }
+
+  #show(frame: WireFrame): void {
+    if (hasScope(this.#link.viewer(), SCOPES.ops)) this.#link.outbox.offer(frame);
+    // A refreshed token may allow less than the one that joined.
+    else
+      this.#link.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.ops}" any more.`));
+  }
+}
+
+function encode(frame: FrameJson, encoding: Encoding): string | Uint8Array {
+  return encoding === "proto"
+    ? phoenix.broadcastBinary(OPS_CHANNEL, "frame", toBinary(FrameSchema, fromJson(FrameSchema, frame)))
+    : phoenix.pushText(null, OPS_CHANNEL, "frame", JSON.stringify(frame));
+}

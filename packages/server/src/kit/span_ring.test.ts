@@ -1,0 +1,51 @@
+import { SpanStatusCode } from "@opentelemetry/api";
+import { expect, test } from "vitest";
+import { SpanRing } from "./span_ring.ts";
+import { contextOf, openTelemetry, traceparent } from "./telemetry.ts";
+
+async function ring(size?: number) {
+  const spans = new SpanRing(size);
+  const { tracer } = await openTelemetry({ spanProcessor: spans });
+  return { spans, tracer };
+}
+
+test("a trace is remembered with its spans by their start, and why one failed", async () => {
+  const { spans, tracer } = await ring();
+  const parent = tracer.startSpan("request", { startTime: 1_000 });
+  const child = tracer.startSpan("work", { startTime: 1_010 }, contextOf(traceparent(parent)));
+  child.setAttribute("correlation_id", "c1");
+  child.setStatus({ code: SpanStatusCode.ERROR, message: "It broke." });
+  child.end(1_030);
+  parent.end(1_050);
+  const { traceId, spanId } = parent.spanContext();
+  expect(spans.trace(traceId)).toMatchObject([
+    { name: "request", parentId: undefined, startedAt: 1_000, durationMs: 50, failed: false },
+    { name: "work", parentId: spanId, durationMs: 20, failed: true, message: "It broke." },
+  ]);
+  expect(spans.trace("0".repeat(32))).toBeUndefined();
+});
+
+test("the traces that moved last come first, of one correlation if it is asked for", async () => {
+  const { spans, tracer } = await ring();
+  for (const correlation_id of ["a", "b", "a"])
+    tracer.startSpan("step", { attributes: { correlation_id } }).end();
+  expect(spans.newest(10)).toHaveLength(3);
+  expect(spans.newest(2)).toHaveLength(2);
+  expect(spans.newest(10, "a")).toHaveLength(2);
+  expect(spans.newest(10, "none")).toEqual([]);
+});
+
+test("only so many spans are kept: whole traces go first, and a single trace loses its oldest spans", async () => {
+  const { spans, tracer } = await ring(5);
+  const first = tracer.startSpan("first");
+  first.end();
+  for (let i = 0; i < 5; i++) tracer.startSpan(`later ${i}`).end();
+  expect(spans.trace(first.spanContext().traceId)).toBeUndefined();
+  expect(spans.newest(10)).toHaveLength(5);
+
+  const root = tracer.startSpan("root");
+  for (let i = 0; i < 20; i++) tracer.startSpan(`child ${i}`, {}, contextOf(traceparent(root))).end();
+  expect(spans.newest(10)).toHaveLength(1);
+  const names = spans.newest(10)[0]!.map(({ name }) => name);
+  expect(names).toEqual([15, 16, 17, 18, 19].map((i) => `child ${i}`));
+});
