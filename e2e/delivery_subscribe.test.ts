@@ -31,7 +31,11 @@ async function viewer() {
 }
 
 /** Writes documents 0 to count - 1, and waits until the server has read them back. */
-async function fill(org: string, count: number, model = runSummaries): Promise<void> {
+async function fill(
+  org: string,
+  count: number,
+  model: typeof runSummaries | typeof workerSummaries = runSummaries,
+): Promise<void> {
   const write = (_: unknown, i: number) =>
     server.write({ key: `${model.prefix}:${org}-${i}`, version: 1, org, payload: {}, model });
   await Promise.all(Array.from({ length: count }, write));

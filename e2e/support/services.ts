@@ -1,4 +1,5 @@
 import type { TestProject } from "vitest/node";
+import { chromium } from "./chromium_service.ts";
 import { kafka } from "./kafka_service.ts";
 import { postgres } from "./postgres_service.ts";
 import { redis } from "./redis_service.ts";
@@ -50,7 +51,10 @@ export async function startServices(services: readonly Service[], required: bool
 
 /** Vitest's global setup: services for all files of a run, found by `inject("services")`. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const { running, stop } = await startServices([postgres(), redis(), kafka()], process.env.CI === "true");
+  const { running, stop } = await startServices(
+    [postgres(), redis(), kafka(), chromium()],
+    process.env.CI === "true",
+  );
   project.provide("services", Object.fromEntries([...running].map(([name, { env }]) => [name, env])));
   return stop;
 }

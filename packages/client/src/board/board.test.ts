@@ -1,0 +1,100 @@
+import { KhalaError } from "@khala/contracts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { settled } from "../conversation/test_support.ts";
+import { handClient } from "../react/test_support.ts";
+
+const TOPIC = "blackboard.correlations";
+
+let hand: ReturnType<typeof handClient>;
+beforeEach(() => {
+  hand = handClient();
+});
+
+/** Lets the plane tell its listeners. */
+async function told(work: unknown): Promise<void> {
+  await work;
+  await settled();
+  hand.environment.pass(20);
+}
+
+describe("publishing", () => {
+  test("one draft is sent as it is, and several together", async () => {
+    const { board } = hand.client;
+    const one = board.publish({ type: "Note", payload: 1 });
+    expect(hand.http.last).toMatchObject({
+      method: "POST",
+      path: "/blackboard/v1/artifacts",
+      options: { body: { type: "Note", payload: 1 } },
+    });
+    hand.http.last.answer({ artifacts: [{ id: "a", status: "published" }] }, 201);
+    expect(await one).toEqual({ id: "a", status: "published" });
+    const several = board.publish([{ type: "Note", payload: 1 }]);
+    expect(hand.http.last.options.body).toEqual({ artifacts: [{ type: "Note", payload: 1 }] });
+    hand.http.last.answer({ artifacts: [{ id: "b", status: "duplicate" }] }, 201);
+    expect(await several).toEqual([{ id: "b", status: "duplicate" }]);
+  });
+
+  test("names are made safe for an address", () => {
+    void hand.client.board.deadLetters("a/b", { limit: 3 });
+    expect(hand.http.last).toMatchObject({
+      path: "/blackboard/v1/dead-letters/a%2Fb",
+      options: { query: { limit: 3 } },
+    });
+  });
+});
+
+describe("watching a correlation", () => {
+  const document = (correlation_id: string, status: string) => ({ correlation_id, status });
+
+  test("it is found among the others, and changes of the others are not told", async () => {
+    const watch = hand.client.board.watch("x:1");
+    let heard = 0;
+    const stop = watch.subscribe(() => heard++);
+    await settled();
+    await told(
+      hand.topics.swap(TOPIC, {
+        "correlation:o:x:1": document("x:1", "running"),
+        "correlation:o:1": document("1", "done"),
+      }),
+    );
+    expect(watch.state()).toMatchObject({
+      phase: "live",
+      data: { correlation_id: "x:1", status: "running" },
+    });
+    const [before, times] = [watch.state(), heard];
+    await told(hand.topics.set(TOPIC, "correlation:o:1", 2, document("1", "failed")));
+    expect(watch.state()).toBe(before);
+    expect(heard).toBe(times);
+    await told(hand.topics.set(TOPIC, "correlation:o:x:1", 2, document("x:1", "done")));
+    expect(watch.state().data?.status).toBe("done");
+    expect(heard).toBe(times + 1);
+    stop();
+    hand.environment.pass(5_000);
+    expect(hand.topics.sinks(TOPIC)).toEqual([]);
+  });
+
+  test("it is settled once nothing is open, and nothing is followed afterwards", async () => {
+    const end = hand.client.board.watch("c").settled();
+    await settled();
+    await told(hand.topics.swap(TOPIC, { "correlation:o:c": document("c", "running") }));
+    await told(hand.topics.set(TOPIC, "correlation:o:c", 2, document("c", "failed")));
+    expect(await end).toEqual(document("c", "failed"));
+    hand.environment.pass(5_000);
+    expect(hand.topics.sinks(TOPIC)).toEqual([]);
+  });
+
+  test("whoever waits is told when the topic is not allowed, and when the caller gives up", async () => {
+    const abort = new AbortController();
+    const ends = [hand.client.board.watch("c").settled(), hand.client.board.watch("c").settled(abort)];
+    const results = Promise.allSettled(ends);
+    await settled();
+    abort.abort(new Error("Enough."));
+    for (const sink of hand.topics.sinks(TOPIC))
+      sink.phase("forbidden", new KhalaError("forbidden_topic", "No."));
+    await told(undefined);
+    expect(await results).toMatchObject([
+      { reason: { code: "forbidden_topic" } },
+      { reason: { message: "Enough." } },
+    ]);
+  });
+});

@@ -1,0 +1,87 @@
+import { KhalaError } from "@khala/contracts";
+import type { CorrelationStateJson } from "@khala/contracts/blackboard/v1";
+import type { ListSnapshot, Snapshot, Sync } from "../sync/plane_port.ts";
+
+/** The topic that says how correlations stand. */
+const TOPIC = "blackboard.correlations";
+
+/** One correlation, live. */
+export interface CorrelationWatch {
+  /** The same object until it changed; without `data` while nothing was heard of it. */
+  state(): Snapshot<CorrelationStateJson>;
+  subscribe(listener: () => void): () => void;
+  /** Resolves once nothing of it is open: `done`, `failed` or `cancelled`. */
+  settled(options?: { readonly signal?: AbortSignal }): Promise<CorrelationStateJson>;
+}
+
+/** Watches a correlation among the documents of its topic: their keys bear the org, which the client need not know. */
+export function watchCorrelation(
+  sync: Pick<Sync, "list" | "subscribe">,
+  correlationId: string,
+): CorrelationWatch {
+  let seen: ListSnapshot | undefined;
+  let snapshot: Snapshot<CorrelationStateJson> = { phase: "loading", stale: false };
+
+  function state(): Snapshot<CorrelationStateJson> {
+    const list = sync.list(TOPIC);
+    if (list === seen) return snapshot;
+    seen = list;
+    const item = list.items.find(
+      ({ key, data }) =>
+        key.endsWith(`:${correlationId}`) && (data as CorrelationStateJson).correlation_id === correlationId,
+    );
+    const same =
+      item?.version === snapshot.version && list.phase === snapshot.phase && list.error === snapshot.error;
+    if (!same)
+      snapshot = {
+        ...(item && { data: item.data as CorrelationStateJson, version: item.version }),
+        phase: list.phase,
+        ...(list.error && { error: list.error }),
+        stale: false,
+      };
+    return snapshot;
+  }
+
+  function subscribe(listener: () => void): () => void {
+    let told = state();
+    return sync.subscribe(TOPIC, () => {
+      const now = state();
+      if (now === told) return;
+      told = now;
+      listener();
+    });
+  }
+
+  return {
+    state,
+    subscribe,
+    settled({ signal } = {}) {
+      return new Promise((resolve, reject) => {
+        const stop = subscribe(check);
+        const end = () => {
+          stop();
+          signal?.removeEventListener("abort", abort);
+        };
+        const abort = () => {
+          end();
+          reject(
+            signal?.reason ?? new KhalaError("unavailable", "The correlation was not waited for any longer."),
+          );
+        };
+        function check() {
+          const { data, phase, error } = state();
+          if (data && data.status !== "running") {
+            end();
+            resolve(data);
+          } else if (phase === "forbidden") {
+            end();
+            reject(error ?? new KhalaError("forbidden_topic", `The token does not allow "${TOPIC}".`));
+          }
+        }
+        signal?.addEventListener("abort", abort, { once: true });
+        if (signal?.aborted) abort();
+        else check();
+      });
+    },
+  };
+}

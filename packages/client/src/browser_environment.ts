@@ -1,0 +1,81 @@
+import type { BroadcastLike, Environment, LocksLike, Signal, SocketLike } from "./environment.ts";
+
+interface Target {
+  addEventListener(name: string, listener: () => void): void;
+  removeEventListener(name: string, listener: () => void): void;
+}
+
+/** What is there in some of the places that we run in. */
+interface Platform extends Partial<Target> {
+  readonly crypto?: { randomUUID?(): string };
+  readonly navigator?: { readonly onLine?: boolean; readonly locks?: LocksLike };
+  readonly document?: Target & { readonly visibilityState: string };
+  readonly location?: unknown;
+}
+
+/** What platforms take as the length of a timer. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** The environment of a browser, a worker, Node or React Native: whatever globals there are when it is called. */
+export function browserEnvironment(): Environment {
+  const platform: Platform = globalThis as Platform;
+  const { navigator, document, location } = platform;
+  // Node has locks and channels too, between threads: there are no tabs.
+  const hasTabs = location !== undefined && navigator?.locks !== undefined;
+  return {
+    now: () => Date.now(),
+    random: () => Math.random(),
+    newId: () => platform.crypto?.randomUUID?.() ?? randomId(),
+    timer(ms, fire) {
+      const handle = setTimeout(fire, Math.min(Math.max(0, ms), MAX_TIMER_MS));
+      return () => clearTimeout(handle);
+    },
+    openSocket: (url) => new WebSocket(url) as SocketLike,
+    fetch: (url, init) => fetch(url, init),
+    ...(typeof navigator?.onLine === "boolean" && { online: onlineSignal(platform) }),
+    ...(document && { visible: visibleSignal(document) }),
+    ...(hasTabs && { locks: navigator.locks }),
+    ...(hasTabs && { openBroadcast }),
+  };
+}
+
+function openBroadcast(name: string): BroadcastLike {
+  const channel = new BroadcastChannel(name);
+  const like: BroadcastLike = {
+    onmessage: null,
+    postMessage: (message) => channel.postMessage(message),
+    close: () => channel.close(),
+  };
+  channel.onmessage = (event) => like.onmessage?.(event);
+  return like;
+}
+
+function onlineSignal(platform: Platform): Signal {
+  return {
+    get: () => platform.navigator?.onLine !== false,
+    subscribe: (listener) => listen(platform, ["online", "offline"], listener),
+  };
+}
+
+function visibleSignal(document: Target & { readonly visibilityState: string }): Signal {
+  return {
+    get: () => document.visibilityState !== "hidden",
+    subscribe: (listener) => listen(document, ["visibilitychange"], listener),
+  };
+}
+
+function listen(target: Partial<Target>, names: readonly string[], listener: () => void): () => void {
+  for (const name of names) target.addEventListener?.(name, listener);
+  return () => {
+    for (const name of names) target.removeEventListener?.(name, listener);
+  };
+}
+
+/** Pages without HTTPS have no randomUUID. It only has to be unique. */
+function randomId(): string {
+  const part = () =>
+    Math.floor(Math.random() * 2 ** 32)
+      .toString(16)
+      .padStart(8, "0");
+  return `${part()}-${part()}-${part()}-${part()}`;
+}

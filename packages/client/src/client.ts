@@ -1,0 +1,82 @@
+import type { AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
+import { type Board, openBoard } from "./board/board.ts";
+import type { Connection } from "./connection/port.ts";
+import { type Conversation, type Conversations, openConversations } from "./conversation/conversations.ts";
+import { socketConversationSource } from "./conversation/socket_source.ts";
+import { type CoreOptions, openCore } from "./core.ts";
+import { type Ops, openOps } from "./ops/ops.ts";
+import type { Sync, Topics } from "./sync/plane_port.ts";
+import { canShareTabs, openTabs, type Tabs } from "./tabs/tabs.ts";
+
+export interface ClientOptions extends CoreOptions {
+  /** Whether the tabs of this origin share one socket. Where they can, and the storage is shared, they do. */
+  readonly shareTabs?: boolean;
+}
+
+/** What is seen of the connection. */
+export type ConnectionView = Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
+
+/** Khala, from a program's side. */
+export interface KhalaClient<T extends Topics = BoardTopics> {
+  readonly connection: ConnectionView;
+  /** Documents that stay true. */
+  readonly sync: Sync<T>;
+  /** One conversation; the same object while somebody uses it. */
+  conversation(convId: string): Conversation;
+  readonly conversations: Pick<Conversations, "list" | "log">;
+  readonly board: Board;
+  readonly ops: Ops;
+  /** Ends everything, and closes the storage. */
+  close(): Promise<void>;
+}
+
+/** Opens a client. Nothing is asked of the server until something is used. */
+export function createClient<App extends AppTypes = AppTypes>(
+  options: ClientOptions,
+): KhalaClient<TopicsOf<App>> {
+  let identified = false;
+  const core = openCore<TopicsOf<App>>(options, (scope) => {
+    identified = true;
+    conversations.setScope(scope);
+    tabs?.setScope(scope);
+  });
+  const { environment, http, connection, sync, log } = core;
+  const { shareTabs = options.storage !== undefined && canShareTabs(environment) } = options;
+  const tabs: Tabs | undefined = shareTabs ? openTabs({ environment, connection, log }) : undefined;
+  const seen: ConnectionView = tabs ?? connection;
+  const conversations = openConversations(seen, http, environment, log);
+  const topics = { plane: sync, source: core.socketSource };
+  const talks = { plane: conversations, source: socketConversationSource(connection, http) };
+  if (tabs) tabs.share({ topics, conversations: talks });
+  else {
+    sync.setSource(topics.source);
+    conversations.setSource(talks.source);
+  }
+  return {
+    connection: {
+      status: () => seen.status(),
+      subscribe: (listener) => seen.subscribe(listener),
+      connect() {
+        // Tabs wait for a token to say whose they are: until then this one asks for it by itself.
+        core.identify();
+        if (!identified) connection.connect();
+        seen.connect();
+      },
+      pause: () => seen.pause(),
+    },
+    sync,
+    conversation(convId) {
+      // Tabs share only among those of one person.
+      core.identify();
+      return conversations.get(convId);
+    },
+    conversations,
+    board: openBoard(http, sync),
+    ops: openOps(connection, http, { seen, environment }),
+    async close() {
+      tabs?.close();
+      conversations.close();
+      await core.close();
+    },
+  };
+}

@@ -1,0 +1,194 @@
+import { KhalaError, type phoenix, SYNC_CHANNEL } from "@khala/contracts";
+import type { Environment } from "../environment.ts";
+import { type Backoff, backoffMs } from "./backoff.ts";
+import { errorOf, type PhoenixSocket } from "./phoenix_socket.ts";
+import type { Channel, ChannelHandlers } from "./port.ts";
+
+/** A join that was refused for now is tried again after this. */
+const REJOIN: Backoff = { baseMs: 500, capMs: 30_000 };
+
+interface Member {
+  readonly topic: string;
+  readonly handlers: ChannelHandlers;
+  /** The join under way, or in force. */
+  joinRef: string | undefined;
+  joined: boolean;
+  /** Refused for good. */
+  ended: boolean;
+  failures: number;
+  /** What the server gave as its reason just before it closed the channel. */
+  farewell: KhalaError | undefined;
+  cancelRejoin: () => void;
+}
+
+/** The channels that are wanted, and the joins of them on the socket that there is. */
+export class Channels {
+  readonly #environment: Environment;
+  readonly #members = new Map<string, Member>();
+  #socket: PhoenixSocket | undefined;
+
+  constructor(environment: Environment) {
+    this.#environment = environment;
+  }
+
+  get size(): number {
+    return this.#members.size;
+  }
+
+  /** Wants a channel until it leaves. */
+  add(topic: string, handlers: ChannelHandlers): Channel {
+    if (this.#members.has(topic))
+      throw new KhalaError("invalid_request", `The channel "${topic}" is joined already. Leave it first.`);
+    const member: Member = {
+      topic,
+      handlers,
+      joinRef: undefined,
+      joined: false,
+      ended: false,
+      failures: 0,
+      farewell: undefined,
+      cancelRejoin: () => {},
+    };
+    this.#members.set(topic, member);
+    this.#join(member);
+    return {
+      push: (event, payload, onReply) => this.#push(member, event, payload, onReply),
+      leave: () => this.#leave(member),
+    };
+  }
+
+  /** Joins everything on a socket that has just opened. */
+  attach(socket: PhoenixSocket): void {
+    this.#socket = socket;
+    for (const member of [...this.#members.values()]) this.#join(member);
+  }
+
+  /** The socket is gone. */
+  detach(error: KhalaError | undefined): void {
+    this.#socket = undefined;
+    for (const member of [...this.#members.values()]) {
+      member.cancelRejoin();
+      const told = member.joinRef !== undefined;
+      member.joinRef = undefined;
+      member.joined = false;
+      member.failures = 0;
+      if (told && !member.ended) member.handlers.onLeft(error);
+    }
+  }
+
+  receive({ topic, joinRef, event, payload }: phoenix.Message): void {
+    const member = this.#members.get(topic);
+    // What bears another join's ref belongs to that one; broadcasts bear none.
+    if (!member?.joined || (joinRef !== null && joinRef !== member.joinRef)) return;
+    if (event === "phx_close" || event === "phx_error") return this.#ended(member, event === "phx_error");
+    if (event === "frame") member.farewell = farewellOf(payload);
+    member.handlers.onEvent(event, payload);
+  }
+
+  /** Replaces the token of the open socket. */
+  authenticate(token: string, settle: (error: KhalaError | undefined) => void): void {
+    const socket = this.#socket;
+    if (!socket) return;
+    const push = (joinRef: string, done: () => void) =>
+      socket.push(SYNC_CHANNEL, joinRef, "auth", { token }, (error) => {
+        done();
+        settle(error);
+      });
+    const sync = this.#members.get(SYNC_CHANNEL);
+    if (sync?.joined && sync.joinRef) return push(sync.joinRef, () => {});
+    // Nobody has joined the channel that takes tokens: join it for as long as that takes.
+    const joinRef = socket.newRef();
+    const leave = () => socket.cast(SYNC_CHANNEL, joinRef, "phx_leave", {});
+    socket.push(
+      SYNC_CHANNEL,
+      joinRef,
+      "phx_join",
+      {},
+      (error) => (error ? settle(error) : push(joinRef, leave)),
+      joinRef,
+    );
+  }
+
+  #join(member: Member): void {
+    const socket = this.#socket;
+    if (!socket || member.ended) return;
+    const joinRef = socket.newRef();
+    Object.assign(member, { joinRef, joined: false, farewell: undefined });
+    socket.push(
+      member.topic,
+      joinRef,
+      "phx_join",
+      member.handlers.params(),
+      (error, reply) => {
+        if (this.#members.get(member.topic) !== member || member.joinRef !== joinRef) return;
+        if (error) return this.#refused(member, error);
+        member.joined = true;
+        member.failures = 0;
+        member.handlers.onJoined(reply);
+      },
+      joinRef,
+    );
+  }
+
+  #refused(member: Member, error: KhalaError): void {
+    member.joinRef = undefined;
+    member.joined = false;
+    member.ended = !error.meaning.retryable;
+    if (!member.ended) this.#rejoinLater(member, error);
+    member.handlers.onLeft(error);
+  }
+
+  #ended(member: Member, comesBack: boolean): void {
+    const error = member.farewell;
+    member.joinRef = undefined;
+    member.joined = false;
+    // A channel that the server closed without a reason was replaced by another join of ours, or the server is stopping.
+    member.ended = !comesBack && error !== undefined && !error.meaning.retryable;
+    if (!member.ended) this.#rejoinLater(member, error);
+    member.handlers.onLeft(error);
+  }
+
+  #rejoinLater(member: Member, error: KhalaError | undefined): void {
+    const { random } = this.#environment;
+    const wait = backoffMs(++member.failures, random, REJOIN, error?.details.retry_after_ms);
+    member.cancelRejoin = this.#environment.timer(wait, () => this.#join(member));
+  }
+
+  #push(
+    member: Member,
+    event: string,
+    payload: unknown,
+    onReply?: (reply: unknown) => void,
+  ): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      if (!this.#socket || !member.joined || member.joinRef === undefined)
+        return reject(
+          new KhalaError("unavailable", `The channel "${member.topic}" is not joined at the moment.`),
+        );
+      this.#socket.push(member.topic, member.joinRef, event, payload, (error, reply) => {
+        if (error) return reject(error);
+        onReply?.(reply);
+        resolve(reply);
+      });
+    });
+  }
+
+  #leave(member: Member): void {
+    if (this.#members.get(member.topic) !== member) return;
+    this.#members.delete(member.topic);
+    member.cancelRejoin();
+    if (member.joinRef !== undefined) this.#socket?.cast(member.topic, member.joinRef, "phx_leave", {});
+  }
+}
+
+/** The error that a frame carries: `{"error":{…}}` of sync, `{"type":"error",…}` of conversations. */
+function farewellOf(payload: unknown): KhalaError | undefined {
+  const { error, type, code, message } = (payload ?? {}) as Record<string, unknown>;
+  const known = error
+    ? errorOf({ error })
+    : type === "error"
+      ? errorOf({ error: { code, message } })
+      : undefined;
+  // Of a topic, not of the channel.
+  return known?.code === "stale_cursor" ? undefined : known;
+}

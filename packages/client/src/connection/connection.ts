@@ -1,0 +1,274 @@
+import { KhalaError, type phoenix } from "@khala/contracts";
+import type { Environment } from "../environment.ts";
+import type { Log } from "../log.ts";
+import { type Backoff, backoffMs, RECONNECT } from "./backoff.ts";
+import { Channels } from "./channels.ts";
+import { closeError, verdictOf } from "./close_reason.ts";
+import { type Effect, type Event, type Machine, next, START, steady } from "./machine.ts";
+import { errorOf, PhoenixSocket } from "./phoenix_socket.ts";
+import type { Channel, ChannelHandlers, Connection, ConnectionStatus } from "./port.ts";
+import { statusAfter } from "./status.ts";
+import { keepFresh } from "./token_renewal.ts";
+import type { Token, Tokens } from "./tokens.ts";
+
+/** How far the followed topics are: the connection is live when they are. */
+export type Progress = "live" | "replaying" | "stale";
+
+/** The connection that holds the socket. */
+export interface OwnConnection extends Connection {
+  /** The topics say how far they are. */
+  progress(progress: Progress): void;
+}
+
+export interface ConnectionOptions {
+  readonly url: string;
+  readonly environment: Environment;
+  readonly tokens: Tokens;
+  /** Finds out over HTTP why a handshake failed: browsers do not tell. Undefined: the token is good. */
+  readonly diagnose: (token: string) => Promise<KhalaError | undefined>;
+  readonly log: Log;
+}
+
+/** Nobody looks: there is time. */
+const HIDDEN: Backoff = { baseMs: 5_000, capMs: 60_000 };
+/** The platform says that there is no network. */
+const OFFLINE: Backoff = { baseMs: 30_000, capMs: 30_000 };
+/** Live for this long, it counts as a connection that works. */
+const STEADY_MS = 10_000;
+
+/** Opens nothing yet: the first channel does, or `connect`. */
+export function openConnection(options: ConnectionOptions): OwnConnection {
+  return new SocketConnection(options);
+}
+
+class SocketConnection implements OwnConnection {
+  readonly #options: ConnectionOptions;
+  readonly #environment: Environment;
+  readonly #channels: Channels;
+  readonly #listeners = new Set<() => void>();
+  readonly #stops: (() => void)[] = [];
+  #machine: Machine = START;
+  #status: ConnectionStatus;
+  #socket: PhoenixSocket | undefined;
+  #progress: Progress = "live";
+  #error: KhalaError | undefined;
+  #retryAt: number | undefined;
+  /** What the server said last of why it goes: it may carry how long to stay away. */
+  #farewell: KhalaError | undefined;
+  /** Cancels what waits for the state that it was started in. */
+  #cancelTimer: () => void = () => {};
+  /** Tells an attempt that it is not wanted any more. */
+  #attempt = new AbortController();
+
+  constructor(options: ConnectionOptions) {
+    this.#options = options;
+    this.#environment = options.environment;
+    this.#channels = new Channels(options.environment);
+    this.#status = { state: "idle", since: this.#environment.now(), attempt: 0, role: "own" };
+    const { online, visible } = this.#environment;
+    if (online) this.#stops.push(online.subscribe(() => this.#dispatch(online.get() ? "online" : "offline")));
+    if (visible) this.#stops.push(visible.subscribe(() => visible.get() && this.#dispatch("visible")));
+  }
+
+  status(): ConnectionStatus {
+    return this.#status;
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  channel(topic: string, handlers: ChannelHandlers): Channel {
+    const channel = this.#channels.add(topic, handlers);
+    if (this.#machine.state === "idle") this.connect();
+    return channel;
+  }
+
+  connect(): void {
+    this.#dispatch("connect");
+  }
+
+  pause(): void {
+    this.#dispatch("pause");
+  }
+
+  close(): void {
+    this.#dispatch("close");
+    for (const stop of this.#stops.splice(0)) stop();
+  }
+
+  progress(progress: Progress): void {
+    this.#progress = progress;
+    this.#dispatch(EVENT_OF[progress]);
+  }
+
+  #dispatch(event: Event, error?: KhalaError): void {
+    const before = this.#machine.state;
+    const { machine, effects } = next(this.#machine, event);
+    this.#machine = machine;
+    const { state } = machine;
+    if (error) this.#error = error;
+    if (state === "live" || state === "paused" || state === "closed") this.#error = undefined;
+    if (state === "offline" && before !== "offline") this.#error = noNetwork();
+    if (state !== before || effects.includes("wait")) {
+      this.#cancelTimer();
+      this.#retryAt = undefined;
+    }
+    for (const effect of effects) this.#run(effect);
+    if (state === "live" && before !== "live" && this.#machine.state === "live")
+      this.#cancelTimer = this.#environment.timer(STEADY_MS, () => {
+        this.#machine = steady(this.#machine);
+      });
+    this.#publish();
+  }
+
+  #run(effect: Effect): void {
+    switch (effect) {
+      case "open":
+        return this.#open();
+      case "drop":
+        return this.#drop();
+      case "wait":
+        return this.#wait();
+      case "renew":
+        return this.#options.tokens.discard();
+      case "probe":
+        return this.#socket?.probe();
+    }
+  }
+
+  #open(): void {
+    // A listener may have decided otherwise meanwhile; so in #wait.
+    if (this.#machine.state !== "connecting") return;
+    this.#attempt.abort();
+    const attempt = new AbortController();
+    this.#attempt = attempt;
+    this.#options.tokens
+      .get()
+      .then((token) => {
+        if (!attempt.signal.aborted) this.#openSocket(token, attempt.signal);
+      })
+      .catch((cause: unknown) => {
+        // No token; or the platform refuses to open a socket at all.
+        const error =
+          cause instanceof KhalaError ? cause : new KhalaError("unavailable", NO_SOCKET, {}, { cause });
+        if (!attempt.signal.aborted) this.#ended(error);
+      });
+  }
+
+  #openSocket(token: Token, attempt: AbortSignal): void {
+    const { url, tokens } = this.#options;
+    const address = `${url.replace(/^http/, "ws").replace(/\/+$/, "")}/socket/websocket`;
+    const query = new URLSearchParams({ vsn: "2.0.0", token: token.text });
+    let taken = false;
+    const renewal = keepFresh(token, {
+      tokens,
+      environment: this.#environment,
+      log: this.#options.log,
+      authenticate: (text, settle) => this.#channels.authenticate(text, settle),
+      reconnect: (error) => this.#dispatch("lost", error),
+    });
+    attempt.addEventListener("abort", renewal.stop, { once: true });
+    const socket = new PhoenixSocket(
+      `${address}?${query}`,
+      this.#environment,
+      {
+        onOpen: () => {
+          taken = true;
+          renewal.start();
+          this.#dispatch("opened");
+          this.#channels.attach(socket);
+          this.#dispatch(EVENT_OF[this.#progress]);
+        },
+        onMessage: (message) => this.#receive(message),
+        onClose: (code, reason) => {
+          renewal.stop();
+          if (taken) return this.#ended(farewellOr(this.#farewell, closeError(code, reason)));
+          this.#explain(token).then((error) => {
+            if (!attempt.aborted) this.#ended(error);
+          });
+        },
+      },
+      () => renewal.check(),
+    );
+    this.#socket = socket;
+  }
+
+  #receive(message: phoenix.Message): void {
+    const { error } = (message.payload ?? {}) as { error?: unknown };
+    this.#farewell = error ? errorOf({ error }) : undefined;
+    this.#channels.receive(message);
+  }
+
+  #ended(error: KhalaError): void {
+    this.#dispatch(verdictOf(error), error);
+  }
+
+  async #explain(token: Token): Promise<KhalaError> {
+    const { tokens, diagnose } = this.#options;
+    if (tokens.expired) return new KhalaError("token_expired", "The token has expired. Get a new one.");
+    try {
+      return (await diagnose(token.text)) ?? new KhalaError("unavailable", REFUSED);
+    } catch (error) {
+      return error instanceof KhalaError
+        ? error
+        : new KhalaError("unavailable", REFUSED, {}, { cause: error });
+    }
+  }
+
+  #drop(): void {
+    this.#attempt.abort();
+    this.#socket?.close();
+    this.#socket = undefined;
+    this.#farewell = undefined;
+    this.#channels.detach(this.#error);
+  }
+
+  #wait(): void {
+    const { state, attempt } = this.#machine;
+    if (state !== "waiting" && state !== "offline") return;
+    const hidden = this.#environment.visible?.get() === false;
+    const backoff = state === "offline" ? OFFLINE : hidden ? HIDDEN : RECONNECT;
+    const wait = backoffMs(attempt, this.#environment.random, backoff, this.#error?.details.retry_after_ms);
+    this.#retryAt = this.#environment.now() + wait;
+    this.#cancelTimer = this.#environment.timer(wait, () => this.#dispatch("due"));
+  }
+
+  #publish(): void {
+    const status = statusAfter(this.#status, this.#machine, {
+      now: this.#environment.now(),
+      retryAt: this.#retryAt,
+      error: this.#error,
+    });
+    if (status === this.#status) return;
+    this.#status = status;
+    for (const listener of [...this.#listeners]) this.#tell(listener);
+  }
+
+  #tell(listener: () => void): void {
+    try {
+      listener();
+    } catch (error) {
+      const message = "A listener of the connection threw.";
+      this.#options.log({ level: "error", event: "listener_failed", message, error });
+    }
+  }
+}
+
+const NO_SOCKET =
+  "The platform opens no socket to the server. Check the client's `url` and the page's policy.";
+const REFUSED = "The server cannot be reached, or took no socket. It is tried again.";
+
+const EVENT_OF = { live: "caught_up", replaying: "behind", stale: "stale" } as const satisfies Record<
+  Progress,
+  Event
+>;
+
+function farewellOr(farewell: KhalaError | undefined, closed: KhalaError): KhalaError {
+  return farewell && farewell.code === closed.code ? farewell : closed;
+}
+
+function noNetwork(): KhalaError {
+  return new KhalaError("unavailable", "There is no network. It goes on when there is.");
+}

@@ -1,0 +1,115 @@
+import { expect, test } from "vitest";
+import { type Effect, type Event, type Machine, next, START, type State, TABLE } from "./machine.ts";
+
+const STATES = Object.keys(TABLE) as State[];
+const EVENTS = Object.keys(TABLE.idle) as Event[];
+
+/** The machine after events, from the start. */
+function after(...events: Event[]): Machine {
+  return events.reduce((machine, event) => next(machine, event).machine, START);
+}
+
+function effectsOf(machine: Machine, event: Event): readonly Effect[] {
+  return next(machine, event).effects;
+}
+
+test("every event has its place in every state, and leads to a state", () => {
+  for (const state of STATES) {
+    expect(Object.keys(TABLE[state]).sort()).toEqual([...EVENTS].sort());
+    for (const event of EVENTS) expect(STATES).toContain(TABLE[state][event][0]);
+  }
+});
+
+test("every state can be reached, and left again, but for closed", () => {
+  const reached = new Set<State>(["idle"]);
+  for (const state of reached) for (const event of EVENTS) reached.add(TABLE[state][event][0]);
+  expect([...reached].sort()).toEqual([...STATES].sort());
+  for (const state of STATES) {
+    const leads = EVENTS.map((event) => TABLE[state][event][0]).filter((to) => to !== state);
+    if (state === "closed") expect(leads).toEqual([]);
+    else expect(leads).not.toEqual([]);
+  }
+});
+
+test("live can be reached from every state but closed", () => {
+  for (const state of STATES.filter((state) => state !== "closed")) {
+    const reached = new Set<State>([state]);
+    for (const at of reached) for (const event of EVENTS) reached.add(TABLE[at][event][0]);
+    expect(reached, state).toContain("live");
+  }
+});
+
+test("every way into connecting opens a socket, every way out of a socket drops it", () => {
+  const withSocket = new Set<State>(["connecting", "replaying", "live", "stale"]);
+  for (const state of STATES)
+    for (const event of EVENTS) {
+      const [to, ...effects] = TABLE[state][event];
+      const name = `${state} on ${event}`;
+      expect(effects.includes("open"), name).toBe(to === "connecting" && state !== "connecting");
+      if (withSocket.has(state) && !withSocket.has(to)) expect(effects, name).toContain("drop");
+      // Without a timer nothing would end these by itself.
+      const entersWait = (to === "waiting" || to === "offline") && state !== to;
+      expect(effects.includes("wait"), name).toBe(entersWait);
+    }
+});
+
+test("pause and close work everywhere, and what is closed stays closed", () => {
+  for (const state of STATES.filter((state) => state !== "closed")) {
+    expect(TABLE[state].pause[0]).toBe("paused");
+    expect(TABLE[state].close[0]).toBe("closed");
+  }
+  expect(after("connect", "opened", "caught_up", "pause").state).toBe("paused");
+  for (const event of ["lost", "due", "online", "visible", "opened"] as const)
+    expect(after("connect", "pause", event).state).toBe("paused");
+  expect(after("connect", "pause", "connect").state).toBe("connecting");
+});
+
+test("it is live when every topic is, and says when one is not", () => {
+  expect(after("connect", "opened").state).toBe("replaying");
+  expect(after("connect", "opened", "caught_up").state).toBe("live");
+  expect(after("connect", "opened", "caught_up", "behind").state).toBe("replaying");
+  expect(after("connect", "opened", "caught_up", "stale").state).toBe("stale");
+  expect(after("connect", "opened", "stale", "behind", "caught_up").state).toBe("live");
+});
+
+test("after two refusals in a row it parks; connect begins anew with a new token", () => {
+  const once = after("connect", "refused");
+  expect(once.state).toBe("waiting");
+  expect(effectsOf(after("connect"), "refused")).toContain("renew");
+  const twice = after("connect", "refused", "due", "refused");
+  expect(twice).toMatchObject({ state: "unauthorised", refusals: 2 });
+  for (const event of ["due", "online", "visible", "lost"] as const)
+    expect(next(twice, event).machine.state).toBe("unauthorised");
+  expect(next(twice, "connect")).toEqual({
+    machine: { state: "connecting", attempt: 0, refusals: 0 },
+    effects: ["renew", "open"],
+  });
+});
+
+test("a refusal after it was live is the first one again; impatience forgives none", () => {
+  expect(after("connect", "refused", "due", "opened", "caught_up", "refused").state).toBe("waiting");
+  expect(after("connect", "refused", "connect", "refused").state).toBe("unauthorised");
+});
+
+test("what no token mends parks at once", () => {
+  expect(after("connect", "denied").state).toBe("unauthorised");
+  expect(after("connect", "opened", "caught_up", "denied").state).toBe("unauthorised");
+});
+
+test("without a network it waits for one, and is tried at once when there is", () => {
+  const offline = after("connect", "opened", "caught_up", "offline");
+  expect(offline.state).toBe("offline");
+  expect(effectsOf(offline, "online")).toEqual(["open"]);
+  expect(effectsOf(offline, "due")).toEqual(["open"]);
+  expect(effectsOf(after("connect", "lost"), "online")).toEqual(["open"]);
+});
+
+test("a page that is looked at again is tried at once, or asks whether the line still carries", () => {
+  expect(effectsOf(after("connect", "lost"), "visible")).toEqual(["open"]);
+  expect(effectsOf(after("connect", "opened", "caught_up"), "visible")).toEqual(["probe"]);
+});
+
+test("attempts are counted until it was live for a while", () => {
+  expect(after("connect", "lost", "due", "lost", "due", "lost").attempt).toBe(3);
+  expect(after("connect", "lost", "due", "opened", "caught_up").attempt).toBe(1);
+});

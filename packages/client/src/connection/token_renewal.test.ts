@@ -1,0 +1,161 @@
+import { expect, test, vi } from "vitest";
+import { HandPlace, handConnection, jwt, settled } from "./test_support.ts";
+import { Tokens } from "./tokens.ts";
+
+/** Tokens that live five minutes from the moment they are asked for, by the server's clock. */
+function issuer(now: () => number, ttl = 300) {
+  let jti = 0;
+  return vi.fn(async () => {
+    const iat = Math.floor(now() / 1_000);
+    return jwt({ iat, exp: iat + ttl, jti: ++jti });
+  });
+}
+
+const nothing = { params: () => ({}), onJoined: () => {}, onEvent: () => {}, onLeft: () => {} };
+
+test("the token is replaced on the open socket in the last fifth of its life", async () => {
+  let now = () => 0;
+  const source = issuer(() => now());
+  const { place, connection, live } = handConnection(source);
+  now = () => place.now();
+  connection.channel("sync:v1", nothing);
+  const socket = await live();
+  socket.reply(socket.last("phx_join"));
+  socket.alive = true;
+  await place.pass(239_000);
+  expect(source).toHaveBeenCalledTimes(1);
+  await place.pass(1_000);
+  expect(socket.last("auth").payload).toEqual({ token: await source.mock.results[1]!.value });
+  socket.reply(socket.last("auth"), {});
+  await place.pass(240_000);
+  expect(source).toHaveBeenCalledTimes(3);
+  expect(place.sockets).toHaveLength(1);
+});
+
+test("a token is handed over on the sync channel, which is joined for it if nobody has", async () => {
+  let now = () => 0;
+  const source = issuer(() => now(), 60);
+  const { place, connection, live } = handConnection(source);
+  now = () => place.now();
+  const socket = await live();
+  await place.pass(29_000);
+  expect(source).toHaveBeenCalledTimes(1);
+  await place.pass(1_000);
+  expect(source).toHaveBeenCalledTimes(2);
+  const join = socket.last("phx_join");
+  expect(join.topic).toBe("sync:v1");
+  socket.reply(join);
+  const auth = socket.last("auth");
+  expect(auth).toMatchObject({ topic: "sync:v1", payload: { token: await source.mock.results[1]!.value } });
+  socket.reply(auth, { expires_at: "2026-11-15T00:00:00Z" });
+  expect(socket.last("phx_leave")).toMatchObject({ topic: "sync:v1", joinRef: join.joinRef });
+  expect(connection.status().state).toBe("live");
+  expect(place.sockets).toHaveLength(1);
+});
+
+test("a token of somebody else opens a socket of its own", async () => {
+  const source = vi.fn(async () =>
+    jwt({ sub: source.mock.calls.length === 1 ? "ada" : "bob", jti: source.mock.calls.length }),
+  );
+  const { place, connection, tokens, live } = handConnection(source);
+  const socket = await live();
+  await tokens.renew();
+  expect(socket.closed).toBe(true);
+  await place.pass(500);
+  expect(place.sockets).toHaveLength(2);
+  expect(connection.status().state).toBe("connecting");
+});
+
+test("a refused token is asked for again while the old one lasts", async () => {
+  let now = () => 0;
+  const source = issuer(() => now(), 60);
+  const { place, events, connection, live } = handConnection(source);
+  now = () => place.now();
+  connection.channel("sync:v1", nothing);
+  const socket = await live();
+  socket.reply(socket.last("phx_join"));
+  socket.alive = true;
+  await place.pass(30_000);
+  socket.reply(socket.last("auth"), { error: { code: "invalid_token", message: "no" } }, "error");
+  expect(events.map(({ event }) => event)).toEqual(["token_not_renewed"]);
+  await place.pass(3_000);
+  expect(source).toHaveBeenCalledTimes(3);
+  expect(connection.status().state).toBe("live");
+});
+
+test("after a sleep the next heartbeat finds that the token is due", async () => {
+  let now = () => 0;
+  const source = issuer(() => now(), 900);
+  const { place, live } = handConnection(source);
+  now = () => place.now();
+  await live();
+  // The machine slept: its clock went on, and its timers did not.
+  place.jumped = 800_000;
+  await place.pass(30_000);
+  expect(source).toHaveBeenCalledTimes(2);
+});
+
+test("a clock that is hours off does not make a token old or eternal", async () => {
+  for (const hours of [-5, 5]) {
+    const place = new HandPlace();
+    place.jumped = hours * 3_600_000;
+    const tokens = new Tokens(
+      issuer(() => place.now() - place.jumped),
+      place,
+    );
+    await tokens.get();
+    expect(tokens.expired).toBe(false);
+    expect(tokens.renewInMs()).toBeCloseTo(240_000, -4);
+    await place.pass(290_000);
+    expect(tokens.renewInMs()).toBeLessThanOrEqual(0);
+    await place.pass(20_000);
+    expect(tokens.expired).toBe(true);
+  }
+});
+
+test("once the server's time is known, a clock that jumps is measured against it", async () => {
+  const place = new HandPlace();
+  const tokens = new Tokens(
+    issuer(() => place.now()),
+    place,
+  );
+  await tokens.get();
+  tokens.serverTime(place.now(), place.now());
+  place.jumped = 7_200_000;
+  // Nobody has compared the clocks since: the token looks old, and a new one is fetched rather than trusted.
+  expect(tokens.expired).toBe(true);
+  tokens.serverTime(place.now() - 7_200_000, place.now());
+  expect(tokens.expired).toBe(false);
+});
+
+test("one question at a time: all who want a new token get the same", async () => {
+  const source = vi.fn(async () => jwt({ jti: source.mock.calls.length }));
+  const place = new HandPlace();
+  const tokens = new Tokens(source, place);
+  const first = await tokens.get();
+  const [a, b] = await Promise.all([tokens.renew(first.text), tokens.renew(first.text)]);
+  expect(a).toBe(b);
+  expect(await tokens.renew(first.text)).toBe(a);
+  expect(source).toHaveBeenCalledTimes(2);
+});
+
+test("a token that never comes is given up after 15 s", async () => {
+  const place = new HandPlace();
+  const asked = new Tokens(() => new Promise(() => {}), place).get();
+  const refused = expect(asked).rejects.toMatchObject({ code: "unavailable" });
+  await place.pass(15_000);
+  await refused;
+});
+
+test("what a token says of itself is read, also beyond ASCII; what is no token says nothing", async () => {
+  const place = new HandPlace();
+  const read = (text: string) => new Tokens(text, place).get();
+  expect(await read(jwt({ sub: "Zoë", exp: 5, iat: 1 }))).toMatchObject({
+    subject: "Zoë",
+    org: "acme",
+    expiresAt: 5_000,
+    issuedAt: 1_000,
+  });
+  expect(await read("opaque")).toEqual({ text: "opaque", subject: "", org: "" });
+  await settled();
+});

@@ -1,0 +1,192 @@
+import { KhalaError } from "@khala/contracts";
+import type { Environment } from "../environment.ts";
+import { errorCode } from "./close_reason.ts";
+
+/** A token, or how to get one. */
+export type TokenSource = string | (() => string | Promise<string>);
+
+/** A token, and what it says of itself. It is not verified: that is the server's part. */
+export interface Token {
+  readonly text: string;
+  /** Milliseconds since 1970, by the server's clock. */
+  readonly expiresAt?: number;
+  readonly issuedAt?: number;
+  readonly subject: string;
+  readonly org: string;
+}
+
+/** As long as the app may take to get a token. */
+const SOURCE_MS = 15_000;
+/** A token is replaced this long before its end, or in the last fifth of its life if that is longer. */
+const LEAD_MS = 30_000;
+/** However short-lived, and whatever the clocks say, a token is not asked for more often than this. */
+const MIN_RENEWAL_MS = 1_000;
+
+/** The token in hand, and when it needs a successor. */
+export class Tokens {
+  readonly #source: TokenSource;
+  readonly #environment: Environment;
+  /** The server's clock minus ours, once an answer has told it. */
+  #ahead: number | undefined;
+  #token: Token | undefined;
+  #receivedAt = 0;
+  #askedAt = 0;
+  #pending: Promise<Token> | undefined;
+  readonly #listeners = new Set<(token: Token) => void>();
+
+  constructor(source: TokenSource, environment: Environment) {
+    this.#source = source;
+    this.#environment = environment;
+  }
+
+  /** Hears of each token that differs from the one before. */
+  onToken(listener: (token: Token) => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** Whether another token could be had. */
+  get renewable(): boolean {
+    return typeof this.#source === "function";
+  }
+
+  /** The token in hand, however old. */
+  get current(): Token | undefined {
+    return this.#token;
+  }
+
+  /** A token that is not about to expire. */
+  get(): Promise<Token> {
+    if (this.#token && !(this.renewable && this.renewInMs() <= 0)) return Promise.resolve(this.#token);
+    return this.renew();
+  }
+
+  /** A new token, unless somebody else has replaced the refused one meanwhile. */
+  renew(refused?: string): Promise<Token> {
+    if (refused !== undefined && this.#token && this.#token.text !== refused)
+      return Promise.resolve(this.#token);
+    this.#pending ??= this.#ask().finally(() => {
+      this.#pending = undefined;
+    });
+    return this.#pending;
+  }
+
+  /** Makes the next `get` ask for a new one. */
+  discard(): void {
+    if (this.renewable) this.#token = undefined;
+  }
+
+  /** Learns the server's time from an answer that was asked for at `sentAt`. */
+  serverTime(serverNow: number, sentAt: number): void {
+    this.#ahead = serverNow - (sentAt + this.#environment.now()) / 2;
+  }
+
+  /** The server's time, as far as it is known. */
+  serverNow(): number {
+    return this.#environment.now() + (this.#ahead ?? 0);
+  }
+
+  /** Whether the token in hand is past its end. */
+  get expired(): boolean {
+    return this.#token?.expiresAt !== undefined && this.#leftMs(this.#token, this.#token.expiresAt) <= 0;
+  }
+
+  /** In how many milliseconds the token in hand should be replaced; infinite if it does not say when it ends. */
+  renewInMs(): number {
+    const { expiresAt } = this.#token ?? {};
+    if (!this.#token || expiresAt === undefined) return Number.POSITIVE_INFINITY;
+    const left = this.#leftMs(this.#token, expiresAt);
+    const life = this.#token.issuedAt === undefined ? left : expiresAt - this.#token.issuedAt;
+    const lead = Math.min(Math.max(LEAD_MS, life / 5), life / 2);
+    const sinceAsked = Math.max(0, this.#environment.now() - this.#askedAt);
+    return Math.max(left - lead, MIN_RENEWAL_MS - sinceAsked);
+  }
+
+  /**
+   * How long the token is still good. A clock that was never compared with the server's may be hours off: a token that seems to have been
+   * dead or unborn when it came is taken for fresh then.
+   */
+  #leftMs(token: Token, expiresAt: number): number {
+    const now = this.#environment.now();
+    if (this.#ahead !== undefined || token.issuedAt === undefined) return expiresAt - this.serverNow();
+    const life = expiresAt - token.issuedAt;
+    const whenReceived = expiresAt - this.#receivedAt;
+    const plausible = whenReceived > 0 && whenReceived <= life + LEAD_MS;
+    return plausible ? expiresAt - now : life - (now - this.#receivedAt);
+  }
+
+  async #ask(): Promise<Token> {
+    const text = typeof this.#source === "function" ? await this.#call(this.#source) : this.#source;
+    const token = readToken(text);
+    this.#askedAt = this.#environment.now();
+    const changed = token.text !== this.#token?.text;
+    this.#token = token;
+    if (changed) {
+      this.#receivedAt = this.#environment.now();
+      for (const listener of [...this.#listeners]) listener(token);
+    }
+    return token;
+  }
+
+  #call(source: () => string | Promise<string>): Promise<string> {
+    return new Promise<string>((resolve, reject) => {
+      const stop = this.#environment.timer(SOURCE_MS, () =>
+        reject(
+          new KhalaError(
+            "unavailable",
+            `No token came within ${SOURCE_MS / 1_000} s. Look at the client's \`token\`.`,
+          ),
+        ),
+      );
+      Promise.resolve()
+        .then(source)
+        .then(resolve, (cause: unknown) => reject(asTokenError(cause)))
+        .finally(stop);
+    });
+  }
+}
+
+/** An error that bears a code of ours is taken at its word: it may come from our own route, or from another copy of the package. */
+function asTokenError(cause: unknown): KhalaError {
+  if (cause instanceof KhalaError) return cause;
+  const why = cause instanceof Error ? cause.message : String(cause);
+  const code = errorCode((cause as { code?: unknown } | null | undefined)?.code);
+  if (code) return new KhalaError(code, why, {}, { cause });
+  return new KhalaError("unavailable", `The client's \`token\` failed: ${why}`, {}, { cause });
+}
+
+interface Claims {
+  readonly exp?: unknown;
+  readonly iat?: unknown;
+  readonly sub?: unknown;
+  readonly oa_org_id?: unknown;
+}
+
+/** Reads a token's claims. What cannot be read is left out: whether it matters is for the server to say. */
+function readToken(text: string): Token {
+  const { exp, iat, sub, oa_org_id } = claimsOf(text);
+  return {
+    text,
+    ...(typeof exp === "number" && { expiresAt: exp * 1_000 }),
+    ...(typeof iat === "number" && { issuedAt: iat * 1_000 }),
+    subject: typeof sub === "string" ? sub : "",
+    org: typeof oa_org_id === "string" ? oa_org_id : "",
+  };
+}
+
+function claimsOf(token: string): Claims {
+  try {
+    const part = token.split(".")[1] ?? "";
+    const binary = atob(part.replaceAll("-", "+").replaceAll("_", "/"));
+    // UTF-8 by way of percent signs: not every platform has a TextDecoder.
+    const escaped = binary.replace(
+      /[\s\S]/g,
+      (byte) => `%${byte.charCodeAt(0).toString(16).padStart(2, "0")}`,
+    );
+    const claims: unknown = JSON.parse(decodeURIComponent(escaped));
+    return typeof claims === "object" && claims !== null ? claims : {};
+  } catch {
+    // Not a JWT, or not one of ours: it says nothing of itself.
+    return {};
+  }
+}

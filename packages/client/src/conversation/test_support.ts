@@ -1,0 +1,240 @@
+import { KhalaError } from "@khala/contracts";
+import type { EventJson } from "@khala/contracts/conversation/v1";
+import type { Channel, ChannelHandlers, Connection, ConnectionStatus } from "../connection/port.ts";
+import type { Environment } from "../environment.ts";
+import type { Answer, Http, RequestOptions } from "../http.ts";
+import { type Conversation, openConversations } from "./conversations.ts";
+import { socketConversationSource } from "./socket_source.ts";
+import type { ConversationFrame } from "./source.ts";
+import { EMPTY, reduce, type Transcript } from "./transcript.ts";
+
+/** A place to run in, whose time passes when a test says so. */
+export class HandEnvironment implements Environment {
+  #now = 1_000;
+  #ids = 0;
+  readonly #timers = new Set<{ readonly at: number; readonly fire: () => void }>();
+
+  now(): number {
+    return this.#now;
+  }
+
+  random(): number {
+    return 0.5;
+  }
+
+  newId(): string {
+    return `id-${++this.#ids}`;
+  }
+
+  timer(ms: number, fire: () => void): () => void {
+    const timer = { at: this.#now + ms, fire };
+    this.#timers.add(timer);
+    return () => void this.#timers.delete(timer);
+  }
+
+  get timers(): number {
+    return this.#timers.size;
+  }
+
+  pass(ms: number): void {
+    const end = this.#now + ms;
+    for (;;) {
+      const next = [...this.#timers].filter(({ at }) => at <= end).sort((a, b) => a.at - b.at)[0];
+      if (!next) break;
+      this.#timers.delete(next);
+      this.#now = next.at;
+      next.fire();
+    }
+    this.#now = end;
+  }
+
+  openSocket(): never {
+    throw new Error("There is no socket here.");
+  }
+
+  fetch(): never {
+    throw new Error("There is no network here.");
+  }
+}
+
+/** A channel that was asked for, and what a test makes the server do on it. */
+export class HandChannel implements Channel {
+  readonly topic: string;
+  readonly handlers: ChannelHandlers;
+  left = false;
+
+  constructor(topic: string, handlers: ChannelHandlers) {
+    this.topic = topic;
+    this.handlers = handlers;
+  }
+
+  /** The server takes the join; the params that it was made with. */
+  join(): Record<string, unknown> {
+    const params = this.handlers.params();
+    this.handlers.onJoined({});
+    return params;
+  }
+
+  frame(frame: ConversationFrame | object): void {
+    this.handlers.onEvent("frame", frame);
+  }
+
+  /** Entries of the log, numbered from `seq`. */
+  events(seq: number, runId: string, ...events: readonly EventJson[]): void {
+    for (const [i, event] of events.entries())
+      this.frame({ type: "event", seq: String(seq + i), cursor: `e-${seq + i}`, run_id: runId, event });
+  }
+
+  push(): Promise<unknown> {
+    return Promise.reject(new KhalaError("unavailable", "Nothing is pushed here."));
+  }
+
+  leave(): void {
+    this.left = true;
+  }
+}
+
+/** A connection whose channels a test plays. */
+export class HandConnection implements Connection {
+  readonly channels: HandChannel[] = [];
+  readonly #listeners = new Set<() => void>();
+  #status: ConnectionStatus = { state: "live", since: 0, attempt: 0, role: "own" };
+
+  get listeners(): number {
+    return this.#listeners.size;
+  }
+
+  /** The channel that was asked for last. */
+  get channelNow(): HandChannel {
+    return this.channels.at(-1)!;
+  }
+
+  status(): ConnectionStatus {
+    return this.#status;
+  }
+
+  become(status: Partial<ConnectionStatus>): void {
+    this.#status = { ...this.#status, ...status };
+    for (const listener of [...this.#listeners]) listener();
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  channel(topic: string, handlers: ChannelHandlers): HandChannel {
+    const channel = new HandChannel(topic, handlers);
+    this.channels.push(channel);
+    return channel;
+  }
+
+  connect(): void {}
+  pause(): void {}
+  close(): void {}
+}
+
+/** A request that waits for what a test answers. */
+export interface Asked {
+  readonly method: string;
+  readonly path: string;
+  readonly options: RequestOptions;
+  answer(body: unknown, status?: number): void;
+  refuse(error: KhalaError): void;
+}
+
+/** HTTP whose answers a test gives. */
+export class HandHttp implements Http {
+  readonly asked: Asked[] = [];
+
+  request(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+    const answer = (body: unknown, status = 200) => resolve({ status, headers: new Headers(), body });
+    this.asked.push({ method, path, options, answer, refuse: reject });
+    options.signal?.addEventListener("abort", () =>
+      reject(new KhalaError("unavailable", "The request was given up.")),
+    );
+    return promise;
+  }
+
+  /** The request that was made last. */
+  get last(): Asked {
+    return this.asked.at(-1)!;
+  }
+}
+
+/** Lets everything that is settled be handled. */
+export function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+/** An entry of a log. */
+export interface Entry {
+  readonly runId: string;
+  readonly event: EventJson;
+}
+
+const AT = "2026-11-15T08:00:00Z";
+export const started: EventJson = { run_started: { subject: "ann", started_at: AT } };
+export const finished: EventJson = { run_finished: { reason: "stop" } };
+
+/** More text of a message. */
+export function delta(text: string, message_id = "m"): EventJson {
+  return { text_delta: { message_id, text } };
+}
+
+/** What a person wrote. */
+export function asked(text: string, message_id = "u"): EventJson {
+  return { message: { message_id, role: "user", text, created_at: AT } };
+}
+
+/** Entries of one run. */
+export function ofRun(runId: string, ...events: readonly EventJson[]): Entry[] {
+  return events.map((event) => ({ runId, event }));
+}
+
+/** An entry as it comes over the socket. */
+export function eventFrame({ runId, event }: Entry, seq: number): ConversationFrame {
+  return { type: "event", seq: String(seq), cursor: `e-${seq}`, run_id: runId, event };
+}
+
+/** A whole log, frame by frame. */
+export function framesOf(log: readonly Entry[]): ConversationFrame[] {
+  return log.map((entry, i) => eventFrame(entry, i + 1));
+}
+
+/** What frames come to. */
+export function apply(frames: readonly ConversationFrame[]): Transcript {
+  return frames.reduce(reduce, EMPTY);
+}
+
+/** A conversation of real parts, on a server that a test plays. */
+export function handConversation() {
+  const connection = new HandConnection();
+  const http = new HandHttp();
+  const environment = new HandEnvironment();
+  const conversations = openConversations(connection, http, environment);
+  conversations.setSource(socketConversationSource(connection, http));
+  const conversation: Conversation = conversations.get("c");
+  return {
+    connection,
+    http,
+    environment,
+    conversations,
+    conversation,
+    /** Follows, and has the server begin with what was said before. */
+    joined(...messages: readonly object[]): () => void {
+      const stop = conversation.subscribe(() => {});
+      const { channelNow } = connection;
+      channelNow.join();
+      channelNow.frame({ type: "hello", conv_id: "c", cursor: "e-0", run: null });
+      channelNow.frame({ type: "snapshot", messages, cursor: "e-0" });
+      return stop;
+    },
+    /** What is shown: the text and the status of each message. */
+    texts: () =>
+      conversation
+        .state()
+        .messages.map(({ parts = [], status }) => [parts.map(({ text }) => text).join(""), status]),
+  };
+}

@@ -1,0 +1,138 @@
+import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { describe, expect, test } from "vitest";
+import { apply, asked, delta, eventFrame, finished, framesOf, ofRun, started } from "./test_support.ts";
+import { EMPTY, leavesGap, reduce, restored, withoutRun } from "./transcript.ts";
+
+test("a conversation comes to its messages, with parts in the order in which they were begun", () => {
+  const log = ofRun(
+    "r",
+    started,
+    asked("Hi"),
+    { reasoning_delta: { message_id: "m", text: "Think" } },
+    { reasoning_delta: { message_id: "m", text: "ing" } },
+    delta("Hel"),
+    delta("lo "),
+    { tool_call: { message_id: "m", tool_call_id: "t", tool: "search", input: { q: 1 } } },
+    { status: { text: "searching" } },
+    { tool_result: { message_id: "m", tool_call_id: "t", tool: "search", output: ["a"] } },
+    { custom: { name: "search_result", data: { hits: 1 }, message_id: "m" } },
+    delta("there"),
+    finished,
+  );
+  const transcript = apply(framesOf(log));
+  expect(transcript.messages).toMatchObject([
+    { message_id: "u", role: "user", parts: [{ text: "Hi" }], status: "done" },
+    {
+      message_id: "m",
+      role: "assistant",
+      parts: [
+        { reasoning: "Thinking" },
+        { text: "Hello " },
+        { tool: { tool_call_id: "t", tool: "search", input: { q: 1 }, output: ["a"] } },
+        { custom: { name: "search_result" } },
+        { text: "there" },
+      ],
+      status: "done",
+      truncated: false,
+    },
+  ]);
+  expect(transcript).toMatchObject({
+    run: null,
+    outcome: { run_id: "r", status: "finished", reason: "stop" },
+    cursor: "e-12",
+    seq: "12",
+  });
+});
+
+test("what is going on is said until something else is", () => {
+  const searching = apply(framesOf(ofRun("r", started, { status: { text: "searching" } })));
+  expect(searching.activity).toBe("searching");
+  expect(reduce(searching, eventFrame({ runId: "r", event: delta("a") }, 3)).activity).toBeUndefined();
+});
+
+test.each([
+  [{ run_failed: { code: "engine_failed", message: "It broke." } }, "failed", { code: "engine_failed" }],
+  [{ run_stopped: { reason: "stopped" } }, "stopped", { reason: "stopped" }],
+])("a run that ends with %o leaves its message as %s and says why", (end, status, why) => {
+  const transcript = apply(framesOf(ofRun("r", started, delta("half"), end)));
+  expect(transcript.messages).toMatchObject([{ parts: [{ text: "half" }], status }]);
+  expect(transcript).toMatchObject({ run: null, outcome: { run_id: "r", status, ...why } });
+});
+
+test("an object changes only when what it says changed", () => {
+  const before = apply(
+    framesOf(ofRun("r", started, asked("Hi"), delta("a"), { custom: { message_id: "m" } })),
+  );
+  const after = reduce(before, eventFrame({ runId: "r", event: delta("b") }, 5));
+  expect(after.messages[0]).toBe(before.messages[0]);
+  expect(after.messages[1]).not.toBe(before.messages[1]);
+  expect(after.messages[1]!.parts![0]).toBe(before.messages[1]!.parts![0]);
+  expect(after.run).toBe(before.run);
+  expect(reduce(after, eventFrame({ runId: "r", event: delta("b") }, 5))).toBe(after);
+  const snapshot = { type: "snapshot", messages: structuredClone([...after.messages]), cursor: "e-5" };
+  expect(reduce(after, snapshot).messages).toBe(after.messages);
+});
+
+test("an event that leaves out others is told from one that follows", () => {
+  const transcript = apply(framesOf(ofRun("r", started)));
+  expect(leavesGap(transcript, eventFrame({ runId: "r", event: delta("a") }, 2))).toBe(false);
+  expect(leavesGap(transcript, eventFrame({ runId: "r", event: delta("b") }, 3))).toBe(true);
+  const later = reduce(transcript, { type: "snapshot", messages: [], cursor: "e-7" });
+  expect(leavesGap(later, eventFrame({ runId: "r", event: delta("b") }, 8))).toBe(false);
+});
+
+test("a hello alone is no position: what was said before it is not here yet", () => {
+  const hello = { type: "hello", conv_id: "c", cursor: "e-9", run: { run_id: "r", status: "running" } };
+  expect(reduce(EMPTY, hello)).toMatchObject({ cursor: "", run: { run_id: "r" } });
+});
+
+test("the record of a run that lags behind its log does not bring the run back", () => {
+  const transcript = apply(framesOf(ofRun("r", started, delta("a"), finished)));
+  const hello = { type: "hello", cursor: "e-3", run: { run_id: "r", status: "running" } };
+  expect(reduce(transcript, hello).run).toBeNull();
+  const fresh = apply([hello, { type: "snapshot", messages: [...transcript.messages], cursor: "e-3" }]);
+  expect(fresh.run).toBeNull();
+  expect(withoutRun(reduce(EMPTY, hello)).run).toBeNull();
+});
+
+describe("after resync", () => {
+  const before = apply(framesOf(ofRun("r", started, asked("old"), delta("gone"))));
+  const kept: TranscriptMessageJson[] = [
+    { message_id: "new", role: "user", run_id: "s", parts: [{ text: "!" }] },
+  ];
+
+  test("what is shown stays until the snapshot replaces all of it", () => {
+    const waiting = reduce(before, { type: "resync", reason: "trimmed" });
+    expect(waiting.messages).toBe(before.messages);
+    const after = reduce(waiting, { type: "snapshot", messages: kept, cursor: "f-1" });
+    expect(after).toMatchObject({ messages: kept, cursor: "f-1" });
+    // Numbers may begin anew.
+    expect(reduce(after, eventFrame({ runId: "s", event: delta("b") }, 2)).messages).toHaveLength(2);
+  });
+
+  test("what was deleted is gone at once, and nothing is known of what comes", () => {
+    const after = reduce(before, { type: "resync", reason: "deleted" });
+    expect(after).toMatchObject({ messages: [], run: null, cursor: "", seq: "0" });
+  });
+});
+
+describe("what another tab has", () => {
+  const log = ofRun("r", started, asked("Hi"), delta("a"), delta("b"), delta("c"));
+  const state = apply(framesOf(log));
+
+  test("is gone on from", () => {
+    const after = reduce(restored(EMPTY, state), eventFrame({ runId: "r", event: delta("d") }, 6));
+    expect(after.messages[1]!.parts).toEqual([{ text: "abcd" }]);
+    expect(after.messages[1]!.truncated).toBe(false);
+  });
+
+  test("is passed over when it is older, so that no word disappears and comes again", () => {
+    const older = apply(framesOf(log.slice(0, 3)));
+    expect(restored(state, older)).toBe(state);
+  });
+
+  test("is taken when it is another conversation under the same name", () => {
+    const other = apply(framesOf(ofRun("s", started, asked("New", "v"))));
+    expect(restored(state, other).messages).toEqual(other.messages);
+  });
+});

@@ -1,0 +1,219 @@
+import type {
+  EventFrameJson,
+  EventJson,
+  HelloJson,
+  ResyncJson,
+  RunFailedJson,
+  RunFinishedJson,
+  RunJson,
+  SnapshotJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
+import type { ConversationFrame, ConversationState } from "./source.ts";
+import { called, extended, resulted, shared, withMessage } from "./transcript_messages.ts";
+
+/** How a run ended. */
+export type RunOutcome = {
+  readonly run_id: string;
+  readonly status: "finished" | "failed" | "stopped";
+} & Readonly<RunFailedJson & RunFinishedJson>;
+
+/** What the frames of a conversation come to. Objects that did not change are the same ones as before. */
+export interface Transcript extends ConversationState {
+  /** How the last run ended, if this client saw it. */
+  readonly outcome: RunOutcome | undefined;
+  /** What is going on, to show while waiting. */
+  readonly activity: string | undefined;
+  readonly memory: Memory;
+}
+
+/** What must be remembered to understand the next frame. */
+interface Memory {
+  /** `seq` is that of the last entry; otherwise the last entry may be a later one. */
+  readonly exact: boolean;
+  /** The next snapshot replaces everything. */
+  readonly resyncing: boolean;
+  /** Runs whose start, and whose end, was seen: the newest few. */
+  readonly started: readonly string[];
+  readonly ended: readonly string[];
+}
+
+const REMEMBERED_RUNS = 16;
+const NOTHING: Memory = { exact: false, resyncing: false, started: [], ended: [] };
+
+/** A conversation of which nothing is known. `cursor` is empty until something is, and `seq` 0. */
+export const EMPTY: Transcript = {
+  messages: [],
+  run: null,
+  cursor: "",
+  seq: "0",
+  outcome: undefined,
+  activity: undefined,
+  memory: NOTHING,
+};
+
+/** The transcript after a frame; the same object when the frame says nothing new. */
+export function reduce(transcript: Transcript, frame: ConversationFrame): Transcript {
+  switch (frame.type) {
+    case "hello":
+      // Its cursor is ours, or that of a snapshot that is still to come: until then nothing is known.
+      return withRun(transcript, (frame as HelloJson).run ?? null);
+    case "snapshot":
+      return afterSnapshot(transcript, frame as SnapshotJson);
+    case "resync":
+      return afterResync(transcript, frame as ResyncJson);
+    case "event":
+      return afterEvent(transcript, frame as EventFrameJson);
+    default:
+      return transcript;
+  }
+}
+
+/** Whether something between the last entry and this frame did not come: following again from the cursor brings it. */
+export function leavesGap({ seq, memory }: Transcript, frame: ConversationFrame): boolean {
+  if (frame.type !== "event" || !memory.exact) return false;
+  return BigInt((frame as EventFrameJson).seq ?? "0") > BigInt(seq) + 1n;
+}
+
+/** Takes over what another tab, or the server, has; the same object when that is older than what is here. */
+export function restored(transcript: Transcript, state: ConversationState): Transcript {
+  if (isBehind(state, transcript)) return transcript;
+  const { run, cursor, seq } = state;
+  const messages = shared(transcript.messages, state.messages);
+  const { ended } = transcript.memory;
+  return settle({ ...EMPTY, messages, run, cursor, seq, memory: { ...NOTHING, ended } });
+}
+
+/** Nothing runs, as the server says. */
+export function withoutRun(transcript: Transcript): Transcript {
+  return withRun(transcript, null);
+}
+
+/** Ids of messages are never given twice, so one that both have makes them states of one log. */
+function isBehind(state: ConversationState, { messages, seq }: Transcript): boolean {
+  const last = state.messages.at(-1)?.message_id;
+  if (last === undefined || state.seq === "0" || BigInt(state.seq) >= BigInt(seq)) return false;
+  return messages.some(({ message_id }) => message_id === last);
+}
+
+function afterSnapshot(before: Transcript, { messages = [], cursor = "" }: SnapshotJson): Transcript {
+  const { resyncing } = before.memory;
+  const next = resyncing ? shared(before.messages, messages) : merged(before.messages, messages);
+  const memory = { ...before.memory, exact: false, resyncing: false };
+  return settle({ ...before, messages: next, cursor, memory });
+}
+
+function afterResync(before: Transcript, { reason }: ResyncJson): Transcript {
+  // What was deleted is gone now. Otherwise what is shown stays until the snapshot is there.
+  if (reason === "deleted") return { ...EMPTY, memory: { ...NOTHING, resyncing: true } };
+  return { ...before, seq: "0", memory: { ...before.memory, exact: false, resyncing: true } };
+}
+
+function afterEvent(before: Transcript, frame: EventFrameJson): Transcript {
+  const { seq = "0", cursor = before.cursor, run_id: runId = "", event = {} } = frame;
+  if (BigInt(seq) <= BigInt(before.seq)) return before;
+  const memory = before.memory.exact ? before.memory : { ...before.memory, exact: true };
+  const next = happened({ ...before, seq, cursor, memory }, runId, event);
+  // Also when its start was trimmed away, a run that says something is under way.
+  if (runId === "" || next.memory.ended.includes(runId)) return next;
+  const created = event.run_started?.started_at;
+  return withRun(next, { run_id: runId, status: "running", ...(created && { created_at: created }) });
+}
+
+function happened(before: Transcript, runId: string, event: EventJson): Transcript {
+  if (event.run_started) {
+    const started = remembered(before.memory.started, runId);
+    return { ...before, outcome: undefined, activity: undefined, memory: { ...before.memory, started } };
+  }
+  if (event.run_finished)
+    return ended(before, "done", { run_id: runId, status: "finished", ...event.run_finished });
+  if (event.run_failed)
+    return ended(before, "failed", { run_id: runId, status: "failed", ...event.run_failed });
+  if (event.run_stopped)
+    return ended(before, "stopped", { run_id: runId, status: "stopped", ...event.run_stopped });
+  if (event.status) return { ...before, activity: event.status.text ?? "" };
+  const messages = said(before, runId, event);
+  return messages === before.messages ? before : { ...before, messages, activity: undefined };
+}
+
+function said(before: Transcript, runId: string, event: EventJson): readonly TranscriptMessageJson[] {
+  const { messages } = before;
+  const change = (id: string | undefined, make: (message: TranscriptMessageJson) => TranscriptMessageJson) =>
+    withMessage(messages, { id: id ?? "", runId, truncated: () => lostItsStart(before, runId) }, make);
+  const { message, text_delta, reasoning_delta, tool_call, tool_result, custom } = event;
+  if (message) {
+    const { message_id: id = "", role = "assistant", text = "" } = message;
+    const truncated = () => role === "assistant" && lostItsStart(before, runId);
+    return withMessage(messages, { id, runId, role, truncated }, (there) => ({
+      ...there,
+      parts: [...(there.parts ?? []), { text }],
+      status: "done",
+    }));
+  }
+  if (text_delta) return change(text_delta.message_id, (there) => extended(there, "text", text_delta.text));
+  if (reasoning_delta)
+    return change(reasoning_delta.message_id, (there) => extended(there, "reasoning", reasoning_delta.text));
+  if (tool_call) return change(tool_call.message_id, (there) => called(there, tool_call));
+  if (tool_result) return change(tool_result.message_id, (there) => resulted(there, tool_result));
+  if (custom)
+    return change(custom.message_id, (there) => ({ ...there, parts: [...(there.parts ?? []), { custom }] }));
+  return messages;
+}
+
+/** Whether the beginning of a run was trimmed away before this client, or the server for it, could see it. */
+function lostItsStart({ messages, memory }: Transcript, runId: string): boolean {
+  if (runId === "" || memory.started.includes(runId)) return false;
+  const known = messages.filter(({ run_id }) => run_id === runId);
+  return known.length === 0 || known.some(({ truncated }) => truncated === true);
+}
+
+function ended(before: Transcript, status: string, outcome: RunOutcome): Transcript {
+  const { run_id } = outcome;
+  const streams = (message: TranscriptMessageJson) =>
+    message.run_id === run_id && message.status === "streaming";
+  const messages = before.messages.some(streams)
+    ? before.messages.map((message) => (streams(message) ? { ...message, status } : message))
+    : before.messages;
+  const run = before.run?.run_id === run_id ? null : before.run;
+  const memory = { ...before.memory, ended: remembered(before.memory.ended, run_id) };
+  return { ...before, messages, run, outcome, activity: undefined, memory };
+}
+
+/** The record of a run is written after its log, so what is in the log counts more. */
+function withRun(before: Transcript, run: RunJson | null): Transcript {
+  const known = run && before.memory.ended.includes(run.run_id ?? "") ? null : run;
+  if (before.run?.run_id === known?.run_id && before.run?.status === known?.status) return before;
+  return { ...before, run: known };
+}
+
+/** Lets the messages of a state say whether its run goes on. */
+function settle(before: Transcript): Transcript {
+  const streaming = before.messages.findLast(
+    ({ status, run_id }) => status === "streaming" && run_id,
+  )?.run_id;
+  if (streaming)
+    return before.run?.run_id === streaming
+      ? before
+      : withRun(before, { run_id: streaming, status: "running" });
+  const answers = ({ run_id, role }: TranscriptMessageJson) =>
+    role !== "user" && run_id === before.run?.run_id;
+  return before.run && before.messages.some(answers) ? withRun(before, null) : before;
+}
+
+/** The messages that a snapshot names are replaced or added, the others stay. */
+function merged(
+  before: readonly TranscriptMessageJson[],
+  named: readonly TranscriptMessageJson[],
+): readonly TranscriptMessageJson[] {
+  const byId = new Map(named.map((message) => [message.message_id, message]));
+  const kept = before.map((message) => {
+    const replacement = byId.get(message.message_id);
+    byId.delete(message.message_id);
+    return replacement ?? message;
+  });
+  return shared(before, [...kept, ...byId.values()]);
+}
+
+function remembered(runs: readonly string[], runId: string): readonly string[] {
+  return runs.includes(runId) ? runs : [...runs.slice(1 - REMEMBERED_RUNS), runId];
+}

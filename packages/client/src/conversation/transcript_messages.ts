@@ -1,0 +1,92 @@
+import type {
+  PartJson,
+  ToolCallJson,
+  ToolJson,
+  ToolResultJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
+
+/** Whose message is changed, and what it is when it is new. */
+interface Named {
+  readonly id: string;
+  readonly runId: string;
+  readonly role?: string;
+  /** Asked only when it is new. */
+  truncated(): boolean;
+}
+
+/** The messages with one of them changed, or begun. */
+export function withMessage(
+  messages: readonly TranscriptMessageJson[],
+  { id, runId, role = "assistant", truncated }: Named,
+  change: (message: TranscriptMessageJson) => TranscriptMessageJson,
+): readonly TranscriptMessageJson[] {
+  // Nearly always it is the last one.
+  const index = messages.findLastIndex(({ message_id }) => message_id === id);
+  const there = messages[index];
+  if (there) return replaced(messages, index, change(there));
+  const begun = {
+    message_id: id,
+    role,
+    run_id: runId,
+    parts: [],
+    status: "streaming",
+    truncated: truncated(),
+  };
+  return [...messages, change(begun)];
+}
+
+/** The message with more text at its end. */
+export function extended(
+  message: TranscriptMessageJson,
+  kind: "text" | "reasoning",
+  text = "",
+): TranscriptMessageJson {
+  const { parts = [] } = message;
+  const last = parts.at(-1)?.[kind];
+  if (last === undefined) return { ...message, parts: [...parts, { [kind]: text }] };
+  return { ...message, parts: replaced(parts, parts.length - 1, { [kind]: last + text }) };
+}
+
+/** The message with the use of a tool. */
+export function called(
+  message: TranscriptMessageJson,
+  { tool_call_id = "", tool = "", input = null }: ToolCallJson,
+): TranscriptMessageJson {
+  return { ...message, parts: [...(message.parts ?? []), { tool: { tool_call_id, tool, input } }] };
+}
+
+/** The message with what a tool answered, beside its call if that is there. */
+export function resulted(message: TranscriptMessageJson, result: ToolResultJson): TranscriptMessageJson {
+  const { tool_call_id = "", tool = "", output, error } = result;
+  const { parts = [] } = message;
+  const index = parts.findIndex((part) => part.tool?.tool_call_id === tool_call_id);
+  const answered: ToolJson = {
+    ...(parts[index]?.tool ?? { tool_call_id, tool }),
+    ...(output !== undefined && { output }),
+    ...(error !== undefined && { error }),
+  };
+  const part: PartJson = { tool: answered };
+  return { ...message, parts: index < 0 ? [...parts, part] : replaced(parts, index, part) };
+}
+
+/** The newer messages, with the objects of the older ones where they say the same. */
+export function shared(
+  before: readonly TranscriptMessageJson[],
+  after: readonly TranscriptMessageJson[],
+): readonly TranscriptMessageJson[] {
+  const known = new Map(before.map((message) => [message.message_id, message]));
+  const next = after.map((message) => {
+    const old = known.get(message.message_id);
+    return old && (old === message || JSON.stringify(old) === JSON.stringify(message)) ? old : message;
+  });
+  const same = next.length === before.length && next.every((message, i) => message === before[i]);
+  return same ? before : next;
+}
+
+/** Like `with`, which not every engine of a phone has. */
+function replaced<T>(items: readonly T[], index: number, item: T): T[] {
+  const copy = [...items];
+  copy[index] = item;
+  return copy;
+}

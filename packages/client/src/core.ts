@@ -1,0 +1,94 @@
+import { browserEnvironment } from "./browser_environment.ts";
+import { type OwnConnection, openConnection } from "./connection/connection.ts";
+import { type TokenSource, Tokens } from "./connection/tokens.ts";
+import type { Environment } from "./environment.ts";
+import type { Http } from "./http.ts";
+import { fetchHttp } from "./http_fetch.ts";
+import type { Log } from "./log.ts";
+import { memory } from "./storage/memory.ts";
+import type { Storage } from "./storage/storage.ts";
+import { identify } from "./sync/identity.ts";
+import type { SyncPlane, Topics } from "./sync/plane_port.ts";
+import { type SocketSource, socketSource } from "./sync/socket_source.ts";
+import { openSync } from "./sync/sync_plane.ts";
+
+/** What a client is made with. */
+export interface CoreOptions {
+  /** Where the server is, such as "https://khala.example.com". */
+  readonly url: string;
+  /** A token, or how to get one: asked again before it expires and after a refusal. */
+  readonly token: TokenSource;
+  /** Where documents and positions outlive the page. In memory unless set. */
+  readonly storage?: Storage;
+  readonly environment?: Environment;
+  /** Hears what a developer may want to know, such as that the storage is full. */
+  readonly log?: Log;
+}
+
+/** What every client has, composed; the planes that are not sync are built on it. */
+export interface Core<T extends Topics = object> {
+  readonly environment: Environment;
+  readonly http: Http;
+  /** The socket of this tab. */
+  readonly connection: OwnConnection;
+  /** It follows nothing until it is given a source. */
+  readonly sync: SyncPlane<T>;
+  /** What the plane takes its changes from when this tab holds the socket. */
+  readonly socketSource: SocketSource;
+  readonly log: Log;
+  /** Finds out whose client this is, if nobody has asked yet. */
+  identify(): void;
+  close(): Promise<void>;
+}
+
+/** Composes environment, tokens, HTTP, connection and sync. `onScope` hears whose client it is, as the plane does. */
+export function openCore<T extends Topics>(
+  options: CoreOptions,
+  onScope: (scope: string) => void = () => {},
+): Core<T> {
+  const { environment = browserEnvironment(), storage = memory(), log = () => {} } = options;
+  const url = options.url.replace(/\/+$/, "");
+  const tokens = new Tokens(options.token, environment);
+  const http = fetchHttp({ url, environment, tokens });
+  const connection = openConnection({ url, environment, tokens, diagnose: http.diagnose, log });
+  const source = socketSource({ connection, http, environment });
+  const findOut = identify(
+    { url, tokens, environment, storage, log },
+    {
+      onScope(scope) {
+        sync.setScope(scope);
+        onScope(scope);
+      },
+      onFailure(error) {
+        sync.unidentified(error);
+        connection.connect();
+      },
+    },
+  );
+  const tellWhy = () => {
+    const { error } = connection.status();
+    if (error) sync.unidentified(error);
+  };
+  const onScopeNeeded = () => {
+    findOut();
+    tellWhy();
+  };
+  const sync = openSync<T>({ environment, http, storage, log, onScopeNeeded });
+  connection.subscribe(tellWhy);
+  const stopRetrying = tokens.onToken(() => source.retryForbidden());
+  return {
+    environment,
+    http,
+    connection,
+    sync,
+    socketSource: source,
+    log,
+    identify: findOut,
+    async close() {
+      stopRetrying();
+      sync.close();
+      connection.close();
+      await storage.close();
+    },
+  };
+}

@@ -1,0 +1,103 @@
+import { expect, test } from "vitest";
+import { HandPlace, jwt } from "./connection/test_support.ts";
+import { Tokens } from "./connection/tokens.ts";
+import { fetchHttp } from "./http_fetch.ts";
+
+interface Call {
+  readonly url: string;
+  readonly init: RequestInit;
+}
+
+/** HTTP whose server is a function. */
+function served(answer: (call: Call, calls: number) => Response | Promise<Response>) {
+  const calls: Call[] = [];
+  const place = new HandPlace();
+  const environment = Object.assign(place, {
+    fetch: async (url: string, init: RequestInit) => {
+      calls.push({ url, init });
+      return answer({ url, init }, calls.length);
+    },
+  });
+  let minted = 0;
+  const tokens = new Tokens(async () => `token-${++minted}`, environment);
+  return { calls, place, tokens, http: fetchHttp({ url: "http://khala.test/", environment, tokens }) };
+}
+
+const refused = (status: number, code: string) =>
+  Response.json({ error: { code, message: "No.", retry_after_ms: 700 } }, { status });
+const bearer = ({ init }: Call) => new Headers(init.headers).get("authorization");
+
+test("a request carries the token, the query without what is undefined, and the body as JSON", async () => {
+  const { calls, http } = served(() => Response.json({ a: 1 }, { status: 201 }));
+  const answer = await http.request("POST", "/x", { query: { limit: 2, after: undefined }, body: { b: 2 } });
+  expect(answer).toMatchObject({ status: 201, body: { a: 1 } });
+  expect(calls[0]).toMatchObject({
+    url: "http://khala.test/x?limit=2",
+    init: { method: "POST", body: '{"b":2}' },
+  });
+  expect(bearer(calls[0]!)).toBe("Bearer token-1");
+});
+
+test("no body is undefined, and 304 is no error", async () => {
+  const { http } = served(() => new Response(null, { status: 304 }));
+  expect(await http.request("GET", "/x")).toMatchObject({ status: 304, body: undefined });
+});
+
+test("a refused token is replaced once, and then believed to be refused", async () => {
+  const { calls, http } = served((_, n) => (n === 1 ? refused(401, "token_expired") : Response.json({})));
+  await http.request("GET", "/x");
+  expect(calls.map(bearer)).toEqual(["Bearer token-1", "Bearer token-2"]);
+  const hopeless = served(() => refused(401, "token_revoked"));
+  await expect(hopeless.http.request("GET", "/x")).rejects.toMatchObject({ code: "token_revoked" });
+  expect(hopeless.calls).toHaveLength(2);
+});
+
+test("an error is the server's, with its details", async () => {
+  const { http } = served(() => refused(503, "overloaded"));
+  await expect(http.request("GET", "/x")).rejects.toMatchObject({
+    name: "KhalaError",
+    code: "overloaded",
+    details: { retry_after_ms: 700 },
+  });
+});
+
+test("what is not Khala's, cannot be reached, or takes too long is told apart", async () => {
+  const proxy = served(() => new Response("<html>", { status: 502 }));
+  await expect(proxy.http.request("GET", "/x")).rejects.toMatchObject({
+    code: "unavailable",
+    message: /502/,
+  });
+  const away = served(() => Promise.reject(new TypeError("fetch failed")));
+  await expect(away.http.request("GET", "/x")).rejects.toMatchObject({ message: /cannot be reached/ });
+  const slow = served(({ init }) => {
+    init.signal?.throwIfAborted();
+    return new Promise((_, reject) =>
+      init.signal!.addEventListener("abort", () => reject(new Error("aborted"))),
+    );
+  });
+  const late = expect(slow.http.request("GET", "/x")).rejects.toMatchObject({ message: /within 15 s/ });
+  await slow.place.pass(15_000);
+  await late;
+  expect(slow.place.timers).toBe(0);
+  const given = AbortSignal.abort();
+  await expect(slow.http.request("GET", "/x", { signal: given })).rejects.toMatchObject({
+    message: /given up/,
+  });
+});
+
+test("the server's time is learned from its answers", async () => {
+  const { place, tokens, http } = served(() =>
+    Response.json({}, { headers: { date: new Date(10_000_000).toUTCString() } }),
+  );
+  await http.request("GET", "/x");
+  expect(tokens.serverNow() - place.now()).toBe(10_000_500 - place.now());
+});
+
+test("a diagnosis names what is wrong with the token, and nothing when it is good", async () => {
+  const { calls, http } = served((call) =>
+    bearer(call) === "Bearer good" ? refused(404, "not_found") : refused(401, "invalid_token"),
+  );
+  expect(await http.diagnose("good")).toBeUndefined();
+  expect(await http.diagnose(jwt({}))).toMatchObject({ code: "invalid_token" });
+  expect(calls).toHaveLength(2);
+});

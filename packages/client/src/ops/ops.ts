@@ -1,0 +1,79 @@
+import type {
+  AboutJson,
+  DocumentHistoryJson,
+  DocumentListJson,
+  ErrorListJson,
+  OrgConversationListJson,
+  OverviewJson,
+  ParityJson,
+  SettingListJson,
+  SocketListJson,
+  TopicListJson,
+  TraceJson,
+  TraceListJson,
+} from "@khala/contracts/ops/v1";
+import type { Connection } from "../connection/port.ts";
+import type { Http, RequestOptions } from "../http.ts";
+import { type LiveOverview, type OverviewSources, openLiveOverview } from "./live_overview.ts";
+
+export interface DocumentFilter {
+  readonly topic: string;
+  /** A part of the key. */
+  readonly search?: string;
+  readonly limit?: number;
+  /** `next` of the page before. */
+  readonly after?: string;
+}
+
+/** What an operator asks a server. Needs the scope `ops`; documents need their topic's scope too. */
+export interface Ops {
+  /** What runs here; open to all. */
+  about(): Promise<AboutJson>;
+  overview(): Promise<OverviewJson>;
+  /** The overview each second, while somebody subscribes. */
+  readonly live: LiveOverview;
+  topics(): Promise<TopicListJson>;
+  documents(filter: DocumentFilter): Promise<DocumentListJson>;
+  /** Versions of a document, newest first, as far as the journal goes back. */
+  history(docKey: string): Promise<DocumentHistoryJson>;
+  sockets(): Promise<SocketListJson>;
+  conversations(options?: {
+    readonly limit?: number;
+    readonly after?: string;
+  }): Promise<OrgConversationListJson>;
+  parity(): Promise<ParityJson>;
+  errors(): Promise<ErrorListJson>;
+  /** Development only. */
+  traces(options?: { readonly limit?: number; readonly correlation_id?: string }): Promise<TraceListJson>;
+  trace(traceId: string): Promise<TraceJson>;
+  /** The settings that are in effect, secrets hidden. */
+  config(): Promise<SettingListJson>;
+}
+
+/** The operator's side of a client. */
+export function openOps(
+  connection: Connection,
+  http: Http,
+  { seen = connection, environment }: Pick<OverviewSources, "environment"> & Partial<OverviewSources>,
+): Ops {
+  async function ask<T>(path: readonly string[], query?: RequestOptions["query"]): Promise<T> {
+    const address = `/ops/v1/${path.map(encodeURIComponent).join("/")}`;
+    // The server answers with the shapes of the same protos.
+    return (await http.request("GET", address, query && { query })).body as T;
+  }
+  return {
+    about: () => ask(["about"]),
+    overview: () => ask(["overview"]),
+    live: openLiveOverview({ connection, seen, environment, ask: () => ask<OverviewJson>(["overview"]) }),
+    topics: () => ask(["topics"]),
+    documents: (filter) => ask(["documents"], { ...filter }),
+    history: (docKey) => ask(["history", docKey]),
+    sockets: () => ask(["sockets"]),
+    conversations: (options) => ask(["conversations"], { ...options }),
+    parity: () => ask(["parity"]),
+    errors: () => ask(["errors"]),
+    traces: (options) => ask(["traces"], { ...options }),
+    trace: (traceId) => ask(["traces", traceId]),
+    config: () => ask(["config"]),
+  };
+}

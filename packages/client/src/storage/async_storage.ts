@@ -1,0 +1,42 @@
+import { segments, type TextStore } from "./segments.ts";
+import type { Storage } from "./storage.ts";
+
+/** The part of React Native's AsyncStorage that is used. The functions for many keys are used where they exist. */
+export interface AsyncStorageLike {
+  getItem(key: string): Promise<string | null>;
+  setItem(key: string, value: string): Promise<void>;
+  removeItem(key: string): Promise<void>;
+  getAllKeys(): Promise<readonly string[]>;
+  multiSet?(entries: [string, string][]): Promise<void>;
+  multiRemove?(keys: string[]): Promise<void>;
+}
+
+export interface AsyncStorageOptions {
+  /** What every key begins with. */
+  readonly prefix?: string;
+  /** The most characters of one value: Android reads none above two megabytes. */
+  readonly valueSize?: number;
+}
+
+/** Keeps documents in React Native's AsyncStorage, which is handed in. */
+export function asyncStorage(impl: AsyncStorageLike, options: AsyncStorageOptions = {}): Storage {
+  const texts: TextStore = {
+    get: (key) => impl.getItem(key),
+    async set(entries) {
+      if (impl.multiSet && entries.length > 1)
+        return impl.multiSet(entries.map(([key, value]) => [key, value]));
+      for (const [key, value] of entries) await impl.setItem(key, value);
+    },
+    async remove(keys) {
+      if (impl.multiRemove && keys.length > 1) return impl.multiRemove([...keys]);
+      for (const key of keys) await impl.removeItem(key);
+    },
+    keys: () => impl.getAllKeys(),
+  };
+  return segments(texts, {
+    driver: "AsyncStorage",
+    prefix: options.prefix ?? "khala:1:",
+    writer: "",
+    valueSize: options.valueSize ?? 256 << 10,
+  });
+}

@@ -1,0 +1,300 @@
+import { ensure, expectSame, failure, puts, range } from "./conformance_support.ts";
+import type { Storage, StoredDocument } from "./storage.ts";
+
+/** A driver's store, empty at first, and what only the driver's author can arrange. */
+export interface StorageUnderTest {
+  /** A storage on it. Opened again after `close`, it has what was committed, unless it keeps nothing. */
+  open(): Promise<Storage>;
+  /** False for a storage that ends with its program. */
+  readonly persistent: boolean;
+  /** Runs the work with the store failing at its n-th step, counted from 0; says whether there was such a step. */
+  failing?(step: number, work: () => Promise<void>): Promise<boolean>;
+  /** Damages what is stored of a topic, so that it cannot be read back. */
+  corrupt?(scope: string, topic: string): Promise<void>;
+}
+
+/** One promise of the storage port, and how it is checked: a failure is thrown. */
+export interface StorageCheck {
+  readonly name: string;
+  run(under: StorageUnderTest): Promise<void>;
+}
+
+const T = "runtime.run_summaries";
+const A = "https://khala.example.com org-1 ana";
+const B = "https://khala.example.com org-1 ben";
+const at = (watermark: number, epoch = "e1") => ({ epoch, watermark: String(watermark) });
+
+/** What every storage promises, for any test runner: give each check a store of its own. */
+export const storageConformance: readonly StorageCheck[] = [
+  {
+    name: "a topic that was never stored is absent",
+    async run(under) {
+      const storage = await under.open();
+      ensure((await storage.load(A, T)) === undefined, "there was something");
+      await storage.close();
+    },
+  },
+  {
+    name: "what was committed is what is loaded, after the storage was opened again",
+    async run(under) {
+      const documents: StoredDocument[] = [
+        {
+          key: "a",
+          version: "1",
+          hash: "h1",
+          updatedAt: "2026-01-01T00:00:00Z",
+          payload: { n: 1, deep: [null, "x"] },
+        },
+        { key: "b", version: "9007199254740993", hash: "h2", payload: "text" },
+        { key: "c", version: "2", hash: "h3", payload: null },
+        { key: "d", version: "3", hash: "h4" },
+        { key: "e", version: "4", hash: "", deleted: true },
+      ];
+      const storage = await under.open();
+      await storage.commit(A, T, { put: documents, remove: [], cursor: at(5) });
+      await expectSame(await reopened(under, storage), A, T, documents, at(5));
+    },
+  },
+  {
+    name: "changes add up: put, put again, remove",
+    async run(under) {
+      let storage = await under.open();
+      const expected = new Map<string, StoredDocument>();
+      for (const n of range(60)) {
+        const put = puts([`k${n}`, `k${n % 7}`, `k${n * 3}`], n);
+        const remove = n % 5 === 0 ? [`k${n - 3}`, "never there"] : [];
+        await storage.commit(A, T, { put, remove, cursor: at(n) });
+        for (const key of remove) expected.delete(key);
+        for (const document of put) expected.set(document.key, document);
+        if (n % 20 === 0) storage = await reopened(under, storage);
+        await expectSame(storage, A, T, [...expected.values()], at(n));
+      }
+      await storage.close();
+    },
+  },
+  {
+    name: "a commit that puts and removes the same key leaves the document",
+    async run(under) {
+      const storage = await under.open();
+      await storage.commit(A, T, { put: puts(["a"], 1), remove: [], cursor: at(1) });
+      await storage.commit(A, T, { put: puts(["a"], 2), remove: ["a"], cursor: at(2) });
+      await expectSame(storage, A, T, puts(["a"], 2), at(2));
+      await storage.close();
+    },
+  },
+  {
+    name: "replace leaves nothing of what was there, also with nothing to put",
+    async run(under) {
+      const storage = await under.open();
+      await storage.commit(A, T, { put: puts(["a", "b", "c"], 1), remove: [], cursor: at(1) });
+      await storage.commit(A, T, { put: puts(["d"], 2), remove: ["a"], cursor: at(2) });
+      await storage.commit(A, T, {
+        replace: true,
+        put: puts(["b", "e"], 3),
+        remove: [],
+        cursor: at(7, "e2"),
+      });
+      await expectSame(storage, A, T, puts(["b", "e"], 3), at(7, "e2"));
+      await storage.commit(A, T, { replace: true, put: [], remove: [], cursor: at(8, "e2") });
+      await expectSame(await reopened(under, storage), A, T, [], at(8, "e2"));
+    },
+  },
+  {
+    name: "a cursor can move without a document",
+    async run(under) {
+      const storage = await under.open();
+      await storage.commit(A, T, { put: puts(["a"], 1), remove: [], cursor: at(1) });
+      for (const n of range(5)) await storage.commit(A, T, { put: [], remove: [], cursor: at(10 + n) });
+      await expectSame(await reopened(under, storage), A, T, puts(["a"], 1), at(14));
+    },
+  },
+  {
+    name: "scopes and topics know nothing of each other, whatever their names",
+    async run(under) {
+      const storage = await under.open();
+      const names = [A, B, "", "a", 'a":', 'a":"b', "a b", "ü", "a/b", "%2F"];
+      for (const [n, scope] of names.entries())
+        for (const topic of [T, "", 'b":', "t%"])
+          await storage.commit(scope, topic, {
+            put: puts([`${scope}|${topic}`], n),
+            remove: [],
+            cursor: at(n + 1),
+          });
+      await storage.clear("a", 'b":');
+      await storage.clear(B);
+      const again = await reopened(under, storage);
+      for (const [n, scope] of names.entries())
+        for (const topic of [T, "", 'b":', "t%"]) {
+          const cleared = scope === B || (scope === "a" && topic === 'b":');
+          if (cleared) ensure((await again.load(scope, topic)) === undefined, `${scope} was not cleared`);
+          else await expectSame(again, scope, topic, puts([`${scope}|${topic}`], n), at(n + 1));
+        }
+      await again.clear();
+      for (const scope of names)
+        ensure((await again.load(scope, T)) === undefined, "not everything was cleared");
+      await again.close();
+    },
+  },
+  {
+    name: "any text is a key and a payload",
+    async run(under) {
+      const storage = await under.open();
+      const keys = [
+        "",
+        " ",
+        "ключ",
+        "鍵",
+        "🔑",
+        "e\u0301",
+        "é",
+        "'; --",
+        '"\\',
+        "a\nb",
+        "__proto__",
+        "x".repeat(2_000),
+      ];
+      const documents = keys.map((key) => ({
+        key,
+        version: "1",
+        hash: "h",
+        payload: { [key]: `${key}\u2028\ud83d` },
+      }));
+      await storage.commit(A, T, { put: documents, remove: [], cursor: at(1) });
+      await storage.commit(A, T, { put: [], remove: ["é", "🔑"], cursor: at(2) });
+      const left = documents.filter(({ key }) => key !== "é" && key !== "🔑");
+      await expectSame(await reopened(under, storage), A, T, left, at(2));
+    },
+  },
+  {
+    name: "10,000 documents are stored, changed and loaded",
+    async run(under) {
+      const storage = await under.open();
+      const keys = range(10_000).map((n) => `runtime/run_summaries:run-${n}`);
+      await storage.commit(A, T, { replace: true, put: puts(keys, 1), remove: [], cursor: at(1) });
+      for (const n of range(50))
+        await storage.commit(A, T, { put: puts([keys[n]!], 2), remove: [], cursor: at(2 + n) });
+      const expected = [...puts(keys.slice(0, 50), 2), ...puts(keys.slice(50), 1)];
+      await expectSame(await reopened(under, storage), A, T, expected, at(51));
+    },
+  },
+  {
+    name: "commits that are made at once happen in their order",
+    async run(under) {
+      const storage = await under.open();
+      const all = range(40).map((n) =>
+        storage.commit(A, T, { put: puts(["a", `b${n}`], n), remove: [], cursor: at(n) }),
+      );
+      await Promise.all(all);
+      const others = range(39).flatMap((n) => puts([`b${n}`], n));
+      await expectSame(storage, A, T, [...others, ...puts(["a", "b39"], 39)], at(39));
+      await storage.close();
+    },
+  },
+  {
+    name: "a document that cannot be stored fails the commit, and changes nothing",
+    async run(under) {
+      const storage = await under.open();
+      await storage.commit(A, T, { put: puts(["a", "b"], 1), remove: [], cursor: at(1) });
+      const bad = [...puts(["a", "b", "c"], 2)];
+      Object.defineProperty(bad, 2, {
+        enumerable: true,
+        get: () => {
+          throw new Error("cannot be read");
+        },
+      });
+      for (const replace of [false, true])
+        await failure(storage.commit(A, T, { replace, put: bad, remove: ["b"], cursor: at(2) }));
+      await expectSame(storage, A, T, puts(["a", "b"], 1), at(1));
+      await storage.commit(A, T, { put: puts(["c"], 2), remove: [], cursor: at(2) });
+      await expectSame(
+        await reopened(under, storage),
+        A,
+        T,
+        [...puts(["a", "b"], 1), ...puts(["c"], 2)],
+        at(2),
+      );
+    },
+  },
+  {
+    name: "wherever the store fails, a commit has happened as a whole or not at all, and the next one works",
+    async run(under) {
+      if (!under.failing) return;
+      for (const replace of [false, true]) {
+        const storage = await under.open();
+        await storage.clear();
+        let n = 0;
+        const step = () => ({ replace, put: puts(["a", "b", "c"], n), remove: [], cursor: at(n) });
+        await storage.commit(A, T, step());
+        for (let failAt = 0, there = true; there; failAt++) {
+          n++;
+          let failed = false;
+          there = await under.failing(failAt, async () => {
+            failed = await storage.commit(A, T, step()).then(
+              () => false,
+              () => true,
+            );
+          });
+          for (const reader of [storage, await under.open()]) {
+            const loaded = await reader.load(A, T);
+            const got = Number(loaded?.cursor.watermark);
+            ensure(
+              got === n || (failed && got === n - 1),
+              `it is at ${got}, step ${failAt} of commit ${n} failed`,
+            );
+            await expectSame(reader, A, T, puts(["a", "b", "c"], got), at(got));
+          }
+          await storage.commit(A, T, step());
+          await expectSame(storage, A, T, puts(["a", "b", "c"], n), at(n));
+        }
+        await storage.close();
+      }
+    },
+  },
+  {
+    name: "two programs that write at once never mix what they know",
+    async run(under) {
+      if (!under.persistent) return;
+      const [one, two] = [await under.open(), await under.open()];
+      await one.commit(A, T, { replace: true, put: puts(["a"], 1), remove: [], cursor: at(1) });
+      await expectSame(two, A, T, puts(["a"], 1), at(1));
+      await one.commit(A, T, { put: puts(["b"], 2), remove: [], cursor: at(2) });
+      // It has heard of nothing since 1: added to what is stored, this would hide what happened at 2, or bring it back.
+      for (const _again of range(2))
+        await two.commit(A, T, { put: puts(["c"], 3), remove: ["b"], cursor: at(3) }).catch(() => {});
+      const left = (await (await under.open()).load(A, T))!;
+      if (left.cursor.watermark === "2")
+        await expectSame(one, A, T, [...puts(["a"], 1), ...puts(["b"], 2)], at(2));
+      else await expectSame(two, A, T, [...puts(["a"], 1), ...puts(["c"], 3)], at(3));
+      await two.clear();
+      await one.commit(A, T, { put: puts(["d"], 4), remove: [], cursor: at(4) }).catch(() => {});
+      const rest = await (await under.open()).load(A, T);
+      ensure(rest === undefined || rest.documents.length > 1, "a change alone was taken for the whole topic");
+      await two.commit(A, T, { replace: true, put: puts(["e"], 5), remove: [], cursor: at(5) });
+      await expectSame(one, A, T, puts(["e"], 5), at(5));
+      for (const storage of [one, two]) await storage.close();
+    },
+  },
+  {
+    name: "what cannot be read back is absent, and can be stored again",
+    async run(under) {
+      if (!under.corrupt) return;
+      const storage = await under.open();
+      await storage.commit(A, T, { put: puts(["a", "b"], 1), remove: [], cursor: at(1) });
+      await storage.commit(B, T, { put: puts(["b"], 1), remove: [], cursor: at(1) });
+      await storage.close();
+      await under.corrupt(A, T);
+      const again = await under.open();
+      ensure((await again.load(A, T)) === undefined, "it was loaded");
+      await expectSame(again, B, T, puts(["b"], 1), at(1));
+      await again.commit(A, T, { replace: true, put: puts(["c"], 2), remove: [], cursor: at(2) });
+      await expectSame(again, A, T, puts(["c"], 2), at(2));
+      await again.close();
+    },
+  },
+];
+
+async function reopened(under: StorageUnderTest, storage: Storage): Promise<Storage> {
+  if (!under.persistent) return storage;
+  await storage.close();
+  return under.open();
+}

@@ -1,0 +1,201 @@
+import { KhalaError } from "@khala/contracts";
+import { oneAtATime } from "./errors.ts";
+import type { Db, IndexedDbLike, KeyRangeLike, Request, Transaction } from "./indexed_db_shape.ts";
+import { Seen, WrittenByAnother } from "./seen.ts";
+import { isCursor, isDocument } from "./shape.ts";
+import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
+
+/** Raised when the stores change: what an older version kept is then given up, and read from the server again. */
+const VERSION = 1;
+const DOCUMENTS = "documents";
+const CURSORS = "cursors";
+/** Documents read at once: more would keep the page from doing anything else. */
+const PAGE = 2_000;
+const PUT_AT_ONCE = 500;
+
+export interface IndexedDbOptions {
+  /** The name of the database. */
+  readonly name?: string;
+  /** The browser's own unless set. */
+  readonly factory?: IndexedDbLike;
+  readonly keyRange?: KeyRangeLike;
+}
+
+/** Keeps documents in the browser's IndexedDB: one transaction per commit, room for hundreds of thousands of documents. */
+export function indexedDb(options: IndexedDbOptions = {}): Storage {
+  const connection = keepOpen(options);
+  const run = oneAtATime("IndexedDB");
+  const seen = new Seen();
+
+  /** Everything whose key begins like this, in either store: an array sorts after every text. */
+  const under = (...prefix: string[]) => connection.keyRange().bound(prefix, [...prefix, []]);
+
+  async function load(scope: string, topic: string): Promise<StoredTopic | undefined> {
+    const stored = await connection.transact("readonly", async (transaction) => {
+      const cursor = await resultOf(transaction.objectStore(CURSORS).get([scope, topic]));
+      if (!isCursor(cursor)) return undefined;
+      const documents: StoredDocument[] = [];
+      for (let range = under(scope, topic); ; ) {
+        const page = await resultOf(transaction.objectStore(DOCUMENTS).getAll(range, PAGE));
+        if (!page.every(isDocument)) return undefined;
+        for (const document of page) documents.push(document);
+        const last = page.at(-1);
+        if (!last || page.length < PAGE) return { documents, cursor };
+        range = connection.keyRange().bound([scope, topic, last.key], [scope, topic, []], true);
+      }
+    });
+    seen.saw(scope, topic, stored?.cursor);
+    return stored;
+  }
+
+  async function commit(scope: string, topic: string, change: TopicChange): Promise<void> {
+    const { replace, put, remove, cursor } = change;
+    await seen.moves(scope, topic, cursor, (last) =>
+      connection.transact("readwrite", async (transaction) => {
+        const cursors = transaction.objectStore(CURSORS);
+        const stored = await resultOf(cursors.get([scope, topic]));
+        if (!replace && last && !same(last.cursor, stored)) throw new WrittenByAnother();
+        const documents = transaction.objectStore(DOCUMENTS);
+        if (replace) documents.delete(under(scope, topic));
+        for (const key of remove) documents.delete([scope, topic, key]);
+        for (const [n, document] of put.entries()) {
+          const request = documents.put(document, [scope, topic, document.key]);
+          // Thousands of documents are handed over with room for the page to breathe in between.
+          if (n % PUT_AT_ONCE === PUT_AT_ONCE - 1) await resultOf(request);
+        }
+        cursors.put(cursor, [scope, topic]);
+      }),
+    );
+  }
+
+  async function clear(...prefix: string[]): Promise<void> {
+    seen.clear();
+    await connection.transact("readwrite", async (transaction) => {
+      for (const store of [CURSORS, DOCUMENTS]) transaction.objectStore(store).delete(under(...prefix));
+    });
+  }
+
+  return {
+    load: (scope, topic) => run(() => load(scope, topic)),
+    commit: (scope, topic, change) => run(() => commit(scope, topic, change)),
+    clear: (scope, topic) => run(() => clear(...[scope, topic].filter((part) => part !== undefined))),
+    close: () => run(async () => connection.close()),
+  };
+}
+
+/** One connection, opened when it is needed, and again after the browser or a newer version of the page took it away. */
+function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
+  let opening: Promise<Db> | undefined;
+  // The browser's own are looked for when they are used, so that rendering on a server does not fail.
+  const browser = () => globalThis as { indexedDB?: IndexedDbLike; IDBKeyRange?: KeyRangeLike };
+
+  function forget(): void {
+    opening = undefined;
+  }
+
+  function opened(): Promise<Db> {
+    const from = factory ?? browser().indexedDB;
+    if (!from) return Promise.reject(missing());
+    opening ??= open(from, name, forget).catch((error: unknown) => {
+      forget();
+      throw error;
+    });
+    return opening;
+  }
+
+  async function begin(mode: "readonly" | "readwrite"): Promise<Transaction> {
+    try {
+      return (await opened()).transaction([DOCUMENTS, CURSORS], mode);
+    } catch (error) {
+      // Closed behind our back, and not said yet.
+      if (!(error instanceof Error) || error.name !== "InvalidStateError") throw error;
+      forget();
+      return (await opened()).transaction([DOCUMENTS, CURSORS], mode);
+    }
+  }
+
+  return {
+    keyRange(): KeyRangeLike {
+      const found = keyRange ?? browser().IDBKeyRange;
+      if (!found) throw missing();
+      return found;
+    },
+
+    /** Resolves when the transaction is complete; whatever goes wrong on the way undoes all of it. */
+    async transact<T>(
+      mode: "readonly" | "readwrite",
+      work: (transaction: Transaction) => Promise<T>,
+    ): Promise<T> {
+      const transaction = await begin(mode);
+      let failure: unknown;
+      const complete = new Promise<void>((resolve, reject) => {
+        transaction.oncomplete = () => resolve();
+        transaction.onabort = () =>
+          reject(failure ?? transaction.error ?? new Error("the transaction was aborted"));
+      });
+      const result = work(transaction).catch((error: unknown) => {
+        failure = error;
+        try {
+          transaction.abort();
+        } catch {
+          // It is over already, and `complete` says how.
+        }
+        throw error;
+      });
+      const [done] = await Promise.all([result, complete]);
+      return done;
+    },
+
+    async close(): Promise<void> {
+      const db = await opening;
+      forget();
+      db?.close();
+    },
+  };
+}
+
+function open(factory: IndexedDbLike, name: string, lost: () => void): Promise<Db> {
+  return new Promise<Db>((resolve, reject) => {
+    const request = factory.open(name, VERSION);
+    let blocked = false;
+    request.onupgradeneeded = () => {
+      const db = request.result;
+      for (const store of Array.from(db.objectStoreNames)) db.deleteObjectStore(store);
+      db.createObjectStore(DOCUMENTS);
+      db.createObjectStore(CURSORS);
+    };
+    request.onblocked = () => {
+      blocked = true;
+      reject(new Error("another tab keeps an older version of the database open: reload or close it"));
+    };
+    request.onerror = () => reject(request.error);
+    request.onsuccess = () => {
+      const db = request.result;
+      // Whoever asked was told that it is blocked, and opens it again.
+      if (blocked) return db.close();
+      db.onclose = lost;
+      // A newer version of the page waits for this one to let go.
+      db.onversionchange = () => {
+        lost();
+        db.close();
+      };
+      resolve(db);
+    };
+  });
+}
+
+function same(one: Cursor | undefined, other: unknown): boolean {
+  if (!isCursor(other)) return one === undefined;
+  return one?.epoch === other.epoch && one.watermark === other.watermark;
+}
+
+function resultOf<T>(request: Request<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+function missing(): KhalaError {
+  return new KhalaError("unavailable", "There is no IndexedDB here. Use another storage, such as memory().");
+}

@@ -1,0 +1,25 @@
+import type { AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
+import type { Connection } from "./connection/port.ts";
+import { type CoreOptions, openCore } from "./core.ts";
+import type { Sync, Topics } from "./sync/plane_port.ts";
+
+export type { ConnectionState, ConnectionStatus } from "./connection/port.ts";
+export type { CoreOptions as SyncClientOptions } from "./core.ts";
+export type { Storage } from "./storage/storage.ts";
+export type { Item, ListSnapshot, Snapshot, Sync } from "./sync/plane_port.ts";
+
+/** Documents that stay true, and the connection they come over. */
+export interface SyncClient<T extends Topics = BoardTopics> {
+  readonly connection: Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
+  readonly sync: Sync<T>;
+  close(): Promise<void>;
+}
+
+/** A client with nothing but sync, for where every kilobyte counts. Each tab has a socket of its own. */
+export function createSyncClient<App extends AppTypes = AppTypes>(
+  options: CoreOptions,
+): SyncClient<TopicsOf<App>> {
+  const { connection, sync, socketSource, close } = openCore<TopicsOf<App>>(options);
+  sync.setSource(socketSource);
+  return { connection, sync, close };
+}

@@ -1,0 +1,149 @@
+import type { StoredDocument } from "../storage/storage.ts";
+import type { Item } from "./plane_port.ts";
+import { SortedItems } from "./sorted_items.ts";
+import type { Update } from "./source.ts";
+import { isNewer } from "./versions.ts";
+
+/** A document as it is kept, and as it is shown: an older version while the newest must still be fetched. */
+export interface Entry {
+  readonly stored: StoredDocument;
+  readonly item?: Item;
+  /** The hash of what is shown. */
+  readonly shownHash?: string;
+}
+
+/** Deleted documents that are remembered. */
+const MAX_TOMBSTONES = 10_000;
+
+/** The documents of a topic in memory. */
+export class Documents {
+  #entries = new Map<string, Entry>();
+  /** The version at which each was deleted; the oldest first. */
+  readonly #tombstones = new Map<string, string>();
+  readonly #sorted = new SortedItems();
+
+  get(key: string): Entry | undefined {
+    return this.#entries.get(key);
+  }
+
+  /** Sorted by key; the same array until something changed. */
+  items(): readonly Item[] {
+    return this.#sorted.all();
+  }
+
+  /** Those whose newest version is not here yet. */
+  *unfetched(): Iterable<Entry> {
+    for (const entry of this.#entries.values()) if (isUnfetched(entry)) yield entry;
+  }
+
+  /** Everything, as it is stored. */
+  *stored(): Iterable<StoredDocument> {
+    for (const { stored } of this.#entries.values()) yield stored;
+    for (const [key, version] of this.#tombstones) yield { key, version, hash: "", deleted: true };
+  }
+
+  /** What an update makes of a document: what to store, or undefined if it is not newer than what is known. */
+  update({
+    doc_key: key = "",
+    doc_version: version = "0",
+    op,
+    payload,
+    payload_hash: hash = "",
+    fetch_required,
+  }: Update): StoredDocument | undefined {
+    const known = this.#entries.get(key)?.stored.version ?? this.#tombstones.get(key);
+    if (known !== undefined && !isNewer(version, known)) return undefined;
+    const document: StoredDocument =
+      op === "delete"
+        ? { key, version, hash: "", deleted: true }
+        : { key, version, hash, ...(!fetch_required && { payload }) };
+    return this.#put(document).stored;
+  }
+
+  /** What was fetched of a document that waits for it; undefined if it does not any more. */
+  resolve(document: StoredDocument): StoredDocument | undefined {
+    const entry = this.#entries.get(document.key);
+    if (!entry || !isUnfetched(entry) || isNewer(entry.stored.version, document.version)) return undefined;
+    return this.#put(document).stored;
+  }
+
+  /** Replaces everything. What is the same stays the same object; returns the keys of the rest. */
+  replace(documents: Iterable<StoredDocument>): readonly string[] {
+    const before = this.#entries;
+    const entries = new Map<string, Entry>();
+    const items: Item[] = [];
+    const changed: string[] = [];
+    this.#tombstones.clear();
+    for (const document of documents) {
+      const { key } = document;
+      if (document.deleted) {
+        this.#tombstones.set(key, document.version);
+        continue;
+      }
+      const old = before.get(key);
+      const same = old !== undefined && isSame(old.stored, document) && !isUnfetched(old);
+      const entry = same ? old : entryOf(document, old);
+      if (!same) changed.push(key);
+      entries.set(key, entry);
+      if (entry.item) items.push(entry.item);
+    }
+    for (const key of before.keys()) if (!entries.has(key)) changed.push(key);
+    this.#entries = entries;
+    if (changed.length > 0) this.#sorted.replace(items);
+    return changed;
+  }
+
+  /** Forgets the oldest deletions beyond a bound; returns their keys. */
+  forget(): readonly string[] {
+    const forgotten: string[] = [];
+    for (const key of this.#tombstones.keys()) {
+      if (this.#tombstones.size <= MAX_TOMBSTONES) break;
+      this.#tombstones.delete(key);
+      forgotten.push(key);
+    }
+    return forgotten;
+  }
+
+  #put(document: StoredDocument): Entry {
+    const { key, version } = document;
+    const old = this.#entries.get(key);
+    this.#tombstones.delete(key);
+    if (document.deleted) {
+      this.#entries.delete(key);
+      this.#tombstones.set(key, version);
+      this.#sorted.set(key, undefined);
+      return { stored: document };
+    }
+    const entry = entryOf(document, old);
+    this.#entries.set(key, entry);
+    if (entry.item !== old?.item) this.#sorted.set(key, entry.item);
+    return entry;
+  }
+}
+
+function entryOf(document: StoredDocument, old: Entry | undefined): Entry {
+  const stored = withKnownPayload(document, old);
+  if (stored.payload === undefined) return { ...old, stored };
+  return { stored, item: itemOf(stored), shownHash: stored.hash };
+}
+
+/** Whether the newest version of a document must still be fetched. */
+export function isUnfetched({ stored }: Entry): boolean {
+  return stored.payload === undefined;
+}
+
+/** A document without a hash may be anything. */
+function isSame(a: StoredDocument, b: StoredDocument): boolean {
+  return a.hash !== "" && a.hash === b.hash && a.version === b.version;
+}
+
+/** What must be fetched may be what is shown already: the hash tells. */
+function withKnownPayload(document: StoredDocument, old: Entry | undefined): StoredDocument {
+  const known =
+    document.payload === undefined && old?.item && document.hash !== "" && old.shownHash === document.hash;
+  return known ? { ...document, payload: old.item!.data } : document;
+}
+
+function itemOf({ key, version, payload: data, updatedAt }: StoredDocument): Item {
+  return updatedAt === undefined ? { key, version, data } : { key, version, data, updatedAt };
+}

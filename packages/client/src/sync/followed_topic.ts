@@ -1,0 +1,189 @@
+import { KhalaError } from "@khala/contracts";
+import { type Backoff, backoffMs } from "../connection/backoff.ts";
+import type { Progress } from "../connection/connection.ts";
+import type { Channel } from "../connection/port.ts";
+import type { Environment } from "../environment.ts";
+import type { Http } from "../http.ts";
+import type { Cursor } from "../storage/storage.ts";
+import { listTopic } from "./listing.ts";
+import type { TopicPhase, TopicSink, Update } from "./source.ts";
+
+export interface FollowedOptions {
+  readonly http: Http;
+  readonly environment: Environment;
+  readonly push: Channel["push"];
+  readonly onProgress: () => void;
+}
+
+const RETRY: Backoff = { baseMs: 500, capMs: 30_000 };
+
+interface Pending {
+  readonly updates: Update[];
+  through: Cursor;
+  complete: boolean;
+}
+
+/** One topic on the sync channel: subscribes from its position, or lists it first, and hands over what comes in order. */
+export class FollowedTopic {
+  readonly #name: string;
+  readonly #sink: TopicSink;
+  readonly #options: FollowedOptions;
+  #phase: TopicPhase = "loading";
+  /** Whether frames count: those before the reply to the subscribe are of an earlier one. */
+  #subscribed = false;
+  /** The position is not good any more, so that the topic must be listed. */
+  #mustList = false;
+  /** The attempt under way; a newer one ends it. */
+  #attempt = new AbortController();
+  #failures = 0;
+  #pending: Pending | undefined;
+  #handing: Promise<void> | undefined;
+  #cancelRetry: () => void = () => {};
+
+  constructor(name: string, sink: TopicSink, options: FollowedOptions) {
+    this.#name = name;
+    this.#sink = sink;
+    this.#options = options;
+  }
+
+  get isForbidden(): boolean {
+    return this.#phase === "forbidden";
+  }
+
+  get progress(): Progress {
+    if (this.#phase === "stale") return "stale";
+    return this.#phase === "live" || this.#phase === "forbidden" ? "live" : "replaying";
+  }
+
+  /** The channel is there: begins, or goes on. */
+  joined(): void {
+    const attempt = this.#restart();
+    this.#follow(attempt.signal).catch((error: unknown) => {
+      if (!attempt.signal.aborted) this.#failed(asKhalaError(error));
+    });
+  }
+
+  /** The channel is gone. */
+  left(error: KhalaError | undefined): void {
+    this.#restart();
+    if (error && isFinal(error)) this.forbidden(error);
+    else this.offline(error);
+  }
+
+  offline(error: KhalaError | undefined): void {
+    this.#set("offline", error);
+  }
+
+  forbidden(error: KhalaError): void {
+    this.#set("forbidden", error);
+  }
+
+  /** The server does not continue from the position. */
+  stale(): void {
+    // Of an earlier subscription, which counts no more.
+    if (!this.#subscribed) return;
+    this.#mustList = true;
+    if (this.#failures === 0) this.joined();
+    else this.#restart();
+    // A position that was listed a moment ago should not be stale: rights that differ between socket and HTTP take a while.
+    if (this.#failures++ > 0) this.#retryLater(undefined);
+  }
+
+  batch(updates: readonly Update[], through: Cursor, complete: boolean): void {
+    if (!this.#subscribed) return;
+    this.#pending ??= { updates: [], through, complete: false };
+    this.#pending.updates.push(...updates);
+    this.#pending.through = through;
+    this.#pending.complete ||= complete;
+    this.#hand();
+  }
+
+  end(): void {
+    this.#restart();
+  }
+
+  #restart(): AbortController {
+    this.#attempt.abort();
+    this.#cancelRetry();
+    this.#subscribed = false;
+    this.#pending = undefined;
+    this.#attempt = new AbortController();
+    return this.#attempt;
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    // What was handed over before is stored first: the position is only then what it will be.
+    await this.#handing;
+    if (signal.aborted) return;
+    let position = this.#mustList ? undefined : this.#sink.position();
+    if (!position) {
+      this.#set(this.#sink.position() ? "stale" : "loading");
+      const { documents, cursor } = await listTopic(this.#options.http, this.#name, signal);
+      if (signal.aborted) return;
+      await this.#sink.swap(documents, cursor);
+      this.#mustList = false;
+      position = cursor;
+    }
+    if (signal.aborted) return;
+    this.#set("replaying");
+    const payload = { topics: [this.#name], resume_after: { [this.#name]: position } };
+    await this.#options.push("subscribe", payload, () => {
+      if (!signal.aborted) this.#subscribed = true;
+    });
+  }
+
+  #failed(error: KhalaError): void {
+    if (isFinal(error)) return this.forbidden(error);
+    this.#set("offline", error);
+    this.#failures++;
+    this.#retryLater(error.details.retry_after_ms);
+  }
+
+  #retryLater(atLeastMs: number | undefined): void {
+    const wait = backoffMs(this.#failures, this.#options.environment.random, RETRY, atLeastMs);
+    this.#cancelRetry = this.#options.environment.timer(wait, () => this.joined());
+  }
+
+  /** Hands over what has come; what comes while the sink is busy goes along the next time. */
+  #hand(): void {
+    this.#handing ??= this.#handAll()
+      .catch((error: unknown) => {
+        // Something of it may be applied: only the whole topic is sure to be right.
+        this.#mustList = true;
+        this.#restart();
+        this.#failed(asKhalaError(error));
+      })
+      .finally(() => {
+        this.#handing = undefined;
+        if (this.#pending) this.#hand();
+      });
+  }
+
+  async #handAll(): Promise<void> {
+    for (let pending = this.#pending; pending; pending = this.#pending) {
+      this.#pending = undefined;
+      const { signal } = this.#attempt;
+      await this.#sink.apply(pending.updates, pending.through);
+      if (!pending.complete || signal.aborted) continue;
+      this.#failures = 0;
+      this.#set("live");
+    }
+  }
+
+  #set(phase: TopicPhase, error?: KhalaError): void {
+    this.#phase = phase;
+    this.#sink.phase(phase, error);
+    this.#options.onProgress();
+  }
+}
+
+/** Whether asking again could help only with another token. */
+function isFinal(error: KhalaError): boolean {
+  const { status, retryable } = error.meaning;
+  return !retryable && (status === 403 || status === 404 || status === 401);
+}
+
+function asKhalaError(cause: unknown): KhalaError {
+  if (cause instanceof KhalaError) return cause;
+  return new KhalaError("internal", "The topic could not be followed.", {}, { cause });
+}

@@ -1,0 +1,187 @@
+import { KhalaError } from "@khala/contracts";
+import { expect, test } from "vitest";
+import { type HandSocket, handConnection, settled } from "../connection/test_support.ts";
+import type { Answer, Http, RequestOptions } from "../http.ts";
+import type { Cursor, StoredDocument } from "../storage/storage.ts";
+import { socketSource } from "./socket_source.ts";
+import type { TopicPhase, TopicSink, Update } from "./source.ts";
+import { answer, at, update } from "./test_support.ts";
+
+/** A sink that keeps what it is given. */
+class HandSink implements TopicSink {
+  readonly phases: (TopicPhase | [TopicPhase, string])[] = [];
+  readonly done: unknown[] = [];
+  cursor: Cursor | undefined;
+
+  position(): Cursor | undefined {
+    return this.cursor;
+  }
+
+  async swap(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
+    this.done.push({ swap: documents.map(({ key, version }) => `${key}@${version}`) });
+    this.cursor = cursor;
+  }
+
+  async apply(updates: readonly Update[], through: Cursor): Promise<void> {
+    this.done.push({ apply: updates.map(({ doc_key, doc_version }) => `${doc_key}@${doc_version}`) });
+    this.cursor = through;
+  }
+
+  phase(phase: TopicPhase, error?: KhalaError): void {
+    this.phases.push(error ? [phase, error.code] : phase);
+  }
+}
+
+/** A source on a connection whose server a test plays. */
+async function handSource({ cursor }: { cursor?: Cursor } = {}) {
+  const hand = handConnection();
+  const asked: { path: string; options: RequestOptions; settle: PromiseWithResolvers<Answer> }[] = [];
+  const http: Http = {
+    request(_method, path, options = {}) {
+      const settle = Promise.withResolvers<Answer>();
+      asked.push({ path, options, settle });
+      return settle.promise;
+    },
+  };
+  const source = socketSource({ connection: hand.connection, http, environment: hand.place });
+  const sink = new HandSink();
+  sink.cursor = cursor;
+  const following = new AbortController();
+  source.follow("t", sink, following.signal);
+  const joined = async (): Promise<HandSocket> => {
+    await settled();
+    hand.place.socket.onopen?.();
+    hand.place.socket.reply(hand.place.socket.last("phx_join"));
+    await settled();
+    return hand.place.socket;
+  };
+  return { ...hand, source, sink, asked, following, joined };
+}
+
+const batch = (updates: readonly Update[], through: Cursor, complete = false) => ({
+  update_batch: { topic: "t", updates, through, replay_complete: complete },
+});
+const stale = { error: { code: "stale_cursor", message: "old", topics: [{ topic: "t" }] } };
+const page = (keys: readonly string[], cursor: Cursor, next: string | null = null) =>
+  answer({ documents: keys.map((key) => ({ doc_key: key, doc_version: "1", payload: {} })), cursor, next });
+
+test("with a position it resumes; frames before the reply do not count, those right behind it do", async () => {
+  const { connection, sink, joined, asked } = await handSource({ cursor: at(5) });
+  const socket = await joined();
+  const subscribe = socket.last("subscribe");
+  expect(subscribe.payload).toEqual({ topics: ["t"], resume_after: { t: at(5) } });
+  expect(connection.status().state).toBe("replaying");
+  socket.push("sync:v1", "frame", batch([update("old", 9)], at(99)));
+  socket.reply(subscribe, {});
+  socket.push("sync:v1", "frame", batch([update("a", 1)], at(6)));
+  socket.push("sync:v1", "frame", batch([], at(7), true));
+  await settled();
+  expect(sink.done).toEqual([{ apply: ["a@1"] }, { apply: [] }]);
+  expect(sink.phases.at(-1)).toBe("live");
+  expect(connection.status().state).toBe("live");
+  expect(sink.cursor).toEqual(at(7));
+  socket.push("sync:v1", "frame", { heartbeat: { watermarks: { t: at(30), other: at(1) } } });
+  await settled();
+  expect(sink.cursor).toEqual(at(30));
+  expect(asked).toEqual([]);
+});
+
+test("without a position all pages are listed, and followed from the first page's", async () => {
+  const { sink, joined, asked } = await handSource();
+  const socket = await joined();
+  expect(sink.phases).toEqual(["loading"]);
+  asked[0]!.settle.resolve(page(["a"], at(5), "more"));
+  await settled();
+  expect(asked[1]).toMatchObject({ path: "/sync/v1/list/t", options: { query: { after: "more" } } });
+  asked[1]!.settle.resolve(page(["b"], at(9)));
+  await settled();
+  expect(sink.done).toEqual([{ swap: ["a@1", "b@1"] }]);
+  expect(socket.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: at(5) } });
+});
+
+test("pages of two histories are not mixed", async () => {
+  const { sink, joined, asked } = await handSource();
+  await joined();
+  asked[0]!.settle.resolve(page(["a"], at(5), "more"));
+  await settled();
+  asked[1]!.settle.resolve(page(["b"], at(2, "restored")));
+  await settled();
+  expect(asked[2]!.options.query).toEqual({ limit: 1_000, after: undefined });
+  asked[2]!.settle.resolve(page(["c"], at(2, "restored")));
+  await settled();
+  expect(sink.done).toEqual([{ swap: ["c@1"] }]);
+});
+
+test("a stale position is listed at once, and one that stays stale with more and more patience", async () => {
+  const { place, connection, sink, joined, asked } = await handSource({ cursor: at(5) });
+  const socket = await joined();
+  const subscribed = () => socket.sent.filter(({ event }) => event === "subscribe");
+  socket.reply(subscribed()[0]!, {});
+  socket.push("sync:v1", "frame", stale);
+  await settled();
+  expect(connection.status().state).toBe("stale");
+  expect(sink.phases.at(-1)).toBe("stale");
+  asked[0]!.settle.resolve(page(["a"], at(8)));
+  await settled();
+  socket.reply(subscribed()[1]!, {});
+  socket.push("sync:v1", "frame", stale);
+  await settled();
+  expect(asked).toHaveLength(1);
+  await place.pass(1_000);
+  expect(asked).toHaveLength(2);
+});
+
+test("a lost line is told, and resumed from where the sink is then", async () => {
+  const { place, sink, joined } = await handSource({ cursor: at(5) });
+  const socket = await joined();
+  socket.reply(socket.last("subscribe"), {});
+  socket.push("sync:v1", "frame", batch([update("a", 1)], at(6), true));
+  await settled();
+  socket.end();
+  expect(sink.phases.at(-1)).toEqual(["offline", "unavailable"]);
+  await place.pass(500);
+  const again = await joined();
+  expect(again.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: at(6) } });
+});
+
+test("a list that fails is tried again; one that is forbidden is not, until the token changes", async () => {
+  const { place, source, sink, joined, asked, connection } = await handSource();
+  await joined();
+  asked[0]!.settle.reject(new KhalaError("unavailable", "later"));
+  await settled();
+  expect(sink.phases.at(-1)).toEqual(["offline", "unavailable"]);
+  await place.pass(500);
+  asked[1]!.settle.reject(new KhalaError("forbidden_topic", "no"));
+  await settled();
+  expect(sink.phases.at(-1)).toEqual(["forbidden", "forbidden_topic"]);
+  expect(connection.status().state).toBe("live");
+  await place.pass(20_000);
+  expect(asked).toHaveLength(2);
+  source.retryForbidden();
+  await place.pass(1_000);
+  expect(asked).toHaveLength(3);
+});
+
+test("what is not followed any more is unsubscribed, and its frames are dropped", async () => {
+  const { sink, joined, following, connection } = await handSource({ cursor: at(5) });
+  const socket = await joined();
+  socket.reply(socket.last("subscribe"), {});
+  following.abort();
+  expect(socket.last("unsubscribe").payload).toEqual({ topics: ["t"] });
+  socket.push("sync:v1", "frame", batch([update("a", 1)], at(6)));
+  await settled();
+  expect(sink.done).toEqual([]);
+  expect(connection.status().state).toBe("live");
+});
+
+test("a token that was refused twice is told to each topic", async () => {
+  const { place, connection, sink } = await handSource({ cursor: at(5) });
+  await settled();
+  for (const code of ["token_revoked", "token_revoked"]) {
+    place.socket.onopen?.();
+    place.socket.end(4401, code);
+    await place.pass(1_000);
+  }
+  expect(connection.status().state).toBe("unauthorised");
+  expect(sink.phases.at(-1)).toEqual(["forbidden", "token_revoked"]);
+});

@@ -1,0 +1,46 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import type { Item } from "./plane_port.ts";
+import { SortedItems } from "./sorted_items.ts";
+
+const item = (key: string, version = "1"): Item => ({ key, version, data: {} });
+
+test("whatever is set and removed, the items are sorted and are what they should be", () => {
+  const change = fc.record({ key: fc.string({ maxLength: 3 }), gone: fc.boolean() });
+  const round = fc.record({ changes: fc.array(change, { maxLength: 30 }), replaces: fc.boolean() });
+  fc.assert(
+    fc.property(fc.array(round, { maxLength: 8 }), (rounds) => {
+      const sorted = new SortedItems();
+      const expected = new Map<string, Item>();
+      for (const { changes, replaces } of rounds) {
+        if (replaces) {
+          const kept = [...expected.values()].filter((_, i) => i % 2 === 0);
+          expected.clear();
+          for (const one of kept) expected.set(one.key, one);
+          sorted.replace(kept);
+        }
+        for (const { key, gone } of changes) {
+          const made = gone ? undefined : item(key);
+          sorted.set(key, made);
+          if (made) expected.set(key, made);
+          else expected.delete(key);
+        }
+        const shown = sorted.all();
+        expect(shown.map(({ key }) => key)).toEqual([...expected.keys()].sort());
+        for (const one of shown) expect(expected.get(one.key)).toBe(one);
+        expect(sorted.all()).toBe(shown);
+      }
+    }),
+  );
+});
+
+test("an array that was handed out does not change any more", () => {
+  const sorted = new SortedItems();
+  for (let i = 0; i < 100; i++) sorted.set(`k${i}`, item(`k${i}`));
+  const before = sorted.all();
+  const copy = [...before];
+  sorted.set("k50", item("k50", "2"));
+  sorted.set("k7", undefined);
+  expect(sorted.all()).toHaveLength(99);
+  expect(before).toEqual(copy);
+});

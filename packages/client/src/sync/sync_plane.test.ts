@@ -1,0 +1,295 @@
+import { KhalaError } from "@khala/contracts";
+import { expect, test, vi } from "vitest";
+import { settled } from "../connection/test_support.ts";
+import { memory } from "../storage/memory.ts";
+import { answer, at, handPlane, stored, tooLarge, update } from "./test_support.ts";
+
+/** A plane that shows a topic with these documents, live. */
+async function livePlane(documents = [stored("a", 1), stored("b", 1)], options = {}) {
+  const hand = handPlane(options);
+  const told = vi.fn();
+  const stop = hand.plane.subscribe("t", told);
+  await settled();
+  await hand.source.sink().swap(documents, at(1));
+  hand.source.sink().phase("live");
+  await hand.place.pass(16);
+  told.mockClear();
+  return { ...hand, told, stop };
+}
+
+test("an update counts only if it is newer, also after a deletion", async () => {
+  const { plane, source } = await livePlane();
+  const sink = source.sink();
+  await sink.apply([update("a", 3), update("a", 2), update("b", 2, null)], at(4));
+  expect(plane.get("t", "a")).toMatchObject({ data: { version: 3 }, version: "3" });
+  await sink.apply([update("b", 1), update("a", 10)], at(6));
+  expect(plane.list("t").items.map(({ key, version }) => `${key}@${version}`)).toEqual(["a@10"]);
+  await sink.apply([update("b", 3)], at(7));
+  expect(plane.list("t").items).toHaveLength(2);
+});
+
+test("the position moves only when everything is applied and stored", async () => {
+  const storage = memory();
+  let release = () => {};
+  const slow = { ...storage, commit: vi.fn(storage.commit) };
+  const { plane, source } = await livePlane(undefined, { storage: slow });
+  slow.commit.mockImplementationOnce(
+    (...change) => new Promise((resolve) => (release = () => resolve(storage.commit(...change)))),
+  );
+  const applied = source.sink().apply([update("a", 2)], at(2));
+  await settled();
+  expect(plane.get("t", "a").version).toBe("2");
+  expect(source.sink().position()).toEqual(at(1));
+  release();
+  await applied;
+  expect(source.sink().position()).toEqual(at(2));
+  expect(await storage.load("s", "t")).toMatchObject({ cursor: at(2) });
+});
+
+test("listeners hear once of what came together, and only those whom it concerns", async () => {
+  const { plane, place, source, told } = await livePlane();
+  const ofA = vi.fn();
+  const ofB = vi.fn();
+  plane.subscribe("t", "a", ofA);
+  plane.subscribe("t", "b", ofB);
+  await place.pass(100);
+  source.sink().apply([update("a", 2)], at(2));
+  source.sink().apply([update("a", 3), update("c", 1)], at(4));
+  await place.pass(100);
+  for (let i = 4; i < 50; i++) await source.sink().apply([update("a", i)], at(i + 1));
+  expect(told.mock.calls.length).toBeLessThanOrEqual(3);
+  await place.pass(16);
+  expect(ofA.mock.calls.length).toBe(told.mock.calls.length);
+  expect(ofB).not.toHaveBeenCalled();
+  source.sink().phase("offline", new KhalaError("unavailable", "gone"));
+  await place.pass(16);
+  expect(ofB).toHaveBeenCalledOnce();
+  expect(plane.get("t", "b")).toMatchObject({ phase: "offline", error: { code: "unavailable" }, data: {} });
+});
+
+test("snapshots are the same objects until they change", async () => {
+  const { plane, source } = await livePlane();
+  const [list, a, b, none] = [
+    plane.list("t"),
+    plane.get("t", "a"),
+    plane.get("t", "b"),
+    plane.get("t", "none"),
+  ];
+  await source.sink().apply([update("a", 1)], at(2));
+  source.sink().phase("live");
+  expect(plane.list("t")).toBe(list);
+  expect(plane.get("t", "none")).toBe(none);
+  await source.sink().apply([update("a", 2)], at(3));
+  expect(plane.get("t", "a")).not.toBe(a);
+  expect(plane.get("t", "b")).toBe(b);
+  expect(plane.list("t").items[1]).toBe(list.items[1]);
+  expect(plane.get("elsewhere", "a")).toBe(plane.get("elsewhere", "b"));
+});
+
+test("a swap replaces in one step, keeps what is the same, and takes lower versions", async () => {
+  const { plane, place, source } = await livePlane([stored("a", 5), stored("b", 5), stored("c", 5)]);
+  const before = plane.list("t");
+  const seen: number[] = [];
+  plane.subscribe("t", () => seen.push(plane.list("t").items.length));
+  await source.sink().swap([stored("a", 5), stored("b", 2)], at(1, "other"));
+  await place.pass(16);
+  expect(seen).toEqual([2]);
+  const { items } = plane.list("t");
+  expect(items.map(({ version }) => version)).toEqual(["5", "2"]);
+  expect(items[0]).toBe(before.items[0]);
+  await source.sink().apply([update("c", 1)], at(2, "other"));
+  expect(plane.get("t", "c").version).toBe("1");
+});
+
+test("a document that must be fetched is, conditionally; until then the old one is shown as stale", async () => {
+  const { plane, source, asked, storage } = await livePlane();
+  await source.sink().apply([tooLarge("a", 2), tooLarge("c", 1)], at(3));
+  expect(plane.get("t", "a")).toMatchObject({ data: { version: 1 }, version: "1", stale: true });
+  expect(plane.list("t").items.map(({ key }) => key)).toEqual(["a", "b"]);
+  expect(source.sink().position()).toEqual(at(3));
+  expect((await storage.load("s", "t"))?.documents.find(({ key }) => key === "a")).not.toHaveProperty(
+    "payload",
+  );
+  expect(asked.map(({ path, options }) => [path, options.headers])).toEqual([
+    ["/sync/v1/doc/a", { "if-none-match": '"a@1"' }],
+    ["/sync/v1/doc/c", {}],
+  ]);
+  asked[0]!.settle.resolve(
+    answer({ doc_key: "a", doc_version: "2", payload: { big: 1 }, payload_hash: "a@2" }),
+  );
+  asked[1]!.settle.resolve(
+    answer({ doc_key: "c", doc_version: "4", payload: { big: 2 }, payload_hash: "c@4" }),
+  );
+  await settled();
+  expect(plane.get("t", "a")).toMatchObject({ data: { big: 1 }, version: "2", stale: false });
+  // What was fetched is newer than what was announced: the announcement of that is old news.
+  await source.sink().apply([update("c", 4, { old: true })], at(5));
+  expect(plane.get("t", "c")).toMatchObject({ data: { big: 2 }, version: "4" });
+});
+
+test("304 and an equal hash mean that what is shown is right; 404 means that it is gone", async () => {
+  const { plane, source, asked } = await livePlane();
+  await source.sink().apply([tooLarge("a", 2, "a@1")], at(2));
+  expect(plane.get("t", "a")).toMatchObject({ data: { version: 1 }, version: "2", stale: false });
+  await source.sink().apply([tooLarge("a", 3), tooLarge("b", 2)], at(4));
+  asked[0]!.settle.resolve(answer(undefined, 304));
+  asked[1]!.settle.reject(new KhalaError("not_found", "gone"));
+  await settled();
+  expect(plane.get("t", "a")).toMatchObject({ data: { version: 1 }, version: "3", stale: false });
+  expect(plane.list("t").items.map(({ key }) => key)).toEqual(["a"]);
+});
+
+test("a few are fetched at a time, what fails is tried again, and a restart goes on with it", async () => {
+  const storage = memory();
+  const { place, source, asked, stop, events } = await livePlane([], { storage });
+  await source.sink().apply(
+    Array.from({ length: 9 }, (_, i) => tooLarge(`k${i}`, 1)),
+    at(9),
+  );
+  expect(asked).toHaveLength(4);
+  asked[0]!.settle.reject(new KhalaError("unavailable", "later"));
+  await settled();
+  expect(asked).toHaveLength(5);
+  expect(events.map(({ event }) => event)).toEqual(["document_not_fetched"]);
+  for (const one of asked.slice(1)) one.settle.reject(new KhalaError("unavailable", "later"));
+  await settled();
+  expect(asked).toHaveLength(9);
+  stop();
+  await place.pass(10_000);
+  const again = handPlane({ storage });
+  again.plane.subscribe("t", () => {});
+  await settled();
+  expect(again.asked).toHaveLength(4);
+});
+
+test("a topic is followed while somebody uses it, and a little longer", async () => {
+  const { plane, place, source, stop } = await livePlane();
+  const { signal } = source.followed[0]!;
+  const again = plane.subscribe("t", () => {});
+  stop();
+  stop();
+  await place.pass(60_000);
+  expect(signal.aborted).toBe(false);
+  again();
+  await place.pass(4_999);
+  plane.subscribe("t", () => {})();
+  await place.pass(4_999);
+  expect(signal.aborted).toBe(false);
+  await place.pass(1);
+  expect(signal.aborted).toBe(true);
+  expect(plane.list("t")).toMatchObject({ items: [], phase: "loading" });
+  // What was stored is there again at once.
+  plane.subscribe("t", () => {});
+  await settled();
+  expect(plane.list("t").items).toHaveLength(2);
+  expect(source.sink().position()).toEqual(at(1));
+});
+
+test("ready is the first complete state; it fails when the topic is forbidden or nobody waits any more", async () => {
+  const { plane, place, source } = handPlane();
+  const ready = plane.ready("t");
+  const forbidden = expect(plane.ready("u")).rejects.toMatchObject({ code: "forbidden_topic" });
+  const given = new AbortController();
+  const aborted = expect(plane.ready("v", given)).rejects.toBe("enough");
+  given.abort("enough");
+  await aborted;
+  await settled();
+  await source.sink().swap([], at(1));
+  source.sink("u").phase("forbidden", new KhalaError("forbidden_topic", "no"));
+  await place.pass(16);
+  await ready;
+  await forbidden;
+});
+
+test("a storage that fails: reported, cleared, and tried again with the next whole topic", async () => {
+  const storage = memory();
+  const failing = { ...storage, commit: vi.fn(storage.commit), clear: vi.fn(storage.clear) };
+  const { plane, source, events } = await livePlane(undefined, { storage: failing });
+  failing.commit.mockRejectedValueOnce(new Error("quota"));
+  await source.sink().apply([update("a", 2)], at(2));
+  expect(plane.get("t", "a").version).toBe("2");
+  expect(source.sink().position()).toEqual(at(2));
+  expect(events.map(({ event }) => event)).toEqual(["storage_failed"]);
+  expect(failing.clear).toHaveBeenCalledWith("s", "t");
+  await source.sink().apply([update("a", 3)], at(3));
+  expect(await storage.load("s", "t")).toBeUndefined();
+  await source.sink().swap([stored("a", 4)], at(4));
+  await source.sink().apply([update("b", 7)], at(5));
+  expect(await storage.load("s", "t")).toEqual({
+    documents: [stored("a", 4), stored("b", 7)],
+    cursor: at(5),
+  });
+});
+
+test("a storage that cannot be read, or never answers, is as good as none", async () => {
+  for (const load of [() => Promise.reject(new Error("corrupt")), () => new Promise<never>(() => {})]) {
+    const { plane, place, source, events } = handPlane({ storage: { ...memory(), load } });
+    plane.subscribe("t", () => {});
+    await place.pass(15_000);
+    expect(events.map(({ event }) => event)).toEqual(["storage_unreadable"]);
+    await source.sink().swap([stored("a", 1)], at(1));
+    expect(plane.list("t").items).toHaveLength(1);
+  }
+});
+
+test("another scope shows nothing of the one before, and what is stored for it", async () => {
+  const storage = memory();
+  await storage.commit("bob", "t", { put: [stored("b1", 1)], remove: [], cursor: at(8) });
+  const { plane, source } = await livePlane(undefined, { storage });
+  plane.setScope("bob");
+  expect(plane.list("t").items).toEqual([]);
+  await settled();
+  expect(plane.list("t").items.map(({ key }) => key)).toEqual(["b1"]);
+  expect(source.sink().position()).toEqual(at(8));
+  expect(await storage.load("s", "t")).toMatchObject({ cursor: at(1) });
+});
+
+test("another source goes on from the same position, and the old one is let go", async () => {
+  const { plane, source } = await livePlane();
+  await source.sink().apply([update("a", 2)], at(2));
+  plane.setSource(undefined);
+  expect(source.followed[0]!.signal.aborted).toBe(true);
+  plane.setSource(source);
+  expect(source.sink().position()).toEqual(at(2));
+  expect(plane.list("t").items).toHaveLength(2);
+});
+
+test("a plane that follows another has its documents, and each change", async () => {
+  const leader = await livePlane();
+  const follower = handPlane();
+  follower.plane.setStoring(false);
+  follower.plane.setSource(leader.plane);
+  follower.plane.subscribe("t", () => {});
+  await settled();
+  expect(follower.plane.list("t")).toMatchObject({ phase: "live", items: leader.plane.list("t").items });
+  await leader.source.sink().apply([update("a", 2), update("b", 2, null)], at(3));
+  await settled();
+  expect(follower.plane.list("t").items.map(({ version }) => version)).toEqual(["2"]);
+  expect(await follower.storage.load("s", "t")).toBeUndefined();
+  // It takes over: what it has is stored, and it goes on by itself.
+  follower.plane.setStoring(true);
+  follower.plane.setSource(follower.source);
+  await settled();
+  expect(await follower.storage.load("s", "t")).toMatchObject({ cursor: at(3) });
+  expect(follower.source.sink().position()).toEqual(at(3));
+});
+
+test("a listener that throws does not keep others from hearing", async () => {
+  const { plane, place, source, told, events } = await livePlane();
+  plane.subscribe("t", () => {
+    throw new Error("oops");
+  });
+  await source.sink().apply([update("a", 2)], at(2));
+  await place.pass(16);
+  expect(told).toHaveBeenCalledOnce();
+  expect(events.map(({ event }) => event)).toEqual(["listener_failed"]);
+});
+
+test("deletions are remembered up to a bound, in the storage too", async () => {
+  const { source, storage } = await livePlane([]);
+  const gone = Array.from({ length: 10_050 }, (_, i) => update(`k${String(i).padStart(5, "0")}`, 2, null));
+  await source.sink().apply(gone, at(2));
+  const { documents } = (await storage.load("s", "t"))!;
+  expect(documents.filter(({ deleted }) => deleted)).toHaveLength(10_000);
+  expect(documents.some(({ key }) => key === "k00049")).toBe(false);
+});

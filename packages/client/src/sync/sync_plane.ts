@@ -1,0 +1,258 @@
+import { KhalaError } from "@khala/contracts";
+import type { Environment } from "../environment.ts";
+import type { Http } from "../http.ts";
+import type { Log } from "../log.ts";
+import type { Storage } from "../storage/storage.ts";
+import { Fetcher } from "./fetching.ts";
+import { Notifier } from "./notifier.ts";
+import type { ListSnapshot, Snapshot, SyncPlane, Topics } from "./plane_port.ts";
+import type { TopicSink, TopicSource } from "./source.ts";
+import { Topic } from "./topic.ts";
+import { TopicStore } from "./topic_store.ts";
+import { TopicView, UNFOLLOWED } from "./topic_view.ts";
+
+export interface SyncOptions {
+  readonly environment: Environment;
+  readonly http: Http;
+  readonly storage: Storage;
+  readonly log: Log;
+  /** Somebody wants a topic, and whose documents they are is not known yet. */
+  readonly onScopeNeeded?: () => void;
+}
+
+/** A topic that nobody uses is followed for this much longer: screens come and go. */
+const GRACE_MS = 5_000;
+
+/** A topic that somebody uses. */
+interface Used {
+  readonly name: string;
+  readonly view: TopicView;
+  users: number;
+  cancelGrace: () => void;
+  /** Its documents, for as long as the scope is the same. */
+  topic: Topic;
+  life: AbortController;
+  /** Ends following the source that there is. */
+  following: AbortController;
+  loaded: boolean;
+}
+
+/** Opens the plane. Topics load when there is a scope, and follow when there is a source. */
+export function openSync<T extends Topics>(options: SyncOptions): SyncPlane<T> {
+  return new Plane(options);
+}
+
+class Plane implements SyncPlane {
+  readonly #options: SyncOptions;
+  readonly #used = new Map<string, Used>();
+  readonly #notifier: Notifier;
+  readonly #fetcher: Fetcher;
+  #source: TopicSource | undefined;
+  #scope: string | undefined;
+  #storing = true;
+
+  constructor(options: SyncOptions) {
+    this.#options = options;
+    this.#notifier = new Notifier(options.environment, options.log);
+    this.#fetcher = new Fetcher(options.http, options.environment, options.log);
+  }
+
+  get(topic: string, key: string): Snapshot<never> {
+    const used = this.#used.get(topic);
+    // What a document is, only its app knows.
+    return used ? (used.view.get(used.topic, key) as Snapshot<never>) : UNFOLLOWED;
+  }
+
+  list(topic: string): ListSnapshot<never> {
+    const used = this.#used.get(topic);
+    return used ? (used.view.list(used.topic) as ListSnapshot<never>) : UNFOLLOWED;
+  }
+
+  subscribe(
+    topic: string,
+    ...rest: [listener: () => void] | [key: string, listener: () => void]
+  ): () => void {
+    const [key, listener] = rest.length === 1 ? [undefined, rest[0]] : rest;
+    const used = this.#use(topic);
+    // The same function may be subscribed twice.
+    const told = () => listener();
+    const stop = used.view.listen(key, told);
+    return once(() => {
+      stop();
+      this.#notifier.delete(told);
+      this.#release(used);
+    });
+  }
+
+  ready(topic: string, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const look = () => {
+        const used = this.#used.get(topic);
+        const { phase, error } = used?.topic.state ?? {};
+        if (signal?.aborted) end(() => reject(signal.reason));
+        else if (used?.topic.position()) end(resolve);
+        else if (phase === "forbidden")
+          end(() => reject(error ?? new KhalaError("forbidden_topic", `${topic} is not allowed.`)));
+      };
+      const end = (settle: () => void) => {
+        stop();
+        signal?.removeEventListener("abort", look);
+        settle();
+      };
+      const stop = this.subscribe(topic, look);
+      signal?.addEventListener("abort", look);
+      look();
+    });
+  }
+
+  follow(topic: string, sink: TopicSink, signal: AbortSignal): void {
+    if (signal.aborted) return;
+    const used = this.#use(topic);
+    let mirrored: Topic | undefined;
+    // Another scope has another topic: whoever mirrors it goes along.
+    const mirror = () => {
+      if (used.topic !== mirrored) used.topic.mirror(sink, signal);
+      mirrored = used.topic;
+    };
+    const stop = used.view.listen(undefined, mirror);
+    mirror();
+    const end = once(() => {
+      stop();
+      this.#release(used);
+    });
+    signal.addEventListener("abort", end, { once: true });
+  }
+
+  setSource(source: TopicSource | undefined): void {
+    this.#source = source;
+    for (const used of this.#used.values()) this.#follow(used);
+  }
+
+  setStoring(storing: boolean): void {
+    const begins = storing && !this.#storing;
+    this.#storing = storing;
+    if (begins)
+      for (const { topic, loaded } of this.#used.values()) if (loaded) this.#watch(topic.storeAll());
+  }
+
+  setScope(scope: string): void {
+    if (scope === this.#scope) return;
+    this.#scope = scope;
+    for (const used of this.#used.values()) {
+      this.#renew(used);
+      this.#load(used);
+    }
+  }
+
+  unidentified(error: KhalaError): void {
+    if (this.#scope !== undefined) return;
+    const phase = error.meaning.status === 401 ? "forbidden" : "offline";
+    for (const { topic } of this.#used.values()) topic.phase(phase, error);
+  }
+
+  close(): void {
+    for (const used of this.#used.values()) this.#end(used);
+  }
+
+  #use(name: string): Used {
+    let used = this.#used.get(name);
+    if (!used) {
+      const life = new AbortController();
+      const following = new AbortController();
+      const view = new TopicView();
+      used = {
+        name,
+        view,
+        users: 0,
+        cancelGrace: () => {},
+        topic: this.#topic(name, view, life),
+        life,
+        following,
+        loaded: false,
+      };
+      this.#used.set(name, used);
+      this.#load(used);
+    }
+    used.users++;
+    used.cancelGrace();
+    return used;
+  }
+
+  #release(used: Used): void {
+    if (--used.users > 0) return;
+    used.cancelGrace = this.#options.environment.timer(GRACE_MS, () => this.#end(used));
+  }
+
+  #end(used: Used): void {
+    used.cancelGrace();
+    used.following.abort();
+    used.life.abort();
+    if (this.#used.get(used.name) === used) this.#used.delete(used.name);
+  }
+
+  #topic(name: string, view: TopicView, life: AbortController): Topic {
+    const { storage, environment, log } = this.#options;
+    const store = new TopicStore({
+      storage,
+      scope: this.#scope ?? "",
+      topic: name,
+      environment,
+      log,
+      storing: () => this.#storing && !life.signal.aborted,
+    });
+    const topic: Topic = new Topic({
+      store,
+      onChange: (keys) => this.#notifier.add(view.concerned(keys)),
+      onUnfetched: (key) => this.#fetcher.add(topic, key, life.signal),
+    });
+    return topic;
+  }
+
+  /** Begins anew with no documents. */
+  #renew(used: Used): void {
+    used.life.abort();
+    used.following.abort();
+    used.life = new AbortController();
+    used.topic = this.#topic(used.name, used.view, used.life);
+    used.loaded = false;
+    this.#notifier.add(used.view.concerned([]));
+  }
+
+  #load(used: Used): void {
+    if (this.#scope === undefined) return this.#options.onScopeNeeded?.();
+    const { topic } = used;
+    this.#watch(
+      topic.load().then(() => {
+        if (used.topic !== topic) return;
+        used.loaded = true;
+        this.#follow(used);
+      }),
+    );
+  }
+
+  #follow(used: Used): void {
+    used.following.abort();
+    used.following = new AbortController();
+    if (this.#source && used.loaded && !used.life.signal.aborted)
+      this.#source.follow(used.name, used.topic, used.following.signal);
+  }
+
+  #watch(work: Promise<void>): void {
+    work.catch((error: unknown) =>
+      this.#options.log({
+        level: "error",
+        event: "sync_failed",
+        message: "A topic could not be kept.",
+        error,
+      }),
+    );
+  }
+}
+
+function once(work: () => void): () => void {
+  let done = false;
+  return () => {
+    if (!done) work();
+    done = true;
+  };
+}

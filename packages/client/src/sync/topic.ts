@@ -1,0 +1,144 @@
+import type { KhalaError } from "@khala/contracts";
+import type { Cursor, StoredDocument } from "../storage/storage.ts";
+import { Documents, type Entry, isUnfetched } from "./documents.ts";
+import type { TopicPhase, TopicSink, Update } from "./source.ts";
+import type { TopicStore } from "./topic_store.ts";
+import { sameCursor } from "./versions.ts";
+
+export interface TopicOptions {
+  readonly store: TopicStore;
+  /** Documents changed, or with no keys, how the topic stands. */
+  readonly onChange: (keys: readonly string[]) => void;
+  /** The newest version of a document must be fetched. */
+  readonly onUnfetched: (key: string) => void;
+}
+
+/** A topic's documents and position. Whatever comes is applied, then stored, and then the position moves. */
+export class Topic implements TopicSink {
+  readonly #options: TopicOptions;
+  readonly #documents = new Documents();
+  /** Other tabs, to whom everything is passed on. */
+  readonly #mirrors = new Set<TopicSink>();
+  #position: Cursor | undefined;
+  #phase: TopicPhase = "loading";
+  #error: KhalaError | undefined;
+  /** One step after another: each stores before the next begins. */
+  #steps: Promise<void> = Promise.resolve();
+
+  constructor(options: TopicOptions) {
+    this.#options = options;
+  }
+
+  get state(): { readonly phase: TopicPhase; readonly error?: KhalaError } {
+    return { phase: this.#phase, ...(this.#error && { error: this.#error }) };
+  }
+
+  get documents(): Documents {
+    return this.#documents;
+  }
+
+  position(): Cursor | undefined {
+    return this.#position;
+  }
+
+  /** Begins with what is stored. */
+  load(): Promise<void> {
+    return this.#step(async () => {
+      const stored = await this.#options.store.load();
+      if (!stored) return;
+      this.#options.onChange(this.#documents.replace(stored.documents));
+      this.#position = stored.cursor;
+      this.phase("replaying");
+      this.#askForUnfetched();
+    });
+  }
+
+  swap(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
+    return this.#step(async () => {
+      this.#options.onChange(this.#documents.replace(documents));
+      await this.#options.store.commit({ replace: true, put: documents, remove: [], cursor });
+      this.#position = cursor;
+      this.#options.onChange([]);
+      for (const mirror of [...this.#mirrors]) await mirror.swap(documents, cursor);
+      this.#askForUnfetched();
+    });
+  }
+
+  apply(updates: readonly Update[], through: Cursor): Promise<void> {
+    return this.#step(async () => {
+      const put = new Map<string, StoredDocument>();
+      for (const update of updates) {
+        const stored = this.#documents.update(update);
+        if (stored) put.set(stored.key, stored);
+      }
+      if (put.size === 0 && sameCursor(through, this.#position)) return;
+      if (put.size > 0) this.#options.onChange([...put.keys()]);
+      const forgotten = this.#documents.forget();
+      for (const key of forgotten) put.delete(key);
+      await this.#store([...put.values()], forgotten, through);
+      this.#position = through;
+      for (const mirror of [...this.#mirrors]) await mirror.apply(updates, through);
+      for (const key of put.keys()) this.#askFor(this.#documents.get(key));
+    });
+  }
+
+  phase(phase: TopicPhase, error?: KhalaError): void {
+    if (phase === this.#phase && error === this.#error) return;
+    this.#phase = phase;
+    this.#error = error;
+    this.#options.onChange([]);
+    for (const mirror of [...this.#mirrors]) mirror.phase(phase, error);
+  }
+
+  /** Takes in what was fetched. */
+  resolve(document: StoredDocument): Promise<void> {
+    return this.#step(async () => {
+      const stored = this.#documents.resolve(document);
+      if (!stored || !this.#position) return;
+      this.#options.onChange([stored.key]);
+      await this.#store([stored], [], this.#position);
+    });
+  }
+
+  /** Writes all there is: this tab has become the one that stores. */
+  storeAll(): Promise<void> {
+    return this.#step(async () => {
+      this.#options.store.startOver();
+      if (this.#position) await this.#store([], [], this.#position);
+    });
+  }
+
+  /** Passes everything on, beginning with what there is, until the signal aborts. */
+  mirror(sink: TopicSink, signal: AbortSignal): void {
+    signal.addEventListener("abort", () => this.#mirrors.delete(sink), { once: true });
+    this.#step(async () => {
+      if (signal.aborted) return;
+      this.#mirrors.add(sink);
+      sink.phase(this.#phase, this.#error);
+      if (this.#position && !sameCursor(sink.position(), this.#position))
+        await sink.swap([...this.#documents.stored()], this.#position);
+    });
+  }
+
+  async #store(put: readonly StoredDocument[], remove: readonly string[], cursor: Cursor): Promise<void> {
+    const { store } = this.#options;
+    if (store.needsAll)
+      return store.commit({ replace: true, put: [...this.#documents.stored()], remove: [], cursor });
+    return store.commit({ put, remove, cursor });
+  }
+
+  #askForUnfetched(): void {
+    for (const entry of this.#documents.unfetched()) this.#askFor(entry);
+  }
+
+  #askFor(entry: Entry | undefined): void {
+    if (entry && isUnfetched(entry)) this.#options.onUnfetched(entry.stored.key);
+  }
+
+  #step(work: () => Promise<void>): Promise<void> {
+    const done = this.#steps.then(work);
+    // Whoever asked for the step hears of its failure; the next one goes on all the same.
+    this.#steps = done.catch(() => {});
+    return done;
+  }
+}

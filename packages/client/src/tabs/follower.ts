@@ -1,0 +1,219 @@
+import type { ConnectionStatus } from "../connection/port.ts";
+import type { ConversationSource } from "../conversation/source.ts";
+import type { Environment } from "../environment.ts";
+import type { Log } from "../log.ts";
+import type { TopicSource } from "../sync/source.ts";
+import { FollowedConversation, silent } from "./follower_conversations.ts";
+import { FollowedTopic } from "./follower_source.ts";
+import {
+  errorOf,
+  type FollowerMessage,
+  type FromLeader,
+  type StatusWire,
+  type Subject,
+  type TabChannel,
+  type ToLeader,
+} from "./messages.ts";
+
+/** A question to the tab that leads. */
+export interface Question {
+  readonly number: number;
+  /** Asks for the next part of the answer. */
+  next(): void;
+  failed(name: string, error: unknown): void;
+}
+
+/** Something that is followed through the tab that leads. */
+export interface Followed {
+  /** There is a leader, perhaps a new one: asks for what is missing. */
+  ask(): void;
+  /** The leader does not answer. */
+  lost(): void;
+  /** This tab does not follow any more. */
+  stopped(): void;
+  receive(message: FromLeader): void;
+}
+
+export interface FollowerOptions {
+  readonly environment: Environment;
+  readonly channel: TabChannel;
+  readonly tab: string;
+  readonly log: Log;
+  /** Something about the connection changed. */
+  readonly onStatus: () => void;
+}
+
+/** A leader that has not answered this many pings is not heard. The first may be on its way. */
+const PING_MS = 1_000;
+const UNANSWERED = 3;
+
+/** Follows: sources that are fed by the tab that leads, and how its connection stands. */
+export class FollowerSide {
+  readonly #options: FollowerOptions;
+  readonly #followed = new Map<string, Set<Followed>>();
+  /** Leaders of the past, whose last words may come late. */
+  readonly #retired = new Set<string>();
+  #leader: string | undefined;
+  #silent = false;
+  #unanswered = 0;
+  #asked = 0;
+  #stopped = false;
+  #status: ConnectionStatus;
+  #said = "";
+  #cancelPing: () => void = () => {};
+  readonly #stopWatching: (() => void) | undefined;
+
+  constructor(options: FollowerOptions) {
+    this.#options = options;
+    const { environment } = options;
+    this.#status = { state: "connecting", since: environment.now(), attempt: 0, role: "follower" };
+    this.#stopWatching = environment.visible?.subscribe(() => this.#looked());
+    this.#ping();
+  }
+
+  /** How the connection of the tab that leads stands, as far as that is known. */
+  get status(): ConnectionStatus {
+    return this.#status;
+  }
+
+  readonly topics: TopicSource = {
+    follow: (name, sink, signal) => {
+      const subject = { plane: "sync", name } as const;
+      const followed: Followed = new FollowedTopic(name, sink, signal, (position) =>
+        this.#ask(subject, position),
+      );
+      this.#add(subject, followed, signal);
+    },
+  };
+
+  readonly conversations: ConversationSource = {
+    follow: (name, sink, signal) => {
+      const subject = { plane: "conversation", name } as const;
+      const followed: Followed = new FollowedConversation(sink, (position) => this.#ask(subject, position));
+      this.#add(subject, followed, signal);
+    },
+  };
+
+  receive(message: FromLeader): void {
+    if (this.#retired.has(message.leader)) return;
+    const changed = this.#leader !== message.leader;
+    const heardAgain = this.#silent;
+    this.#unanswered = 0;
+    this.#silent = false;
+    if (changed) {
+      if (this.#leader) this.#retired.add(this.#leader);
+      this.#leader = message.leader;
+    }
+    if (changed || heardAgain) this.#askAll();
+    if (message.type === "leading") {
+      this.#learn(message.status, changed || heardAgain);
+    } else if (message.type === "dropped") {
+      if (message.to === this.#options.tab) this.#askAll();
+    } else if (!("to" in message) || message.to === this.#options.tab) {
+      const plane = "plane" in message ? message.plane : PLANES[message.type];
+      for (const followed of [...(this.#followed.get(keyOf({ plane, name: message.name })) ?? [])])
+        followed.receive(message);
+    }
+  }
+
+  /** Asks the tab that leads to connect now. */
+  connect(): void {
+    this.#post({ type: "connect" });
+  }
+
+  /** Ends it; `offline` when nothing takes its place. */
+  stop(offline: boolean): void {
+    this.#stopped = true;
+    this.#cancelPing();
+    this.#stopWatching?.();
+    this.#post({ type: "bye" });
+    if (offline) for (const followed of this.#all()) followed.stopped();
+    this.#followed.clear();
+  }
+
+  #add(subject: Subject, followed: Followed, signal: AbortSignal): void {
+    if (signal.aborted || this.#stopped) return;
+    const key = keyOf(subject);
+    const there = this.#followed.get(key) ?? new Set();
+    this.#followed.set(key, there.add(followed));
+    const leave = () => {
+      // When it was followed anew meanwhile, the leader goes on.
+      there.delete(followed);
+      if (there.size > 0 || this.#followed.get(key) !== there) return;
+      this.#followed.delete(key);
+      this.#post({ type: "unfollow", ...subject });
+    };
+    signal.addEventListener("abort", leave, { once: true });
+    if (this.#silent) followed.lost();
+    else if (this.#leader) followed.ask();
+  }
+
+  #ask(subject: Subject, position: Extract<ToLeader, { type: "follow" }>["position"]): Question {
+    const ask = ++this.#asked;
+    this.#post({ type: "follow", ask, ...(position !== undefined && { position }), ...subject });
+    return {
+      number: ask,
+      next: () => this.#post({ type: "next", ask, ...subject }),
+      failed: (topic, error) =>
+        this.#options.log({
+          level: "error",
+          event: "tab_failed",
+          message: "A change could not be applied.",
+          topic,
+          error,
+        }),
+    };
+  }
+
+  #askAll(): void {
+    for (const followed of this.#all()) followed.ask();
+  }
+
+  /** Timers of a tab that nobody sees may be late; so what is counted is pings, not time. */
+  #ping(): void {
+    if (this.#stopped) return;
+    if (this.#unanswered++ >= UNANSWERED && !this.#silent) this.#fallSilent();
+    this.#post({ type: "ping", ...(this.#leader && { knows: this.#leader }) });
+    this.#cancelPing = this.#options.environment.timer(PING_MS, () => this.#ping());
+  }
+
+  #fallSilent(): void {
+    this.#silent = true;
+    const { environment } = this.#options;
+    this.#become({ state: "stale", since: environment.now(), attempt: 0, error: silent(), role: "follower" });
+    for (const followed of this.#all()) followed.lost();
+  }
+
+  /** The leader says how it stands at every ping: what is the same is not told again. */
+  #learn(wire: StatusWire, anew: boolean): void {
+    const said = JSON.stringify(wire);
+    if (said === this.#said && !anew) return;
+    this.#said = said;
+    const { error, ...status } = wire;
+    const known = errorOf(error);
+    this.#become({ ...status, ...(known && { error: known }), role: "follower" });
+  }
+
+  /** Somebody looks at this tab again: the leader, which may be hidden, should not take its time. */
+  #looked(): void {
+    const { visible } = this.#options.environment;
+    if (visible?.get() && this.#status.state === "connecting") this.connect();
+  }
+
+  #become(status: ConnectionStatus): void {
+    this.#status = status;
+    this.#options.onStatus();
+  }
+
+  *#all(): Iterable<Followed> {
+    for (const some of [...this.#followed.values()]) yield* [...some];
+  }
+
+  #post(message: FollowerMessage): void {
+    this.#options.channel.post({ ...message, from: this.#options.tab });
+  }
+}
+
+const PLANES = { batch: "sync", phase: "sync", frame: "conversation", health: "conversation" } as const;
+
+const keyOf = ({ plane, name }: Subject) => `${plane}:${name}`;

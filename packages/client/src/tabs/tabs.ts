@@ -1,0 +1,213 @@
+import { KhalaError } from "@khala/contracts";
+import type { Connection, ConnectionStatus } from "../connection/port.ts";
+import type { ConversationSource } from "../conversation/source.ts";
+import type { Environment } from "../environment.ts";
+import type { Log } from "../log.ts";
+import type { TopicSource } from "../sync/source.ts";
+import { FollowerSide } from "./follower.ts";
+import { type Candidacy, stand } from "./leader.ts";
+import { LeaderSide } from "./leader_side.ts";
+import { groupName, TabChannel } from "./messages.ts";
+import type { SharedConversations, SharedTopics } from "./planes.ts";
+
+export interface TabsOptions {
+  readonly environment: Environment;
+  /** The connection of this tab: used while it leads. */
+  readonly connection: Connection;
+  readonly log: Log;
+}
+
+/** The planes that tabs share, and where each takes its changes from in the tab that leads. */
+export interface SharedPlanes {
+  readonly topics: { readonly plane: SharedTopics; readonly source: TopicSource };
+  readonly conversations?: { readonly plane: SharedConversations; readonly source: ConversationSource };
+}
+
+/** This tab among those of its origin. To the rest of the client it is the connection, whichever tab holds it. */
+export interface Tabs extends Pick<Connection, "status" | "subscribe" | "connect" | "pause"> {
+  /** From now on these planes are shared. Nothing is followed before there is a scope as well. */
+  share(planes: SharedPlanes): void;
+  /** Whose tabs these are: only those of the same scope share. */
+  setScope(scope: string): void;
+  close(): void;
+}
+
+/** Whether tabs can share a connection here. */
+export function canShareTabs({ locks, openBroadcast }: Environment): boolean {
+  return locks !== undefined && openBroadcast !== undefined;
+}
+
+/** Opens this tab's place among the others: one of them leads, and holds the socket for all. */
+export function openTabs(options: TabsOptions): Tabs {
+  return new TabGroup(options);
+}
+
+/** What a tab is at the moment. Alone: where locks cannot be had after all. */
+type Role =
+  | { readonly name: "none" }
+  | { readonly name: "follower"; readonly side: FollowerSide }
+  | { readonly name: "leader"; readonly side: LeaderSide }
+  | { readonly name: "alone" };
+
+class TabGroup implements Tabs {
+  readonly #options: TabsOptions;
+  readonly #listeners = new Set<() => void>();
+  readonly #stopWatching: () => void;
+  #planes: SharedPlanes | undefined;
+  #scope: string | undefined;
+  #role: Role = { name: "none" };
+  #candidacy: Candidacy | undefined;
+  #channel: TabChannel | undefined;
+  /** Paused or closed. */
+  #away = false;
+  #status: ConnectionStatus;
+
+  constructor(options: TabsOptions) {
+    this.#options = options;
+    this.#status = options.connection.status();
+    this.#stopWatching = options.connection.subscribe(() => this.#changed());
+  }
+
+  status(): ConnectionStatus {
+    return this.#status;
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  share(planes: SharedPlanes): void {
+    this.#planes = planes;
+    planes.topics.plane.setStoring(false);
+    this.#join();
+  }
+
+  setScope(scope: string): void {
+    if (scope === this.#scope) return;
+    this.#leave();
+    this.#scope = scope;
+    this.#join();
+  }
+
+  connect(): void {
+    this.#away = false;
+    if (this.#role.name === "none") this.#join();
+    else if (this.#role.name === "follower") this.#role.side.connect();
+    else this.#options.connection.connect();
+  }
+
+  /** A tab that pauses is not one of the others: they go on, one of them with a socket of its own. */
+  pause(): void {
+    this.#away = true;
+    this.#leave();
+    this.#options.connection.pause();
+  }
+
+  close(): void {
+    this.#away = true;
+    this.#leave();
+    this.#stopWatching();
+    this.#listeners.clear();
+  }
+
+  #join(): void {
+    const { environment, log } = this.#options;
+    const { locks } = environment;
+    if (!this.#planes || this.#scope === undefined || this.#away || this.#role.name !== "none") return;
+    if (!locks)
+      throw new KhalaError(
+        "invalid_request",
+        "There are no locks here for tabs to agree by: use shareTabs: false.",
+      );
+    const channel = new TabChannel(environment, this.#scope, (message) => {
+      const role = this.#role;
+      if (role.name === "leader" && "from" in message) role.side.receive(message);
+      if (role.name === "follower" && "leader" in message) role.side.receive(message);
+    });
+    this.#channel = channel;
+    const tab = environment.newId();
+    const side = new FollowerSide({ environment, channel, tab, log, onStatus: () => this.#changed() });
+    this.#role = { name: "follower", side };
+    this.#takeFrom(side.topics, side.conversations);
+    this.#changed();
+    const candidacy = stand(
+      locks,
+      groupName(this.#scope),
+      () => this.#lead(channel),
+      (error) => this.#goAlone(channel, error),
+    );
+    this.#candidacy = candidacy;
+  }
+
+  #lead(channel: TabChannel): void {
+    if (this.#channel !== channel || !this.#planes) return;
+    const { environment, connection } = this.#options;
+    this.#stopFollowing(false);
+    const { topics, conversations } = this.#planes;
+    const side = new LeaderSide({
+      environment,
+      channel,
+      connection,
+      topics: topics.plane,
+      ...(conversations && { conversations: conversations.plane }),
+    });
+    this.#role = { name: "leader", side };
+    this.#holdSocket();
+  }
+
+  /** Sharing is not possible after all: this tab has a socket to itself. */
+  #goAlone(channel: TabChannel, error: unknown): void {
+    if (this.#channel !== channel) return;
+    const message = "Tabs cannot share a connection here; this one has its own.";
+    this.#options.log({ level: "warn", event: "tabs_not_shared", message, error });
+    this.#stopFollowing(false);
+    this.#role = { name: "alone" };
+    this.#holdSocket();
+  }
+
+  #holdSocket(): void {
+    const { connection } = this.#options;
+    this.#planes?.topics.plane.setStoring(true);
+    if (connection.status().state === "paused") connection.connect();
+    this.#takeFrom(this.#planes?.topics.source, this.#planes?.conversations?.source);
+    this.#changed();
+  }
+
+  #leave(): void {
+    if (this.#role.name === "leader") this.#role.side.stop();
+    // A socket belongs to one person, and to the tab that leads.
+    if (this.#role.name === "leader" || this.#role.name === "alone") this.#options.connection.pause();
+    this.#stopFollowing(true);
+    this.#role = { name: "none" };
+    this.#planes?.topics.plane.setStoring(false);
+    this.#takeFrom(undefined, undefined);
+    this.#channel?.close();
+    this.#channel = undefined;
+    this.#candidacy?.resign();
+    this.#candidacy = undefined;
+    this.#changed();
+  }
+
+  #stopFollowing(offline: boolean): void {
+    if (this.#role.name === "follower") this.#role.side.stop(offline);
+  }
+
+  #takeFrom(topics: TopicSource | undefined, conversations: ConversationSource | undefined): void {
+    this.#planes?.topics.plane.setSource(topics);
+    this.#planes?.conversations?.plane.setSource(conversations);
+  }
+
+  /** Tells of a status that is another one than before; the same object otherwise. */
+  #changed(): void {
+    const role = this.#role;
+    const own = this.#options.connection.status();
+    const status: ConnectionStatus =
+      role.name === "follower" ? role.side.status : role.name === "leader" ? { ...own, role: "leader" } : own;
+    const before = this.#status;
+    const names = Object.keys({ ...before, ...status }) as (keyof ConnectionStatus)[];
+    if (names.every((name) => before[name] === status[name])) return;
+    this.#status = status;
+    for (const listener of [...this.#listeners]) listener();
+  }
+}
