@@ -110,6 +110,16 @@ describe("khala dev", () => {
     expect(data.err).toMatch(/^khala: The data folder .* is in use by the process \d+\. .*\n$/);
   });
 
+  test("chat prints the answer, goes on in the same conversation, and tells scripts how it ended", async () => {
+    const first = await khala(["chat", "--conv", "cli-test", "How", "is", "Oslo?"], env);
+    expect(first).toMatchObject({ code: 0, out: expect.stringContaining("Oslo") });
+    const second = await khala(["chat", "--conv", "cli-test", "--json", "And Bergen?"], env);
+    expect(JSON.parse(second.out)).toMatchObject({
+      status: "finished",
+      text: expect.stringContaining("Bergen"),
+    });
+  });
+
   test("append and tail meet: a document is told once, at first as it is, then with every change", async () => {
     expect(await khala(["append", "run", "r1", "run.started", '{"title":"One"}'], env)).toMatchObject({
       code: 0,
@@ -286,6 +296,9 @@ describe("the command line", () => {
       "worker",
       "config",
       "doctor",
+      "init",
+      "chat",
+      "completion",
       "reproject",
       "retention",
     ])
@@ -330,12 +343,18 @@ describe("the command line", () => {
   });
 
   test("doctor names what is wrong and how to mend it", async () => {
-    const env = { DATABASE_URL: "postgres://127.0.0.1:1/none", KHALA_AUTH_SECRETS: "k1:short" };
+    const env = {
+      DATABASE_URL: "postgres://127.0.0.1:1/none",
+      REDIS_URL: "redis://:sesame@127.0.0.1:1",
+      KAFKA_BOOTSTRAP_SERVERS: "127.0.0.1:1",
+      KHALA_AUTH_SECRETS: "k1:short",
+    };
     const { code, out } = await khala(["doctor", "--json", "--port", "0"], env);
     const problems = (JSON.parse(out) as { check: string; state: string; mend: string }[]).filter(
       ({ state }) => state === "problem",
     );
-    expect(problems.map(({ check }) => check)).toEqual(["database", "keys"]);
+    expect(problems.map(({ check }) => check)).toEqual(["database", "Redis", "Kafka", "keys"]);
+    expect(out).not.toContain("sesame");
     for (const { mend } of problems) expect(mend).not.toBe("");
     expect(code).toBe(4);
   });

@@ -1,8 +1,17 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { must, ROOT, run } from "../scripts/run.ts";
+
+// Built once, for both tests: they share the folder that it goes to.
+beforeAll(async () => {
+  const build = await run("npm", ["run", "--silent", "build"]);
+  expect(build, build.output).toMatchObject({ code: 0 });
+}, 300_000);
 
 // Inside node_modules, so that the packages of others are found and ours are the packed ones, not the workspace's.
 let folder: string;
@@ -15,12 +24,10 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 test("packages are built and publishable, and what is packed works without this repository", {
   timeout: 120_000,
 }, async () => {
-  const build = await run("npm", ["run", "--silent", "build"]);
-  expect(build, build.output).toMatchObject({ code: 0 });
-
   const exports: string[] = [];
   for (const tarball of await readdir(join(ROOT, "dist"))) {
-    const home = join(folder, "node_modules/@khala", tarball.replace(/^khala-(.*)-\d.*$/, "$1"));
+    const name = tarball.replace(/^(?:khala-)?(.*)-\d.*$/, "$1");
+    const home = join(folder, "node_modules", tarball.startsWith("khala-") ? "@khala" : ".", name);
     await mkdir(home, { recursive: true });
     await must("tar", ["-xzf", join(ROOT, "dist", tarball), "--strip-components=1", "-C", home]);
     // What npm could not place at the top lies beside the package.
@@ -49,4 +56,99 @@ test("packages are built and publishable, and what is packed works without this 
   expect(await must(process.execPath, ["user.mjs"], folder)).toBe("");
   const help = await must(process.execPath, ["node_modules/@khala/cli/dist/main.js", "--help"], folder);
   expect(help).toContain("Usage: khala");
+});
+
+// As a new user: an empty folder outside of this repository, packed packages, npm.
+let place: string;
+const started: ChildProcess[] = [];
+beforeAll(async () => {
+  place = await mkdtemp(join(tmpdir(), "khala-create-"));
+});
+afterAll(async () => {
+  for (const child of started) if (child.exitCode === null) await stopped(child);
+  await rm(place, { recursive: true, force: true });
+});
+
+/** Ends a program and what it started: npm hands the signal on to the script. */
+async function stopped(child: ChildProcess): Promise<void> {
+  const exit = once(child, "exit");
+  process.kill(-child.pid!, "SIGINT");
+  await exit;
+}
+
+function start(command: string, args: readonly string[], cwd: string, env: Record<string, string> = {}) {
+  const child = spawn(command, args, {
+    cwd,
+    detached: true,
+    env: clean(env),
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  started.push(child);
+  let output = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding("utf8").on("data", (chunk) => (output += chunk));
+  return { child, output: () => output };
+}
+
+/** Without what npm and this repository's test run have put into the environment. */
+function clean(env: Record<string, string>): Record<string, string> {
+  const { PATH = "", HOME = "", TMPDIR } = process.env;
+  const path = PATH.split(":").filter((part) => !part.startsWith(ROOT));
+  return { PATH: path.join(":"), HOME, ...(TMPDIR && { TMPDIR }), ...env };
+}
+
+test("npm create khala makes an app that runs, and whose client has its types", {
+  timeout: 300_000,
+}, async () => {
+  const packages = join(ROOT, "dist");
+  const creator = (await readdir(packages)).find((file) => file.startsWith("create-khala"))!;
+  // What `npm create khala` does, with the packed package in the place of the registry's.
+  await must(
+    "npm",
+    [
+      "exec",
+      "--yes",
+      "--package",
+      join(packages, creator),
+      "--",
+      "create-khala",
+      "my-app",
+      "--packages",
+      packages,
+    ],
+    folder,
+  );
+  const app = join(place, "my-app");
+  expect(await readdir(app)).toEqual(
+    expect.arrayContaining([".gitignore", "app.ts", "package.json", "watch.ts"]),
+  );
+  await must("npm", ["install", "--no-audit", "--no-fund"], app);
+  await must("npm", ["run", "check"], app);
+
+  const dev = start("npm", ["run", "dev", "--", "--port", "0"], app);
+  await expect.poll(() => dev.output(), { timeout: 60_000 }).toContain("Khala is ready");
+  const url = /ready.* at (http:\S+)/.exec(dev.output())![1]!;
+  const watch = start("npm", ["run", "watch"], app, { KHALA_URL: url });
+  const khala = (...args: string[]) => must("npx", ["khala", ...args, "--url", url], app);
+  await khala("append", "run", "first", "run.started", '{"title":"My first run"}');
+  await khala("append", "run", "first", "run.step", '{"name":"think"}');
+  await khala("append", "run", "first", "run.completed");
+  await expect
+    .poll(() => watch.output(), { timeout: 30_000 })
+    .toContain("progress:first My first run ✓ think");
+  expect(await khala("publish", "Note", "--payload", '{"text":"three short words"}')).toContain("published");
+  expect(await khala("chat", "How is the weather in Oslo?")).not.toBe("");
+  expect((await fetch(url)).headers.get("content-type")).toContain("text/html");
+  await stopped(watch.child);
+  await stopped(dev.child);
+  expect(dev.child.exitCode).toBe(0);
+});
+
+test("a folder that is not empty is refused, and left as it was", async () => {
+  const full = await mkdtemp(join(place, "full-"));
+  await writeFile(join(full, "mine.txt"), "mine");
+  const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), "init", full];
+  const { code, output } = await run(process.execPath, command);
+  expect({ code, output }).toMatchObject({ code: 2, output: expect.stringContaining("is not empty") });
+  expect(await readdir(full)).toEqual(["mine.txt"]);
 });

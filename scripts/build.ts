@@ -3,17 +3,18 @@ import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { compile } from "./compile.ts";
 import { checkTarball, pack } from "./pack.ts";
-import { ROOT } from "./run.ts";
+import { must, ROOT } from "./run.ts";
 
 /** In the order in which they need each other. */
-const PACKAGES = ["contracts", "server", "cli"];
+const PACKAGES = ["contracts", "server", "client", "create-khala", "cli"];
 
 const tarballs = join(ROOT, "dist");
 await rm(tarballs, { recursive: true, force: true });
 await mkdir(tarballs);
-for (const name of PACKAGES) {
-  const folder = join(ROOT, "packages", name);
-  await compile(folder);
+await must(process.execPath, [join(ROOT, "scripts/build_dashboard.ts")]);
+for (const name of [...PACKAGES.map((name) => join("packages", name)), "apps/dashboard"]) {
+  const folder = join(ROOT, name);
+  if (name.startsWith("packages/")) await compile(folder);
   const tarball = await pack(folder, tarballs);
   const problems = await checkTarball(tarball);
   console.log(`${problems.length === 0 ? "✓" : "✗"} ${tarball.slice(ROOT.length + 1)}`);

@@ -10,6 +10,7 @@ import { must, ROOT } from "./run.ts";
 /** What package.json says that matters only in this repository. */
 interface Manifest {
   name: string;
+  files: readonly string[];
   devDependencies?: unknown;
   exports?: Record<string, Record<string, string>>;
 }
@@ -25,7 +26,7 @@ export async function pack(folder: string, destination: string): Promise<string>
     for (const conditions of Object.values(manifest.exports ?? {})) delete conditions["khala-source"];
     delete manifest.devDependencies;
     await writeFile(join(stage, "package.json"), JSON.stringify(manifest, null, 2));
-    await cp(join(folder, "dist"), join(stage, "dist"), { recursive: true });
+    for (const part of manifest.files) await cp(join(folder, part), join(stage, part), { recursive: true });
     await copyFile(join(ROOT, "LICENSE"), join(stage, "LICENSE"));
     await must("npm", ["pack", "--ignore-scripts", "--pack-destination", destination], stage);
     const { name, version } = manifest as Manifest & { version: string };

@@ -33,6 +33,25 @@ Example:
     .action(async (options) => (await import("./commands/serve.ts")).serve(options));
 }
 
+/** `init`: where an app begins. */
+export function declareInit(khala: Command): void {
+  khala
+    .command("init")
+    .description("make a new app in an empty folder: a model, an agent, a client that follows them")
+    .argument("[folder]", "where it goes", ".")
+    .option("--packages <folder>", "packed Khala packages to use instead of the registry's")
+    .option("--json", "print folder, name and files")
+    .addHelpText(
+      "after",
+      `
+The same as \`npm create khala <folder>\`. Nothing is installed: it says what to run next.
+
+Example:
+  khala init my-app && cd my-app && npm install && npm run dev`,
+    )
+    .action(async (folder, options) => (await import("./commands/init.ts")).init(folder, options));
+}
+
 /** What talks to a server, or gets in. */
 export function declareClient(khala: Command): void {
   khala
@@ -101,6 +120,35 @@ Examples:
   khala tail runtime.notifications --json | jq .payload.text`,
     )
     .action(async (topic, options) => (await import("./commands/tail.ts")).tail(topic, options));
+}
+
+/** `chat`: a conversation in the terminal. */
+export function declareChat(khala: Command): void {
+  calling(khala.command("chat"))
+    .description("talk to the agent of a server, in a conversation that every device can follow")
+    .argument("[message...]", "what to say; without it, what is typed")
+    .option("--conv <id>", "the conversation", "terminal")
+    .addOption(
+      new Option("--policy <what>", "while an answer is under way: refuse, wait, or stop it").choices([
+        "reject",
+        "queue",
+        "interrupt",
+      ]),
+    )
+    .option("--reasoning", "print what the model thinks, too")
+    .option("--json", "print run_id, status and text when the run has ended")
+    .addHelpText(
+      "after",
+      `
+The run goes on at the server whatever happens to this terminal; Ctrl-C stops it, on every device. Ends with 1 when the run
+failed.
+
+Examples:
+  khala chat How is the weather in Oslo?
+  khala chat --conv trip                      type, line by line; Ctrl-D ends it
+  khala chat --json --policy queue "And tomorrow?" | jq -r .text`,
+    )
+    .action(async (words, options) => (await import("./commands/chat.ts")).chat(words, options));
 }
 
 /** What an operator needs. */

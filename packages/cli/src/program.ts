@@ -1,8 +1,15 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Command, CommanderError } from "commander";
-import { declareClient, declareOperations, declareServers } from "./command_line.ts";
+import { Argument, Command, CommanderError } from "commander";
+import {
+  declareChat,
+  declareClient,
+  declareInit,
+  declareOperations,
+  declareServers,
+} from "./command_line.ts";
 import { declareBoard } from "./command_line_board.ts";
+import { completionScript, SHELLS, type Shell } from "./completion.ts";
 import { wantsDetail } from "./environment.ts";
 import { EXIT, explain, inDetail } from "./failure.ts";
 import { note, paint } from "./terminal.ts";
@@ -33,10 +40,13 @@ function program(): Command {
     .option("--verbose", "tell errors with their stacks; also KHALA_LOG_LEVEL=debug")
     .exitOverride()
     .showHelpAfterError("Add --help to see how it is called.");
+  declareInit(khala);
   declareServers(khala);
   declareClient(khala);
+  declareChat(khala);
   declareBoard(khala);
   declareOperations(khala);
+  declareCompletion(khala);
   khala.addHelpText(
     "after",
     `
@@ -44,6 +54,7 @@ Examples:
   khala dev                                   a server for development; prints what to try next
   khala append run hello run.started '{"title":"Hello"}'
   khala tail runtime.run_summaries            follow the documents that events became
+  khala chat "How is the weather in Oslo?"    say something to the agent
   khala doctor                                what is wrong here, and how to mend it
 
 Settings come from the environment (khala config lists them); options win over it.
@@ -56,4 +67,20 @@ Exit codes:
   4  a check found something (doctor, parity)`,
   );
   return khala;
+}
+
+function declareCompletion(khala: Command): void {
+  khala
+    .command("completion")
+    .description("print a script that completes commands and options in your shell")
+    .addArgument(new Argument("<shell>").choices(SHELLS))
+    .addHelpText(
+      "after",
+      `
+Examples:
+  eval "$(khala completion bash)"             in ~/.bashrc
+  eval "$(khala completion zsh)"              in ~/.zshrc, after compinit
+  khala completion fish > ~/.config/fish/completions/khala.fish`,
+    )
+    .action((shell: Shell) => void process.stdout.write(completionScript(shell, khala)));
 }

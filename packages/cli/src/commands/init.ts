@@ -1,0 +1,28 @@
+import { relative } from "node:path";
+import { createApp, NotPossible } from "create-khala";
+import { EXIT, Failure } from "../failure.ts";
+import { paint, print } from "../terminal.ts";
+
+export interface InitOptions {
+  readonly packages?: string;
+  readonly json?: boolean;
+}
+
+/** `khala init`: makes a new app that runs. */
+export async function init(folder: string, { packages, json }: InitOptions): Promise<void> {
+  let created: Awaited<ReturnType<typeof createApp>>;
+  try {
+    created = await createApp({ folder, ...(packages !== undefined && { packages }) });
+  } catch (error) {
+    if (!(error instanceof NotPossible)) throw error;
+    throw new Failure(error.message, EXIT.usage, { cause: error });
+  }
+  if (json) return print(JSON.stringify(created));
+  const place = relative("", created.folder);
+  print(`${paint("green", "✓")} ${created.name}: ${created.files.join(", ")}`);
+  print("");
+  print("Now run it:");
+  if (place) print(`  cd ${place}`);
+  print("  npm install");
+  print("  npm run dev");
+}

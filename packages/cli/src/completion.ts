@@ -1,0 +1,107 @@
+import type { Command } from "commander";
+
+/** The shells that `khala completion` knows. */
+export const SHELLS = ["bash", "zsh", "fish"] as const;
+
+/** A shell of the list. */
+export type Shell = (typeof SHELLS)[number];
+
+/** A command as a shell must know it: the words that lead to it, and what may follow. */
+interface Place {
+  readonly path: readonly string[];
+  readonly words: readonly { readonly word: string; readonly about: string }[];
+}
+
+/** A script that completes commands and options in a shell; it is written from the declared commands, so it knows all of them. */
+export function completionScript(shell: Shell, khala: Command): string {
+  const places = placesOf(khala);
+  return { bash: bash(places), zsh: zsh(places), fish: fish(places) }[shell];
+}
+
+function placesOf(command: Command, path: readonly string[] = []): Place[] {
+  const help = command.createHelp();
+  const commands = help.visibleCommands(command).filter((each) => each.name() !== "help");
+  const words = [
+    ...commands.map((each) => ({ word: each.name(), about: each.description() })),
+    ...help.visibleOptions(command).map((option) => ({
+      word: option.long ?? option.short ?? "",
+      about: option.description,
+    })),
+  ].filter(({ word }) => word !== "");
+  return [{ path, words }, ...commands.flatMap((each) => placesOf(each, [...path, each.name()]))];
+}
+
+/** Single-quoted for a POSIX shell. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** The longest chain of commands among the words so far decides what comes next. */
+function walk(places: readonly Place[], found: string): string {
+  const chains = places.filter(({ path }) => path.length > 0).map(({ path }) => path.join(" "));
+  return `  local word place="" next
+  for word in "\${${found}[@]}"; do
+    next="\${place:+$place }$word"
+    case "$next" in
+      ${chains.map((chain) => `${quoted(chain)}) place="$next" ;;`).join("\n      ")}
+    esac
+  done`;
+}
+
+function bash(places: readonly Place[]): string {
+  const cases = places.map(
+    ({ path, words }) =>
+      `    ${quoted(path.join(" "))}) words=${quoted(words.map(({ word }) => word).join(" "))} ;;`,
+  );
+  return `# khala for bash: eval "$(khala completion bash)" in ~/.bashrc
+_khala() {
+  local words="" before=("\${COMP_WORDS[@]:1:COMP_CWORD-1}")
+${walk(places, "before")}
+  case "$place" in
+${cases.join("\n")}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _khala khala
+`;
+}
+
+function zsh(places: readonly Place[]): string {
+  const cases = places.map(({ path, words }) => {
+    const described = words.map(({ word, about }) => quoted(`${word}:${about.replaceAll(":", "\\:")}`));
+    return `    ${quoted(path.join(" "))}) choices=(${described.join(" ")}) ;;`;
+  });
+  return `#compdef khala
+# khala for zsh: eval "$(khala completion zsh)" in ~/.zshrc, after compinit
+_khala() {
+  local -a choices before
+  before=("\${(@)words[2,CURRENT-1]}")
+${walk(places, "before")}
+  case "$place" in
+${cases.join("\n")}
+  esac
+  _describe khala choices || _files
+}
+compdef _khala khala
+`;
+}
+
+function fish(places: readonly Place[]): string {
+  const lines = places.flatMap(({ path, words }) => {
+    const inner = places.filter((place) => place.path.length === path.length + 1 && starts(place.path, path));
+    const seen = path.map((word) => `__fish_seen_subcommand_from ${word}`);
+    const names = inner.map((place) => place.path.at(-1)).join(" ");
+    const condition = [...seen, ...(names ? [`not __fish_seen_subcommand_from ${names}`] : [])].join(
+      "; and ",
+    );
+    return words.map(({ word, about }) => {
+      const what = word.startsWith("--") ? `-l ${word.slice(2)}` : `-a ${word}`;
+      return `complete -c khala${condition ? ` -n ${quoted(condition)}` : ""} ${what} -d ${quoted(about)}`;
+    });
+  });
+  return `# khala for fish: khala completion fish > ~/.config/fish/completions/khala.fish\n${lines.join("\n")}\n`;
+}
+
+function starts(path: readonly string[], prefix: readonly string[]): boolean {
+  return prefix.every((word, i) => path[i] === word);
+}

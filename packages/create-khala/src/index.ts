@@ -1,0 +1,1 @@
+export { type Created, createApp, type NewApp, NotPossible } from "./create_app.ts";

@@ -1,0 +1,39 @@
+#!/usr/bin/env node
+import { relative } from "node:path";
+import { parseArgs } from "node:util";
+import { createApp, NotPossible } from "./create_app.ts";
+
+const HELP = `Usage: npm create khala <folder>
+
+Makes a new app on Khala in <folder>: a model, an agent, a conversation, and a client that follows them.
+
+Options:
+  --packages <folder>  packed Khala packages to use instead of the registry's
+  -h, --help           print this`;
+
+try {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: { packages: { type: "string" }, help: { type: "boolean", short: "h" } },
+  });
+  const [folder] = positionals;
+  if (values.help) console.log(HELP);
+  else if (folder === undefined || positionals.length > 1) fail(HELP);
+  else {
+    const { packages } = values;
+    const created = await createApp({ folder, ...(packages !== undefined && { packages }) });
+    const place = relative("", created.folder);
+    console.log(`${created.name} is in ${created.folder}: ${created.files.join(", ")}\n\nNow run it:`);
+    if (place) console.log(`  cd ${place}`);
+    console.log("  npm install\n  npm run dev\n\nREADME.md goes on from there.");
+  }
+} catch (error) {
+  const usage = error instanceof TypeError && "code" in error;
+  if (!usage && !(error instanceof NotPossible)) throw error;
+  fail(`create-khala: ${(error as Error).message}`);
+}
+
+function fail(text: string): void {
+  console.error(text);
+  process.exitCode = 2;
+}
