@@ -13,7 +13,7 @@ import { blocksOf, CACHE, INSIDE, Reader } from "./docs_reader.ts";
  *   bash serve               starts a server for the rest of the file, on a free port with a folder of its own
  *   bash until="text"        is stopped with Ctrl-C once it has printed the text; so are js and ts
  *   ts, js                   runs, and ts is type-checked; "./…" is the repository's root
- *   … file=path              is a part of that file, which is tested elsewhere
+ *   … file=path              is a part of that file, which is tested elsewhere; tsx always is
  *   json, sql                parses; is planned, or run and rolled back
  *   … no-run reason="why"    only where it cannot be run here
  * http://127.0.0.1:4000 and $KHALA_URL stand for the server, $TOKEN for the token that it printed. `npm ci` and `npm test` are what CI runs, and are left out.
@@ -30,9 +30,11 @@ const QUIET = new Set([
   "env",
   "dockerfile",
 ]);
-const RUN = new Set(["bash", "ts", "js", "json", "sql"]);
+const RUN = new Set(["bash", "ts", "tsx", "js", "json", "sql"]);
 const FILES: string[] = ["README.md"];
-for await (const file of glob("docs/**/*.md", { cwd: ROOT })) FILES.push(file);
+// docs/api is written from the sources when the site is built.
+for await (const file of glob("docs/**/*.md", { cwd: ROOT }))
+  if (!file.startsWith("docs/api/")) FILES.push(file);
 
 const temporary = () => mkdtemp(join(tmpdir(), "khala-docs-"));
 let house: Reader;

@@ -59,6 +59,17 @@ const PROBES = {
     file: "packages/client/src/probe.ts",
     imports: ["@khala/server", "@khala/cli", "node:fs", "@khala/contracts", "@khala/contracts/sync/v1"],
   },
+  dashboard: {
+    file: "apps/dashboard/src/probe.ts",
+    imports: [
+      "@khala/server",
+      "@khala/contracts",
+      "node:fs",
+      "@khala/client",
+      "@khala/client/react",
+      "react",
+    ],
+  },
   cli: {
     file: "packages/cli/src/probe.ts",
     imports: ["../../server/src/khala.ts", "@khala/server", "@khala/contracts", "@khala/client", "node:fs"],
@@ -160,6 +171,10 @@ test("contracts imports no package of ours, nothing of Node, and no test", () =>
 
 test("client imports contracts alone", () => {
   expect(forbidden.get(PROBES.client.file)).toEqual(["@khala/server", "@khala/cli", "node:fs"]);
+});
+
+test("the dashboard is built on client alone", () => {
+  expect(forbidden.get(PROBES.dashboard.file)).toEqual(["@khala/server", "@khala/contracts", "node:fs"]);
 });
 
 test("cli imports packages by their names", () => {
