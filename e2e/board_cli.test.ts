@@ -171,7 +171,7 @@ describe("khala dlq", () => {
     expect(await khala(["dlq", "replay", "picky", ...both, "--payload", "1"])).toMatchObject({ code: 2 });
   });
 
-  test("replays all of a correlation, page by page, and says how far it is", {
+  test("replays all of a correlation, page by page", {
     timeout: 60_000,
   }, async () => {
     const { correlation_id } = await deadLetters(120);
@@ -180,7 +180,6 @@ describe("khala dlq", () => {
       code: 0,
       out: expect.stringMatching(/^\d+ dead letters of picky run again\./),
     });
-    expect(all.err).toContain("# 100 replayed so far");
   });
 });
 
