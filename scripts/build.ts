@@ -11,7 +11,7 @@ const PACKAGES = ["contracts", "server", "client", "create-khala", "cli"];
 const tarballs = join(ROOT, "dist");
 await rm(tarballs, { recursive: true, force: true });
 await mkdir(tarballs);
-await must(process.execPath, [join(ROOT, "scripts/build_dashboard.ts")]);
+await must(process.execPath, [join(ROOT, "scripts/build_dashboard.ts"), "--strict"]);
 for (const name of [...PACKAGES.map((name) => join("packages", name)), "apps/dashboard"]) {
   const folder = join(ROOT, name);
   if (name.startsWith("packages/")) await compile(folder);

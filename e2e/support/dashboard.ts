@@ -14,6 +14,8 @@ import {
   workerSummaries,
 } from "@khala/server";
 import { scripted } from "@khala/server/engines";
+import type { BrowserContextOptions } from "playwright-core";
+import type { TestBrowser, TestContext } from "./chromium.ts";
 import { type TestDatabase, testDatabase } from "./postgres.ts";
 
 const FOLDER = join(import.meta.dirname, "..", "..", "apps", "dashboard");
@@ -80,6 +82,13 @@ export async function startDashboard(options: DashboardOptions = {}): Promise<Da
       await page[Symbol.asyncDispose]();
     },
   };
+}
+
+/** A visitor with a browser of their own, as patient as a machine needs that has much else to do. */
+export async function visit(browser: TestBrowser, options?: BrowserContextOptions): Promise<TestContext> {
+  const context = await browser.context(options);
+  context.browser.setDefaultTimeout(60_000);
+  return context;
 }
 
 interface BuiltPage extends AsyncDisposable {

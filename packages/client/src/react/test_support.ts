@@ -19,7 +19,7 @@ export function container() {
 }
 
 /** A source whose changes a test makes. */
-export class HandTopics implements TopicSource {
+class HandTopics implements TopicSource {
   readonly followed: { readonly topic: string; readonly sink: TopicSink; readonly signal: AbortSignal }[] =
     [];
   #watermark = 0;

@@ -3,7 +3,7 @@ import { KhalaError } from "@khala/contracts";
 const FULL = /quota|SQLITE_FULL|database or disk is full/i;
 
 /** What a driver throws: `limit_exceeded` when there is no room left, `unavailable` for all else. The cause is kept. */
-export function storageError(driver: string, cause: unknown): KhalaError {
+function storageError(driver: string, cause: unknown): KhalaError {
   if (cause instanceof KhalaError) return cause;
   const { name = "", message = String(cause) } = cause instanceof Error ? cause : {};
   const options = { cause };

@@ -1,0 +1,4 @@
+/** Class names that apply, as one text. */
+export function classNames(...names: readonly (string | false | undefined)[]): string {
+  return names.filter(Boolean).join(" ");
+}

@@ -1,0 +1,35 @@
+/** A count, with separators. */
+export function countText(value: number): string {
+  return value.toLocaleString("en", { maximumFractionDigits: 0 });
+}
+
+/** A rate: one digit after the point while it is small. */
+export function rateText(value: number): string {
+  return value.toLocaleString("en", { maximumFractionDigits: value > 0 && value < 10 ? 1 : 0 });
+}
+
+const UNITS = ["B", "KB", "MB", "GB", "TB"];
+
+/** Bytes in the unit that people would choose. */
+export function bytesText(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  return `${value.toLocaleString("en", { maximumFractionDigits: value < 10 && unit > 0 ? 1 : 0 })} ${UNITS[unit]}`;
+}
+
+/** A length of time in one or two units. */
+export function durationText(ms: number): string {
+  if (ms < 1) return ms === 0 ? "0 ms" : `${ms.toFixed(2)} ms`;
+  if (ms < 1000) return `${ms.toLocaleString("en", { maximumFractionDigits: ms < 10 ? 1 : 0 })} ms`;
+  if (ms < 60_000)
+    return `${(ms / 1000).toLocaleString("en", { maximumFractionDigits: ms < 10_000 ? 1 : 0 })} s`;
+  const minutes = Math.floor(ms / 60_000);
+  if (minutes < 60) return `${minutes} min ${Math.round((ms % 60_000) / 1000)} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}

@@ -1,0 +1,128 @@
+import { type KeyboardEvent, useRef } from "react";
+import { partWords } from "../strings/parts.ts";
+import { classNames } from "./class_names.ts";
+import { durationText } from "./numbers.ts";
+import type { State } from "./state_badge.tsx";
+import "./timeline.css";
+
+export interface Bar {
+  readonly id: string;
+  /** What it is, for hover and screen readers. */
+  readonly label: string;
+  /** Milliseconds since 1970. */
+  readonly start: number;
+  /** Undefined while it runs. */
+  readonly end?: number | undefined;
+  readonly state?: State;
+  /** Beside it, instead of how long it took: for what has no length. */
+  readonly text?: string;
+}
+
+/** One line of a timeline. What happens again, such as retries, is several bars of one lane. */
+export interface Lane {
+  readonly id: string;
+  readonly label: string;
+  /** How far it is indented: what it is part of. */
+  readonly depth?: number;
+  readonly bars: readonly Bar[];
+}
+
+export interface TimelineProps {
+  readonly label: string;
+  readonly lanes: readonly Lane[];
+  /** The time up to which running bars reach. */
+  readonly now?: number;
+  readonly selected?: string | undefined;
+  /** With the id of a bar. */
+  readonly onSelect?: (barId: string) => void;
+}
+
+/** A waterfall: bars placed by start and length. Arrow keys move between lanes. */
+export function Timeline({ label, lanes, now = Date.now(), selected, onSelect }: TimelineProps) {
+  const list = useRef<HTMLUListElement>(null);
+  const bars = lanes.flatMap((lane) => lane.bars);
+  if (bars.length === 0) return null;
+  const from = bars.reduce((least, bar) => Math.min(least, bar.start), Number.POSITIVE_INFINITY);
+  const to = bars.reduce((most, bar) => Math.max(most, bar.end ?? now), from + 1);
+  const share = (ms: number) => `${(((ms - from) / (to - from)) * 100).toFixed(3)}%`;
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (step === 0) return;
+    const buttons = [...(list.current?.querySelectorAll<HTMLButtonElement>(".bar") ?? [])];
+    const at = buttons.indexOf(document.activeElement as HTMLButtonElement);
+    const next = buttons[at + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+    onSelect?.(next.dataset.bar ?? "");
+  };
+
+  return (
+    <div className="timeline">
+      <div className="timeline-axis" aria-hidden="true">
+        <span />
+        <div className="timeline-track">
+          {ticks(to - from).map((ms) => (
+            <span key={ms} className="tick" style={{ left: share(from + ms) }}>
+              {durationText(ms)}
+            </span>
+          ))}
+        </div>
+      </div>
+      <ul ref={list} aria-label={label} onKeyDown={onKeyDown}>
+        {lanes.map((lane) => (
+          <li
+            key={lane.id}
+            className={classNames("lane", lane.bars.some((bar) => bar.id === selected) && "lane-selected")}
+          >
+            <span className="lane-label" style={{ paddingLeft: (lane.depth ?? 0) * 12 }} title={lane.label}>
+              {lane.label}
+            </span>
+            <div className="timeline-track">
+              {lane.bars.map((bar) => {
+                const length = (bar.end ?? now) - bar.start;
+                const text = bar.text ?? (bar.end === undefined ? partWords.running : durationText(length));
+                const isLate =
+                  ((bar.end ?? now) - from) / (to - from) > 0.85 && (bar.start - from) / (to - from) > 0.15;
+                return (
+                  <button
+                    key={bar.id}
+                    type="button"
+                    className={classNames(
+                      "bar",
+                      `bar-${bar.state ?? "ok"}`,
+                      bar.end === undefined && "bar-open",
+                    )}
+                    data-bar={bar.id}
+                    style={{ left: share(bar.start), width: `${((length / (to - from)) * 100).toFixed(3)}%` }}
+                    title={`${bar.label} · ${text}`}
+                    aria-label={`${bar.label}, ${text}`}
+                    aria-pressed={onSelect ? bar.id === selected : undefined}
+                    onClick={() => onSelect?.(bar.id)}
+                  >
+                    {lane.bars.length === 1 && (
+                      <span className={isLate ? "bar-text bar-text-before" : "bar-text"} aria-hidden="true">
+                        {text}
+                      </span>
+                    )}
+                  </button>
+                );
+              })}
+            </div>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+/** Four or five round marks on a length of time. */
+function ticks(length: number): number[] {
+  const rough = length / 4;
+  const unit = 10 ** Math.floor(Math.log10(Math.max(rough, 0.001)));
+  const step = [1, 2, 5, 10].map((factor) => factor * unit).find((size) => size >= rough) ?? rough;
+  return Array.from({ length: Math.floor(length / step) + 1 }, (_, index) => index * step).filter(
+    (ms) => ms <= length * 0.96,
+  );
+}

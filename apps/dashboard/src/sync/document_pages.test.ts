@@ -1,0 +1,60 @@
+import { describe, expect, test } from "vitest";
+import { type DocumentPage, pagesWithin, refreshPage } from "./document_pages.ts";
+
+const page = (keys: string, next?: string, version = "1"): DocumentPage => ({
+  after: undefined,
+  next,
+  rows: [...keys].map((doc_key) => ({
+    doc_key,
+    doc_version: version,
+    updated_at: "2026-01-01T00:00:00.000Z",
+    bytes: 2,
+    audience: [],
+  })),
+});
+
+const goneOf = ({ rows }: DocumentPage) => rows.filter(({ gone }) => gone).map(({ doc_key }) => doc_key);
+const keys = ({ rows }: DocumentPage) => rows.map(({ doc_key }) => doc_key).join("");
+
+describe("a page that is read again", () => {
+  test("keeps its rows where they are and takes their new versions", () => {
+    const { page: after, added } = refreshPage(page("abc"), page("abc", undefined, "2"));
+    expect(keys(after)).toBe("abc");
+    expect(after.rows.map(({ doc_version }) => doc_version)).toEqual(["2", "2", "2"]);
+    expect([added, goneOf(after)]).toEqual([[], []]);
+  });
+
+  test("is the same object when nothing changed", () => {
+    const before = page("abc");
+    expect(refreshPage(before, page("abc")).page).toBe(before);
+  });
+
+  test("tells what was added without showing it", () => {
+    const { page: after, added } = refreshPage(page("ace", "e"), page("abc", "c"));
+    expect(keys(after)).toBe("ace");
+    expect(added).toEqual(["b"]);
+  });
+
+  test("does not call gone what was only pushed to the next page", () => {
+    expect(goneOf(refreshPage(page("ace", "e"), page("abc", "c")).page)).toEqual([]);
+  });
+
+  test("tells what is gone and leaves it in its place", () => {
+    const { page: after } = refreshPage(page("abc", "c"), page("acd", "d"));
+    expect(keys(after)).toBe("abc");
+    expect(goneOf(after)).toEqual(["b"]);
+    expect(goneOf(refreshPage(after, page("abc", "c")).page)).toEqual([]);
+  });
+
+  test("knows at the end of the list that the last rows are gone", () => {
+    expect(goneOf(refreshPage(page("abc"), page("a")).page)).toEqual(["b", "c"]);
+  });
+});
+
+test("rows are found in the pages that hold them", () => {
+  const pages = [page("abc", "c"), page("def", "f"), page("g")];
+  expect(pagesWithin(pages, 0, 2)).toEqual([0, 0]);
+  expect(pagesWithin(pages, 2, 3)).toEqual([0, 1]);
+  expect(pagesWithin(pages, 3, 6)).toEqual([1, 2]);
+  expect(pagesWithin([], 0, 10)).toEqual([0, 0]);
+});

@@ -1,0 +1,42 @@
+import { useSyncExternalStore } from "react";
+
+/** What the person chose. */
+export type ThemeChoice = "system" | "light" | "dark";
+
+const KEPT_AS = "khala.theme";
+const ORDER: readonly ThemeChoice[] = ["system", "light", "dark"];
+const listeners = new Set<() => void>();
+const prefersDark = () => window.matchMedia("(prefers-color-scheme: dark)");
+
+function choice(): ThemeChoice {
+  const kept = window.localStorage.getItem(KEPT_AS);
+  return ORDER.find((one) => one === kept) ?? "system";
+}
+
+function apply(): void {
+  const chosen = choice();
+  const dark = chosen === "dark" || (chosen === "system" && prefersDark().matches);
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+}
+
+/** Applies the theme, and follows the system from then on. */
+export function startTheme(): void {
+  apply();
+  prefersDark().addEventListener("change", apply);
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function next(): void {
+  window.localStorage.setItem(KEPT_AS, ORDER[(ORDER.indexOf(choice()) + 1) % ORDER.length]!);
+  apply();
+  for (const listener of listeners) listener();
+}
+
+/** The theme that was chosen, and how to go on to the next. */
+export function useTheme(): [ThemeChoice, () => void] {
+  return [useSyncExternalStore(subscribe, choice), next];
+}

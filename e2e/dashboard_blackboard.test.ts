@@ -1,0 +1,179 @@
+import { agent, FatalError } from "@khala/server";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { seriousFindings } from "./support/axe.ts";
+import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
+import { type DashboardServer, startDashboard, visit } from "./support/dashboard.ts";
+import { eventually } from "./support/eventually.ts";
+
+const topicOf = (payload: unknown) => String(Object(payload).topic);
+
+/** Writes, and cannot draw certain things. */
+const agents = [
+  agent("writer", {
+    consumes: "Topic",
+    run: ({ artifact }) => ({ type: "Draft", payload: artifact.payload }),
+  }),
+  agent("illustrator", {
+    consumes: "Draft",
+    run({ artifact }) {
+      const topic = topicOf(artifact.payload);
+      if (topic.startsWith("the invisible")) throw new FatalError(`Nobody can draw ${topic}.`);
+      return { type: "Picture", payload: { of: topic } };
+    },
+  }),
+  agent("publisher", { consumes: "Picture", approval: true, run: () => ({ type: "Poster", payload: null }) }),
+];
+
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
+
+describe.skipIf(!chromiumHere())("the blackboard room", () => {
+  let browser: TestBrowser;
+  let server: DashboardServer;
+  beforeAll(async () => {
+    [browser, server] = await Promise.all([startChromium(), startDashboard({ agents })]);
+  });
+  afterAll(async () => {
+    await browser?.[Symbol.asyncDispose]();
+    await server?.[Symbol.asyncDispose]();
+  });
+
+  const publish = (topic: string, correlation_id: string) =>
+    server.post("/blackboard/v1/artifacts", { type: "Topic", payload: { topic }, correlation_id });
+  const pictures = async (correlation: string) => {
+    const token = await server.token();
+    const response = await fetch(
+      `${server.url}/blackboard/v1/artifacts?type=Picture&correlation_id=${correlation}`,
+      { headers: { authorization: `Bearer ${token}` } },
+    );
+    return ((await response.json()) as { artifacts?: { payload: unknown }[] }).artifacts ?? [];
+  };
+
+  test("a dead letter is understood, its payload mended, and replayed, by keyboard alone", async () => {
+    await using context = await visit(browser);
+    await publish("the invisible otter", "mended");
+    const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
+    const grid = page.getByRole("grid", { name: "Dead letters of illustrator" });
+    await grid.getByText("Nobody can draw the invisible otter.").waitFor();
+
+    await grid.focus();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    const panel = page.getByRole("complementary", { name: "Dead letter" });
+    await panel.getByText("fatal: trying again would not have helped").waitFor();
+    await panel
+      .getByText(/at .*run/)
+      .first()
+      .waitFor();
+
+    await panel.getByRole("button", { name: "Edit and replay" }).focus();
+    await page.keyboard.press("Enter");
+    const editor = panel.getByRole("textbox", { name: "Payload as JSON" });
+    await editor.waitFor();
+    await page.keyboard.press("ControlOrMeta+a");
+    await page.keyboard.type('{ "topic": otter }');
+    await panel.getByText(/Not JSON, line 1/).waitFor();
+    expect(await panel.getByRole("button", { name: "Replay", exact: true }).isDisabled()).toBe(true);
+    await page.keyboard.press("ControlOrMeta+a");
+    await page.keyboard.type('{ "topic": "a visible otter" }');
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await panel.getByText("Replayed. It runs again once").waitFor();
+
+    const [picture] = await eventually("the mended topic is drawn", async () => {
+      const found = await pictures("mended");
+      return found.length > 0 && found;
+    });
+    expect(picture!.payload).toEqual({ of: "a visible otter" });
+    await page.keyboard.press("Escape");
+    await panel.waitFor({ state: "detached" });
+    expect(context.problems).toEqual([]);
+  });
+
+  test("replaying all says first how many would run, and then how many did", async () => {
+    await using context = await visit(browser);
+    for (const n of [1, 2, 3]) await publish(`the invisible number ${n}`, `many-${n}`);
+    const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator&q=number`);
+    await page.getByText("the invisible number 3").waitFor();
+    await page.getByRole("button", { name: "Replay all…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("3 tasks of illustrator would run again.").waitFor();
+    await dialog.getByRole("button", { name: "Replay 3" }).click();
+    await dialog.getByText("3 dead letters replayed.").waitFor();
+    expect(context.problems).toEqual([]);
+  });
+
+  test("an agent is paused and resumed, and the state is seen", async () => {
+    await using context = await visit(browser);
+    const page = await context.open(`${server.url}/blackboard?tab=agents`);
+    await page.getByRole("button", { name: "Pause writer" }).click();
+    await page.getByText("writer is paused on every server.").waitFor();
+    await page.getByRole("button", { name: "Resume writer" }).click();
+    await page.getByText("writer takes tasks again.").waitFor();
+    expect(context.problems).toEqual([]);
+  });
+
+  test("a task that waits for a person is approved", async () => {
+    await using context = await visit(browser);
+    await publish("a heron", "approved");
+    const page = await context.open(`${server.url}/blackboard?tab=approvals`);
+    const card = page.getByRole("listitem").filter({ hasText: "a heron" });
+    await card.getByRole("button", { name: "Approve the task of publisher" }).click();
+    await page.getByText("Approved. It runs as soon as its agent has time.").waitFor();
+    await card.waitFor({ state: "detached" });
+    expect(context.problems).toEqual([]);
+  });
+
+  test("what came of a request is shown in time, and leads to each of its artifacts", async () => {
+    await using context = await visit(browser);
+    await publish("a kingfisher", "story");
+    const page = await context.open(`${server.url}/blackboard?correlation=story`);
+    const timeline = page.getByRole("list", { name: "What came of story" });
+    await timeline.getByRole("button", { name: /illustrator, attempt 1 ran/ }).waitFor();
+    await timeline.getByRole("button", { name: /Draft published by writer/ }).click();
+    const panel = page.getByRole("complementary", { name: "Artifact" });
+    await panel.getByText('"a kingfisher"').waitFor();
+    expect(new URL(page.url()).searchParams.get("correlation")).toBe("story");
+    expect(context.problems).toEqual([]);
+  });
+
+  test("the flow is a graph, and the same facts are a table for those who cannot see it", async () => {
+    await using context = await visit(browser);
+    const page = await context.open(`${server.url}/blackboard`);
+    await page
+      .getByRole("button", { name: /^writer, running/ })
+      .or(page.getByLabel(/^writer, running/))
+      .first()
+      .waitFor();
+    await page.getByRole("button", { name: "Table" }).click();
+    const table = page.getByRole("grid", { name: "The flow as a table" });
+    await table.getByRole("row", { name: /Draft.*illustrator/ }).waitFor();
+    expect(context.problems).toEqual([]);
+  });
+
+  test.each(["light", "dark"] as const)("nothing keeps people out, %s", async (colorScheme) => {
+    await using context = await visit(browser, { colorScheme, reducedMotion: "reduce" });
+    await publish("the invisible moth", `axe-${colorScheme}`);
+    const page = await context.open(`${server.url}/blackboard`);
+    await page
+      .getByLabel(/^writer, running/)
+      .first()
+      .waitFor();
+    expect(await seriousFindings(page), "flow").toEqual([]);
+    const tabs = {
+      Agents: "writer",
+      "Dead letters": "FatalError",
+      Lag: "Reader",
+      Timeline: "Recent correlations",
+    };
+    for (const [tab, text] of Object.entries(tabs)) {
+      await page.getByRole("tab", { name: tab }).click();
+      await page.getByText(text).first().waitFor();
+      expect(await seriousFindings(page), tab).toEqual([]);
+    }
+    await page.goto(`${server.url}/blackboard?tab=dead&agent=illustrator`);
+    await page.getByText("FatalError").first().click();
+    await page.getByRole("button", { name: "Edit and replay" }).click();
+    expect(await seriousFindings(page), "a dead letter").toEqual([]);
+    expect(context.problems).toEqual([]);
+  });
+});

@@ -1,0 +1,69 @@
+// npm run build -w @khala/dashboard, and after every install: builds the page that a server shows at its address.
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { promisify } from "node:util";
+import { brotliCompress, constants, gzip } from "node:zlib";
+
+const FOLDER = join(import.meta.dirname, "..", "apps", "dashboard");
+const DIST = join(FOLDER, "dist");
+const COMPRESSED = /\.(js|css|html|svg)$/;
+/** Below this, headers weigh more than what is saved. */
+const LEAST_BYTES = 1024;
+
+type Vite = typeof import("vite");
+
+/** Vite as the dashboard has it; undefined when development dependencies were left out. */
+async function loadVite(): Promise<Vite | undefined> {
+  const require = createRequire(join(FOLDER, "package.json"));
+  try {
+    for (const name of ["@vitejs/plugin-react", "react", "uplot/package.json"]) require.resolve(name);
+    return (await import(pathToFileURL(require.resolve("vite")).href)) as Vite;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && /MODULE_NOT_FOUND$/.test(String(error.code)))
+      return undefined;
+    throw error;
+  }
+}
+
+/** Writes each file again, compressed, beside itself: the server sends what the browser takes. */
+async function compress(): Promise<void> {
+  const entries = await readdir(DIST, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile() && COMPRESSED.test(entry.name));
+  await Promise.all(
+    files.map(async ({ parentPath, name }) => {
+      const path = join(parentPath, name);
+      const content = await readFile(path);
+      if (content.length < LEAST_BYTES) return;
+      const params = {
+        [constants.BROTLI_PARAM_QUALITY]: 9,
+        [constants.BROTLI_PARAM_SIZE_HINT]: content.length,
+      };
+      await writeFile(`${path}.br`, await promisify(brotliCompress)(content, { params }));
+      await writeFile(`${path}.gz`, await promisify(gzip)(content));
+    }),
+  );
+}
+
+const began = performance.now();
+try {
+  const vite = await loadVite();
+  if (vite) {
+    await vite.build({ root: FOLDER, configFile: join(FOLDER, "vite.config.ts"), logLevel: "warn" });
+    await compress();
+    console.log(`✓ dashboard built in ${((performance.now() - began) / 1000).toFixed(1)} s`);
+  } else
+    console.warn(
+      "! The dashboard was NOT built: development dependencies are not installed. Servers show a plain page instead.\n" +
+        "  To have it: npm ci --include=dev",
+    );
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  console.error(
+    "✗ The dashboard could not be built. Everything else works without it, with a plain page in its place.\n" +
+      "  Mend what is named above, then: npm run build -w @khala/dashboard",
+  );
+  // An install is not worth failing for it; whoever asks for the page by name is told.
+  if (process.argv.includes("--strict")) process.exitCode = 1;
+}
