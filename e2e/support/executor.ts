@@ -1,0 +1,77 @@
+import type { AgentOptions } from "../../packages/server/src/blackboard/agent.ts";
+import type { Artifact } from "../../packages/server/src/blackboard/artifact.ts";
+import { agent } from "../../packages/server/src/blackboard/define_agent.ts";
+import {
+  type ExecutorOptions,
+  openExecutor,
+  type RemoteWork,
+} from "../../packages/server/src/blackboard/execution.ts";
+import { boardMetrics } from "../../packages/server/src/blackboard/metrics.ts";
+import { openEndedAttempts } from "../../packages/server/src/blackboard/observer.ts";
+import { openSlots } from "../../packages/server/src/blackboard/slots.ts";
+import { boardSpans } from "../../packages/server/src/blackboard/spans.ts";
+import type { Task } from "../../packages/server/src/blackboard/task.ts";
+import { testContext } from "./context.ts";
+import { ManualClock } from "./manual_clock.ts";
+
+/** A signal that never aborts. */
+export const never = new AbortController().signal;
+/** What the task of these tests is about. */
+export const DRAFT: Artifact = {
+  id: "01890a5d-ac96-774b-bcce-b302099a8057",
+  type: "Draft",
+  payload: { words: 3 },
+  correlation_id: "c-1",
+  tags: [],
+  produced_by: "user:u-1",
+  visibility: { kind: "org" },
+  version: 1,
+  created_at: "2026-01-01T00:00:00.000Z",
+  org_id: "org-1",
+  depth: 2,
+};
+
+/** A task of the agent "reviewer". */
+export function taskWith(more: Partial<Task> = {}): Task {
+  return {
+    id: DRAFT.id,
+    agent: "reviewer",
+    artifacts: [DRAFT],
+    key: "c-1",
+    attempt: 1,
+    created_at: DRAFT.created_at,
+    ...more,
+  };
+}
+
+/** An executor on a clock of its own, and the consumer of an agent with these options. */
+export async function testExecutor(
+  options: Partial<AgentOptions>,
+  more: Partial<ExecutorOptions> & { remote?: RemoteWork } = {},
+) {
+  const clock = new ManualClock();
+  const context = await testContext({ clock });
+  const { remote, ...shared } = more;
+  const open = openExecutor(context, {
+    slots: openSlots(10),
+    metrics: boardMetrics(context.telemetry.meter, ["reviewer"]),
+    spans: boardSpans(context, {
+      system: "postgresql",
+      artifacts: "artifacts",
+      tasks: (name) => `tasks.${name}`,
+    }),
+    ended: openEndedAttempts(),
+    schemas: {},
+    maxDepth: 32,
+    ...shared,
+  });
+  const made = agent("reviewer", { consumes: "Draft", ...options });
+  return { clock, context, open, consumer: open.consumer(made, remote) };
+}
+
+/** An agent that throws this. */
+export const failing = (error: unknown) => ({
+  run: () => {
+    throw error;
+  },
+});
