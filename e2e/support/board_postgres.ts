@@ -44,7 +44,7 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
     conflicts: true,
     async usurp(board) {
       await database.query({
-        text: "UPDATE runtime.board_queue SET due_at = now(), claimed_by = 'nobody' WHERE claimed_by = $1",
+        text: "UPDATE runtime.board_queue SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1",
         values: [holders.get(board)],
       });
     },

@@ -23,6 +23,8 @@ export interface Consumer {
    * more, or shutdown waits no longer: what is answered then is thrown away.
    */
   handle(task: Task, signal: AbortSignal): Promise<Settlement>;
+  /** Whether work on a task that is being handled has begun; if it still waits for the gate, it may be given to others. */
+  begun?(task: Task): boolean;
 }
 
 /** What an artifact leads to: a task for each agent that matches, and a dead letter where matching itself failed. */

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
+import { artifactKey } from "@khala/contracts";
 import { expect, test } from "vitest";
 import { seeded, testContext } from "../../../../e2e/support/context.ts";
 import { eventually } from "../../../../e2e/support/eventually.ts";
@@ -15,6 +16,17 @@ import type { Context } from "../kit/context.ts";
 import type { Board, BoardOptions } from "./board.ts";
 import { openPostgresBoard, type PostgresBoard } from "./board_postgres.ts";
 
+/** Keys as artifacts have them that say none: only these are routed without a lane. */
+function withOwnKeys(route: BoardOptions["route"]): BoardOptions["route"] {
+  return (artifact) => {
+    const { tasks, dead } = route(artifact);
+    const own = tasks.map((task) =>
+      task.key === artifact.id ? { ...task, key: artifactKey(artifact) } : task,
+    );
+    return { tasks: own, dead };
+  };
+}
+
 boardSuite("Postgres", async () => {
   const parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase({ poolSize: 12 }));
@@ -27,7 +39,14 @@ boardSuite("Postgres", async () => {
       onListening: () => board?.recheck(),
     });
     hints.start();
-    board = await openPostgresBoard(database, context, { ...options, hints, leaseMs: 5_000, pollMs: 500 });
+    const route = withOwnKeys(options.route);
+    board = await openPostgresBoard(database, context, {
+      ...options,
+      route,
+      hints,
+      leaseMs: 5_000,
+      pollMs: 500,
+    });
     const { stop } = board;
     parts.defer(async () => {
       await stop();
@@ -41,7 +60,7 @@ boardSuite("Postgres", async () => {
     async usurp(board) {
       const holder = (board as PostgresBoard).holder;
       await database.query({
-        text: `UPDATE runtime.board_queue SET due_at = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
+        text: `UPDATE runtime.board_queue SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
         values: [holder],
       });
     },

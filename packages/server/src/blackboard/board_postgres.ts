@@ -5,17 +5,19 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Board, BoardObserver, BoardOptions } from "./board.ts";
 import { ROUTER } from "./names.ts";
-import { claim, READY, RELEASE } from "./postgres_claims.ts";
+import { Claimer, type ClaimRow, READY, RELEASE } from "./postgres_claims.ts";
 import { Consumption, type Counter } from "./postgres_consume.ts";
 import { Consumptions } from "./postgres_consumptions.ts";
 import { openHandover } from "./postgres_handover.ts";
+import { lanesOf } from "./postgres_lanes.ts";
 import { Leases } from "./postgres_leases.ts";
+import { parkMissing } from "./postgres_missing.ts";
 import { makePartitions, sweepBoard } from "./postgres_partitions.ts";
 import { type Desk, Publisher } from "./postgres_publish.ts";
 import { openReads } from "./postgres_reads.ts";
 import { startRouter } from "./postgres_router.ts";
 import { Settler } from "./postgres_settle.ts";
-import { type Claimed, lanesOf } from "./postgres_statements.ts";
+import type { Claimed } from "./postgres_settling.ts";
 import { Turns } from "./postgres_turns.ts";
 
 export interface PostgresBoardOptions extends BoardOptions {
@@ -73,21 +75,43 @@ export async function openPostgresBoard(
   const holder = context.newId();
   const consumptions = new Consumptions();
   const routerWake = new Wake();
-  const laneOf = lanesOf(options.agents);
+  const lanes = lanesOf(options.agents);
+  const claimer = new Claimer(database, context.clock, { holder, leaseMs });
+  const parking = new Set<Promise<void>>();
   await makePartitions(database, context.clock.now());
+
+  function created(agents: ReadonlySet<string>): void {
+    for (const agent of agents) {
+      consumptions.wake(agent);
+      hints.send(PREFIX + agent);
+    }
+  }
+
+  function cameForward(agents: ReadonlySet<string>): void {
+    for (const agent of agents) claimer.lookAtAll(agent);
+    created(agents);
+  }
+
+  /** If it cannot be parked now, its lease ends, and whoever claims it then parks it. */
+  function missing(agent: string, row: ClaimRow): void {
+    const parked = parkMissing(database, context, holder, agent, row)
+      .then(cameForward)
+      .catch((error) =>
+        context.log.warn({ err: error.message, agent }, "a task without its artifact was not parked yet"),
+      )
+      .finally(() => parking.delete(parked));
+    parking.add(parked);
+  }
 
   const desk: Desk = {
     database,
     context,
     options: { ...options, observer: carefully(options.observer, context) },
-    laneOf,
-    handover: openHandover(consumptions, { holder, leaseMs, laneOf }),
-    created(agents) {
-      for (const agent of agents) {
-        consumptions.wake(agent);
-        hints.send(PREFIX + agent);
-      }
-    },
+    lanes,
+    handover: openHandover(consumptions, { holder, leaseMs, lanes }),
+    created,
+    cameForward,
+    missing,
     unrouted() {
       routerWake.wake();
       hints.send(PREFIX + ROUTER);
@@ -102,7 +126,12 @@ export async function openPostgresBoard(
   services.push(startPolling(), ...startSweeping());
 
   const counter: Counter = {
-    claim: (agent, most) => turns.take(() => claim(database, agent, most, holder, leaseMs)),
+    claim: (agent, most) =>
+      turns.take(async () => {
+        const claims = await claimer.claim(agent, most);
+        for (const row of claims.missing) missing(agent, row);
+        return claims;
+      }),
     settle: (claimed, settlement) => settler.settle(claimed, settlement),
     hold: (claimed, lost) => leases.hold(claimed, lost),
     letGo: (claimed) => leases.letGo(claimed),
@@ -138,7 +167,10 @@ export async function openPostgresBoard(
           text: READY,
           values: [agents],
         });
-        for (const { agent } of ready) consumptions.wake(agent);
+        for (const { agent } of ready) {
+          claimer.lookAtAll(agent);
+          consumptions.wake(agent);
+        }
         return false;
       },
     });
@@ -161,7 +193,7 @@ export async function openPostgresBoard(
   let stopping: Promise<void> | undefined;
   async function stop(): Promise<void> {
     await Promise.all(consumptions.all().map((consumption) => consumption.stop()));
-    await Promise.all([publisher.drain(), settler.drain()]);
+    await Promise.all([publisher.drain(), settler.drain(), ...parking]);
     await Promise.all(services.map((service) => service.stop()));
   }
 
@@ -190,7 +222,10 @@ export async function openPostgresBoard(
     },
 
     recheck() {
-      for (const consumption of consumptions.all()) consumption.wake();
+      for (const consumption of consumptions.all()) {
+        claimer.lookAtAll(consumption.agent);
+        consumption.wake();
+      }
       routerWake.wake();
     },
 

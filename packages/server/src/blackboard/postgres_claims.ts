@@ -1,6 +1,7 @@
 import type { Database, Row } from "../database/database.ts";
+import type { Clock } from "../kit/clock.ts";
 import type { Artifact } from "./artifact.ts";
-import type { Claimed } from "./postgres_statements.ts";
+import type { Claimed } from "./postgres_settling.ts";
 import type { Task } from "./task.ts";
 
 /** A task that was claimed, with the artifact that it is about, or as it was enqueued. */
@@ -14,38 +15,48 @@ export interface ClaimRow extends Row {
   /** The artifact, or the whole task where that was enqueued. */
   readonly artifact: string | null;
   readonly task: string | null;
+  /** When it became due, in milliseconds. */
+  readonly due: number;
 }
 
 /** Tasks that were claimed, and when to look again if there are no others: milliseconds until the next is due. */
 export interface Claims {
   readonly claims: readonly Claimed[];
+  /** Those whose artifact is not there. */
+  readonly missing: readonly ClaimRow[];
   readonly nextDueMs: number | undefined;
 }
 
 // Subqueries with OFFSET 0 are looked up one by one through an index, whatever the planner knows of the tables.
 
-/** Agent, how many, holder, lease in milliseconds. Only heads of lanes are in the index: no row is looked at in vain. */
+/**
+ * Agent, how many, holder, lease in milliseconds, and from when on (milliseconds). Only heads of lanes are in the index;
+ * those that somebody has are passed over. They are locked, and so where they were: no second search, whatever the
+ * planner knows of the table.
+ */
 const CLAIM = `
 WITH due AS MATERIALIZED (
-  SELECT q.seq, q.due_at FROM runtime.board_queue q
-  WHERE q.agent = $1 AND q.head AND q.due_at <= now()
+  SELECT q.ctid FROM runtime.board_queue q
+  WHERE q.agent = $1 AND q.head AND q.due_at <= now() AND q.due_at >= to_timestamp($5::float8 / 1000)
+    AND (q.held_until IS NULL OR q.held_until <= now())
   ORDER BY q.due_at, q.seq LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
   UPDATE runtime.board_queue q
-  SET claimed_by = $3, attempt = q.attempt + 1, due_at = now() + $4 * interval '1 ms'
-  FROM (SELECT d.seq FROM due d OFFSET 0) d WHERE q.seq = d.seq
-  RETURNING q.seq, q.lane, q.attempt, q.agent, q.task_id, q.replay_id, q.artifact_id, q.artifact_version, q.key, q.created_at
+  SET claimed_by = $3, attempt = q.attempt + 1, held_until = now() + $4 * interval '1 ms'
+  WHERE q.ctid = ANY (ARRAY(SELECT d.ctid FROM due d))
+  RETURNING q.due_at, q.seq, q.lane, q.attempt, q.agent, q.task_id, q.replay_id, q.artifact_id, q.artifact_version, q.key, q.created_at
 )
-SELECT t.seq, t.lane, t.attempt, t.task_id, t.key, t.created_at, a.body AS artifact, k.body AS task
-FROM taken t
-LEFT JOIN LATERAL (
-  SELECT a.body FROM runtime.board_artifacts a WHERE a.id = t.artifact_id AND a.version = t.artifact_version OFFSET 0
-) a ON true
-LEFT JOIN LATERAL (
-  SELECT k.body FROM runtime.board_tasks k
-  WHERE t.artifact_id IS NULL AND k.task_id = t.task_id AND k.agent = t.agent AND k.replay_id = t.replay_id OFFSET 0
-) k ON true
-ORDER BY t.seq`;
+SELECT t.seq, t.lane, t.attempt, t.task_id, t.key, t.created_at, date_part('epoch', t.due_at) * 1000 AS due, CASE
+    WHEN t.artifact_id IS NOT NULL
+    THEN (SELECT a.body FROM runtime.board_artifacts a WHERE a.id = t.artifact_id AND a.version = t.artifact_version)
+  END AS artifact, CASE
+    WHEN t.artifact_id IS NULL
+    THEN (
+      SELECT k.body FROM runtime.board_tasks k
+      WHERE k.task_id = t.task_id AND k.agent = t.agent AND k.replay_id = t.replay_id
+    )
+  END AS task
+FROM taken t`;
 
 /** When the next task of an agent is due that is not yet. */
 const NEXT_DUE = `
@@ -55,7 +66,8 @@ WHERE q.agent = $1 AND q.head AND q.due_at > now() ORDER BY q.due_at LIMIT 1`;
 /** Which of these agents have a task that may be claimed now. */
 export const READY = `
 SELECT u.agent FROM unnest($1::text[]) AS u(agent)
-WHERE EXISTS (SELECT FROM runtime.board_queue q WHERE q.agent = u.agent AND q.head AND q.due_at <= now())`;
+WHERE EXISTS (SELECT FROM runtime.board_queue q WHERE q.agent = u.agent AND q.head AND q.due_at <= now()
+  AND (q.held_until IS NULL OR q.held_until <= now()))`;
 
 /**
  * Renews leases: holder, sequences, attempts, lease. Answers those that are still the holder's. A row that is locked is
@@ -75,40 +87,77 @@ WITH mine AS MATERIALIZED (
     OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED
   ) f
 ), renewed AS (
-  UPDATE runtime.board_queue q SET due_at = now() + $4 * interval '1 ms'
+  UPDATE runtime.board_queue q SET held_until = now() + $4 * interval '1 ms'
   FROM (SELECT f.seq FROM free f OFFSET 0) f WHERE q.seq = f.seq AND q.claimed_by = $1
 )
 SELECT m.seq FROM mine m`;
 
 /** Gives claims back: holder, sequences, attempts, and how many attempts each takes back: 1 if it was not begun. */
 export const RELEASE = `
-UPDATE runtime.board_queue q SET claimed_by = NULL, due_at = now(), attempt = q.attempt - u.back
+UPDATE runtime.board_queue q SET claimed_by = NULL, held_until = NULL, due_at = now(), attempt = q.attempt - u.back
 FROM unnest($2::bigint[], $3::int[], $4::int[]) AS u(seq, attempt, back)
 WHERE q.seq = u.seq AND q.claimed_by = $1 AND q.attempt = u.attempt RETURNING q.agent`;
 
-/** Claims up to `most` tasks of an agent. */
-export async function claim(
-  database: Database,
-  agent: string,
-  most: number,
-  holder: string,
-  leaseMs: number,
-): Promise<Claims> {
-  const [rows, next] = await database.transaction([
-    { name: "board_claim", text: CLAIM, values: [agent, most, holder, leaseMs] },
-    { name: "board_next_due", text: NEXT_DUE, values: [agent] },
-  ]);
-  const claims = rows!.map((row) => claimedOf(agent, row as ClaimRow));
-  return { claims, nextDueMs: next![0]?.ms as number | undefined };
+/** How long what was committed late is looked for behind what was claimed. */
+const SLACK_MS = 1_000;
+/** All is looked through at least so often while claims are made, and for at most a twentieth of the time. */
+const ALL_EVERY_MS = 1_000;
+const ALL_SHARE = 20;
+
+/**
+ * Claims the tasks of agents for one holder. At the beginning of the index are those that are being worked on, and what
+ * is left of those that were: most claims begin behind them, and only some look through it all.
+ */
+export class Claimer {
+  readonly #database: Database;
+  readonly #clock: Clock;
+  readonly #holder: string;
+  readonly #leaseMs: number;
+  readonly #looked = new Map<string, { readonly from: number; readonly allAt: number }>();
+
+  constructor(database: Database, clock: Clock, how: { readonly holder: string; readonly leaseMs: number }) {
+    this.#database = database;
+    this.#clock = clock;
+    this.#holder = how.holder;
+    this.#leaseMs = how.leaseMs;
+  }
+
+  /** Up to `most` tasks of an agent. */
+  async claim(agent: string, most: number): Promise<Claims> {
+    const before = this.#looked.get(agent);
+    const began = this.#clock.now();
+    const isAll = !before || began >= before.allAt;
+    const values = [agent, most, this.#holder, this.#leaseMs, isAll ? 0 : before.from];
+    const [found, next] = await this.#database.transaction([
+      { name: "board_claim", text: CLAIM, values },
+      { name: "board_next_due", text: NEXT_DUE, values: [agent] },
+    ]);
+    const rows = (found as ClaimRow[]).sort((a, b) => a.due - b.due || (a.seq < b.seq ? -1 : 1));
+    const now = this.#clock.now();
+    // Of what it has not come to it knows nothing: it begins no later than at the last that it claimed.
+    const last = rows.at(-1);
+    const from = last ? last.due - SLACK_MS : (before?.from ?? 0);
+    const allAt = isAll ? now + Math.min(ALL_EVERY_MS, ALL_SHARE * (now - began)) : before.allAt;
+    this.#looked.set(agent, { from, allAt });
+    const isThere = ({ artifact, task }: ClaimRow) => artifact !== null || task !== null;
+    return {
+      claims: rows.filter(isThere).map((row) => claimedOf(agent, row)),
+      missing: rows.filter((row) => !isThere(row)),
+      nextDueMs: next![0]?.ms as number | undefined,
+    };
+  }
+
+  /** There may be tasks to claim that became due long ago. */
+  lookAtAll(agent: string): void {
+    this.#looked.delete(agent);
+  }
 }
 
-/** What a row says. */
+/** What a row says of which the artifact or the task is there. */
 export function claimedOf(agent: string, row: ClaimRow): Claimed {
   const { seq, lane, attempt } = row;
   if (row.task !== null) return { seq, lane, task: { ...(JSON.parse(row.task) as Task), attempt } };
-  if (row.artifact === null)
-    throw new Error(`The artifact of task ${row.task_id} of "${agent}" is not there.`);
-  const artifacts: Task["artifacts"] = [JSON.parse(row.artifact) as Artifact];
+  const artifacts: Task["artifacts"] = [JSON.parse(row.artifact!) as Artifact];
   const created_at = new Date(Number(row.created_at)).toISOString();
   return { seq, lane, task: { id: row.task_id, agent, artifacts, key: row.key, attempt, created_at } };
 }

@@ -1,12 +1,14 @@
-import { backoff } from "../kit/backoff.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Consumer } from "./board.ts";
 import { Alarm } from "./postgres_alarm.ts";
 import type { Claims } from "./postgres_claims.ts";
+import { Gate, KEEP_MS, Waiting } from "./postgres_gate.ts";
 import type { Taker } from "./postgres_handover.ts";
-import type { Claimed } from "./postgres_statements.ts";
+import { Pace } from "./postgres_pace.ts";
+import type { Claimed } from "./postgres_settling.ts";
+import { settleSurely } from "./postgres_surely.ts";
 import type { Settlement } from "./task.ts";
 
 /** What a consumption needs of the board. */
@@ -25,9 +27,6 @@ interface Running {
   readonly abort: AbortController;
 }
 
-/** Tasks that will start within this time are worth claiming ahead: more would be kept from other processes. */
-const AHEAD_MS = 50;
-const MOST_AHEAD = 1_000;
 const MOST_SETTLING = 2_048;
 /** Whoever opened the board polls for all agents at once. */
 const IDLE_MS = 3_600_000;
@@ -45,6 +44,13 @@ export class Consumption implements Service, Taker {
   readonly #running = new Map<bigint, Running>();
   readonly #settling = new Set<Promise<void>>();
   readonly #giveUp = new AbortController();
+  readonly #ended = new AbortController();
+  readonly #gate: Gate;
+  readonly #waiting: Waiting<Running>;
+  readonly #pace: Pace;
+  #starting: Promise<void> | undefined;
+  /** How many may start before the gate is asked again: one after it was closed, since it may let only one try. */
+  #trust = Number.POSITIVE_INFINITY;
   #reserved = 0;
   /** How many the claim under way asks for. */
   #asked = 0;
@@ -53,14 +59,19 @@ export class Consumption implements Service, Taker {
   /** The last claim brought all that it asked for: there may be more. */
   #backlog = false;
   #stopping: Promise<void> | undefined;
-  /** Milliseconds that a task takes, smoothed. */
-  #duration = Number.POSITIVE_INFINITY;
   #idle: (() => void) | undefined;
 
   constructor(context: Context, consumer: Consumer, counter: Counter, how: { readonly stopMs: number }) {
     this.#context = context;
     this.#consumer = consumer;
     this.#counter = counter;
+    this.#gate = new Gate(consumer, context.clock);
+    this.#pace = new Pace(consumer.concurrency);
+    this.#waiting = new Waiting(context.clock, this.#gate, this.#ended.signal, {
+      isAny: () => consumer.begun !== undefined && this.#running.size > 0,
+      all: () => [...this.#running.values()].filter(({ claim }) => consumer.begun?.(claim.task) === false),
+      takeBack: (left) => this.#takeBack(left),
+    });
     this.#due = new Alarm(context.clock, () => this.wake());
     this.#stopMs = consumer.away ? 0 : how.stopMs;
     this.#loop = runLoop(context, `board ${consumer.agent}`, {
@@ -81,19 +92,7 @@ export class Consumption implements Service, Taker {
   }
 
   async passes(): Promise<boolean> {
-    if (!this.#canTake()) return false;
-    const waiting = new AbortController();
-    let open = false;
-    this.#consumer.gate(waiting.signal).then(
-      () => {
-        open = !waiting.signal.aborted;
-      },
-      // The loop meets the same error and reports it.
-      () => {},
-    );
-    await new Promise(setImmediate);
-    waiting.abort();
-    return open;
+    return this.#canTake() && (await this.#gate.isOpen());
   }
 
   reserve(): boolean {
@@ -104,6 +103,7 @@ export class Consumption implements Service, Taker {
 
   unreserve(count: number): void {
     this.#reserved -= count;
+    this.#pump();
   }
 
   accept(claim: Claimed): void {
@@ -120,6 +120,7 @@ export class Consumption implements Service, Taker {
 
   async #stop(): Promise<void> {
     this.#due.stop();
+    this.#ended.abort();
     const over = sleep(this.#context.clock, this.#stopMs, this.#giveUp.signal);
     const unstarted = this.#ahead.splice(0);
     const released = this.#giveBack(unstarted.map((claim) => ({ claim, begun: false })));
@@ -127,7 +128,7 @@ export class Consumption implements Service, Taker {
       this.#idle = resolve;
       if (this.#running.size === 0) resolve();
     });
-    await Promise.all([this.#loop.stop(), released]);
+    await Promise.all([this.#loop.stop(), released, this.#starting]);
     // A claim that was under way when it was stopped.
     await this.#giveBack(this.#ahead.splice(0).map((claim) => ({ claim, begun: false })));
     await Promise.race([idle.then(() => Promise.all(this.#settling)), over]);
@@ -144,12 +145,12 @@ export class Consumption implements Service, Taker {
     await this.#consumer.gate(signal);
     const most = this.#wanted();
     if (signal.aborted || !most) return false;
-    const { claims, nextDueMs } = await this.#claim(most);
+    const { claims, missing, nextDueMs } = await this.#claim(most);
     for (const claim of claims) {
       this.#ahead.push(claim);
       this.#counter.hold(claim, () => this.#lost(claim));
     }
-    this.#backlog = claims.length === most;
+    this.#backlog = claims.length + missing.length === most;
     if (!this.#backlog && nextDueMs !== undefined) this.#due.in(nextDueMs);
     if (!this.#stopping) this.#pump();
     return this.#backlog;
@@ -168,41 +169,65 @@ export class Consumption implements Service, Taker {
     }
   }
 
-  #aheadLimit(): number {
-    return Math.min(
-      MOST_AHEAD,
-      Math.floor((this.#consumer.concurrency * AHEAD_MS) / Math.max(1, this.#duration)),
-    );
-  }
-
   /** Older tasks come first: whatever may be there must have been looked for. */
   #canTake(): boolean {
     return !this.#owed && !this.#backlog && !this.#stopping && this.#room() > 0;
   }
 
-  #limit(): number {
-    return this.#consumer.concurrency + this.#aheadLimit();
-  }
-
   #room(): number {
     if (this.#settling.size > MOST_SETTLING) return 0;
-    return this.#limit() - this.#running.size - this.#ahead.length - this.#reserved - this.#asked;
+    return this.#pace.limit() - this.#running.size - this.#ahead.length - this.#reserved - this.#asked;
   }
 
   /** How many to claim now: none until it is worth a statement, and not all unless many wait: the rest may be handed over. */
   #wanted(): number {
-    if (this.#ahead.length > this.#aheadLimit() / 2) return 0;
-    const most = this.#backlog ? this.#limit() : Math.ceil(this.#limit() / 2);
+    if (this.#ahead.length > this.#pace.ahead() / 2) return 0;
+    const most = this.#backlog ? this.#pace.limit() : Math.ceil(this.#pace.limit() / 2);
     return Math.max(0, Math.min(this.#room(), most));
   }
 
   #pump(): void {
-    while (this.#running.size < this.#consumer.concurrency && !this.#stopping) {
-      const claim = this.#ahead.shift();
-      if (!claim) break;
-      this.#run(claim);
-    }
+    if (this.#canStart())
+      this.#starting ??= this.#start().finally(() => {
+        this.#starting = undefined;
+        // All that it started may have ended by now.
+        this.#pump();
+      });
     if ((this.#owed || this.#backlog) && this.#wanted() > 0) this.#wake.wake();
+  }
+
+  #canStart(): boolean {
+    return !this.#stopping && this.#ahead.length > 0 && this.#running.size < this.#consumer.concurrency;
+  }
+
+  /** Starts what was claimed while the gate is open, and gives it back when it stays closed: others may be well. */
+  async #start(): Promise<void> {
+    while (this.#canStart()) {
+      let isOpen = await this.#gate.isOpen();
+      if (!isOpen) {
+        this.#trust = 1;
+        isOpen = await this.#gate.opensWithin(KEEP_MS, this.#ended.signal);
+      }
+      if (this.#stopping) return;
+      if (isOpen) {
+        for (let left = this.#trust; left > 0 && this.#canStart(); left--) this.#run(this.#ahead.shift()!);
+        this.#trust = this.#trust > this.#consumer.concurrency ? Number.POSITIVE_INFINITY : this.#trust * 2;
+        continue;
+      }
+      const kept = this.#ahead.splice(0).map((claim) => ({ claim, begun: false }));
+      await this.#giveBack(kept);
+      this.wake();
+    }
+  }
+
+  /** What was started and stands before the gate is given back like the rest. */
+  async #takeBack(left: readonly Running[]): Promise<void> {
+    for (const { claim, abort } of left) {
+      this.#running.delete(claim.seq);
+      abort.abort();
+    }
+    await this.#giveBack(left.map(({ claim }) => ({ claim, begun: false })));
+    this.wake();
   }
 
   #run(claim: Claimed): void {
@@ -211,43 +236,26 @@ export class Consumption implements Service, Taker {
     this.#running.set(claim.seq, { claim, abort });
     const began = clock.now();
     const work = this.#consumer.handle(claim.task, abort.signal);
+    this.#waiting.look();
     work.then((settlement) => {
-      const took = Math.max(0.1, clock.now() - began);
-      this.#duration = Number.isFinite(this.#duration) ? this.#duration * 0.9 + took * 0.1 : took;
+      this.#pace.took(clock.now() - began);
       if (this.#running.get(claim.seq)?.abort !== abort) return;
       this.#running.delete(claim.seq);
-      const settling = this.#settle(claim, settlement).finally(() => this.#settling.delete(settling));
+      const settling = this.#settle(claim, settlement).finally(() => {
+        this.#settling.delete(settling);
+        if (this.#settling.size === MOST_SETTLING) this.#pump();
+      });
       this.#settling.add(settling);
       this.#pump();
       if (this.#running.size === 0) this.#idle?.();
     });
   }
 
-  /** Settles until it is certain, or it is known that it cannot be. */
   async #settle(claim: Claimed, settlement: Settlement): Promise<void> {
-    for (let failures = 0; ; failures++) {
-      try {
-        const settled = await this.#counter.settle(claim, settlement);
-        if (!settled) this.#report(claim);
-        else if (settlement.kind === "retry") this.#due.in(settlement.delayMs);
-        break;
-      } catch (error) {
-        const { message } = error as Error;
-        if (this.#giveUp.signal.aborted) {
-          this.#context.log.warn(
-            { err: message, agent: this.agent, task: claim.task.id },
-            "a task was not settled; it runs again",
-          );
-          break;
-        }
-        this.#context.log.warn(
-          { err: message, agent: this.agent, task: claim.task.id },
-          "a task could not be settled yet",
-        );
-        const wait = backoff(failures, this.#context.random, { base: 50, cap: 2_000 });
-        await sleep(this.#context.clock, wait, this.#giveUp.signal);
-      }
-    }
+    const settle = () => this.#counter.settle(claim, settlement);
+    const settled = await settleSurely(this.#context, claim, settle, this.#giveUp.signal);
+    if (settled === false) this.#report(claim);
+    else if (settled && settlement.kind === "retry") this.#due.in(settlement.delayMs);
     this.#counter.letGo(claim);
   }
 

@@ -1,5 +1,7 @@
 import type { Row } from "../database/database.ts";
-import type { Claimed, LaneOf, Routed, Settling, Taking } from "./postgres_statements.ts";
+import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
+import type { Claimed, Settling } from "./postgres_settling.ts";
+import type { Routed, Taking } from "./postgres_statements.ts";
 
 /** Who may take tasks in the moment in which they are made. */
 export interface Taker {
@@ -41,7 +43,7 @@ const NOTHING: Offer = { statement: {}, taken: () => 0, end() {} };
 /** The hand-over to the takers of this process. */
 export function openHandover(
   takers: { of(agent: string): Iterable<Taker> },
-  how: { readonly holder: string; readonly leaseMs: number; readonly laneOf: LaneOf },
+  how: { readonly holder: string; readonly leaseMs: number; readonly lanes: Lanes },
 ): Handover {
   return {
     async offer(items) {
@@ -56,6 +58,7 @@ export function openHandover(
       });
       if (reserved.size === 0) return NOTHING;
       const wants = by.map((taker) => taker !== undefined);
+      const lane = lanesTogether(items, how.lanes);
       return {
         statement: { taking: { holder: how.holder, leaseMs: how.leaseMs, wants } },
         taken(rows) {
@@ -67,7 +70,7 @@ export function openHandover(
             const taker = by[at]!;
             reserved.set(taker, reserved.get(taker)! - 1);
             taker.unreserve(1);
-            taker.accept({ seq: seq as bigint, lane: how.laneOf(task), task: { ...task, attempt: 1 } });
+            taker.accept({ seq: seq as bigint, lane: lane(task), task: { ...task, attempt: 1 } });
             count++;
           }
           return count;

@@ -2,7 +2,7 @@ import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { RENEW } from "./postgres_claims.ts";
-import type { Claimed } from "./postgres_statements.ts";
+import type { Claimed } from "./postgres_settling.ts";
 
 interface Held {
   readonly claim: Claimed;

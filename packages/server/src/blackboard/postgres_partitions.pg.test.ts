@@ -137,3 +137,54 @@ async function partitionsFrom(database: Database, now: number): Promise<string[]
   });
   return rows.map(({ name }) => name);
 }
+
+test("what is in no day goes when it is older than the retention, unless it is open", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await using server = await opened(database);
+  const { board, heard } = server;
+  const other = (to?: string) => makeTestArtifact({ id: randomUUID(), ...(to && { to }) });
+  const [old, open, fresh] = [other(), other("one"), other()];
+  await board.publish([old, open]);
+  await board.enqueue([makeTestTask("one", makeTestArtifact(), { id: randomUUID() })]);
+  for (const table of ["board_artifacts", "board_tasks"])
+    await database.query({ text: `UPDATE runtime.${table} SET stored_at = now() - interval '8 days'` });
+  await board.publish([fresh]);
+  expect((await sweepBoard(database, Date.now(), KEEP)).others).toBe(1);
+  expect(await board.get(old.id)).toBeUndefined();
+
+  const worker = new Worker("one");
+  const service = board.consume(worker);
+  await until("both are settled", () => heard.settlements.length === 2);
+  await service.stop();
+  expect((await sweepBoard(database, Date.now(), KEEP)).others).toBe(2);
+  expect(await board.get(open.id)).toBeUndefined();
+  expect(await board.get(fresh.id)).toEqual(fresh);
+});
+
+test("a task whose artifact is gone becomes a dead letter, and those that were claimed with it are worked on", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await using server = await opened(database);
+  const { board, heard } = server;
+  const artifacts = ["a", "a", "b", "b"].map((key, payload) =>
+    makeTestArtifact({ to: "one", partition_key: key, payload }),
+  );
+  await board.publish(artifacts);
+  // The head of one lane, and one behind the head of the other.
+  for (const lost of [artifacts[0]!, artifacts[3]!])
+    await database.query({ text: "DELETE FROM runtime.board_artifacts WHERE id = $1", values: [lost.id] });
+  const worker = new Worker("one");
+  board.consume(worker);
+  const letters = async () => (await board.deadLetters("one", { limit: 10 })).deadLetters;
+  await until(
+    "all are settled",
+    async () => (await letters()).length === 2 && heard.settlements.length === 2,
+  );
+  expect(worker.payloads().toSorted()).toEqual([1, 2]);
+  expect((await letters()).map(({ failure }) => failure.class)).toEqual([
+    "ArtifactMissing",
+    "ArtifactMissing",
+  ]);
+  expect(await board.counts()).toEqual([{ agent: "one", waiting: 0, running: 0, dead: 2 }]);
+});

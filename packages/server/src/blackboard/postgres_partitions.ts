@@ -12,8 +12,39 @@ const PARTITIONED = [
 /** What a sweep did. */
 export interface BoardSwept {
   readonly dropped: readonly string[];
+  /** Artifacts and tasks whose ids say no time. */
+  readonly others: number;
   readonly deadLetters: number;
 }
+
+const BEFORE = "to_timestamp($1::double precision / 1000)";
+const OLD_LETTERS = {
+  name: "board_purge_letters",
+  text: `DELETE FROM runtime.board_dead_letters d USING (
+      SELECT d.agent, d.id FROM runtime.board_dead_letters d
+      WHERE d.failed_at < ${BEFORE} ORDER BY d.failed_at LIMIT $2
+    ) old WHERE d.agent = old.agent AND d.id = old.id RETURNING 1`,
+};
+/** What is in no day, and not open. */
+const OLD_OTHERS = [
+  {
+    name: "board_purge_artifacts",
+    text: `DELETE FROM runtime.board_artifacts_other a USING (
+        SELECT a.id, a.version FROM runtime.board_artifacts_other a
+        WHERE a.stored_at < ${BEFORE} AND NOT EXISTS (SELECT FROM runtime.board_queue q WHERE q.artifact_id = a.id)
+          AND NOT EXISTS (SELECT FROM runtime.board_unrouted u WHERE u.id = a.id)
+        ORDER BY a.stored_at LIMIT $2
+      ) old WHERE a.id = old.id AND a.version = old.version RETURNING 1`,
+  },
+  {
+    name: "board_purge_tasks",
+    text: `DELETE FROM runtime.board_tasks_other t USING (
+        SELECT t.task_id, t.agent, t.replay_id FROM runtime.board_tasks_other t
+        WHERE t.stored_at < ${BEFORE} AND NOT EXISTS (SELECT FROM runtime.board_queue q WHERE q.task_id = t.task_id)
+        ORDER BY t.stored_at LIMIT $2
+      ) old WHERE t.task_id = old.task_id AND t.agent = old.agent AND t.replay_id = old.replay_id RETURNING 1`,
+  },
+];
 
 const dateOf = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 
@@ -38,7 +69,8 @@ export async function makePartitions(database: Database, now: number): Promise<v
 }
 
 /**
- * Drops what is older than the retention: whole days, unless a task is still open in them, and old dead letters.
+ * Drops what is older than the retention: whole days, unless a task is still open in them, what is in no day unless it
+ * is open itself, and old dead letters.
  * Whoever publishes is not waited for: a day that is in use is dropped the next time.
  */
 export async function sweepBoard(
@@ -62,7 +94,11 @@ export async function sweepBoard(
     await dropDay(database, day);
     dropped.push(day);
   }
-  return { dropped, deadLetters: await purgeDeadLetters(database, now - deadRetentionMs) };
+  let others = 0;
+  for (const statement of OLD_OTHERS)
+    others += await purge(database, { ...statement, before: now - retentionMs });
+  const deadLetters = await purge(database, { ...OLD_LETTERS, before: now - deadRetentionMs });
+  return { dropped, others, deadLetters };
 }
 
 /** Whether a task of that day, or one that is about an artifact of that day, is not settled. */
@@ -89,16 +125,12 @@ async function dropDay(database: Database, day: string): Promise<void> {
   });
 }
 
-async function purgeDeadLetters(database: Database, before: number): Promise<number> {
+async function purge(
+  database: Database,
+  { name, text, before }: { readonly name: string; readonly text: string; readonly before: number },
+): Promise<number> {
   for (let gone = 0; ; ) {
-    const rows = await database.query({
-      name: "board_purge_letters",
-      text: `DELETE FROM runtime.board_dead_letters d USING (
-          SELECT d.agent, d.id FROM runtime.board_dead_letters d
-          WHERE d.failed_at < to_timestamp($1::double precision / 1000) ORDER BY d.failed_at LIMIT $2
-        ) old WHERE d.agent = old.agent AND d.id = old.id RETURNING 1`,
-      values: [before, PURGE_AT_ONCE],
-    });
+    const rows = await database.query({ name, text, values: [before, PURGE_AT_ONCE] });
     gone += rows.length;
     if (rows.length < PURGE_AT_ONCE) return gone;
   }

@@ -4,6 +4,7 @@ import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { Artifact } from "./artifact.ts";
 import type { BoardOptions } from "./board.ts";
+import type { ClaimRow } from "./postgres_claims.ts";
 import type { Handover } from "./postgres_handover.ts";
 import {
   busy,
@@ -15,7 +16,8 @@ import {
   stepAside,
   versionKey,
 } from "./postgres_known.ts";
-import { enqueueStatement, type LaneOf, putStatement, type Routed } from "./postgres_statements.ts";
+import type { Lanes } from "./postgres_lanes.ts";
+import { enqueueStatement, putStatement, type Routed } from "./postgres_statements.ts";
 import type { Task } from "./task.ts";
 
 type Status = "published" | "duplicate";
@@ -31,10 +33,14 @@ export interface Desk {
   readonly database: Database;
   readonly context: Context;
   readonly options: BoardOptions;
-  readonly laneOf: LaneOf;
+  readonly lanes: Lanes;
   readonly handover: Handover;
   /** Tasks of these agents can be claimed now. */
   created(agents: ReadonlySet<string>): void;
+  /** The same of tasks that had waited for others. */
+  cameForward(agents: ReadonlySet<string>): void;
+  /** A task was claimed of which the artifact is gone. */
+  missing(agent: string, row: ClaimRow): void;
   /** There are artifacts for the router. */
   unrouted(): void;
 }
@@ -77,8 +83,8 @@ export class Publisher {
 
   async enqueue(tasks: readonly Task[]): Promise<void> {
     if (tasks.length === 0) return;
-    const { database, context, options, laneOf } = this.#desk;
-    const statement = enqueueStatement(tasks, laneOf, context.clock.now());
+    const { database, context, options, lanes } = this.#desk;
+    const statement = enqueueStatement(tasks, lanes, context.clock.now());
     for (let tries = TRIES; ; tries--) {
       try {
         const [rows] = await database.transaction([statement]);
@@ -143,14 +149,14 @@ export class Publisher {
   }
 
   async #put(calls: readonly Call[]): Promise<void> {
-    const { database, context, options, laneOf, handover } = this.#desk;
+    const { database, context, options, lanes, handover } = this.#desk;
     const artifacts = calls.flatMap((call) => call.artifacts);
     if (artifacts.length === 0) return;
     const items: Routed[] = artifacts.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
     const bodies = calls.flatMap((call) => call.bodies);
     const taking = await handover.offer(items);
     try {
-      const how = { routes: options.routes, laneOf, now: context.clock.now(), ...taking.statement };
+      const how = { routes: options.routes, lanes, now: context.clock.now(), ...taking.statement };
       const [rows] = await database.transaction([putStatement(items, bodies, how)]);
       tellOfArtifacts(this.#desk, items, rows!, taking.taken(rows!));
     } finally {

@@ -4,7 +4,7 @@ import type { Artifact } from "./artifact.ts";
 import type { AgentCounts, Board, BoardOptions, CorrelationCounts, DeadLetterPage } from "./board.ts";
 import { ROUTER } from "./names.ts";
 import { correlationArtifacts } from "./postgres_correlation_artifacts.ts";
-import { QUEUE } from "./postgres_settle.ts";
+import { QUEUE } from "./postgres_statements.ts";
 import type { DeadLetter } from "./task.ts";
 
 interface LetterRow {
@@ -32,8 +32,8 @@ const COUNTS = `
 SELECT u.agent, h.waiting + b.waiting AS waiting, h.running, d.dead
 FROM unnest($1::text[]) AS u(agent)
 CROSS JOIN LATERAL (
-  SELECT count(*) FILTER (WHERE q.claimed_by IS NULL OR q.due_at <= now()) AS waiting,
-    count(*) FILTER (WHERE q.claimed_by IS NOT NULL AND q.due_at > now()) AS running
+  SELECT count(*) FILTER (WHERE q.held_until IS NULL OR q.held_until <= now()) AS waiting,
+    count(*) FILTER (WHERE q.held_until > now()) AS running
   FROM runtime.board_queue q WHERE q.agent = u.agent AND q.head OFFSET 0
 ) h
 CROSS JOIN LATERAL (

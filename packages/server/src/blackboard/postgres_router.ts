@@ -16,7 +16,7 @@ CROSS JOIN LATERAL (
 
 /** Routes what processes published that do not route themselves: one process at a time, in the order of publication. */
 export function startRouter(desk: Desk, wake: Wake, pollMs: number): Service {
-  const { database, context, options, laneOf } = desk;
+  const { database, context, options, lanes } = desk;
   return runLoop(context, "board router", {
     wake,
     idleMs: pollMs,
@@ -39,7 +39,7 @@ export function startRouter(desk: Desk, wake: Wake, pollMs: number): Service {
         });
         if (rows.length > 0) {
           const seqs = rows.map(({ seq }) => seq);
-          await tx.query(routeStatement(seqs, routings, laneOf, context.clock.now()));
+          await tx.query(routeStatement(seqs, routings, lanes, context.clock.now()));
         }
         return routings;
       });

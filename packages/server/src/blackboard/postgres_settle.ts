@@ -15,13 +15,8 @@ import {
   versionKey,
 } from "./postgres_known.ts";
 import { type Desk, routed, tellOfArtifacts } from "./postgres_publish.ts";
-import {
-  type Claimed,
-  putStatement,
-  type Routed,
-  type Settling,
-  settleStatement,
-} from "./postgres_statements.ts";
+import { type Claimed, type Settling, settleStatement } from "./postgres_settling.ts";
+import { putStatement, QUEUE, type Routed } from "./postgres_statements.ts";
 import type { DeadLetter, Settlement } from "./task.ts";
 
 interface Item {
@@ -31,8 +26,6 @@ interface Item {
 
 const TRIES = 10;
 const LOST = "KB001";
-/** Where a task's place is. */
-export const QUEUE = "runtime.board_queue";
 
 /** Settles the tasks of all agents of this process; those that end at the same time share a commit. */
 export class Settler {
@@ -68,10 +61,10 @@ export class Settler {
     const order = items.map((_, i) => i).sort((a, b) => inOrder(items[a]!.claim, items[b]!.claim));
     const sorted = order.map((i) => items[i]!);
     try {
-      const settled = await this.#write(sorted);
+      const lost = await this.#write(sorted);
       const outcomes: Outcome[] = [];
       order.forEach((at, i) => {
-        outcomes[at] = { ok: settled.has(i + 1) };
+        outcomes[at] = { ok: !lost.has(i + 1) };
       });
       return outcomes;
     } catch (error) {
@@ -92,18 +85,19 @@ export class Settler {
     }
   }
 
+  /** Answers the numbers of those that are not this process's any more. */
   async #write(items: readonly Item[]): Promise<Set<number>> {
-    const { database, context, options, laneOf, handover } = this.#desk;
+    const { database, context, options, lanes, handover } = this.#desk;
     const outputs = this.#outputsOf(items);
     const routings: Routed[] = outputs.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
     const settling = items.map((item) => this.#settling(item));
     const taking = await handover.offer(routings);
     const next = await handover.offerNext(settling);
     try {
-      const statements: Statement[] = [settleStatement(settling, outputs.length > 0, next.taking)];
+      const statements: Statement[] = [settleStatement(settling, next.taking, outputs.length > 0)];
       if (outputs.length > 0) {
         const bodies = outputs.map((artifact) => JSON.stringify(artifact));
-        const how = { routes: options.routes, laneOf, now: context.clock.now(), ...taking.statement };
+        const how = { routes: options.routes, lanes, now: context.clock.now(), ...taking.statement };
         statements.push(putStatement(routings, bodies, how));
       }
       const [settled, put] = await database.transaction(statements);
@@ -116,20 +110,22 @@ export class Settler {
   }
 
   #tell(items: readonly Item[], rows: readonly Row[], next: NextOffer): Set<number> {
-    const numbers = new Set<number>();
+    const lost = new Set<number>();
     const forward = new Set<string>();
     for (const row of rows) {
-      if (row.n !== null) numbers.add(row.n as number);
-      else if (row.claimed) next.accept(claimedOf(row.promoted as string, row as ClaimRow));
-      else forward.add(row.promoted as string);
+      if (row.n !== null) lost.add(row.n as number);
+      else if (!row.claimed) forward.add(row.promoted as string);
+      else if (row.artifact === null && row.task === null)
+        this.#desk.missing(row.promoted as string, row as ClaimRow);
+      else next.accept(claimedOf(row.promoted as string, row as ClaimRow));
     }
-    if (forward.size > 0) this.#desk.created(forward);
+    if (forward.size > 0) this.#desk.cameForward(forward);
     items.forEach(({ claim, settlement }, i) => {
-      if (!numbers.has(i + 1)) return;
+      if (lost.has(i + 1)) return;
       const place = { topic: QUEUE, partition: 0, offset: String(claim.seq) };
       this.#desk.options.observer.settled(claim.task, settlement, place);
     });
-    return numbers;
+    return lost;
   }
 
   /** The outputs of all of them. What two tasks published alike is published once. */

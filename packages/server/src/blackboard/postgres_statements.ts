@@ -1,8 +1,9 @@
-import { partitionOf } from "@khala/contracts";
 import type { Statement } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
-import type { BoardOptions, Routing } from "./board.ts";
-import type { DeadLetter, Task } from "./task.ts";
+import type { Routing } from "./board.ts";
+import { textArray } from "./postgres_arrays.ts";
+import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
+import type { Task } from "./task.ts";
 
 /** An artifact, and what it leads to. */
 export interface Routed {
@@ -18,20 +19,8 @@ export interface Taking {
   readonly wants: readonly boolean[];
 }
 
-const LANES = 64;
-
-/** What keeps a task in order with others of its agent. */
-export type LaneOf = (task: Task) => string | null;
-
-/** The lanes of the agents; one that is not known keeps the order of its keys. */
-export function lanesOf(agents: BoardOptions["agents"]): LaneOf {
-  const orders = new Map(agents.map(({ agent, order }) => [agent, order]));
-  return ({ agent, key }) => {
-    const order = orders.get(agent) ?? "key";
-    if (order === "none") return null;
-    return order === "key" ? key : String(partitionOf(key, LANES));
-  };
-}
+/** Where a task's place is. */
+export const QUEUE = "runtime.board_queue";
 
 /** How the row of an artifact remembers a task. */
 function mark(task: Pick<Task, "agent" | "id">, artifact: Pick<Artifact, "id">): string {
@@ -48,23 +37,63 @@ function millis(time: string, otherwise: number): number {
   return Number.isNaN(ms) ? otherwise : ms;
 }
 
-function taskColumns(items: readonly Routed[], laneOf: LaneOf, now: number): unknown[][] {
+/** Null in place of a column that says the same of all: less to send, and to read. */
+export function unless<T>(usual: T, values: readonly T[]): readonly T[] | null {
+  return values.every((value) => value === usual) ? null : values;
+}
+
+/** Artifacts and tasks are numbered in the order of publication, and the tasks of an artifact follow it. */
+function numbersOf(items: readonly Routed[]): { ofArtifacts: number[]; ofTasks: number[] } {
+  let last = 0;
+  const ofTasks: number[] = [];
+  const ofArtifacts = items.map(({ routing }) => {
+    const number = ++last;
+    for (const _ of routing.tasks) ofTasks.push(++last);
+    return number;
+  });
+  return { ofArtifacts, ofTasks };
+}
+
+function taskColumns(
+  items: readonly Routed[],
+  laneOf: (task: Task) => string | null,
+  numbers: readonly number[],
+  now: number,
+  isOneEach: boolean,
+): unknown[] {
   const artifacts = items.flatMap(({ artifact, routing }) => routing.tasks.map(() => artifact));
   const tasks = items.flatMap(({ routing }) => routing.tasks);
+  const isSame = tasks.every((task, i) => task.id === artifacts[i]!.id);
   return [
-    artifacts.map(({ id }) => id),
-    artifacts.map(({ version }) => version),
-    artifacts.map(({ correlation_id }) => correlation_id ?? null),
-    tasks.map((task) => task.agent),
-    tasks.map(laneOf),
-    tasks.map((task) => task.key),
-    tasks.map((task) => task.id),
+    numbers,
+    isOneEach ? null : artifacts.map(({ id }) => id),
+    unless(
+      1,
+      artifacts.map(({ version }) => version),
+    ),
+    unless(
+      null,
+      artifacts.map(({ correlation_id }) => correlation_id ?? null),
+    ),
+    textArray(tasks.map((task) => task.agent)),
+    unless(null, tasks.map(laneOf)),
+    textArray(tasks.map((task) => task.key)),
+    isSame ? null : tasks.map((task) => task.id),
     tasks.map((task) => millis(task.created_at, now)),
   ];
 }
 
-function deadColumns(items: readonly Routed[]): unknown[][] {
+/** Whose first version's tasks may have to be given their lanes. */
+function followColumns(items: readonly Routed[], lanes: Lanes): unknown[] {
+  if (items.every(({ artifact }) => artifact.version === 1)) return [null, null, null];
+  const tasks = items.flatMap(({ routing }) => routing.tasks).filter(lanes.mayFollow);
+  if (tasks.length === 0) return [null, null, null];
+  return [tasks.map((task) => task.artifacts[0].id), tasks.map((task) => task.agent), tasks.map(lanes.of)];
+}
+
+function deadColumns(items: readonly Routed[]): unknown[] {
   const dead = items.flatMap(({ artifact, routing }) => routing.dead.map((letter) => ({ artifact, letter })));
+  if (dead.length === 0) return [null, null, null, null, null];
   return [
     dead.map(({ letter }) => letter.agent),
     dead.map(({ letter }) => letter.id),
@@ -78,25 +107,35 @@ function deadColumns(items: readonly Routed[]): unknown[][] {
 export function putStatement(
   items: readonly Routed[],
   bodies: readonly string[],
-  how: { readonly routes: boolean; readonly laneOf: LaneOf; readonly now: number; readonly taking?: Taking },
+  how: { readonly routes: boolean; readonly lanes: Lanes; readonly now: number; readonly taking?: Taking },
 ): Statement {
-  const artifacts = items.map(({ artifact }) => artifact);
-  const tasks = taskColumns(items, how.laneOf, how.now);
+  const { ofArtifacts, ofTasks } = numbersOf(items);
+  const places = inOrder(items);
+  const isOneEach = items.every(({ routing }, i) => routing.tasks.length === 1 && places[i] === i);
+  const each = <T>(value: (item: Routed, place: number) => T) => places.map((at) => value(items[at]!, at));
   return {
     name: "board_put",
     text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-      $19, $20, $21, $22, $23, $24)`,
+      $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)`,
     values: [
       how.routes,
-      artifacts.map(({ id }) => id),
-      artifacts.map(({ version }) => version),
-      artifacts.map(({ org_id }) => org_id),
-      artifacts.map(({ type }) => type),
-      artifacts.map(({ correlation_id }) => correlation_id ?? null),
-      items.map(routesOf),
-      bodies,
-      ...tasks,
-      how.taking?.wants ?? tasks[0]!.map(() => false),
+      each((_, at) => ofArtifacts[at]),
+      each(({ artifact }) => artifact.id),
+      unless(
+        1,
+        each(({ artifact }) => artifact.version),
+      ),
+      textArray(each(({ artifact }) => artifact.org_id)),
+      textArray(each(({ artifact }) => artifact.type)),
+      unless(
+        null,
+        each(({ artifact }) => artifact.correlation_id ?? null),
+      ),
+      textArray(each(routesOf)),
+      textArray(each((_, at) => bodies[at]!)),
+      ...taskColumns(items, lanesTogether(items, how.lanes), ofTasks, how.now, isOneEach),
+      how.taking?.wants ?? null,
+      ...followColumns(items, how.lanes),
       ...deadColumns(items),
       how.taking?.holder ?? null,
       how.taking?.leaseMs ?? 0,
@@ -104,37 +143,50 @@ export function putStatement(
   };
 }
 
+/** The order of id and version, in which all write artifacts. */
+function inOrder(items: readonly Routed[]): number[] {
+  const keys = items.map(({ artifact }) => artifact.id.toLowerCase());
+  return items
+    .map((_, i) => i)
+    .sort((a, b) => {
+      if (keys[a] !== keys[b]) return keys[a]! < keys[b]! ? -1 : 1;
+      return items[a]!.artifact.version - items[b]!.artifact.version;
+    });
+}
+
 /** Routes artifacts that others left to the router. */
 export function routeStatement(
   seqs: readonly bigint[],
   items: readonly Routed[],
-  laneOf: LaneOf,
+  lanes: Lanes,
   now: number,
 ): Statement {
   const artifacts = items.map(({ artifact }) => artifact);
   return {
     name: "board_route",
-    text: `SELECT runtime.board_route($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
+    text: `SELECT runtime.board_route($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+      $20, $21)`,
     values: [
       seqs,
       artifacts.map(({ id }) => id),
       artifacts.map(({ version }) => version),
       items.map(routesOf),
-      ...taskColumns(items, laneOf, now),
+      ...taskColumns(items, lanes.of, numbersOf(items).ofTasks, now, false),
+      ...followColumns(items, lanes),
       ...deadColumns(items),
     ],
   };
 }
 
 /** Puts tasks before their agents; answers the numbers of those that are new. */
-export function enqueueStatement(tasks: readonly Task[], laneOf: LaneOf, now: number): Statement {
+export function enqueueStatement(tasks: readonly Task[], lanes: Lanes, now: number): Statement {
   const only = tasks.map(({ artifacts }) => (artifacts.length === 1 ? artifacts[0] : undefined));
   return {
     name: "board_enqueue",
     text: "SELECT n FROM runtime.board_enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     values: [
       tasks.map((task) => task.agent),
-      tasks.map(laneOf),
+      tasks.map(lanes.of),
       tasks.map((task) => task.key),
       tasks.map((task) => task.id),
       tasks.map((task) => task.replay_id ?? ""),
@@ -144,48 +196,6 @@ export function enqueueStatement(tasks: readonly Task[], laneOf: LaneOf, now: nu
       only.map((artifact) => artifact?.id ?? null),
       only.map((artifact) => artifact?.version ?? null),
       tasks.map((task, i) => mark(task, only[i] ?? task)),
-    ],
-  };
-}
-
-/** A claim, as its holder knows it. */
-export interface Claimed {
-  readonly seq: bigint;
-  readonly lane: string | null;
-  readonly task: Task;
-}
-
-/** What becomes of a claim. */
-export interface Settling {
-  readonly claim: Claimed;
-  readonly kind: "done" | "retry" | "dead";
-  readonly delayMs: number;
-  /** Whether it leaves its lane: all but a retry of a strict agent. */
-  readonly leaves: boolean;
-  readonly letter?: DeadLetter;
-}
-
-/** Settles claims, in the order in which all take lanes; with `all`, every one of them or none. */
-export function settleStatement(items: readonly Settling[], all: boolean, next: Taking): Statement {
-  return {
-    name: "board_settle",
-    text: "SELECT * FROM runtime.board_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
-    values: [
-      next.holder,
-      items.map(({ claim }) => claim.seq),
-      items.map(({ claim }) => claim.task.attempt),
-      items.map(({ kind }) => kind),
-      items.map(({ delayMs }) => Math.max(0, Math.round(delayMs))),
-      items.map(({ claim }) => claim.task.agent),
-      items.map(({ claim }) => claim.lane),
-      items.map(({ leaves }) => leaves),
-      items.map(({ letter }) => letter?.id ?? null),
-      items.map(({ claim }) => claim.task.id),
-      items.map(({ claim }) => claim.task.artifacts[0].correlation_id ?? null),
-      items.map(({ letter }) => (letter ? JSON.stringify(letter) : null)),
-      all,
-      next.wants,
-      next.leaseMs,
     ],
   };
 }

@@ -1,0 +1,35 @@
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import type { ClaimRow } from "./postgres_claims.ts";
+import { QUEUE } from "./postgres_statements.ts";
+import type { DeadLetter } from "./task.ts";
+
+/** Parks a claim whose artifact is not there any more: nobody can work on it. Answers whose lanes go on. */
+export async function parkMissing(
+  database: Database,
+  { clock, newId, log }: Context,
+  holder: string,
+  agent: string,
+  { seq, attempt, task_id }: ClaimRow,
+): Promise<Set<string>> {
+  const letter: DeadLetter = {
+    id: newId(),
+    agent,
+    failure: {
+      class: "ArtifactMissing",
+      message: `The artifact of task ${task_id} is not on the board any more. Publish it again if it is still wanted.`,
+      kind: "fatal",
+    },
+    attempts: attempt - 1,
+    failed_at: new Date(clock.now()).toISOString(),
+    origin: `${QUEUE}/0@${seq}`,
+  };
+  const rows = await database.query<{ promoted: string | null }>({
+    name: "board_park",
+    text: `SELECT promoted FROM runtime.board_settle($1, ARRAY[$2::bigint], ARRAY[$3::int], ARRAY['dead'], NULL, ARRAY[$4],
+      NULL, ARRAY[$5::uuid], ARRAY[$6::uuid], NULL, ARRAY[$7], false, NULL, 0)`,
+    values: [holder, seq, attempt, agent, letter.id, task_id, JSON.stringify(letter)],
+  });
+  log.error({ agent, task: task_id }, "the artifact of a task is missing: the task is a dead letter");
+  return new Set(rows.flatMap(({ promoted }) => promoted ?? []));
+}
