@@ -27,7 +27,7 @@ export async function parkMissing(
   const rows = await database.query<{ promoted: string | null }>({
     name: "board_park",
     text: `SELECT promoted FROM runtime.board_settle($1, ARRAY[$2::bigint], ARRAY[$3::int], ARRAY['dead'], NULL, ARRAY[$4],
-      NULL, ARRAY[$5::uuid], ARRAY[$6::uuid], NULL, ARRAY[$7], false, NULL, 0)`,
+      NULL, ARRAY[$5::uuid], ARRAY[$6::uuid], NULL, ARRAY[$7], false, NULL, 0, NULL, NULL)`,
     values: [holder, seq, attempt, agent, letter.id, task_id, JSON.stringify(letter)],
   });
   log.error({ agent, task: task_id }, "the artifact of a task is missing: the task is a dead letter");

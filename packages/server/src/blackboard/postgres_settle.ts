@@ -94,7 +94,7 @@ export class Settler {
     const taking = await handover.offer(routings);
     const next = await handover.offerNext(settling);
     try {
-      const statements: Statement[] = [settleStatement(settling, next.taking, outputs.length > 0)];
+      const statements: Statement[] = [settleStatement(settling, next.taking, routings, lanes)];
       if (outputs.length > 0) {
         const bodies = outputs.map((artifact) => JSON.stringify(artifact));
         const how = { routes: options.routes, lanes, now: context.clock.now(), ...taking.statement };

@@ -1,5 +1,6 @@
 import type { Statement } from "../database/database.ts";
-import { type Taking, unless } from "./postgres_statements.ts";
+import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
+import { type Routed, type Taking, unless } from "./postgres_statements.ts";
 import type { DeadLetter, Task } from "./task.ts";
 
 /** A claim, as its holder knows it. */
@@ -19,14 +20,20 @@ export interface Settling {
   readonly letter?: DeadLetter;
 }
 
-/** Settles claims, in the order in which all take lanes; with `all`, every one of them or none. */
-export function settleStatement(items: readonly Settling[], next: Taking, all: boolean): Statement {
+/** Settles claims, in the order in which all take lanes; where outputs follow, every one of them or none. */
+export function settleStatement(
+  items: readonly Settling[],
+  next: Taking,
+  outputs: readonly Routed[],
+  lanes: Lanes,
+): Statement {
   const has = (kind: Settling["kind"]) => items.some((item) => item.kind === kind);
   const retries = <T>(value: (item: Settling) => T) => (has("retry") ? items.map(value) : null);
   const dead = <T>(value: (item: Settling) => T) => (has("dead") ? items.map(value) : null);
   return {
     name: "board_settle",
-    text: "SELECT * FROM runtime.board_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+    text: `SELECT * FROM runtime.board_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+      $15, $16)`,
     values: [
       next.holder,
       items.map(({ claim }) => claim.seq),
@@ -45,9 +52,21 @@ export function settleStatement(items: readonly Settling[], next: Taking, all: b
       dead(({ claim }) => claim.task.id),
       dead(({ claim }) => claim.task.artifacts[0].correlation_id ?? null),
       dead(({ letter }) => (letter ? JSON.stringify(letter) : null)),
-      all,
+      outputs.length > 0,
       unless(false, next.wants),
       next.leaseMs,
+      ...laneColumns(outputs, lanes),
     ],
   };
+}
+
+/** The lanes that tasks are added to. */
+function laneColumns(items: readonly Routed[], lanes: Lanes): unknown[] {
+  const laneOf = lanesTogether(items, lanes);
+  const places = items
+    .flatMap(({ routing }) => routing.tasks)
+    .map((task) => ({ agent: task.agent, lane: laneOf(task) }))
+    .filter(({ lane }) => lane !== null);
+  if (places.length === 0) return [null, null];
+  return [places.map(({ agent }) => agent), places.map(({ lane }) => lane)];
 }

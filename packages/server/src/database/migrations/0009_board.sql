@@ -257,14 +257,44 @@ BEGIN
     p_t_want, p_holder, p_lease_ms) l;
 END $$;
 
+-- Locks the heads that p_holder is about to take away, and those of the lanes that tasks are about to be added to, all in
+-- the one order in which lanes are taken: whoever did that in two steps could wait for another who waits for it.
+CREATE FUNCTION runtime.board_lock_lanes(p_holder text, p_seq bigint[], p_agent text[], p_lane text[]) RETURNS void
+LANGUAGE plpgsql SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  locked bigint;
+BEGIN
+  SELECT count(taken.seq) + count(kept.seq) INTO locked
+  FROM (
+    SELECT l.agent, l.lane, bool_or(l.leaves) AS leaves FROM (
+      SELECT q.agent, q.lane, true AS leaves FROM unnest(p_seq) AS s(seq)
+      CROSS JOIN LATERAL (
+        SELECT q.agent, q.lane FROM runtime.board_queue q
+        WHERE q.seq = s.seq AND q.claimed_by = p_holder AND q.lane IS NOT NULL OFFSET 0
+      ) q
+      UNION ALL
+      SELECT l.agent COLLATE "C", l.lane COLLATE "C", false FROM unnest(p_agent, p_lane) AS l(agent, lane)
+    ) l GROUP BY 1, 2 ORDER BY 1, 2 OFFSET 0
+  ) l
+  LEFT JOIN LATERAL (
+    SELECT h.seq FROM runtime.board_queue h WHERE l.leaves AND h.agent = l.agent AND h.lane = l.lane AND h.head
+    OFFSET 0 FOR UPDATE
+  ) taken ON true
+  LEFT JOIN LATERAL (
+    SELECT h.seq FROM runtime.board_queue h WHERE NOT l.leaves AND h.agent = l.agent AND h.lane = l.lane AND h.head
+    OFFSET 0 FOR KEY SHARE
+  ) kept ON true;
+END $$;
+
 -- Settles what p_holder still has: done and dead leave the queue, a retry waits, and the next of each lane comes forward.
 -- Answers the numbers of those that it has not any more, and who came forward: claimed for p_holder where it wants that
--- (p_want). Whoever lost its claim changes nothing; with p_all, where outputs follow, that fails it all. The caller
--- sorts by agent and lane. Null for the attempts is 1, for the kinds done, for p_leaves true, for p_want false.
+-- (p_want). Whoever lost its claim changes nothing; with p_all, where outputs follow, that fails it all. p_l_agent and
+-- p_l_lane are the lanes of the outputs' tasks. The caller sorts by agent and lane: no deadlock. Null for the attempts is
+-- 1, for the kinds done, for p_leaves true, for p_want false.
 CREATE FUNCTION runtime.board_settle(
   p_holder text, p_seq bigint[], p_attempt int[], p_kind text[], p_delay_ms bigint[], p_agent text[],
   p_leaves boolean[], p_d_id uuid[], p_d_task uuid[], p_d_correlation text[], p_d_body text[], p_all boolean,
-  p_want boolean[], p_lease_ms bigint
+  p_want boolean[], p_lease_ms bigint, p_l_agent text[], p_l_lane text[]
 ) RETURNS TABLE (
   n int, promoted text, claimed boolean, seq bigint, lane text, attempt int, task_id uuid, key text, created_at bigint,
   artifact text, task text
@@ -279,6 +309,12 @@ DECLARE
   left_want boolean[];
   retried record;
 BEGIN
+  IF p_l_lane IS NOT NULL OR 'retry' = ANY (p_kind) THEN
+    PERFORM runtime.board_lock_lanes(p_holder, p_seq, p_l_agent, p_l_lane);
+    -- A head that it waited for may be gone, and the next one is not locked. Who has lanes waits for no other for long:
+    -- if that one waits for it in turn, both would until the database finds out.
+    PERFORM set_config('lock_timeout', '100ms', true);
+  END IF;
   WITH gone AS (
     DELETE FROM runtime.board_queue q
     USING unnest(p_seq, p_attempt, p_kind, p_want) WITH ORDINALITY AS s(seq, attempt, kind, want, n)
@@ -290,7 +326,7 @@ BEGIN
     array_agg(g.lane) FILTER (WHERE g.lane IS NOT NULL), array_agg(g.want) FILTER (WHERE g.lane IS NOT NULL)
   INTO settled, left_agent, left_lane, left_want FROM gone g;
   IF 'retry' = ANY (p_kind) THEN
-    -- Leaving a lane is taking its head away: it waits for those who add to the lane, as a deletion does.
+    -- Leaving a lane is taking its head away: it has waited for those who add to the lane, as a deletion does.
     FOR retried IN
       SELECT s.n::int AS n, s.delay, s.leaves, s.want, q.seq, q.agent, q.lane
       FROM unnest(p_seq, p_attempt, p_kind, p_delay_ms, p_leaves, p_want) WITH ORDINALITY
