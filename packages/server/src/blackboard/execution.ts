@@ -65,6 +65,8 @@ function consumerOf(
   );
   const outputRules: OutputRules = { ...options, clock };
   let running = 0;
+  /** Tasks that are here and not begun. */
+  const waiting = new Set<Task>();
 
   /** What a start takes of the breaker and the rate, if both let it. */
   function startWith(release: () => void, signal: AbortSignal): Started | undefined {
@@ -129,7 +131,9 @@ function consumerOf(
   }
 
   async function attemptLater(task: Task, signal: AbortSignal): Promise<Settlement> {
+    waiting.add(task);
     const started = await start(signal);
+    waiting.delete(task);
     return started ? attempt(task, signal, started) : NOT_STARTED;
   }
 
@@ -162,6 +166,7 @@ function consumerOf(
     away: remote !== undefined,
     state: breaker.state,
     running: () => running,
+    begun: (task) => !waiting.has(task),
 
     async gate(signal) {
       for (let wait = 1; wait > 0 && !signal.aborted; ) {

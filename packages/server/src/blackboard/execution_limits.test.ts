@@ -64,6 +64,18 @@ test("agents share the places of the process, and the higher priority goes first
   expect(order).toEqual(["low", "high", "low"]);
 });
 
+test("a task that waits for its turn is not begun", async () => {
+  const slots = openSlots(1);
+  const release = await slots.take(0, never);
+  const { consumer } = await testExecutor({ run() {} }, { slots });
+  const task = taskWith();
+  const settlement = consumer.handle(task, never);
+  expect(consumer.begun?.(task)).toBe(false);
+  release?.();
+  expect(await settlement).toMatchObject({ kind: "done" });
+  expect(consumer.begun?.(task)).toBe(true);
+});
+
 test("starts stay within the rate, and who waits for it holds no place", async () => {
   const slots = openSlots(1);
   const starts: number[] = [];
