@@ -31,12 +31,27 @@ export async function ended(child: ChildProcess): Promise<number | null> {
 /** Waits until a program has printed something; it is an error if it ends before. */
 export async function printed(child: ChildProcess, wanted: RegExp): Promise<RegExpExecArray> {
   const output = collect(child);
-  const gone = ended(child);
   for (;;) {
     const found = wanted.exec(output());
     if (found) return found;
     if (child.exitCode !== null || child.signalCode !== null)
       throw new Error(`It ended without printing ${wanted}:\n${output()}`);
-    await Promise.race([once(child.stdout!, "data"), once(child.stderr!, "data"), gone]);
+    await nextOutput(child);
   }
+}
+
+/** Resolves when a program prints something or ends, and leaves no listeners behind. */
+function nextOutput(child: ChildProcess): Promise<void> {
+  return new Promise((resolve) => {
+    const emitters = [
+      [child.stdout!, "data"],
+      [child.stderr!, "data"],
+      [child, "exit"],
+    ] as const;
+    const done = () => {
+      for (const [emitter, event] of emitters) emitter.off(event, done);
+      resolve();
+    };
+    for (const [emitter, event] of emitters) emitter.on(event, done);
+  });
 }

@@ -1,5 +1,7 @@
 // npm run check: what a reviewer would ask. Every step runs, also after one has failed.
 import { availableParallelism } from "node:os";
+import { buildSite } from "./build_site.ts";
+import { checkClientSize } from "./client_size.ts";
 import { checkBreaking, checkGenerated } from "./proto.ts";
 import { type Finished, ROOT, run } from "./run.ts";
 
@@ -38,6 +40,21 @@ const STEPS: readonly Step[] = [
     advice: "Remove what nothing uses, or list an entry that is used from outside in knip.json.",
   },
   { name: "types", run: () => run("tsc", ["--noEmit", "-p", "."]), advice: "Mend the types named above." },
+  {
+    name: "types of the page",
+    run: () => run("tsc", ["--noEmit", "-p", "apps/dashboard"]),
+    advice: "Mend the types named above.",
+  },
+  {
+    name: "size of the client",
+    run: checkClientSize,
+    advice: "@khala/client/sync promises to stay small: see what it imports that it did not before.",
+  },
+  {
+    name: "documentation",
+    run: buildSite,
+    advice: "Mend the dead link, or the doc comment, named above.",
+  },
   {
     name: "unit tests",
     run: () => run("vitest", ["run", "--project=unit", "--reporter=dot"]),

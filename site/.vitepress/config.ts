@@ -1,0 +1,110 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { defineConfig } from "vitepress";
+import { linksThatLeave } from "./links.ts";
+
+const DOCS = join(import.meta.dirname, "../../docs");
+
+interface Item {
+  readonly text: string;
+  readonly link: string;
+}
+
+const page = (text: string, file: string): Item => ({ text, link: `/${file}` });
+
+/** The pages of a folder, under the titles that they have themselves. */
+function pagesIn(folder: string): Item[] {
+  return readdirSync(join(DOCS, folder))
+    .filter((file) => file.endsWith(".md") && !["README.md", "index.md"].includes(file))
+    .sort()
+    .map((file) => {
+      const [, title = file] = /^# (.+)$/m.exec(readFileSync(join(DOCS, folder, file), "utf8")) ?? [];
+      return page(title.replaceAll("`", ""), `${folder}/${file.slice(0, -3)}`);
+    });
+}
+
+/** The modules of the API reference, which is there once `scripts/build_site.ts` has made it. */
+function modules(): Item[] {
+  const index = join(DOCS, "api/index.md");
+  if (!existsSync(index)) return [];
+  const links = readFileSync(index, "utf8").matchAll(/^- \[(.+)\]\((.+)\.md\)$/gm);
+  return [...links].map(([, name = "", file = ""]) => page(name, `api/${file}`));
+}
+
+export default defineConfig({
+  title: "Khala",
+  description: "The real-time backbone for agent applications.",
+  // No icon, and no request for one.
+  head: [["link", { rel: "icon", href: "data:," }]],
+  srcDir: "../docs",
+  outDir: "dist",
+  cacheDir: "../node_modules/.cache/vitepress",
+  cleanUrls: true,
+  rewrites: { "adr/README.md": "adr/index.md" },
+  // The index of the search is one file, and read when somebody searches.
+  vite: { build: { chunkSizeWarningLimit: 2_000 } },
+  markdown: { config: (markdown) => linksThatLeave(markdown, DOCS) },
+  themeConfig: {
+    search: { provider: "local" },
+    outline: [2, 3],
+    nav: [
+      page("Start", "GETTING_STARTED"),
+      page("Concepts", "CONCEPTS"),
+      page("Client", "CLIENT"),
+      page("API", "api/"),
+    ],
+    sidebar: [
+      {
+        text: "Start",
+        items: [
+          page("Getting started", "GETTING_STARTED"),
+          page("Concepts", "CONCEPTS"),
+          page("A tour of the code", "TOUR"),
+        ],
+      },
+      {
+        text: "Sync",
+        items: [
+          page("Defining models", "DEFINING_MODELS"),
+          page("Surfaces", "sync/SURFACES"),
+          page("Protocol", "protocol/OA_SYNC_WS_MAPPING"),
+          page("Metrics", "sync/METRICS"),
+        ],
+      },
+      {
+        text: "Conversations",
+        items: [
+          page("Engines", "ENGINES"),
+          page("Protocol", "protocol/CONVERSATIONS"),
+          page("Metrics", "conversations/METRICS"),
+        ],
+      },
+      {
+        text: "Blackboard",
+        items: [
+          page("Agents", "AGENTS"),
+          page("Protocol", "protocol/BLACKBOARD"),
+          page("Metrics", "blackboard/METRICS"),
+        ],
+      },
+      {
+        text: "Client",
+        items: [page("Client", "CLIENT"), page("React", "REACT"), page("Recipes", "RECIPES")],
+      },
+      {
+        text: "Operations",
+        items: [
+          page("Operating Khala", "OPERATIONS"),
+          page("Configuration", "CONFIGURATION"),
+          page("Embedding", "EMBEDDING"),
+          page("HTTP", "protocol/HTTP"),
+          page("Errors", "protocol/ERRORS"),
+          page("The dashboard's interface", "protocol/OPS"),
+        ],
+      },
+      { text: "Runbooks", collapsed: true, items: pagesIn("runbooks") },
+      { text: "Decisions", collapsed: true, items: pagesIn("adr") },
+      { text: "API reference", collapsed: true, items: modules() },
+    ],
+  },
+});
