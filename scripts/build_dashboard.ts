@@ -1,5 +1,5 @@
 // npm run build -w @khala/dashboard, and after every install: builds the page that a server shows at its address.
-import { readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -8,6 +8,9 @@ import { brotliCompress, constants, gzip } from "node:zlib";
 
 const FOLDER = join(import.meta.dirname, "..", "apps", "dashboard");
 const DIST = join(FOLDER, "dist");
+/** Made beside the page that is there, and put in its place at the end: a server that starts meanwhile finds a whole one. */
+const NEXT = join(FOLDER, "dist-next");
+const LAST = join(FOLDER, "dist-last");
 const COMPRESSED = /\.(js|css|html|svg)$/;
 /** Below this, headers weigh more than what is saved. */
 const LEAST_BYTES = 1024;
@@ -29,7 +32,7 @@ async function loadVite(): Promise<Vite | undefined> {
 
 /** Writes each file again, compressed, beside itself: the server sends what the browser takes. */
 async function compress(): Promise<void> {
-  const entries = await readdir(DIST, { recursive: true, withFileTypes: true });
+  const entries = await readdir(NEXT, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile() && COMPRESSED.test(entry.name));
   await Promise.all(
     files.map(async ({ parentPath, name }) => {
@@ -46,12 +49,27 @@ async function compress(): Promise<void> {
   );
 }
 
+async function swap(): Promise<void> {
+  await rm(LAST, { recursive: true, force: true });
+  await rename(DIST, LAST).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw error;
+  });
+  await rename(NEXT, DIST);
+  await rm(LAST, { recursive: true, force: true });
+}
+
 const began = performance.now();
 try {
   const vite = await loadVite();
   if (vite) {
-    await vite.build({ root: FOLDER, configFile: join(FOLDER, "vite.config.ts"), logLevel: "warn" });
+    await vite.build({
+      root: FOLDER,
+      configFile: join(FOLDER, "vite.config.ts"),
+      logLevel: "warn",
+      build: { outDir: NEXT, emptyOutDir: true },
+    });
     await compress();
+    await swap();
     console.log(`✓ dashboard built in ${((performance.now() - began) / 1000).toFixed(1)} s`);
   } else
     console.warn(

@@ -28,14 +28,26 @@ const TYPES: Readonly<Record<string, string>> = {
 /** What a dashboard comes to, and more: a folder that is far larger is not one. */
 const MAX_FILES = 2_000;
 const MAX_BYTES = 64 << 20;
+const MAX_TRIES = 3;
 
 /**
  * Reads a folder of built files, all of it: what is served is looked up by name, so that no path of a request ever reaches
  * the disk. Undefined when there is no index.html in it.
  */
 export async function readFiles(directory: string): Promise<ReadonlyMap<string, ServedFile> | undefined> {
-  const index = await stat(join(directory, "index.html")).catch(() => undefined);
-  if (!index?.isFile()) return undefined;
+  for (let tries = 1; ; tries++) {
+    const index = await stat(join(directory, "index.html")).catch(() => undefined);
+    if (!index?.isFile()) return undefined;
+    try {
+      return await readAll(directory);
+    } catch (error) {
+      // A build put another one in its place meanwhile.
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT" || tries === MAX_TRIES) throw error;
+    }
+  }
+}
+
+async function readAll(directory: string): Promise<ReadonlyMap<string, ServedFile>> {
   const entries = await readdir(directory, { recursive: true, withFileTypes: true });
   const paths = entries
     .filter((entry) => entry.isFile())
