@@ -166,8 +166,10 @@ describe("many sockets of one conversation", () => {
     await answered(convId, "before", "not repeated");
     const { run_id } = await server.chat(convId, "now");
     const performance = await server.stage.performance(run_id);
-    performance.say("half ", "of ");
+    // Whoever is there before the first word hears each as an event: then all of it is in the log, and the run goes on.
     await using early = await server.connect(convId, { replay: "1" });
+    await early.first("snapshot");
+    performance.say("half ", "of ");
     await early.frame("half", ({ event }) => event?.text_delta?.text?.includes("of"));
     await using client = await server.connect(convId);
     const snapshot = await client.first("snapshot");

@@ -1,3 +1,4 @@
+export { type ErrorCode, KhalaError } from "@khala/contracts";
 export type { AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
 export type { ArtifactFilter, Board, DeadLetterFilter } from "./board/board.ts";
 export type { CorrelationWatch } from "./board/correlation_watch.ts";

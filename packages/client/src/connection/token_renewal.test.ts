@@ -147,6 +147,18 @@ test("a token that never comes is given up after 15 s", async () => {
   await refused;
 });
 
+test("an app that cannot have a token is tried again, unless its error bears a code that says otherwise", async () => {
+  const codeOf = (error: object) =>
+    new Tokens(() => Promise.reject(error), new HandPlace()).get().catch(({ code }) => code);
+  expect(await codeOf(new Error("no network"))).toBe("unavailable");
+  expect(await codeOf(Object.assign(new Error("who are you?"), { code: "ECONNREFUSED" }))).toBe(
+    "unavailable",
+  );
+  expect(await codeOf(Object.assign(new Error("signed out"), { code: "missing_authorization" }))).toBe(
+    "missing_authorization",
+  );
+});
+
 test("what a token says of itself is read, also beyond ASCII; what is no token says nothing", async () => {
   const place = new HandPlace();
   const read = (text: string) => new Tokens(text, place).get();

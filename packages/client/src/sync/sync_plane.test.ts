@@ -274,6 +274,24 @@ test("a plane that follows another has its documents, and each change", async ()
   expect(follower.source.sink().position()).toEqual(at(3));
 });
 
+test("a document is read by its key without following its topic; what is not there is undefined", async () => {
+  const { plane, asked, source } = handPlane();
+  const read = plane.read("run:a/b");
+  expect(asked[0]?.path).toBe("/sync/v1/doc/run%3Aa%2Fb");
+  const updated_at = "2026-01-01T00:00:00Z";
+  asked[0]!.settle.resolve(
+    answer({ doc_key: "run:a/b", doc_version: "3", payload: { title: "A" }, updated_at }),
+  );
+  expect(await read).toEqual({ key: "run:a/b", version: "3", data: { title: "A" }, updatedAt: updated_at });
+  const missing = plane.read("run:none");
+  asked[1]!.settle.reject(new KhalaError("not_found", "There is no such document."));
+  expect(await missing).toBeUndefined();
+  const broken = plane.read("run:a");
+  asked[2]!.settle.reject(new KhalaError("unavailable", "Later."));
+  await expect(broken).rejects.toMatchObject({ code: "unavailable" });
+  expect(source.followed).toEqual([]);
+});
+
 test("a listener that throws does not keep others from hearing", async () => {
   const { plane, place, source, told, events } = await livePlane();
   plane.subscribe("t", () => {
@@ -292,4 +310,14 @@ test("deletions are remembered up to a bound, in the storage too", async () => {
   const { documents } = (await storage.load("s", "t"))!;
   expect(documents.filter(({ deleted }) => deleted)).toHaveLength(10_000);
   expect(documents.some(({ key }) => key === "k00049")).toBe(false);
+});
+
+test("a plane that is closed empties no screen, and leaves no timer behind", async () => {
+  const { plane, place, stop } = await livePlane();
+  plane.close();
+  await settled();
+  expect(plane.list("t").items).toHaveLength(2);
+  stop();
+  expect(place.timers).toBe(0);
+  expect(plane.list("t").items).toEqual([]);
 });

@@ -3,9 +3,9 @@ import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Log } from "../log.ts";
 import type { Storage } from "../storage/storage.ts";
-import { Fetcher } from "./fetching.ts";
+import { Fetcher, readDocument } from "./fetching.ts";
 import { Notifier } from "./notifier.ts";
-import type { ListSnapshot, Snapshot, SyncPlane, Topics } from "./plane_port.ts";
+import type { Item, ListSnapshot, Snapshot, SyncPlane, Topics } from "./plane_port.ts";
 import type { TopicSink, TopicSource } from "./source.ts";
 import { Topic } from "./topic.ts";
 import { TopicStore } from "./topic_store.ts";
@@ -50,6 +50,7 @@ class Plane implements SyncPlane {
   #source: TopicSource | undefined;
   #scope: string | undefined;
   #storing = true;
+  #closed = false;
 
   constructor(options: SyncOptions) {
     this.#options = options;
@@ -82,6 +83,11 @@ class Plane implements SyncPlane {
       this.#notifier.delete(told);
       this.#release(used);
     });
+  }
+
+  async read<Doc>(key: string, { signal }: { readonly signal?: AbortSignal } = {}) {
+    // What a document is, only its app knows.
+    return (await readDocument(this.#options.http, key, signal)) as Item<Doc> | undefined;
   }
 
   ready(topic: string, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
@@ -136,7 +142,7 @@ class Plane implements SyncPlane {
   }
 
   setScope(scope: string): void {
-    if (scope === this.#scope) return;
+    if (scope === this.#scope || this.#closed) return;
     this.#scope = scope;
     for (const used of this.#used.values()) {
       this.#renew(used);
@@ -150,8 +156,10 @@ class Plane implements SyncPlane {
     for (const { topic } of this.#used.values()) topic.phase(phase, error);
   }
 
+  /** What screens show stays until they are gone: a list that is emptied at the end would be seen. */
   close(): void {
-    for (const used of this.#used.values()) this.#end(used);
+    this.#closed = true;
+    for (const used of this.#used.values()) this.#stop(used);
   }
 
   #use(name: string): Used {
@@ -180,13 +188,18 @@ class Plane implements SyncPlane {
 
   #release(used: Used): void {
     if (--used.users > 0) return;
+    if (used.life.signal.aborted) return this.#end(used);
     used.cancelGrace = this.#options.environment.timer(GRACE_MS, () => this.#end(used));
   }
 
-  #end(used: Used): void {
+  #stop(used: Used): void {
     used.cancelGrace();
     used.following.abort();
     used.life.abort();
+  }
+
+  #end(used: Used): void {
+    this.#stop(used);
     if (this.#used.get(used.name) === used) this.#used.delete(used.name);
   }
 

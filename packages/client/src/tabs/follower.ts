@@ -104,9 +104,13 @@ export class FollowerSide {
       if (this.#leader) this.#retired.add(this.#leader);
       this.#leader = message.leader;
     }
-    if (changed || heardAgain) this.#askAll();
+    if (changed || heardAgain) {
+      // Whatever is heard first: how the leader stands is learned anew, also if it says the same as before.
+      this.#said = "";
+      this.#askAll();
+    }
     if (message.type === "leading") {
-      this.#learn(message.status, changed || heardAgain);
+      this.#learn(message.status);
     } else if (message.type === "dropped") {
       if (message.to === this.#options.tab) this.#askAll();
     } else if (!("to" in message) || message.to === this.#options.tab) {
@@ -185,9 +189,9 @@ export class FollowerSide {
   }
 
   /** The leader says how it stands at every ping: what is the same is not told again. */
-  #learn(wire: StatusWire, anew: boolean): void {
+  #learn(wire: StatusWire): void {
     const said = JSON.stringify(wire);
-    if (said === this.#said && !anew) return;
+    if (said === this.#said) return;
     this.#said = said;
     const { error, ...status } = wire;
     const known = errorOf(error);

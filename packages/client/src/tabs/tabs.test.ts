@@ -113,6 +113,23 @@ test("a leader that is frozen makes the others stale, and heard again, live", as
   await soon(() => expect(second.conversation.state().health).toBe("live"));
 });
 
+test("a leader is live again whatever it says first after its silence", async () => {
+  using browser = new Browser();
+  const { server } = browser;
+  server.write("a");
+  const [first, second] = [browser.open(), browser.open()];
+  for (const tab of [first, second]) await complete(tab, server);
+  first.place.freeze();
+  await second.place.pass(5_000);
+  expect(second.tabs.status().state).toBe("stale");
+  server.write("b");
+  // The change was heard: the other asks for what it may have missed.
+  await soon(() => expect(browser.messages.at(-1)).toMatchObject({ type: "follow" }));
+  first.place.thaw();
+  await complete(second, server);
+  await soon(() => expect(second.tabs.status().state).toBe("live"));
+});
+
 test("a tab that knows more than the new leader is not set back", async () => {
   using browser = new Browser();
   const { server } = browser;

@@ -15,7 +15,7 @@ import { at, stored, update } from "../sync/test_support.ts";
 import { openTabs } from "./tabs.ts";
 
 /** Locks of one browser: granted in the order in which they were asked for. */
-class Locks {
+export class Locks {
   readonly #queues = new Map<string, { readonly grant: () => void }[]>();
 
   /** The locks as one tab sees them. */
