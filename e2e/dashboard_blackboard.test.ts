@@ -150,6 +150,47 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     expect(context.problems).toEqual([]);
   });
 
+  test("with the details open the graph stays readable, around what is selected", async () => {
+    await using context = await visit(browser, { viewport: { width: 1000, height: 800 } });
+    const page = await context.open(`${server.url}/blackboard?tab=flow&agent=writer`);
+    await page.getByRole("complementary").waitFor();
+    const writer = page.locator('[data-id="agent:writer"]');
+    const middleOf = (box: { x: number; width: number } | null) => (box ? box.x + box.width / 2 : 0);
+    await eventually("the writer is in the middle", async () => {
+      const [node, frame] = await Promise.all([writer.boundingBox(), page.locator(".flow").boundingBox()]);
+      return Math.abs(middleOf(node) - middleOf(frame)) < 15;
+    });
+    // 160 of the graph's pixels, at four fifths of their size or more.
+    expect((await writer.boundingBox())?.width).toBeGreaterThanOrEqual(127);
+    expect(context.problems).toEqual([]);
+  });
+
+  test("on a phone the flow is a table at first, and an agent can be paused", async () => {
+    await using context = await visit(browser, { viewport: { width: 390, height: 844 } });
+    const page = await context.open(`${server.url}/blackboard`);
+    await page.getByRole("grid", { name: "The flow as a table" }).waitFor();
+    await page.getByRole("button", { name: "Graph" }).click();
+    await page.locator('[data-id="agent:writer"]').waitFor();
+    await page.getByRole("tab", { name: "Agents" }).click();
+    const box = await page.getByRole("button", { name: "Pause writer" }).boundingBox();
+    expect(box && box.x + box.width).toBeLessThanOrEqual(390);
+    expect(context.problems).toEqual([]);
+  });
+
+  test("Home says that a dead letter waits for a person, and leads to it", async () => {
+    await using context = await visit(browser);
+    await publish("the invisible newt", "parked");
+    const page = await context.open(server.url);
+    await page.getByText("No conversation yet. Send something above.").waitFor();
+    await page.goto(`${server.url}/?conv=parked&run=parked`);
+    await page.getByText("illustrator gave up and waits for you").waitFor();
+    await page.getByText("Nobody can draw the invisible newt.").waitFor();
+    await page.getByRole("link", { name: "Look and replay" }).click();
+    const panel = page.getByRole("complementary", { name: "Dead letter" });
+    await panel.getByRole("button", { name: "Replay", exact: true }).waitFor();
+    expect(context.problems).toEqual([]);
+  });
+
   test.each(["light", "dark"] as const)("nothing keeps people out, %s", async (colorScheme) => {
     await using context = await visit(browser, { colorScheme, reducedMotion: "reduce" });
     await publish("the invisible moth", `axe-${colorScheme}`);

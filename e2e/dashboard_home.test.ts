@@ -89,6 +89,11 @@ describe.skipIf(!chromiumHere())("Home", () => {
     await page.reload();
     await live(page);
     expect(await themeOf(page)).toBe("dark");
+
+    // Before anything of the page itself has run: nothing is painted in the other theme first.
+    await page.route("**/assets/*.js", (route) => route.abort());
+    await page.reload();
+    expect(await themeOf(page)).toBe("dark");
   });
 
   test("everything can be reached by keyboard alone", async () => {

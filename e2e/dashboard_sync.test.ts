@@ -82,6 +82,19 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
+  test("a document whose versions left the journal is read by itself, without listing its topic", async () => {
+    await using context = await visit(browser);
+    const page = await context.open(`${server.url}/sync`);
+    const asked: string[] = [];
+    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    await page.goto(`${server.url}/sync?topic=${RUNS}&doc=run:many-099999`);
+    const panel = page.getByRole("complementary", { name: "Document" });
+    await panel.getByText("99999", { exact: true }).waitFor();
+    expect(asked).toContain("/sync/v1/doc/run%3Amany-099999");
+    expect(asked.filter((path) => path.startsWith("/sync/v1/list/"))).toEqual([]);
+    expect(context.problems).toEqual([]);
+  });
+
   test("a document's history shows what each version changed", async () => {
     await using context = await visit(browser);
     await happen("historic", "worker.registered", { name: "Ada" });

@@ -99,6 +99,7 @@ export const links = {
   agent: (name: string) => hrefTo("blackboard", { agent: name }),
   correlation: (id: string) => hrefTo("blackboard", { correlation: id }),
   deadLetters: (agent?: string) => hrefTo("blackboard", { tab: "dead", agent }),
+  deadLetter: (agent: string, id: string) => hrefTo("blackboard", { tab: "dead", agent, letter: id }),
   lag: () => hrefTo("blackboard", { tab: "lag" }),
   trace: (traceId: string) => hrefTo("operations", { tab: "traces", trace: traceId }),
   tracesOf: (correlationId: string) => hrefTo("operations", { tab: "traces", correlation: correlationId }),

@@ -21,7 +21,7 @@ const COLUMNS: readonly Column<DeadLetter>[] = [
   {
     id: "failure",
     head: words.failure,
-    width: 150,
+    width: 120,
     cell: ({ failure, raw }) => (
       <StateBadge state="failed" word={raw !== "" ? words.undecodable : failure.class} />
     ),
@@ -29,7 +29,7 @@ const COLUMNS: readonly Column<DeadLetter>[] = [
   {
     id: "message",
     head: words.message,
-    width: "minmax(160px, 3fr)",
+    width: "minmax(140px, 3fr)",
     cell: ({ failure: { message } }) => <span title={message}>{message}</span>,
   },
   {
@@ -47,7 +47,13 @@ const COLUMNS: readonly Column<DeadLetter>[] = [
     wideOnly: true,
     cell: ({ attempts }) => attempts,
   },
-  { id: "age", head: words.age, width: 76, cell: ({ failed_at }) => <Ago at={failed_at} /> },
+  {
+    id: "age",
+    head: words.age,
+    width: 76,
+    wideOnly: true,
+    cell: ({ failed_at }) => <Ago at={failed_at} />,
+  },
   {
     id: "replayed",
     head: words.replay,

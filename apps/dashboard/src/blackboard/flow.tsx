@@ -102,7 +102,7 @@ function FirstArtifact() {
   };
   return (
     <>
-      <span>{boardWords.empty.text}</span>
+      <span className="flow-first">{boardWords.empty.text}</span>
       <Button kind="primary" busy={busy} onClick={publish}>
         {boardWords.empty.action}
       </Button>

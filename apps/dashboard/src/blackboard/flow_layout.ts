@@ -18,7 +18,7 @@ const NODE_SIZES = {
 /** Where each node is drawn, left to right along the flow, by its top left corner. */
 export function flowLayout({ nodes, edges }: FlowGraph): ReadonlyMap<string, Place> {
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 44, marginx: 4, marginy: 4 });
+  graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 36, marginx: 4, marginy: 4 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const { id, kind } of nodes) graph.setNode(id, { ...NODE_SIZES[kind] });
   for (const { from, to } of edges) graph.setEdge(from, to);

@@ -1,6 +1,7 @@
 import "@xyflow/react/dist/style.css";
-import { Controls, type Edge, MarkerType, ReactFlow } from "@xyflow/react";
-import { useMemo } from "react";
+import { Controls, type Edge, MarkerType, ReactFlow, type ReactFlowInstance } from "@xyflow/react";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { useWidth } from "../parts/width.ts";
 import { boardWords } from "../strings/blackboard.ts";
 import { type FlowEdge, type FlowGraph, type FlowNode, flowShape } from "./flow_graph.ts";
 import { flowLayout } from "./flow_layout.ts";
@@ -14,6 +15,12 @@ export interface FlowViewProps {
   readonly onSelect: (node: FlowNode | undefined) => void;
 }
 
+/** Smaller than this nobody can read it: rather a part of the graph, which can be dragged. */
+const READABLE = 0.8;
+/** Long enough to see where it went. */
+const CENTRE_MS = 160;
+const FIT = { padding: 0.04, minZoom: READABLE, maxZoom: 1.1 };
+
 /** The board as a graph. Numbers change in place; it is laid out anew only when an agent or a type comes or goes. */
 export function FlowView({ graph, selected, onSelect }: FlowViewProps) {
   const shape = flowShape(graph);
@@ -24,8 +31,21 @@ export function FlowView({ graph, selected, onSelect }: FlowViewProps) {
     [graph, places, selected],
   );
   const edges = useMemo(() => graph.edges.map((edge) => flowEdge(edge, graph)), [graph]);
+  const frame = useRef<HTMLDivElement>(null);
+  const width = useWidth(frame);
+  const [drawn, setDrawn] = useState<ReactFlowInstance<BoardFlowNode>>();
+  useEffect(() => {
+    if (!drawn || width === 0) return;
+    const place = selected === undefined ? undefined : places.get(selected);
+    if (!place) void drawn.fitView(FIT);
+    else
+      void drawn.setCenter(place.x + place.width / 2, place.y + place.height / 2, {
+        zoom: Math.max(READABLE, drawn.getZoom()),
+        duration: CENTRE_MS,
+      });
+  }, [drawn, places, selected, width]);
   return (
-    <div className="flow" role="group" aria-label={words.label}>
+    <div ref={frame} className="flow" role="group" aria-label={words.label}>
       <ReactFlow<BoardFlowNode>
         key={shape}
         nodes={nodes}
@@ -37,7 +57,8 @@ export function FlowView({ graph, selected, onSelect }: FlowViewProps) {
         zoomOnScroll={false}
         preventScrolling={false}
         fitView
-        fitViewOptions={{ padding: 0.04, maxZoom: 1.1 }}
+        fitViewOptions={FIT}
+        onInit={setDrawn}
         minZoom={0.3}
         maxZoom={1.6}
         onNodeClick={(_, node) => onSelect(node.data.node)}
@@ -55,7 +76,7 @@ export function FlowView({ graph, selected, onSelect }: FlowViewProps) {
           "controls.zoomOut.ariaLabel": words.zoomOut,
         }}
       >
-        <Controls showInteractive={false} position="bottom-left" />
+        <Controls showInteractive={false} position="bottom-left" fitViewOptions={{ padding: FIT.padding }} />
       </ReactFlow>
     </div>
   );
@@ -100,7 +121,14 @@ function flowEdge({ id, from, to, kind, count }: FlowEdge, graph: FlowGraph): Ed
     className: count > 0 ? `flow-edge flow-edge-${kind}` : "flow-edge flow-edge-unused",
     animated: busy,
     focusable: false,
-    markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14, color: "var(--control-line)" },
+    // In the graph's own pixels: by default the tip grows with the breadth of its edge.
+    markerEnd: {
+      type: MarkerType.ArrowClosed,
+      markerUnits: "userSpaceOnUse",
+      width: 22,
+      height: 22,
+      color: "var(--control-line)",
+    },
     style: { strokeWidth: 1 + Math.min(2, Math.log10(1 + count)) },
   };
 }

@@ -1,3 +1,4 @@
+import type { ReactNode } from "react";
 import { Ago } from "../parts/ago.tsx";
 import { Answered } from "../parts/answered.tsx";
 import { Button } from "../parts/button.tsx";
@@ -40,9 +41,7 @@ export function ConversationList({ list, whose, onWhose, selected, onNew }: Conv
         <Answered asked={list.asked}>
           {(rows) =>
             rows.length === 0 ? (
-              <Empty title={words.emptyTitle} icon="conversations">
-                {whose === "own" ? words.emptyText : words.orgEmptyText}
-              </Empty>
+              <NoConversations whose={whose} />
             ) : (
               <>
                 <ul>
@@ -61,6 +60,15 @@ export function ConversationList({ list, whose, onWhose, selected, onNew }: Conv
         </Answered>
       </div>
     </nav>
+  );
+}
+
+/** There is none, and what begins one. */
+export function NoConversations({ whose, action }: { readonly whose: Whose; readonly action?: ReactNode }) {
+  return (
+    <Empty title={words.emptyTitle} icon="conversations" action={action}>
+      {whose === "own" ? words.emptyText : words.orgEmptyText}
+    </Empty>
   );
 }
 

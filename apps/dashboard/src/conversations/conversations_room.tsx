@@ -2,6 +2,7 @@ import { useKhala } from "@khala/client/react";
 import { type ReactNode, useState } from "react";
 import { asFailure } from "../parts/asking.ts";
 import { Button } from "../parts/button.tsx";
+import { classNames } from "../parts/class_names.ts";
 import { Dialog } from "../parts/dialog.tsx";
 import { Icon } from "../parts/icons.tsx";
 import { Id } from "../parts/id.tsx";
@@ -9,7 +10,7 @@ import { Empty, Failure, type FailureLike } from "../parts/states.tsx";
 import { hrefTo, setParams, useParam } from "../router.ts";
 import { conversationWords } from "../strings/conversations.ts";
 import { Chat } from "./chat.tsx";
-import { ConversationList } from "./conversation_list.tsx";
+import { ConversationList, NoConversations } from "./conversation_list.tsx";
 import { DeviceLink } from "./device_link.tsx";
 import { ReplayView } from "./replay.tsx";
 import { useConversationList } from "./use_conversation_list.ts";
@@ -20,18 +21,35 @@ export default function ConversationsRoom() {
   const [convId] = useParam("conv");
   const [whose] = useParam("whose");
   const list = useConversationList(whose === "org" ? "org" : "own");
+  const isEmpty = list.asked.data?.length === 0;
+  const begin = () => setParams({ conv: newConversationId(), replay: "" });
   const row = list.asked.data?.find((one) => one.convId === convId);
   return (
-    <div className={convId === undefined ? "conversations" : "conversations conversations-open"}>
+    <div
+      className={classNames(
+        "conversations",
+        convId !== undefined && "conversations-open",
+        isEmpty && "conversations-none",
+      )}
+    >
       <ConversationList
         list={list}
         whose={whose === "org" ? "org" : "own"}
         onWhose={(next) => setParams({ whose: next === "org" ? next : "" })}
         selected={convId}
-        onNew={() => setParams({ conv: newConversationId(), replay: "" })}
+        onNew={begin}
       />
       <section className="conversation" aria-label={conversationWords.chat.label(row?.title ?? convId ?? "")}>
-        {convId === undefined ? (
+        {convId === undefined && isEmpty ? (
+          <NoConversations
+            whose={whose === "org" ? "org" : "own"}
+            action={
+              <Button kind="primary" icon="plus" onClick={begin}>
+                {conversationWords.list.start}
+              </Button>
+            }
+          />
+        ) : convId === undefined ? (
           <Empty title={conversationWords.chat.chooseTitle} icon="conversations">
             {conversationWords.chat.chooseText}
           </Empty>

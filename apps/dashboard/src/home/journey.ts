@@ -10,6 +10,15 @@ export interface Step {
   readonly state: State | "idle";
   /** The artifact that it came to. */
   readonly artifactId?: string;
+  /** What its agent gave up on, and a person can replay. */
+  readonly letter?: ParkedLetter;
+}
+
+/** A dead letter that nobody has replayed. */
+export interface ParkedLetter {
+  readonly id: string;
+  readonly agent: string;
+  readonly message: string;
 }
 
 /** What is known of a message that was sent to the demo assistant. */
@@ -24,14 +33,19 @@ export interface Known {
   readonly failedReviews: number;
   /** Of the correlation: nothing of it is open any more. */
   readonly isSettled: boolean;
+  readonly letters: readonly ParkedLetter[];
 }
 
 /** Where the message is: message → conversation → Draft → reviewer → Article. */
-export function journey({ isSent, run, artifacts, failedReviews, isSettled }: Known): readonly Step[] {
+export function journey(known: Known): readonly Step[] {
+  const { isSent, run, artifacts, failedReviews, isSettled, letters } = known;
   const { step, note } = words;
   const of = (type: string) => artifacts.find((artifact) => artifact.type === type);
   const [topic, draft, review, article] = ["Topic", "Draft", "Review", "Article"].map(of);
   const idle = { state: "idle", note: note.next } as const;
+  const [unwritten, unread, unpublished] = ["writer", "reviewer", "publisher"].map((agent) =>
+    letters.find((letter) => letter.agent === agent),
+  );
   return [
     { id: "message", label: step.message, ...(isSent ? done(note.sent) : doing(note.sending)) },
     { id: "conversation", label: step.conversation, ...runStep(isSent, run) },
@@ -40,35 +54,43 @@ export function journey({ isSent, run, artifacts, failedReviews, isSettled }: Kn
       label: step.draft,
       ...(draft
         ? { ...done(note.version(draft.version)), artifactId: draft.id }
-        : !topic
-          ? idle
-          : isSettled
-            ? failed(note.parked)
-            : doing(note.writing)),
+        : unwritten
+          ? parked(unwritten)
+          : !topic
+            ? idle
+            : isSettled
+              ? failed(note.ended)
+              : doing(note.writing)),
     },
     {
       id: "reviewer",
       label: step.reviewer,
       ...(review
         ? { ...done(failedReviews > 0 ? note.goodAfter(failedReviews) : note.good), artifactId: review.id }
-        : !draft
-          ? idle
-          : isSettled
-            ? failed(note.parked)
-            : failedReviews > 0
-              ? { state: "waiting" as const, note: note.retry(failedReviews) }
-              : doing(note.reviewing)),
+        : unread
+          ? parked(unread)
+          : !draft
+            ? idle
+            : isSettled
+              ? failed(note.ended)
+              : failedReviews > 0
+                ? { state: "waiting" as const, note: note.retry(failedReviews) }
+                : doing(note.reviewing)),
     },
     {
       id: "article",
       label: step.article,
       ...(article
         ? { ...done(note.published), artifactId: article.id }
-        : isSettled
-          ? failed(note.nothingPublished)
-          : review
-            ? doing(note.publishing)
-            : idle),
+        : unpublished
+          ? parked(unpublished)
+          : unwritten || unread
+            ? idle
+            : isSettled
+              ? failed(note.nothingPublished)
+              : review
+                ? doing(note.publishing)
+                : idle),
     },
   ];
 }
@@ -89,3 +111,6 @@ function runStep(isSent: boolean, run: Known["run"]): Pick<Step, "state" | "note
 const done = (note: string) => ({ state: "ok", note }) as const;
 const doing = (note: string) => ({ state: "working", note }) as const;
 const failed = (note: string) => ({ state: "failed", note }) as const;
+/** Only a person can go on from here: that is not the end. */
+const parked = (letter: ParkedLetter) =>
+  ({ state: "waiting", note: words.note.waitsForPerson, letter }) as const;

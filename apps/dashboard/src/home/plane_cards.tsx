@@ -81,7 +81,8 @@ export function PlaneCards({ overview, samples, isLive }: PlaneCardsProps) {
       <Card
         name={words.blackboard}
         about={words.about.blackboard}
-        list={<Agents />}
+        // An app without agents has no topic of them to follow.
+        list={blackboard.agents > 0 ? <Agents /> : <p className="recent-none">{words.noAgent}</p>}
         icon="blackboard"
         href={ROOMS.blackboard}
         plane={blackboard}

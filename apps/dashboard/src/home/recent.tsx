@@ -63,33 +63,45 @@ export function RecentDocuments() {
     .map(({ topic = "" }) => topic)
     .slice(0, FOLLOWED);
   const rows = useFrozen(useLastChanged(topics.join(" ")));
-  return <Recent label={words.lastDocuments} rows={rows} />;
+  const isLarge = topics.length === 0 && (data?.topics ?? []).some(({ documents }) => Number(documents) > 0);
+  return (
+    <Recent
+      label={words.lastDocuments}
+      rows={rows ?? []}
+      none={data && rows && (isLarge ? words.largeTopics : words.noDocument)}
+    />
+  );
 }
 
-/** The newest documents of topics, which are named in one text so that the same ones are the same. */
-function useLastChanged(names: string): readonly RowData[] {
+/**
+ * The newest documents of topics, which are named in one text so that the same ones are the same. Undefined until the topics
+ * are there.
+ */
+function useLastChanged(names: string): readonly RowData[] | undefined {
   const { sync } = useKhala();
-  const [rows, setRows] = useState<readonly RowData[]>([]);
+  const [read, setRead] = useState<{ readonly names: string; readonly rows: readonly RowData[] }>();
   useEffect(() => {
     const topics = names === "" ? [] : names.split(" ");
     let due: ReturnType<typeof setTimeout> | undefined;
     // However fast documents change: sorting them is done a few times a second.
     const soon = () => {
-      due ??= setTimeout(read, READ_MS);
+      due ??= setTimeout(sort, READ_MS);
     };
-    const read = () => {
+    const sort = () => {
       due = undefined;
+      if (topics.some((topic) => sync.list(topic).phase === "loading")) return;
       const all = topics.flatMap((topic) => sync.list(topic).items.map((item) => documentRow(topic, item)));
-      setRows(all.toSorted((a, b) => (b.at ?? "").localeCompare(a.at ?? "")).slice(0, SHOWN));
+      const rows = all.toSorted((a, b) => (b.at ?? "").localeCompare(a.at ?? "")).slice(0, SHOWN);
+      setRead({ names, rows });
     };
     const stops = topics.map((topic) => sync.subscribe(topic, soon));
-    read();
+    sort();
     return () => {
       clearTimeout(due);
       for (const stop of stops) stop();
     };
   }, [sync, names]);
-  return rows;
+  return read?.names === names ? read.rows : undefined;
 }
 
 interface ItemLike {
@@ -118,9 +130,13 @@ function documentRow(topic: string, { key, data, updatedAt }: ItemLike): RowData
 /** The person's conversations that something was said in last. */
 export function RecentConversations() {
   const { conversations } = useKhala();
-  const { data } = useAsk("conversations of home", (signal) => conversations.list({ limit: SHOWN, signal }), {
-    everyMs: ASK_MS,
-  });
+  const { data, error } = useAsk(
+    "conversations of home",
+    (signal) => conversations.list({ limit: SHOWN, signal }),
+    {
+      everyMs: ASK_MS,
+    },
+  );
   const rows = (data?.conversations ?? []).slice(0, SHOWN).map(
     ({ conv_id = "", title = "", run, updated_at }): RowData => ({
       key: conv_id,
@@ -131,7 +147,9 @@ export function RecentConversations() {
       at: updated_at,
     }),
   );
-  return <Recent label={words.lastConversations} rows={rows} none={data && words.nothingSaid} />;
+  return (
+    <Recent label={words.lastConversations} rows={rows} none={data ? words.noConversation : error?.message} />
+  );
 }
 
 /** The agents and what each has done, live. */
@@ -163,7 +181,8 @@ export function Agents() {
       }),
     [agents],
   );
-  return <Recent label={words.theAgents} rows={rows} />;
+  const none = asked.data ? words.noAgent : asked.error?.message;
+  return <Recent label={words.theAgents} rows={rows} none={none} />;
 }
 
 /** Parked work is not well, however idle the agent is. */

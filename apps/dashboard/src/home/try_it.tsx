@@ -4,6 +4,7 @@ import { asFailure } from "../parts/asking.ts";
 import { Button } from "../parts/button.tsx";
 import { classNames } from "../parts/class_names.ts";
 import { Icon } from "../parts/icons.tsx";
+import { StateBadge } from "../parts/state_badge.tsx";
 import { Failure, type FailureLike } from "../parts/states.tsx";
 import { links, setParams, useParam } from "../router.ts";
 import { homeWords as words } from "../strings/home.ts";
@@ -81,7 +82,7 @@ export function TryIt() {
 }
 
 function Way({ convId, runId }: { readonly convId: string; readonly runId: string | undefined }) {
-  const { steps, answer, traceId, dead, isSilent } = useJourney(convId, runId);
+  const { steps, answer, traceId, letters, isSilent } = useJourney(convId, runId);
   return (
     <div className="way">
       <ol className="way-steps" aria-label={words.journeyLabel}>
@@ -107,6 +108,13 @@ function Way({ convId, runId }: { readonly convId: string; readonly runId: strin
           <p>{answer}</p>
         </figure>
       )}
+      {letters.map(({ id, agent, message }) => (
+        <p key={id} className="way-letter">
+          <StateBadge state="waiting" word={words.gaveUp(agent)} />
+          <span className="quiet">{message}</span>
+          <a href={links.deadLetter(agent, id)}>{words.replay}</a>
+        </p>
+      ))}
       {isSilent && <p className="quiet">{words.noBoard}</p>}
       <p className="way-links">
         <a href={links.conversation(convId)}>{words.openConversation}</a>
@@ -116,20 +124,16 @@ function Way({ convId, runId }: { readonly convId: string; readonly runId: strin
             {words.trace} <Icon name="out" size={12} />
           </a>
         )}
-        {dead > 0 && (
-          <a href={links.deadLetters()} title={words.deadAbout}>
-            {words.deadLetters(dead)}
-          </a>
-        )}
       </p>
     </div>
   );
 }
 
 function StepView({ step, convId }: { readonly step: Step; readonly convId: string }) {
-  const { id, label, note, state, artifactId } = step;
-  const href =
-    id === "message" || id === "conversation"
+  const { id, label, note, state, artifactId, letter } = step;
+  const href = letter
+    ? links.deadLetter(letter.agent, letter.id)
+    : id === "message" || id === "conversation"
       ? links.conversation(convId)
       : id === "reviewer"
         ? links.agent("reviewer")

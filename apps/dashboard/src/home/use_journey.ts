@@ -1,15 +1,17 @@
 import { useBoard, useConversation, useKhala } from "@khala/client/react";
 import { useEffect, useMemo, useState } from "react";
+import { readDeadLetter } from "../blackboard/board_types.ts";
 import { useAsk } from "../parts/asking.ts";
 import { useNow } from "../parts/clock.ts";
-import { journey, type Known, type Step } from "./journey.ts";
+import { journey, type Known, type ParkedLetter, type Step } from "./journey.ts";
 
 export interface Followed {
   readonly steps: readonly Step[];
   /** What the assistant has said so far. */
   readonly answer: string;
   readonly traceId: string | undefined;
-  readonly dead: number;
+  /** What waits for a person. */
+  readonly letters: readonly ParkedLetter[];
   /** The run is over, and nothing came of it on the board. */
   readonly isSilent: boolean;
 }
@@ -34,6 +36,12 @@ export function useJourney(convId: string, runId: string | undefined): Followed 
       const id = traces[0]?.trace_id;
       return id === undefined ? undefined : await khala.ops.trace(id);
     },
+    every,
+  );
+  const dead = Number(correlation?.dead ?? 0);
+  const letters = useAsk(
+    runId !== undefined && dead > 0 ? `letters ${runId} ${dead}` : undefined,
+    () => parkedLetters(khala.board, runId!),
     every,
   );
   // The correlation is live: when it moved there is something new to ask for.
@@ -61,19 +69,35 @@ export function useJourney(convId: string, runId: string | undefined): Followed 
           attributes?.["khala.agent"] === "reviewer" && "khala.attempt" in attributes && result === "error",
       ).length,
       isSettled,
+      letters: letters.data ?? [],
     };
-    const steps = journey(known);
     return {
-      steps,
+      steps: journey(known),
       answer: answerOf(messages, runId),
       traceId: trace.data?.trace_id,
-      dead: Number(correlation?.dead ?? 0),
+      letters: known.letters,
       isSilent:
         outcome?.run_id === runId && correlation === undefined && artifacts.data?.artifacts?.length === 0,
     };
-  }, [runId, run, outcome, ms, artifacts.data, trace.data, messages, correlation, isSettled]);
+  }, [runId, run, outcome, ms, artifacts.data, trace.data, letters.data, messages, correlation, isSettled]);
 }
 
+/** The dead letters of a correlation that nobody has replayed, of every agent. */
+async function parkedLetters(board: Board, correlation_id: string): Promise<readonly ParkedLetter[]> {
+  const { agents = [] } = await board.agents();
+  const found = await Promise.all(
+    agents.map(async ({ name = "" }) => {
+      const { dead_letters = [] } = await board.deadLetters(name, { correlation_id, limit: 10 });
+      return dead_letters
+        .map(readDeadLetter)
+        .filter(({ replay_id }) => replay_id === "")
+        .map(({ id, failure }) => ({ id, agent: name, message: failure.message }));
+    }),
+  );
+  return found.flat();
+}
+
+type Board = ReturnType<typeof useKhala>["board"];
 type View = ReturnType<typeof useConversation>;
 
 function runState(

@@ -7,6 +7,10 @@ import type { State } from "./state_badge.tsx";
 
 /** Distances of marks on the axis of time. */
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
+/** Distances of marks on the axis of values: none that is rounded when it is written, as a quarter would be. */
+const STEPS = Array.from({ length: 14 }, (_, power) =>
+  [1, 2, 5].map((digit) => digit * 10 ** (power - 1)),
+).flat();
 
 export interface Series {
   readonly label: string;
@@ -60,7 +64,12 @@ export function Chart({ label, times, series, height = 160, format = String }: C
             incrs: SECONDS,
             values: (_, marks) => marks.map((mark) => timeOfDay(mark * 1000)),
           },
-          { ...axis, size: 56, values: (_, marks) => marks.map((mark) => latest.current.format(mark)) },
+          {
+            ...axis,
+            size: 56,
+            incrs: STEPS,
+            values: (_, marks) => marks.map((mark) => latest.current.format(mark)),
+          },
         ],
         scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.1)] } },
         series: [

@@ -19,21 +19,21 @@ export interface ConnectionLike {
   readonly since: number;
   readonly attempt: number;
   readonly retryAt?: number;
+  /** How many updates are still to come, when it is known. */
+  readonly behind?: number;
   readonly error?: { readonly code: string; readonly message: string };
   readonly role: "own" | "leader" | "follower";
 }
 
 export interface ConnectionPillProps {
   readonly status: ConnectionLike;
-  /** How many updates are still to come, when it is known. */
-  readonly behind?: number;
   /** Connects now, or asks for another token. */
   readonly onClick?: () => void;
 }
 
 /** The connection as it is, always in sight: live, catching up, offline since, or not allowed and why. */
-export function ConnectionPill({ status, behind, onClick }: ConnectionPillProps) {
-  const { state, icon, word } = appearance(status, behind);
+export function ConnectionPill({ status, onClick }: ConnectionPillProps) {
+  const { state, icon, word } = appearance(status);
   return (
     <>
       <Tooltip text={<Explanation status={status} />}>
@@ -50,12 +50,13 @@ export function ConnectionPill({ status, behind, onClick }: ConnectionPillProps)
   );
 }
 
-function appearance(
-  { state, since, error }: ConnectionLike,
-  behind: number | undefined,
-): { readonly state: State; readonly icon: IconName | "dot"; readonly word: string } {
-  if (state === "live" && !behind) return { state: "ok", icon: "dot", word: words.live };
-  if (state === "live" || state === "replaying" || state === "stale")
+function appearance({ state, since, error, behind }: ConnectionLike): {
+  readonly state: State;
+  readonly icon: IconName | "dot";
+  readonly word: string;
+} {
+  if (state === "live") return { state: "ok", icon: "dot", word: words.live };
+  if (state === "replaying" || state === "stale")
     return { state: "working", icon: "working", word: behind ? words.behind(behind) : words.catchingUp };
   if (state === "idle" || state === "connecting")
     return { state: "working", icon: "working", word: words.connecting };

@@ -84,7 +84,8 @@ export function Failure({ error, onRetry, inline = false }: FailureProps) {
       <div className="failure-line" role="alert">
         <Icon name="failed" size={14} />
         <span>
-          <strong>{words.title}.</strong> {error.message} {docs}
+          {!error.message.startsWith(words.title) && <strong>{words.title}. </strong>}
+          {error.message} {docs}
         </span>
         {retry}
       </div>
@@ -121,7 +122,7 @@ function Forbidden({ error, scope = scopeOf(error) }: ForbiddenProps) {
     <div className="notice">
       <Icon name="lock" size={22} />
       <h2>{partWords.forbiddenTitle}</h2>
-      {error && <p className="notice-message">{error.message}</p>}
+      {error && scope === undefined && <p className="notice-message">{error.message}</p>}
       <p className="notice-body">
         {scope === undefined ? partWords.forbiddenBodyPlain : partWords.forbiddenBody(scope)}
       </p>

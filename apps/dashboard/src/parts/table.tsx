@@ -40,7 +40,11 @@ export function Table<Row>(props: TableProps<Row>) {
   const { label, rowKey, selected, onSelect, chosen, onChoose, hold = true, onEnd } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const width = useWidth(scroller);
-  const columns = useMemo(() => fitting(props.columns, width), [props.columns, width]);
+  const withChoice = onChoose !== undefined;
+  const columns = useMemo(
+    () => fitting(props.columns, width, withChoice),
+    [props.columns, width, withChoice],
+  );
   const [scrolled, setScrolled] = useState(false);
   const [released, setReleased] = useState(0);
   const [active, setActive] = useState<string>();
@@ -58,7 +62,7 @@ export function Table<Row>(props: TableProps<Row>) {
     count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW,
-    overscan: 16,
+    overscan: 8,
   });
   const items = virtual.getVirtualItems();
   const lastIndex = items.at(-1)?.index ?? -1;
@@ -66,7 +70,7 @@ export function Table<Row>(props: TableProps<Row>) {
     if (rows.length > 0 && lastIndex >= rows.length - 1) onEnd?.();
   }, [lastIndex, rows.length, onEnd]);
 
-  const template = useMemo(() => tracks(columns, onChoose !== undefined), [columns, onChoose]);
+  const template = useMemo(() => tracks(columns, withChoice), [columns, withChoice]);
   const select = useMemo(() => (onSelect ? (key: string) => onSelect(key) : undefined), [onSelect]);
   const indexOf = (key: string | undefined) =>
     key === undefined ? -1 : rows.findIndex((row) => rowKey(row) === key);

@@ -22,9 +22,12 @@ function leastWidth({ width = "1fr" }: Column<never>): number {
 }
 
 /** The columns that fit, without those that are for wide tables alone, the last one first. */
-export function fitting<Row>(columns: readonly Column<Row>[], width: number): readonly Column<Row>[] {
-  const needed = (list: readonly Column<Row>[]) =>
-    list.reduce((sum, column) => sum + leastWidth(column) + GAP, GAP);
+export function fitting<Row>(
+  columns: readonly Column<Row>[],
+  width: number,
+  withChoice: boolean,
+): readonly Column<Row>[] {
+  const needed = (list: readonly Column<Row>[]) => tracks(list, withChoice).minWidth;
   let shown = columns;
   while (width > 0 && needed(shown) > width) {
     const drop = shown.findLast((column) => column.wideOnly);

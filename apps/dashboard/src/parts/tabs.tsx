@@ -1,5 +1,5 @@
 import { Tabs as Base } from "@base-ui/react/tabs";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect, useRef } from "react";
 
 export interface Tab {
   readonly id: string;
@@ -20,10 +20,19 @@ export interface TabsProps {
 
 /** Tabs over one panel, which fills what is left of the height. Hand in `selected` from `useParam`. */
 export function Tabs({ label, tabs, selected, onSelect, end }: TabsProps) {
+  const list = useRef<HTMLDivElement>(null);
+  const counts = tabs.map(({ count }) => count ?? "").join(" ");
+  // On a phone the line is longer than the screen, and grows with its counts.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: both move the tab that is selected.
+  useEffect(() => {
+    list.current
+      ?.querySelector("[aria-selected=true]")
+      ?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [selected, counts]);
   return (
     <Base.Root className="tabs" value={selected} onValueChange={(value) => onSelect(String(value))}>
       <div className="tabs-line">
-        <Base.List className="tabs-list" aria-label={label}>
+        <Base.List ref={list} className="tabs-list" aria-label={label}>
           {tabs.map((tab) => (
             <Base.Tab key={tab.id} value={tab.id} className="tab">
               {tab.label}

@@ -3,6 +3,8 @@ import { partWords } from "../strings/parts.ts";
 import { classNames } from "./class_names.ts";
 import { durationText } from "./numbers.ts";
 import type { State } from "./state_badge.tsx";
+import { isTextBefore, trackWidth } from "./timeline_text.ts";
+import { useWidth } from "./width.ts";
 import "./timeline.css";
 
 export interface Bar {
@@ -39,7 +41,9 @@ export interface TimelineProps {
 
 /** A waterfall: bars placed by start and length. Arrow keys move between lanes. */
 export function Timeline({ label, lanes, now = Date.now(), selected, onSelect }: TimelineProps) {
+  const frame = useRef<HTMLDivElement>(null);
   const list = useRef<HTMLUListElement>(null);
+  const track = trackWidth(useWidth(frame));
   const bars = lanes.flatMap((lane) => lane.bars);
   if (bars.length === 0) return null;
   const from = bars.reduce((least, bar) => Math.min(least, bar.start), Number.POSITIVE_INFINITY);
@@ -59,7 +63,7 @@ export function Timeline({ label, lanes, now = Date.now(), selected, onSelect }:
   };
 
   return (
-    <div className="timeline">
+    <div ref={frame} className="timeline">
       <div className="timeline-axis" aria-hidden="true">
         <span />
         <div className="timeline-track">
@@ -78,13 +82,18 @@ export function Timeline({ label, lanes, now = Date.now(), selected, onSelect }:
           >
             <span className="lane-label" style={{ paddingLeft: (lane.depth ?? 0) * 12 }} title={lane.label}>
               {lane.label}
+              {lane.bars.length === 1 && (
+                <span className="lane-note" aria-hidden="true">
+                  {textOf(lane.bars[0]!)}
+                </span>
+              )}
             </span>
             <div className="timeline-track">
               {lane.bars.map((bar) => {
                 const length = (bar.end ?? now) - bar.start;
-                const text = bar.text ?? (bar.end === undefined ? partWords.running : durationText(length));
-                const isLate =
-                  ((bar.end ?? now) - from) / (to - from) > 0.85 && (bar.start - from) / (to - from) > 0.15;
+                const text = textOf(bar);
+                const before = ((bar.start - from) / (to - from)) * track;
+                const after = ((to - (bar.end ?? now)) / (to - from)) * track;
                 return (
                   <button
                     key={bar.id}
@@ -102,7 +111,13 @@ export function Timeline({ label, lanes, now = Date.now(), selected, onSelect }:
                     onClick={() => onSelect?.(bar.id)}
                   >
                     {lane.bars.length === 1 && (
-                      <span className={isLate ? "bar-text bar-text-before" : "bar-text"} aria-hidden="true">
+                      <span
+                        className={classNames(
+                          "bar-text",
+                          isTextBefore(text, before, after) && "bar-text-before",
+                        )}
+                        aria-hidden="true"
+                      >
                         {text}
                       </span>
                     )}
@@ -115,6 +130,11 @@ export function Timeline({ label, lanes, now = Date.now(), selected, onSelect }:
       </ul>
     </div>
   );
+}
+
+/** What is said beside a bar. */
+function textOf({ text, start, end }: Bar): string {
+  return text ?? (end === undefined ? partWords.running : durationText(end - start));
 }
 
 /** Four or five round marks on a length of time. */

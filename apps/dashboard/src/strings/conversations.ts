@@ -7,6 +7,7 @@ export const conversationWords = {
     whose: "Whose conversations",
     new: "New",
     newLabel: "New conversation",
+    start: "Start a conversation",
     untitled: "Without words yet",
     more: "Load older ones",
     emptyTitle: "No conversations yet",

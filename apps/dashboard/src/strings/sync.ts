@@ -98,7 +98,7 @@ export const syncWords = {
     filterHint: "subject:ada topic:runtime.run_summaries",
     emptyTitle: "Nobody follows a topic",
     emptyText:
-      "A client appears here as soon as it subscribes. This page itself is one when it follows a document.",
+      "A client appears here as soon as it subscribes. Home is one: it follows the documents that it lists.",
     noneFit: "No client fits the filter",
     noneFitText: "Take a word out of the filter.",
   },

@@ -1,4 +1,5 @@
-import { useDoc, useKhala } from "@khala/client/react";
+import { useKhala } from "@khala/client/react";
+import { Answered } from "../parts/answered.tsx";
 import { useAsk } from "../parts/asking.ts";
 import { DetailPanel } from "../parts/detail_panel.tsx";
 import { shortenMiddle } from "../parts/id.tsx";
@@ -14,13 +15,12 @@ const words = syncWords.document;
 const EVERY_MS = 2_000;
 
 export interface DocumentPanelProps {
-  readonly topic: string;
   readonly docKey: string;
   readonly onClose: () => void;
 }
 
 /** One document: as it is, and how it came to be so. */
-export function DocumentPanel({ topic, docKey, onClose }: DocumentPanelProps) {
+export function DocumentPanel({ docKey, onClose }: DocumentPanelProps) {
   const { ops } = useKhala();
   const [view = "document", setView] = useParam("view");
   const asked = useAsk(`history ${docKey}`, async () => readHistory(await ops.history(docKey)), {
@@ -61,7 +61,7 @@ export function DocumentPanel({ topic, docKey, onClose }: DocumentPanelProps) {
                   ) : newest?.op === "delete" ? (
                     <Empty title={words.deleted} />
                   ) : (
-                    <FollowedDocument topic={topic} docKey={docKey} />
+                    <ReadDocument docKey={docKey} />
                   ),
               },
               {
@@ -78,11 +78,23 @@ export function DocumentPanel({ topic, docKey, onClose }: DocumentPanelProps) {
   );
 }
 
-/** A document whose versions have left the journal: the client follows its topic to have it. */
-function FollowedDocument({ topic, docKey }: { readonly topic: string; readonly docKey: string }) {
-  const { data, phase, error } = useDoc(topic, docKey);
-  if (data !== undefined) return <Json value={data} label={words.json} />;
-  if (error) return <Failure error={error} />;
-  if (phase === "loading" || phase === "replaying") return <Loading />;
-  return <Empty title={words.goneTitle}>{words.gone}</Empty>;
+/** A document whose versions have left the journal, or one that is too large for it: the server has it whole. */
+function ReadDocument({ docKey }: { readonly docKey: string }) {
+  const { sync } = useKhala();
+  const asked = useAsk(
+    `document ${docKey}`,
+    async (signal) => ({ found: await sync.read(docKey, { signal }) }),
+    { everyMs: EVERY_MS },
+  );
+  return (
+    <Answered asked={asked}>
+      {({ found }) =>
+        found ? (
+          <Json value={found.data} label={words.json} />
+        ) : (
+          <Empty title={words.goneTitle}>{words.gone}</Empty>
+        )
+      }
+    </Answered>
+  );
 }

@@ -64,7 +64,6 @@ function TopicPage({ name, topics }: { readonly name: string; readonly topics: T
         doc !== undefined && (
           <DocumentPanel
             key={doc}
-            topic={name}
             docKey={doc}
             onClose={() => setParams({ doc: "", view: "", version: "" })}
           />

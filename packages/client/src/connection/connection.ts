@@ -16,8 +16,8 @@ export type Progress = "live" | "replaying" | "stale";
 
 /** The connection that holds the socket. */
 export interface OwnConnection extends Connection {
-  /** The topics say how far they are. */
-  progress(progress: Progress): void;
+  /** The topics say how far they are, and how many changes are still to come, if that is known. */
+  progress(progress: Progress, behind?: number): void;
 }
 
 export interface ConnectionOptions {
@@ -51,6 +51,7 @@ class SocketConnection implements OwnConnection {
   #status: ConnectionStatus;
   #socket: PhoenixSocket | undefined;
   #progress: Progress = "live";
+  #behind: number | undefined;
   #error: KhalaError | undefined;
   #retryAt: number | undefined;
   /** What the server said last of why it goes: it may carry how long to stay away. */
@@ -98,8 +99,9 @@ class SocketConnection implements OwnConnection {
     for (const stop of this.#stops.splice(0)) stop();
   }
 
-  progress(progress: Progress): void {
+  progress(progress: Progress, behind?: number): void {
     this.#progress = progress;
+    this.#behind = behind;
     this.#dispatch(EVENT_OF[progress]);
   }
 
@@ -240,6 +242,7 @@ class SocketConnection implements OwnConnection {
       now: this.#environment.now(),
       retryAt: this.#retryAt,
       error: this.#error,
+      behind: this.#behind,
     });
     if (status === this.#status) return;
     this.#status = status;

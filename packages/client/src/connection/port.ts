@@ -21,6 +21,8 @@ export interface ConnectionStatus {
   readonly attempt: number;
   /** When the next attempt is due. */
   readonly retryAt?: number;
+  /** How many changes are still to come while it is replaying, once the server has said where the topics stand. */
+  readonly behind?: number;
   /** Why it is not live, as far as that is known. */
   readonly error?: KhalaError;
   /** Whether this tab holds the socket, or another one does. */

@@ -7,13 +7,14 @@ export interface Circumstances {
   readonly now: number;
   readonly retryAt: number | undefined;
   readonly error: KhalaError | undefined;
+  readonly behind: number | undefined;
 }
 
 /** What people see of the machine: the same object as before if nothing changed. */
 export function statusAfter(
   before: ConnectionStatus,
   { state: inner, attempt }: Machine,
-  { now, retryAt, error }: Circumstances,
+  { now, retryAt, error, behind }: Circumstances,
 ): ConnectionStatus {
   const state: ConnectionState = inner === "waiting" ? "connecting" : inner;
   const status: ConnectionStatus = {
@@ -21,6 +22,7 @@ export function statusAfter(
     since: state === before.state ? before.since : now,
     attempt: state === "live" ? 0 : attempt,
     ...(retryAt !== undefined && { retryAt }),
+    ...(state === "replaying" && behind !== undefined && { behind }),
     ...(error && { error }),
     role: before.role,
   };

@@ -6,6 +6,7 @@ import type { Http } from "../http.ts";
 import type { Log } from "../log.ts";
 import type { StoredDocument } from "../storage/storage.ts";
 import { type Entry, isUnfetched } from "./documents.ts";
+import type { Item } from "./plane_port.ts";
 import type { Topic } from "./topic.ts";
 
 interface Job {
@@ -31,6 +32,24 @@ export function storedOf(document: WireDocument): StoredDocument {
     updated_at,
   } = document;
   return { key, version, hash, payload, ...(updated_at !== undefined && { updatedAt: updated_at }) };
+}
+
+const pathOf = (key: string) => `/sync/v1/doc/${encodeURIComponent(key)}`;
+
+/** One document as the server has it now; undefined when there is none that the token may see. */
+export async function readDocument(
+  http: Http,
+  key: string,
+  signal: AbortSignal | undefined,
+): Promise<Item | undefined> {
+  try {
+    const { body } = await http.request("GET", pathOf(key), signal ? { signal } : {});
+    const { version, payload, updatedAt } = storedOf(body as WireDocument);
+    return { key, version, data: payload, ...(updatedAt !== undefined && { updatedAt }) };
+  } catch (error) {
+    if (error instanceof KhalaError && error.code === "not_found") return undefined;
+    throw error;
+  }
 }
 
 /** Fetches documents that were too large for a frame, a few at a time, until each is there. */
@@ -93,10 +112,9 @@ export class Fetcher {
   }
 
   async #fetch({ stored, item, shownHash }: Entry, signal: AbortSignal): Promise<StoredDocument> {
-    const path = `/sync/v1/doc/${encodeURIComponent(stored.key)}`;
     const headers = shownHash ? { "if-none-match": `"${shownHash}"` } : {};
     try {
-      const { status, body } = await this.#http.request("GET", path, { headers, signal });
+      const { status, body } = await this.#http.request("GET", pathOf(stored.key), { headers, signal });
       if (status === 304) return { ...stored, hash: shownHash ?? "", payload: item?.data };
       return storedOf(body as WireDocument);
     } catch (error) {

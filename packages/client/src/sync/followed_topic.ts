@@ -1,11 +1,12 @@
-import { KhalaError } from "@khala/contracts";
+import { KhalaError, type Wire } from "@khala/contracts";
+import type { SubscribedJson } from "@khala/contracts/sync/v1";
 import { type Backoff, backoffMs } from "../connection/backoff.ts";
 import type { Progress } from "../connection/connection.ts";
 import type { Channel } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Cursor } from "../storage/storage.ts";
-import { listTopic } from "./listing.ts";
+import { cursorOf, listTopic } from "./listing.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
 
 export interface FollowedOptions {
@@ -31,6 +32,8 @@ export class FollowedTopic {
   #phase: TopicPhase = "loading";
   /** Whether frames count: those before the reply to the subscribe are of an earlier one. */
   #subscribed = false;
+  /** Where the topic stood when it was subscribed to. */
+  #head: Cursor | undefined;
   /** The position is not good any more, so that the topic must be listed. */
   #mustList = false;
   /** The attempt under way; a newer one ends it. */
@@ -53,6 +56,13 @@ export class FollowedTopic {
   get progress(): Progress {
     if (this.#phase === "stale") return "stale";
     return this.#phase === "live" || this.#phase === "forbidden" ? "live" : "replaying";
+  }
+
+  /** How many changes the replay still has to bring; undefined when that is not known, or there is none. */
+  get behind(): number | undefined {
+    const at = this.#sink.position();
+    if (this.#phase !== "replaying" || !this.#head || at?.epoch !== this.#head.epoch) return undefined;
+    return Math.max(0, Number(BigInt(this.#head.watermark) - BigInt(at.watermark)));
   }
 
   /** The channel is there: begins, or goes on. */
@@ -106,6 +116,7 @@ export class FollowedTopic {
     this.#attempt.abort();
     this.#cancelRetry();
     this.#subscribed = false;
+    this.#head = undefined;
     this.#pending = undefined;
     this.#attempt = new AbortController();
     return this.#attempt;
@@ -127,8 +138,12 @@ export class FollowedTopic {
     if (signal.aborted) return;
     this.#set("replaying");
     const payload = { topics: [this.#name], resume_after: { [this.#name]: position } };
-    await this.#options.push("subscribe", payload, () => {
-      if (!signal.aborted) this.#subscribed = true;
+    await this.#options.push("subscribe", payload, (reply) => {
+      if (signal.aborted) return;
+      this.#subscribed = true;
+      const { current_watermarks = {} } = (reply ?? {}) as Wire<SubscribedJson>;
+      this.#head = cursorOf(current_watermarks[this.#name]);
+      this.#options.onProgress();
     });
   }
 
@@ -164,9 +179,11 @@ export class FollowedTopic {
       this.#pending = undefined;
       const { signal } = this.#attempt;
       await this.#sink.apply(pending.updates, pending.through);
-      if (!pending.complete || signal.aborted) continue;
-      this.#failures = 0;
-      this.#set("live");
+      if (signal.aborted) continue;
+      if (pending.complete) {
+        this.#failures = 0;
+        this.#set("live");
+      } else if (this.#phase === "replaying") this.#options.onProgress();
     }
   }
 

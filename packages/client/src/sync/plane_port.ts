@@ -43,6 +43,14 @@ export interface Sync<T extends Topics = object> {
   /** Follows the topic until the returned function is called, and calls back after changes: of all of it, or of one document. */
   subscribe(topic: TopicName<T>, listener: () => void): () => void;
   subscribe(topic: TopicName<T>, key: string, listener: () => void): () => void;
+  /**
+   * One document as the server has it now, without following its topic: for what is looked at once. Its key names the topic. Undefined
+   * when there is none that this token may see.
+   */
+  read<Doc = unknown>(
+    key: string,
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<Item<Doc> | undefined>;
   /** Resolves with the first complete state, a stored one too; rejects when the topic is forbidden, or the signal aborts. */
   ready(topic: TopicName<T>, options?: { readonly signal?: AbortSignal }): Promise<void>;
 }

@@ -65,6 +65,22 @@ const stale = { error: { code: "stale_cursor", message: "old", topics: [{ topic:
 const page = (keys: readonly string[], cursor: Cursor, next: string | null = null) =>
   answer({ documents: keys.map((key) => ({ doc_key: key, doc_version: "1", payload: {} })), cursor, next });
 
+test("while it replays, the connection says how many changes are still to come", async () => {
+  const { connection, joined } = await handSource({ cursor: at(5) });
+  const socket = await joined();
+  expect(connection.status()).not.toHaveProperty("behind");
+  socket.reply(socket.last("subscribe"), { current_watermarks: { t: at(2_005) } });
+  await settled();
+  expect(connection.status()).toMatchObject({ state: "replaying", behind: 2_000 });
+  socket.push("sync:v1", "frame", batch([update("a", 1)], at(1_005)));
+  await settled();
+  expect(connection.status()).toMatchObject({ state: "replaying", behind: 1_000 });
+  socket.push("sync:v1", "frame", batch([], at(2_006), true));
+  await settled();
+  expect(connection.status().state).toBe("live");
+  expect(connection.status()).not.toHaveProperty("behind");
+});
+
 test("with a position it resumes; frames before the reply do not count, those right behind it do", async () => {
   const { connection, sink, joined, asked } = await handSource({ cursor: at(5) });
   const socket = await joined();

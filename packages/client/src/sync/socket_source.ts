@@ -59,13 +59,15 @@ export function socketSource({ connection, http, environment }: SocketSourceOpti
   }
 
   function report(): void {
-    const all = [...followed.values()].map(({ progress }) => progress);
+    const topics = [...followed.values()];
+    const all = topics.map(({ progress }) => progress);
     const progress: Progress = all.includes("stale")
       ? "stale"
       : all.includes("replaying")
         ? "replaying"
         : "live";
-    connection.progress(progress);
+    const known = topics.flatMap(({ behind }) => behind ?? []);
+    connection.progress(progress, known.length > 0 ? known.reduce((sum, n) => sum + n) : undefined);
   }
 
   /** How the line stands, while the channel is not joined. */
