@@ -1,7 +1,7 @@
 -- The flow of the blackboard on Postgres: artifacts, the queue of open tasks, dead letters.
 
--- Orders artifacts among each other, and tasks. Who writes many takes one number, and counts on from it.
-CREATE SEQUENCE runtime.board_seq AS bigint INCREMENT BY 1048576;
+-- Orders artifacts among each other, and tasks.
+CREATE SEQUENCE runtime.board_seq AS bigint;
 
 -- Every version of every artifact. Partitioned by id, because ids of version 7 begin with their time: a day of finished
 -- work is dropped as a table. Ids of any other kind are in the default partition.
@@ -17,13 +17,11 @@ CREATE TABLE runtime.board_artifacts (
   routes text[],
   -- The whole artifact as JSON. Text, since jsonb cannot hold every character that JSON can.
   body text NOT NULL,
-  stored_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (id, version)
 ) PARTITION BY RANGE (id);
 CREATE INDEX board_artifacts_recent ON runtime.board_artifacts (org_id, seq);
 CREATE INDEX board_artifacts_correlation ON runtime.board_artifacts (correlation_id) WHERE correlation_id IS NOT NULL;
 CREATE TABLE runtime.board_artifacts_other PARTITION OF runtime.board_artifacts DEFAULT;
-CREATE INDEX board_artifacts_other_age ON runtime.board_artifacts_other (stored_at);
 
 -- What a process published that does not route.
 CREATE TABLE runtime.board_unrouted (
@@ -39,27 +37,22 @@ CREATE TABLE runtime.board_tasks (
   replay_id text COLLATE "C" NOT NULL,
   correlation_id text COLLATE "C",
   body text NOT NULL,
-  stored_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (task_id, agent, replay_id)
 ) PARTITION BY RANGE (task_id);
 CREATE INDEX board_tasks_correlation ON runtime.board_tasks (correlation_id) WHERE correlation_id IS NOT NULL;
 CREATE TABLE runtime.board_tasks_other PARTITION OF runtime.board_tasks DEFAULT;
-CREATE INDEX board_tasks_other_age ON runtime.board_tasks_other (stored_at);
 
 -- Open tasks, and nothing else: what is settled leaves.
 CREATE TABLE runtime.board_queue (
   seq bigint PRIMARY KEY,
   agent text COLLATE "C" NOT NULL,
-  -- What keeps it in order with others: its key, its partition, or nothing. Nothing as well for the first version of
-  -- an artifact whose key nothing but its later versions can share: one of those gives it the lane when it comes.
+  -- What keeps it in order with others: its key, its partition, or nothing.
   lane text COLLATE "C",
   -- Whether it is the first of its lane. Only then it may be claimed.
   head boolean NOT NULL,
-  -- From when on it may be claimed: at once, or after a delay.
+  -- From when on it may be claimed: at once, after a delay, or when the lease of whoever has it ends.
   due_at timestamptz NOT NULL,
   claimed_by text COLLATE "C",
-  -- When the lease of whoever has it ends. In no index: a claim is an update that touches none.
-  held_until timestamptz,
   -- Claims so far.
   attempt integer NOT NULL DEFAULT 0,
   task_id uuid NOT NULL,
@@ -71,7 +64,7 @@ CREATE TABLE runtime.board_queue (
   correlation_id text COLLATE "C",
   -- Milliseconds.
   created_at bigint NOT NULL
-) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
   autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX board_queue_due ON runtime.board_queue (agent, due_at, seq) WHERE head;
 CREATE UNIQUE INDEX board_queue_lane ON runtime.board_queue (agent, lane) WHERE head AND lane IS NOT NULL;
@@ -100,16 +93,16 @@ CREATE INDEX board_dead_letters_age ON runtime.board_dead_letters (failed_at);
 -- others stand behind it, and whoever adds one locks the head until it commits: a settlement that takes the head away
 -- waits for that, and so sees who is next. All take lanes in the same order, and nobody who has made a head waits for a
 -- settlement: no deadlock. Answers which tasks were claimed for p_holder: those that are heads and that it wants.
--- Arrays may be null where each element would be: lanes, replays, correlations, artifacts.
 CREATE FUNCTION runtime.board_line_up(
-  p_seq bigint[], p_agent text[], p_lane text[], p_key text[], p_task uuid[], p_replay text[], p_artifact uuid[],
-  p_version int[], p_correlation text[], p_created bigint[], p_want boolean[], p_holder text, p_lease_ms bigint
+  p_agent text[], p_lane text[], p_key text[], p_task uuid[], p_replay text[], p_artifact uuid[], p_version int[],
+  p_correlation text[], p_created bigint[], p_want boolean[], p_holder text, p_lease_ms bigint
 ) RETURNS TABLE (n int, seq bigint)
 -- A planner that expects ten tasks would compare each of thousands with every other. Lookups are lateral: one by one.
 LANGUAGE plpgsql SET enable_nestloop = off SET enable_hashjoin = on SET enable_mergejoin = on AS $$
 #variable_conflict use_column
 DECLARE
   total int := coalesce(cardinality(p_agent), 0);
+  seqs bigint[];
   busy_agent text[];
   busy_lane text[];
   placed bigint[];
@@ -117,18 +110,7 @@ DECLARE
   behind int;
 BEGIN
   IF total = 0 THEN RETURN; END IF;
-  IF p_lane IS NULL THEN
-    INSERT INTO runtime.board_queue (seq, agent, head, due_at, claimed_by, held_until, attempt, task_id, replay_id,
-      artifact_id, artifact_version, key, correlation_id, created_at)
-    SELECT t.seq, t.agent, true, now(), CASE WHEN t.want THEN p_holder END,
-      CASE WHEN t.want THEN now() + p_lease_ms * interval '1 ms' END, CASE WHEN t.want THEN 1 ELSE 0 END,
-      t.task, coalesce(t.replay, ''), t.artifact, t.version, t.key, t.correlation, t.created
-    FROM unnest(p_seq, p_agent, p_key, p_task, p_replay, p_artifact, p_version, p_correlation, p_created, p_want)
-      AS t(seq, agent, key, task, replay, artifact, version, correlation, created, want);
-    IF p_holder IS NULL THEN RETURN; END IF;
-    RETURN QUERY SELECT t.n::int, t.seq FROM unnest(p_seq, p_want) WITH ORDINALITY AS t(seq, want, n) WHERE t.want;
-    RETURN;
-  END IF;
+  seqs := ARRAY(SELECT nextval('runtime.board_seq') FROM generate_series(1, total));
   -- A head that is settled in this moment is waited for, and then it is not there.
   SELECT array_agg(h.agent), array_agg(h.lane) INTO busy_agent, busy_lane
   FROM (
@@ -140,16 +122,15 @@ BEGIN
     OFFSET 0 FOR KEY SHARE
   ) h;
   WITH placed AS (
-    INSERT INTO runtime.board_queue AS q (seq, agent, lane, head, due_at, claimed_by, held_until, attempt, task_id,
-      replay_id, artifact_id, artifact_version, key, correlation_id, created_at)
-    SELECT t.seq, t.agent, t.lane, t.head, now(), CASE WHEN t.head AND t.want THEN p_holder END,
-      CASE WHEN t.head AND t.want THEN now() + p_lease_ms * interval '1 ms' END,
-      CASE WHEN t.head AND t.want THEN 1 ELSE 0 END,
-      t.task, coalesce(t.replay, ''), t.artifact, t.version, t.key, t.correlation, t.created
+    INSERT INTO runtime.board_queue AS q (seq, agent, lane, head, due_at, claimed_by, attempt, task_id, replay_id,
+      artifact_id, artifact_version, key, correlation_id, created_at)
+    SELECT t.seq, t.agent, t.lane, t.head, CASE WHEN t.head AND t.want THEN now() + p_lease_ms * interval '1 ms' ELSE now() END,
+      CASE WHEN t.head AND t.want THEN p_holder END, CASE WHEN t.head AND t.want THEN 1 ELSE 0 END,
+      t.task, t.replay, t.artifact, t.version, t.key, t.correlation, t.created
     FROM (
       SELECT t.*, t.lane IS NULL OR b.lane IS NULL
         AND row_number() OVER (PARTITION BY t.agent COLLATE "C", t.lane COLLATE "C" ORDER BY t.seq) = 1 AS head
-      FROM unnest(p_seq, p_agent, p_lane, p_key, p_task, p_replay, p_artifact, p_version, p_correlation, p_created, p_want)
+      FROM unnest(seqs, p_agent, p_lane, p_key, p_task, p_replay, p_artifact, p_version, p_correlation, p_created, p_want)
         AS t(seq, agent, lane, key, task, replay, artifact, version, correlation, created, want)
       LEFT JOIN unnest(busy_agent, busy_lane) AS b(agent, lane)
         ON b.agent COLLATE "C" = t.agent AND b.lane COLLATE "C" = t.lane
@@ -159,12 +140,11 @@ BEGIN
   ) SELECT array_agg(p.seq) INTO placed FROM placed p;
   IF coalesce(cardinality(placed), 0) < total THEN
     -- Another made the head of a lane in this moment. It stands behind that, unless it would have to wait once more.
-    lost := ARRAY(SELECT s FROM unnest(p_seq) AS s EXCEPT SELECT s FROM unnest(placed) AS s);
+    lost := ARRAY(SELECT s FROM unnest(seqs) AS s EXCEPT SELECT s FROM unnest(placed) AS s);
     INSERT INTO runtime.board_queue AS q (seq, agent, lane, head, due_at, task_id, replay_id, artifact_id,
       artifact_version, key, correlation_id, created_at)
-    SELECT t.seq, t.agent, t.lane, false, now(), t.task, coalesce(t.replay, ''), t.artifact, t.version, t.key,
-      t.correlation, t.created
-    FROM unnest(p_seq, p_agent, p_lane, p_key, p_task, p_replay, p_artifact, p_version, p_correlation, p_created)
+    SELECT t.seq, t.agent, t.lane, false, now(), t.task, t.replay, t.artifact, t.version, t.key, t.correlation, t.created
+    FROM unnest(seqs, p_agent, p_lane, p_key, p_task, p_replay, p_artifact, p_version, p_correlation, p_created)
       AS t(seq, agent, lane, key, task, replay, artifact, version, correlation, created)
     JOIN unnest(lost) AS l(seq) ON l.seq = t.seq
     CROSS JOIN LATERAL (
@@ -177,48 +157,18 @@ BEGIN
     END IF;
   END IF;
   IF p_holder IS NULL THEN RETURN; END IF;
-  RETURN QUERY SELECT t.n::int, t.seq FROM unnest(p_seq, p_want) WITH ORDINALITY AS t(seq, want, n)
+  RETURN QUERY SELECT t.n::int, t.seq FROM unnest(seqs, p_want) WITH ORDINALITY AS t(seq, want, n)
     CROSS JOIN LATERAL (
       SELECT FROM runtime.board_queue q WHERE q.seq = t.seq AND q.claimed_by = p_holder OFFSET 0
     ) q WHERE t.want ORDER BY t.n;
 END $$;
 
--- Later versions of artifacts come whose tasks share a lane with nothing but those of other versions: the task of the
--- first has none yet. It is given one, unless it was settled or waits for another try: then later ones pass it.
-CREATE FUNCTION runtime.board_adopt(p_id uuid[], p_agent text[], p_lane text[]) RETURNS void
-LANGUAGE sql SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-  UPDATE runtime.board_queue q SET lane = e.lane
-  FROM (
-    SELECT f.seq, u.lane FROM (
-      SELECT DISTINCT u.id, u.agent COLLATE "C" AS agent, u.lane COLLATE "C" AS lane
-      FROM unnest(p_id, p_agent, p_lane) AS u(id, agent, lane)
-    ) u
-    CROSS JOIN LATERAL (
-      SELECT a.seq + array_position(a.routes, u.agent) AS seq FROM runtime.board_artifacts a
-      WHERE a.id = u.id AND a.version = 1 OFFSET 0
-    ) a
-    CROSS JOIN LATERAL (
-      SELECT f.seq FROM runtime.board_queue f
-      WHERE f.seq = a.seq AND f.agent = u.agent AND f.task_id = u.id AND f.lane IS NULL
-        AND (f.claimed_by IS NOT NULL OR f.attempt = 0 OR f.due_at <= now()) OFFSET 0
-    ) f
-    WHERE NOT EXISTS (
-      SELECT FROM runtime.board_queue h WHERE h.agent = u.agent AND h.lane = u.lane AND h.head
-    )
-    ORDER BY f.seq OFFSET 0
-  ) e WHERE q.seq = e.seq AND q.lane IS NULL
-$$;
-
 -- Puts artifacts on the board with the tasks that they lead to, and the dead letters; an id and version that is there
 -- fails it all. They are left to the router while others wait for it: else they would pass earlier ones of their key.
--- p_at and p_t_at count on from the number that is taken: the tasks of an artifact follow it. The caller sorts artifacts
--- by id and version: no deadlock. Null for the versions is 1, for tasks' ids those of their artifacts, and for those:
--- each artifact has one task.
 -- Answers one row with n = 0 if they were routed, and one for each task that was claimed.
 CREATE FUNCTION runtime.board_put(
-  p_route boolean, p_at int[], p_id uuid[], p_version int[], p_org text[], p_type text[], p_correlation text[], p_routes text[], p_body text[],
-  p_t_at int[], p_t_artifact uuid[], p_t_version int[], p_t_correlation text[], p_t_agent text[], p_t_lane text[], p_t_key text[], p_t_task uuid[], p_t_created bigint[], p_t_want boolean[],
-  p_a_id uuid[], p_a_agent text[], p_a_lane text[],
+  p_route boolean, p_id uuid[], p_version int[], p_org text[], p_type text[], p_correlation text[], p_routes text[], p_body text[],
+  p_t_artifact uuid[], p_t_version int[], p_t_correlation text[], p_t_agent text[], p_t_lane text[], p_t_key text[], p_t_task uuid[], p_t_created bigint[], p_t_want boolean[],
   p_d_agent text[], p_d_id uuid[], p_d_task uuid[], p_d_correlation text[], p_d_body text[],
   p_holder text, p_lease_ms bigint
 ) RETURNS TABLE (n int, seq bigint)
@@ -226,75 +176,47 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   routed boolean := p_route AND NOT EXISTS (SELECT FROM runtime.board_unrouted);
-  base bigint;
 BEGIN
   IF cardinality(p_id) = 0 THEN RETURN; END IF;
-  IF cardinality(p_id) + coalesce(cardinality(p_t_at), 0) >= 1048576 THEN
-    RAISE EXCEPTION 'too many artifacts and tasks at a time';
-  END IF;
-  base := nextval('runtime.board_seq');
-  INSERT INTO runtime.board_artifacts (id, version, seq, org_id, type, correlation_id, routes, body)
-  SELECT u.id, coalesce(u.version, 1), base + u.at, u.org, u.type, u.correlation,
-    CASE WHEN routed THEN string_to_array(u.routes, ',') END, u.body
-  FROM unnest(p_at, p_id, p_version, p_org, p_type, p_correlation, p_routes, p_body)
-    AS u(at, id, version, org, type, correlation, routes, body);
   IF NOT routed THEN
-    INSERT INTO runtime.board_unrouted (seq, id, version)
-    SELECT base + u.at, u.id, coalesce(u.version, 1) FROM unnest(p_at, p_id, p_version) AS u(at, id, version);
+    WITH made AS (
+      INSERT INTO runtime.board_artifacts AS a (id, version, seq, org_id, type, correlation_id, body)
+      SELECT u.id, u.version, u.seq, u.org, u.type, u.correlation, u.body
+      FROM (
+        SELECT u.*, nextval('runtime.board_seq') AS seq
+        FROM unnest(p_id, p_version, p_org, p_type, p_correlation, p_body) AS u(id, version, org, type, correlation, body)
+        OFFSET 0
+      ) u ORDER BY u.id, u.version
+      RETURNING a.seq, a.id, a.version
+    ) INSERT INTO runtime.board_unrouted (seq, id, version) SELECT m.seq, m.id, m.version FROM made m;
     RETURN;
   END IF;
-  IF p_d_id IS NOT NULL THEN
+  INSERT INTO runtime.board_artifacts AS a (id, version, seq, org_id, type, correlation_id, routes, body)
+  SELECT u.id, u.version, u.seq, u.org, u.type, u.correlation, string_to_array(u.routes, ','), u.body
+  FROM (
+    SELECT u.*, nextval('runtime.board_seq') AS seq
+    FROM unnest(p_id, p_version, p_org, p_type, p_correlation, p_routes, p_body)
+      AS u(id, version, org, type, correlation, routes, body)
+    OFFSET 0
+  ) u ORDER BY u.id, u.version;
+  IF cardinality(p_d_id) > 0 THEN
     INSERT INTO runtime.board_dead_letters (agent, id, task_id, correlation_id, body)
     SELECT d.agent, d.id, d.task, d.correlation, d.body
     FROM unnest(p_d_agent, p_d_id, p_d_task, p_d_correlation, p_d_body) AS d(agent, id, task, correlation, body)
     ON CONFLICT DO NOTHING;
   END IF;
   RETURN QUERY SELECT 0, 0::bigint;
-  IF p_a_id IS NOT NULL THEN PERFORM runtime.board_adopt(p_a_id, p_a_agent, p_a_lane); END IF;
   RETURN QUERY SELECT l.n, l.seq FROM runtime.board_line_up(
-    ARRAY(SELECT base + t FROM unnest(p_t_at) AS t), p_t_agent, p_t_lane, p_t_key, coalesce(p_t_task, p_t_artifact, p_id), NULL,
-    coalesce(p_t_artifact, p_id), coalesce(p_t_version, array_fill(1, ARRAY[cardinality(p_t_at)])), p_t_correlation, p_t_created,
-    p_t_want, p_holder, p_lease_ms) l;
-END $$;
-
--- Locks the heads that p_holder is about to take away, and those of the lanes that tasks are about to be added to, all in
--- the one order in which lanes are taken: whoever did that in two steps could wait for another who waits for it.
-CREATE FUNCTION runtime.board_lock_lanes(p_holder text, p_seq bigint[], p_agent text[], p_lane text[]) RETURNS void
-LANGUAGE plpgsql SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-  locked bigint;
-BEGIN
-  SELECT count(taken.seq) + count(kept.seq) INTO locked
-  FROM (
-    SELECT l.agent, l.lane, bool_or(l.leaves) AS leaves FROM (
-      SELECT q.agent, q.lane, true AS leaves FROM unnest(p_seq) AS s(seq)
-      CROSS JOIN LATERAL (
-        SELECT q.agent, q.lane FROM runtime.board_queue q
-        WHERE q.seq = s.seq AND q.claimed_by = p_holder AND q.lane IS NOT NULL OFFSET 0
-      ) q
-      UNION ALL
-      SELECT l.agent COLLATE "C", l.lane COLLATE "C", false FROM unnest(p_agent, p_lane) AS l(agent, lane)
-    ) l GROUP BY 1, 2 ORDER BY 1, 2 OFFSET 0
-  ) l
-  LEFT JOIN LATERAL (
-    SELECT h.seq FROM runtime.board_queue h WHERE l.leaves AND h.agent = l.agent AND h.lane = l.lane AND h.head
-    OFFSET 0 FOR UPDATE
-  ) taken ON true
-  LEFT JOIN LATERAL (
-    SELECT h.seq FROM runtime.board_queue h WHERE NOT l.leaves AND h.agent = l.agent AND h.lane = l.lane AND h.head
-    OFFSET 0 FOR KEY SHARE
-  ) kept ON true;
+    p_t_agent, p_t_lane, p_t_key, p_t_task, array_fill(''::text, ARRAY[cardinality(p_t_agent)]),
+    p_t_artifact, p_t_version, p_t_correlation, p_t_created, p_t_want, p_holder, p_lease_ms) l;
 END $$;
 
 -- Settles what p_holder still has: done and dead leave the queue, a retry waits, and the next of each lane comes forward.
--- Answers the numbers of those that it has not any more, and who came forward: claimed for p_holder where it wants that
--- (p_want). Whoever lost its claim changes nothing; with p_all, where outputs follow, that fails it all. p_l_agent and
--- p_l_lane are the lanes of the outputs' tasks. The caller sorts by agent and lane: no deadlock. Null for the attempts is
--- 1, for the kinds done, for p_leaves true, for p_want false.
+-- Answers their numbers, and who came forward: claimed for p_holder where it wants that (p_want). Whoever lost its claim changes nothing; with p_all, where outputs follow, that fails it all. The caller sorts by agent and lane: no deadlock.
 CREATE FUNCTION runtime.board_settle(
-  p_holder text, p_seq bigint[], p_attempt int[], p_kind text[], p_delay_ms bigint[], p_agent text[],
+  p_holder text, p_seq bigint[], p_attempt int[], p_kind text[], p_delay_ms bigint[], p_agent text[], p_lane text[],
   p_leaves boolean[], p_d_id uuid[], p_d_task uuid[], p_d_correlation text[], p_d_body text[], p_all boolean,
-  p_want boolean[], p_lease_ms bigint, p_l_agent text[], p_l_lane text[]
+  p_want boolean[], p_lease_ms bigint
 ) RETURNS TABLE (
   n int, promoted text, claimed boolean, seq bigint, lane text, attempt int, task_id uuid, key text, created_at bigint,
   artifact text, task text
@@ -303,57 +225,29 @@ LANGUAGE plpgsql SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   settled int[];
-  -- The lanes that lose their heads: a task may have been given one since it was claimed.
-  left_agent text[];
-  left_lane text[];
-  left_want boolean[];
-  retried record;
 BEGIN
-  IF p_l_lane IS NOT NULL OR 'retry' = ANY (p_kind) THEN
-    PERFORM runtime.board_lock_lanes(p_holder, p_seq, p_l_agent, p_l_lane);
-    -- A head that it waited for may be gone, and the next one is not locked. Who has lanes waits for no other for long:
-    -- if that one waits for it in turn, both would until the database finds out.
-    PERFORM set_config('lock_timeout', '100ms', true);
-  END IF;
   WITH gone AS (
     DELETE FROM runtime.board_queue q
-    USING unnest(p_seq, p_attempt, p_kind, p_want) WITH ORDINALITY AS s(seq, attempt, kind, want, n)
-    WHERE q.seq = s.seq AND q.claimed_by = p_holder AND q.attempt = coalesce(s.attempt, 1)
-      AND s.kind IS DISTINCT FROM 'retry'
-    RETURNING s.n, s.want, q.agent, q.lane
-  )
-  SELECT array_agg(g.n), array_agg(g.agent) FILTER (WHERE g.lane IS NOT NULL),
-    array_agg(g.lane) FILTER (WHERE g.lane IS NOT NULL), array_agg(g.want) FILTER (WHERE g.lane IS NOT NULL)
-  INTO settled, left_agent, left_lane, left_want FROM gone g;
+    USING unnest(p_seq, p_attempt, p_kind) WITH ORDINALITY AS s(seq, attempt, kind, n)
+    WHERE q.seq = s.seq AND q.claimed_by = p_holder AND q.attempt = s.attempt AND s.kind <> 'retry'
+    RETURNING s.n
+  ) SELECT array_agg(g.n) INTO settled FROM gone g;
   IF 'retry' = ANY (p_kind) THEN
-    -- Leaving a lane is taking its head away: it has waited for those who add to the lane, as a deletion does.
-    FOR retried IN
-      SELECT s.n::int AS n, s.delay, s.leaves, s.want, q.seq, q.agent, q.lane
-      FROM unnest(p_seq, p_attempt, p_kind, p_delay_ms, p_leaves, p_want) WITH ORDINALITY
-        AS s(seq, attempt, kind, delay, leaves, want, n)
-      CROSS JOIN LATERAL (
-        SELECT q.seq, q.agent, q.lane FROM runtime.board_queue q
-        WHERE q.seq = s.seq AND q.claimed_by = p_holder AND q.attempt = coalesce(s.attempt, 1) FOR UPDATE
-      ) q WHERE s.kind = 'retry' ORDER BY s.n
-    LOOP
+    -- Leaving a lane is taking its head away: it waits for those who add to the lane, as a deletion does.
+    PERFORM FROM unnest(p_seq, p_kind) AS s(seq, kind)
+      CROSS JOIN LATERAL (SELECT FROM runtime.board_queue q WHERE q.seq = s.seq FOR UPDATE) q WHERE s.kind = 'retry';
+    WITH kept AS (
       UPDATE runtime.board_queue q
-      SET claimed_by = NULL, held_until = NULL, due_at = now() + retried.delay * interval '1 ms',
-        lane = CASE WHEN NOT retried.leaves THEN q.lane END
-      WHERE q.seq = retried.seq;
-      settled := settled || retried.n;
-      IF retried.leaves AND retried.lane IS NOT NULL THEN
-        left_agent := left_agent || retried.agent;
-        left_lane := left_lane || retried.lane;
-        left_want := left_want || retried.want;
-      END IF;
-    END LOOP;
+      SET claimed_by = NULL, due_at = now() + s.delay * interval '1 ms', lane = CASE WHEN NOT s.leaves THEN q.lane END
+      FROM unnest(p_seq, p_attempt, p_kind, p_delay_ms, p_leaves) WITH ORDINALITY AS s(seq, attempt, kind, delay, leaves, n)
+      WHERE q.seq = s.seq AND q.claimed_by = p_holder AND q.attempt = s.attempt AND s.kind = 'retry'
+      RETURNING s.n
+    ) SELECT coalesce(settled, '{}') || coalesce(array_agg(k.n::int), '{}') INTO settled FROM kept k;
   END IF;
-  IF coalesce(cardinality(settled), 0) < cardinality(p_seq) THEN
-    IF p_all THEN RAISE EXCEPTION 'a claim was lost' USING ERRCODE = 'KB001'; END IF;
-    RETURN QUERY SELECT s, NULL::text, NULL::boolean, NULL::bigint, NULL::text, NULL::int, NULL::uuid, NULL::text,
-      NULL::bigint, NULL::text, NULL::text
-      FROM generate_series(1, cardinality(p_seq)) AS s WHERE s <> ALL (coalesce(settled, '{}'));
+  IF p_all AND coalesce(cardinality(settled), 0) < cardinality(p_seq) THEN
+    RAISE EXCEPTION 'a claim was lost' USING ERRCODE = 'KB001';
   END IF;
+  IF settled IS NULL THEN RETURN; END IF;
   IF 'dead' = ANY (p_kind) THEN
     INSERT INTO runtime.board_dead_letters (agent, id, task_id, correlation_id, body)
     SELECT s.agent, s.id, s.task, s.correlation, s.body
@@ -361,16 +255,18 @@ BEGIN
       AS s(kind, agent, id, task, correlation, body, n)
     WHERE s.kind = 'dead' AND s.n = ANY (settled) ON CONFLICT DO NOTHING;
   END IF;
-  IF left_lane IS NULL THEN RETURN; END IF;
+  RETURN QUERY SELECT s, NULL::text, NULL::boolean, NULL::bigint, NULL::text, NULL::int, NULL::uuid, NULL::text,
+    NULL::bigint, NULL::text, NULL::text FROM unnest(settled) AS s;
   RETURN QUERY WITH came AS (
     UPDATE runtime.board_queue q
     SET head = true, claimed_by = CASE WHEN next.want THEN p_holder END,
       attempt = q.attempt + CASE WHEN next.want THEN 1 ELSE 0 END,
-      held_until = CASE WHEN next.want THEN now() + p_lease_ms * interval '1 ms' END
+      due_at = CASE WHEN next.want THEN now() + p_lease_ms * interval '1 ms' ELSE q.due_at END
     FROM (
       SELECT b.seq, l.want FROM (
         SELECT s.agent COLLATE "C" AS agent, s.lane COLLATE "C" AS lane, bool_or(s.want) AS want
-        FROM unnest(left_agent, left_lane, left_want) AS s(agent, lane, want) GROUP BY 1, 2
+        FROM unnest(p_agent, p_lane, p_leaves, p_want) WITH ORDINALITY AS s(agent, lane, leaves, want, n)
+        WHERE s.leaves AND s.lane IS NOT NULL AND s.n = ANY (settled) GROUP BY 1, 2
       ) l CROSS JOIN LATERAL (
         SELECT b.seq FROM runtime.board_queue b
         WHERE b.agent = l.agent AND b.lane = l.lane AND NOT b.head ORDER BY b.seq LIMIT 1
@@ -400,7 +296,6 @@ LANGUAGE plpgsql SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   fresh int[];
-  base bigint;
 BEGIN
   WITH made AS (
     INSERT INTO runtime.board_tasks AS t (task_id, agent, replay_id, correlation_id, body)
@@ -422,9 +317,8 @@ BEGIN
   UPDATE runtime.board_dead_letters d SET replay_id = u.replay
   FROM unnest(p_task, p_agent, p_replay) WITH ORDINALITY AS u(task, agent, replay, n)
   WHERE d.task_id = u.task AND d.agent = u.agent AND u.replay <> '' AND u.n = ANY (fresh);
-  base := nextval('runtime.board_seq');
   PERFORM FROM runtime.board_line_up(
-    ARRAY(SELECT base + i FROM unnest(fresh) AS i), ARRAY(SELECT p_agent[i] FROM unnest(fresh) AS i), ARRAY(SELECT p_lane[i] FROM unnest(fresh) AS i),
+    ARRAY(SELECT p_agent[i] FROM unnest(fresh) AS i), ARRAY(SELECT p_lane[i] FROM unnest(fresh) AS i),
     ARRAY(SELECT p_key[i] FROM unnest(fresh) AS i), ARRAY(SELECT p_task[i] FROM unnest(fresh) AS i),
     ARRAY(SELECT p_replay[i] FROM unnest(fresh) AS i), array_fill(NULL::uuid, ARRAY[cardinality(fresh)]),
     array_fill(NULL::int, ARRAY[cardinality(fresh)]), ARRAY(SELECT p_correlation[i] FROM unnest(fresh) AS i),
@@ -432,17 +326,14 @@ BEGIN
   RETURN QUERY SELECT unnest(fresh);
 END $$;
 
--- Routes artifacts that were left to the router, and takes them off its list. All their tasks have lanes.
+-- Routes artifacts that were left to the router, and takes them off its list.
 CREATE FUNCTION runtime.board_route(
   p_seq bigint[], p_id uuid[], p_version int[], p_routes text[],
-  p_t_at int[], p_t_artifact uuid[], p_t_version int[], p_t_correlation text[], p_t_agent text[], p_t_lane text[], p_t_key text[], p_t_task uuid[], p_t_created bigint[],
-  p_a_id uuid[], p_a_agent text[], p_a_lane text[],
+  p_t_artifact uuid[], p_t_version int[], p_t_correlation text[], p_t_agent text[], p_t_lane text[], p_t_key text[], p_t_task uuid[], p_t_created bigint[],
   p_d_agent text[], p_d_id uuid[], p_d_task uuid[], p_d_correlation text[], p_d_body text[]
 ) RETURNS void
 LANGUAGE plpgsql SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
-DECLARE
-  base bigint := nextval('runtime.board_seq');
 BEGIN
   DELETE FROM runtime.board_unrouted u USING unnest(p_seq) AS s(seq) WHERE u.seq = s.seq;
   UPDATE runtime.board_artifacts a SET routes = string_to_array(u.routes, ',')
@@ -451,11 +342,9 @@ BEGIN
   SELECT d.agent, d.id, d.task, d.correlation, d.body
   FROM unnest(p_d_agent, p_d_id, p_d_task, p_d_correlation, p_d_body) AS d(agent, id, task, correlation, body)
   ON CONFLICT DO NOTHING;
-  IF p_a_id IS NOT NULL THEN PERFORM runtime.board_adopt(p_a_id, p_a_agent, p_a_lane); END IF;
   PERFORM FROM runtime.board_line_up(
-    ARRAY(SELECT base + t FROM unnest(p_t_at) AS t), p_t_agent, p_t_lane, p_t_key, coalesce(p_t_task, p_t_artifact), NULL,
-    p_t_artifact, coalesce(p_t_version, array_fill(1, ARRAY[cardinality(p_t_at)])), p_t_correlation, p_t_created,
-    NULL, NULL, 0);
+    p_t_agent, p_t_lane, p_t_key, p_t_task, array_fill(''::text, ARRAY[cardinality(p_t_agent)]),
+    p_t_artifact, p_t_version, p_t_correlation, p_t_created, array_fill(false, ARRAY[cardinality(p_t_agent)]), NULL, 0);
 END $$;
 
 -- The lowest id of version 7 that a day has.
