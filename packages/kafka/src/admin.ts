@@ -10,11 +10,6 @@ export function orderlyAdmin(admin: KafkaAdmin): KafkaAdmin {
     deleteTopics: (options) => calls.run(() => admin.deleteTopics(options)),
     listTopics: (options) => calls.run(() => admin.listTopics(options)),
     fetchTopicMetadata: (options) => calls.run(() => admin.fetchTopicMetadata(options)),
-    fetchTopicOffsets: (topic, options) => calls.run(() => admin.fetchTopicOffsets(topic, options)),
-    fetchTopicOffsetsByTimestamp: (topic, timestamp, options) =>
-      calls.run(() => admin.fetchTopicOffsetsByTimestamp(topic, timestamp, options)),
-    deleteTopicRecords: (options) => calls.run(() => admin.deleteTopicRecords(options)),
-    deleteGroups: (groups, options) => calls.run(() => admin.deleteGroups(groups, options)),
     async disconnect() {
       await calls.close();
       await admin.disconnect();

@@ -1,6 +1,7 @@
 import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
 import type { TopicPartition } from "./client_types.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { type Batch, type Group, joinGroup } from "./group.ts";
 import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
 import { loadMarks, type MarkSource } from "./processed.ts";
@@ -13,6 +14,7 @@ import { TaskRuns } from "./task_runs.ts";
 export interface SessionOptions {
   readonly kafka: KafkaSettings;
   readonly producers: Producers;
+  readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly observer: BoardObserver;
   readonly rules: SettlementRules;
   readonly groupId: string;
@@ -27,7 +29,7 @@ export interface SessionOptions {
   readonly leaveMs: number;
 }
 
-const ABANDONED_MS = 2_000;
+const ABANDONED_MS = 1_000;
 /** Records that are taken at a time: so many may be over a partition's limit. */
 const BATCH = 250;
 
@@ -78,11 +80,12 @@ export class AgentSession implements Session {
 
   /** Joins the group and begins to work. */
   async start(): Promise<void> {
-    const { kafka, groupId, topic, readCommitted, sessionTimeoutMs } = this.#options;
+    const { kafka, offsets, groupId, topic, readCommitted, sessionTimeoutMs } = this.#options;
     // Who cannot settle takes no task.
     await this.#options.producers.ready();
     this.#group = await joinGroup(this.#context, kafka, {
       groupId,
+      offsets,
       topics: [topic],
       readCommitted,
       sessionTimeoutMs,

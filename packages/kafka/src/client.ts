@@ -74,6 +74,8 @@ const CLIENT = "@confluentinc/kafka-javascript";
 const ASSIGN = -175;
 // The default of 100 ms makes exactly-once 2.5 times as slow: a transaction is several short waits.
 const COMMON: Properties = { "retry.backoff.ms": 10, "retry.backoff.max.ms": 50 };
+/** A broker that comes back is noticed within so long; the default is 10 s. */
+export const RECONNECT: Properties = { "reconnect.backoff.max.ms": 1_000 };
 const CONSUMER: Properties = {
   "js.consumer.max.batch.size": 500,
   "js.consumer.max.cache.size.per.worker.ms": 5_000,
@@ -84,6 +86,7 @@ export async function openKafkaClient(settings: KafkaSettings): Promise<KafkaCli
   const { KafkaJS } = await loadClient<NativeModule>(CLIENT);
   const kafka = new KafkaJS.Kafka({
     ...COMMON,
+    ...RECONNECT,
     ...tls(settings.ssl),
     kafkaJS: {
       brokers: settings.bootstrap.split(",").map((broker) => broker.trim()),

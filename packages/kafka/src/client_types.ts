@@ -137,14 +137,6 @@ export interface TopicMetadata {
   }[];
 }
 
-/** Up to which offset `fetchTopicOffsets` counts: the high watermark, or the last stable offset. */
-export const IsolationLevel = { readUncommitted: 0, readCommitted: 1 } as const;
-
-interface OffsetOptions {
-  readonly timeout?: number;
-  readonly isolationLevel: (typeof IsolationLevel)[keyof typeof IsolationLevel];
-}
-
 export interface KafkaAdmin extends Connection {
   /** Resolves with false when all of them exist already. */
   createTopics(options: {
@@ -157,20 +149,4 @@ export interface KafkaAdmin extends Connection {
     readonly topics?: readonly string[];
     readonly timeout?: number;
   }): Promise<TopicMetadata[]>;
-  fetchTopicOffsets(
-    topic: string,
-    options?: OffsetOptions,
-  ): Promise<{ partition: number; offset: string; high: string; low: string }[]>;
-  fetchTopicOffsetsByTimestamp(
-    topic: string,
-    timestamp?: number,
-    options?: OffsetOptions,
-  ): Promise<{ partition: number; offset: string }[]>;
-  /** Deletes the records before the offsets. */
-  deleteTopicRecords(options: {
-    readonly topic: string;
-    readonly partitions: readonly { readonly partition: number; readonly offset: string }[];
-    readonly timeout?: number;
-  }): Promise<unknown>;
-  deleteGroups(groups: readonly string[], options?: { readonly timeout?: number }): Promise<unknown>;
 }

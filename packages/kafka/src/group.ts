@@ -2,9 +2,11 @@ import { KhalaError } from "@khala/contracts";
 import { backoff, type Context, sleep, Wake } from "@khala/server/blackboard";
 import type { KafkaSettings, Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { kafkaCode } from "./kafka_errors.ts";
-import type { LogRecord } from "./log_reader.ts";
+import type { LogRecord, Position } from "./log_reader.ts";
 import { type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
+import { waiting } from "./native_waits.ts";
 
 /** Records of one partition, in order. */
 export interface Batch extends TopicPartition {
@@ -14,6 +16,7 @@ export interface Batch extends TopicPartition {
 /** What a member of a consumer group does. */
 export interface GroupOptions {
   readonly groupId: string;
+  readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly topics: readonly string[];
   readonly readCommitted: boolean;
   readonly sessionTimeoutMs: number;
@@ -47,9 +50,13 @@ const RESUMED_IDLE_MS = 5;
 const FAILED_MS = 1_000;
 const MAX_FAILURES = 12;
 const GIVEN_UP_MS = 60_000;
-const CLOSE_MS = 30_000;
+/** So long a member that leaves is waited for. */
+const CLOSE_MS = 3_000;
+/** So long it tries to leave in order, if need be after that. */
+const GIVE_UP_MS = 15_000;
 const GIVE_UP_EVERY_MS = 5;
 const FATAL = -150;
+const BEGINNING = -2;
 
 /** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
 export async function joinGroup(
@@ -65,6 +72,8 @@ export async function joinGroup(
   let handling: Promise<unknown> = Promise.resolve();
   let rebalancing: Promise<void> = Promise.resolve();
   const assigned = new Set<string>();
+  /** After partitions were taken away it joins again. */
+  let joining = true;
 
   async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
     log.debug({ group: options.groupId, kind, partitions }, "partitions move");
@@ -72,11 +81,12 @@ export async function joinGroup(
     if (kind === "assign") {
       let positions: readonly TopicPartition[] = partitions;
       try {
-        if (partitions.length > 0 && !signal.aborted) positions = await consumer.committed(partitions);
+        if (partitions.length > 0 && !signal.aborted) positions = await committed(partitions);
         if (!signal.aborted) options.onAssign?.(partitions);
       } finally {
         consumer.assign(positions);
         for (const partition of partitions) assigned.add(placeOf(partition));
+        joining = false;
       }
       for (const partition of partitions) consumer.resume(partition);
     } else {
@@ -86,8 +96,19 @@ export async function joinGroup(
       } finally {
         consumer.unassign(partitions);
         for (const partition of partitions) assigned.delete(placeOf(partition));
+        joining = true;
       }
     }
+  }
+
+  /** Where to begin: whoever had them before may have a transaction open that decides it. */
+  async function committed(partitions: readonly TopicPartition[]): Promise<Position[]> {
+    const found = await options.offsets.committed([options.groupId], { stable: true });
+    const own = found.get(options.groupId);
+    return partitions.map(({ topic, partition }) => {
+      const offset = own?.get(topic)?.get(partition) ?? -1;
+      return { topic, partition, offset: offset >= 0 ? offset : BEGINNING };
+    });
   }
 
   /** Waits for rebalances that are under way, or on their way to this thread. */
@@ -101,14 +122,34 @@ export async function joinGroup(
 
   /** Gives all partitions up. The addon hangs if it is closed in the middle of a rebalance, and then refuses to end it. */
   async function giveUp(until: AbortSignal): Promise<void> {
-    await steady();
-    consumer.unsubscribe();
-    while (!until.aborted && assigned.size > 0) {
-      // What is read is not handled, and its offset not committed: it comes again to whoever is next.
+    // What is read is not handled, and its offset not committed: it comes again to whoever is next.
+    const poll = async () => {
       await consumer.take(1);
       await steady();
-      if (assigned.size > 0) await sleep(context.clock, GIVE_UP_EVERY_MS, until);
+    };
+    await steady();
+    // Partitions come also to a member that says farewell while it joins.
+    while (joining && !until.aborted) {
+      await sleep(context.clock, GIVE_UP_EVERY_MS, until);
+      await poll();
     }
+    consumer.unsubscribe();
+    do {
+      await poll();
+      if (assigned.size > 0) await sleep(context.clock, GIVE_UP_EVERY_MS, until);
+    } while (assigned.size > 0 && !until.aborted);
+  }
+
+  async function close(): Promise<void> {
+    const late = new AbortController();
+    const cancel = context.clock.after(GIVE_UP_MS, () => late.abort());
+    try {
+      await giveUp(late.signal);
+    } catch (error) {
+      log.warn({ err: (error as Error).message, group: options.groupId }, "a poll failed");
+    }
+    cancel();
+    await waiting(() => consumer.close());
   }
 
   async function handle(batches: readonly Batch[]): Promise<void> {
@@ -181,12 +222,9 @@ export async function joinGroup(
     },
     async leave() {
       leaving.abort();
-      await reading;
       const late = new AbortController();
       const cancel = context.clock.after(CLOSE_MS, () => late.abort());
-      const left = giveUp(late.signal)
-        .catch((error: Error) => log.warn({ err: error.message, group: options.groupId }, "a poll failed"))
-        .then(() => consumer.close());
+      const left = reading.then(close);
       await Promise.race([left, aborted(late.signal)]);
       cancel();
       if (late.signal.aborted) {

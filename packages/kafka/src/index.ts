@@ -1,5 +1,6 @@
 import type { Board, BoardOptions, Context } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
+import { clientLog } from "./client_log.ts";
 import { openBoard } from "./open_board.ts";
 import type { TopicOverrides } from "./settings.ts";
 
@@ -28,19 +29,21 @@ export interface KafkaBoardSettings extends Omit<KafkaSettings, "log"> {
   readonly retentionMs: number;
   /** The one delay of each retry topic. */
   readonly retryDelaysMs?: readonly number[];
+  /** How long stopping waits for work under way. */
+  readonly drainMs?: number;
   /** After how long the partitions of a process that says nothing go to others. */
   readonly sessionTimeoutMs?: number;
 }
 
 /** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
 export function openKafkaBoard(context: Context, given: BoardOptions & KafkaBoardSettings): Promise<Board> {
-  const { bootstrap, clientId, sasl, ssl, retryDelaysMs, sessionTimeoutMs, ...options } = given;
+  const { bootstrap, clientId, sasl, ssl, retryDelaysMs, sessionTimeoutMs, drainMs, ...options } = given;
   const kafka: KafkaSettings = {
     bootstrap,
     clientId,
     ...(sasl && { sasl }),
     ...(ssl && { ssl }),
-    log: (level, message) => context.log[LEVELS[level]]({ service: "kafka" }, message),
+    log: clientLog(context),
   };
   return openBoard(context, {
     agents: options.agents,
@@ -59,6 +62,7 @@ export function openKafkaBoard(context: Context, given: BoardOptions & KafkaBoar
     retention: { artifacts: options.retentionMs },
     ...(retryDelaysMs && { retryDelaysMs }),
     ...(sessionTimeoutMs !== undefined && { sessionTimeoutMs }),
+    ...(drainMs !== undefined && { drainMs }),
     producerProperties: {
       "linger.ms": options.lingerMs,
       "batch.size": options.batchBytes,
@@ -69,6 +73,3 @@ export function openKafkaBoard(context: Context, given: BoardOptions & KafkaBoar
     },
   });
 }
-
-/** The client calls much an error that it copes with itself. */
-const LEVELS = { error: "warn", warn: "info", info: "debug", debug: "trace" } as const;

@@ -1,7 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, Wake } from "@khala/server/blackboard";
-import { type KafkaSettings, loadClient, type Properties, tls } from "./client.ts";
+import { type KafkaSettings, loadClient, type Properties, RECONNECT, tls } from "./client.ts";
 import type { KafkaRecord, TopicPartition } from "./client_types.ts";
+import { waiting } from "./native_waits.ts";
 
 /** Where reading begins. */
 export interface Position extends TopicPartition {
@@ -80,6 +81,7 @@ export async function openLogReader(
       }),
       ...tls(ssl),
       "isolation.level": "read_committed",
+      ...RECONNECT,
       "enable.auto.commit": false,
       "enable.auto.offset.store": false,
       "enable.partition.eof": true,
@@ -95,7 +97,7 @@ export async function openLogReader(
   consumer.on("partition.eof", ({ topic, partition, offset }) => ends.push({ topic, partition, offset }));
   for (const event of ["event.error", "error"] as const)
     consumer.on(event, (error) => log?.("warn", error.message));
-  await connected(consumer);
+  await waiting(() => connected(consumer));
   // What is there already, at once: the wait is ours, and takes no thread.
   consumer.setDefaultConsumeTimeout(0);
   consumer.setDefaultIsTimeoutOnlyForFirstMessage(true);
@@ -121,12 +123,15 @@ export async function openLogReader(
       }
     },
     close: () =>
-      new Promise((resolve) => {
-        consumer.disconnect((error) => {
-          if (error) log?.("warn", `A reader did not disconnect in order: ${error.message}`);
-          resolve();
-        });
-      }),
+      waiting(
+        () =>
+          new Promise((resolve) => {
+            consumer.disconnect((error) => {
+              if (error) log?.("warn", `A reader did not disconnect in order: ${error.message}`);
+              resolve();
+            });
+          }),
+      ),
   };
 }
 

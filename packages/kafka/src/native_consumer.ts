@@ -1,8 +1,9 @@
 import { KhalaError } from "@khala/contracts";
 import { Calls } from "./calls.ts";
-import { type KafkaSettings, loadClient, type Properties, tls } from "./client.ts";
+import { type KafkaSettings, loadClient, type Properties, RECONNECT, tls } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import { type LogRecord, type NativeRecord, type Position, recordOf } from "./log_reader.ts";
+import { waiting } from "./native_waits.ts";
 
 type Done<T> = (error: Error | null, value: T) => void;
 
@@ -12,7 +13,6 @@ interface Native {
   subscribe(topics: readonly string[]): void;
   unsubscribe(): void;
   consume(max: number, done: Done<NativeRecord[]>): void;
-  committed(partitions: readonly TopicPartition[], timeoutMs: number, done: Done<Position[]>): void;
   commitCb(positions: readonly Position[], done: Done<unknown>): void;
   incrementalAssign(positions: readonly TopicPartition[]): void;
   incrementalUnassign(partitions: readonly TopicPartition[]): void;
@@ -35,8 +35,6 @@ export interface NativeConsumer extends OffsetOwner {
   unsubscribe(): void;
   /** What is there already. */
   take(max: number): Promise<LogRecord[]>;
-  /** The committed offsets, once no transaction that could change them is open. */
-  committed(partitions: readonly TopicPartition[]): Promise<Position[]>;
   /** Begins where it is said, else at the committed offset. */
   assign(positions: readonly TopicPartition[]): void;
   unassign(partitions: readonly TopicPartition[]): void;
@@ -62,8 +60,6 @@ export interface NativeConsumerOptions {
 }
 
 const CONNECT_MS = 30_000;
-const COMMITTED_MS = 20_000;
-const BEGINNING = -2;
 const ASSIGN = -175;
 
 /** Connects a consumer whose partitions are assigned by hand, as its group gives and takes them. */
@@ -85,6 +81,7 @@ export async function openNativeConsumer(
       }),
       ...tls(ssl),
       "isolation.level": options.readCommitted ? "read_committed" : "read_uncommitted",
+      ...RECONNECT,
       "enable.auto.commit": false,
       "enable.auto.offset.store": false,
       ...options.properties,
@@ -106,13 +103,6 @@ export async function openNativeConsumer(
     unsubscribe: () => calls.now(() => native.unsubscribe()),
     take: async (max) =>
       (await calls.run(() => called<NativeRecord[]>((done) => native.consume(max, done)))).map(recordOf),
-    async committed(partitions) {
-      const plain = partitions.map(place);
-      const found = await calls.run(() =>
-        called<Position[]>((done) => native.committed(plain, COMMITTED_MS, done)),
-      );
-      return found.map((each) => ({ ...place(each), offset: each.offset >= 0 ? each.offset : BEGINNING }));
-    },
     assign: (positions) => calls.now(() => native.incrementalAssign(positions)),
     unassign: (partitions) => calls.now(() => native.incrementalUnassign(partitions)),
     lost: () => calls.closed || native.assignmentLost(),
@@ -136,7 +126,7 @@ function place({ topic, partition }: TopicPartition): TopicPartition {
 
 async function connected(native: Native): Promise<void> {
   try {
-    await called((done) => native.connect({ timeout: CONNECT_MS }, done));
+    await waiting(() => called((done) => native.connect({ timeout: CONNECT_MS }, done)));
   } catch (error) {
     const message = `Kafka cannot be reached: ${(error as Error).message}. Look at KAFKA_BOOTSTRAP_SERVERS and the brokers.`;
     throw new KhalaError("unavailable", message, {}, { cause: error });

@@ -1,7 +1,5 @@
-import { IsolationLevel, type KafkaAdmin } from "./client_types.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import type { Position } from "./log_reader.ts";
-
-const TIMEOUT_MS = 10_000;
 
 /** The bounds of a partition. */
 export interface Bounds {
@@ -12,32 +10,18 @@ export interface Bounds {
   readonly end: number;
 }
 
+type Listing = Pick<ClusterOffsets, "list">;
+
 /** The bounds of a topic's partitions up to the last stable offsets: before them everything can be read. */
-export function stableBounds(admin: KafkaAdmin, topic: string): Promise<Bounds[]> {
-  return boundsOf(admin, topic, IsolationLevel.readCommitted);
+export async function stableBounds(offsets: Listing, topic: string): Promise<Bounds[]> {
+  const [lows, ends] = await Promise.all([offsets.list([topic], "low"), offsets.list([topic], "stable")]);
+  return [...(ends.get(topic) ?? [])]
+    .map(([partition, end]) => ({ partition, low: lows.get(topic)?.get(partition) ?? 0, end }))
+    .sort((one, other) => one.partition - other.partition);
 }
 
-/** The bounds up to the high watermarks: what open transactions hold back lies below them. */
-export function highBounds(admin: KafkaAdmin, topic: string): Promise<Bounds[]> {
-  return boundsOf(admin, topic, IsolationLevel.readUncommitted);
-}
-
-/** The high watermarks by partition. */
-export async function highWatermarks(admin: KafkaAdmin, topic: string): Promise<ReadonlyMap<number, number>> {
-  return new Map((await highBounds(admin, topic)).map(({ partition, end }) => [partition, end]));
-}
-
-/** The ends as positions. */
-export function endsOf(topic: string, bounds: readonly Bounds[]): Position[] {
-  return bounds.map(({ partition, end }) => ({ topic, partition, offset: end }));
-}
-
-async function boundsOf(
-  admin: KafkaAdmin,
-  topic: string,
-  isolationLevel: (typeof IsolationLevel)[keyof typeof IsolationLevel],
-): Promise<Bounds[]> {
-  // The client writes into the options, so that they cannot be shared.
-  const found = await admin.fetchTopicOffsets(topic, { isolationLevel, timeout: TIMEOUT_MS });
-  return found.map(({ partition, low, high }) => ({ partition, low: Number(low), end: Number(high) }));
+/** Where a topic's partitions end: `stable`, before which everything can be read, or `high`, with what is still open. */
+export async function endsOf(offsets: Listing, topic: string, at: "stable" | "high"): Promise<Position[]> {
+  const ends = (await offsets.list([topic], at)).get(topic) ?? new Map<number, number>();
+  return [...ends].map(([partition, offset]) => ({ topic, partition, offset }));
 }

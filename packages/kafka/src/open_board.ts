@@ -1,7 +1,8 @@
 import type { AgentCounts, Board, BoardOptions, Context, Service } from "@khala/server/blackboard";
 import { openKafkaClient } from "./client.ts";
+import { openClusterOffsets } from "./cluster_offsets.ts";
 import { type AgentWork, consumeTasks } from "./consumer.ts";
-import { openGroupOffsets } from "./group_offsets.ts";
+import { exitWithoutWaiting } from "./native_waits.ts";
 import { openProducers } from "./producers.ts";
 import { openPublisher } from "./publisher.ts";
 import { openRetryCounts } from "./retry_counts.ts";
@@ -9,14 +10,16 @@ import { startRetryTier } from "./retry_tiers.ts";
 import { startRouter } from "./router.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
 import { supervise } from "./supervised.ts";
-import { createOrVerifyTopics } from "./topic_setup.ts";
+import { prepareTopics } from "./topic_setup.ts";
 import { topicNames, topicSpecs } from "./topics.ts";
 import { openViews } from "./views.ts";
+import { within } from "./within.ts";
 
 /** What may be of one partition of an agent's tasks in this process. */
 const LIMITS = { records: 1_000, bytes: 16 * 1_048_576, span: 10_000 };
-const DRAIN_MS = 30_000;
 const LEAVE_MS = 5_000;
+/** How long closing waits for brokers that may be gone. */
+const CLOSE_MS = 5_000;
 
 /** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
 export async function openBoard(
@@ -24,35 +27,31 @@ export async function openBoard(
   options: BoardOptions & KafkaBoardSettings,
 ): Promise<Board> {
   const settings = resolveSettings(options);
-  const { kafka, replication, retryDelaysMs, sessionTimeoutMs, readCommitted } = settings;
+  const { kafka, replication, drainMs, retryDelaysMs, sessionTimeoutMs, readCommitted } = settings;
   const names = topicNames(settings);
   const agents = options.agents.map(({ agent }) => agent);
   const opened: Service[] = [];
   const closing = async () => {
-    // What writes stops before what it writes with.
-    for (const service of opened.splice(0).reverse()) await service.stop();
+    exitWithoutWaiting();
+    await within(context, CLOSE_MS, "the board", async () => {
+      // What writes stops before what it writes with.
+      for (const service of opened.splice(0).reverse()) await service.stop();
+    });
   };
   try {
     const client = await openKafkaClient(kafka);
-    const admin = client.admin();
-    await admin.connect();
-    opened.push({ stop: () => admin.disconnect() });
-    await createOrVerifyTopics(context, admin, {
-      kafka,
-      specs: topicSpecs(settings, names, agents),
-      replication,
-    });
+    const specs = topicSpecs(settings, names, agents);
+    await prepareTopics(context, client, { kafka, specs, replication });
     const producers = openProducers(context, client, settings);
     opened.push(producers);
-    const groups = await openGroupOffsets(context, kafka);
-    opened.push(groups);
-    const views = await openViews(context, { admin, groups, settings, names, agents });
+    const offsets = await openClusterOffsets(context, kafka);
+    opened.push(offsets);
+    const views = await openViews(context, { offsets, settings, names, agents });
     opened.push(views);
     const retries = await openRetryCounts(
       context,
       kafka,
-      admin,
-      groups,
+      offsets,
       names,
       retryDelaysMs,
       `${settings.prefix}views`,
@@ -61,7 +60,7 @@ export async function openBoard(
     const { observer, route } = options;
     const publisher = openPublisher(context, { producers, settings, names, agents, views, observer });
     opened.push(publisher);
-    const common = { kafka, producers, names, readCommitted, sessionTimeoutMs };
+    const common = { kafka, producers, offsets, names, readCommitted, sessionTimeoutMs };
     if (options.routes) {
       const readers = [
         supervise(context, "router", (onFailure) =>
@@ -108,6 +107,7 @@ export async function openBoard(
           {
             kafka,
             producers,
+            offsets,
             observer,
             rules: {
               agent: consumer.agent,
@@ -124,11 +124,11 @@ export async function openBoard(
             limits: LIMITS,
             marks: {
               kafka,
-              admin,
+              offsets,
               topic: names.processed,
               group: `${names.agentGroup(consumer.agent)}.marks`,
             },
-            drainMs: DRAIN_MS,
+            drainMs,
             leaveMs: LEAVE_MS,
           },
           consumer,
@@ -136,7 +136,7 @@ export async function openBoard(
         works.add(work);
         return {
           async stop() {
-            await work.stop();
+            await within(context, drainMs + CLOSE_MS, `agent ${work.agent}`, () => work.stop());
             works.delete(work);
           },
         };

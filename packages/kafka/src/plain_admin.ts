@@ -11,7 +11,25 @@ export interface PlainAdmin {
     readonly resources: readonly { readonly resourceType: number; readonly resourceName: string }[];
   }): Promise<ConfigDescription[]>;
   incrementalAlterConfigs(options: { readonly resources: readonly object[] }): Promise<void>;
-  listConsumerGroupOffsets(options: { readonly groups: readonly string[] }): Promise<GroupOffsetsFound[]>;
+  listConsumerGroupOffsets(options: {
+    readonly groups: readonly string[];
+    readonly requireStable: boolean;
+  }): Promise<GroupOffsetsFound[]>;
+  metadata(options: { readonly topics: readonly string[] }): Promise<{
+    readonly topics: ReadonlyMap<string, { readonly partitionsCount: number }>;
+  }>;
+  listOffsets(options: {
+    readonly topics: readonly {
+      readonly name: string;
+      readonly partitions: readonly { readonly partitionIndex: number; readonly timestamp: bigint }[];
+    }[];
+    readonly isolationLevel: number;
+  }): Promise<
+    {
+      readonly name: string;
+      readonly partitions: readonly { readonly partitionIndex: number; readonly offset: bigint }[];
+    }[]
+  >;
   close(): Promise<void>;
 }
 
@@ -31,6 +49,9 @@ export interface GroupOffsetsFound {
 
 const CLIENT = "@platformatic/kafka";
 const TIMEOUT_MS = 10_000;
+/** Leaders and coordinators move within moments. */
+const RETRIES = 3;
+const RETRY_MS = 50;
 
 /** Opens it. It connects with its first call. */
 export async function openPlainAdmin({ bootstrap, clientId, sasl, ssl }: KafkaSettings): Promise<PlainAdmin> {
@@ -40,6 +61,8 @@ export async function openPlainAdmin({ bootstrap, clientId, sasl, ssl }: KafkaSe
     bootstrapBrokers: bootstrap.split(",").map((broker) => broker.trim()),
     timeout: TIMEOUT_MS,
     connectTimeout: TIMEOUT_MS,
+    retries: RETRIES,
+    retryDelay: RETRY_MS,
     ...(sasl && { sasl: { ...sasl, mechanism: sasl.mechanism.toUpperCase() } }),
     ...(ssl && { tls: await tlsOptions(ssl) }),
   });

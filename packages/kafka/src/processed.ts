@@ -1,16 +1,16 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, idempotencyKey, type Task } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
-import { IsolationLevel, type KafkaAdmin, type NewRecord } from "./client_types.ts";
+import type { NewRecord } from "./client_types.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeProcessed } from "./decoding.ts";
 import { type LogReader, openLogReader } from "./log_reader.ts";
 import { type Mark, Marks } from "./marks.ts";
-import { highWatermarks } from "./offsets.ts";
 
 /** Where marks are read from. */
 export interface MarkSource {
   readonly kafka: KafkaSettings;
-  readonly admin: KafkaAdmin;
+  readonly offsets: Pick<ClusterOffsets, "list">;
   readonly topic: string;
   /** The name that the reader has for the brokers. */
   readonly group: string;
@@ -43,13 +43,13 @@ export function waitingRecord(task: Task, dueAt: number, partition: number): New
  */
 export async function loadMarks(
   context: Context,
-  { kafka, admin, topic, group }: MarkSource,
+  { kafka, offsets, topic, group }: MarkSource,
   agent: string,
   partitions: readonly number[],
   signal: AbortSignal,
 ): Promise<Map<number, Marks>> {
   const marks = new Map(partitions.map((partition) => [partition, new Marks(MARKS_PER_PARTITION)]));
-  const spans = await spansOf(context, admin, topic, partitions);
+  const spans = await spansOf(context, offsets, topic, partitions);
   if (spans.length === 0) return marks;
   const ends = new Map(spans.map(({ partition, end }) => [partition, end]));
   const reader = await openLogReader(context, kafka, group);
@@ -94,21 +94,19 @@ async function readTo(
 /** Where to begin and to end; partitions that have nothing are left out. */
 async function spansOf(
   { clock }: Context,
-  admin: KafkaAdmin,
+  offsets: Pick<ClusterOffsets, "list">,
   topic: string,
   partitions: readonly number[],
 ): Promise<{ partition: number; start: number; end: number }[]> {
-  const isolationLevel = IsolationLevel.readUncommitted;
   const [ends, starts] = await Promise.all([
-    highWatermarks(admin, topic),
-    admin.fetchTopicOffsetsByTimestamp(topic, clock.now() - WINDOW_MS, { isolationLevel }),
+    offsets.list([topic], "high", { patient: true }),
+    offsets.list([topic], clock.now() - WINDOW_MS, { patient: true }),
   ]);
-  const from = new Map(starts.map(({ partition, offset }) => [partition, Number(offset)]));
   return partitions
     .map((partition) => {
-      const end = ends.get(partition) ?? 0;
+      const end = ends.get(topic)?.get(partition) ?? 0;
       // None that young: -1.
-      const start = from.get(partition) ?? -1;
+      const start = starts.get(topic)?.get(partition) ?? -1;
       return { partition, start: start < 0 ? end : start, end };
     })
     .filter(({ start, end }) => start < end);

@@ -2,6 +2,7 @@ import type { Context, Service } from "@khala/server/blackboard";
 import type { KafkaClient } from "./client.ts";
 import type { KafkaProducer, OffsetOwner, TopicOffsets } from "./client_types.ts";
 import { explained, givenUp, isFenced, repeated } from "./kafka_errors.ts";
+import { waiting, waitingWithoutEnd } from "./native_waits.ts";
 import type { Outgoing } from "./records.ts";
 import { Rivals } from "./rivals.ts";
 import type { ResolvedSettings } from "./settings.ts";
@@ -35,6 +36,11 @@ export interface Producers extends Service {
 }
 
 const TRANSACTION_TIMEOUT_MS = 15_000;
+/**
+ * After so long without traffic connections are closed and made anew. That is what makes the client ask again who
+ * coordinates a group when the coordinator is lost while offsets are sent: without it that call never ends.
+ */
+const IDLE_MS = 5_000;
 
 /** Opens the producers of a process; they connect when they are needed first. */
 export function openProducers(
@@ -44,6 +50,7 @@ export function openProducers(
 ): Producers {
   const properties = {
     "linger.ms": 1,
+    "connections.max.idle.ms": IDLE_MS,
     ...settings.producerProperties,
     "message.max.bytes": largestTask(settings) + 131_072,
   };
@@ -95,7 +102,7 @@ export function openProducers(
     },
     async stop() {
       const producers = await slots.drain();
-      await Promise.all(producers.map(({ producer }) => producer.disconnect()));
+      await Promise.all(producers.map(({ producer }) => disconnected(producer)));
     },
   };
 }
@@ -118,15 +125,17 @@ async function inTransaction<T>(
     },
     sendOffsets: (consumer, topics) =>
       repeated(context, TRANSACTION_TIMEOUT_MS, () =>
-        consumer.lend
-          ? consumer.lend((member) => producer.sendOffsets({ consumer: member, topics }))
-          : producer.sendOffsets({ consumer, topics }),
+        waitingWithoutEnd(() =>
+          consumer.lend
+            ? consumer.lend((member) => producer.sendOffsets({ consumer: member, topics }))
+            : producer.sendOffsets({ consumer, topics }),
+        ),
       ),
   });
   // Before the commit: it knows nothing of a record that the client itself refused.
   await Promise.all(sends);
   // Its own limit is 5 s, and the commit goes on behind it: the second call asks for the same one.
-  await repeated(context, TRANSACTION_TIMEOUT_MS, () => producer.commit());
+  await repeated(context, TRANSACTION_TIMEOUT_MS, () => waiting(() => producer.commit()));
   return result;
 }
 
@@ -134,7 +143,7 @@ async function inTransaction<T>(
 async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaProducer): Promise<unknown> {
   try {
     // One try: a producer that takes its place ends the transaction as well.
-    if (producer.isActive()) await producer.abort();
+    if (producer.isActive()) await waiting(() => producer.abort());
     return undefined;
   } catch (error) {
     context.log.warn(
@@ -146,9 +155,9 @@ async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaPro
 }
 
 function discard({ log }: Pick<Context, "log">, producer: KafkaProducer): void {
-  producer
-    .disconnect()
-    .catch((error: Error) => log.warn({ err: error.message }, "a producer did not disconnect in order"));
+  disconnected(producer).catch((error: Error) =>
+    log.warn({ err: error.message }, "a producer did not disconnect in order"),
+  );
 }
 
 async function send(producer: KafkaProducer, records: readonly Outgoing[]): Promise<void> {
@@ -169,11 +178,15 @@ async function send(producer: KafkaProducer, records: readonly Outgoing[]): Prom
 /** Connects, or leaves nothing open. */
 async function connected(producer: KafkaProducer): Promise<void> {
   try {
-    await producer.connect();
+    await waiting(() => producer.connect());
   } catch (error) {
-    await producer.disconnect();
+    await disconnected(producer);
     throw error;
   }
+}
+
+function disconnected(producer: KafkaProducer): Promise<void> {
+  return waiting(() => producer.disconnect());
 }
 
 /** At least once: everything is acknowledged before the offsets are committed. */
@@ -233,7 +246,7 @@ function plainProducer(
     async stop() {
       const producers = await slots.drain();
       await Promise.allSettled(users);
-      await Promise.all(producers.map((producer) => producer.disconnect()));
+      await Promise.all(producers.map(disconnected));
     },
   };
 }

@@ -1,7 +1,6 @@
 import type { Context, Service } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
-import type { KafkaAdmin } from "./client_types.ts";
-import type { GroupOffsets } from "./group_offsets.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { openLogReader } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
 import { endsOf, stableBounds } from "./offsets.ts";
@@ -26,8 +25,7 @@ const MAX_WAITING = 20_000;
 export async function openRetryCounts(
   context: Context,
   kafka: KafkaSettings,
-  admin: KafkaAdmin,
-  groups: Pick<GroupOffsets, "committed">,
+  offsets: Pick<ClusterOffsets, "committed" | "list">,
   names: TopicNames,
   delaysMs: readonly number[],
   group: string,
@@ -36,14 +34,14 @@ export async function openRetryCounts(
 
   async function committed(delayMs: number): Promise<Map<number, number>> {
     const group = names.retryGroup(delayMs);
-    const offsets = (await groups.committed([group])).get(group)?.get(names.retry(delayMs));
-    return new Map([...(offsets ?? [])].filter(([, offset]) => offset >= 0));
+    const done = (await offsets.committed([group])).get(group)?.get(names.retry(delayMs));
+    return new Map([...(done ?? [])].filter(([, offset]) => offset >= 0));
   }
 
   const sources: Source[] = [];
   for (const delayMs of delaysMs) {
     const topic = names.retry(delayMs);
-    const [bounds, done] = await Promise.all([stableBounds(admin, topic), committed(delayMs)]);
+    const [bounds, done] = await Promise.all([stableBounds(offsets, topic), committed(delayMs)]);
     const partitions: Waiting[][] = [];
     waiting.set(topic, partitions);
     sources.push({
@@ -70,7 +68,7 @@ export async function openRetryCounts(
       await Promise.all(
         delaysMs.map(async (delayMs) => {
           const topic = names.retry(delayMs);
-          await tail.reached(endsOf(topic, await stableBounds(admin, topic)), TIMEOUT_MS);
+          await tail.reached(await endsOf(offsets, topic, "stable"), TIMEOUT_MS);
           const done = await committed(delayMs);
           const partitions = waiting.get(topic) ?? [];
           for (const [partition, list] of partitions.entries()) {

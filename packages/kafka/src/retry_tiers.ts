@@ -1,5 +1,6 @@
 import { type Context, type Failure, ROUTER } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeRetry } from "./decoding.ts";
 import { type Batch, joinGroup } from "./group.ts";
 import type { LogRecord } from "./log_reader.ts";
@@ -18,6 +19,7 @@ export function tierFor(delaysMs: readonly number[], delayMs: number): number | 
 export interface RetryOptions {
   readonly kafka: KafkaSettings;
   readonly producers: Producers;
+  readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly names: TopicNames;
   readonly delayMs: number;
   readonly delaysMs: readonly number[];
@@ -45,7 +47,7 @@ const BATCH = 100;
  * member that gets its partition finds the same record with the same due time.
  */
 export async function startRetryTier(context: Context, options: RetryOptions): Promise<Session> {
-  const { kafka, producers, names, delayMs, readCommitted, sessionTimeoutMs } = options;
+  const { kafka, producers, offsets, names, delayMs, readCommitted, sessionTimeoutMs } = options;
   const { clock } = context;
   const topic = names.retry(delayMs);
   const tiers = new Map<number, Tier>();
@@ -106,6 +108,7 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   await producers.ready();
   const group = await joinGroup(context, kafka, {
     groupId: names.retryGroup(delayMs),
+    offsets,
     topics: [topic],
     readCommitted,
     sessionTimeoutMs,

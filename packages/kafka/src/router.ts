@@ -9,6 +9,7 @@ import {
 } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
 import type { KafkaRecord } from "./client_types.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeArtifact } from "./decoding.ts";
 import { type Batch, joinGroup } from "./group.ts";
 import type { Producers } from "./producers.ts";
@@ -19,6 +20,7 @@ import type { TopicNames } from "./topics.ts";
 export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
   readonly kafka: KafkaSettings;
   readonly producers: Producers;
+  readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly names: TopicNames;
   readonly readCommitted: boolean;
   readonly sessionTimeoutMs: number;
@@ -39,7 +41,7 @@ interface Routed {
  * transaction, so that an artifact is routed once.
  */
 export async function startRouter(context: Context, options: RouterOptions): Promise<Session> {
-  const { kafka, producers, names, observer, readCommitted, sessionTimeoutMs } = options;
+  const { kafka, producers, offsets, names, observer, readCommitted, sessionTimeoutMs } = options;
 
   async function onBatches(batches: readonly Batch[]): Promise<void> {
     const routed = batches.flatMap(({ topic, partition, records }) =>
@@ -61,6 +63,7 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
   await producers.ready();
   const group = await joinGroup(context, kafka, {
     groupId: names.routerGroup,
+    offsets,
     topics: [names.artifacts],
     readCommitted,
     sessionTimeoutMs,

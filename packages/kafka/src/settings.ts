@@ -47,6 +47,8 @@ export interface KafkaBoardSettings {
   readonly readCommitted?: boolean;
   /** After how long the partitions of a process that says nothing go to others; 10,000 unless set. */
   readonly sessionTimeoutMs?: number;
+  /** How long stopping waits for work under way before it is aborted; 10,000 unless set. */
+  readonly drainMs?: number;
   /** Artifacts that `recent` and the counts of correlations look back; 10,000 unless set. */
   readonly indexWindow?: number;
   /** Memory for the bodies of artifacts; 64 MiB unless set. What is not in it is read from the log. */
@@ -78,6 +80,7 @@ export function resolveSettings(settings: KafkaBoardSettings): ResolvedSettings 
     retryDelaysMs: [1_000, 10_000, 60_000, 300_000],
     readCommitted: true,
     sessionTimeoutMs: 10_000,
+    drainMs: 10_000,
     indexWindow: 10_000,
     indexBytes: 64 * 1_048_576,
     producerProperties: {},

@@ -4,7 +4,7 @@ import { testContext } from "../../../e2e/support/context.ts";
 import { sharedKafka } from "../../../e2e/support/kafka.ts";
 import { type KafkaClient, openKafkaClient } from "./client.ts";
 import type { KafkaAdmin, NewRecord } from "./client_types.ts";
-import { openGroupOffsets } from "./group_offsets.ts";
+import { openClusterOffsets } from "./cluster_offsets.ts";
 import { openProducers, type Producers } from "./producers.ts";
 import { openPublisher, type Publisher } from "./publisher.ts";
 import { type KafkaBoardSettings, type ResolvedSettings, resolveSettings } from "./settings.ts";
@@ -69,9 +69,9 @@ export async function openStage(options: Partial<KafkaBoardSettings> = {}): Prom
     published,
     setUp,
     async views() {
-      const groups = await openGroupOffsets(context, settings.kafka);
-      opened.push(groups);
-      const views = await openViews(context, { admin, groups, settings, names, agents: AGENTS });
+      const offsets = await openClusterOffsets(context, settings.kafka);
+      opened.push(offsets);
+      const views = await openViews(context, { offsets, settings, names, agents: AGENTS });
       opened.push(views);
       return views;
     },

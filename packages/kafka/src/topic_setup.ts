@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, sleep } from "@khala/server/blackboard";
-import type { KafkaSettings } from "./client.ts";
+import type { KafkaClient, KafkaSettings } from "./client.ts";
 import type { KafkaAdmin, TopicMetadata } from "./client_types.ts";
 import { openTopicConfigs, type TopicConfigs } from "./topic_configs.ts";
 import type { TopicSpec } from "./topics.ts";
@@ -17,6 +17,21 @@ const APPEAR_MS = 30_000;
 const LOOK_AGAIN_MS = 50;
 /** Numbers of which more is fine too, and -1 is without end. */
 const AT_LEAST = new Set(["retention.ms", "max.message.bytes"]);
+
+/** Creates or verifies the topics on a connection of its own. */
+export async function prepareTopics(
+  context: Pick<Context, "clock">,
+  client: KafkaClient,
+  options: TopicSetupOptions,
+): Promise<void> {
+  const admin = client.admin();
+  await admin.connect();
+  try {
+    await createOrVerifyTopics(context, admin, options);
+  } finally {
+    await admin.disconnect();
+  }
+}
 
 /** Creates the topics that are not there, and refuses to start on one that is not as it must be. */
 export async function createOrVerifyTopics(

@@ -11,23 +11,21 @@ import {
 } from "@khala/server/blackboard";
 import { ArtifactIndex } from "./artifact_index.ts";
 import { BodyCache } from "./body_cache.ts";
-import type { KafkaAdmin } from "./client_types.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { Correlations } from "./correlations.ts";
 import { type DeadLetterQuery, DeadLetters } from "./dead_letters.ts";
-import type { GroupOffsets } from "./group_offsets.ts";
 import { measureLag } from "./lag.ts";
 import { LogLookup } from "./log_lookup.ts";
 import { openLogReader, type Position } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
-import { type Bounds, endsOf, highBounds, stableBounds } from "./offsets.ts";
+import { type Bounds, endsOf, stableBounds } from "./offsets.ts";
 import { type RecentQuery, RecentWindow } from "./recent_window.ts";
 import type { ResolvedSettings } from "./settings.ts";
 import { Shared } from "./shared.ts";
 import type { TopicNames } from "./topics.ts";
 
 export interface ViewsOptions {
-  readonly admin: KafkaAdmin;
-  readonly groups: Pick<GroupOffsets, "committed">;
+  readonly offsets: Pick<ClusterOffsets, "committed" | "list">;
   readonly settings: ResolvedSettings;
   readonly names: TopicNames;
   readonly agents: readonly string[];
@@ -65,7 +63,7 @@ const IDS_PER_ARTIFACT = 20;
 /** Opens the views: resolves when everything that was committed at this moment has been read, and not before. */
 export async function openViews(
   context: Context,
-  { admin, groups, settings, names, agents, signal }: ViewsOptions,
+  { offsets, settings, names, agents, signal }: ViewsOptions,
 ): Promise<Views> {
   const { kafka, indexWindow, indexBytes, partitions, consumerProperties } = settings;
   const group = `${settings.prefix}views`;
@@ -78,7 +76,7 @@ export async function openViews(
       "fetch.message.max.bytes": 65_536,
     }),
   );
-  const fresh = (topic: string) => new Shared(() => readUpToNow(context, admin, tail, topic));
+  const fresh = (topic: string) => new Shared(() => readUpToNow(context, offsets, tail, topic));
 
   const indexFresh = fresh(names.byId);
   const index = new ArtifactIndex(context, {
@@ -123,14 +121,14 @@ export async function openViews(
   const ends: Position[] = [];
   const sources: Source[] = [];
   for (const [topic, back, onRecord] of follow) {
-    const bounds = await stableBounds(admin, topic);
-    ends.push(...endsOf(topic, bounds));
+    const bounds = await stableBounds(offsets, topic);
+    ends.push(...bounds.map(({ partition, end }) => ({ topic, partition, offset: end })));
     sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
   }
   const tail = new LogTail(context, await openLogReader(context, kafka, group, consumerProperties), sources);
   try {
     await tail.reached(ends, START_MS, signal);
-    await Promise.all(follow.map(([topic]) => readUpToNow(context, admin, tail, topic)));
+    await Promise.all(follow.map(([topic]) => readUpToNow(context, offsets, tail, topic)));
   } catch (error) {
     await tail.stop();
     throw error;
@@ -141,7 +139,7 @@ export async function openViews(
     { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
     ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
   ];
-  const lag = new Shared(() => measureLag(admin, groups, tail, readers));
+  const lag = new Shared(() => measureLag(offsets, tail, readers));
   return {
     get: (id) => index.get(id),
     async recent({ limit, ...query }) {
@@ -184,15 +182,18 @@ export async function openViews(
  */
 async function readUpToNow(
   { clock }: Pick<Context, "clock">,
-  admin: KafkaAdmin,
+  offsets: Pick<ClusterOffsets, "list">,
   tail: LogTail,
   topic: string,
 ): Promise<Bounds[]> {
-  const written = endsOf(topic, await highBounds(admin, topic));
+  const written = await endsOf(offsets, topic, "high");
   const deadline = clock.now() + OPEN_MS;
   for (;;) {
-    const bounds = await stableBounds(admin, topic);
-    await tail.reached(endsOf(topic, bounds), FRESH_MS);
+    const bounds = await stableBounds(offsets, topic);
+    await tail.reached(
+      bounds.map(({ partition, end }) => ({ topic, partition, offset: end })),
+      FRESH_MS,
+    );
     const behind = written.some(({ partition, offset }) => tail.next(topic, partition) < offset);
     if (!behind || clock.now() >= deadline) return bounds;
     await sleep(clock, LOOK_AGAIN_MS);

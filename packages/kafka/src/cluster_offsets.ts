@@ -1,0 +1,123 @@
+import { KhalaError } from "@khala/contracts";
+import { type Context, type Service, sleep } from "@khala/server/blackboard";
+import type { KafkaSettings } from "./client.ts";
+import { type GroupOffsetsFound, openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
+
+/** What groups have committed, by group, topic and partition. */
+export type Committed = ReadonlyMap<string, ReadonlyMap<string, ReadonlyMap<number, number>>>;
+
+/**
+ * Which offset of a partition is asked for: the first that is left, behind the last that is decided, behind the last, or
+ * the first at or after a time, -1 if there is none.
+ */
+export type OffsetAt = "low" | "stable" | "high" | number;
+
+/** The offsets that brokers know of. */
+export interface ClusterOffsets extends Service {
+  /** `stable` waits until no transaction that could change them is open. */
+  committed(groups: readonly string[], options?: { readonly stable?: boolean }): Promise<Committed>;
+  /** By topic and partition. `patient` is for whoever cannot ask again. */
+  list(
+    topics: readonly string[],
+    at: OffsetAt,
+    options?: { readonly patient?: boolean },
+  ): Promise<ReadonlyMap<string, ReadonlyMap<number, number>>>;
+}
+
+/** For whoever looks: they can ask again. */
+const BRIEFLY_MS = 3_000;
+/** For whoever cannot go on without: a broker that is lost is replaced within so long. */
+const PATIENTLY_MS = 15_000;
+const PAUSE_MS = 100;
+const EARLIEST = -2n;
+const LATEST = -1n;
+const READ_UNCOMMITTED = 0;
+const READ_COMMITTED = 1;
+
+/**
+ * Opens the offsets of a cluster. The native client is not asked: for offsets of groups it ends the process when the
+ * coordinator has moved, for those of topics it asks a broker that is gone without a pause, and each of its calls
+ * holds one of the few threads that transactions need.
+ */
+export async function openClusterOffsets(context: Context, kafka: KafkaSettings): Promise<ClusterOffsets> {
+  const { clock } = context;
+  const admin = await openPlainAdmin(kafka);
+  const stopping = new AbortController();
+  const counts = new Map<string, number>();
+
+  /** A leader or coordinator that loads, moves or is away comes back. */
+  async function insist<T>(what: string, tryMs: number, ask: () => Promise<T>): Promise<T> {
+    const deadline = clock.now() + tryMs;
+    for (;;) {
+      try {
+        return await ask();
+      } catch (error) {
+        if (stopping.signal.aborted || clock.now() >= deadline)
+          throw new KhalaError(
+            "unavailable",
+            `Kafka does not say ${what}: ${(error as Error).message} Try again.`,
+            { retry_after_ms: 1_000 },
+            { cause: error },
+          );
+        await sleep(clock, PAUSE_MS, stopping.signal);
+      }
+    }
+  }
+
+  return {
+    committed: (groups, { stable = false } = {}) =>
+      insist("what groups have committed", stable ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+        const found = await admin.listConsumerGroupOffsets({ groups, requireStable: stable });
+        return new Map(found.map(({ groupId, topics }) => [groupId, offsetsOf(topics)]));
+      }),
+    list: (topics, at, { patient = false } = {}) =>
+      insist("where its topics end", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+        await count(admin, counts, topics);
+        const timestamp = timestampOf(at);
+        const found = await admin.listOffsets({
+          topics: topics.map((name) => ({
+            name,
+            partitions: Array.from({ length: counts.get(name)! }, (_, partitionIndex) => ({
+              partitionIndex,
+              timestamp,
+            })),
+          })),
+          isolationLevel: at === "stable" ? READ_COMMITTED : READ_UNCOMMITTED,
+        });
+        return new Map(
+          found.map(({ name, partitions }) => [
+            name,
+            new Map(partitions.map(({ partitionIndex, offset }) => [partitionIndex, Number(offset)])),
+          ]),
+        );
+      }),
+    async stop() {
+      stopping.abort();
+      await admin.close();
+    },
+  };
+}
+
+/** Looks up how many partitions topics have, each once: it never changes. */
+async function count(admin: PlainAdmin, counts: Map<string, number>, topics: readonly string[]) {
+  const unknown = topics.filter((topic) => !counts.has(topic));
+  if (unknown.length === 0) return;
+  const found = await admin.metadata({ topics: unknown });
+  for (const [name, { partitionsCount }] of found.topics) counts.set(name, partitionsCount);
+}
+
+function timestampOf(at: OffsetAt): bigint {
+  if (typeof at === "number") return BigInt(at);
+  return at === "low" ? EARLIEST : LATEST;
+}
+
+function offsetsOf(topics: GroupOffsetsFound["topics"]): Map<string, Map<number, number>> {
+  return new Map(
+    topics.map(({ name, partitions }) => [
+      name,
+      new Map(
+        partitions.map(({ partitionIndex, committedOffset }) => [partitionIndex, Number(committedOffset)]),
+      ),
+    ]),
+  );
+}

@@ -1,0 +1,34 @@
+import { Turns } from "./turns.ts";
+
+/**
+ * A call of the addon that waits for brokers holds a thread of libuv's pool, which has four and serves the whole
+ * process: names are looked up and tokens are verified there too. So many may wait at a time.
+ */
+const waits = new Turns(3);
+/** The client waits without end for the coordinator of a group. */
+const endless = new Turns(2);
+const STUCK_MS = 4_500;
+
+/** Makes a call that may wait for brokers. */
+export function waiting<T>(call: () => Promise<T>): Promise<T> {
+  return waits.run(call);
+}
+
+/** Makes a call that may wait without end, as long as the brokers are away. */
+export function waitingWithoutEnd<T>(call: () => Promise<T>): Promise<T> {
+  return endless.run(() => waits.run(call));
+}
+
+let armed = false;
+
+/**
+ * Node waits for its threads when a process exits. One that waits for brokers that are gone would keep it for ever:
+ * from now on such a process ends itself.
+ */
+export function exitWithoutWaiting(): void {
+  if (armed) return;
+  armed = true;
+  process.once("exit", () => {
+    if (waits.longest > STUCK_MS) process.kill(process.pid, "SIGKILL");
+  });
+}
