@@ -5,6 +5,7 @@ import type {
   TopicListJson,
 } from "@khala/contracts/ops/v1";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startConvexStandIn } from "./support/convex_stand_in.ts";
 import { eventually } from "./support/eventually.ts";
 import { type TestDatabase, testDatabase } from "./support/postgres.ts";
 import { appendToRun, NOTIFICATIONS, RUNS, startServer, type TestServer } from "./support/servers.ts";
@@ -211,4 +212,35 @@ test("parity says how far a second sink has come, and that there is none where t
   });
   expect(parity.sink).toBe("noop");
   expect(parity.topics).toContainEqual({ topic: RUNS, state: "following", lag: 0 });
+});
+
+test("parity is compared when an operator asks, and a document that differs is counted", async () => {
+  await using own = await testDatabase();
+  await using convex = await startConvexStandIn();
+  const settings = { KHALA_SECOND_SINK: "convex" as const, CONVEX_URL: convex.url };
+  await using doubled = await startServer(own.url, { settings });
+  const token = await doubled.token({
+    org_id: "org-1",
+    sub: "user-1",
+    scopes: ["ops", RUNS, "runtime:write"],
+  });
+  const compare = async () => {
+    const answer = await doubled.request("/ops/v1/parity", token, { method: "POST" });
+    expect(answer.status).toBe(200);
+    return ((await answer.json()) as ParityJson).topics!.find(({ topic }) => topic === RUNS);
+  };
+  await appendToRun(doubled, token, "parity", { type: "run.started" });
+  const held = convex.topic(RUNS);
+  await eventually("the second sink has it", () => held.size > 0);
+  expect(await compare()).toMatchObject({ checked: 1, differences: 0, at: expect.any(String) });
+  const [key, document] = [...held][0]!;
+  held.set(key, { ...document, payload_hash: "00".repeat(32) });
+  expect(await compare()).toMatchObject({ checked: 1, differences: 1 });
+});
+
+test("what keeps nothing cannot be compared with, and that is said", async () => {
+  const token = await operator("org-1");
+  const answer = await server.request("/ops/v1/parity", token, { method: "POST" });
+  expect(answer.status).toBe(400);
+  expect(await answer.text()).toContain("There is no second sink");
 });

@@ -33,7 +33,7 @@ import {
 import { openSyncPlane, type SyncPlane } from "./sync/plane.ts";
 import { noopSink, type SecondSink } from "./sync/second_sink.ts";
 import { convexSink } from "./sync/second_sink_convex.ts";
-import { describeSecondSink } from "./sync/second_sink_state.ts";
+import { openSecondSinkDesk } from "./sync/second_sink_state.ts";
 
 /** A running server. */
 export interface Khala {
@@ -128,7 +128,8 @@ export async function createKhala(
     const auth = await setUpAuth(authSettings(config, dev), context, revocations);
     const traffic = openTraffic(context.clock);
     const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });
-    const parity = () => describeSecondSink(database, app.models, secondSink?.name);
+    const parity = openSecondSinkDesk(database, context, app.models, secondSink);
+    closers.push(() => parity.stop());
     const ops = openOps(config, context, { health, sync, blackboard, traffic, spans, parity });
     closers.push(() => ops.overview.stop());
     const gateway = await openGateway(context, {

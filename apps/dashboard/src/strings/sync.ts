@@ -113,14 +113,16 @@ export const syncWords = {
     noneTitle: "There is no second sink",
     noneText:
       "Parity compares every topic with a second store during a move. Set KHALA_SECOND_SINK to begin one.",
-    emptyTitle: "No topic was compared yet",
-    emptyText: "The first check runs soon after the second sink has caught up.",
+    emptyTitle: "There is nothing to compare",
+    emptyText: "This server has no topic.",
     sink: (name: string) => `Compared with ${name}`,
     never: "never",
     states: { following: "following", behind: "behind", "not following": "not following" } as Readonly<
       Record<string, string>
     >,
     lag: "Behind",
-    compare: "Whether documents are the same is compared by khala parity.",
+    compare: "Compare now",
+    note: "A comparison reads every document. khala parity does the same, and names those that differ.",
+    failed: "It was not compared.",
   },
 } as const;

@@ -120,7 +120,9 @@ export function ClientsView({ followers, filter, onFilter }: ClientsViewProps) {
         rowKey={idOf}
         empty={
           followers.length === 0 ? (
-            <Empty title={words.emptyTitle} icon="sync">{words.emptyText}</Empty>
+            <Empty title={words.emptyTitle} icon="sync">
+              {words.emptyText}
+            </Empty>
           ) : (
             <Empty title={words.noneFit}>{words.noneFitText}</Empty>
           )

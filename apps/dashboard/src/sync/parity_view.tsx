@@ -1,8 +1,10 @@
 import { Ago } from "../parts/ago.tsx";
+import { Button } from "../parts/button.tsx";
 import { countText } from "../parts/numbers.ts";
 import { type State, StateBadge } from "../parts/state_badge.tsx";
-import { Empty } from "../parts/states.tsx";
+import { Empty, type FailureLike } from "../parts/states.tsx";
 import { type Column, Table } from "../parts/table.tsx";
+import { Toolbar } from "../parts/toolbar.tsx";
 import { links } from "../router.ts";
 import { syncWords } from "../strings/sync.ts";
 import type { TopicParity } from "./sync_types.ts";
@@ -68,13 +70,32 @@ const COLUMNS: readonly Column<TopicParity>[] = [
 export interface ParityViewProps {
   readonly sink: string;
   readonly topics: readonly TopicParity[];
+  readonly comparing: boolean;
+  /** Why it could not be compared. */
+  readonly failure: FailureLike | undefined;
+  readonly onCompare: () => void;
 }
 
 /** How the second sink compares, topic by topic. */
-export function ParityView({ sink, topics }: ParityViewProps) {
+export function ParityView({ sink, topics, comparing, failure, onCompare }: ParityViewProps) {
   if (sink === "none") return <Empty title={words.noneTitle}>{words.noneText}</Empty>;
   return (
     <>
+      <Toolbar
+        label={words.label}
+        end={
+          <Button icon="retry" busy={comparing} onClick={onCompare}>
+            {words.compare}
+          </Button>
+        }
+      >
+        {words.sink(sink)}
+      </Toolbar>
+      {failure && (
+        <p className="room-note failed" role="alert">
+          {words.failed} {failure.message}
+        </p>
+      )}
       <Table
         label={words.label}
         columns={COLUMNS}
@@ -82,9 +103,7 @@ export function ParityView({ sink, topics }: ParityViewProps) {
         rowKey={keyOf}
         empty={<Empty title={words.emptyTitle}>{words.emptyText}</Empty>}
       />
-      <p className="room-note">
-        {words.sink(sink)}. {words.compare}
-      </p>
+      <p className="room-note">{words.note}</p>
     </>
   );
 }

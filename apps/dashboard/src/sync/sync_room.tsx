@@ -1,10 +1,10 @@
 import { useKhala } from "@khala/client/react";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { Answered } from "../parts/answered.tsx";
-import { type Asked, useAsk } from "../parts/asking.ts";
+import { type Asked, asFailure, useAsk } from "../parts/asking.ts";
 import { WithPanel } from "../parts/detail_panel.tsx";
 import { Icon } from "../parts/icons.tsx";
-import { Failure } from "../parts/states.tsx";
+import { Failure, type FailureLike } from "../parts/states.tsx";
 import { Tabs } from "../parts/tabs.tsx";
 import { hrefTo, setParams, useParam } from "../router.ts";
 import { syncWords } from "../strings/sync.ts";
@@ -120,5 +120,22 @@ function Clients({ topics }: { readonly topics: TopicsAsked }) {
 function Parity() {
   const { ops } = useKhala();
   const parity = useAsk("parity", async () => readParity(await ops.parity()), { everyMs: EVERY_MS });
-  return <Answered asked={parity}>{(data) => <ParityView {...data} />}</Answered>;
+  const [comparing, setComparing] = useState(false);
+  const [failure, setFailure] = useState<FailureLike>();
+  const compare = async () => {
+    setComparing(true);
+    try {
+      await ops.compareParity();
+      setFailure(undefined);
+    } catch (error) {
+      setFailure(asFailure(error));
+    }
+    setComparing(false);
+    parity.again();
+  };
+  return (
+    <Answered asked={parity}>
+      {(data) => <ParityView {...data} comparing={comparing} failure={failure} onCompare={compare} />}
+    </Answered>
+  );
 }

@@ -16,6 +16,8 @@ test("each question is asked at its route", () => {
   void ops.traces({ correlation_id: "c" });
   void ops.trace("abc");
   void ops.conversations();
+  void ops.compareParity();
+  expect(hand.http.last.method).toBe("POST");
   expect(hand.http.asked.map(({ path, options }) => [path, options.query])).toEqual([
     ["/ops/v1/about", undefined],
     ["/ops/v1/documents", { topic: "t", search: "run:", limit: 5 }],
@@ -23,6 +25,7 @@ test("each question is asked at its route", () => {
     ["/ops/v1/traces", { correlation_id: "c" }],
     ["/ops/v1/traces/abc", undefined],
     ["/ops/v1/conversations", {}],
+    ["/ops/v1/parity", undefined],
   ]);
 });
 

@@ -42,6 +42,8 @@ export interface Ops {
     readonly after?: string;
   }): Promise<OrgConversationListJson>;
   parity(): Promise<ParityJson>;
+  /** Compares every document with the second sink; a long comparison goes on after the answer. */
+  compareParity(): Promise<ParityJson>;
   errors(): Promise<ErrorListJson>;
   /** Development only. */
   traces(options?: { readonly limit?: number; readonly correlation_id?: string }): Promise<TraceListJson>;
@@ -71,6 +73,8 @@ export function openOps(
     sockets: () => ask(["sockets"]),
     conversations: (options) => ask(["conversations"], { ...options }),
     parity: () => ask(["parity"]),
+    compareParity: async () =>
+      (await http.request("POST", "/ops/v1/parity", { body: {} })).body as ParityJson,
     errors: () => ask(["errors"]),
     traces: (options) => ask(["traces"], { ...options }),
     trace: (traceId) => ask(["traces", traceId]),

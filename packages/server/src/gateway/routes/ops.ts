@@ -1,6 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError, SCOPES } from "@khala/contracts";
-import type { AboutJson, ParityJson, SettingJson, SpanJson, TraceSummaryJson } from "@khala/contracts/ops/v1";
+import type { AboutJson, SettingJson, SpanJson, TraceSummaryJson } from "@khala/contracts/ops/v1";
 import type { FastifyRequest } from "fastify";
 import type { EndedSpan, SpanRing } from "../../kit/span_ring.ts";
 import { requireScope, type Viewer } from "../auth/claims.ts";
@@ -10,6 +10,7 @@ import type { Overview } from "../ops/overview.ts";
 import { readLimit, readText } from "../page_request.ts";
 import type { Sockets } from "../sockets.ts";
 import type { Traffic } from "../traffic.ts";
+import type { Parity } from "./ops_sync.ts";
 
 /** What the server tells about itself. */
 export interface OpsDesk {
@@ -20,7 +21,7 @@ export interface OpsDesk {
   /** The last spans; undefined where nobody keeps them. */
   readonly spans: SpanRing | undefined;
   /** How the second sink compares. */
-  readonly parity: () => Promise<ParityJson>;
+  readonly parity: Parity;
 }
 
 export interface OpsRouteOptions extends OpsDesk {

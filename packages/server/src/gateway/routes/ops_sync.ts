@@ -12,10 +12,16 @@ export interface OpsSyncOptions extends TopicsOptions {
   readonly database: Database;
   /** A payload that is larger is left out of a history. */
   readonly payloadBytes: number;
-  readonly parity: () => Promise<ParityJson>;
+  readonly parity: Parity;
 }
 
 const MAX_SEARCH = 200;
+
+/** How a second sink compares: as it was last found, and found anew. */
+export interface Parity {
+  state(): Promise<ParityJson>;
+  compare(): Promise<ParityJson>;
+}
 
 /** What an operator sees of the sync plane: topics, documents by key, their history, parity. */
 export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
@@ -61,6 +67,11 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
 
   app.get("/ops/v1/parity", async (request, reply) => {
     await operator(http, request);
-    return reply.header("Cache-Control", "no-store").send(await options.parity());
+    return reply.header("Cache-Control", "no-store").send(await options.parity.state());
+  });
+
+  app.post("/ops/v1/parity", async (request, reply) => {
+    await operator(http, request);
+    return reply.header("Cache-Control", "no-store").send(await options.parity.compare());
   });
 }
