@@ -3,6 +3,7 @@ import type {
   DocumentListJson,
   ParityJson,
   TopicListJson,
+  TraceListJson,
 } from "@khala/contracts/ops/v1";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startConvexStandIn } from "./support/convex_stand_in.ts";
@@ -243,4 +244,21 @@ test("what keeps nothing cannot be compared with, and that is said", async () =>
   const answer = await server.request("/ops/v1/parity", token, { method: "POST" });
   expect(answer.status).toBe(400);
   expect(await answer.text()).toContain("There is no second sink");
+});
+
+test("a server that starts later has no trace of what others pushed before it", async () => {
+  await using own = await testDatabase();
+  const scopes = ["ops", RUNS, "runtime:write"];
+  const pushes = async (from: TestServer, token: string) => {
+    const { traces } = (await (await from.request("/ops/v1/traces", token)).json()) as TraceListJson;
+    return traces!.filter(({ name }) => name?.startsWith("push "));
+  };
+  await using first = await startServer(own.url);
+  const token = await first.token({ org_id: "org-1", sub: "user-1", scopes });
+  await appendToRun(first, token, "early", { type: "run.started" });
+  await first.caughtUp(RUNS);
+  await using second = await startServer(own.url);
+  const other = await second.token({ org_id: "org-1", sub: "user-1", scopes });
+  await second.caughtUp(RUNS);
+  expect(await pushes(second, other)).toEqual([]);
 });

@@ -35,6 +35,8 @@ export class TopicReader {
   #tail: HotTail;
   #epoch: string;
   #bounds: Bounds;
+  /** Up to here rows were there before: they are kept in memory, and were pushed by others, perhaps days ago. */
+  readonly #old: bigint;
   #refreshing: Promise<void> | undefined;
   #dirty = false;
   /** When the tail last moved, or was last seen to have nothing to do. */
@@ -54,6 +56,7 @@ export class TopicReader {
     this.#events = events;
     this.#epoch = epoch;
     this.#bounds = bounds;
+    this.#old = bounds.head;
     const warm = bounds.head - WARM_ROWS;
     this.#tail = new HotTail(warm > bounds.floor ? warm : bounds.floor, options.tailBytes);
     this.#movedAt = context.clock.now();
@@ -151,7 +154,7 @@ export class TopicReader {
     this.#movedAt = this.#context.clock.now();
     metrics.updates.add(rows.length, { topic: this.#model.topic });
     this.#events.rows(updates, before);
-    for (const row of rows) this.#trace(row);
+    for (const row of rows) if (row.watermark > this.#old) this.#trace(row);
   }
 
   #trace(row: JournalRow): void {
