@@ -11,15 +11,18 @@ export interface Welcome {
   readonly token: { readonly token: string; readonly expires_at: string } | undefined;
   /** From the call of the command until it was ready. */
   readonly seconds: number;
+  /** Whether the address shows the dashboard. */
+  readonly page: boolean;
 }
 
 /** Tells a developer that the server is there, and what to try next. Every line works when it is pasted. */
-export function banner({ khala, app, config, token, seconds }: Welcome): void {
+export function banner({ khala, app, config, token, seconds, page }: Welcome): void {
   const { url } = khala;
   const store = config.DATABASE_URL ? "PostgreSQL of DATABASE_URL" : `PostgreSQL in ${config.KHALA_DATA_DIR}`;
   print(
     `${paint(["bold", "green"], "Khala is ready")} at ${paint("bold", url)} (${store}, ${seconds.toFixed(1)} s)`,
   );
+  if (page) print("Open it in a browser: the page shows all of it at work, and lets you try it.");
   print("");
   if (!token) {
     print("This server verifies tokens and makes none: KHALA_AUTH_* has public keys only.");

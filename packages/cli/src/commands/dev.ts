@@ -51,7 +51,14 @@ export async function dev(options: DevOptions): Promise<void> {
         ],
         ttl_s: config.KHALA_AUTH_MAX_TTL_S,
       });
-      banner({ khala, config, token, app, seconds: (performance.now() - began) / 1_000 });
+      banner({
+        khala,
+        config,
+        token,
+        app,
+        seconds: (performance.now() - began) / 1_000,
+        page: dashboard !== undefined,
+      });
       // Not left to the end of the process, which may not come in order.
       setTimeout(flushCompileCache, FLUSH_MS).unref();
       return {
