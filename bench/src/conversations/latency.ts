@@ -28,7 +28,7 @@ interface Sample extends Latency {
 export interface Measured {
   readonly few: readonly Sample[];
   readonly many: readonly Sample[];
-  /** Redis connections of the gateway before there was any conversation. */
+  /** Redis connections of the gateway before the first conversation. */
   readonly connectionsAtFirst: number;
   readonly idle: number;
 }

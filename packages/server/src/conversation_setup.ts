@@ -66,7 +66,7 @@ export function publishForRuns(
     board.publish({ org, subject, ...(trace && { trace }) }, drafts);
 }
 
-/** Runs of conversations leave the same events as any other, and are for their owner's eyes. */
+/** Runs of conversations leave the events that all runs leave, and are for their owner's eyes. */
 export function runEvents(authority: Authority): RunEvents {
   return {
     async append({ runId, org, subject, trace }, type, data) {
