@@ -3,8 +3,9 @@ import type { ConversationSource } from "../conversation/source.ts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
 import type { TopicSource } from "../sync/source.ts";
-import { FollowedConversation, silent } from "./follower_conversations.ts";
-import { FollowedTopic } from "./follower_source.ts";
+import { type Led, type Question, silent } from "./led.ts";
+import { LedConversation } from "./led_conversation.ts";
+import { LedTopic } from "./led_topic.ts";
 import {
   errorOf,
   type FollowerMessage,
@@ -14,25 +15,6 @@ import {
   type TabChannel,
   type ToLeader,
 } from "./messages.ts";
-
-/** A question to the tab that leads. */
-export interface Question {
-  readonly number: number;
-  /** Asks for the next part of the answer. */
-  next(): void;
-  failed(name: string, error: unknown): void;
-}
-
-/** Something that is followed through the tab that leads. */
-export interface Followed {
-  /** There is a leader, perhaps a new one: asks for what is missing. */
-  ask(): void;
-  /** The leader does not answer. */
-  lost(): void;
-  /** This tab does not follow any more. */
-  stopped(): void;
-  receive(message: FromLeader): void;
-}
 
 export interface FollowerOptions {
   readonly environment: Environment;
@@ -50,7 +32,7 @@ const UNANSWERED = 3;
 /** Follows: sources that are fed by the tab that leads, and how its connection stands. */
 export class FollowerSide {
   readonly #options: FollowerOptions;
-  readonly #followed = new Map<string, Set<Followed>>();
+  readonly #followed = new Map<string, Set<Led>>();
   /** Leaders of the past, whose last words may come late. */
   readonly #retired = new Set<string>();
   #leader: string | undefined;
@@ -79,9 +61,7 @@ export class FollowerSide {
   readonly topics: TopicSource = {
     follow: (name, sink, signal) => {
       const subject = { plane: "sync", name } as const;
-      const followed: Followed = new FollowedTopic(name, sink, signal, (position) =>
-        this.#ask(subject, position),
-      );
+      const followed: Led = new LedTopic(name, sink, signal, (position) => this.#ask(subject, position));
       this.#add(subject, followed, signal);
     },
   };
@@ -89,7 +69,7 @@ export class FollowerSide {
   readonly conversations: ConversationSource = {
     follow: (name, sink, signal) => {
       const subject = { plane: "conversation", name } as const;
-      const followed: Followed = new FollowedConversation(sink, (position) => this.#ask(subject, position));
+      const followed: Led = new LedConversation(sink, (position) => this.#ask(subject, position));
       this.#add(subject, followed, signal);
     },
   };
@@ -135,7 +115,7 @@ export class FollowerSide {
     this.#followed.clear();
   }
 
-  #add(subject: Subject, followed: Followed, signal: AbortSignal): void {
+  #add(subject: Subject, followed: Led, signal: AbortSignal): void {
     if (signal.aborted || this.#stopped) return;
     const key = keyOf(subject);
     const there = this.#followed.get(key) ?? new Set();
@@ -209,7 +189,7 @@ export class FollowerSide {
     this.#options.onStatus();
   }
 
-  *#all(): Iterable<Followed> {
+  *#all(): Iterable<Led> {
     for (const some of [...this.#followed.values()]) yield* [...some];
   }
 

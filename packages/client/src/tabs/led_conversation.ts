@@ -1,12 +1,11 @@
-import { KhalaError } from "@khala/contracts";
 import type { ConversationFrame, ConversationSink, ConversationState } from "../conversation/source.ts";
-import type { Followed, Question } from "./follower.ts";
+import { type Led, type Question, silent } from "./led.ts";
 import { errorOf, type FromLeader } from "./messages.ts";
 
 const MAX_WAITING = 1_000;
 
 /** A conversation that comes from the tab that leads. What comes twice, or leaves a gap, the conversation itself sees by its sequence. */
-export class FollowedConversation implements Followed {
+export class LedConversation implements Led {
   readonly #sink: ConversationSink;
   readonly #ask: (position: string | undefined) => Question;
   #question: Question | undefined;
@@ -76,12 +75,4 @@ export class FollowedConversation implements Followed {
     const [live, error] = this.#standing;
     this.#sink.health(live && this.#parts === undefined, error);
   }
-}
-
-/** Why nothing comes while another tab leads and says nothing. */
-export function silent(): KhalaError {
-  return new KhalaError(
-    "unavailable",
-    "The tab that holds the connection does not answer. Look at it, or close it.",
-  );
 }

@@ -1,6 +1,6 @@
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
 import type { TopicPhase, TopicSink } from "../sync/source.ts";
-import type { Followed, Question } from "./follower.ts";
+import type { Led, Question } from "./led.ts";
 import { type Batch, errorOf, type FromLeader } from "./messages.ts";
 import { reaches } from "./positions.ts";
 
@@ -8,7 +8,7 @@ import { reaches } from "./positions.ts";
 const MAX_WAITING = 1_000;
 
 /** A topic that comes from the tab that leads. What counts is the position: a batch is applied where it goes on, and asked for where not. */
-export class FollowedTopic implements Followed {
+export class LedTopic implements Led {
   readonly #name: string;
   readonly #sink: TopicSink;
   readonly #signal: AbortSignal;
