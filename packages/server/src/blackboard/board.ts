@@ -33,6 +33,12 @@ export interface Routing {
   readonly dead: readonly DeadLetter[];
 }
 
+/** An artifact, and what it leads to. */
+export interface Routed {
+  readonly artifact: Artifact;
+  readonly routing: Routing;
+}
+
 /** What a board is given besides its engine. */
 export interface BoardOptions {
   /** Every agent of the app, whether its work is done in this process or elsewhere. */

@@ -1,7 +1,8 @@
 import type { Row } from "../database/database.ts";
+import type { Routed } from "./board.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
 import type { Claimed, Settling } from "./postgres_settling.ts";
-import type { Routed, Taking } from "./postgres_statements.ts";
+import type { Taking } from "./postgres_statements.ts";
 
 /** Who may take tasks in the moment in which they are made. */
 export interface Taker {

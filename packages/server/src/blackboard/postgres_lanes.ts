@@ -1,7 +1,6 @@
 import { hash } from "node:crypto";
 import { partitionOf } from "@khala/contracts";
-import type { BoardOptions } from "./board.ts";
-import type { Routed } from "./postgres_statements.ts";
+import type { BoardOptions, Routed } from "./board.ts";
 import type { Task } from "./task.ts";
 
 const LANES = 64;

@@ -3,7 +3,7 @@ import { type Database, isConnectionFailure } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { Artifact } from "./artifact.ts";
-import type { BoardOptions } from "./board.ts";
+import type { BoardOptions, Routed } from "./board.ts";
 import type { ClaimRow } from "./postgres_claims.ts";
 import type { Handover } from "./postgres_handover.ts";
 import {
@@ -17,7 +17,7 @@ import {
   versionKey,
 } from "./postgres_known.ts";
 import type { Lanes } from "./postgres_lanes.ts";
-import { enqueueStatement, putStatement, type Routed } from "./postgres_statements.ts";
+import { enqueueStatement, putStatement } from "./postgres_statements.ts";
 import type { Task } from "./task.ts";
 
 type Status = "published" | "duplicate";

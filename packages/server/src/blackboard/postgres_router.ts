@@ -1,7 +1,8 @@
 import { runLoop, type Service, type Wake } from "../kit/service.ts";
 import type { Artifact } from "./artifact.ts";
+import type { Routed } from "./board.ts";
 import type { Desk } from "./postgres_publish.ts";
-import { type Routed, routeStatement } from "./postgres_statements.ts";
+import { routeStatement } from "./postgres_statements.ts";
 
 const AT_ONCE = 256;
 /** Any constant will do, as long as every process uses the same. */

@@ -1,6 +1,7 @@
 import type { Statement } from "../database/database.ts";
+import type { Routed } from "./board.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
-import { type Routed, type Taking, unless } from "./postgres_statements.ts";
+import { type Taking, unless } from "./postgres_statements.ts";
 import type { DeadLetter, Task } from "./task.ts";
 
 /** A claim, as its holder knows it. */

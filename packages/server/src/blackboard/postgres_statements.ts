@@ -1,15 +1,9 @@
 import type { Statement } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
-import type { Routing } from "./board.ts";
+import type { Routed } from "./board.ts";
 import { textArray } from "./postgres_arrays.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
 import type { Task } from "./task.ts";
-
-/** An artifact, and what it leads to. */
-export interface Routed {
-  readonly artifact: Artifact;
-  readonly routing: Routing;
-}
 
 /** Which tasks this process takes at once, and for how long. */
 export interface Taking {

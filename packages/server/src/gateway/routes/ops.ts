@@ -1,11 +1,10 @@
 import type { JsonObject } from "@bufbuild/protobuf";
-import { KhalaError, SCOPES } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { AboutJson, SettingJson, SpanJson, TraceSummaryJson } from "@khala/contracts/ops/v1";
-import type { FastifyRequest } from "fastify";
 import type { EndedSpan, SpanRing } from "../../kit/span_ring.ts";
-import { requireScope, type Viewer } from "../auth/claims.ts";
 import { isLocal } from "../auth/local.ts";
 import type { Http } from "../http.ts";
+import { operator } from "../ops/operator.ts";
 import type { Overview } from "../ops/overview.ts";
 import { readLimit, readText } from "../page_request.ts";
 import type { Sockets } from "../sockets.ts";
@@ -89,13 +88,6 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
       throw new KhalaError("not_found", "There is no such trace any more: the last ones are remembered.");
     return reply.header("Cache-Control", "no-store").send({ trace_id, spans: found.map(spanJson) });
   });
-}
-
-/** Who asks, if the token allows to operate. */
-export async function operator(http: Http, request: FastifyRequest): Promise<Viewer> {
-  const viewer = await http.viewer(request);
-  requireScope(viewer, SCOPES.ops);
-  return viewer;
 }
 
 function kept(spans: SpanRing | undefined): SpanRing {

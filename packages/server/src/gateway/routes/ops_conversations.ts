@@ -1,8 +1,8 @@
 import type { OrgConversationJson } from "@khala/contracts/ops/v1";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Http } from "../http.ts";
+import { operator } from "../ops/operator.ts";
 import { pageAfter, readAfter, readLimit } from "../page_request.ts";
-import { operator } from "./ops.ts";
 
 /** `GET /ops/v1/conversations`: whose there are in the org and how they are, never what is said in them. */
 export function opsConversationRoutes(http: Http, conversations: ConversationPlane): void {

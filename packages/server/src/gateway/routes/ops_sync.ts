@@ -5,8 +5,8 @@ import { describeTopics, documentHistory, searchDocuments, type TopicsOptions } 
 import { isKeyOf } from "../../sync/model.ts";
 import { hasScope, requireTopic } from "../auth/claims.ts";
 import type { Http } from "../http.ts";
+import { operator } from "../ops/operator.ts";
 import { pageAfter, readAfter, readLimit, readText } from "../page_request.ts";
-import { operator } from "./ops.ts";
 
 export interface OpsSyncOptions extends TopicsOptions {
   readonly database: Database;
