@@ -3,6 +3,7 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { seriousFindings } from "./support/axe.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
+import { startConvexStandIn } from "./support/convex_stand_in.ts";
 import { type DashboardServer, DEVELOPER, startDashboard, visit } from "./support/dashboard.ts";
 
 const RUNS = "runtime.run_summaries";
@@ -174,6 +175,27 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
       await page.locator(".tab-panel .notice, .tab-panel .table").first().waitFor();
       expect(await seriousFindings(page), tab).toEqual([]);
     }
+    expect(context.problems).toEqual([]);
+  });
+
+  test("a document that the second sink holds otherwise is found by one click", async () => {
+    await using convex = await startConvexStandIn();
+    const settings = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url };
+    await using doubled = await startDashboard({ settings });
+    await doubled.post("/runtime/v1/runs/r1/events", {
+      events: [{ event_id: "1", type: "run.started", data: {} }],
+    });
+    const held = convex.topic(RUNS);
+    await expect.poll(() => held.has("run:r1"), { timeout: 30_000 }).toBe(true);
+    held.set("run:r1", { ...held.get("run:r1")!, payload_hash: "00".repeat(32) });
+    await using context = await visit(browser);
+    const page = await context.open(`${doubled.url}/sync?tab=parity`);
+    const row = page.getByRole("row").filter({ hasText: RUNS });
+    await row.getByText("never").waitFor();
+    await page.getByRole("button", { name: "Compare now" }).click();
+    await row.getByText("never").waitFor({ state: "detached" });
+    expect(await row.locator(".failed").textContent()).toBe("1");
+    expect(await seriousFindings(page)).toEqual([]);
     expect(context.problems).toEqual([]);
   });
 });
