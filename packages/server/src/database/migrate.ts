@@ -50,8 +50,9 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
         name,
       ]);
       await client.query("COMMIT");
-      log.info({ version, name }, "migrated the database");
+      log.debug({ version, name }, "migrated the database by one step");
     }
+    if (current < newest) log.info({ from: current, to: newest }, "migrated the database");
   } finally {
     // Ending the session releases the lock and rolls back what failed.
     await client.end();

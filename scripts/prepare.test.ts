@@ -1,0 +1,24 @@
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+
+test("an npm that left out the link to the Node of the lock gets it, and the page is built by that Node", () => {
+  const root = mkdtempSync(join(tmpdir(), "khala-prepare-"));
+  onTestFinished(() => rmSync(root, { recursive: true, force: true }));
+  const modules = join(root, "node_modules");
+  const optionalDependencies = { "node-of-another-system": "24.0.0", "node-of-this-system": "24.0.0" };
+  writeFileSync(join(root, "package.json"), JSON.stringify({ optionalDependencies }));
+  for (const folder of [".bin", "node-of-this-system/bin"])
+    mkdirSync(join(modules, folder), { recursive: true });
+  symlinkSync(process.execPath, join(modules, "node-of-this-system/bin/node"));
+  mkdirSync(join(root, "scripts"));
+  writeFileSync(join(root, "scripts/build_dashboard.ts"), "console.log(process.argv0 as string);");
+  const prepare = join(import.meta.dirname, "prepare.js");
+  for (const _ of ["missing", "there already"]) {
+    const output = execFileSync(process.execPath, [prepare, root], { encoding: "utf8" });
+    expect(output.trim()).toBe(join(modules, "node-of-this-system/bin/node"));
+    expect(readlinkSync(join(modules, ".bin/node"))).toBe("../node-of-this-system/bin/node");
+  }
+});
