@@ -1,7 +1,7 @@
 import { rolldown } from "rolldown";
 
-/** One script for a page, from a program of e2e/support/programs and all that it imports, as it is in the source. */
-export async function bundleForBrowser(file: string): Promise<string> {
+/** One script for a page or a worker, from a program of e2e/support/programs and all that it imports, as it is in the source. */
+export async function bundleForBrowser(file: string, format: "iife" | "es" = "iife"): Promise<string> {
   const bundle = await rolldown({
     input: file,
     platform: "browser",
@@ -9,7 +9,7 @@ export async function bundleForBrowser(file: string): Promise<string> {
     logLevel: "warn",
   });
   try {
-    const { output } = await bundle.generate({ format: "iife", codeSplitting: false });
+    const { output } = await bundle.generate({ format, codeSplitting: false });
     return output[0].code;
   } finally {
     await bundle.close();

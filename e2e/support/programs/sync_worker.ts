@@ -1,0 +1,52 @@
+import { createClient, type KhalaClient } from "@khala/client";
+import { indexedDb } from "@khala/client/storage";
+
+const TOPIC = "runtime.run_summaries";
+
+/** What a page says first: where the server is, and who it is. */
+interface Start {
+  readonly url: string;
+  readonly token: string;
+}
+
+/** A page that the worker works for, or in a dedicated worker the worker itself. */
+interface Port {
+  postMessage(message: unknown): void;
+  onmessage: ((event: { readonly data: Start }) => void) | null;
+}
+
+/** The worker itself, dedicated or shared. */
+declare const self: Port & {
+  onconnect?: ((event: { readonly ports: readonly [Port] }) => void) | null;
+};
+
+let client: KhalaClient | undefined;
+const pages: Port[] = [];
+
+/** What the client has, as a page would show it. */
+function picture(khala: KhalaClient) {
+  const { items, phase } = khala.sync.list(TOPIC);
+  const documents = Object.fromEntries(items.map(({ key, version }) => [key, version]));
+  return { role: khala.connection.status().role, phase, documents };
+}
+
+function start({ url, token }: Start): KhalaClient {
+  const khala = createClient({ url, token, storage: indexedDb() });
+  const tell = () => {
+    for (const page of pages) page.postMessage(picture(khala));
+  };
+  khala.sync.subscribe(TOPIC, tell);
+  khala.connection.subscribe(tell);
+  return khala;
+}
+
+function serve(page: Port): void {
+  page.onmessage = ({ data }) => {
+    pages.push(page);
+    client ??= start(data);
+    page.postMessage(picture(client));
+  };
+}
+
+if ("onconnect" in self) self.onconnect = ({ ports: [page] }) => serve(page);
+else serve(self);
