@@ -218,6 +218,24 @@ test("without a network it is offline; with one it is opened at once", async () 
   expect(connection.status()).not.toHaveProperty("error");
 });
 
+test("begun without a network it is offline after the first attempt, and after each that it makes now and then", async () => {
+  const { place, connection } = handConnection();
+  place.online.set(false);
+  connection.connect();
+  for (const sockets of [1, 2, 3]) {
+    await settled();
+    expect(place.sockets).toHaveLength(sockets);
+    place.socket.end();
+    await settled();
+    expect(connection.status()).toMatchObject({ state: "offline", error: { code: "unavailable" } });
+    await place.pass(15_000);
+  }
+  place.online.set(true);
+  await settled();
+  place.socket.onopen?.();
+  expect(connection.status()).toMatchObject({ state: "live" });
+});
+
 test("paused means no socket, whatever happens, until connect", async () => {
   const { place, connection, live } = handConnection();
   const socket = await live();

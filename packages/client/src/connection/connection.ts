@@ -204,7 +204,10 @@ class SocketConnection implements OwnConnection {
   }
 
   #ended(error: KhalaError): void {
-    this.#dispatch(verdictOf(error), error);
+    const verdict = verdictOf(error);
+    // The platform tells of a change, and there was none if it was so when this began.
+    const offline = verdict === "lost" && this.#environment.online?.get() === false;
+    this.#dispatch(offline ? "offline" : verdict, error);
   }
 
   async #explain(token: Token): Promise<KhalaError> {
