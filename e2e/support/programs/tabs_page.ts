@@ -6,8 +6,8 @@ let client: KhalaClient;
 let conversation: ReturnType<KhalaClient["conversation"]> | undefined;
 
 /** Opens a client as an app does, and follows a conversation, or without one a topic. */
-function start(token: string, convId?: string): void {
-  client = createClient({ url: location.origin, token, storage: indexedDb() });
+function start(token: string, convId?: string, url = location.origin): void {
+  client = createClient({ url, token, storage: indexedDb() });
   conversation = convId === undefined ? undefined : client.conversation(convId);
   if (conversation) conversation.subscribe(note);
   else client.sync.subscribe(TOPIC, () => {});
@@ -34,5 +34,6 @@ function screen() {
 
 declare const location: { readonly origin: string };
 const health = () => conversation?.state().health;
+const fromDevice = () => conversation?.state().fromDevice;
 const send = (message: string) => conversation?.send(message);
-Object.assign(globalThis, { khalaTabs: { start, screen, text, shown, send, health } });
+Object.assign(globalThis, { khalaTabs: { start, screen, text, shown, send, health, fromDevice } });

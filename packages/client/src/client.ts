@@ -44,7 +44,10 @@ export function createClient<App extends AppTypes = AppTypes>(
   const { shareTabs = options.storage !== undefined && canShareTabs(environment) } = options;
   const tabs: Tabs | undefined = shareTabs ? openTabs({ environment, connection, log }) : undefined;
   const seen: ConnectionView = tabs ?? connection;
-  const conversations = openConversations(seen, http, environment, log);
+  const conversations = openConversations(seen, http, environment, {
+    log,
+    ...(options.storage && { storage: options.storage }),
+  });
   const topics = { plane: sync, source: core.socketSource };
   const talks = { plane: conversations, source: socketConversationSource(connection, http) };
   if (tabs) tabs.share({ topics, conversations: talks });
@@ -75,8 +78,7 @@ export function createClient<App extends AppTypes = AppTypes>(
     ops: openOps(connection, http, { seen, environment }),
     async close() {
       tabs?.close();
-      conversations.close();
-      await core.close();
+      await core.close(conversations.close());
     },
   };
 }

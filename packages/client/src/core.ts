@@ -18,7 +18,7 @@ export interface CoreOptions {
   readonly url: string;
   /** A token, or how to get one: asked again before it expires and after a refusal. */
   readonly token: TokenSource;
-  /** Where documents and positions outlive the page. In memory unless set. */
+  /** Where documents and the last conversations outlive the page. In memory unless set. */
   readonly storage?: Storage;
   readonly environment?: Environment;
   /** Hears what a developer may want to know, such as that the storage is full. */
@@ -38,7 +38,8 @@ export interface Core<T extends Topics = object> {
   readonly log: Log;
   /** Finds out whose client this is, if nobody has asked yet. */
   identify(): void;
-  close(): Promise<void>;
+  /** Ends everything; the storage when `written` has resolved. */
+  close(written?: Promise<void>): Promise<void>;
 }
 
 /** Composes environment, tokens, HTTP, connection and sync. `onScope` hears whose client it is, as the plane does. */
@@ -84,10 +85,11 @@ export function openCore<T extends Topics>(
     socketSource: source,
     log,
     identify: findOut,
-    async close() {
+    async close(written) {
       stopRetrying();
       sync.close();
       connection.close();
+      await written;
       await storage.close();
     },
   };

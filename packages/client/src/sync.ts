@@ -21,5 +21,5 @@ export function createSyncClient<App extends AppTypes = AppTypes>(
 ): SyncClient<TopicsOf<App>> {
   const { connection, sync, socketSource, close } = openCore<TopicsOf<App>>(options);
   sync.setSource(socketSource);
-  return { connection, sync, close };
+  return { connection, sync, close: () => close() };
 }

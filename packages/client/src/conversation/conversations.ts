@@ -3,7 +3,11 @@ import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Log } from "../log.ts";
+import { oneAtATime } from "../storage/errors.ts";
+import type { Storage } from "../storage/storage.ts";
 import { Notifier } from "../sync/notifier.ts";
+import { ConversationStore } from "./conversation_store.ts";
+import { KeptConversation } from "./kept_conversation.ts";
 import type { SendOptions } from "./outbox.ts";
 import { type ConversationView, Room, UNOPENED } from "./room.ts";
 import type { ConversationSource } from "./source.ts";
@@ -40,9 +44,18 @@ export interface Conversations extends ConversationSource {
   log(convId: string, options?: PageOptions): Promise<LogPageJson>;
   /** Takes frames from this source from now on; conversations go on from where they are. Undefined: from nowhere. */
   setSource(source: ConversationSource | undefined): void;
+  /** Whether this tab writes down what is kept on the device. */
+  setStoring(storing: boolean): void;
   /** Whose conversations these are. Another scope than before empties them all. */
   setScope(scope: string): void;
-  close(): void;
+  /** Resolves when what is to be kept is written. */
+  close(): Promise<void>;
+}
+
+export interface ConversationsOptions {
+  readonly log?: Log;
+  /** Where the last conversations are kept for an offline start; nowhere unless set. */
+  readonly storage?: Storage;
 }
 
 /** Opens conversations. They follow nothing until there is a source. */
@@ -50,12 +63,19 @@ export function openConversations(
   connection: Pick<Connection, "status" | "subscribe">,
   http: Http,
   environment: Environment,
-  log: Log = () => {},
+  { log = () => {}, storage }: ConversationsOptions = {},
 ): Conversations {
+  const inTurn = oneAtATime("The storage");
   const notifier = new Notifier(environment, log);
   const rooms = new Map<string, { readonly room: Room; readonly conversation: Conversation }>();
   let source: ConversationSource | undefined;
   let whose: string | undefined;
+  let store: ConversationStore | undefined;
+  let storing = true;
+
+  function keep(room: Room): void {
+    if (store) room.keep(new KeptConversation(store, room.convId, environment, () => storing));
+  }
 
   function open(convId: string, conversation: Conversation): Room {
     const there = rooms.get(convId);
@@ -66,12 +86,14 @@ export function openConversations(
       connection,
       notifier,
       source: () => source,
+      keeps: storage !== undefined,
       onIdle(idle) {
         idle.close();
         if (rooms.get(convId)?.room === idle) rooms.delete(convId);
       },
     });
     rooms.set(convId, { room, conversation });
+    keep(room);
     return room;
   }
 
@@ -92,6 +114,7 @@ export function openConversations(
         const cursor = known()?.position();
         await http.request("DELETE", path);
         if (cursor !== undefined) known()?.forget(cursor);
+        await store?.remove(convId);
       },
     };
     return conversation;
@@ -118,15 +141,25 @@ export function openConversations(
       source = next;
       for (const { room } of rooms.values()) room.follow();
     },
-    setScope(scope) {
-      const changed = whose !== undefined && whose !== scope;
-      whose = scope;
-      if (changed) for (const { room } of rooms.values()) room.reset();
+    setStoring(next) {
+      storing = next;
+      for (const { room } of rooms.values()) room.setStoring(next);
     },
-    close() {
+    setScope(scope) {
+      if (whose === scope) return;
+      const changed = whose !== undefined;
+      whose = scope;
+      store = storage && new ConversationStore({ storage, scope, environment, log, inTurn });
+      for (const { room } of rooms.values()) {
+        if (changed) room.reset();
+        keep(room);
+      }
+    },
+    async close() {
       source = undefined;
       for (const { room } of rooms.values()) room.close();
       rooms.clear();
+      await inTurn(async () => {});
     },
   };
 }

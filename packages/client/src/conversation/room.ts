@@ -4,9 +4,19 @@ import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Notifier } from "../sync/notifier.ts";
+import type { KeptConversation } from "./kept_conversation.ts";
 import { Outbox, type SendOptions } from "./outbox.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource, ConversationState } from "./source.ts";
-import { EMPTY, leavesGap, type RunOutcome, reduce, restored, withoutRun } from "./transcript.ts";
+import {
+  EMPTY,
+  leavesGap,
+  type RunOutcome,
+  recalled,
+  reduce,
+  restored,
+  type Transcript,
+  withoutRun,
+} from "./transcript.ts";
 
 /** Whether what is shown is kept up to date. */
 export type ConversationHealth = "live" | "connecting" | "offline" | "error";
@@ -26,6 +36,8 @@ export interface ConversationView {
   readonly error: KhalaError | undefined;
   /** Whether a message of this client waits for its answer. */
   readonly sending: boolean;
+  /** The messages are those that this device kept: what was said since is not known yet. */
+  readonly fromDevice: boolean;
 }
 
 export interface RoomDeps {
@@ -34,6 +46,8 @@ export interface RoomDeps {
   readonly connection: Pick<Connection, "status" | "subscribe">;
   readonly notifier: Notifier;
   readonly source: () => ConversationSource | undefined;
+  /** Whether conversations are kept on this device: then it follows nothing before `keep`. */
+  readonly keeps: boolean;
   /** Nobody uses it any more. */
   readonly onIdle: (room: Room) => void;
 }
@@ -47,9 +61,12 @@ export const UNOPENED: ConversationView = {
   health: "connecting",
   error: undefined,
   sending: false,
+  fromDevice: false,
 };
 
 const GRACE_MS = 5_000;
+/** Forbidden, or not found. */
+const GONE = [403, 404];
 
 /** One conversation, while somebody in this tab or another one looks at it. */
 export class Room implements ConversationSink {
@@ -62,6 +79,10 @@ export class Room implements ConversationSink {
   #view = UNOPENED;
   #live = false;
   #error: KhalaError | undefined;
+  #kept: KeptConversation | undefined;
+  /** Whether it is known what this device kept. */
+  #recalled: boolean;
+  #fromDevice = false;
   #users = 0;
   #following: AbortController | undefined;
   #stopWatching: (() => void) | undefined;
@@ -70,11 +91,30 @@ export class Room implements ConversationSink {
   constructor(convId: string, deps: RoomDeps) {
     this.convId = convId;
     this.#deps = deps;
+    this.#recalled = !deps.keeps;
     this.#outbox = this.#newOutbox();
   }
 
   get view(): ConversationView {
     return this.#view;
+  }
+
+  /** Shows what was kept there, follows from that, and keeps what comes. */
+  keep(kept: KeptConversation): void {
+    this.#kept = kept;
+    // A failure is no reason not to follow, and is told where it happens.
+    void kept.load().then((state) => {
+      if (this.#kept !== kept) return;
+      this.#recalled = true;
+      if (state) this.#recall(state);
+      this.follow();
+    });
+  }
+
+  /** From now on this tab writes, or has written, what is kept. */
+  setStoring(storing: boolean): void {
+    if (storing) this.#write(false);
+    else this.#kept?.flush();
   }
 
   subscribe(listener: () => void): () => void {
@@ -152,6 +192,8 @@ export class Room implements ConversationSink {
   health(live: boolean, error?: KhalaError): void {
     this.#live = live;
     this.#error = error;
+    if (live) this.#fromDevice = false;
+    if (!live && error && GONE.includes(error.meaning.status)) this.#lose();
     this.#changed();
     for (const follower of [...this.#followers]) follower.health(live, error);
   }
@@ -162,13 +204,17 @@ export class Room implements ConversationSink {
     this.#following = undefined;
     this.health(false);
     const source = this.#deps.source();
-    if (!source || this.#users === 0) return;
+    if (!source || this.#users === 0 || !this.#recalled) return;
     this.#following = new AbortController();
     source.follow(this.convId, this, this.#following.signal);
   }
 
   /** Forgets everything, what is on its way too, and begins anew: it is somebody else's now. */
   reset(): void {
+    this.#kept?.flush();
+    this.#kept = undefined;
+    this.#recalled = !this.#deps.keeps;
+    this.#fromDevice = false;
     this.#outbox.close();
     this.#outbox = this.#newOutbox();
     this.#become(EMPTY);
@@ -176,6 +222,8 @@ export class Room implements ConversationSink {
   }
 
   close(): void {
+    this.#kept?.flush();
+    this.#kept = undefined;
     this.#outbox.close();
     this.#following?.abort();
     this.#stopWatching?.();
@@ -207,10 +255,32 @@ export class Room implements ConversationSink {
     return this.#error !== undefined && !this.#live && !this.#error.meaning.retryable;
   }
 
-  #become(transcript: typeof EMPTY): void {
-    if (transcript === this.#transcript) return;
-    this.#transcript = transcript;
+  #recall(state: ConversationState): void {
+    this.#transcript = recalled(state);
+    this.#fromDevice = true;
     this.#changed();
+    if (state.cursor !== "") for (const follower of [...this.#followers]) follower.restore(state);
+  }
+
+  /** It is not there, or not for this person: nothing of it stays on the device. */
+  #lose(): void {
+    this.#kept?.remove();
+    if (this.#fromDevice) this.#transcript = EMPTY;
+    this.#fromDevice = false;
+  }
+
+  #become(transcript: Transcript): void {
+    const before = this.#transcript;
+    if (transcript === before) return;
+    this.#transcript = transcript;
+    if (transcript.messages.length === 0 && before.messages.length > 0) this.#kept?.remove();
+    else this.#write(before.run !== null && transcript.run === null);
+    this.#changed();
+  }
+
+  #write(atOnce: boolean): void {
+    const { messages, run, cursor, seq } = this.#transcript;
+    if (cursor !== "") this.#kept?.changed({ messages, run, cursor, seq }, atOnce);
   }
 
   #changed(): void {
@@ -222,6 +292,7 @@ export class Room implements ConversationSink {
       activity,
       ...this.#condition(),
       sending: this.#outbox.busy,
+      fromDevice: this.#fromDevice,
     };
     const keys = Object.keys(next) as (keyof ConversationView)[];
     if (keys.every((key) => next[key] === this.#view[key])) return;

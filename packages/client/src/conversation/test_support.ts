@@ -3,7 +3,7 @@ import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { Channel, ChannelHandlers, Connection, ConnectionStatus } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Answer, Http, RequestOptions } from "../http.ts";
-import { type Conversation, openConversations } from "./conversations.ts";
+import { type Conversation, type ConversationsOptions, openConversations } from "./conversations.ts";
 import { socketConversationSource } from "./socket_source.ts";
 import type { ConversationFrame } from "./source.ts";
 import { EMPTY, reduce, type Transcript } from "./transcript.ts";
@@ -209,11 +209,11 @@ export function apply(frames: readonly ConversationFrame[]): Transcript {
 }
 
 /** A conversation of real parts, on a server that a test plays. */
-export function handConversation() {
+export function handConversation(options: ConversationsOptions = {}) {
   const connection = new HandConnection();
   const http = new HandHttp();
   const environment = new HandEnvironment();
-  const conversations = openConversations(connection, http, environment);
+  const conversations = openConversations(connection, http, environment, options);
   conversations.setSource(socketConversationSource(connection, http));
   const conversation: Conversation = conversations.get("c");
   return {

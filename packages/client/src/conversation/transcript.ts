@@ -84,6 +84,13 @@ export function restored(transcript: Transcript, state: ConversationState): Tran
   return settle({ ...EMPTY, messages, run, cursor, seq, memory: { ...NOTHING, ended } });
 }
 
+/** What this device kept. Without a cursor it is not all: then the next snapshot replaces it. */
+export function recalled(state: ConversationState): Transcript {
+  const transcript = restored(EMPTY, state);
+  if (state.cursor !== "") return transcript;
+  return { ...transcript, memory: { ...transcript.memory, resyncing: true } };
+}
+
 /** Nothing runs, as the server says. */
 export function withoutRun(transcript: Transcript): Transcript {
   return withRun(transcript, null);

@@ -2,9 +2,10 @@ import type { EventJson, RunJson } from "@khala/contracts/conversation/v1";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { Transcript as ServerTranscript } from "../../../server/src/conversations/transcript.ts";
-import type { ConversationFrame } from "./source.ts";
+import { keepable, MOST_CHARACTERS } from "./conversation_store.ts";
+import type { ConversationFrame, ConversationState } from "./source.ts";
 import { apply, asked, delta, type Entry, eventFrame, framesOf, ofRun, started } from "./test_support.ts";
-import { EMPTY, reduce, restored, type Transcript } from "./transcript.ts";
+import { EMPTY, recalled, reduce, restored, type Transcript } from "./transcript.ts";
 
 /** The server's side: what the log comes to after so many entries. */
 function serverAt(log: readonly Entry[], seq: number) {
@@ -69,7 +70,7 @@ const breaks = fc.array(
   fc.record({
     after: fc.nat(8),
     repeat: fc.nat(3),
-    how: fc.constantFrom("resume", "resync", "reload", "tab"),
+    how: fc.constantFrom("resume", "resync", "reload", "tab", "device"),
     /** The run's record may lag behind its log. */
     lag: fc.boolean(),
   }),
@@ -89,9 +90,10 @@ test("for the same log the client shows what the server does", () => {
 
 test("wherever the line is cut, frames are repeated, or a snapshot is taken, the transcript is that of the uncut log", () => {
   fc.assert(
-    fc.property(logs, breaks, (log, plan) => {
+    fc.property(logs, breaks, fc.constantFrom(200, MOST_CHARACTERS), (log, plan, room) => {
       let transcript = EMPTY;
       let seq = 0;
+      let device: { kept: ConversationState; seq: number } | undefined;
       const deliver = (count: number, repeat: number) => {
         for (let i = 0; i < count && seq < log.length; i++) {
           transcript = reduce(transcript, eventFrame(log[seq]!, ++seq));
@@ -100,6 +102,8 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
         }
       };
       for (const { after, repeat, how, lag } of plan) {
+        // What the device kept was written a while before the break.
+        if (transcript.cursor !== "") device = { kept: keepable(transcript, room), seq };
         deliver(after, repeat);
         const head = Math.min(log.length, seq + after);
         const { messages, run: running } = serverAt(log, head);
@@ -107,6 +111,13 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
         const snapshot = { type: "snapshot", messages, cursor: `e-${head}` };
         const hello = { type: "hello", cursor: `e-${how === "resume" ? seq : head}`, run: record };
         if (how === "reload") transcript = EMPTY;
+        if (how === "device" && device) {
+          transcript = recalled(JSON.parse(JSON.stringify(device.kept)));
+          if (transcript.cursor !== "") {
+            seq = device.seq;
+            continue;
+          }
+        }
         if (how === "tab") {
           const { cursor, seq: at } = transcript;
           if (cursor !== "")

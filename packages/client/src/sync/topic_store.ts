@@ -1,5 +1,6 @@
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
+import { inTime } from "../storage/in_time.ts";
 import type { Storage, StoredTopic, TopicChange } from "../storage/storage.ts";
 
 export interface TopicStoreOptions {
@@ -11,9 +12,6 @@ export interface TopicStoreOptions {
   /** Whether this tab writes. */
   readonly storing: () => boolean;
 }
-
-/** A storage that takes longer has failed. */
-const STORAGE_MS = 15_000;
 
 /**
  * A topic's place in the storage. A failure is reported, not thrown: what is stored of the topic is removed then, and nothing
@@ -82,11 +80,6 @@ export class TopicStore {
   }
 
   #bounded<T>(work: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const cancel = this.#options.environment.timer(STORAGE_MS, () =>
-        reject(new Error(`The storage did not answer within ${STORAGE_MS / 1_000} s.`)),
-      );
-      work.then(resolve, reject).finally(cancel);
-    });
+    return inTime(this.#options.environment, work);
   }
 }

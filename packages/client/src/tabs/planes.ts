@@ -15,4 +15,5 @@ export interface SharedTopics extends TopicSource {
 /** The same of the conversations: a follower without a position gets `restore`, then each frame. */
 export interface SharedConversations extends ConversationSource {
   setSource(source: ConversationSource | undefined): void;
+  setStoring(storing: boolean): void;
 }

@@ -278,6 +278,33 @@ test("a conversation is the same text in every tab, through a change of the lead
   for (const tab of [second, third]) await soon(() => expect(tab.conversation.state().health).toBe("live"));
 });
 
+test("only the tab that leads keeps a conversation on the device, and a new tab starts from that", async () => {
+  using browser = new Browser();
+  const { server } = browser;
+  const [storage, none] = [memory(), memory()];
+  const kept = async (where: typeof storage) =>
+    JSON.stringify((await where.load(browser.scope, "conversation:c"))?.documents);
+  const first = browser.open({ storage });
+  const second = browser.open({ storage: none, talks: true });
+  server.say("one ");
+  await soon(() => expect(second.text()).toBe("one "));
+  await soon(async () => {
+    await first.place.pass(1_000);
+    expect(await kept(storage)).toContain("one ");
+  });
+  expect(await kept(none)).toBeUndefined();
+  // The one that takes over keeps what it has, also when nothing more is said.
+  first.close();
+  await soon(async () => {
+    await second.place.pass(1_000);
+    expect(await kept(none)).toContain("one ");
+  });
+  const third = browser.open({ storage, talks: true });
+  await soon(() => expect(third.text()).toBe("one "));
+  server.say("two ");
+  for (const tab of [second, third]) await soon(() => expect(tab.text()).toBe("one two "));
+});
+
 test("the leader stops following what no tab wants any more", async () => {
   using browser = new Browser();
   const { server } = browser;

@@ -79,7 +79,7 @@ class TabGroup implements Tabs {
 
   share(planes: SharedPlanes): void {
     this.#planes = planes;
-    planes.topics.plane.setStoring(false);
+    this.#setStoring(false);
     this.#join();
   }
 
@@ -168,7 +168,7 @@ class TabGroup implements Tabs {
 
   #holdSocket(): void {
     const { connection } = this.#options;
-    this.#planes?.topics.plane.setStoring(true);
+    this.#setStoring(true);
     if (connection.status().state === "paused") connection.connect();
     this.#takeFrom(this.#planes?.topics.source, this.#planes?.conversations?.source);
     this.#changed();
@@ -180,7 +180,7 @@ class TabGroup implements Tabs {
     if (this.#role.name === "leader" || this.#role.name === "alone") this.#options.connection.pause();
     this.#stopFollowing(true);
     this.#role = { name: "none" };
-    this.#planes?.topics.plane.setStoring(false);
+    this.#setStoring(false);
     this.#takeFrom(undefined, undefined);
     this.#channel?.close();
     this.#channel = undefined;
@@ -191,6 +191,11 @@ class TabGroup implements Tabs {
 
   #stopFollowing(offline: boolean): void {
     if (this.#role.name === "follower") this.#role.side.stop(offline);
+  }
+
+  #setStoring(storing: boolean): void {
+    this.#planes?.topics.plane.setStoring(storing);
+    this.#planes?.conversations?.plane.setStoring(storing);
   }
 
   #takeFrom(topics: TopicSource | undefined, conversations: ConversationSource | undefined): void {

@@ -205,8 +205,9 @@ export class Browser implements Disposable {
     const log = (event: LogEvent) => events.push(event);
     const tabs = openTabs({ environment: place, connection, log });
     const plane = openSync({ environment: place, http, storage, log });
-    const conversations = openConversations(tabs, http, place);
+    const conversations = openConversations(tabs, http, place, { log, storage });
     plane.setScope(this.scope);
+    conversations.setScope(this.scope);
     tabs.setScope(this.scope);
     tabs.share({
       topics: { plane, source: alive(this.server.topics, death.signal) },
@@ -236,7 +237,7 @@ export class Browser implements Disposable {
       close() {
         tabs.close();
         plane.close();
-        conversations.close();
+        void conversations.close();
         death.abort();
       },
       /** The browser ends it: it says nothing any more, and what it held is free. */
