@@ -72,7 +72,7 @@ function zsh(places: readonly Place[]): string {
     return `    ${quoted(path.join(" "))}) choices=(${described.join(" ")}) ;;`;
   });
   return `#compdef khala
-# khala for zsh: eval "$(khala completion zsh)" in ~/.zshrc, after compinit
+# khala for zsh: eval "$(khala completion zsh)" in ~/.zshrc, after compinit; or a file _khala in a folder of fpath
 _khala() {
   local -a choices before
   before=("\${(@)words[2,CURRENT-1]}")
@@ -82,26 +82,32 @@ ${cases.join("\n")}
   esac
   _describe khala choices || _files
 }
-compdef _khala khala
+# Loaded from fpath, this file is the function itself, and is called to complete.
+if [[ "\${funcstack[1]}" == _khala ]]; then _khala "$@"; else compdef _khala khala; fi
 `;
 }
 
 function fish(places: readonly Place[]): string {
-  const lines = places.flatMap(({ path, words }) => {
-    const inner = places.filter((place) => place.path.length === path.length + 1 && starts(place.path, path));
-    const seen = path.map((word) => `__fish_seen_subcommand_from ${word}`);
-    const names = inner.map((place) => place.path.at(-1)).join(" ");
-    const condition = [...seen, ...(names ? [`not __fish_seen_subcommand_from ${names}`] : [])].join(
-      "; and ",
-    );
-    return words.map(({ word, about }) => {
+  const chains = places.filter(({ path }) => path.length > 0).map(({ path }) => quoted(path.join(" ")));
+  const lines = places.flatMap(({ path, words }) =>
+    words.map(({ word, about }) => {
       const what = word.startsWith("--") ? `-l ${word.slice(2)}` : `-a ${word}`;
-      return `complete -c khala${condition ? ` -n ${quoted(condition)}` : ""} ${what} -d ${quoted(about)}`;
-    });
-  });
-  return `# khala for fish: khala completion fish > ~/.config/fish/completions/khala.fish\n${lines.join("\n")}\n`;
-}
-
-function starts(path: readonly string[], prefix: readonly string[]): boolean {
-  return prefix.every((word, i) => path[i] === word);
+      const condition = quoted(`__khala_at "${path.join(" ")}"`);
+      return `complete -c khala -n ${condition} ${what} -d ${quoted(about)}`;
+    }),
+  );
+  return `# khala for fish: khala completion fish > ~/.config/fish/completions/khala.fish
+function __khala_at
+    set -l place ""
+    for word in (commandline -opc)[2..-1]
+        set -l next (string trim -- "$place $word")
+        switch $next
+            case ${chains.join(" ")}
+                set place $next
+        end
+    end
+    test "$place" = "$argv[1]"
+end
+${lines.join("\n")}
+`;
 }
