@@ -9,6 +9,7 @@ import { useFrozen } from "../parts/pause.tsx";
 import { type State, stateOf } from "../parts/state_badge.tsx";
 import { links } from "../router.ts";
 import { homeWords as words } from "../strings/home.ts";
+import { newest } from "./newest.ts";
 
 const SHOWN = 4;
 const ASK_MS = 3_000;
@@ -90,9 +91,10 @@ function useLastChanged(names: string): readonly RowData[] | undefined {
     const sort = () => {
       due = undefined;
       if (topics.some((topic) => sync.list(topic).phase === "loading")) return;
-      const all = topics.flatMap((topic) => sync.list(topic).items.map((item) => documentRow(topic, item)));
-      const rows = all.toSorted((a, b) => (b.at ?? "").localeCompare(a.at ?? "")).slice(0, SHOWN);
-      setRead({ names, rows });
+      const all = topics.flatMap((topic) =>
+        newest(sync.list(topic).items, changedAt, SHOWN).map((item) => documentRow(topic, item)),
+      );
+      setRead({ names, rows: newest(all, ({ at = "" }) => at, SHOWN) });
     };
     const stops = topics.map((topic) => sync.subscribe(topic, soon));
     sort();
@@ -110,12 +112,24 @@ interface ItemLike {
   readonly updatedAt?: string;
 }
 
-function documentRow(topic: string, { key, data, updatedAt }: ItemLike): RowData {
+/** When a document changed: as it says itself, else as the server does. */
+function changedAt({ data, updatedAt = "" }: ItemLike): string {
+  return textIn(data, "updated_at", "created_at") ?? updatedAt;
+}
+
+/** The first of these fields that has a text. */
+function textIn(data: unknown, ...names: readonly string[]): string | undefined {
   const fields: Readonly<Record<string, unknown>> = Object(data);
-  const text = (...names: readonly string[]) =>
-    names.map((name) => fields[name]).find((value) => typeof value === "string" && value !== "") as
-      | string
-      | undefined;
+  for (const name of names) {
+    const value = fields[name];
+    if (typeof value === "string" && value !== "") return value;
+  }
+  return undefined;
+}
+
+function documentRow(topic: string, item: ItemLike): RowData {
+  const { key, data } = item;
+  const text = (...names: readonly string[]) => textIn(data, ...names);
   const status = text("status") ?? "";
   return {
     key,
@@ -123,7 +137,7 @@ function documentRow(topic: string, { key, data, updatedAt }: ItemLike): RowData
     label: text("title", "name", "text") ?? key,
     state: status === "" ? "ok" : stateOf(status),
     word: (status === "running" ? text("last_step") : undefined) ?? status,
-    at: text("updated_at", "created_at") ?? updatedAt,
+    at: changedAt(item) || undefined,
   };
 }
 

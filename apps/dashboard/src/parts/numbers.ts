@@ -1,11 +1,15 @@
+// Made once: a format is costly to make, and a table that jumps writes hundreds of numbers in a frame.
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const TENTHS = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
 /** A count, with separators. */
 export function countText(value: number): string {
-  return value.toLocaleString("en", { maximumFractionDigits: 0 });
+  return WHOLE.format(value);
 }
 
 /** A rate: one digit after the point while it is small. */
 export function rateText(value: number): string {
-  return value.toLocaleString("en", { maximumFractionDigits: value > 0 && value < 10 ? 1 : 0 });
+  return (value > 0 && value < 10 ? TENTHS : WHOLE).format(value);
 }
 
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
@@ -18,15 +22,14 @@ export function bytesText(bytes: number): string {
     value /= 1024;
     unit++;
   }
-  return `${value.toLocaleString("en", { maximumFractionDigits: value < 10 && unit > 0 ? 1 : 0 })} ${UNITS[unit]}`;
+  return `${(value < 10 && unit > 0 ? TENTHS : WHOLE).format(value)} ${UNITS[unit]}`;
 }
 
 /** A length of time in one or two units. */
 export function durationText(ms: number): string {
   if (ms < 1) return ms === 0 ? "0 ms" : `${ms.toFixed(2)} ms`;
-  if (ms < 1000) return `${ms.toLocaleString("en", { maximumFractionDigits: ms < 10 ? 1 : 0 })} ms`;
-  if (ms < 60_000)
-    return `${(ms / 1000).toLocaleString("en", { maximumFractionDigits: ms < 10_000 ? 1 : 0 })} s`;
+  if (ms < 1000) return `${(ms < 10 ? TENTHS : WHOLE).format(ms)} ms`;
+  if (ms < 60_000) return `${(ms < 10_000 ? TENTHS : WHOLE).format(ms / 1000)} s`;
   const minutes = Math.floor(ms / 60_000);
   if (minutes < 60) return `${minutes} min ${Math.round((ms % 60_000) / 1000)} s`;
   const hours = Math.floor(minutes / 60);

@@ -62,7 +62,7 @@ export function Table<Row>(props: TableProps<Row>) {
     count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW,
-    overscan: 8,
+    overscan: 4,
   });
   const items = virtual.getVirtualItems();
   const lastIndex = items.at(-1)?.index ?? -1;
@@ -72,14 +72,22 @@ export function Table<Row>(props: TableProps<Row>) {
 
   const template = useMemo(() => tracks(columns, withChoice), [columns, withChoice]);
   const select = useMemo(() => (onSelect ? (key: string) => onSelect(key) : undefined), [onSelect]);
-  const indexOf = (key: string | undefined) =>
-    key === undefined ? -1 : rows.findIndex((row) => rowKey(row) === key);
+  // Where a row was when it was last looked for: to search a long list in every render would be felt.
+  const lastSeen = useRef(0);
+  const indexOf = (key: string | undefined) => {
+    if (key === undefined) return -1;
+    const there = rows[lastSeen.current];
+    if (there === undefined || rowKey(there) !== key)
+      lastSeen.current = rows.findIndex((row) => rowKey(row) === key);
+    return lastSeen.current;
+  };
 
   const moveTo = (index: number) => {
     const to = Math.max(0, Math.min(rows.length - 1, index));
     const row = rows[to];
     if (row === undefined) return;
     setActive(rowKey(row));
+    lastSeen.current = to;
     virtual.scrollToIndex(to);
     // With the details open, moving shows each row in turn, as in a mail program.
     if (selected !== undefined) onSelect?.(rowKey(row));
@@ -133,7 +141,7 @@ export function Table<Row>(props: TableProps<Row>) {
       )}
       <div
         ref={scroller}
-        className="table"
+        className={classNames("table", rows.length === 0 && "table-without-rows")}
         role="grid"
         aria-label={label}
         aria-rowcount={rows.length + 1}
