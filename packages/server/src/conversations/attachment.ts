@@ -4,10 +4,9 @@ import { backoff } from "../kit/backoff.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { type Cursor, formatCursor } from "../log/cursor.ts";
-import type { Position } from "../log/log.ts";
+import type { Entry, Position } from "../log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import type { ConversationReader, Follower } from "./reader.ts";
-import type { Framed } from "./recent.ts";
 import {
   heartbeatFrame,
   helloFrame,
@@ -157,16 +156,16 @@ export class Attachment implements Follower {
       // Checked and done within one turn, so no entry can come in between.
       if (this.#position.seq >= this.#reader.head.seq) return this.#goLive();
       try {
-        const items = await this.#reader.after(this.#position);
+        const entries = await this.#reader.after(this.#position);
         failures = 0;
         if (this.#closed) return;
         if (this.#reader.over) return this.gone(this.#reader.over);
-        if (!items) return await this.#resync("trimmed");
-        for (const part of parts(items)) {
-          const frames = new TimelineFrames(part.map(({ frame }) => frame));
+        if (!entries) return await this.#resync("trimmed");
+        for (const part of parts(entries)) {
+          const frames = new TimelineFrames(part.map((entry) => this.#reader.frame(entry)));
           while (!this.#closed && !this.#member.offer(frames)) await this.#waitForRoom();
           if (this.#closed) return;
-          this.#position = part.at(-1)!.entry;
+          this.#position = part.at(-1)!;
         }
       } catch (error) {
         if (!(error instanceof KhalaError))
@@ -206,12 +205,12 @@ export class Attachment implements Follower {
   }
 }
 
-function* parts(items: readonly Framed[]): Generator<readonly Framed[]> {
-  let part: Framed[] = [];
+function* parts(entries: readonly Entry[]): Generator<readonly Entry[]> {
+  let part: Entry[] = [];
   let bytes = 0;
-  for (const item of items) {
-    part.push(item);
-    bytes += item.frame.json.length;
+  for (const entry of entries) {
+    part.push(entry);
+    bytes += entry.data.length;
     if (bytes < PART_BYTES) continue;
     yield part;
     part = [];

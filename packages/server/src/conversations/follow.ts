@@ -32,9 +32,9 @@ export async function* followReader(
         await wake.wait(context, LOOK_AGAIN_MS, signal);
         continue;
       }
-      const items = await reader.after(position);
-      if (!items) throw stale();
-      for (const { entry } of items) {
+      const entries = await reader.after(position);
+      if (!entries) throw stale();
+      for (const entry of entries) {
         if (signal.aborted) return;
         position = entry;
         yield { ...readEntry(entry), cursor: formatCursor({ epoch: reader.epoch, ...entry }) };

@@ -4,6 +4,14 @@ import type { Meter } from "@opentelemetry/api";
 export function conversationMetrics(meter: Meter) {
   const counter = (name: string, description: string) => meter.createCounter(name, { description });
   const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
+  /** Of what happens with every word: it is read at a scrape, so that counting is an addition. */
+  const tally = (name: string, description: string) => {
+    const counted = { count: 0 };
+    meter
+      .createObservableCounter(name, { description })
+      .addCallback((result) => result.observe(counted.count));
+    return counted;
+  };
   const metrics = {
     active: gauge("khala_conversations", "Conversations that this server reads or runs"),
     readers: gauge("khala_conversation_readers", "Readers of conversations on this server"),
@@ -16,8 +24,8 @@ export function conversationMetrics(meter: Meter) {
       "khala_conversation_pending",
       "Entries that somebody took from the group ui and did not settle",
     ),
-    reads: counter("khala_conversation_reads_total", "Entries read by this server's readers"),
-    broadcasts: counter("khala_conversation_broadcasts_total", "Frames given to sockets as they came"),
+    reads: tally("khala_conversation_reads_total", "Entries read by this server's readers"),
+    broadcasts: tally("khala_conversation_broadcasts_total", "Frames given to sockets as they came"),
     gapReads: counter(
       "khala_conversation_gap_reads_total",
       "Reads of a log because news was or may be missing",
@@ -40,8 +48,8 @@ export function conversationMetrics(meter: Meter) {
     }),
   };
   // A first failure is a rise only from a zero.
-  const { reads, broadcasts, gapReads, slowCloses, replays, takeovers, trims } = metrics;
-  for (const each of [reads, broadcasts, gapReads, slowCloses, replays, takeovers, trims]) each.add(0);
+  const { gapReads, slowCloses, replays, takeovers, trims } = metrics;
+  for (const each of [gapReads, slowCloses, replays, takeovers, trims]) each.add(0);
   for (const reason of ["trimmed", "deleted", "foreign_cursor"]) metrics.resyncs.add(0, { reason });
   for (const outcome of ["finished", "failed", "stopped", "lost"]) metrics.runs.add(0, { outcome });
   for (const cause of ["request", "ttl", "unfinished"]) metrics.deletions.add(0, { cause });

@@ -8,6 +8,7 @@ import { keysOf } from "../log/redis_scripts.ts";
 import { conversationMetrics } from "./metrics.ts";
 import { ConversationReader } from "./reader.ts";
 import { entryText } from "./run_log.ts";
+import { Turn } from "./turn.ts";
 
 test("a store that lost its last moments and numbers on is noticed by the first word, though the line was never cut", async () => {
   let now = Date.now();
@@ -24,6 +25,7 @@ test("a store that lost its last moments and numbers on is noticed by the first 
     convId: "c",
     metrics: conversationMetrics(context.telemetry.meter),
     recentBytes: 10_000,
+    turn: new Turn(),
   };
   const reader = await ConversationReader.start(context, options);
   const gone: string[] = [];

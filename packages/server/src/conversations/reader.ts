@@ -4,9 +4,17 @@ import type { Context } from "../kit/context.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Bounds, Entry, Log, News, Page, Position, Watcher } from "../log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
-import { type Framed, Recent } from "./recent.ts";
-import { eventFrame, type Outgoing, readEntry, runOf, TimelineFrames } from "./timeline.ts";
+import { Recent } from "./recent.ts";
+import {
+  eventFrame,
+  type Outgoing,
+  readEntry,
+  runOf,
+  type TimelineFrame,
+  TimelineFrames,
+} from "./timeline.ts";
 import { Transcript } from "./transcript.ts";
+import type { Turn, TurnTaker } from "./turn.ts";
 
 /** Who follows a conversation on this server. */
 export interface Follower {
@@ -24,6 +32,8 @@ export interface ReaderOptions {
   readonly convId: string;
   /** What it keeps in memory for those who come back soon. */
   readonly recentBytes: number;
+  /** Shared by all readers. */
+  readonly turn: Turn;
 }
 
 /** Before every entry. */
@@ -31,21 +41,24 @@ const BEGINNING: Position = { seq: 0n, time: 0 };
 const PAGE = { entries: 2_000, bytes: 2 << 20 };
 
 /** The one reader of a conversation on this server: reads each entry once, and gives it to all who follow. */
-export class ConversationReader implements Watcher {
+export class ConversationReader implements Watcher, TurnTaker {
   readonly #options: ReaderOptions;
   readonly #context: Context;
   readonly #live = new Set<Follower>();
   readonly #stopping = new AbortController();
   #unwatch: (() => void) | undefined;
-  #bounds!: Bounds;
+  #epoch = "";
+  #head: Position | undefined;
   #recent!: Recent;
+  /** Frames of what was asked for again, for the next one who asks. */
+  #replayed: WeakMap<Entry, TimelineFrame> | undefined;
   #transcript: Transcript | undefined;
   #filling: Promise<void> | undefined;
   #behind = false;
   /** Whether the log, up to the head, is in the middle of a run. */
   #streaming = false;
   #over: "deleted" | "trimmed" | undefined;
-  #unsent: Framed[] = [];
+  #unsent: Entry[] = [];
   #gathering = false;
 
   private constructor(context: Context, options: ReaderOptions) {
@@ -61,7 +74,8 @@ export class ConversationReader implements Watcher {
     try {
       const bounds = await options.log.open(options.stream);
       reader.#streaming = await endsInARun(options, bounds);
-      reader.#bounds = bounds;
+      reader.#epoch = bounds.epoch;
+      reader.#head = bounds.head;
       reader.#recent = new Recent(bounds.head, options.recentBytes);
     } catch (error) {
       reader.stop();
@@ -73,11 +87,11 @@ export class ConversationReader implements Watcher {
 
   /** Where it is: everything up to here was given to those who are live. */
   get head(): Position {
-    return this.#bounds.head;
+    return this.#head!;
   }
 
   get epoch(): string {
-    return this.#bounds.epoch;
+    return this.#epoch;
   }
 
   /** The cursor of its position. */
@@ -112,13 +126,24 @@ export class ConversationReader implements Watcher {
   }
 
   /** The entries after a position up to the head, from memory or from the log; undefined when they are not all there any more. */
-  async after(position: Position): Promise<readonly Framed[] | undefined> {
+  async after(position: Position): Promise<readonly Entry[] | undefined> {
     const inMemory = this.#recent.after(position);
     if (inMemory) return inMemory;
     const { log, stream } = this.#options;
     const page = await log.read(stream, position, PAGE);
     if (!this.#same(page) || page.entries[0]?.seq !== position.seq + 1n) return undefined;
-    return this.#known(page.entries).map((entry) => this.#framed(entry));
+    return this.#known(page.entries);
+  }
+
+  /** What an entry that is sent again is on a socket. */
+  frame(entry: Entry): TimelineFrame {
+    this.#replayed ??= new WeakMap();
+    let frame = this.#replayed.get(entry);
+    if (!frame) {
+      frame = this.#frame(entry);
+      this.#replayed.set(entry, frame);
+    }
+    return frame;
   }
 
   /** The log may be ahead of what was given out: whoever is told of more would be told twice. */
@@ -137,7 +162,7 @@ export class ConversationReader implements Watcher {
       const items = this.#recent.after(position);
       const page = items ? undefined : await log.read(stream, position, PAGE);
       if (!items && !this.#same(page)) break;
-      const entries = items ? items.map(({ entry }) => entry) : this.#known(page?.entries ?? []);
+      const entries = items ?? this.#known(page?.entries ?? []);
       if (position !== BEGINNING && entries[0] && entries[0].seq !== position.seq + 1n) {
         // Trimmed while we read: what is left is what there is.
         transcript = new Transcript();
@@ -151,11 +176,12 @@ export class ConversationReader implements Watcher {
   }
 
   news({ epoch, entries }: News): void {
-    if (!this.#bounds || this.#filling) {
+    if (!this.#head || this.#filling) {
       this.#behind = true;
       return;
     }
-    if (epoch !== this.epoch) return this.missed();
+    if (epoch !== this.#epoch) return this.missed();
+    if (entries[0]?.seq === this.#head.seq + 1n) return this.#take(entries);
     // A number that is given again, by a store that lost its last moments: its next news would look as if nothing was missed.
     if (entries.some((entry) => this.#recent.contradicts(entry))) return this.#end("trimmed");
     const fresh = entries.filter(({ seq }) => seq > this.head.seq);
@@ -165,12 +191,12 @@ export class ConversationReader implements Watcher {
   }
 
   position(): Position | undefined {
-    return this.#bounds && !this.#filling ? this.head : undefined;
+    return this.#filling ? undefined : this.#head;
   }
 
   missed(): void {
     this.#behind = true;
-    if (!this.#bounds || this.#stopping.signal.aborted) return;
+    if (!this.#head || this.#stopping.signal.aborted) return;
     this.#filling ??= this.#fill().finally(() => {
       this.#filling = undefined;
       if (this.#behind) this.missed();
@@ -231,16 +257,14 @@ export class ConversationReader implements Watcher {
   }
 
   #take(entries: readonly Entry[]): void {
-    const { metrics } = this.#options;
-    metrics.reads.add(entries.length);
+    this.#options.metrics.reads.count += entries.length;
     for (const entry of entries) {
-      const item = this.#framed(entry);
       const { runId, ends } = runOf(entry);
       if (runId !== "") this.#streaming = !ends;
-      this.#bounds = { ...this.#bounds, head: { seq: entry.seq, time: entry.time } };
-      this.#recent.add(item);
+      this.#head = entry;
+      this.#recent.add(entry);
       this.#transcript?.add(readEntry(entry));
-      if (this.#live.size > 0) this.#unsent.push(item);
+      if (this.#live.size > 0) this.#unsent.push(entry);
     }
     this.#sendSoon();
   }
@@ -250,23 +274,28 @@ export class ConversationReader implements Watcher {
     if (this.#gathering || this.#unsent.length === 0) return;
     this.#send();
     this.#gathering = true;
-    setImmediate(() => {
-      this.#gathering = false;
-      this.#sendSoon();
-    });
+    this.#options.turn.end(this);
+  }
+
+  turned(): void {
+    this.#gathering = false;
+    this.#sendSoon();
   }
 
   #send(): void {
-    const items = this.#unsent;
-    if (items.length === 0) return;
+    const entries = this.#unsent;
+    if (entries.length === 0) return;
     this.#unsent = [];
-    const frames = items.length === 1 ? items[0]!.frame : new TimelineFrames(items.map(({ frame }) => frame));
-    this.#options.metrics.broadcasts.add(items.length * this.#live.size);
-    for (const follower of this.#live) follower.live(items.at(-1)!.entry, frames);
+    const frames =
+      entries.length === 1
+        ? this.#frame(entries[0]!)
+        : new TimelineFrames(entries.map((entry) => this.#frame(entry)));
+    this.#options.metrics.broadcasts.count += entries.length * this.#live.size;
+    for (const follower of this.#live) follower.live(entries.at(-1)!, frames);
   }
 
-  #framed(entry: Entry): Framed {
-    return { entry, frame: eventFrame(this.#options.convId, this.epoch, entry) };
+  #frame(entry: Entry): TimelineFrame {
+    return eventFrame(this.#options.convId, this.#epoch, entry);
   }
 
   #end(reason: "deleted" | "trimmed"): void {

@@ -2,9 +2,10 @@ import { topicForConv } from "@khala/contracts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
-import type { Log, Position } from "../log/log.ts";
+import type { Log } from "../log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import { ConversationReader } from "./reader.ts";
+import { Turn } from "./turn.ts";
 
 export interface ReadersOptions {
   readonly log: Log;
@@ -47,19 +48,21 @@ interface Kept {
   pending: number;
 }
 
-const POLLED_AT_ONCE = 200;
+/** What is asked or moved at once. */
+const SLICE = 100;
 
 /** Opens the readers. */
 export function openReaders(context: Context, options: ReadersOptions): Readers {
   const { log, metrics } = options;
   const kept = new Map<string, Kept>();
+  const turn = new Turn();
   /** Entries that the last poll found and the readers had not. */
   let behind = 0n;
 
   function start(convId: string): Kept {
     const name = `ws-forwarder:${options.serverId}:${convId}`;
     const stream = topicForConv(convId);
-    const started = ConversationReader.start(context, { ...options, stream, convId });
+    const started = ConversationReader.start(context, { ...options, stream, convId, turn });
     const entry: Kept = {
       stream,
       name,
@@ -116,28 +119,38 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
     }
   }
 
+  /** Does something for all of these in slices, spread over most of a time, so that nobody's words wait behind it. */
+  async function spread<T>(
+    all: readonly T[],
+    ms: number,
+    signal: AbortSignal,
+    visit: (slice: readonly T[]) => Promise<void>,
+  ): Promise<void> {
+    const pause = (ms / Math.ceil(all.length / SLICE)) * 0.8;
+    for (let at = 0; at < all.length; at += SLICE) {
+      if (at > 0) await sleep(context.clock, pause, signal);
+      if (signal.aborted) return;
+      await visit(all.slice(at, at + SLICE));
+    }
+  }
+
   const polling = runLoop(context, "conversation poll", {
     wake: new Wake(),
     idleMs: options.pollMs,
     async step(signal) {
       const all = [...kept.values()].filter(({ reader }) => reader && !reader.over);
       let missing = 0n;
-      // Spread over the time that a poll may take, so that nobody's words wait behind it.
-      const pause = (options.pollMs / Math.ceil(all.length / POLLED_AT_ONCE)) * 0.8;
-      for (let at = 0; at < all.length; at += POLLED_AT_ONCE) {
-        if (at > 0) await sleep(context.clock, pause, signal);
-        if (signal.aborted) return false;
-        const part = all.slice(at, at + POLLED_AT_ONCE);
-        const heads = await log.heads(part.map(({ stream }) => stream));
-        part.forEach(({ reader }, i) => {
+      await spread(all, options.pollMs, signal, async (slice) => {
+        const heads = await log.heads(slice.map(({ stream }) => stream));
+        slice.forEach(({ reader }, i) => {
           const bounds = heads[i];
           const same = bounds?.epoch === reader!.epoch;
           if (same && bounds.head.seq === reader!.head.seq) return;
           if (same && bounds.head.seq > reader!.head.seq) missing += bounds.head.seq - reader!.head.seq;
           reader!.missed();
         });
-      }
-      behind = missing;
+      });
+      if (!signal.aborted) behind = missing;
       return false;
     },
   });
@@ -145,23 +158,22 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
   const bookmarking = runLoop(context, "conversation bookmarks", {
     wake: new Wake(),
     idleMs: options.bookmarkMs,
-    async step() {
-      const moved: [Kept, Position][] = [];
-      for (const entry of kept.values()) {
-        const head = entry.reader?.head;
-        if (head && head.seq > entry.bookmarked) moved.push([entry, head]);
-      }
-      for (let at = 0; at < moved.length; at += POLLED_AT_ONCE) {
-        await Promise.all(
-          moved.slice(at, at + POLLED_AT_ONCE).map(async ([entry, head]) => {
-            entry.pending = await log.bookmark(entry.stream, head);
-            entry.bookmarked = head.seq;
-          }),
-        );
-      }
+    async step(signal) {
+      const moved = [...kept.values()].filter(
+        ({ reader, bookmarked }) => reader && reader.head.seq > bookmarked,
+      );
+      await spread(moved, options.bookmarkMs, signal, async (slice) => {
+        await Promise.all(slice.map(moveBookmark));
+      });
       return false;
     },
   });
+
+  async function moveBookmark(entry: Kept): Promise<void> {
+    const { head } = entry.reader!;
+    entry.pending = await log.bookmark(entry.stream, head);
+    entry.bookmarked = head.seq;
+  }
 
   metrics.readers.addCallback((result) => result.observe(kept.size));
   metrics.pending.addCallback((result) => {

@@ -7,9 +7,14 @@ export interface WireFrame {
 
 /** Makes a frame of a whole message. */
 export function wireFrame(message: string | Uint8Array): WireFrame {
-  const binary = typeof message !== "string";
-  const payload = binary ? message : Buffer.from(message);
-  return { bytes: Buffer.concat([frameHead(payload.length, binary), payload]) };
+  if (typeof message !== "string")
+    return { bytes: Buffer.concat([frameHead(message.length, true), message]) };
+  const length = Buffer.byteLength(message);
+  const head = frameHead(length, false);
+  const bytes = Buffer.allocUnsafe(head.length + length);
+  bytes.set(head);
+  bytes.write(message, head.length);
+  return { bytes };
 }
 
 /** Makes a frame in which `stampLength` bytes are left open. */

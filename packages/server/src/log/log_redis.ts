@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { Context } from "../kit/context.ts";
+import { GroupCommit } from "../kit/group_commit.ts";
 import { checkAppend } from "./entries.ts";
 import {
   type AppendOptions,
@@ -19,7 +20,8 @@ import {
   APPEND,
   BOOKMARK,
   DELETE,
-  HEAD,
+  HEADS,
+  keysOf,
   OPEN,
   READ,
   type RedisScript,
@@ -57,6 +59,12 @@ export interface RedisLog extends Log {
   adopt(stream: string, page: Page): Promise<void>;
 }
 
+interface Mark extends Position {
+  readonly stream: string;
+}
+
+/** What is done for many streams is done for so many at once: Redis does nothing else meanwhile, and words wait. */
+const AT_ONCE = 16;
 const TRIM_LOOKS = 1_000;
 const TRIM_ROUNDS = 200;
 
@@ -88,9 +96,45 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
   const newEpoch = () => `${self}-${++epochs}`;
 
   async function run(stream: string, script: RedisScript, args: readonly string[], repeatable = true) {
-    if (/[{}]/.test(stream)) throw new KhalaError("invalid_request", "The name of a stream has no braces.");
+    checkName(stream);
     return (await nodes.run(stream, script, args, repeatable)) as string[];
   }
+
+  /** Runs a script that may be repeated for many streams, and answers in their order. */
+  async function runForAll<T>(
+    streams: readonly string[],
+    script: RedisScript,
+    argsOf: (place: number) => readonly string[] = () => [],
+  ): Promise<T[]> {
+    streams.forEach(checkName);
+    const answers = new Array<T>(streams.length);
+    await Promise.all(
+      nodes.together(streams).map(async (places) => {
+        const keys = places.flatMap((place) => keysOf(streams[place]!));
+        const args = places.flatMap(argsOf);
+        const part = (await nodes.run(streams[places[0]!]!, script, args, true, keys)) as T[];
+        places.forEach((place, i) => {
+          answers[place] = part[i]!;
+        });
+      }),
+    );
+    return answers;
+  }
+
+  const marks = new GroupCommit<Mark, number>({
+    async commit(batch) {
+      const streams = batch.map(({ stream }) => stream);
+      const pending = await runForAll<number | string>(streams, BOOKMARK, (place) => {
+        const { time, seq } = batch[place]!;
+        return [String(time), String(seq)];
+      });
+      return pending.map((count) => ({ ok: Number(count) }));
+    },
+    sizeOf: () => 1,
+    maxItems: AT_ONCE,
+    maxBytes: AT_ONCE,
+    maxWaitingBytes: 100_000,
+  });
 
   return {
     async append(stream, entries, { epoch = "", fence }: AppendOptions = {}) {
@@ -116,13 +160,14 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       return { ...boundsOf(answer), entries };
     },
 
-    heads: (streams) =>
-      Promise.all(
-        streams.map(async (stream) => {
-          const answer = await run(stream, HEAD, []);
-          return answer.length === 0 ? undefined : boundsOf(answer);
-        }),
-      ),
+    async heads(streams) {
+      const heads: (Bounds | undefined)[] = [];
+      for (let at = 0; at < streams.length; at += AT_ONCE) {
+        const answers = await runForAll<string[]>(streams.slice(at, at + AT_ONCE), HEADS);
+        for (const answer of answers) heads.push(answer.length === 0 ? undefined : boundsOf(answer));
+      }
+      return heads;
+    },
 
     watch: (stream: string, watcher: Watcher) => watchers.watch(stream, watcher),
 
@@ -137,9 +182,7 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       return bounds;
     },
 
-    async bookmark(stream, { time, seq }) {
-      return Number(await run(stream, BOOKMARK, [String(time), String(seq)]));
-    },
+    bookmark: (stream, { time, seq }) => marks.write({ stream, time, seq }),
 
     async trim(stream, { since, entries, bytes }: Keep) {
       const limits = [since, entries, bytes].map((limit) => limit?.toString() ?? "");
@@ -176,8 +219,14 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       };
     },
 
-    stop: () => nodes.stop(),
+    async stop() {
+      await Promise.all([nodes.stop(), marks.drain()]);
+    },
   };
+}
+
+function checkName(stream: string): void {
+  if (/[{}]/.test(stream)) throw new KhalaError("invalid_request", "The name of a stream has no braces.");
 }
 
 function boundsOf([epoch, seq, time, floor]: readonly string[]): Bounds {

@@ -3,6 +3,7 @@ import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { failureOf, redisError } from "./redis_errors.ts";
 import { keysOf, type RedisScript } from "./redis_scripts.ts";
+import { slotOf } from "./redis_slots.ts";
 import type { SubscriberListener } from "./redis_subscriber.ts";
 import {
   type RedisNode,
@@ -23,9 +24,11 @@ export class RedisNodes {
   /** Where each channel is heard. */
   readonly #homes = new Map<string, RedisNode>();
   readonly #stopping = new AbortController();
+  readonly #cluster: boolean;
 
   constructor(context: Context, options: RedisTopologyOptions, listener: Omit<SubscriberListener, "moved">) {
     this.#context = context;
+    this.#cluster = options.cluster;
     this.#listener = listener;
     this.#topology = new RedisTopology(context, options, { ...listener, changed: () => this.#rehome() });
   }
@@ -43,17 +46,30 @@ export class RedisNodes {
     return this.#topology.state();
   }
 
+  /** Divides streams into those that one script may touch, by their places in the list: those of one slot in a cluster. */
+  together(streams: readonly string[]): number[][] {
+    if (!this.#cluster) return [[...streams.keys()]];
+    const bySlot = new Map<number, number[]>();
+    for (const [place, stream] of streams.entries()) {
+      const slot = slotOf(stream);
+      const places = bySlot.get(slot);
+      if (places) places.push(place);
+      else bySlot.set(slot, [place]);
+    }
+    return [...bySlot.values()];
+  }
+
   /**
    * Runs a script where the stream is. What was surely not done is tried again for a while; what may have been done
-   * only if `repeatable`.
+   * only if `repeatable`. The keys are the stream's own, or those of all that were found to go together with it.
    */
   async run(
     stream: string,
     script: RedisScript,
     args: readonly string[],
     repeatable: boolean,
+    keys: readonly string[] = keysOf(stream),
   ): Promise<unknown> {
-    const keys = keysOf(stream);
     let ask: RedisNode | undefined;
     let losses = repeatable ? REPEATS_AFTER_LOSS : 0;
     for (let attempt = 1; ; attempt++) {

@@ -1,6 +1,9 @@
 import { createHash } from "node:crypto";
 
-/** A script that Redis runs on a stream (KEYS[1]) and its metadata (KEYS[2]). Numbers go in and out as text. */
+/**
+ * A script that Redis runs on a stream (KEYS[1]) and its metadata (KEYS[2]), or on several in turn. Numbers go in and out
+ * as text.
+ */
 export interface RedisScript {
   readonly lua: string;
   readonly sha: string;
@@ -24,10 +27,13 @@ local function split(id)
 end`;
 
 // A stream without its metadata, or the other way round, is none.
-const FIND = `
-local stream, meta = KEYS[1], KEYS[2]
+const LOOK = `
 local found = redis.call('HMGET', meta, 'epoch', 'seq', 'time', 'floor', 'bytes', 'fence')
 if not found[1] or redis.call('EXISTS', stream) == 0 then found = nil end`;
+
+const FIND = `
+local stream, meta = KEYS[1], KEYS[2]
+${LOOK}`;
 
 // After a first write Redis looks no more whether it is full: half a stream is removed only if there is one.
 const CLEAR = `
@@ -112,15 +118,19 @@ return page
 `,
 );
 
-/** Answers {} or {epoch, seq, time, floor}. */
-export const HEAD = script(
+/** Of many streams: answers {} or {epoch, seq, time, floor} for each. */
+export const HEADS = script(
   TEXT,
   SPLIT,
-  FIND,
-  FLOOR,
   `
-if not found then return {} end
-return {found[1], found[2], found[3], floor()}
+local heads = {}
+for k = 1, #KEYS, 2 do
+  local stream, meta = KEYS[k], KEYS[k + 1]
+  ${LOOK}
+  ${FLOOR}
+  heads[#heads + 1] = found and {found[1], found[2], found[3], floor()} or {}
+end
+return heads
 `,
 );
 
@@ -147,26 +157,31 @@ return {found[1], found[2], found[3], floor(), made.err and '0' or '1'}
 `,
 );
 
-/** ARGV: time, sequence. Answers how many entries are pending in the group. */
+/** Of many streams. ARGV: a time and a sequence for each. Answers how many entries are pending in the group of each. */
 export const BOOKMARK = script(
   TEXT,
   SPLIT,
   `
-local stream = KEYS[1]
-if redis.call('EXISTS', stream) == 0 then return 0 end
-local time, seq = tonumber(ARGV[1]), tonumber(ARGV[2])
-for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local about = {}
-  for i = 1, #group, 2 do about[group[i]] = group[i + 1] end
-  if about['name'] == 'ui' then
-    local atTime, atSeq = split(about['last-delivered-id'])
-    if time > atTime or (time == atTime and seq > atSeq) then
-      redis.call('XGROUP', 'SETID', stream, 'ui', text(time) .. '-' .. text(seq))
+local function move(stream, time, seq)
+  if redis.call('EXISTS', stream) == 0 then return 0 end
+  for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local about = {}
+    for i = 1, #group, 2 do about[group[i]] = group[i + 1] end
+    if about['name'] == 'ui' then
+      local atTime, atSeq = split(about['last-delivered-id'])
+      if time > atTime or (time == atTime and seq > atSeq) then
+        redis.call('XGROUP', 'SETID', stream, 'ui', text(time) .. '-' .. text(seq))
+      end
+      return about['pending']
     end
-    return about['pending']
   end
+  return 0
 end
-return 0
+local pending = {}
+for k = 1, #KEYS, 2 do
+  pending[#pending + 1] = move(KEYS[k], tonumber(ARGV[k]), tonumber(ARGV[k + 1]))
+end
+return pending
 `,
 );
 

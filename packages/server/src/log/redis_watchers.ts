@@ -69,15 +69,21 @@ export class RedisWatchers {
   }
 }
 
+const HEADER = /^[A-Za-z0-9-]{1,64} \d{1,15} \d{1,19}$/;
+
 /** Reads `<epoch> <time> <first sequence>` and a line for each entry; undefined if it is anything else. */
 function parsePayload(payload: string): News | undefined {
-  const [header, ...lines] = payload.split("\n");
-  const match = /^([A-Za-z0-9-]{1,64}) (\d{1,15}) (\d{1,19})$/.exec(header!);
-  if (!match || lines.length === 0) return undefined;
-  const time = Number(match[2]);
-  const first = BigInt(match[3]!);
-  return {
-    epoch: match[1]!,
-    entries: lines.map((data, i) => ({ seq: first + BigInt(i), time, data })),
-  };
+  const end = payload.indexOf("\n");
+  if (end < 0) return undefined;
+  const header = payload.slice(0, end);
+  if (!HEADER.test(header)) return undefined;
+  const first = header.indexOf(" ");
+  const second = header.indexOf(" ", first + 1);
+  const epoch = header.slice(0, first);
+  const time = Number(header.slice(first + 1, second));
+  let seq = BigInt(header.slice(second + 1));
+  const data = payload.slice(end + 1);
+  // Nearly always one: a word on its way.
+  if (!data.includes("\n")) return { epoch, entries: [{ seq, time, data }] };
+  return { epoch, entries: data.split("\n").map((line) => ({ seq: seq++, time, data: line })) };
 }
