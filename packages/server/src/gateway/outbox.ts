@@ -1,6 +1,6 @@
 import type { Writable } from "node:stream";
 import type { WebSocket } from "ws";
-import type { WireFrame } from "../kit/wire_frame.ts";
+import type { Stamped, WireFrame } from "../kit/wire_frame.ts";
 import type { Written } from "./traffic.ts";
 
 /** From this size on, a shared frame is not copied for a stamp: it would push everybody else's out of the processor's cache. */
@@ -61,10 +61,26 @@ export class Outbox {
     }
     if (this.#socket.readyState !== this.#socket.OPEN) return true;
     this.#count(frame.bytes.length);
-    if (!frame.stamped || !stamp) this.#write(frame.bytes);
-    else if (frame.bytes.length <= COPY_LIMIT) this.#write(stampedCopy(frame, stamp));
-    else this.#writeStamped(frame.stamped, stamp);
+    if (frame.stamped && stamp) this.#writeStamped(frame.stamped, stamp);
+    else this.#write(frame.bytes);
     return true;
+  }
+
+  /**
+   * A line with nothing waiting mostly takes a message at once, and then its bytes can serve the next socket as well. What
+   * it does not take it holds on to.
+   */
+  #writeStamped(stamped: Stamped, stamp: Buffer): void {
+    const lent = this.#stream.writableLength === 0 ? stamped.lend(stamp) : undefined;
+    if (!lent) return this.#writeOwn(stamped, stamp);
+    this.#write(lent);
+    if (this.#stream.writableLength > 0) stamped.keep();
+  }
+
+  #writeOwn({ before, after }: Stamped, stamp: Buffer): void {
+    if (before.length + stamp.length + after.length <= COPY_LIMIT)
+      this.#write(Buffer.concat([before, stamp, after]));
+    else this.#writeParts(before, stamp, after);
   }
 
   #write(bytes: Buffer): void {
@@ -76,7 +92,7 @@ export class Outbox {
       this.#stream.write(bytes.subarray(at, at + PART), this.#sent);
   }
 
-  #writeStamped({ before, after }: { before: Buffer; after: Buffer }, stamp: Buffer): void {
+  #writeParts(before: Buffer, stamp: Buffer, after: Buffer): void {
     const stream = this.#stream;
     const sent = this.#sentAfter(before.length);
     let at = 0;
@@ -124,11 +140,4 @@ export class Outbox {
     if (this.#socket.isPaused) this.#socket.resume();
     this.#onRoom();
   };
-}
-
-function stampedCopy({ bytes, stamped }: WireFrame, stamp: Buffer): Buffer {
-  const copy = Buffer.allocUnsafe(bytes.length);
-  bytes.copy(copy);
-  stamp.copy(copy, stamped!.before.length);
-  return copy;
 }

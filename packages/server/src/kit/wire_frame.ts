@@ -1,8 +1,38 @@
 /** A WebSocket message as it goes on the wire, encoded once for many sockets. */
 export interface WireFrame {
   readonly bytes: Buffer;
-  /** The bytes before and after the place where every socket puts a stamp of its own; without it all get the same. */
-  readonly stamped?: { readonly before: Buffer; readonly after: Buffer };
+  /** The place where every socket puts a stamp of its own; without it all get the same. */
+  readonly stamped?: Stamped;
+}
+
+/** How many copies are made when lines keep what they were lent. */
+const COPIES = 16;
+
+/** A message in which each socket has a stamp of its own: one array of bytes that they use in turn. */
+export class Stamped {
+  /** What all have in common. These bytes never change. */
+  readonly before: Buffer;
+  readonly after: Buffer;
+  #free: Buffer | undefined;
+  #copies = COPIES;
+
+  constructor(bytes: Buffer, at: number, length: number) {
+    this.before = bytes.subarray(0, at);
+    this.after = bytes.subarray(at + length);
+    this.#free = bytes;
+  }
+
+  /** The whole message with this stamp, until the next is lent; undefined when too many were kept. */
+  lend(stamp: Buffer): Buffer | undefined {
+    if (this.#free) stamp.copy(this.#free, this.before.length);
+    else if (this.#copies-- > 0) this.#free = Buffer.concat([this.before, stamp, this.after]);
+    return this.#free;
+  }
+
+  /** What was lent last is still needed: nobody else gets these bytes. */
+  keep(): void {
+    this.#free = undefined;
+  }
 }
 
 /** Makes a frame of a whole message. */
@@ -26,8 +56,7 @@ export function stampedFrame(
 ): WireFrame {
   const head = frameHead(before.length + stampLength + after.length, binary);
   const bytes = Buffer.concat([head, before, Buffer.alloc(stampLength), after]);
-  const at = head.length + before.length;
-  return { bytes, stamped: { before: bytes.subarray(0, at), after: bytes.subarray(at + stampLength) } };
+  return { bytes, stamped: new Stamped(bytes, head.length + before.length, stampLength) };
 }
 
 /** What comes before the payload in an unmasked frame that is a whole message (RFC 6455, 5.2). */

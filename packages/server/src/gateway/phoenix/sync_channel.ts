@@ -140,6 +140,7 @@ class SyncChannel implements Channel {
       };
     }
     const stamp = Buffer.from(rights);
+    const { outbox } = this.#link;
     const subscription: Followed = {
       feed,
       org: viewer.org,
@@ -152,7 +153,7 @@ class SyncChannel implements Channel {
       replaying: sent !== undefined,
       ended: false,
       offer: (frame) => {
-        const taken = this.#link.outbox.offer(frame, stamp);
+        const taken = outbox.offer(frame, stamp);
         if (!taken) this.#pump.add(subscription);
         return taken;
       },
