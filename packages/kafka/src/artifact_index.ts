@@ -29,7 +29,6 @@ export class ArtifactIndex {
   readonly #table = new IdTable();
   /** Versions that were written here and not read back yet. */
   readonly #written = new Map<string, number>();
-  #live = false;
 
   constructor(context: Pick<Context, "log">, options: ArtifactIndexOptions) {
     this.#log = context.log;
@@ -45,14 +44,12 @@ export class ArtifactIndex {
     return this.#table.bytes;
   }
 
-  /** From now on bodies are kept as they come; the rebuild before would only push each other out. */
-  live(): void {
-    this.#live = true;
-  }
-
-  /** Takes a record of the compacted topic. */
-  onRecord = (record: LogRecord): void => {
-    if (!record.key) return;
+  /**
+   * Takes a record of the compacted topic, and answers the version that it has. Whether its body is kept is for the
+   * caller to say: those of a rebuild would only push each other out.
+   */
+  onRecord(record: LogRecord, keep: boolean): number | undefined {
+    if (!record.key) return undefined;
     if (record.value === null) return this.#removed(record.key);
     const version = versionOf(record);
     if (version === undefined) {
@@ -60,23 +57,25 @@ export class ArtifactIndex {
         { topic: record.topic, partition: record.partition, offset: record.offset },
         "a record of the index cannot be read, and is passed over",
       );
-      return;
+      return undefined;
     }
     const known = this.#table.get(record.key);
-    if (known && known.version > version) return;
+    if (known && known.version > version) return undefined;
     this.#table.set(record.key, { partition: record.partition, offset: record.at, version });
-    if (!this.#live && this.#written.size === 0) return;
+    if (!keep && this.#written.size === 0) return version;
     const id = record.key.toString();
-    if ((this.#written.get(id) ?? 0) <= version) this.#written.delete(id);
-    if (this.#live) this.#options.bodies.put(id, version, record.value.toString());
-  };
+    const written = this.#written.get(id) ?? 0;
+    if (written > 0 && written <= version) this.#written.delete(id);
+    if (keep && written !== version) this.#options.bodies.put(id, version, record.value.toString());
+    return version;
+  }
 
   /** What this process has committed is found at once, before it is read back. */
-  wrote(artifact: Artifact): void {
+  wrote(artifact: Artifact, text: string): void {
     const { id, version } = artifact;
     if ((this.version(id) ?? 0) >= version) return;
     this.#written.set(id, version);
-    this.#options.bodies.put(id, version, JSON.stringify(artifact));
+    this.#options.bodies.put(id, version, text);
     if (this.#written.size > MAX_WRITTEN) {
       const [oldest] = this.#written.keys();
       this.#written.delete(oldest!);
@@ -119,7 +118,7 @@ export class ArtifactIndex {
     return decoded.value;
   }
 
-  #removed(key: Buffer): void {
+  #removed(key: Buffer): undefined {
     this.#table.delete(key);
     const id = key.toString();
     this.#written.delete(id);

@@ -38,7 +38,7 @@ describe.runIf(kafkaHere())("dead letters", () => {
     expect(await views.deadLetter("reviewer", "0190a000-0000-7000-8000-000000000000")).toBeUndefined();
     expect(await views.deadLetters("nobody", { limit: 9 })).toEqual({ deadLetters: [] });
     expect(views.deadCount("reviewer")).toBe(1);
-    expect(views.correlations(["c"])).toMatchObject([{ dead: 1 }]);
+    expect(await views.correlations(["c"])).toMatchObject([{ dead: 1 }]);
   });
 
   test("pages are newest first, without gaps or repetition, across transactions and restarts", async () => {

@@ -2,7 +2,6 @@ import { randomUUID } from "node:crypto";
 import { expect, test } from "vitest";
 import { BodyCache } from "./body_cache.ts";
 import { IdTable } from "./id_table.ts";
-import { LastOffsets } from "./last_offsets.ts";
 
 test("a table does what a map does, through growth, changes and removals", () => {
   const table = new IdTable(8);
@@ -44,11 +43,4 @@ test("bodies that were used last stay, and an older version does not replace a n
   expect([cache.get("huge"), cache.bytes]).toEqual([undefined, 1_200]);
   for (const id of ["a", "c", "d"]) cache.delete(id);
   expect(cache.bytes).toBe(0);
-});
-
-test("records from an offset are counted without the markers between them", () => {
-  const last = new LastOffsets();
-  expect(last.countFrom(3, 7)).toBe(4);
-  for (const offset of [10, 12, 13, 20]) last.add(offset);
-  expect([10, 11, 13, 14, 20, 21, 8].map((from) => last.countFrom(from, 22))).toEqual([4, 3, 2, 1, 1, 0, 6]);
 });

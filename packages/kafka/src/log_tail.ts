@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, runLoop, type Service, sleep, Wake } from "@khala/server/blackboard";
-import { LastOffsets } from "./last_offsets.ts";
+import type { TopicPartition } from "./client_types.ts";
 import type { LogReader, LogRecord, Position } from "./log_reader.ts";
 
 /** A topic that is followed, and what hears of it. */
@@ -11,13 +11,6 @@ export interface Source {
   readonly onRecord: (record: LogRecord) => void;
 }
 
-interface Progress {
-  /** The offset that comes next. */
-  next: number;
-  /** The offsets of the last records. */
-  readonly last: LastOffsets;
-}
-
 const BATCH = 1_000;
 const POLL_MS = 500;
 
@@ -26,7 +19,8 @@ export class LogTail implements Service {
   readonly #context: Context;
   readonly #reader: LogReader;
   readonly #sources: ReadonlyMap<string, Source>;
-  readonly #progress = new Map<string, Progress[]>();
+  /** By topic and partition, the offset that comes next. */
+  readonly #next = new Map<string, number[]>();
   readonly #advanced = new Set<() => void>();
   readonly #loop: Service;
 
@@ -35,10 +29,9 @@ export class LogTail implements Service {
     this.#reader = reader;
     this.#sources = new Map(sources.map((source) => [source.topic, source]));
     for (const { topic, from } of sources) {
-      const partitions: Progress[] = [];
-      for (const { partition, offset } of from)
-        partitions[partition] = { next: offset, last: new LastOffsets() };
-      this.#progress.set(topic, partitions);
+      const partitions: number[] = [];
+      for (const { partition, offset } of from) partitions[partition] = offset;
+      this.#next.set(topic, partitions);
     }
     reader.assign(sources.flatMap(({ from }) => from));
     this.#loop = runLoop(context, "kafka tail", {
@@ -50,13 +43,7 @@ export class LogTail implements Service {
 
   /** The offset up to which everything was read. */
   next(topic: string, partition: number): number {
-    return this.#progress.get(topic)?.[partition]?.next ?? 0;
-  }
-
-  /** How many records there are from an offset up to where everything was read; further back also markers count. */
-  recordsFrom(topic: string, partition: number, offset: number): number {
-    const progress = this.#progress.get(topic)?.[partition];
-    return progress ? progress.last.countFrom(offset, progress.next) : 0;
+    return this.#next.get(topic)?.[partition] ?? 0;
   }
 
   /** Resolves when everything before these positions was read. */
@@ -86,18 +73,16 @@ export class LogTail implements Service {
     const { records, ends } = await this.#reader.poll(BATCH, POLL_MS, signal);
     for (const record of records) {
       this.#sources.get(record.topic)?.onRecord(record);
-      const progress = this.#progress.get(record.topic)?.[record.partition];
-      if (progress) {
-        progress.next = record.at + 1;
-        progress.last.add(record.at);
-      }
+      this.#reach(record, record.at + 1);
     }
-    for (const { topic, partition, offset } of ends) {
-      const progress = this.#progress.get(topic)?.[partition];
-      if (progress && offset > progress.next) progress.next = offset;
-    }
+    for (const end of ends) this.#reach(end, end.offset);
     for (const advanced of [...this.#advanced]) advanced();
     return true;
+  }
+
+  #reach({ topic, partition }: TopicPartition, offset: number): void {
+    const partitions = this.#next.get(topic);
+    if (partitions && offset > (partitions[partition] ?? 0)) partitions[partition] = offset;
   }
 
   async #advance(ms: number, signal?: AbortSignal): Promise<void> {

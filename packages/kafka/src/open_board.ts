@@ -115,7 +115,7 @@ export async function openBoard(
               names,
               retryDelaysMs,
               version: (id) => views.version(id),
-              wrote: (outputs) => views.wrote(outputs),
+              wrote: (output) => views.wrote(output),
             },
             groupId: names.agentGroup(consumer.agent),
             topic: names.tasks(consumer.agent),
@@ -143,7 +143,7 @@ export async function openBoard(
       },
       lag: () => views.lag(),
       counts,
-      correlations: async (ids) => views.correlations(ids),
+      correlations: (ids) => views.correlations(ids),
       deadLetters: (agent, query) => views.deadLetters(agent, query),
       deadLetter: (agent, id) => views.deadLetter(agent, id),
       stop() {

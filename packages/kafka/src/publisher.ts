@@ -6,6 +6,7 @@ import {
   GroupCommit,
   recordSpan,
   type Service,
+  sha256,
   type Task,
 } from "@khala/server/blackboard";
 import type { Producers } from "./producers.ts";
@@ -34,6 +35,7 @@ export interface Publisher extends Service {
 
 interface Encoded {
   readonly artifact: Artifact;
+  readonly json: string;
   readonly records: readonly [log: Outgoing, byId: Outgoing];
 }
 
@@ -94,13 +96,13 @@ export function openPublisher(
     const json = JSON.stringify(artifact);
     const log = { topic: names.artifacts, record: artifactRecord(artifact, json) };
     const byId = { topic: names.byId, record: byIdRecord(artifact, json) };
-    return { artifact, records: [log, byId] };
+    return { artifact, json, records: [log, byId] };
   }
 
   function done(published: readonly Encoded[], from: number, transactionId: string | undefined): void {
     const to = context.clock.now();
     const artifacts = published.map(({ artifact }) => artifact);
-    views.wrote(artifacts);
+    for (const { artifact, json } of published) views.wrote(artifact, json);
     observer.published(artifacts);
     for (const artifact of artifacts) {
       if (!artifact.traceparent) continue;
@@ -113,7 +115,7 @@ export function openPublisher(
           "messaging.operation.type": "send",
           "messaging.destination.name": names.artifacts,
           "kafka.topic": names.artifacts,
-          partition: partitionOf(artifactKey(artifact), settings.partitions),
+          partition: partitionOf(artifactKey(artifact, sha256), settings.partitions),
           ...(transactionId !== undefined && { transaction_id: transactionId }),
           "artifact.id": artifact.id,
           "artifact.type": artifact.type,

@@ -1,5 +1,4 @@
 import type { Artifact } from "@khala/server/blackboard";
-import type { BodyCache } from "./body_cache.ts";
 import { decodeArtifact } from "./decoding.ts";
 import type { LogRecord } from "./log_reader.ts";
 
@@ -25,29 +24,26 @@ export interface RecentQuery {
 /** How much may be over before it is cut, so that cutting is rare. */
 const SLACK = 1.25;
 
-/** The last artifacts of the log, of all partitions together: what they are, not what is in them. */
+/** The last artifacts of the index, of all partitions together: what they are, not what is in them. */
 export class RecentWindow {
   readonly #size: number;
-  readonly #bodies: BodyCache;
   readonly #listener: (artifact: Artifact) => void;
   #seen = new Map<string, Seen>();
   #sorted: Seen[] | undefined;
   #turns = 0;
 
-  constructor(size: number, bodies: BodyCache, listener: (artifact: Artifact) => void) {
+  constructor(size: number, listener: (artifact: Artifact) => void) {
     this.#size = size;
-    this.#bodies = bodies;
     this.#listener = listener;
   }
 
-  /** Takes a record of the artifacts; one that cannot be read is the router's to report. */
-  onRecord = (record: LogRecord): void => {
+  /** Takes a record of the index, and the version that it has. */
+  onRecord(record: LogRecord, version: number): void {
+    const known = record.key && this.#seen.get(record.key.toString());
+    if (known && known.version >= version) return;
     const decoded = decodeArtifact(record);
-    if (!decoded.ok) return;
-    const artifact = decoded.value;
-    this.add(artifact, Number(record.timestamp));
-    this.#bodies.put(artifact.id, artifact.version, record.value!.toString());
-  };
+    if (decoded.ok) this.add(decoded.value, Number(record.timestamp));
+  }
 
   /** Adds an artifact, or a newer version of it. */
   add(artifact: Artifact, at: number): void {

@@ -5,6 +5,7 @@ import {
   type Failure,
   idempotencyKey,
   type Place,
+  sha256,
   type Task,
 } from "@khala/server/blackboard";
 import type { NewRecord } from "./client_types.ts";
@@ -35,7 +36,7 @@ export interface ProcessedMark {
 /** An artifact in the log of artifacts. `json` spares writing it twice. */
 export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
   return {
-    key: artifactKey(artifact),
+    key: artifactKey(artifact, sha256),
     value: json,
     headers: { [HEADER.type]: artifact.type, ...trace(artifact.traceparent) },
   };

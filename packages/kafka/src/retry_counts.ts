@@ -3,7 +3,7 @@ import type { KafkaSettings } from "./client.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { openLogReader } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
-import { endsOf, stableBounds } from "./offsets.ts";
+import { stableBounds } from "./offsets.ts";
 import { HEADER, headerText } from "./record_headers.ts";
 import type { TopicNames } from "./topics.ts";
 
@@ -31,17 +31,19 @@ export async function openRetryCounts(
   group: string,
 ): Promise<RetryCounts> {
   const waiting = new Map<string, Waiting[][]>();
+  const topics = delaysMs.map((delayMs) => names.retry(delayMs));
 
-  async function committed(delayMs: number): Promise<Map<number, number>> {
-    const group = names.retryGroup(delayMs);
-    const done = (await offsets.committed([group])).get(group)?.get(names.retry(delayMs));
-    return new Map([...(done ?? [])].filter(([, offset]) => offset >= 0));
+  /** The offset behind what was moved on, by topic and partition; less than 0 where nothing was. */
+  async function committed(): Promise<Map<string, ReadonlyMap<number, number>>> {
+    const groups = delaysMs.map((delayMs) => names.retryGroup(delayMs));
+    const found = await offsets.committed(groups);
+    return new Map(topics.map((topic, i) => [topic, found.get(groups[i]!)?.get(topic) ?? new Map()]));
   }
 
+  const done = await committed();
   const sources: Source[] = [];
-  for (const delayMs of delaysMs) {
-    const topic = names.retry(delayMs);
-    const [bounds, done] = await Promise.all([stableBounds(offsets, topic), committed(delayMs)]);
+  for (const topic of topics) {
+    const bounds = await stableBounds(offsets, topic);
     const partitions: Waiting[][] = [];
     waiting.set(topic, partitions);
     sources.push({
@@ -49,7 +51,7 @@ export async function openRetryCounts(
       from: bounds.map(({ partition, low }) => ({
         topic,
         partition,
-        offset: Math.max(low, done.get(partition) ?? low),
+        offset: Math.max(low, done.get(topic)?.get(partition) ?? low),
       })),
       onRecord(record) {
         partitions[record.partition] ??= [];
@@ -65,19 +67,18 @@ export async function openRetryCounts(
   return {
     async count() {
       const counts = new Map<string, number>();
-      await Promise.all(
-        delaysMs.map(async (delayMs) => {
-          const topic = names.retry(delayMs);
-          await tail.reached(await endsOf(offsets, topic, "stable"), TIMEOUT_MS);
-          const done = await committed(delayMs);
-          const partitions = waiting.get(topic) ?? [];
-          for (const [partition, list] of partitions.entries()) {
-            const left = (list ?? []).filter(({ offset }) => offset >= (done.get(partition) ?? 0));
-            partitions[partition] = left;
-            for (const { agent } of left) counts.set(agent, (counts.get(agent) ?? 0) + 1);
-          }
-        }),
+      const ends = [...(await offsets.list(topics, "stable"))].flatMap(([topic, partitions]) =>
+        [...partitions].map(([partition, offset]) => ({ topic, partition, offset })),
       );
+      await tail.reached(ends, TIMEOUT_MS);
+      if (![...waiting.values()].flat().some((list) => list.length > 0)) return counts;
+      const done = await committed();
+      for (const [topic, partitions] of waiting)
+        for (const [partition, list] of partitions.entries()) {
+          const left = (list ?? []).filter(({ offset }) => offset >= (done.get(topic)?.get(partition) ?? 0));
+          partitions[partition] = left;
+          for (const { agent } of left) counts.set(agent, (counts.get(agent) ?? 0) + 1);
+        }
       return counts;
     },
     stop: () => tail.stop(),

@@ -36,8 +36,8 @@ export interface SettlementRules {
   readonly retryDelaysMs: readonly number[];
   /** The newest version of an artifact that is known. */
   version(id: string): number | undefined;
-  /** Outputs are published. */
-  wrote(outputs: readonly Artifact[]): void;
+  /** An output is published. */
+  wrote(output: Artifact): void;
 }
 
 /** The task that runs after a failure. */
@@ -71,10 +71,13 @@ export function recordsOf(
   if (result.kind === "done") {
     // A second run has the same outputs; they are there.
     const fresh = result.outputs.filter(({ id, version }) => (rules.version(id) ?? 0) < version);
-    const outputs = fresh.flatMap((artifact) => [
-      { topic: names.artifacts, record: artifactRecord(artifact) },
-      { topic: names.byId, record: byIdRecord(artifact) },
-    ]);
+    const outputs = fresh.flatMap((artifact) => {
+      const json = JSON.stringify(artifact);
+      return [
+        { topic: names.artifacts, record: artifactRecord(artifact, json) },
+        { topic: names.byId, record: byIdRecord(artifact, json) },
+      ];
+    });
     return [...outputs, mark("done")];
   }
   if (result.kind === "dead") return [deadRecord(context, rules, work, result.failure), mark("dead")];

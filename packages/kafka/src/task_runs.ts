@@ -156,7 +156,7 @@ export class TaskRuns {
     this.#wake.wake();
     if (!task || result.kind === "unreadable") return;
     if (result.kind === "repeated") return observer.repeated(task);
-    if (result.kind === "done") rules.wrote(result.outputs);
+    if (result.kind === "done") for (const output of result.outputs) rules.wrote(output);
     observer.settled(task, result, partition.place(work));
   }
 

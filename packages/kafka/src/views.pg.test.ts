@@ -110,7 +110,7 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     await expect(failed).rejects.toThrow("the work failed");
     expect(await views.get(ghost.id)).toBeUndefined();
     expect(await views.recent({ org: "acme", limit: 9 })).toEqual([]);
-    expect(views.correlations(["c"])).toEqual([]);
+    expect(await views.correlations(["c"])).toEqual([]);
     const restarted = await stage.views();
     expect(await restarted.get(ghost.id)).toBeUndefined();
     expect(await restarted.recent({ org: "acme", limit: 9 })).toEqual([]);
@@ -171,11 +171,11 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     await stage.write(names.processed, done, done);
     await stage.write(names.tasks("reviewer"), ...works.map(taskRecord), taskRecord(works[1]!));
     const expected = { correlationId: "c", org: "acme", artifacts: 2, open: 1, done: 1, dead: 0 };
-    await eventually("all topics", () => {
-      const [counts] = views.correlations(["c", "unknown"]);
+    await eventually("all topics", async () => {
+      const [counts] = await views.correlations(["c", "unknown"]);
       return counts?.open === 1 && counts.done === 1;
     });
-    expect(views.correlations(["c", "unknown"])).toEqual([expected]);
-    expect((await stage.views()).correlations(["c"])).toEqual([expected]);
+    expect(await views.correlations(["c", "unknown"])).toEqual([expected]);
+    expect(await (await stage.views()).correlations(["c"])).toEqual([expected]);
   });
 });

@@ -7,22 +7,23 @@ import {
   type DeadLetterPage,
   ROUTER,
   type Service,
-  sleep,
 } from "@khala/server/blackboard";
 import { ArtifactIndex } from "./artifact_index.ts";
 import { BodyCache } from "./body_cache.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
+import { openCorrelationCounts } from "./correlation_counts.ts";
 import { Correlations } from "./correlations.ts";
 import { type DeadLetterQuery, DeadLetters } from "./dead_letters.ts";
-import { measureLag } from "./lag.ts";
+import { lagMeter } from "./lag.ts";
 import { LogLookup } from "./log_lookup.ts";
-import { openLogReader, type Position } from "./log_reader.ts";
+import { type LogRecord, openLogReader, type Position } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
-import { type Bounds, endsOf, stableBounds } from "./offsets.ts";
+import { stableBounds } from "./offsets.ts";
 import { type RecentQuery, RecentWindow } from "./recent_window.ts";
 import type { ResolvedSettings } from "./settings.ts";
 import { Shared } from "./shared.ts";
 import type { TopicNames } from "./topics.ts";
+import { readUpToNow, startOf } from "./up_to_now.ts";
 
 export interface ViewsOptions {
   readonly offsets: Pick<ClusterOffsets, "committed" | "list">;
@@ -38,26 +39,23 @@ export interface Views extends Service {
   get(id: string): Promise<Artifact | undefined>;
   recent(query: RecentQuery): Promise<Artifact[]>;
   lag(): Promise<readonly PartitionLagJson[]>;
-  correlations(ids: readonly string[]): readonly CorrelationCounts[];
+  correlations(ids: readonly string[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
   deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
   /** Dead letters that are in memory, by agent. */
   deadCount(agent: string): number;
   /** The newest version that is known here. */
   version(id: string): number | undefined;
-  /** What this process has committed is seen here at once. */
-  wrote(artifacts: readonly Artifact[]): void;
+  /** What this process has committed is seen here at once. `text` is its JSON. */
+  wrote(artifact: Artifact, text?: string): void;
   /** How many artifacts there are, and the memory that their places take. */
   size(): { readonly artifacts: number; readonly bytes: number };
 }
 
 const START_MS = 600_000;
-const FRESH_MS = 10_000;
-const OPEN_MS = 500;
-const LOOK_AGAIN_MS = 10;
-/** A record may have a marker behind it, which has an offset too. */
-const OFFSETS_PER_RECORD = 2;
 const LOOK_BACK = 10_000;
+/** The window of a partition is at least so long, as chance may put many of few artifacts into it. */
+const LEAST_WINDOW = 1_000;
 const IDS_PER_ARTIFACT = 20;
 
 /** Opens the views: resolves when everything that was committed at this moment has been read, and not before. */
@@ -89,7 +87,7 @@ export async function openViews(
     maxCorrelations: indexWindow,
     maxIds: indexWindow * IDS_PER_ARTIFACT,
   });
-  const recent = new RecentWindow(indexWindow, bodies, correlations.onArtifact);
+  const recent = new RecentWindow(indexWindow, correlations.onArtifact);
   const dead = new Map(
     [ROUTER, ...agents].map((agent) => {
       const topic = names.deadLetters(agent);
@@ -104,11 +102,25 @@ export async function openViews(
   );
 
   const share = Math.ceil((indexWindow / partitions) * 2);
+  const openTailReader = () => openLogReader(context, kafka, group, consumerProperties);
+  const counted = openCorrelationCounts(
+    context,
+    offsets,
+    openTailReader,
+    { processed: names.processed, tasks: agents.map((agent) => names.tasks(agent)), back: share },
+    correlations,
+  );
+  const window = Math.min(indexWindow, Math.max(LEAST_WINDOW, share));
+  const windowStarts = (await stableBounds(offsets, names.byId)).map(
+    (bounds) => startOf(names.byId, bounds, window).offset,
+  );
+  const onArtifact = (record: LogRecord) => {
+    const isRecent = record.at >= (windowStarts[record.partition] ?? 0);
+    const version = index.onRecord(record, isRecent);
+    if (isRecent && version !== undefined) recent.onRecord(record, version);
+  };
   const follow: [topic: string, back: number, onRecord: Source["onRecord"]][] = [
-    [names.byId, Number.POSITIVE_INFINITY, index.onRecord],
-    [names.artifacts, indexWindow, recent.onRecord],
-    [names.processed, share, correlations.onProcessed],
-    ...agents.map((agent): (typeof follow)[number] => [names.tasks(agent), share, correlations.onTask]),
+    [names.byId, Number.POSITIVE_INFINITY, onArtifact],
     ...[...dead].map(([agent, letters]): (typeof follow)[number] => [
       names.deadLetters(agent),
       LOOK_BACK,
@@ -125,7 +137,7 @@ export async function openViews(
     ends.push(...bounds.map(({ partition, end }) => ({ topic, partition, offset: end })));
     sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
   }
-  const tail = new LogTail(context, await openLogReader(context, kafka, group, consumerProperties), sources);
+  const tail = new LogTail(context, await openTailReader(), sources);
   try {
     await tail.reached(ends, START_MS, signal);
     await Promise.all(follow.map(([topic]) => readUpToNow(context, offsets, tail, topic)));
@@ -133,13 +145,14 @@ export async function openViews(
     await tail.stop();
     throw error;
   }
-  index.live();
 
   const readers = [
     { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
     ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
   ];
-  const lag = new Shared(() => measureLag(offsets, tail, readers));
+  const lag = new Shared(
+    lagMeter(offsets, async (from, to) => (await lookup.range(from, to)).length, readers),
+  );
   return {
     get: (id) => index.get(id),
     async recent({ limit, ...query }) {
@@ -153,7 +166,7 @@ export async function openViews(
       return found;
     },
     lag: () => lag.run(),
-    correlations: (ids) => correlations.counts(ids),
+    correlations: (ids) => counted.counts(ids),
     async deadLetters(agent, query) {
       return (await dead.get(agent)?.list(query)) ?? { deadLetters: [] };
     },
@@ -162,44 +175,14 @@ export async function openViews(
     },
     deadCount: (agent) => dead.get(agent)?.size ?? 0,
     version: (id) => index.version(id),
-    wrote(artifacts) {
-      for (const artifact of artifacts) {
-        index.wrote(artifact);
-        recent.add(artifact, context.clock.now());
-      }
+    wrote(artifact, text = JSON.stringify(artifact)) {
+      index.wrote(artifact, text);
+      recent.add(artifact, context.clock.now());
     },
     size: () => ({ artifacts: index.size, bytes: index.bytes }),
     async stop() {
-      await tail.stop();
+      await Promise.all([tail.stop(), counted.stop()]);
       await lookup.stop();
     },
   };
-}
-
-/**
- * Reads what was committed before this call. A commit is answered before its markers are written: what seems open may
- * be committed, and is waited for, though not as long as a transaction may hang.
- */
-async function readUpToNow(
-  { clock }: Pick<Context, "clock">,
-  offsets: Pick<ClusterOffsets, "list">,
-  tail: LogTail,
-  topic: string,
-): Promise<Bounds[]> {
-  const written = await endsOf(offsets, topic, "high");
-  const deadline = clock.now() + OPEN_MS;
-  for (;;) {
-    const bounds = await stableBounds(offsets, topic);
-    await tail.reached(
-      bounds.map(({ partition, end }) => ({ topic, partition, offset: end })),
-      FRESH_MS,
-    );
-    const behind = written.some(({ partition, offset }) => tail.next(topic, partition) < offset);
-    if (!behind || clock.now() >= deadline) return bounds;
-    await sleep(clock, LOOK_AGAIN_MS);
-  }
-}
-
-function startOf(topic: string, { partition, low, end }: Bounds, back: number): Position {
-  return { topic, partition, offset: Math.max(low, end - back * OFFSETS_PER_RECORD) };
 }
