@@ -22,11 +22,20 @@ export interface BoardStore {
   };
 }
 
+/** How pg-boss is used: its jobs come in batches, and the outcome is that of each job or of the whole batch. */
+export interface PgBossUse {
+  readonly url: string;
+  readonly how: "each" | "grouped" | "batch";
+}
+
 /** As many as the blackboard makes unless it is told otherwise. */
 export const PARTITIONS = 8;
 
 /** Tasks that a process works on at a time. */
 export const CONCURRENCY = 100;
+
+/** Jobs in one batch, where there are batches. */
+export const BATCH = 250;
 
 /** Artifacts or jobs in one call of a publisher, and how many calls it has under way. */
 export const CALL = { size: 100, atOnce: 4 } as const;

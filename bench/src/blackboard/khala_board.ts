@@ -1,5 +1,6 @@
 import { pino } from "pino";
 import { openKafkaBoard } from "../../../packages/kafka/src/index.ts";
+import type { Agent } from "../../../packages/server/src/blackboard/agent.ts";
 import type { BoardObserver, BoardOptions } from "../../../packages/server/src/blackboard/board.ts";
 import { openPostgresBoard } from "../../../packages/server/src/blackboard/board_postgres.ts";
 import { agent } from "../../../packages/server/src/blackboard/define_agent.ts";
@@ -17,10 +18,18 @@ import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";
 import { openTelemetry } from "../../../packages/server/src/kit/telemetry.ts";
 import { blackboardSettings } from "../../../packages/server/src/settings.ts";
-import { type BoardStore, CONCURRENCY, PARTITIONS } from "./bench.ts";
+import { BATCH, type BoardStore, CONCURRENCY, PARTITIONS } from "./bench.ts";
 
 /** The agent that does nothing. */
 export const NOOP = agent("noop", { consumes: "Finding", concurrency: CONCURRENCY, run() {} });
+
+/** The agent that does nothing with many artifacts at a time. No batch waits for another, as with pg-boss. */
+export const BATCHES = agent("batches", {
+  consumes: "Finding",
+  batch: { size: BATCH, timeout: 1_000 },
+  order: "none",
+  run() {},
+});
 
 /** Who publishes in the benchmark. */
 export const CALLER = { org: "bench", subject: "publisher" };
@@ -34,7 +43,11 @@ export interface KhalaBoard {
 /** Opens the blackboard as a server does, with its settings but for those that a rate is measured by. */
 export async function openKhalaBoard(
   store: BoardStore,
-  { works, onSettled = () => {} }: { works: boolean; onSettled?: (task: Task) => void },
+  {
+    works,
+    agent: worker = NOOP,
+    onSettled = () => {},
+  }: { works: boolean; agent?: Agent; onSettled?: (task: Task) => void },
 ): Promise<KhalaBoard> {
   const config = readConfig({
     DATABASE_URL: store.url,
@@ -65,7 +78,7 @@ export async function openKhalaBoard(
   });
   const plane: OpenBlackboardPlane = await openBlackboardPlane(database, context, {
     ...blackboardSettings(config),
-    agents: [NOOP],
+    agents: [worker],
     schemas: {},
     schedules: [],
     hints,

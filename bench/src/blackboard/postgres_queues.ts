@@ -1,54 +1,102 @@
 import { watchOtherLoad } from "../kit/proc.ts";
 import { figure, range } from "../kit/report.ts";
 import { spread } from "../kit/stats.ts";
-import { CALL, CONCURRENCY, type PartRunner } from "./bench.ts";
+import { BATCH, type Bench, CALL, CONCURRENCY, type PartRunner, type PgBossUse } from "./bench.ts";
 import { drainRates, measureSteady, medianRate, STEADY_HEAD, type Steady, steadyCells } from "./rates.ts";
 
-const SYSTEMS = [
-  { name: "khala", title: "Khala", kind: "khala" },
-  { name: "pg_boss", title: "pg-boss", kind: "empty" },
-  { name: "graphile_worker", title: "graphile-worker", kind: "empty" },
-] as const;
+interface System {
+  readonly title: string;
+  readonly program: string;
+  /** What its program is told. */
+  where(bench: Bench): Promise<unknown>;
+}
+
+interface Measured extends System {
+  readonly steady: readonly Steady[];
+  readonly drained: readonly number[];
+}
+
+const khala = (program: string) => ({
+  program,
+  where: async ({ postgres }: Bench) => ({ url: await postgres.create("khala") }),
+});
+const pgBoss = (how: PgBossUse["how"]) => ({
+  program: "pg_boss",
+  where: async ({ postgres }: Bench): Promise<PgBossUse> => ({ url: await postgres.create("empty"), how }),
+});
+
+const EACH: readonly System[] = [
+  { title: "Khala", ...khala("khala") },
+  {
+    title: "graphile-worker",
+    program: "graphile_worker",
+    where: ({ postgres }) => postgres.create("empty"),
+  },
+  { title: "pg-boss, results per job", ...pgBoss("each") },
+  { title: "pg-boss, grouped completions", ...pgBoss("grouped") },
+];
+const TOGETHER: readonly System[] = [
+  { title: `Khala, batches of ${BATCH}`, ...khala("khala_batch") },
+  { title: `pg-boss, batches of ${BATCH}`, ...pgBoss("batch") },
+];
 
 /** (b) Tasks per second on PostgreSQL. */
 export const postgresQueues: PartRunner = async (bench) => {
   const otherLoad = watchOtherLoad();
-  const { postgres, quick } = bench;
-  const backlog = quick ? 2_000 : 20_000;
-  const steady: Steady[][] = [];
-  const drained: number[][] = [];
-  for (const { name, kind } of SYSTEMS) {
-    const url = await postgres.create(kind);
-    const where = name === "khala" ? { url } : url;
-    await postgres.checkpoint();
-    steady.push(await measureSteady(bench, name, where, postgres.pid));
-    await postgres.checkpoint();
-    drained.push(await drainRates(bench, name, where, backlog));
-  }
-  const faster = (other: number) => medianRate(steady[0]!) / medianRate(steady[other]!);
-  const fasterDrain = (other: number) => spread(drained[0]!).median / spread(drained[other]!).median;
+  const backlog = bench.quick ? 2_000 : 20_000;
+  const measured: Measured[] = [];
+  for (const system of [...EACH, ...TOGETHER]) measured.push(await measure(bench, system, backlog));
+  const [ours, graphile, bossEach, bossGrouped, ourBatches, bossBatches] = measured;
   return {
     title: "(b) PostgreSQL: tasks per second with one working process",
     how: [
       `published and worked at once: a publisher with ${CALL.atOnce} calls of ${CALL.size} jobs under way in one process, a worker in another, and 5,000 that wait at any time`,
       `a backlog: ${figure(backlog)} jobs are there before the worker starts; from the first tenth to the last job`,
       "the jobs do nothing; payloads of 250 bytes; every commit waits for the disk; each on a database of its own",
+      "one by one, each job with an outcome of its own: the first four rows",
       `Khala: two servers without their gateways, of which one works, agent with concurrency ${CONCURRENCY}; it keeps the artifact with its index, and the mark that it was done, and counts what is settled after the commit`,
-      "pg-boss: insert, and work with batchSize 250, localConcurrency 4, burstWhenBatchFull and perJobResults: a batch is fetched with one statement and completed with another, and each job has its own outcome, as with the others; it keeps the job as completed; counted before the completion is written",
       "graphile-worker: addJobs, and the settings of its documentation's page on performance: 24 concurrent jobs, a local queue of 500, completeJobBatchDelay 0; it deletes the job and keeps nothing; counted before the deletion is written",
+      `pg-boss: insert; it keeps the job as completed. Of its ways to give every job an outcome, the two that need no statement for each job: work with batchSize ${BATCH}, localConcurrency 4, burstWhenBatchFull and perJobResults (counted before the completion is written), and four loops of fetch with batchSize ${BATCH}, the work, and one complete with the ids of those that went well. Its third, batchSize 1, fetches and completes every job by itself and waits half a second between two, and is far behind both`,
+      `${BATCH} at a time with one outcome for all: the last two rows. Khala: an agent with a batch of ${BATCH}, in no order, as pg-boss has none. pg-boss: work with batchSize ${BATCH}, localConcurrency 4, burstWhenBatchFull. Rates count jobs, not batches`,
+      "each ratio to pg-boss one by one is shown for both of its ways: the lesser one counts",
     ],
     tables: [
       {
         head: ["tasks", ...STEADY_HEAD, "a backlog, per second"],
-        rows: SYSTEMS.map(({ title }, i) => [title, ...steadyCells(steady[i]!), range(spread(drained[i]!))]),
+        rows: measured.map(({ title, steady, drained }) => [
+          title,
+          ...steadyCells(steady),
+          range(spread(drained)),
+        ]),
       },
     ],
     bars: [
-      { name: "at once, Khala ÷ pg-boss", got: faster(1), least: 3 },
-      { name: "at once, Khala ÷ graphile-worker", got: faster(2), least: 1 },
-      { name: "a backlog, Khala ÷ pg-boss", got: fasterDrain(1), least: 3 },
-      { name: "a backlog, Khala ÷ graphile-worker", got: fasterDrain(2), least: 1 },
+      ...bars("one by one, Khala ÷ graphile-worker", ours!, graphile!, 1),
+      ...bars("one by one, Khala ÷ pg-boss with results per job", ours!, bossEach!, 3),
+      ...bars("one by one, Khala ÷ pg-boss with grouped completions", ours!, bossGrouped!, 3),
+      ...bars("in batches, Khala ÷ pg-boss", ourBatches!, bossBatches!, 3),
     ],
     otherLoad: otherLoad(),
   };
 };
+
+async function measure(bench: Bench, system: System, backlog: number): Promise<Measured> {
+  const { postgres } = bench;
+  const where = await system.where(bench);
+  await postgres.checkpoint();
+  const steady = await measureSteady(bench, system.program, where, postgres.pid);
+  await postgres.checkpoint();
+  const drained = await drainRates(bench, system.program, where, backlog);
+  return { ...system, steady, drained };
+}
+
+function bars(name: string, ours: Measured, other: Measured, least: number) {
+  return [
+    { name: `${name}, at once`, got: medianRate(ours.steady) / medianRate(other.steady), least },
+    {
+      name: `${name}, a backlog`,
+      got: spread(ours.drained).median / spread(other.drained).median,
+      least,
+    },
+  ];
+}

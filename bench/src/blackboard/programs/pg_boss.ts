@@ -1,18 +1,64 @@
+import { setTimeout } from "node:timers/promises";
 import { PgBoss } from "pg-boss";
-import { serveQueue } from "../queue.ts";
+import { BATCH, type PgBossUse } from "../bench.ts";
+import { serveQueue, type Working } from "../queue.ts";
 
 const QUEUE = "findings";
-/** Batches are fetched with one statement and settled with another, and every job has its own outcome. */
+/** Batches that are under way at a time. */
+const AT_ONCE = 4;
 const WORK = {
-  batchSize: 250,
-  localConcurrency: 4,
-  perJobResults: true,
+  batchSize: BATCH,
+  localConcurrency: AT_ONCE,
   burstWhenBatchFull: true,
   pollingIntervalSeconds: 0.5,
 } as const;
+const LOOK_AGAIN_MS = 20;
 
-serveQueue<string>({
-  async publisher(url) {
+type Work = (boss: PgBoss, settled: (jobs: number) => void) => Promise<Working>;
+
+/** How its batches can be worked on. */
+const WORKERS: Readonly<Record<PgBossUse["how"], Work>> = {
+  /** The handler says of every job what became of it. */
+  async each(boss, settled) {
+    await boss.work(QUEUE, { ...WORK, perJobResults: true }, async (jobs) => {
+      settled(jobs.length);
+      return jobs.map(({ id }) => ({ id, status: "completed" }));
+    });
+    return { async close() {} };
+  },
+
+  /** Jobs are fetched in batches and worked on one by one; those that went well are completed with one statement. */
+  async grouped(boss, settled) {
+    const stop = new AbortController();
+    const loops = Array.from({ length: AT_ONCE }, async () => {
+      while (!stop.signal.aborted) {
+        const jobs = await boss.fetch(QUEUE, { batchSize: BATCH });
+        const done: string[] = [];
+        const failed: string[] = [];
+        for (const { id } of jobs) (succeeds() ? done : failed).push(id);
+        if (failed.length > 0) await boss.fail(QUEUE, failed);
+        if (done.length > 0) await boss.complete(QUEUE, done);
+        settled(done.length);
+        if (jobs.length === 0) await setTimeout(LOOK_AGAIN_MS);
+      }
+    });
+    return {
+      async close() {
+        stop.abort();
+        await Promise.all(loops);
+      },
+    };
+  },
+
+  /** The outcome of the handler is that of all jobs of a batch. */
+  async batch(boss, settled) {
+    await boss.work(QUEUE, WORK, async (jobs) => settled(jobs.length));
+    return { async close() {} };
+  },
+};
+
+serveQueue<PgBossUse>({
+  async publisher({ url }) {
     const boss = await open(url);
     return {
       async put(payloads) {
@@ -24,13 +70,15 @@ serveQueue<string>({
       close: () => boss.stop(),
     };
   },
-  async worker(url, settled) {
+  async worker({ url, how }, settled) {
     const boss = await open(url);
-    await boss.work(QUEUE, WORK, async (jobs) => {
-      settled(jobs.length);
-      return jobs.map(({ id }) => ({ id, status: "completed" }));
-    });
-    return { close: () => boss.stop() };
+    const working = await WORKERS[how](boss, settled);
+    return {
+      async close() {
+        await working.close();
+        await boss.stop();
+      },
+    };
   },
 });
 
@@ -40,4 +88,9 @@ async function open(url: string): Promise<PgBoss> {
   await boss.start();
   await boss.createQueue(QUEUE);
   return boss;
+}
+
+/** The work on a job. */
+function succeeds(): boolean {
+  return true;
 }

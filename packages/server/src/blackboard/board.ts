@@ -39,10 +39,35 @@ export interface Routed {
   readonly routing: Routing;
 }
 
+/** How the artifacts for an agent become one task. */
+export interface Batching {
+  readonly size: number;
+  /** Milliseconds after the first came. */
+  readonly timeoutMs: number;
+  /** Whether there is a batch for each key of the agent; else there is one for each org. */
+  readonly byKey: boolean;
+}
+
+/** What an engine knows of an agent. An engine may pass over the batch: whoever handles its tasks gathers them then. */
+export interface BoardAgent extends Pick<Consumer, "agent" | "order" | "strict"> {
+  readonly batch?: Batching;
+}
+
+/** An artifact that is about to go into a batch. */
+export interface Gathering {
+  readonly agent: string;
+  readonly org: string;
+  readonly correlationId: string;
+  /** When it came, in milliseconds. */
+  readonly arrivedAt: number;
+}
+
 /** What a board is given besides its engine. */
 export interface BoardOptions {
   /** Every agent of the app, whether its work is done in this process or elsewhere. */
-  readonly agents: readonly Pick<Consumer, "agent" | "order" | "strict">[];
+  readonly agents: readonly BoardAgent[];
+  /** Whether an artifact of a correlation goes to its agent alone, and in no batch: because it was cancelled. */
+  goesAlone?(artifact: Gathering): boolean;
   /** Pure but for user predicates; never throws. */
   route(artifact: Artifact): Routing;
   /** Whether this process routes; one that only publishes and looks does not. */

@@ -5,6 +5,8 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Board, BoardObserver, BoardOptions } from "./board.ts";
 import { ROUTER } from "./names.ts";
+import { arrivalsOf } from "./postgres_arrivals.ts";
+import { type Batches, startBatches } from "./postgres_batches.ts";
 import { Claimer, type ClaimRow, READY, RELEASE } from "./postgres_claims.ts";
 import { Consumption, type Counter } from "./postgres_consume.ts";
 import { Consumptions } from "./postgres_consumptions.ts";
@@ -76,15 +78,23 @@ export async function openPostgresBoard(
   const consumptions = new Consumptions();
   const routerWake = new Wake();
   const lanes = lanesOf(options.agents);
+  const arrivals = arrivalsOf(options.agents);
+  const gathering = new Map<Consumption, Batches>();
   const claimer = new Claimer(database, context.clock, { holder, leaseMs });
   const parking = new Set<Promise<void>>();
   await makePartitions(database, context.clock.now());
 
   function created(agents: ReadonlySet<string>): void {
     for (const agent of agents) {
-      consumptions.wake(agent);
+      wake(agent);
       hints.send(PREFIX + agent);
     }
+  }
+
+  function wake(agent: string): void {
+    consumptions.wake(agent);
+    if (!arrivals.isBatched(agent)) return;
+    for (const consumption of consumptions.of(agent)) gathering.get(consumption)?.wake();
   }
 
   function cameForward(agents: ReadonlySet<string>): void {
@@ -108,6 +118,7 @@ export async function openPostgresBoard(
     context,
     options: { ...options, observer: carefully(options.observer, context) },
     lanes,
+    arrivals,
     handover: openHandover(consumptions, { holder, leaseMs, lanes }),
     created,
     cameForward,
@@ -190,8 +201,24 @@ export async function openPostgresBoard(
     return [loop, lease];
   }
 
+  /** Whoever works on an agent's tasks makes tasks of what arrives for it. */
+  function startGathering(consumption: Consumption): void {
+    const known = options.agents.find(({ agent }) => agent === consumption.agent);
+    if (!known?.batch) return;
+    const { goesAlone = () => false } = options;
+    const formed = (agent: string) => created(new Set([agent]));
+    const parts = { database, context, lanes, goesAlone, pollMs, formed };
+    gathering.set(consumption, startBatches({ ...known, batch: known.batch }, parts));
+  }
+
+  async function stopGathering(consumption: Consumption): Promise<void> {
+    await gathering.get(consumption)?.stop();
+    gathering.delete(consumption);
+  }
+
   let stopping: Promise<void> | undefined;
   async function stop(): Promise<void> {
+    await Promise.all([...gathering.keys()].map(stopGathering));
     await Promise.all(consumptions.all().map((consumption) => consumption.stop()));
     await Promise.all([publisher.drain(), settler.drain(), ...parking]);
     await Promise.all(services.map((service) => service.stop()));
@@ -206,8 +233,10 @@ export async function openPostgresBoard(
     consume(consumer) {
       const consumption = new Consumption(context, consumer, counter, { stopMs });
       consumptions.add(consumption);
+      startGathering(consumption);
       return {
         async stop() {
+          await stopGathering(consumption);
           await consumption.stop();
           consumptions.delete(consumption);
         },
@@ -217,7 +246,7 @@ export async function openPostgresBoard(
     hint(name) {
       if (!name.startsWith(PREFIX)) return;
       const agent = name.slice(PREFIX.length);
-      consumptions.wake(agent);
+      wake(agent);
       if (agent === ROUTER) routerWake.wake();
     },
 
@@ -225,6 +254,7 @@ export async function openPostgresBoard(
       for (const consumption of consumptions.all()) {
         claimer.lookAtAll(consumption.agent);
         consumption.wake();
+        gathering.get(consumption)?.wake();
       }
       routerWake.wake();
     },

@@ -6,7 +6,7 @@ import type { Agent } from "./agent.ts";
 import type { Board } from "./board.ts";
 import { type Addition, additionOf, addStatements, lockStatement } from "./gather_add.ts";
 import { gatherSweep } from "./gather_sweep.ts";
-import { gatheredId } from "./gather_task.ts";
+import { gatheredId, MAX_BATCH_BYTES } from "./gather_task.ts";
 import { type SweepOptions, startSweep } from "./sweep.ts";
 import type { Task } from "./task.ts";
 
@@ -45,7 +45,7 @@ export function openGather(
   context: Context,
   options: GatherOptions,
 ): Gather {
-  const { agents, maxBytes = 512 << 10 } = options;
+  const { agents, maxBytes = MAX_BATCH_BYTES } = options;
   const passedOver = context.telemetry.meter.createCounter("khala_board_join_repeats_total", {
     description: "Artifacts whose type their join had already, by agent",
   });

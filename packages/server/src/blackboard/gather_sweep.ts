@@ -3,7 +3,7 @@ import type { Context } from "../kit/context.ts";
 import type { Agent } from "./agent.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Board } from "./board.ts";
-import { gatheredTask } from "./gather_task.ts";
+import { gatheredTask, groupsCounter } from "./gather_task.ts";
 import type { Due } from "./sweep.ts";
 
 interface GroupRow {
@@ -24,9 +24,7 @@ export function gatherSweep(
 ): Due<GroupRow> {
   const byName = new Map(agents.map((agent) => [agent.name, agent]));
   const names = [...byName.keys()];
-  const groups = context.telemetry.meter.createCounter("khala_board_groups_total", {
-    description: "Batches and joins that ended, by agent and outcome",
-  });
+  const groups = groupsCounter(context);
   for (const { name, options } of agents)
     if (options.join || options.batch)
       for (const outcome of ["sent", "dropped"]) groups.add(0, { agent: name, outcome });

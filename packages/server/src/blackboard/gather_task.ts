@@ -1,7 +1,19 @@
+import type { Counter } from "@opentelemetry/api";
+import type { Context } from "../kit/context.ts";
 import type { Agent } from "./agent.ts";
 import type { Artifact } from "./artifact.ts";
 import { derivedId } from "./derived_id.ts";
 import type { Task } from "./task.ts";
+
+/** The JSON of a batch has about so many bytes at most, however few its artifacts are. */
+export const MAX_BATCH_BYTES = 512 << 10;
+
+/** Counts batches and joins that ended. */
+export function groupsCounter({ telemetry }: Pick<Context, "telemetry">): Counter {
+  return telemetry.meter.createCounter("khala_board_groups_total", {
+    description: "Batches and joins that ended, by agent and outcome",
+  });
+}
 
 /** The id of a group's task. An artifact is gathered once by an agent, so the first of a group names it. */
 export function gatheredId(agent: string, key: string, first: Pick<Artifact, "id" | "version">): string {

@@ -2,9 +2,10 @@ import { KhalaError } from "@khala/contracts";
 import type { AgentStateJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
+import type { Agent } from "./agent.ts";
 import { openApprovals } from "./approvals.ts";
 import type { Artifact } from "./artifact.ts";
-import type { BoardObserver } from "./board.ts";
+import type { BoardAgent, BoardObserver } from "./board.ts";
 import { CONTROLS_HINT, openControls } from "./controls.ts";
 import { startControlsPurge } from "./controls_purge.ts";
 import { startCron } from "./cron.ts";
@@ -58,7 +59,8 @@ export async function openBlackboardPlane(
   let workers: Workers | undefined;
 
   const board = await options.openBoard({
-    agents: agents.map(({ name, order, strict }) => ({ agent: name, order, strict })),
+    agents: agents.map(boardAgent),
+    goesAlone: ({ org, correlationId }) => controls.cancelled(org, correlationId),
     route(artifact) {
       const routing = route(artifact);
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
@@ -254,6 +256,12 @@ export async function openBlackboardPlane(
       await board.stop();
     },
   };
+}
+
+function boardAgent({ name: agent, order, strict, options: { batch, join, key } }: Agent): BoardAgent {
+  if (!batch || join) return { agent, order, strict };
+  const { size, timeout: timeoutMs } = batch;
+  return { agent, order, strict, batch: { size, timeoutMs, byKey: key !== undefined } };
 }
 
 /** An artifact is for its org; what is for named or labelled agents only, besides them for who published it. */

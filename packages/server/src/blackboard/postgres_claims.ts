@@ -52,7 +52,7 @@ SELECT t.seq, t.lane, t.attempt, t.task_id, t.key, t.created_at, date_part('epoc
   END AS artifact, CASE
     WHEN t.artifact_id IS NULL
     THEN (
-      SELECT k.body FROM runtime.board_tasks k
+      SELECT runtime.board_task_body(k) FROM runtime.board_tasks k
       WHERE k.task_id = t.task_id AND k.agent = t.agent AND k.replay_id = t.replay_id
     )
   END AS task

@@ -9,6 +9,7 @@ const OWN_KEY_LENGTH = 32;
 /** What keeps tasks in order with others of their agents. */
 export interface Lanes {
   of(task: Task): string | null;
+  ofKey(agent: string, key: string): string | null;
   /** The same for one that is routed as its artifact is published: none if only later versions of that can share it. */
   ofNew(task: Task): string | null;
   /** Whether the task of the first version of its artifact may have been routed without the lane. */
@@ -18,7 +19,7 @@ export interface Lanes {
 /** The lanes of the agents; one that is not known keeps the order of its keys. */
 export function lanesOf(agents: BoardOptions["agents"]): Lanes {
   const known = new Map(agents.map((agent) => [agent.agent, agent]));
-  const of = ({ agent, key }: Task) => {
+  const ofKey = (agent: string, key: string) => {
     const order = known.get(agent)?.order ?? "key";
     if (order === "none") return null;
     return order === "key" ? key : String(partitionOf(key, LANES));
@@ -28,8 +29,10 @@ export function lanesOf(agents: BoardOptions["agents"]): Lanes {
     const agent = known.get(task.agent);
     return agent?.order === "key" && !agent.strict && hasOwnKey(task);
   };
+  const of = ({ agent, key }: Task) => ofKey(agent, key);
   return {
     of,
+    ofKey,
     ofNew: (task) => (task.artifacts[0].version === 1 && isAlone(task) ? null : of(task)),
     mayFollow: (task) => task.artifacts[0].version > 1 && isAlone(task),
   };

@@ -33,6 +33,7 @@ const OLD_OTHERS = [
         SELECT a.id, a.version FROM runtime.board_artifacts_other a
         WHERE a.stored_at < ${BEFORE} AND NOT EXISTS (SELECT FROM runtime.board_queue q WHERE q.artifact_id = a.id)
           AND NOT EXISTS (SELECT FROM runtime.board_unrouted u WHERE u.id = a.id)
+          AND NOT EXISTS (SELECT FROM runtime.board_gathered_ids() AS g(id) WHERE g.id = a.id)
         ORDER BY a.stored_at LIMIT $2
       ) old WHERE a.id = old.id AND a.version = old.version RETURNING 1`,
   },
@@ -111,6 +112,9 @@ async function isOpen(database: Database, day: string): Promise<boolean> {
       ) OR EXISTS (
         SELECT FROM runtime.board_unrouted u
         WHERE u.id >= runtime.board_low_id($1::date) AND u.id < runtime.board_low_id($1::date + 1)
+      ) OR EXISTS (
+        SELECT FROM runtime.board_gathered_ids() AS g(id)
+        WHERE g.id >= runtime.board_low_id($1::date) AND g.id < runtime.board_low_id($1::date + 1)
       ) AS open`,
     values: [`${day.slice(0, 4)}-${day.slice(4, 6)}-${day.slice(6)}`],
   });

@@ -4,6 +4,7 @@ import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { Artifact } from "./artifact.ts";
 import type { BoardOptions, Routed } from "./board.ts";
+import type { Arrivals } from "./postgres_arrivals.ts";
 import type { ClaimRow } from "./postgres_claims.ts";
 import type { Handover } from "./postgres_handover.ts";
 import {
@@ -34,6 +35,7 @@ export interface Desk {
   readonly context: Context;
   readonly options: BoardOptions;
   readonly lanes: Lanes;
+  readonly arrivals: Arrivals;
   readonly handover: Handover;
   /** Tasks of these agents can be claimed now. */
   created(agents: ReadonlySet<string>): void;
@@ -149,15 +151,19 @@ export class Publisher {
   }
 
   async #put(calls: readonly Call[]): Promise<void> {
-    const { database, context, options, lanes, handover } = this.#desk;
+    const { database, context, options, lanes, arrivals, handover } = this.#desk;
     const artifacts = calls.flatMap((call) => call.artifacts);
     if (artifacts.length === 0) return;
     const items: Routed[] = artifacts.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
     const bodies = calls.flatMap((call) => call.bodies);
-    const taking = await handover.offer(items);
+    const taking = await handover.offer(arrivals.without(items));
     try {
-      const how = { routes: options.routes, lanes, now: context.clock.now(), ...taking.statement };
-      const [rows] = await database.transaction([putStatement(items, bodies, how)]);
+      const now = context.clock.now();
+      const how = { routes: options.routes, lanes, arrivals, now, ...taking.statement };
+      const [rows] = await database.transaction([
+        putStatement(items, bodies, how),
+        ...arrivals.statements(items, bodies, now),
+      ]);
       tellOfArtifacts(this.#desk, items, rows!, taking.taken(rows!));
     } finally {
       taking.end();

@@ -29,7 +29,7 @@ SELECT r.body FROM (
 
 /** Open tasks and dead letters of agents. */
 const COUNTS = `
-SELECT u.agent, h.waiting + b.waiting AS waiting, h.running, d.dead
+SELECT u.agent, h.waiting + b.waiting + r.waiting AS waiting, h.running, d.dead
 FROM unnest($1::text[]) AS u(agent)
 CROSS JOIN LATERAL (
   SELECT count(*) FILTER (WHERE q.held_until IS NULL OR q.held_until <= now()) AS waiting,
@@ -40,12 +40,19 @@ CROSS JOIN LATERAL (
   SELECT count(*) AS waiting FROM runtime.board_queue q WHERE q.agent = u.agent AND NOT q.head OFFSET 0
 ) b
 CROSS JOIN LATERAL (
+  SELECT coalesce(sum(r.members), 0)::bigint AS waiting FROM runtime.board_arrivals r WHERE r.agent = u.agent OFFSET 0
+) r
+CROSS JOIN LATERAL (
   SELECT count(*) AS dead FROM runtime.board_dead_letters d WHERE d.agent = u.agent AND d.replay_id IS NULL OFFSET 0
 ) d`;
 
-/** How far correlations have come. A task is done if it was made, is not open, and did not end as a dead letter. */
+/**
+ * How far correlations have come. A task is done if it was made, is not open, and did not end as a dead letter. What waits
+ * for its batch is open.
+ */
 const CORRELATIONS = `
-SELECT u.id, a.org, a.artifacts, q.open, a.tasks + t.tasks - q.open - d.letters AS done, d.dead
+SELECT u.id, a.org, a.artifacts, q.open + r.open + b.open AS open,
+  a.tasks + t.tasks - q.open - r.open - b.open - d.letters AS done, d.dead
 FROM unnest($1::text[]) AS u(id)
 CROSS JOIN LATERAL (
   SELECT min(a.org_id) AS org, count(DISTINCT a.id) AS artifacts, coalesce(sum(cardinality(a.routes)), 0)::bigint AS tasks
@@ -57,6 +64,14 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT count(*) AS open FROM runtime.board_queue q WHERE q.correlation_id = u.id OFFSET 0
 ) q
+CROSS JOIN LATERAL (
+  SELECT count(*) AS open FROM runtime.board_arrivals r CROSS JOIN unnest(r.correlations) AS c
+  WHERE r.correlations @> ARRAY[u.id] AND c = u.id OFFSET 0
+) r
+CROSS JOIN LATERAL (
+  SELECT count(*) AS open FROM runtime.board_batches b CROSS JOIN unnest(b.correlations) AS c
+  WHERE b.correlations @> ARRAY[u.id] AND c = u.id OFFSET 0
+) b
 CROSS JOIN LATERAL (
   SELECT count(*) AS letters, count(*) FILTER (WHERE d.replay_id IS NULL) AS dead
   FROM runtime.board_dead_letters d WHERE d.correlation_id = u.id OFFSET 0

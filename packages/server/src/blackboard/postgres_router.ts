@@ -17,7 +17,7 @@ CROSS JOIN LATERAL (
 
 /** Routes what processes published that do not route themselves: one process at a time, in the order of publication. */
 export function startRouter(desk: Desk, wake: Wake, pollMs: number): Service {
-  const { database, context, options, lanes } = desk;
+  const { database, context, options, lanes, arrivals } = desk;
   return runLoop(context, "board router", {
     wake,
     idleMs: pollMs,
@@ -40,7 +40,10 @@ export function startRouter(desk: Desk, wake: Wake, pollMs: number): Service {
         });
         if (rows.length > 0) {
           const seqs = rows.map(({ seq }) => seq);
-          await tx.query(routeStatement(seqs, routings, lanes, context.clock.now()));
+          const now = context.clock.now();
+          await tx.query(routeStatement(seqs, routings, { lanes, arrivals, now }));
+          const bodies = rows.map(({ body }) => body);
+          for (const statement of arrivals.statements(routings, bodies, now)) await tx.query(statement);
         }
         return routings;
       });

@@ -88,18 +88,20 @@ export class Settler {
 
   /** Answers the numbers of those that are not this process's any more. */
   async #write(items: readonly Item[]): Promise<Set<number>> {
-    const { database, context, options, lanes, handover } = this.#desk;
+    const { database, context, options, lanes, arrivals, handover } = this.#desk;
     const outputs = this.#outputsOf(items);
     const routings: Routed[] = outputs.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
     const settling = items.map((item) => this.#settling(item));
-    const taking = await handover.offer(routings);
+    const queued = arrivals.without(routings);
+    const taking = await handover.offer(queued);
     const next = await handover.offerNext(settling);
     try {
-      const statements: Statement[] = [settleStatement(settling, next.taking, routings, lanes)];
+      const statements: Statement[] = [settleStatement(settling, next.taking, queued, lanes)];
       if (outputs.length > 0) {
         const bodies = outputs.map((artifact) => JSON.stringify(artifact));
-        const how = { routes: options.routes, lanes, now: context.clock.now(), ...taking.statement };
-        statements.push(putStatement(routings, bodies, how));
+        const now = context.clock.now();
+        const how = { routes: options.routes, lanes, arrivals, now, ...taking.statement };
+        statements.push(putStatement(routings, bodies, how), ...arrivals.statements(routings, bodies, now));
       }
       const [settled, put] = await database.transaction(statements);
       if (put) tellOfArtifacts(this.#desk, routings, put, taking.taken(put));

@@ -2,6 +2,7 @@ import type { Statement } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Routed } from "./board.ts";
 import { textArray } from "./postgres_arrays.ts";
+import type { Arrivals } from "./postgres_arrivals.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
 import type { Task } from "./task.ts";
 
@@ -36,13 +37,22 @@ export function unless<T>(usual: T, values: readonly T[]): readonly T[] | null {
   return values.every((value) => value === usual) ? null : values;
 }
 
-/** Artifacts and tasks are numbered in the order of publication, and the tasks of an artifact follow it. */
-function numbersOf(items: readonly Routed[]): { ofArtifacts: number[]; ofTasks: number[] } {
+/**
+ * Artifacts and tasks are numbered in the order of publication, and the tasks of an artifact follow it. What goes into a
+ * batch has a number, but no place in the queue.
+ */
+function numbersOf(
+  items: readonly Routed[],
+  isBatched: (agent: string) => boolean,
+): { ofArtifacts: number[]; ofTasks: number[] } {
   let last = 0;
   const ofTasks: number[] = [];
   const ofArtifacts = items.map(({ routing }) => {
     const number = ++last;
-    for (const _ of routing.tasks) ofTasks.push(++last);
+    for (const { agent } of routing.tasks) {
+      last++;
+      if (!isBatched(agent)) ofTasks.push(last);
+    }
     return number;
   });
   return { ofArtifacts, ofTasks };
@@ -97,15 +107,22 @@ function deadColumns(items: readonly Routed[]): unknown[] {
   ];
 }
 
-/** Puts artifacts on the board, with their tasks if this process routes. */
+/** Puts artifacts on the board, with their tasks if this process routes, but for those that go into batches. */
 export function putStatement(
   items: readonly Routed[],
   bodies: readonly string[],
-  how: { readonly routes: boolean; readonly lanes: Lanes; readonly now: number; readonly taking?: Taking },
+  how: {
+    readonly routes: boolean;
+    readonly lanes: Lanes;
+    readonly arrivals: Arrivals;
+    readonly now: number;
+    readonly taking?: Taking;
+  },
 ): Statement {
-  const { ofArtifacts, ofTasks } = numbersOf(items);
+  const { ofArtifacts, ofTasks } = numbersOf(items, how.arrivals.isBatched);
+  const queued = how.arrivals.without(items);
   const places = inOrder(items);
-  const isOneEach = items.every(({ routing }, i) => routing.tasks.length === 1 && places[i] === i);
+  const isOneEach = queued.every(({ routing }, i) => routing.tasks.length === 1 && places[i] === i);
   const each = <T>(value: (item: Routed, place: number) => T) => places.map((at) => value(items[at]!, at));
   return {
     name: "board_put",
@@ -127,9 +144,9 @@ export function putStatement(
       ),
       textArray(each(routesOf)),
       textArray(each((_, at) => bodies[at]!)),
-      ...taskColumns(items, lanesTogether(items, how.lanes), ofTasks, how.now, isOneEach),
+      ...taskColumns(queued, lanesTogether(queued, how.lanes), ofTasks, how.now, isOneEach),
       how.taking?.wants ?? null,
-      ...followColumns(items, how.lanes),
+      ...followColumns(queued, how.lanes),
       ...deadColumns(items),
       how.taking?.holder ?? null,
       how.taking?.leaseMs ?? 0,
@@ -152,9 +169,10 @@ function inOrder(items: readonly Routed[]): number[] {
 export function routeStatement(
   seqs: readonly bigint[],
   items: readonly Routed[],
-  lanes: Lanes,
-  now: number,
+  { lanes, arrivals, now }: { readonly lanes: Lanes; readonly arrivals: Arrivals; readonly now: number },
 ): Statement {
+  const queued = arrivals.without(items);
+  const numbers = numbersOf(items, arrivals.isBatched);
   const artifacts = items.map(({ artifact }) => artifact);
   return {
     name: "board_route",
@@ -165,8 +183,8 @@ export function routeStatement(
       artifacts.map(({ id }) => id),
       artifacts.map(({ version }) => version),
       items.map(routesOf),
-      ...taskColumns(items, lanes.of, numbersOf(items).ofTasks, now, false),
-      ...followColumns(items, lanes),
+      ...taskColumns(queued, lanes.of, numbers.ofTasks, now, false),
+      ...followColumns(queued, lanes),
       ...deadColumns(items),
     ],
   };

@@ -1,0 +1,111 @@
+import type { Statement } from "../database/database.ts";
+import { gatheredId } from "./gather_task.ts";
+import { taskId } from "./matching.ts";
+import type { Lanes } from "./postgres_lanes.ts";
+import { unless } from "./postgres_statements.ts";
+
+/** An artifact of a batch, as far as that needs to be known. */
+export interface Member {
+  readonly id: string;
+  readonly version: number;
+  readonly bytes: number;
+  readonly correlationId: string | null;
+  /** When it came, in milliseconds. */
+  readonly arrivedAt: number;
+}
+
+/** What came for one batch, in order. */
+export interface Gathered {
+  readonly org: string;
+  readonly key: string;
+  readonly hash: string;
+  readonly members: readonly Member[];
+}
+
+/** What becomes of what came. */
+export interface Packed {
+  /** Each is a task. */
+  readonly batches: readonly Gathered[];
+  /** Each goes to the agent without a batch. */
+  readonly alone: readonly { readonly key: string; readonly member: Member }[];
+  /** These wait for more. */
+  readonly kept: readonly Gathered[];
+}
+
+interface Rules {
+  readonly size: number;
+  /** A batch has about so many bytes at most, however few its artifacts are. */
+  readonly maxBytes: number;
+  /** What came at this time or earlier waits no longer. */
+  readonly overdue: number;
+  isAlone(org: string, member: Member): boolean;
+}
+
+/** Only artifacts that are larger than this part of what a batch may have are kept out of one that is nearly full. */
+const LARGE = 1 / 16;
+
+/** Divides what came into batches. */
+export function pack(groups: readonly Gathered[], { size, maxBytes, overdue, isAlone }: Rules): Packed {
+  const batches: Gathered[] = [];
+  const alone: { key: string; member: Member }[] = [];
+  const kept: Gathered[] = [];
+  for (const group of groups) {
+    let members: Member[] = [];
+    let bytes = 0;
+    const cut = () => {
+      if (members.length > 0) batches.push({ ...group, members });
+      members = [];
+      bytes = 0;
+    };
+    for (const member of group.members) {
+      if (isAlone(group.org, member)) {
+        alone.push({ key: group.key, member });
+        continue;
+      }
+      if (member.bytes > maxBytes * LARGE && bytes + member.bytes > maxBytes) cut();
+      members.push(member);
+      bytes += member.bytes;
+      if (members.length >= size || bytes >= maxBytes) cut();
+    }
+    if (members.length > 0 && members[0]!.arrivedAt <= overdue) cut();
+    if (members.length > 0) kept.push({ ...group, members });
+  }
+  return { batches, alone, kept };
+}
+
+/** Makes the tasks of an agent. */
+export function formStatement(
+  agent: string,
+  { batches, alone }: Packed,
+  lanes: Lanes,
+  now: number,
+): Statement {
+  const created_at = new Date(now).toISOString();
+  const ids = batches.map(({ key, members }) => gatheredId(agent, key, members[0]!));
+  return {
+    name: "board_form",
+    text: `SELECT runtime.board_form($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+    values: [
+      agent,
+      unless(
+        null,
+        batches.map(({ key }) => lanes.ofKey(agent, key)),
+      ),
+      batches.map(({ key }) => key),
+      ids,
+      batches.map(({ members }) => members[0]!.correlationId),
+      now,
+      // The artifacts are put before the rest when it is read.
+      batches.map(({ key }, i) => JSON.stringify({ id: ids[i], agent, key, attempt: 1, created_at })),
+      batches.flatMap(({ members }, i) => members.map(() => i + 1)),
+      batches.flatMap(({ members }) => members.map(({ id }) => id)),
+      batches.flatMap(({ members }) => members.map(({ version }) => version)),
+      alone.map(({ key }) => key),
+      alone.map(({ member }) => taskId(member)),
+      alone.map(({ member }) => member.id),
+      alone.map(({ member }) => member.version),
+      alone.map(({ member }) => member.correlationId),
+      alone.map(({ member }) => member.arrivedAt),
+    ],
+  };
+}
