@@ -115,7 +115,10 @@ function together(
   return all;
 }
 
-const arrayText = (values: readonly (string | number)[]) => `{${values.join()}}`;
+/** Ids or numbers as the text of an array. */
+export function arrayText(values: readonly (string | number)[]): string {
+  return `{${values.join()}}`;
+}
 
 /** Correlations as the text of an array; null if there are none. */
 export function correlationsText(values: readonly (string | null)[]): string | null {

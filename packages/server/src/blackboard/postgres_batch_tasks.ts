@@ -1,6 +1,7 @@
 import type { Statement } from "../database/database.ts";
 import { gatheredId } from "./gather_task.ts";
 import { taskId } from "./matching.ts";
+import { arrayText } from "./postgres_arrivals.ts";
 import type { Lanes } from "./postgres_lanes.ts";
 import { unless } from "./postgres_statements.ts";
 
@@ -84,7 +85,7 @@ export function formStatement(
   const ids = batches.map(({ key, members }) => gatheredId(agent, key, members[0]!));
   return {
     name: "board_form",
-    text: `SELECT runtime.board_form($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+    text: `SELECT runtime.board_form($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
     values: [
       agent,
       unless(
@@ -97,9 +98,8 @@ export function formStatement(
       now,
       // The artifacts are put before the rest when it is read.
       batches.map(({ key }, i) => JSON.stringify({ id: ids[i], agent, key, attempt: 1, created_at })),
-      batches.flatMap(({ members }, i) => members.map(() => i + 1)),
-      batches.flatMap(({ members }) => members.map(({ id }) => id)),
-      batches.flatMap(({ members }) => members.map(({ version }) => version)),
+      batches.map(({ members }) => arrayText(members.map(({ id }) => id))),
+      batches.map(({ members }) => arrayText(members.map(({ version }) => version))),
       alone.map(({ key }) => key),
       alone.map(({ member }) => taskId(member)),
       alone.map(({ member }) => member.id),

@@ -279,7 +279,7 @@ test("however many servers publish and work, each artifact is in exactly one bat
       const random = seeded(seed);
       const agent = batching(`agent${++round}`, size);
       await using stack = new AsyncDisposableStack();
-      const servers = [];
+      const servers: Awaited<ReturnType<typeof server>>[] = [];
       for (const _ of range(1, 3)) servers.push(stack.use(await server(own.database, [agent])));
       const worker = new Worker(agent.agent);
       for (const { board } of servers) board.consume(worker);

@@ -5,7 +5,7 @@ import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { BoardAgent, BoardOptions } from "./board.ts";
 import { groupsCounter, MAX_BATCH_BYTES } from "./gather_task.ts";
 import { Alarm } from "./postgres_alarm.ts";
-import { correlationsText } from "./postgres_arrivals.ts";
+import { arrayText, correlationsText } from "./postgres_arrivals.ts";
 import { formStatement, type Gathered, type Member, pack } from "./postgres_batch_tasks.ts";
 import type { Lanes } from "./postgres_lanes.ts";
 
@@ -13,9 +13,10 @@ interface GroupRow {
   readonly seq?: bigint;
   readonly org: string;
   readonly key: string;
-  readonly ids: readonly string[];
-  readonly versions: readonly number[];
-  readonly sizes: readonly number[];
+  /** These three are lists with commas: many times cheaper to read than arrays. */
+  readonly ids: string;
+  readonly versions: string;
+  readonly sizes: string;
   readonly correlations: readonly (string | null)[] | null;
   readonly arrived: bigint;
 }
@@ -43,7 +44,8 @@ const MOST_OVERDUE = 500;
 /** Any constant will do, as long as every process uses the same. */
 const ADVISORY_LOCK = 7_240_116;
 
-const COLUMNS = "org_id AS org, key, ids, versions, sizes, correlations, arrived_at AS arrived";
+const COLUMNS = `org_id AS org, key, array_to_string(ids, ',') AS ids, array_to_string(versions, ',') AS versions,
+  array_to_string(sizes, ',') AS sizes, correlations, arrived_at AS arrived`;
 /** Whether there is something to do, and nobody else is at it: agent, and since when what came is overdue. */
 const LOCK = `
 SELECT (EXISTS (SELECT FROM runtime.board_arrivals r WHERE r.agent = $1)
@@ -89,7 +91,9 @@ export function startBatches(
   /** The members of each batch, those first that have waited. */
   function groupsOf(rows: readonly GroupRow[]): Gathered[] {
     const groups = new Map<string, { org: string; key: string; hash: string; members: Member[] }>();
-    for (const { org, key, ids, versions, sizes, correlations, arrived } of rows) {
+    for (const { org, key, correlations, arrived, ...lists } of rows) {
+      const [ids, versions, sizes] = [lists.ids, lists.versions, lists.sizes].map((list) => list.split(","));
+      const arrivedAt = Number(arrived);
       const hash = sha256(key);
       const name = `${hash} ${org}`;
       let group = groups.get(name);
@@ -97,14 +101,11 @@ export function startBatches(
         group = { org, key, hash, members: [] };
         groups.set(name, group);
       }
-      for (let i = 0; i < ids.length; i++)
-        group.members.push({
-          id: ids[i]!,
-          version: versions[i]!,
-          bytes: sizes[i]!,
-          correlationId: correlations?.[i] ?? null,
-          arrivedAt: Number(arrived),
-        });
+      for (const [i, id] of ids!.entries()) {
+        const version = Number(versions![i]);
+        const bytes = Number(sizes![i]);
+        group.members.push({ id, version, bytes, correlationId: correlations?.[i] ?? null, arrivedAt });
+      }
     }
     return [...groups.values()];
   }
@@ -153,9 +154,9 @@ export function startBatches(
             kept.map(({ org }) => org),
             kept.map(({ hash }) => hash),
             kept.map(({ key }) => key),
-            kept.map(({ members }) => `{${members.map(({ id }) => id).join()}}`),
-            kept.map(({ members }) => `{${members.map(({ version }) => version).join()}}`),
-            kept.map(({ members }) => `{${members.map(({ bytes }) => bytes).join()}}`),
+            kept.map(({ members }) => arrayText(members.map(({ id }) => id))),
+            kept.map(({ members }) => arrayText(members.map(({ version }) => version))),
+            kept.map(({ members }) => arrayText(members.map(({ bytes }) => bytes))),
             kept.map(({ members }) => correlationsText(members.map(({ correlationId }) => correlationId))),
             kept.map(({ members }) => members[0]!.arrivedAt),
           ],

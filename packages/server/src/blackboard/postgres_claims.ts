@@ -98,11 +98,19 @@ UPDATE runtime.board_queue q SET claimed_by = NULL, held_until = NULL, due_at = 
 FROM unnest($2::bigint[], $3::int[], $4::int[]) AS u(seq, attempt, back)
 WHERE q.seq = u.seq AND q.claimed_by = $1 AND q.attempt = u.attempt RETURNING q.agent`;
 
-/** How long what was committed late is looked for behind what was claimed. */
-const SLACK_MS = 1_000;
+/** How long what was committed late is looked for behind what was claimed: longer than a commit takes, most times. */
+const SLACK_MS = 50;
 /** All is looked through at least so often while claims are made, and for at most a twentieth of the time. */
 const ALL_EVERY_MS = 1_000;
 const ALL_SHARE = 20;
+
+/** Where the claims of an agent's tasks are. */
+interface Looked {
+  readonly from: number;
+  /** When to look through it all again, and when that may be done if nothing else is found. */
+  readonly allAt: number;
+  readonly soonAt: number;
+}
 
 /**
  * Claims the tasks of agents for one holder. At the beginning of the index are those that are being worked on, and what
@@ -113,7 +121,7 @@ export class Claimer {
   readonly #clock: Clock;
   readonly #holder: string;
   readonly #leaseMs: number;
-  readonly #looked = new Map<string, { readonly from: number; readonly allAt: number }>();
+  readonly #looked = new Map<string, Looked>();
 
   constructor(database: Database, clock: Clock, how: { readonly holder: string; readonly leaseMs: number }) {
     this.#database = database;
@@ -125,6 +133,14 @@ export class Claimer {
   /** Up to `most` tasks of an agent. */
   async claim(agent: string, most: number): Promise<Claims> {
     const before = this.#looked.get(agent);
+    const found = await this.#claim(agent, most, before);
+    // Somebody said that there is one: it may have been committed later than any slack.
+    if (before && found.claims.length + found.missing.length === 0 && this.#clock.now() >= before.soonAt)
+      return this.#claim(agent, most, undefined);
+    return found;
+  }
+
+  async #claim(agent: string, most: number, before: Looked | undefined): Promise<Claims> {
     const began = this.#clock.now();
     const isAll = !before || began >= before.allAt;
     const values = [agent, most, this.#holder, this.#leaseMs, isAll ? 0 : before.from];
@@ -137,8 +153,11 @@ export class Claimer {
     // Of what it has not come to it knows nothing: it begins no later than at the last that it claimed.
     const last = rows.at(-1);
     const from = last ? last.due - SLACK_MS : (before?.from ?? 0);
-    const allAt = isAll ? now + Math.min(ALL_EVERY_MS, ALL_SHARE * (now - began)) : before.allAt;
-    this.#looked.set(agent, { from, allAt });
+    const took = now - began;
+    const times = isAll
+      ? { allAt: now + Math.min(ALL_EVERY_MS, ALL_SHARE * took), soonAt: now + took }
+      : before;
+    this.#looked.set(agent, { ...times, from });
     const isThere = ({ artifact, task }: ClaimRow) => artifact !== null || task !== null;
     return {
       claims: rows.filter(isThere).map((row) => claimedOf(agent, row)),

@@ -48,14 +48,15 @@ ALTER TABLE runtime.board_tasks ADD COLUMN artifact_ids uuid[], ADD COLUMN artif
 
 -- The whole task as JSON; null if an artifact of it is gone.
 CREATE FUNCTION runtime.board_task_body(k runtime.board_tasks) RETURNS text
-LANGUAGE sql STABLE SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+-- One search for all of them, then hashes: a planner that expects ten would compare each with every other.
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_nestloop = off SET enable_mergejoin = off AS $$
   SELECT CASE WHEN k.artifact_ids IS NULL THEN k.body ELSE (
     SELECT CASE WHEN count(*) = cardinality(k.artifact_ids)
       THEN '{"artifacts":[' || string_agg(a.body, ',' ORDER BY u.n) || '],' || substr(k.body, 2) END
     FROM unnest(k.artifact_ids, k.artifact_versions) WITH ORDINALITY AS u(id, version, n)
-    CROSS JOIN LATERAL (
-      SELECT a.body FROM runtime.board_artifacts a WHERE a.id = u.id AND a.version = u.version OFFSET 0
-    ) a
+    JOIN (
+      SELECT a.id, a.version, a.body FROM runtime.board_artifacts a WHERE a.id = ANY (k.artifact_ids) OFFSET 0
+    ) a ON a.id = u.id AND a.version = u.version
   ) END
 $$;
 
@@ -71,11 +72,11 @@ LANGUAGE sql STABLE AS $$
   ) k WHERE q.artifact_id IS NULL
 $$;
 
--- Makes tasks of batches: member p_id[n] is of batch p_of[n]. What has to go its own way becomes a task of its own (p_s_…),
+-- Makes tasks of batches; p_ids and p_versions are texts of arrays. What has to go its own way becomes a task of its own (p_s_…),
 -- as if it had been routed to an agent without a batch.
 CREATE FUNCTION runtime.board_form(
   p_agent text, p_lane text[], p_key text[], p_task uuid[], p_correlation text[], p_created bigint, p_body text[],
-  p_of int[], p_id uuid[], p_version int[],
+  p_ids text[], p_versions text[],
   p_s_key text[], p_s_task uuid[], p_s_id uuid[], p_s_version int[], p_s_correlation text[], p_s_created bigint[]
 ) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -86,13 +87,8 @@ DECLARE
 BEGIN
   IF batches > 0 THEN
     INSERT INTO runtime.board_tasks (task_id, agent, replay_id, correlation_id, body, artifact_ids, artifact_versions)
-    SELECT t.task, p_agent, '', t.correlation, t.body, m.ids, m.versions
-    FROM unnest(p_task, p_correlation, p_body) WITH ORDINALITY AS t(task, correlation, body, n)
-    JOIN (
-      SELECT m.batch, array_agg(m.id ORDER BY m.n) AS ids, array_agg(m.version ORDER BY m.n) AS versions
-      FROM unnest(p_of, p_id, p_version) WITH ORDINALITY AS m(batch, id, version, n) GROUP BY 1
-    ) m ON m.batch = t.n
-    ORDER BY t.task;
+    SELECT t.task, p_agent, '', t.correlation, t.body, t.ids::uuid[], t.versions::int[]
+    FROM unnest(p_task, p_correlation, p_body, p_ids, p_versions) AS t(task, correlation, body, ids, versions);
     PERFORM FROM runtime.board_line_up(
       ARRAY(SELECT base + i FROM generate_series(1, batches) AS i), array_fill(p_agent, ARRAY[batches]), p_lane, p_key, p_task,
       NULL, array_fill(NULL::uuid, ARRAY[batches]), array_fill(NULL::int, ARRAY[batches]), p_correlation,
