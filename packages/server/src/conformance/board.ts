@@ -3,6 +3,7 @@ import { countPromises } from "./board_counts.ts";
 import { deadLetterPromises } from "./board_dead.ts";
 import { dedupPromises } from "./board_dedup.ts";
 import { edgePromises } from "./board_edges.ts";
+import { fairnessPromises } from "./board_fairness.ts";
 import { orderPromises } from "./board_order.ts";
 import { processPromises } from "./board_processes.ts";
 import { publishPromises } from "./board_publish.ts";
@@ -20,6 +21,7 @@ export function boardSuite(name: string, open: OpenBoard): void {
     describe("payloads at the edges", () => edgePromises(open));
     describe("routing and consuming", () => routingPromises(open));
     describe("order", () => orderPromises(open));
+    describe("fairness", () => fairnessPromises(open));
     describe("retries", () => retryPromises(open));
     describe("dead letters", () => deadLetterPromises(open));
     describe("what was settled", () => dedupPromises(open));
