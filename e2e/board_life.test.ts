@@ -30,7 +30,7 @@ describe("what waits survives a restart", () => {
     });
     const before = await servers.start({ agents: [pair] });
     await publish(before, { type: "Left", payload: 1, correlation_id: "c" });
-    await eventually("the half waits", async () => (await stands(before, "c", "done")).done === "1");
+    await eventually("the half waits", async () => (await stands(before, "c", "waiting")).done === "1");
     await servers.stop(before);
     const after = await servers.start({ agents: [pair] });
     await publish(after, { type: "Right", payload: 2, correlation_id: "c" });
@@ -49,7 +49,7 @@ describe("what waits survives a restart", () => {
     });
     const before = await servers.start({ agents: [packer], clock });
     await publish(before, ...[1, 2, 3].map((payload) => ({ type: "Item", payload, correlation_id: "c" })));
-    await eventually("all three wait", async () => (await stands(before, "c", "done")).done === "3");
+    await eventually("all three wait", async () => (await stands(before, "c", "waiting")).done === "3");
     await servers.stop(before);
     clock.jump(HOUR + 1);
     const after = await servers.start({ agents: [packer], clock });

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import {
   type AppDefinition,
   type Artifact,
@@ -11,6 +12,7 @@ import type { Caller } from "../../packages/server/src/blackboard/plane.ts";
 import type { Database } from "../../packages/server/src/database/database.ts";
 import type { Clock } from "../../packages/server/src/kit/clock.ts";
 import { eventually } from "./eventually.ts";
+import { sharedKafka } from "./kafka.ts";
 import { testDatabase } from "./postgres.ts";
 
 /** Who publishes unless a test says otherwise, and somebody of another org. */
@@ -31,9 +33,10 @@ export interface BoardServers extends AsyncDisposable {
   stop(khala: Khala): Promise<void>;
 }
 
-/** Makes a database for servers that are to be started. */
-export async function boardServers(): Promise<BoardServers> {
+/** Makes a database for servers that are to be started, and topics of their own if the board is on Kafka. */
+export async function boardServers(engine: "Postgres" | "Kafka" = "Postgres"): Promise<BoardServers> {
   const store = await testDatabase();
+  const flow = engine === "Kafka" ? await kafkaFlow() : {};
   const running = new Set<Khala>();
   const stop = async (khala: Khala) => {
     if (running.delete(khala)) await khala.stop();
@@ -49,6 +52,7 @@ export async function boardServers(): Promise<BoardServers> {
         KHALA_DATABASE_POOL: "6",
         KHALA_DRAIN_MS: "1000",
         KHALA_BOARD_POLL_MS: "100",
+        ...flow,
         ...settings,
       });
       const khala = await createKhala({ models: [], ...app }, { config, dev: true, ...(clock && { clock }) });
@@ -60,6 +64,15 @@ export async function boardServers(): Promise<BoardServers> {
       await Promise.all([...running].map(stop));
       await store[Symbol.asyncDispose]();
     },
+  };
+}
+
+async function kafkaFlow(): Promise<Record<string, string>> {
+  const prefix = `t${randomUUID().slice(0, 8)}.`;
+  return {
+    KAFKA_BOOTSTRAP_SERVERS: await sharedKafka(),
+    KAFKA_TOPIC_PREFIX: prefix,
+    KAFKA_PARTITIONS: "2",
   };
 }
 

@@ -32,12 +32,18 @@ Examples:
 Examples:
   khala agents
   khala agents pause reviewer      it takes no more tasks, on any server
-  khala agents resume reviewer`,
+  khala agents resume reviewer
+  khala agents cancel reviewer     what waits for it becomes dead letters`,
     )
     .action(async (options) => (await import("./commands/board.ts")).agents(options));
-  for (const what of ["pause", "resume"] as const) {
+  const does = {
+    pause: "let an agent take no more tasks",
+    resume: "let it take tasks again",
+    cancel: "stop what it does, and drop what waits for it until now",
+  };
+  for (const what of ["pause", "resume", "cancel"] as const) {
     calling(agents.command(what))
-      .description(what === "pause" ? "let an agent take no more tasks" : "let it take tasks again")
+      .description(does[what])
       .argument("<agent>", "the agent's name")
       .option("--json", "print agent and state")
       .action(async (agent, _, command: Command) =>

@@ -10,6 +10,7 @@ export interface CountedLogs {
   readonly processed: string;
   /** Of each agent. */
   readonly tasks: readonly string[];
+  readonly retries: readonly string[];
   /** How many records of each partition are looked back. */
   readonly back: number;
 }
@@ -36,6 +37,7 @@ export function openCorrelationCounts(
     const topics: [topic: string, onRecord: Source["onRecord"]][] = [
       [logs.processed, correlations.onProcessed],
       ...logs.tasks.map((topic): (typeof topics)[number] => [topic, correlations.onTask]),
+      ...logs.retries.map((topic): (typeof topics)[number] => [topic, correlations.onRetry]),
     ];
     const sources = await Promise.all(
       topics.map(async ([topic, onRecord]): Promise<Source> => {
@@ -61,7 +63,7 @@ export function openCorrelationCounts(
         throw error;
       });
       await following;
-      return correlations.counts(ids);
+      return correlations.counts(ids, context.clock.now());
     },
     async stop() {
       // Whoever asked was told why they cannot be followed.

@@ -11,14 +11,14 @@ test("what settles is settled, in whatever order it is heard", () => {
   correlations.task(work, "done");
   correlations.task(work, "open");
   correlations.task(task({ artifacts: [of("c")] }), "open");
-  expect(correlations.counts(["c"])).toMatchObject([{ open: 1, done: 1, dead: 0 }]);
+  expect(correlations.counts(["c"], 0)).toMatchObject([{ open: 1, done: 1, dead: 0 }]);
 });
 
 test("a replay takes the place of the dead letter", () => {
   const correlations = new Correlations(PLENTY);
   const work = task({ artifacts: [of("c")] });
   const states: unknown[] = [];
-  const look = () => states.push(correlations.counts(["c"])[0]);
+  const look = () => states.push(correlations.counts(["c"], 0)[0]);
   correlations.task(work, "dead");
   look();
   correlations.task({ ...work, replay_id: "0190-1" }, "open");
@@ -36,15 +36,15 @@ test("a replay takes the place of the dead letter", () => {
 test("correlations that nothing was heard of for longest are forgotten first, by number and by size", () => {
   const few = new Correlations({ maxCorrelations: 2, maxIds: 1_000 });
   for (const id of ["a", "b", "a", "c"]) few.onArtifact(of(id));
-  expect(few.counts(["a", "b", "c"]).map(({ correlationId }) => correlationId)).toEqual(["a", "c"]);
+  expect(few.counts(["a", "b", "c"], 0).map(({ correlationId }) => correlationId)).toEqual(["a", "c"]);
   const small = new Correlations({ maxCorrelations: 10, maxIds: 3 });
   for (const id of ["a", "a", "b", "b"]) small.onArtifact(of(id));
-  expect(small.counts(["a", "b"])).toMatchObject([{ correlationId: "b", artifacts: 2 }]);
+  expect(small.counts(["a", "b"], 0)).toMatchObject([{ correlationId: "b", artifacts: 2 }]);
 });
 
 test("what has no correlation is not counted", () => {
   const correlations = new Correlations(PLENTY);
   correlations.onArtifact(artifact());
   correlations.task(task(), "open");
-  expect(correlations.counts([""])).toEqual([]);
+  expect(correlations.counts([""], 0)).toEqual([]);
 });

@@ -1,7 +1,7 @@
 import { type Artifact, type CorrelationCounts, idempotencyKey, type Task } from "@khala/server/blackboard";
-import { decodeProcessed, decodeTask } from "./decoding.ts";
+import { decodeProcessed, decodeRetry, decodeTask, decodeWaiting } from "./decoding.ts";
 import type { LogRecord } from "./log_reader.ts";
-import type { ProcessedMark } from "./records.ts";
+import type { ProcessedMark, WaitingMark } from "./records.ts";
 
 type State = "open" | "done" | "dead";
 
@@ -10,6 +10,8 @@ interface Correlation {
   readonly artifacts: Set<string>;
   /** By task and agent: what became of it, and of each replay of it. */
   readonly tasks: Map<string, Map<string, State>>;
+  /** By open task that failed: when it is tried again. */
+  readonly retries: Map<string, number>;
 }
 
 /** How much is remembered: correlations, and ids in all of them. */
@@ -52,7 +54,27 @@ export class Correlations {
   onProcessed = (record: LogRecord): void => {
     if (!isCorrelated(record)) return;
     const decoded = decodeProcessed(record);
-    if (decoded.ok) this.#processed(decoded.value);
+    if (decoded.ok) return this.#processed(decoded.value);
+    const waits = decodeWaiting(record);
+    if (waits.ok) this.#waits(waits.value);
+  };
+
+  /** Takes a record of a retry topic. */
+  onRetry = (record: LogRecord): void => {
+    if (!isCorrelated(record)) return;
+    const decoded = decodeRetry(record);
+    if (!decoded.ok) return;
+    const { task, dueAt } = decoded.value;
+    const [{ correlation_id, org_id }] = task.artifacts;
+    const { id, agent, replay_id } = task;
+    this.#waits({
+      task_id: id,
+      agent,
+      org_id,
+      due_at: dueAt,
+      ...(correlation_id && { correlation_id }),
+      ...(replay_id && { replay_id }),
+    });
   };
 
   /** A task was seen in that state. */
@@ -63,13 +85,17 @@ export class Correlations {
     this.#note(artifact.correlation_id, artifact.org_id, key, task.replay_id, state);
   }
 
-  /** The counts of those that are known. */
-  counts(ids: readonly string[]): CorrelationCounts[] {
+  /** The counts of those that are known, at a time. */
+  counts(ids: readonly string[], now: number): CorrelationCounts[] {
     return ids.flatMap((correlationId) => {
       const known = this.#correlations.get(correlationId);
       if (!known) return [];
-      const counts = { open: 0, done: 0, dead: 0 };
-      for (const lives of known.tasks.values()) counts[newest(lives)]++;
+      const counts = { open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
+      for (const [key, lives] of known.tasks) {
+        const state = newest(lives);
+        counts[state]++;
+        if (state === "open" && (known.retries.get(key) ?? 0) > now) counts.retrying++;
+      }
       return [{ correlationId, org: known.org, artifacts: known.artifacts.size, ...counts }];
     });
   }
@@ -79,13 +105,22 @@ export class Correlations {
     this.#note(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, result);
   }
 
+  #waits({ correlation_id, org_id, task_id, agent, replay_id, due_at }: WaitingMark): void {
+    if (!correlation_id) return;
+    const key = idempotencyKey({ id: task_id, agent });
+    this.#note(correlation_id, org_id, key, replay_id, "open");
+    const { retries } = this.#of(correlation_id, org_id);
+    if (due_at > (retries.get(key) ?? 0)) retries.set(key, due_at);
+  }
+
   #note(correlationId: string, org: string, key: string, replay: string | undefined, state: State): void {
-    const { tasks } = this.#of(correlationId, org);
+    const { tasks, retries } = this.#of(correlationId, org);
     const lives = tasks.get(key) ?? new Map<string, State>();
     const life = replay || FIRST;
     const known = lives.get(life);
     if (known !== undefined && RANK[known] >= RANK[state]) return;
     lives.set(life, state);
+    if (state !== "open") retries.delete(key);
     this.#counting(tasks, () => tasks.set(key, lives));
   }
 
@@ -94,6 +129,7 @@ export class Correlations {
       org,
       artifacts: new Set(),
       tasks: new Map(),
+      retries: new Map(),
     };
     // The last to go from now on.
     this.#correlations.delete(correlationId);

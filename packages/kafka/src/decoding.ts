@@ -1,7 +1,7 @@
 import { type Artifact, type DeadLetter, type Place, sha256, type Task } from "@khala/server/blackboard";
 import type { KafkaRecord } from "./client_types.ts";
 import { failureOf, HEADER, headerNumber, headerText, originOf } from "./record_headers.ts";
-import { type ProcessedMark, placeText } from "./records.ts";
+import { type ProcessedMark, placeText, type WaitingMark } from "./records.ts";
 
 /** What a record says, or why it says nothing: its bytes are then what there is. */
 export type Decoded<T> =
@@ -57,6 +57,24 @@ export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<Pro
       topic: text(fields, "topic"),
       partition: integer(fields, "partition", 0),
       offset: text(fields, "offset"),
+    };
+  });
+}
+
+/** Reads what `processed` has of a task that waits in its place. */
+export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<WaitingMark> {
+  return decoded(record, (value) => {
+    const fields = fieldsOf(value, "the mark");
+    if (fields.result !== "waits") throw new TypeError('`result` is not "waits"');
+    const replay = optionalText(fields, "replay_id");
+    const correlation = optionalText(fields, "correlation_id");
+    return {
+      task_id: text(fields, "task_id"),
+      agent: text(fields, "agent"),
+      ...(replay !== undefined && { replay_id: replay }),
+      ...(correlation !== undefined && { correlation_id: correlation }),
+      org_id: text(fields, "org_id"),
+      due_at: integer(fields, "due_at", 0),
     };
   });
 }

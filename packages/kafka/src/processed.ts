@@ -6,6 +6,7 @@ import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeProcessed } from "./decoding.ts";
 import { type LogReader, openLogReader } from "./log_reader.ts";
 import { type Mark, Marks } from "./marks.ts";
+import type { WaitingMark } from "./records.ts";
 
 /** Where marks are read from. */
 export interface MarkSource {
@@ -16,11 +17,9 @@ export interface MarkSource {
   readonly group: string;
 }
 
-/** What `processed` keeps of a task that waits in its place: its next attempt, and when. */
-interface WaitingMark {
+interface Waits {
   readonly result: "waits";
   readonly attempt: number;
-  /** Milliseconds since 1970. */
   readonly due_at: number;
 }
 
@@ -33,7 +32,17 @@ const LOAD_MS = 120_000;
 
 /** The mark of a task that waits in its place: `task` is the next attempt. A crash does not forget it. */
 export function waitingRecord(task: Task, dueAt: number, partition: number): NewRecord {
-  const mark: WaitingMark = { result: "waits", attempt: task.attempt, due_at: dueAt };
+  const [{ correlation_id, org_id }] = task.artifacts;
+  const mark = {
+    task_id: task.id,
+    agent: task.agent,
+    ...(task.replay_id && { replay_id: task.replay_id }),
+    ...(correlation_id && { correlation_id }),
+    org_id,
+    result: "waits",
+    attempt: task.attempt,
+    due_at: dueAt,
+  } satisfies WaitingMark & Waits;
   return { key: idempotencyKey(task), value: JSON.stringify(mark), partition };
 }
 
@@ -117,7 +126,7 @@ function markOf(value: Buffer | null): Mark | undefined {
   const settled = decodeProcessed({ value });
   if (settled.ok) return { kind: "settled" };
   try {
-    const { result, attempt, due_at } = JSON.parse(value.toString("utf8")) as Partial<WaitingMark>;
+    const { result, attempt, due_at } = JSON.parse(value.toString("utf8")) as Partial<Waits>;
     if (result !== "waits" || !Number.isInteger(attempt) || !Number.isFinite(due_at)) return undefined;
     return { kind: "waits", attempt: attempt!, dueAt: due_at! };
   } catch {

@@ -33,6 +33,13 @@ export interface ProcessedMark {
   readonly offset: string;
 }
 
+/** What `processed` keeps of a task that waits in its place for its next attempt. */
+export interface WaitingMark
+  extends Pick<ProcessedMark, "task_id" | "agent" | "replay_id" | "correlation_id" | "org_id"> {
+  /** Milliseconds since 1970. */
+  readonly due_at: number;
+}
+
 /** An artifact in the log of artifacts. `json` spares writing it twice. */
 export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
   return {

@@ -63,7 +63,7 @@ export async function openViews(
   context: Context,
   { offsets, settings, names, agents, signal }: ViewsOptions,
 ): Promise<Views> {
-  const { kafka, indexWindow, indexBytes, partitions, consumerProperties } = settings;
+  const { kafka, indexWindow, indexBytes, partitions, retryDelaysMs, consumerProperties } = settings;
   const group = `${settings.prefix}views`;
   const bodies = new BodyCache(indexBytes);
   const lookup = new LogLookup(context, () =>
@@ -107,7 +107,12 @@ export async function openViews(
     context,
     offsets,
     openTailReader,
-    { processed: names.processed, tasks: agents.map((agent) => names.tasks(agent)), back: share },
+    {
+      processed: names.processed,
+      tasks: agents.map((agent) => names.tasks(agent)),
+      retries: retryDelaysMs.map((ms) => names.retry(ms)),
+      back: share,
+    },
     correlations,
   );
   const window = Math.min(indexWindow, Math.max(LEAST_WINDOW, share));

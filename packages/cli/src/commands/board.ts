@@ -29,15 +29,27 @@ export async function agents(options: BoardOptions): Promise<void> {
   print(columns([["AGENT", "STATE", "WAITING", "RUNNING", "DONE", "RETRIED", "DEAD", "CONSUMES"], ...rows]));
 }
 
-/** `khala agents pause` and `khala agents resume`. */
-export async function control(what: "pause" | "resume", agent: string, options: BoardOptions): Promise<void> {
+const CONTROLS = {
+  pause: { state: "paused", text: "takes no more tasks; what runs goes on" },
+  resume: { state: "running", text: "takes tasks again" },
+  cancel: {
+    state: "cancelled",
+    text: "stops what it does; what waited for it becomes dead letters, what comes from now on runs",
+  },
+} as const;
+
+/** `khala agents pause`, `khala agents resume` and `khala agents cancel`. */
+export async function control(
+  what: keyof typeof CONTROLS,
+  agent: string,
+  options: BoardOptions,
+): Promise<void> {
   const url = serverUrl(options.url);
   const token = await tokenSource(url, options.token, [SCOPES.ops]).get();
   await callServer<null>(url, `/blackboard/v1/agents/${encodeURIComponent(agent)}/${what}`, {
     body: {},
     token,
   });
-  const state = what === "pause" ? "paused" : "running";
-  const text = what === "pause" ? "takes no more tasks; what runs goes on" : "takes tasks again";
+  const { state, text } = CONTROLS[what];
   print(options.json ? JSON.stringify({ agent, state }) : `${agent} ${text}.`);
 }

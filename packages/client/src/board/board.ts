@@ -57,9 +57,13 @@ export interface Board {
   /** The agent takes no more tasks, on any server. Needs the scope `ops`. */
   pause(agent: string): Promise<void>;
   resume(agent: string): Promise<void>;
+  /** Drops what was made for the agent until now. Needs the scope `ops`. */
+  cancelAgent(agent: string): Promise<void>;
+  /** The tasks of a correlation wait until it is resumed. */
+  pauseCorrelation(correlationId: string): Promise<void>;
   /** Drops what is open of a correlation. */
   cancel(correlationId: string): Promise<void>;
-  /** Lifts a cancellation, and replays the dead letters of all agents. */
+  /** Lifts a pause; else a cancellation, and replays the dead letters of all agents. */
   resumeCorrelation(correlationId: string): Promise<ReplayAllResponseJson>;
   /** Tasks that wait for a person. */
   approvals(): Promise<ApprovalListJson>;
@@ -105,6 +109,8 @@ export function openBoard(http: Http, sync: Pick<Sync, "list" | "subscribe">): B
     replayAll: (agent, which = {}) => ask("POST", ["dead-letters", agent, "replay"], { body: which }),
     pause: (agent) => tell("agents", agent, "pause"),
     resume: (agent) => tell("agents", agent, "resume"),
+    cancelAgent: (agent) => tell("agents", agent, "cancel"),
+    pauseCorrelation: (id) => tell("correlations", id, "pause"),
     cancel: (id) => tell("correlations", id, "cancel"),
     resumeCorrelation: (id) => ask("POST", ["correlations", id, "resume"]),
     approvals: () => ask("GET", ["approvals"]),

@@ -5,6 +5,8 @@ import type { ListSnapshot, Snapshot, Sync } from "../sync/plane_port.ts";
 /** The topic that says how correlations stand. */
 const TOPIC = "blackboard.correlations";
 
+const UNDER_WAY: ReadonlySet<string> = new Set(["running", "waiting", "paused"]);
+
 /** One correlation, live. */
 export interface CorrelationWatch {
   /** The same object until it changed; without `data` while nothing was heard of it. */
@@ -70,7 +72,7 @@ export function watchCorrelation(
         };
         function check() {
           const { data, phase, error } = state();
-          if (data && data.status !== "running") {
+          if (data && !UNDER_WAY.has(data.status ?? "")) {
             end();
             resolve(data);
           } else if (phase === "forbidden") {

@@ -1,5 +1,6 @@
 import type { AgentTask } from "./agent.ts";
-import { idempotencyKey, type Task } from "./task.ts";
+import type { Task } from "./task.ts";
+import { workKey } from "./task_lives.ts";
 
 /** What run is given. A copy: what it does to its artifacts is not in the retry or the dead letter. */
 export function agentTask(task: Task, trace: string | undefined): AgentTask {
@@ -11,7 +12,7 @@ export function agentTask(task: Task, trace: string | undefined): AgentTask {
     artifacts,
     correlationId: artifact.correlation_id,
     attempt: task.attempt,
-    idempotencyKey: idempotencyKey(task),
+    idempotencyKey: workKey(task),
     traceparent: trace,
   };
 }

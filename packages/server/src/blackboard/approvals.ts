@@ -5,7 +5,8 @@ import type { Context } from "../kit/context.ts";
 import { derivedId } from "./derived_id.ts";
 import { intoOutbox } from "./outbox.ts";
 import type { Sweep } from "./sweep.ts";
-import { idempotencyKey, type Task } from "./task.ts";
+import type { Task } from "./task.ts";
+import { workKey } from "./task_lives.ts";
 
 /** What a person says. */
 export interface Decision {
@@ -19,8 +20,11 @@ export interface Approvals {
   hold(task: Task): Promise<void>;
   /** Those that wait, the oldest first. */
   list(org: string, limit?: number): Promise<ApprovalJson[]>;
-  /** Lets a task run, or ends it. The same decision again changes nothing; another one is refused. */
-  decide(org: string, id: string, decision: Decision, by: string): Promise<void>;
+  /**
+   * Lets a task run, or ends it. The same decision again changes nothing; another one is refused. Answers the correlation
+   * of the task.
+   */
+  decide(org: string, id: string, decision: Decision, by: string): Promise<string | undefined>;
 }
 
 interface ApprovalRow {
@@ -38,11 +42,12 @@ export function openApprovals(
   const now = () => new Date(context.clock.now());
   return {
     async hold(task) {
+      const [{ org_id, correlation_id }] = task.artifacts;
       await database.query({
         name: "board_approval_hold",
-        text: `INSERT INTO runtime.board_approvals (approval_id, org_id, agent, task, created_at)
-          VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
-        values: [approvalId(task), task.artifacts[0].org_id, task.agent, JSON.stringify(task), now()],
+        text: `INSERT INTO runtime.board_approvals (approval_id, org_id, correlation_id, agent, task, created_at)
+          VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+        values: [approvalId(task), org_id, correlation_id ?? null, task.agent, JSON.stringify(task), now()],
       });
     },
 
@@ -64,7 +69,7 @@ export function openApprovals(
       const state = approved ? "approved" : "rejected";
       if (reason?.includes("\0"))
         throw new KhalaError("invalid_request", "A reason is text without NUL.", { field: "reason" });
-      await database.interactive(async (tx) => {
+      const correlation = await database.interactive(async (tx) => {
         const [row] = await tx.query<ApprovalRow>({
           name: "board_approval_lock",
           text: `SELECT task, state, decided_by AS by FROM runtime.board_approvals
@@ -72,7 +77,8 @@ export function openApprovals(
           values: [id, org],
         });
         if (!row) throw new KhalaError("not_found", "There is no such approval. List those that wait.");
-        if (row.state === state) return;
+        const { correlation_id } = row.task.artifacts[0];
+        if (row.state === state) return correlation_id;
         if (row.state !== "pending") {
           const message = `The task was ${row.state} by ${row.by}: a decision cannot be changed.`;
           throw new KhalaError("artifact_conflict", message);
@@ -84,19 +90,21 @@ export function openApprovals(
           values: [id, state, by, reason ?? null, now()],
         });
         if (approved) await tx.query(intoOutbox({ kind: "task", body: approvedTask(row.task, by) }, now()));
+        return correlation_id;
       });
       outbox.wake();
+      return correlation;
     },
   };
 }
 
 /** A replay of the task is held anew: what was decided about its first life says nothing about it. */
 function approvalId(task: Task): string {
-  return derivedId(task.id, `approval:${idempotencyKey(task)}`);
+  return derivedId(task.id, `approval:${workKey(task)}`);
 }
 
 /** The held task was settled: a replay of its own lets it run. */
 function approvedTask(task: Task, by: string): Task {
-  const replay = derivedId(task.id, `approved:${idempotencyKey(task)}`);
+  const replay = derivedId(task.id, `approved:${workKey(task)}`);
   return { ...task, attempt: 1, approved_by: by, replay_id: replay };
 }

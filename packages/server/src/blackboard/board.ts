@@ -66,7 +66,7 @@ export interface Gathering {
 export interface BoardOptions {
   /** Every agent of the app, whether its work is done in this process or elsewhere. */
   readonly agents: readonly BoardAgent[];
-  /** Whether an artifact of a correlation goes to its agent alone, and in no batch: because it was cancelled. */
+  /** Whether an artifact goes to its agent alone, and in no batch: because it was cancelled, or is paused. */
   goesAlone?(artifact: Gathering): boolean;
   /** Pure but for user predicates; never throws. */
   route(artifact: Artifact): Routing;
@@ -115,6 +115,10 @@ export interface CorrelationCounts {
   readonly org: string;
   readonly artifacts: number;
   readonly open: number;
+  /** Of the open ones those that failed, and are tried again later. */
+  readonly retrying: number;
+  /** Of the open ones those that wait for their batch, where the engine makes batches. */
+  readonly gathering: number;
   readonly done: number;
   readonly dead: number;
 }

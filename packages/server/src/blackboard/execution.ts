@@ -38,6 +38,8 @@ export interface ExecutorOptions extends Pick<DraftRules, "schemas" | "strictTyp
 export interface AgentConsumer extends Consumer {
   state(): BreakerState;
   running(): number;
+  /** Tells work to stop, and what waits to begin that it shall not, where there is a reason. */
+  cancel(why: (task: Task) => Error | undefined): void;
 }
 
 /** Does the work of agents: places, rates, timeouts, retries and breakers. */
@@ -65,8 +67,10 @@ function consumerOf(
   );
   const outputRules: OutputRules = { ...options, clock };
   let running = 0;
-  /** Tasks that are here and not begun. */
-  const waiting = new Set<Task>();
+  /** Tasks that are here and not begun, and how each is told that it shall not. */
+  const waiting = new Map<Task, (reason: unknown) => void>();
+  /** How work under way is told to stop. */
+  const stoppable = new Map<Task, (reason: unknown) => void>();
 
   /** What a start takes of the breaker and the rate, if both let it. */
   function startWith(release: () => void, signal: AbortSignal): Started | undefined {
@@ -124,6 +128,7 @@ function consumerOf(
     } catch (error) {
       settlement = verdictOn(error, task, agent, context.random);
     }
+    stoppable.delete(task);
     running--;
     release();
     report(permit, settlement, signal);
@@ -131,10 +136,14 @@ function consumerOf(
   }
 
   async function attemptLater(task: Task, signal: AbortSignal): Promise<Settlement> {
-    waiting.add(task);
-    const started = await start(signal);
+    const unwanted = new AbortController();
+    waiting.set(task, (reason) => unwanted.abort(reason));
+    const started = await start(AbortSignal.any([signal, unwanted.signal]));
     waiting.delete(task);
-    return started ? attempt(task, signal, started) : NOT_STARTED;
+    if (started) return attempt(task, signal, started);
+    return unwanted.signal.aborted
+      ? verdictOn(unwanted.signal.reason, task, agent, context.random)
+      : NOT_STARTED;
   }
 
   function supervisionOf(task: Task): Supervision {
@@ -142,6 +151,7 @@ function consumerOf(
       clock,
       timeoutMs: remote ? undefined : agent.timeoutMs,
       graceMs,
+      onWatch: (tellToStop) => void stoppable.set(task, tellToStop),
       onAbandoned() {
         metrics.abandoned.add(1, { agent: agent.name });
         log.warn(
@@ -167,6 +177,12 @@ function consumerOf(
     state: breaker.state,
     running: () => running,
     begun: (task) => !waiting.has(task),
+    cancel(why) {
+      for (const [task, tell] of [...waiting, ...stoppable]) {
+        const reason = why(task);
+        if (reason) tell(reason);
+      }
+    },
 
     async gate(signal) {
       for (let wait = 1; wait > 0 && !signal.aborted; ) {

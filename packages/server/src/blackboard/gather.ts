@@ -15,6 +15,8 @@ export interface GatherOptions extends SweepOptions {
   readonly agents: readonly Agent[];
   /** The JSON of a batch has about so many bytes at most, however few its artifacts are; 512 KiB unless set. */
   readonly maxBytes?: number;
+  /** Hears of correlations of which artifacts were in a join that was dropped. */
+  readonly onDropped?: (org: string, correlationId: string) => void;
 }
 
 /**
@@ -45,15 +47,13 @@ export function openGather(
   context: Context,
   options: GatherOptions,
 ): Gather {
-  const { agents, maxBytes = MAX_BATCH_BYTES } = options;
+  const { agents, maxBytes = MAX_BATCH_BYTES, onDropped } = options;
   const passedOver = context.telemetry.meter.createCounter("khala_board_join_repeats_total", {
     description: "Artifacts whose type their join had already, by agent",
   });
   for (const { name, options: of } of agents) if (of.join) passedOver.add(0, { agent: name });
-  const sweep = startSweep(context, "board gather", gatherSweep(database, board, context, agents), {
-    batch: 20,
-    ...options,
-  });
+  const due = gatherSweep(database, board, context, agents, onDropped);
+  const sweep = startSweep(context, "board gather", due, { batch: 20, ...options });
 
   /** Locks come in one order: processes that add to the same groups wait for each other, and never in a circle. */
   async function commit(additions: readonly Addition[]): Promise<Outcome[]> {

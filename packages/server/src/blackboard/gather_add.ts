@@ -60,6 +60,7 @@ export function additionOf(agent: Agent, task: Task, now: number, maxBytes: numb
       bytes,
       limit,
       json,
+      artifact.correlation_id ?? null,
     ],
   };
 }
@@ -133,9 +134,11 @@ export function addStatements({ values, closes }: Addition): Statement[] {
           due_at = CASE WHEN ${complete} THEN $4::timestamptz ELSE g.due_at END
         RETURNING group_id, members, state
       ), member AS (
-        INSERT INTO runtime.board_members AS m (group_id, slot, place, artifact_id, version, artifact)
-        SELECT group_id, $10::text, members, $2::text, $3::integer, $15::json FROM grp
-        ON CONFLICT (group_id, slot) DO UPDATE SET version = excluded.version, artifact = excluded.artifact
+        INSERT INTO runtime.board_members AS m
+          (group_id, slot, place, artifact_id, version, artifact, org_id, correlation_id)
+        SELECT group_id, $10::text, members, $2::text, $3::integer, $15::json, $6::text, $16::text FROM grp
+        ON CONFLICT (group_id, slot) DO UPDATE SET version = excluded.version, artifact = excluded.artifact,
+          correlation_id = excluded.correlation_id
           WHERE m.artifact_id = excluded.artifact_id AND m.version < excluded.version
         RETURNING 1
       )

@@ -21,6 +21,7 @@ export function gatherSweep(
   board: Pick<Board, "enqueue">,
   context: Context,
   agents: readonly Agent[],
+  onDropped: (org: string, correlationId: string) => void = () => {},
 ): Due<GroupRow> {
   const byName = new Map(agents.map((agent) => [agent.name, agent]));
   const names = [...byName.keys()];
@@ -63,11 +64,14 @@ export function gatherSweep(
     },
 
     async finish(rows) {
+      const dropped = rows.filter(({ state }) => state === "dropped");
+      const left = dropped.length > 0 ? await correlationsOf(database, dropped) : [];
       await database.query({
         name: "board_gather_finish",
         text: "DELETE FROM runtime.board_groups WHERE group_id = ANY ($1::bigint[])",
         values: [rows.map(({ id }) => id)],
       });
+      for (const { org, correlation } of left) onDropped(org, correlation);
       for (const { agent, org, key, state, types } of rows) {
         groups.add(1, { agent, outcome: state === "ready" ? "sent" : "dropped" });
         if (state === "dropped")
@@ -94,6 +98,18 @@ export function gatherSweep(
 
     describe: ({ agent, org, key }) => ({ agent, org, key }),
   };
+}
+
+async function correlationsOf(
+  database: Database,
+  groups: readonly GroupRow[],
+): Promise<{ readonly org: string; readonly correlation: string }[]> {
+  return database.query({
+    name: "board_gather_correlations",
+    text: `SELECT DISTINCT org_id AS org, correlation_id AS correlation FROM runtime.board_members
+      WHERE group_id = ANY ($1::bigint[]) AND correlation_id IS NOT NULL`,
+    values: [groups.map(({ id }) => id)],
+  });
 }
 
 async function membersOf(database: Database, ids: readonly bigint[]): Promise<Map<bigint, Artifact[]>> {

@@ -8,6 +8,7 @@ import type { Artifact } from "./artifact.ts";
 import type { BoardAgent, BoardObserver } from "./board.ts";
 import { CONTROLS_HINT, openControls } from "./controls.ts";
 import { startControlsPurge } from "./controls_purge.ts";
+import { correlationState, offFlow } from "./correlation_state.ts";
 import { startCron } from "./cron.ts";
 import { openDeadLetterDesk } from "./dead_letter_desk.ts";
 import { openExecutor } from "./execution.ts";
@@ -18,9 +19,9 @@ import { ROUTER } from "./names.ts";
 import { boardObserver, everyObserver, openEndedAttempts } from "./observer.ts";
 import type { BlackboardOptions } from "./options.ts";
 import { startOutbox } from "./outbox.ts";
+import { openParked } from "./parked.ts";
 import type { BlackboardPlane, Caller } from "./plane.ts";
 import { startProgress } from "./progress.ts";
-import { correlationStatus } from "./progress_state.ts";
 import { openPublishing } from "./publishing.ts";
 import { openRemote } from "./remote.ts";
 import { openReplays } from "./replays.ts";
@@ -60,7 +61,8 @@ export async function openBlackboardPlane(
 
   const board = await options.openBoard({
     agents: agents.map(boardAgent),
-    goesAlone: ({ org, correlationId }) => controls.cancelled(org, correlationId),
+    goesAlone: ({ org, correlationId }) =>
+      controls.cancelled(org, correlationId) || controls.correlationPause(org, correlationId) !== undefined,
     route(artifact) {
       const routing = route(artifact);
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
@@ -74,9 +76,13 @@ export async function openBlackboardPlane(
   const sweeping = { pollMs };
   const controls = await openControls(database, context, { hints, pollMs, keepMs });
   const outbox = startOutbox(database, board, context, sweeping);
-  const gather = openGather(database, board, context, { ...sweeping, agents });
+  const changed = (org: string, correlationId: string | undefined) => {
+    if (correlationId) progress.correlationChanged(org, correlationId);
+  };
+  const gather = openGather(database, board, context, { ...sweeping, agents, onDropped: changed });
+  const parked = openParked(database, board, context, controls, sweeping);
   const approvals = openApprovals(database, context, outbox);
-  const schedule = openSchedule(database, context, outbox);
+  const schedule = openSchedule(database, context, outbox, changed);
   const remoteAgents = agents.filter(({ options: { run } }) => !run);
   const remote = openRemote(database, context, {
     agents: remoteAgents,
@@ -97,6 +103,8 @@ export async function openBlackboardPlane(
     report: options.report,
     stateOf: (agent) => workers?.stateOf(agent) ?? "running",
     cancelled: controls.cancelled,
+    paused: isPaused,
+    offFlow: (names) => offFlow(database, names),
   });
   observers.push(progress.observer, {
     published() {},
@@ -107,6 +115,7 @@ export async function openBlackboardPlane(
   const unlisten = [
     controls.onPause((agent) => progress.agentChanged(agent)),
     controls.onCancel((org, correlationId) => progress.correlationChanged(org, correlationId)),
+    controls.onPauseCorrelation((org, correlationId) => progress.correlationChanged(org, correlationId)),
   ];
 
   const slots = openSlots(options.concurrency);
@@ -123,7 +132,14 @@ export async function openBlackboardPlane(
       await schedule.add(outputs.map(({ artifact, notBefore = 0 }) => ({ artifact, notBefore })));
     },
   });
-  workers = startWorkers(board, context, agents, works, { executor, controls, gather, approvals, remote });
+  workers = startWorkers(board, context, agents, works, {
+    executor,
+    controls,
+    gather,
+    approvals,
+    parked,
+    remote,
+  });
   const cron = startCron(database, context, {
     schedules: options.schedules,
     make: publishing.fromSchedule,
@@ -134,6 +150,11 @@ export async function openBlackboardPlane(
     if (agent !== ROUTER) known(agent);
   });
   const purge = startControlsPurge(database, context, { keepMs });
+
+  /** One that is being resumed goes on. */
+  function isPaused(org: string, correlationId: string): boolean {
+    return controls.correlationPause(org, correlationId)?.resuming === false;
+  }
 
   function known(agent: string): void {
     if (!names.has(agent))
@@ -182,18 +203,19 @@ export async function openBlackboardPlane(
     lag: () => board.lag(),
 
     async correlation({ org }, correlationId) {
-      const counts = await board.correlations([correlationId]);
+      const [counts, [off]] = await Promise.all([
+        board.correlations([correlationId]),
+        offFlow(database, [{ org, name: correlationId }]),
+      ]);
       const count = counts.find((each) => each.org === org);
-      if (!count) return undefined;
-      return {
-        correlation_id: correlationId,
-        status: correlationStatus(count, controls.cancelled(org, correlationId)),
-        artifacts: String(count.artifacts),
-        open: String(count.open),
-        done: String(count.done),
-        dead: String(count.dead),
-        updated_at: new Date(context.clock.now()).toISOString(),
+      const said = {
+        cancelled: controls.cancelled(org, correlationId),
+        paused: isPaused(org, correlationId),
       };
+      const counted = correlationState(count, off!, said);
+      if (!counted) return undefined;
+      const updated_at = new Date(context.clock.now()).toISOString();
+      return { correlation_id: correlationId, ...counted, updated_at };
     },
 
     deadLetters: letters.list,
@@ -211,12 +233,24 @@ export async function openBlackboardPlane(
       await controls.resume(agent);
     },
 
+    async cancelAgent(agent) {
+      known(agent);
+      await controls.cancelAgent(agent);
+    },
+
+    pauseCorrelation: ({ org }, correlationId) => controls.pauseCorrelation(org, correlationId),
+
     async cancel({ org }, correlationId) {
       await controls.cancel(org, correlationId);
       await schedule.cancel(org, correlationId);
+      // What a pause holds becomes dead letters like the rest.
+      await controls.resumeCorrelation(org, correlationId);
     },
 
     async resumeCorrelation(caller, correlationId) {
+      const isCancelled = controls.cancelled(caller.org, correlationId);
+      const wasPaused = await controls.resumeCorrelation(caller.org, correlationId);
+      if (wasPaused && !isCancelled) return 0;
       await controls.uncancel(caller.org, correlationId);
       let replayed = 0;
       for (const agent of names)
@@ -226,7 +260,9 @@ export async function openBlackboardPlane(
     },
 
     approvals: ({ org }) => approvals.list(org, LISTED_APPROVALS),
-    decide: ({ org, subject }, id, decision) => approvals.decide(org, id, decision, subject),
+    async decide({ org, subject }, id, decision) {
+      changed(org, await approvals.decide(org, id, decision, subject));
+    },
 
     async claim(agent, ask, signal) {
       known(agent);
@@ -250,7 +286,7 @@ export async function openBlackboardPlane(
       await cron.stop();
       await remote.drain();
       await workers.stop();
-      await Promise.all([remote.stop(), gather.stop(), outbox.stop(), purge.stop()]);
+      await Promise.all([remote.stop(), gather.stop(), parked.stop(), outbox.stop(), purge.stop()]);
       await progress.stop();
       await controls.stop();
       await board.stop();

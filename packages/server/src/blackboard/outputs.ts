@@ -4,7 +4,8 @@ import { derivedId } from "./derived_id.ts";
 import { type DraftRules, type MadeArtifact, makeArtifacts } from "./drafts.ts";
 import { FatalError } from "./errors.ts";
 import { producer } from "./names.ts";
-import { idempotencyKey, type Task } from "./task.ts";
+import type { Task } from "./task.ts";
+import { workKey } from "./task_lives.ts";
 
 /** An agent returned what cannot be published. */
 class InvalidOutputError extends FatalError {
@@ -41,7 +42,7 @@ export async function outputsOf(
   const [first] = task.artifacts;
   const depth = Math.max(...task.artifacts.map((artifact) => artifact.depth ?? 0)) + 1;
   if (depth > rules.maxDepth) throw tooLong(task.agent, rules.maxDepth);
-  const key = idempotencyKey(task);
+  const key = workKey(task);
   const author = {
     org: first.org_id,
     producedBy: producer(task.agent),

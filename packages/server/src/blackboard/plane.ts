@@ -76,9 +76,13 @@ export interface BlackboardPlane extends Service {
   /** An agent that is paused takes no more tasks, on any server, until it is resumed. */
   pause(agent: string): Promise<void>;
   resume(agent: string): Promise<void>;
+  /** What was made for an agent until now is dropped, and what of it runs is told to stop. */
+  cancelAgent(agent: string): Promise<void>;
+  /** The tasks of a correlation wait until it is resumed; what runs goes on. */
+  pauseCorrelation(caller: Caller, correlationId: string): Promise<void>;
   /** What is open of a correlation is dropped, and what runs is told to stop. */
   cancel(caller: Caller, correlationId: string): Promise<void>;
-  /** Lifts a cancellation, and replays the dead letters of all agents. Answers how many. */
+  /** Lifts a pause; else a cancellation, and replays the dead letters of all agents. Answers how many. */
   resumeCorrelation(caller: Caller, correlationId: string): Promise<number>;
 
   approvals(caller: Caller): Promise<ApprovalJson[]>;

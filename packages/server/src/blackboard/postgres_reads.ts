@@ -48,10 +48,10 @@ CROSS JOIN LATERAL (
 
 /**
  * How far correlations have come. A task is done if it was made, is not open, and did not end as a dead letter. What waits
- * for its batch is open.
+ * for its batch is open, and one that came back from a pause (`+`) is no other task.
  */
 const CORRELATIONS = `
-SELECT u.id, a.org, a.artifacts, q.open + r.open + b.open AS open,
+SELECT u.id, a.org, a.artifacts, q.open + r.open + b.open AS open, q.retrying, r.open + b.open AS gathering,
   a.tasks + t.tasks - q.open - r.open - b.open - d.letters AS done, d.dead
 FROM unnest($1::text[]) AS u(id)
 CROSS JOIN LATERAL (
@@ -59,10 +59,11 @@ CROSS JOIN LATERAL (
   FROM runtime.board_artifacts a WHERE a.correlation_id = u.id OFFSET 0
 ) a
 CROSS JOIN LATERAL (
-  SELECT count(*) AS tasks FROM runtime.board_tasks t WHERE t.correlation_id = u.id OFFSET 0
+  SELECT count(*) AS tasks FROM runtime.board_tasks t WHERE t.correlation_id = u.id AND strpos(t.replay_id, '+') = 0 OFFSET 0
 ) t
 CROSS JOIN LATERAL (
-  SELECT count(*) AS open FROM runtime.board_queue q WHERE q.correlation_id = u.id OFFSET 0
+  SELECT count(*) AS open, count(*) FILTER (WHERE q.claimed_by IS NULL AND q.due_at > now()) AS retrying
+  FROM runtime.board_queue q WHERE q.correlation_id = u.id OFFSET 0
 ) q
 CROSS JOIN LATERAL (
   SELECT count(*) AS open FROM runtime.board_arrivals r CROSS JOIN unnest(r.correlations) AS c
@@ -155,11 +156,13 @@ export function openReads(
         text: CORRELATIONS,
         values: [[...new Set(ids)]],
       });
-      return rows.map(({ id, org, artifacts, open, done, dead }) => ({
+      return rows.map(({ id, org, artifacts, open, retrying, gathering, done, dead }) => ({
         correlationId: id,
         org: String(org),
         artifacts: Number(artifacts),
         open: Number(open),
+        retrying: Number(retrying),
+        gathering: Number(gathering),
         done: Number(done),
         dead: Number(dead),
       }));

@@ -4,10 +4,19 @@ import { testContext } from "../../../../e2e/support/context.ts";
 import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { testAgent, testArtifact, testTask } from "../../../../e2e/support/recording_board.ts";
 import type { AgentCounts, CorrelationCounts } from "./board.ts";
+import type { OffFlow } from "./correlation_state.ts";
 import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";
 import type { Settlement } from "./task.ts";
 
 const PLACE = { topic: "tasks", partition: 0, offset: "1" };
+const NOTHING_OFF: OffFlow = {
+  approvals: 0,
+  gathering: 0,
+  scheduled: 0,
+  paused: 0,
+  returning: 0,
+  sending: 0,
+};
 const DONE: Settlement = { kind: "done", outputs: [] };
 
 let clock: ManualClock;
@@ -19,6 +28,8 @@ let agentReports: [string, string, AgentCountedJson][];
 let asked: string[][];
 let failing: boolean;
 let cancelled: Set<string>;
+let paused: Set<string>;
+let off: Map<string, Partial<OffFlow>>;
 let state: string;
 beforeEach(async () => {
   clock = new ManualClock();
@@ -29,6 +40,8 @@ beforeEach(async () => {
   asked = [];
   failing = false;
   cancelled = new Set();
+  paused = new Set();
+  off = new Map();
   state = "running";
   progress = await start();
   return () => progress.stop();
@@ -51,13 +64,24 @@ async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
     },
     stateOf: () => state,
     cancelled: (org, id) => cancelled.has(`${org} ${id}`),
+    paused: (org, id) => paused.has(`${org} ${id}`),
+    offFlow: async (names) => names.map(({ name }) => ({ ...NOTHING_OFF, ...off.get(name) })),
     ...more,
   });
 }
 
 const artifact = (correlation: string) => testArtifact(`id-${correlation}`, { correlation_id: correlation });
 function count(correlationId: string, open: number, done: number, dead = 0): void {
-  correlations.set(correlationId, { correlationId, org: "acme", artifacts: 1, open, done, dead });
+  correlations.set(correlationId, {
+    correlationId,
+    org: "acme",
+    artifacts: 1,
+    open,
+    retrying: 0,
+    gathering: 0,
+    done,
+    dead,
+  });
 }
 /** A tick, and what it sets in motion. */
 async function tick(ms = 250): Promise<void> {
@@ -124,7 +148,16 @@ test("figures that are behind are looked at again until nothing is open", async 
 });
 
 test("the counts of another org's correlation of the same name are not taken for its own", async () => {
-  correlations.set("c", { correlationId: "c", org: "zeta", artifacts: 9, open: 0, done: 9, dead: 0 });
+  correlations.set("c", {
+    correlationId: "c",
+    org: "zeta",
+    artifacts: 9,
+    open: 0,
+    retrying: 0,
+    gathering: 0,
+    done: 9,
+    dead: 0,
+  });
   progress.observer.published([artifact("c")]);
   await tick();
   expect(reports).toEqual([]);

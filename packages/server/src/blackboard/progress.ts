@@ -1,11 +1,12 @@
-import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
+import type { AgentCountedJson } from "@khala/contracts/blackboard/v1";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Agent } from "./agent.ts";
 import type { Artifact } from "./artifact.ts";
-import type { AgentCounts, Board, BoardObserver, CorrelationCounts } from "./board.ts";
+import type { AgentCounts, Board, BoardObserver } from "./board.ts";
+import { type CorrelationName, correlationState, type OffFlow } from "./correlation_state.ts";
 import type { BoardReport } from "./options.ts";
-import { correlationStatus, type Subject, Subjects, subjectKey } from "./progress_state.ts";
+import { type Subject, Subjects, subjectKey } from "./progress_state.ts";
 
 export interface ProgressOptions {
   readonly agents: readonly Agent[];
@@ -13,6 +14,9 @@ export interface ProgressOptions {
   /** "running", "paused", "open" or "half_open". */
   readonly stateOf: (agent: string) => string;
   readonly cancelled: (org: string, correlationId: string) => boolean;
+  readonly paused: (org: string, correlationId: string) => boolean;
+  /** What waits of these correlations off the flow, in the same order. */
+  readonly offFlow: (names: readonly CorrelationName[]) => Promise<readonly OffFlow[]>;
   /** At most one report of each in so many milliseconds; 250 unless set. */
   readonly everyMs?: number;
   /** Correlations, and pairs of agent and org, of which it remembers what it reported last; 10,000 unless set. */
@@ -43,15 +47,19 @@ export function startProgress(
 
   async function reportCorrelations(now: number): Promise<void> {
     await inParts(correlations, now, async (part) => {
-      const counts = await board.correlations(part.map(({ name }) => name));
+      const [counts, off] = await Promise.all([
+        board.correlations(part.map(({ name }) => name)),
+        options.offFlow(part),
+      ]);
       const byKey = new Map(counts.map((count) => [subjectKey(count.org, count.correlationId), count]));
+      const offByKey = new Map(part.map(({ key }, i) => [key, off[i]!]));
       return async (subject) => {
-        const count = byKey.get(subject.key);
-        const { org, name } = subject;
-        const counted = count && countedOf(count, options.cancelled(org, name));
+        const { key, org, name } = subject;
+        const said = { cancelled: options.cancelled(org, name), paused: options.paused(org, name) };
+        const counted = correlationState(byKey.get(key), offByKey.get(key)!, said);
         if (counted) await tell(correlations, subject, counted, () => report.correlation(org, name, counted));
-        // The engine's figures may be a little behind: look again until nothing is open.
-        if (!counted || Number(counted.open) > 0) correlations.again(subject, now);
+        // The engine's figures may be a little behind: look again until nothing is open, or waits.
+        if (!counted || Number(counted.open) > 0 || counted.waits) correlations.again(subject, now);
       };
     });
   }
@@ -162,14 +170,4 @@ async function tell(
   if (!subjects.isNews(subject, json)) return;
   await report();
   subjects.said(subject, json);
-}
-
-function countedOf(count: CorrelationCounts, cancelled: boolean): CorrelationCountedJson {
-  return {
-    status: correlationStatus(count, cancelled),
-    artifacts: String(count.artifacts),
-    open: String(count.open),
-    done: String(count.done),
-    dead: String(count.dead),
-  };
 }

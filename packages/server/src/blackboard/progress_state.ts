@@ -1,5 +1,3 @@
-import type { CorrelationCounts } from "./board.ts";
-
 /** Something of an org that is reported on. */
 export interface Subject {
   readonly key: string;
@@ -106,11 +104,4 @@ function forgetOldest(memories: Map<string, Memory>, limit: number): void {
     if (memories.size <= limit) return;
     memories.delete(key);
   }
-}
-
-/** What people call it. */
-export function correlationStatus({ open, dead }: CorrelationCounts, cancelled: boolean): string {
-  if (cancelled) return "cancelled";
-  if (open > 0) return "running";
-  return dead > 0 ? "failed" : "done";
 }

@@ -1,6 +1,7 @@
 import type { TaskJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
-import { idempotencyKey, type Task } from "./task.ts";
+import type { Task } from "./task.ts";
+import { workKey } from "./task_lives.ts";
 
 /** What became of a claim. */
 export type ClaimState = "offered" | "claimed" | "settled" | "failed" | "lost" | "withdrawn";
@@ -77,7 +78,7 @@ export function openClaims(
 ): Claims {
   return {
     async offer(claimId, task) {
-      const work = idempotencyKey(task);
+      const work = workKey(task);
       // A failure whose outcome nobody wrote down was followed by this offer: it was a retry.
       const [row] = await database.query<HeldClaim>({
         name: "board_claim_offer",

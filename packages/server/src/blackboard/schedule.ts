@@ -26,11 +26,12 @@ export interface ScheduledArtifacts {
   cancel(org: string, correlationId: string): Promise<number>;
 }
 
-/** Opens the artifacts that wait. */
+/** Opens the artifacts that wait. `onAdded` hears of whose correlation there is one more. */
 export function openSchedule(
   database: Database,
   context: Pick<Context, "clock">,
   outbox: Pick<Sweep, "wake">,
+  onAdded: (org: string, correlationId: string | undefined) => void = () => {},
 ): ScheduledArtifacts {
   return {
     async add(artifacts) {
@@ -48,6 +49,7 @@ export function openSchedule(
         return added;
       });
       outbox.wake();
+      for (const { artifact } of artifacts) onAdded(artifact.org_id, artifact.correlation_id);
       return refs.map((ref) => (fresh.delete(ref) ? "scheduled" : "duplicate"));
     },
 

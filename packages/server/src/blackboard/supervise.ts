@@ -12,6 +12,8 @@ export interface Supervision {
   readonly timeoutMs: number | undefined;
   /** How long work may go on after it was told to stop, before nobody waits for it any more. */
   readonly graceMs: number;
+  /** Given a way to tell work to stop that has to be waited for. */
+  onWatch?(tellToStop: (reason: unknown) => void): void;
   /** Hears of work that did not stop in time. */
   onAbandoned(): void;
 }
@@ -50,7 +52,7 @@ function watch<T>(
   answer: PromiseLike<T>,
   stop: AbortController,
   signal: AbortSignal,
-  { clock, timeoutMs, graceMs, onAbandoned }: Supervision,
+  { clock, timeoutMs, graceMs, onWatch, onAbandoned }: Supervision,
 ): Promise<T> {
   return new Promise((resolve, reject) => {
     /** Cancels the timer that runs: that of the timeout, then that of the grace. */
@@ -66,9 +68,10 @@ function watch<T>(
       // Whoever was told first keeps that reason.
       stop.abort(reason);
     };
-    const lost = () => {
-      if (!stop.signal.aborted) tellToStop(signal.reason);
+    const tellOnce = (reason: unknown) => {
+      if (!stop.signal.aborted) tellToStop(reason);
     };
+    const lost = () => tellOnce(signal.reason);
     const end = () => {
       cancel?.();
       signal.removeEventListener("abort", lost);
@@ -79,6 +82,7 @@ function watch<T>(
       const late = () => tellToStop(new TimeoutError(`The attempt took longer than ${timeoutMs} ms.`));
       if (timeoutMs !== undefined) cancel = clock.after(timeoutMs, late);
     }
+    onWatch?.(tellOnce);
     answer.then(
       (result) => {
         end();

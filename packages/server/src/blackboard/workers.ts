@@ -5,10 +5,13 @@ import type { Agent } from "./agent.ts";
 import type { Approvals } from "./approvals.ts";
 import type { Board, Consumer } from "./board.ts";
 import type { BreakerState } from "./breaker.ts";
+import { cancellationOf, cancelled } from "./cancellation.ts";
 import type { Controls } from "./controls.ts";
+import type { CorrelationPause } from "./controls_state.ts";
 import type { AgentConsumer, Executor } from "./execution.ts";
 import { failureOf } from "./failures.ts";
 import { type Gather, isGathered } from "./gather.ts";
+import { mayBeParked, type Parked } from "./parked.ts";
 import type { Remote } from "./remote.ts";
 import type { Settlement, Task } from "./task.ts";
 import { verdictOn } from "./verdict.ts";
@@ -19,6 +22,7 @@ export interface WorkerParts {
   readonly controls: Controls;
   readonly gather: Pick<Gather, "add">;
   readonly approvals: Pick<Approvals, "hold">;
+  readonly parked: Pick<Parked, "holds">;
   readonly remote: Pick<Remote, "work">;
 }
 
@@ -47,15 +51,17 @@ export function startWorkers(
   const { controls, executor, remote } = parts;
   const consumers = new Map<string, AgentConsumer>();
   const running: Service[] = [];
-  const cancellable = new Set<Cancellable>();
-  const unlisten = controls.onCancel((org, correlation) => {
-    for (const each of cancellable)
-      if (each.org === org && each.correlation === correlation) each.stop.abort(CANCELLED);
-  });
+  const why = (task: Task) => cancellationOf(controls, task);
+  const unlisten = [
+    controls.onCancel(() => {
+      for (const consumer of consumers.values()) consumer.cancel(why);
+    }),
+    controls.onCancelAgent((agent) => consumers.get(agent)?.cancel(why)),
+  ];
   for (const agent of works ? agents : []) {
     const consumer = executor.consumer(agent, agent.options.run ? undefined : remote.work);
     consumers.set(agent.name, consumer);
-    running.push(board.consume(withControls(context, agent, consumer, parts, cancellable)));
+    running.push(board.consume(withControls(context, agent, consumer, parts)));
   }
   return {
     stateOf(agent) {
@@ -64,30 +70,14 @@ export function startWorkers(
     },
     async stop() {
       await Promise.all(running.map((service) => service.stop()));
-      unlisten();
+      for (const each of unlisten) each();
     },
   };
 }
 
-/** Work under way that a person may cancel. */
-interface Cancellable {
-  readonly org: string;
-  readonly correlation: string;
-  readonly stop: AbortController;
-}
-
-/** Why work was told to stop. */
-const CANCELLED = new DOMException("The correlation was cancelled.", "AbortError");
-
 /** Puts what people and other artifacts decide before the work. */
-function withControls(
-  context: Context,
-  agent: Agent,
-  consumer: AgentConsumer,
-  parts: WorkerParts,
-  cancellable: Set<Cancellable>,
-): Consumer {
-  const { controls, gather, approvals } = parts;
+function withControls(context: Context, agent: Agent, consumer: AgentConsumer, parts: WorkerParts): Consumer {
+  const { controls, gather, approvals, parked } = parts;
   const { batch, join, approval = false } = agent.options;
   const mayWait = batch !== undefined || join !== undefined || approval !== false;
 
@@ -104,9 +94,16 @@ function withControls(
     return false;
   }
 
-  async function handleWaiting(task: Task, signal: AbortSignal): Promise<Settlement> {
+  async function handleWaiting(
+    task: Task,
+    signal: AbortSignal,
+    pause: CorrelationPause | undefined,
+  ): Promise<Settlement> {
+    const reason = cancellationOf(controls, task);
     try {
-      if (await takeOff(task)) return TAKEN_OFF;
+      if (mayBeParked(task, pause) && (await parked.holds(task, reason ? undefined : pause)))
+        return TAKEN_OFF;
+      if (!reason && mayWait && (await takeOff(task))) return TAKEN_OFF;
     } catch (error) {
       if (error instanceof RuleError) return verdictOn(error.cause, task, agent, context.random);
       // The store is away: that is no failure of the task, however long it lasts.
@@ -116,33 +113,9 @@ function withControls(
     return work(task, signal);
   }
 
-  /** Only what belongs to a correlation can be cancelled. */
   function work(task: Task, signal: AbortSignal): Promise<Settlement> {
-    const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
-    if (correlation === undefined) return consumer.handle(task, signal);
-    // It may have been cancelled while the task was looked at.
-    if (controls.cancelled(org, correlation)) return Promise.resolve(cancelled(correlation));
-    return workUntilCancelled(task, signal, { org, correlation, stop: new AbortController() });
-  }
-
-  async function workUntilCancelled(
-    task: Task,
-    signal: AbortSignal,
-    running: Cancellable,
-  ): Promise<Settlement> {
-    const { stop } = running;
-    const lost = () => stop.abort(signal.reason);
-    if (signal.aborted) lost();
-    signal.addEventListener("abort", lost, { once: true });
-    cancellable.add(running);
-    try {
-      const settlement = await consumer.handle(task, stop.signal);
-      const wasCancelled = stop.signal.aborted && stop.signal.reason === CANCELLED;
-      return wasCancelled && settlement.kind !== "done" ? cancelled(running.correlation) : settlement;
-    } finally {
-      cancellable.delete(running);
-      signal.removeEventListener("abort", lost);
-    }
+    const reason = cancellationOf(controls, task);
+    return reason ? Promise.resolve(cancelled(reason)) : consumer.handle(task, signal);
   }
 
   return {
@@ -153,10 +126,10 @@ function withControls(
     },
 
     handle(task, signal) {
-      if (!mayWait) return work(task, signal);
       const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
-      if (controls.cancelled(org, correlation)) return Promise.resolve(cancelled(correlation));
-      return handleWaiting(task, signal);
+      const pause = controls.correlationPause(org, correlation);
+      if (mayWait || mayBeParked(task, pause)) return handleWaiting(task, signal, pause);
+      return work(task, signal);
     },
   };
 }
@@ -172,10 +145,4 @@ function needsApproval(agent: Agent, { artifacts }: Task): boolean {
   } catch (cause) {
     throw new RuleError("approval threw", { cause });
   }
-}
-
-/** Parked, so that resuming the correlation runs it. */
-function cancelled(correlation: string | undefined): Settlement {
-  const message = `The correlation "${correlation}" was cancelled. Resume it to run this.`;
-  return { kind: "dead", failure: { class: "Cancelled", message, kind: "fatal" } };
 }

@@ -72,11 +72,23 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
     return reply.code(204).send();
   });
 
+  app.post("/blackboard/v1/agents/:agent/cancel", BODY_OPTIONAL, async (request, reply) => {
+    await callerOf(http, request, SCOPES.ops);
+    await board.cancelAgent(agentOf(request));
+    return reply.code(204).send();
+  });
+
   app.get("/blackboard/v1/correlations/:correlation_id", async (request, reply) => {
     const who = await callerOf(http, request, SCOPES.blackboardRead);
     const id = correlationOf(request);
     const state = (await board.correlation(who, id)) ?? missing("correlation", id);
     return reply.header("Cache-Control", "no-store").send(state);
+  });
+
+  app.post("/blackboard/v1/correlations/:correlation_id/pause", BODY_OPTIONAL, async (request, reply) => {
+    const who = await callerOf(http, request, SCOPES.blackboardWrite);
+    await board.pauseCorrelation(who, correlationOf(request));
+    return reply.code(204).send();
   });
 
   app.post("/blackboard/v1/correlations/:correlation_id/cancel", BODY_OPTIONAL, async (request, reply) => {

@@ -296,7 +296,8 @@ export type Task = Message<"openagents.blackboard.v1.Task"> & {
   attempt: number;
 
   /**
-   * Set by a replay: the task runs again although it was settled before.
+   * Set by a replay: the task runs again although it was settled before. Behind a `+`: the number of the pause that it
+   * came back from, as the same work.
    *
    * @generated from field: optional string replay_id = 6 [json_name = "replay_id"];
    */
@@ -353,7 +354,8 @@ export type TaskJson = {
   attempt?: number;
 
   /**
-   * Set by a replay: the task runs again although it was settled before.
+   * Set by a replay: the task runs again although it was settled before. Behind a `+`: the number of the pause that it
+   * came back from, as the same work.
    *
    * @generated from field: optional string replay_id = 6 [json_name = "replay_id"];
    */

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file openagents/blackboard/v1/events.proto.
  */
 export const file_openagents_blackboard_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("CiVvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvZXZlbnRzLnByb3RvEhhvcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEifgoMQWdlbnRDb3VudGVkEhAKCGNvbnN1bWVzGAEgAygJEg0KBXN0YXRlGAIgASgJEg8KB3dhaXRpbmcYAyABKAMSDwoHcnVubmluZxgEIAEoAxIMCgRkb25lGAUgASgDEg8KB3JldHJpZWQYBiABKAMSDAoEZGVhZBgHIAEoAyJhChJDb3JyZWxhdGlvbkNvdW50ZWQSDgoGc3RhdHVzGAEgASgJEhEKCWFydGlmYWN0cxgCIAEoAxIMCgRvcGVuGAMgASgDEgwKBGRvbmUYBCABKAMSDAoEZGVhZBgFIAEoA2IGcHJvdG8z");
+  fileDesc("CiVvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvZXZlbnRzLnByb3RvEhhvcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEifgoMQWdlbnRDb3VudGVkEhAKCGNvbnN1bWVzGAEgAygJEg0KBXN0YXRlGAIgASgJEg8KB3dhaXRpbmcYAyABKAMSDwoHcnVubmluZxgEIAEoAxIMCgRkb25lGAUgASgDEg8KB3JldHJpZWQYBiABKAMSDAoEZGVhZBgHIAEoAyKcAQoSQ29ycmVsYXRpb25Db3VudGVkEg4KBnN0YXR1cxgBIAEoCRIRCglhcnRpZmFjdHMYAiABKAMSDAoEb3BlbhgDIAEoAxIMCgRkb25lGAQgASgDEgwKBGRlYWQYBSABKAMSOQoFd2FpdHMYBiABKAsyKi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQ29ycmVsYXRpb25XYWl0cyJsChBDb3JyZWxhdGlvbldhaXRzEhEKCWFwcHJvdmFscxgBIAEoAxIRCglnYXRoZXJpbmcYAiABKAMSEQoJc2NoZWR1bGVkGAMgASgDEg8KB3JldHJpZXMYBCABKAMSDgoGcGF1c2VkGAUgASgDYgZwcm90bzM");
 
 /**
  * agent.counted
@@ -135,6 +135,11 @@ export type CorrelationCounted = Message<"openagents.blackboard.v1.CorrelationCo
    * @generated from field: int64 dead = 5;
    */
   dead: bigint;
+
+  /**
+   * @generated from field: openagents.blackboard.v1.CorrelationWaits waits = 6;
+   */
+  waits?: CorrelationWaits | undefined;
 };
 
 /**
@@ -167,6 +172,11 @@ export type CorrelationCountedJson = {
    * @generated from field: int64 dead = 5;
    */
   dead?: string;
+
+  /**
+   * @generated from field: openagents.blackboard.v1.CorrelationWaits waits = 6;
+   */
+  waits?: CorrelationWaitsJson;
 };
 
 /**
@@ -175,4 +185,95 @@ export type CorrelationCountedJson = {
  */
 export const CorrelationCountedSchema: GenMessage<CorrelationCounted, {jsonType: CorrelationCountedJson}> = /*@__PURE__*/
   messageDesc(file_openagents_blackboard_v1_events, 1);
+
+/**
+ * What of a correlation waits, and for what. It is absent where nothing does.
+ *
+ * @generated from message openagents.blackboard.v1.CorrelationWaits
+ */
+export type CorrelationWaits = Message<"openagents.blackboard.v1.CorrelationWaits"> & {
+  /**
+   * Tasks that a person has to approve.
+   *
+   * @generated from field: int64 approvals = 1;
+   */
+  approvals: bigint;
+
+  /**
+   * Artifacts in a batch or join that is not complete.
+   *
+   * @generated from field: int64 gathering = 2;
+   */
+  gathering: bigint;
+
+  /**
+   * Artifacts whose `not_before` has not come.
+   *
+   * @generated from field: int64 scheduled = 3;
+   */
+  scheduled: bigint;
+
+  /**
+   * Tasks that failed, and are tried again later.
+   *
+   * @generated from field: int64 retries = 4;
+   */
+  retries: bigint;
+
+  /**
+   * Tasks that wait until the correlation is resumed.
+   *
+   * @generated from field: int64 paused = 5;
+   */
+  paused: bigint;
+};
+
+/**
+ * What of a correlation waits, and for what. It is absent where nothing does.
+ *
+ * @generated from message openagents.blackboard.v1.CorrelationWaits
+ */
+export type CorrelationWaitsJson = {
+  /**
+   * Tasks that a person has to approve.
+   *
+   * @generated from field: int64 approvals = 1;
+   */
+  approvals?: string;
+
+  /**
+   * Artifacts in a batch or join that is not complete.
+   *
+   * @generated from field: int64 gathering = 2;
+   */
+  gathering?: string;
+
+  /**
+   * Artifacts whose `not_before` has not come.
+   *
+   * @generated from field: int64 scheduled = 3;
+   */
+  scheduled?: string;
+
+  /**
+   * Tasks that failed, and are tried again later.
+   *
+   * @generated from field: int64 retries = 4;
+   */
+  retries?: string;
+
+  /**
+   * Tasks that wait until the correlation is resumed.
+   *
+   * @generated from field: int64 paused = 5;
+   */
+  paused?: string;
+};
+
+/**
+ * Describes the message openagents.blackboard.v1.CorrelationWaits.
+ * Use `create(CorrelationWaitsSchema)` to create a new message.
+ */
+export const CorrelationWaitsSchema: GenMessage<CorrelationWaits, {jsonType: CorrelationWaitsJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_blackboard_v1_events, 2);
 

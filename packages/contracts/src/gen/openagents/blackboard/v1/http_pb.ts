@@ -10,13 +10,15 @@ import type { Value, ValueJson } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
 import type { Artifact, ArtifactJson, DeadLetter, DeadLetterJson, Failure, FailureJson, Task, TaskJson, Visibility, VisibilityJson } from "./artifact_pb.ts";
 import { file_openagents_blackboard_v1_artifact } from "./artifact_pb.ts";
+import type { CorrelationWaits, CorrelationWaitsJson } from "./events_pb.ts";
+import { file_openagents_blackboard_v1_events } from "./events_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file openagents/blackboard/v1/http.proto.
  */
 export const file_openagents_blackboard_v1_http: GenFile = /*@__PURE__*/
-  fileDesc("CiNvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvaHR0cC5wcm90bxIYb3BlbmFnZW50cy5ibGFja2JvYXJkLnYxIo0DCg1BcnRpZmFjdERyYWZ0Eg8KAmlkGAEgASgJSACIAQESDAoEdHlwZRgCIAEoCRInCgdwYXlsb2FkGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEisKDmNvcnJlbGF0aW9uX2lkGAQgASgJSAFSDmNvcnJlbGF0aW9uX2lkiAEBEikKDXBhcnRpdGlvbl9rZXkYBSABKAlIAlINcGFydGl0aW9uX2tleYgBARIMCgR0YWdzGAYgAygJEj0KCnZpc2liaWxpdHkYByABKAsyJC5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuVmlzaWJpbGl0eUgDiAEBEhQKB3ZlcnNpb24YCCABKAVIBIgBARIjCgpub3RfYmVmb3JlGAkgASgJSAVSCm5vdF9iZWZvcmWIAQFCBQoDX2lkQhEKD19jb3JyZWxhdGlvbl9pZEIQCg5fcGFydGl0aW9uX2tleUINCgtfdmlzaWJpbGl0eUIKCghfdmVyc2lvbkINCgtfbm90X2JlZm9yZSJMCg5QdWJsaXNoUmVxdWVzdBI6CglhcnRpZmFjdHMYASADKAsyJy5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXJ0aWZhY3REcmFmdCJJCg9QdWJsaXNoUmVzcG9uc2USNgoJYXJ0aWZhY3RzGAEgAygLMiMub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLlB1Ymxpc2hlZCInCglQdWJsaXNoZWQSCgoCaWQYASABKAkSDgoGc3RhdHVzGAIgASgJIkUKDEFydGlmYWN0TGlzdBI1CglhcnRpZmFjdHMYASADKAsyIi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXJ0aWZhY3QiQQoJQWdlbnRMaXN0EjQKBmFnZW50cxgBIAMoCzIkLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5BZ2VudFN0YXRlIooBCgpBZ2VudFN0YXRlEgwKBG5hbWUYASABKAkSEAoIY29uc3VtZXMYAiADKAkSDQoFc3RhdGUYAyABKAkSDwoHd2FpdGluZxgEIAEoAxIPCgdydW5uaW5nGAUgASgDEgwKBGRvbmUYBiABKAMSDwoHcmV0cmllZBgHIAEoAxIMCgRkZWFkGAggASgDIkkKC0xhZ1Jlc3BvbnNlEjoKCnBhcnRpdGlvbnMYASADKAsyJi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuUGFydGl0aW9uTGFnImkKDFBhcnRpdGlvbkxhZxIOCgZyZWFkZXIYASABKAkSDQoFdG9waWMYAiABKAkSEQoJcGFydGl0aW9uGAMgASgFEgsKA2xhZxgEIAEoAxIaCghsYWdfaGlnaBgFIAEoA1IIbGFnX2hpZ2gidgoORGVhZExldHRlckxpc3QSSAoMZGVhZF9sZXR0ZXJzGAEgAygLMiQub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkRlYWRMZXR0ZXJSDGRlYWRfbGV0dGVycxIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiOAoNUmVwbGF5UmVxdWVzdBInCgdwYXlsb2FkGAEgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlIj4KDlJlcGxheVJlc3BvbnNlEhwKCXJlcGxheV9pZBgBIAEoCVIJcmVwbGF5X2lkEg4KBnN0YXR1cxgCIAEoCSJfChBSZXBsYXlBbGxSZXF1ZXN0EisKDmNvcnJlbGF0aW9uX2lkGAEgASgJSABSDmNvcnJlbGF0aW9uX2lkiAEBEgsKA2lkcxgCIAMoCUIRCg9fY29ycmVsYXRpb25faWQiUQoRUmVwbGF5QWxsUmVzcG9uc2USEAoIcmVwbGF5ZWQYASABKAUSKgoQYWxyZWFkeV9yZXBsYXllZBgCIAEoBVIQYWxyZWFkeV9yZXBsYXllZCJjCgxDbGFpbVJlcXVlc3QSDgoGd29ya2VyGAEgASgJEhAKA21heBgCIAEoBUgAiAEBEh0KB3dhaXRfbXMYAyABKAVIAVIHd2FpdF9tc4gBAUIGCgRfbWF4QgoKCF93YWl0X21zIkAKDUNsYWltUmVzcG9uc2USLwoGY2xhaW1zGAEgAygLMh8ub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkNsYWltIpcBCgVDbGFpbRIaCghjbGFpbV9pZBgBIAEoCVIIY2xhaW1faWQSLAoEdGFzaxgCIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrEigKD2lkZW1wb3RlbmN5X2tleRgDIAEoCVIPaWRlbXBvdGVuY3lfa2V5EhoKCGxlYXNlX21zGAQgASgFUghsZWFzZV9tcyJCChFIZWFydGJlYXRSZXNwb25zZRIaCghsZWFzZV9tcxgBIAEoBVIIbGVhc2VfbXMSEQoJY2FuY2VsbGVkGAIgASgIIs4BCg1TZXR0bGVSZXF1ZXN0EjgKB291dHB1dHMYASADKAsyJy5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXJ0aWZhY3REcmFmdBI3CgdmYWlsdXJlGAIgASgLMiEub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkZhaWx1cmVIAIgBARIrCg5yZXRyeV9hZnRlcl9tcxgDIAEoBUgBUg5yZXRyeV9hZnRlcl9tc4gBAUIKCghfZmFpbHVyZUIRCg9fcmV0cnlfYWZ0ZXJfbXMiIAoOU2V0dGxlUmVzcG9uc2USDgoGc3RhdHVzGAEgASgJIkUKDEFwcHJvdmFsTGlzdBI1CglhcHByb3ZhbHMYASADKAsyIi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXBwcm92YWwiZAoIQXBwcm92YWwSCgoCaWQYASABKAkSLAoEdGFzaxgCIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrEh4KCmNyZWF0ZWRfYXQYAyABKAlSCmNyZWF0ZWRfYXQiRAoQQXBwcm92YWxEZWNpc2lvbhIQCghhcHByb3ZlZBgBIAEoCBITCgZyZWFzb24YAiABKAlIAIgBAUIJCgdfcmVhc29uIqcBChBDb3JyZWxhdGlvblN0YXRlEiYKDmNvcnJlbGF0aW9uX2lkGAEgASgJUg5jb3JyZWxhdGlvbl9pZBIOCgZzdGF0dXMYAiABKAkSEQoJYXJ0aWZhY3RzGAMgASgDEgwKBG9wZW4YBCABKAMSDAoEZG9uZRgFIAEoAxIMCgRkZWFkGAYgASgDEh4KCnVwZGF0ZWRfYXQYByABKAlSCnVwZGF0ZWRfYXRiBnByb3RvMw", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact]);
+  fileDesc("CiNvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvaHR0cC5wcm90bxIYb3BlbmFnZW50cy5ibGFja2JvYXJkLnYxIo0DCg1BcnRpZmFjdERyYWZ0Eg8KAmlkGAEgASgJSACIAQESDAoEdHlwZRgCIAEoCRInCgdwYXlsb2FkGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEisKDmNvcnJlbGF0aW9uX2lkGAQgASgJSAFSDmNvcnJlbGF0aW9uX2lkiAEBEikKDXBhcnRpdGlvbl9rZXkYBSABKAlIAlINcGFydGl0aW9uX2tleYgBARIMCgR0YWdzGAYgAygJEj0KCnZpc2liaWxpdHkYByABKAsyJC5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuVmlzaWJpbGl0eUgDiAEBEhQKB3ZlcnNpb24YCCABKAVIBIgBARIjCgpub3RfYmVmb3JlGAkgASgJSAVSCm5vdF9iZWZvcmWIAQFCBQoDX2lkQhEKD19jb3JyZWxhdGlvbl9pZEIQCg5fcGFydGl0aW9uX2tleUINCgtfdmlzaWJpbGl0eUIKCghfdmVyc2lvbkINCgtfbm90X2JlZm9yZSJMCg5QdWJsaXNoUmVxdWVzdBI6CglhcnRpZmFjdHMYASADKAsyJy5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXJ0aWZhY3REcmFmdCJJCg9QdWJsaXNoUmVzcG9uc2USNgoJYXJ0aWZhY3RzGAEgAygLMiMub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLlB1Ymxpc2hlZCInCglQdWJsaXNoZWQSCgoCaWQYASABKAkSDgoGc3RhdHVzGAIgASgJIkUKDEFydGlmYWN0TGlzdBI1CglhcnRpZmFjdHMYASADKAsyIi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXJ0aWZhY3QiQQoJQWdlbnRMaXN0EjQKBmFnZW50cxgBIAMoCzIkLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5BZ2VudFN0YXRlIooBCgpBZ2VudFN0YXRlEgwKBG5hbWUYASABKAkSEAoIY29uc3VtZXMYAiADKAkSDQoFc3RhdGUYAyABKAkSDwoHd2FpdGluZxgEIAEoAxIPCgdydW5uaW5nGAUgASgDEgwKBGRvbmUYBiABKAMSDwoHcmV0cmllZBgHIAEoAxIMCgRkZWFkGAggASgDIkkKC0xhZ1Jlc3BvbnNlEjoKCnBhcnRpdGlvbnMYASADKAsyJi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuUGFydGl0aW9uTGFnImkKDFBhcnRpdGlvbkxhZxIOCgZyZWFkZXIYASABKAkSDQoFdG9waWMYAiABKAkSEQoJcGFydGl0aW9uGAMgASgFEgsKA2xhZxgEIAEoAxIaCghsYWdfaGlnaBgFIAEoA1IIbGFnX2hpZ2gidgoORGVhZExldHRlckxpc3QSSAoMZGVhZF9sZXR0ZXJzGAEgAygLMiQub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkRlYWRMZXR0ZXJSDGRlYWRfbGV0dGVycxIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiOAoNUmVwbGF5UmVxdWVzdBInCgdwYXlsb2FkGAEgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlIj4KDlJlcGxheVJlc3BvbnNlEhwKCXJlcGxheV9pZBgBIAEoCVIJcmVwbGF5X2lkEg4KBnN0YXR1cxgCIAEoCSJfChBSZXBsYXlBbGxSZXF1ZXN0EisKDmNvcnJlbGF0aW9uX2lkGAEgASgJSABSDmNvcnJlbGF0aW9uX2lkiAEBEgsKA2lkcxgCIAMoCUIRCg9fY29ycmVsYXRpb25faWQiUQoRUmVwbGF5QWxsUmVzcG9uc2USEAoIcmVwbGF5ZWQYASABKAUSKgoQYWxyZWFkeV9yZXBsYXllZBgCIAEoBVIQYWxyZWFkeV9yZXBsYXllZCJjCgxDbGFpbVJlcXVlc3QSDgoGd29ya2VyGAEgASgJEhAKA21heBgCIAEoBUgAiAEBEh0KB3dhaXRfbXMYAyABKAVIAVIHd2FpdF9tc4gBAUIGCgRfbWF4QgoKCF93YWl0X21zIkAKDUNsYWltUmVzcG9uc2USLwoGY2xhaW1zGAEgAygLMh8ub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkNsYWltIpcBCgVDbGFpbRIaCghjbGFpbV9pZBgBIAEoCVIIY2xhaW1faWQSLAoEdGFzaxgCIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrEigKD2lkZW1wb3RlbmN5X2tleRgDIAEoCVIPaWRlbXBvdGVuY3lfa2V5EhoKCGxlYXNlX21zGAQgASgFUghsZWFzZV9tcyJCChFIZWFydGJlYXRSZXNwb25zZRIaCghsZWFzZV9tcxgBIAEoBVIIbGVhc2VfbXMSEQoJY2FuY2VsbGVkGAIgASgIIs4BCg1TZXR0bGVSZXF1ZXN0EjgKB291dHB1dHMYASADKAsyJy5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXJ0aWZhY3REcmFmdBI3CgdmYWlsdXJlGAIgASgLMiEub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkZhaWx1cmVIAIgBARIrCg5yZXRyeV9hZnRlcl9tcxgDIAEoBUgBUg5yZXRyeV9hZnRlcl9tc4gBAUIKCghfZmFpbHVyZUIRCg9fcmV0cnlfYWZ0ZXJfbXMiIAoOU2V0dGxlUmVzcG9uc2USDgoGc3RhdHVzGAEgASgJIkUKDEFwcHJvdmFsTGlzdBI1CglhcHByb3ZhbHMYASADKAsyIi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXBwcm92YWwiZAoIQXBwcm92YWwSCgoCaWQYASABKAkSLAoEdGFzaxgCIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrEh4KCmNyZWF0ZWRfYXQYAyABKAlSCmNyZWF0ZWRfYXQiRAoQQXBwcm92YWxEZWNpc2lvbhIQCghhcHByb3ZlZBgBIAEoCBITCgZyZWFzb24YAiABKAlIAIgBAUIJCgdfcmVhc29uIuIBChBDb3JyZWxhdGlvblN0YXRlEiYKDmNvcnJlbGF0aW9uX2lkGAEgASgJUg5jb3JyZWxhdGlvbl9pZBIOCgZzdGF0dXMYAiABKAkSEQoJYXJ0aWZhY3RzGAMgASgDEgwKBG9wZW4YBCABKAMSDAoEZG9uZRgFIAEoAxIMCgRkZWFkGAYgASgDEh4KCnVwZGF0ZWRfYXQYByABKAlSCnVwZGF0ZWRfYXQSOQoFd2FpdHMYCCABKAsyKi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQ29ycmVsYXRpb25XYWl0c2IGcHJvdG8z", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact, file_openagents_blackboard_v1_events]);
 
 /**
  * What a publisher says of an artifact; the board adds the rest.
@@ -340,7 +342,7 @@ export type AgentState = Message<"openagents.blackboard.v1.AgentState"> & {
   running: bigint;
 
   /**
-   * Since this server started.
+   * On all servers, ever.
    *
    * @generated from field: int64 done = 6;
    */
@@ -395,7 +397,7 @@ export type AgentStateJson = {
   running?: string;
 
   /**
-   * Since this server started.
+   * On all servers, ever.
    *
    * @generated from field: int64 done = 6;
    */
@@ -1169,7 +1171,8 @@ export type CorrelationState = Message<"openagents.blackboard.v1.CorrelationStat
   correlationId: string;
 
   /**
-   * "running", "done", "failed" (nothing runs, and something is dead) or "cancelled".
+   * "running", "waiting" (nothing runs, and something waits), "paused", "done", "failed" (nothing is open, and something
+   * is dead) or "cancelled".
    *
    * @generated from field: string status = 2;
    */
@@ -1181,6 +1184,8 @@ export type CorrelationState = Message<"openagents.blackboard.v1.CorrelationStat
   artifacts: bigint;
 
   /**
+   * Tasks that are not settled, also those that wait.
+   *
    * @generated from field: int64 open = 4;
    */
   open: bigint;
@@ -1199,6 +1204,11 @@ export type CorrelationState = Message<"openagents.blackboard.v1.CorrelationStat
    * @generated from field: string updated_at = 7 [json_name = "updated_at"];
    */
   updatedAt: string;
+
+  /**
+   * @generated from field: openagents.blackboard.v1.CorrelationWaits waits = 8;
+   */
+  waits?: CorrelationWaits | undefined;
 };
 
 /**
@@ -1213,7 +1223,8 @@ export type CorrelationStateJson = {
   correlation_id?: string;
 
   /**
-   * "running", "done", "failed" (nothing runs, and something is dead) or "cancelled".
+   * "running", "waiting" (nothing runs, and something waits), "paused", "done", "failed" (nothing is open, and something
+   * is dead) or "cancelled".
    *
    * @generated from field: string status = 2;
    */
@@ -1225,6 +1236,8 @@ export type CorrelationStateJson = {
   artifacts?: string;
 
   /**
+   * Tasks that are not settled, also those that wait.
+   *
    * @generated from field: int64 open = 4;
    */
   open?: string;
@@ -1243,6 +1256,11 @@ export type CorrelationStateJson = {
    * @generated from field: string updated_at = 7 [json_name = "updated_at"];
    */
   updated_at?: string;
+
+  /**
+   * @generated from field: openagents.blackboard.v1.CorrelationWaits waits = 8;
+   */
+  waits?: CorrelationWaitsJson;
 };
 
 /**
