@@ -29,6 +29,7 @@ import { openSchedule } from "./schedule.ts";
 import { openSlots } from "./slots.ts";
 import { boardSpans } from "./spans.ts";
 import { openThrottle } from "./throttle.ts";
+import { openTotals } from "./totals.ts";
 import { startWorkers, type Workers } from "./workers.ts";
 
 export type { BlackboardOptions } from "./options.ts";
@@ -98,8 +99,10 @@ export async function openBlackboardPlane(
   });
   const publishing = openPublishing(context, { board, schedule, throttle, spans, schemas });
   const replays = openReplays(database, context, outbox, publishing.checkPayload);
+  const totals = openTotals(database, context, [...names]);
   const progress = startProgress(board, context, {
     agents,
+    totals,
     report: options.report,
     stateOf: (agent) => workers?.stateOf(agent) ?? "running",
     cancelled: controls.cancelled,
@@ -183,18 +186,19 @@ export async function openBlackboardPlane(
     },
 
     async agents() {
-      const counts = new Map((await board.counts()).map((count) => [count.agent, count]));
+      const [all, done] = await Promise.all([board.counts(), totals.look()]);
+      const counts = new Map(all.map((count) => [count.agent, count]));
       return agents.map(({ name, consumes }): AgentStateJson => {
         const count = counts.get(name);
-        const since = progress.since(name);
+        const total = done.get(name);
         return {
           name,
           consumes: [...consumes],
           state: workers.stateOf(name),
           waiting: String(count?.waiting ?? 0),
           running: String(count?.running ?? 0),
-          done: String(since.done),
-          retried: String(since.retried),
+          done: String(total?.done ?? 0),
+          retried: String(total?.retried ?? 0),
           dead: String(count?.dead ?? 0),
         };
       });

@@ -7,6 +7,7 @@ import type { AgentCounts, CorrelationCounts } from "./board.ts";
 import type { OffFlow } from "./correlation_state.ts";
 import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";
 import type { Settlement } from "./task.ts";
+import type { AgentTotals } from "./totals.ts";
 
 const PLACE = { topic: "tasks", partition: 0, offset: "1" };
 const NOTHING_OFF: OffFlow = {
@@ -31,6 +32,8 @@ let cancelled: Set<string>;
 let paused: Set<string>;
 let off: Map<string, Partial<OffFlow>>;
 let state: string;
+let settledTasks: string[];
+let totals: Map<string, AgentTotals>;
 beforeEach(async () => {
   clock = new ManualClock();
   correlations = new Map();
@@ -43,6 +46,8 @@ beforeEach(async () => {
   paused = new Set();
   off = new Map();
   state = "running";
+  settledTasks = [];
+  totals = new Map();
   progress = await start();
   return () => progress.stop();
 });
@@ -61,6 +66,11 @@ async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
     report: {
       correlation: async (org, id, counted) => void reports.push([org, id, counted]),
       agent: async (org, name, counted) => void agentReports.push([org, name, counted]),
+    },
+    totals: {
+      settled: (agent, kind) => void settledTasks.push(`${agent} ${kind}`),
+      look: async () => totals,
+      owes: () => false,
     },
     stateOf: () => state,
     cancelled: (org, id) => cancelled.has(`${org} ${id}`),
@@ -174,7 +184,8 @@ test("what could not be asked or told is reported later", async () => {
   expect(reports).toHaveLength(1);
 });
 
-test("an agent is reported with its state, what waits, and what it did here", async () => {
+test("an agent is reported with its state, what waits, and what all servers did", async () => {
+  totals.set("reviewer", { done: 40, retried: 3 });
   agents = [{ agent: "reviewer", waiting: 4, running: 2, dead: 1 }];
   const task = testTask("reviewer", artifact("c"));
   const failure = { class: "Error", message: "no", kind: "retryable" } as const;
@@ -187,15 +198,55 @@ test("an agent is reported with its state, what waits, and what it did here", as
     state,
     waiting: "4",
     running: "2",
-    done: "1",
-    retried: "1",
+    done: "40",
+    retried: "3",
     dead: "1",
   };
+  expect(settledTasks).toEqual(["reviewer done", "reviewer retry"]);
   expect(agentReports).toEqual([["acme", "reviewer", counted]]);
   state = "paused";
   progress.agentChanged("reviewer");
   await tick();
   expect(agentReports.at(-1)).toEqual(["acme", "reviewer", { ...counted, state: "paused" }]);
+});
+
+test("what a correlation waits for is reported, and looked at until it waits no more", async () => {
+  count("c", 0, 2);
+  off.set("c", { approvals: 1, gathering: 2 });
+  progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
+  await tick();
+  off.delete("c");
+  await tick(1_000);
+  await tick();
+  paused.add("acme c");
+  progress.correlationChanged("acme", "c");
+  await tick();
+  const figures = { artifacts: "1", dead: "0" };
+  expect(reports.map(([, , counted]) => counted)).toEqual([
+    { ...figures, status: "waiting", open: "1", done: "1", waits: { approvals: "1", gathering: "2" } },
+    { ...figures, status: "done", open: "0", done: "2" },
+    { ...figures, status: "paused", open: "0", done: "2" },
+  ]);
+});
+
+test("what only waits for its time is reported before there is anything of it", async () => {
+  off.set("c", { scheduled: 3 });
+  progress.correlationChanged("acme", "c");
+  await tick();
+  expect(reports).toMatchObject([
+    ["acme", "c", { status: "waiting", artifacts: "0", waits: { scheduled: "3" } }],
+  ]);
+});
+
+test("an agent of which something was told is looked at once more: another server may have told less", async () => {
+  totals.set("reviewer", { done: 1, retried: 0 });
+  progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
+  await tick();
+  totals.set("reviewer", { done: 5, retried: 0 });
+  await tick(1_000);
+  await tick(1_000);
+  await tick(60_000);
+  expect(agentReports.map(([, , { done }]) => done)).toEqual(["1", "5"]);
 });
 
 test("stopping reports what is left", async () => {

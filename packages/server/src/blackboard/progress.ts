@@ -7,10 +7,12 @@ import type { AgentCounts, Board, BoardObserver } from "./board.ts";
 import { type CorrelationName, correlationState, type OffFlow } from "./correlation_state.ts";
 import type { BoardReport } from "./options.ts";
 import { type Subject, Subjects, subjectKey } from "./progress_state.ts";
+import type { AgentTotals, Totals } from "./totals.ts";
 
 export interface ProgressOptions {
   readonly agents: readonly Agent[];
   readonly report: BoardReport;
+  readonly totals: Totals;
   /** "running", "paused", "open" or "half_open". */
   readonly stateOf: (agent: string) => string;
   readonly cancelled: (org: string, correlationId: string) => boolean;
@@ -26,8 +28,6 @@ export interface ProgressOptions {
 /** Tells how correlations and agents stand, from what the board's observers hear. */
 export interface Progress extends Service {
   readonly observer: BoardObserver;
-  /** What this process has settled of an agent's tasks since it started. */
-  since(agent: string): { readonly done: number; readonly retried: number };
   /** Something about the agent changed that the board does not see, such as a pause. */
   agentChanged(agent: string): void;
   /** The same for a correlation, such as that it was cancelled. */
@@ -41,7 +41,7 @@ export function startProgress(
   options: ProgressOptions,
 ): Progress {
   const { report, everyMs = 250, remember = 10_000 } = options;
-  const agents = new Map(options.agents.map((agent) => [agent.name, { agent, done: 0, retried: 0 }]));
+  const agents = new Map(options.agents.map((agent) => [agent.name, agent]));
   const correlations = new Subjects(remember);
   const seats = new Subjects(remember);
 
@@ -66,25 +66,30 @@ export function startProgress(
 
   async function reportAgents(now: number): Promise<void> {
     await inParts(seats, now, async () => {
-      const counts = new Map((await board.counts()).map((count) => [count.agent, count]));
+      const [all, totals] = await Promise.all([board.counts(), options.totals.look()]);
+      const counts = new Map(all.map((count) => [count.agent, count]));
       return async (subject) => {
         const { org, name } = subject;
-        const counted = agentCounted(name, counts.get(name));
-        await tell(seats, subject, counted, () => report.agent(org, name, counted));
-        if (counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
+        const counted = agentCounted(name, counts.get(name), totals.get(name));
+        const isNews = await tell(seats, subject, counted, () => report.agent(org, name, counted));
+        // Another server may have told of it at the same time, with older figures.
+        if (isNews || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
       };
     });
   }
 
-  function agentCounted(name: string, count: AgentCounts | undefined): AgentCountedJson {
-    const known = agents.get(name);
+  function agentCounted(
+    name: string,
+    count: AgentCounts | undefined,
+    total: AgentTotals | undefined,
+  ): AgentCountedJson {
     return {
-      consumes: [...(known?.agent.consumes ?? [])],
+      consumes: [...(agents.get(name)?.consumes ?? [])],
       state: options.stateOf(name),
       waiting: String(count?.waiting ?? 0),
       running: String(count?.running ?? 0),
-      done: String(known?.done ?? 0),
-      retried: String(known?.retried ?? 0),
+      done: String(total?.done ?? 0),
+      retried: String(total?.retried ?? 0),
       dead: String(count?.dead ?? 0),
     };
   }
@@ -103,9 +108,7 @@ export function startProgress(
       for (const task of tasks) touch(artifact, task.agent);
     },
     settled(task, settlement) {
-      const known = agents.get(task.agent);
-      if (known && settlement.kind === "done") known.done++;
-      if (known && settlement.kind === "retry") known.retried++;
+      options.totals.settled(task.agent, settlement.kind);
       for (const artifact of task.artifacts) touch(artifact, task.agent);
       if (settlement.kind === "done") for (const output of settlement.outputs) touch(output);
     },
@@ -116,6 +119,8 @@ export function startProgress(
     const now = context.clock.now();
     await reportCorrelations(now);
     await reportAgents(now);
+    // What belongs to nobody that is reported on counts too.
+    if (options.totals.owes()) await options.totals.look();
   }
 
   const loop = runLoop(context, "board progress", {
@@ -128,7 +133,6 @@ export function startProgress(
   });
   return {
     observer,
-    since: (agent) => agents.get(agent) ?? { done: 0, retried: 0 },
     agentChanged: (agent) => seats.touchAll(agent),
     correlationChanged: (org, correlationId) => correlations.touch(org, correlationId),
     async stop() {
@@ -160,14 +164,16 @@ async function inParts(
   }
 }
 
+/** Answers whether there was something new to tell. */
 async function tell(
   subjects: Subjects,
   subject: Subject,
   counted: object,
   report: () => Promise<void>,
-): Promise<void> {
+): Promise<boolean> {
   const json = JSON.stringify(counted);
-  if (!subjects.isNews(subject, json)) return;
+  if (!subjects.isNews(subject, json)) return false;
   await report();
   subjects.said(subject, json);
+  return true;
 }
