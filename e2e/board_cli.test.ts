@@ -111,7 +111,7 @@ describe("khala publish", () => {
 });
 
 describe("khala agents", () => {
-  test("lists them, pauses and resumes one", async () => {
+  test("lists them, pauses, resumes and cancels one", async () => {
     const list = await khala(["agents"]);
     expect(list.out).toMatch(/^AGENT +STATE +WAITING/);
     expect(list.out).toMatch(/^reviewer +running .* Draft$/m);
@@ -124,6 +124,8 @@ describe("khala agents", () => {
     expect(agents.find(({ name }) => name === "reviewer")!.state).toBe("paused");
     const resumed = await khala(["agents", "resume", "reviewer", "--json"]);
     expect(lines(resumed.out)).toEqual([{ agent: "reviewer", state: "running" }]);
+    const cancelled = await khala(["agents", "cancel", "reviewer", "--json"]);
+    expect(lines(cancelled.out)).toEqual([{ agent: "reviewer", state: "cancelled" }]);
     expect(await khala(["agents", "pause", "nobody"])).toMatchObject({
       code: 1,
       err: expect.stringContaining("not_found"),

@@ -184,6 +184,8 @@ describe("who may", () => {
     expect(codeOf(await server.get("/artifacts", writer))).toEqual(missing);
     expect(codeOf(await server.get("/dead-letters/picky", writer))).toEqual(missing);
     expect(codeOf(await post("/agents/lazy/pause"))).toEqual(missing);
+    expect(codeOf(await post("/agents/lazy/cancel"))).toEqual(missing);
+    expect(codeOf(await post("/correlations/c/pause", {}, reader))).toEqual(missing);
   });
 
   test("what belongs to another org is not there", async () => {
@@ -217,6 +219,7 @@ describe("who may", () => {
     for (const [path, body] of [
       ["/agents/nobody/pause", {}],
       ["/agents/nobody/resume", {}],
+      ["/agents/nobody/cancel", {}],
       ["/agents/nobody/claim", { worker: "w" }],
       ["/dead-letters/nobody/replay", {}],
       [`/dead-letters/picky/${randomUUID()}/replay`, {}],
@@ -336,6 +339,33 @@ describe("agents and correlations", () => {
     await eventually("the task waits", async () => (await stateOf()).waiting === "1");
     expect((await post("/agents/lazy/resume", undefined, operator)).status).toBe(204);
     expect(await outputsOf(correlation_id, "Chore.done")).toHaveLength(1);
+  });
+
+  test("what waits for an agent that is cancelled becomes dead letters, and what comes then runs", async () => {
+    const operator = await server.token({ scopes: ["ops"] });
+    await post("/agents/lazy/pause", {}, operator);
+    const correlation_id = randomUUID();
+    await server.publish({ type: "Chore", payload: 1, correlation_id });
+    expect((await post("/agents/lazy/cancel", undefined, operator)).status).toBe(204);
+    await post("/agents/lazy/resume", {}, operator);
+    expect(await server.correlation(correlation_id, "failed")).toMatchObject({ dead: "1" });
+    const later = randomUUID();
+    await server.publish({ type: "Chore", payload: 2, correlation_id: later });
+    expect(await outputsOf(later, "Chore.done")).toHaveLength(1);
+  });
+
+  test("a correlation that is paused waits, says so, and goes on when it is resumed", async () => {
+    const correlation_id = randomUUID();
+    expect((await post(`/correlations/${correlation_id}/pause`)).status).toBe(204);
+    await server.publish({ type: "Chore", payload: 1, correlation_id });
+    await eventually("its task is put aside", async () => {
+      const { waits } = await server.correlation(correlation_id, "paused");
+      return waits?.paused === "1";
+    });
+    const resumed = await post(`/correlations/${correlation_id}/resume`);
+    expect(resumed).toMatchObject({ status: 202, body: { replayed: 0 } });
+    expect(await outputsOf(correlation_id, "Chore.done")).toHaveLength(1);
+    expect(await server.correlation(correlation_id, "done")).not.toHaveProperty("waits");
   });
 
   test("a correlation that is cancelled stops, and what was dead of it can be resumed", async () => {

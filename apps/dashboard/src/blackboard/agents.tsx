@@ -10,7 +10,7 @@ import type { BoardNow } from "./use_board.ts";
 
 const words = boardWords.agents;
 
-/** The agents, and what comes of pausing or resuming one. */
+/** The agents, and what comes of pausing, resuming or cancelling one. */
 export function Agents({ board: { agents } }: { readonly board: BoardNow }) {
   const { board } = useKhala();
   const [selected, select] = useParam("agent");
@@ -40,6 +40,10 @@ export function Agents({ board: { agents } }: { readonly board: BoardNow }) {
     (name: string) => change(name, board.resume, words.resumed(name)),
     [change, board],
   );
+  const cancel = useCallback(
+    (name: string) => change(name, board.cancelAgent, words.cancelled(name)),
+    [change, board],
+  );
 
   return (
     <Answered asked={agents}>
@@ -56,6 +60,7 @@ export function Agents({ board: { agents } }: { readonly board: BoardNow }) {
             changing={changing}
             onPause={pause}
             onResume={resume}
+            onCancel={cancel}
           />
         </>
       )}

@@ -20,10 +20,12 @@ export interface AgentsViewProps {
   readonly changing: string | undefined;
   readonly onPause: (name: string) => void;
   readonly onResume: (name: string) => void;
+  readonly onCancel: (name: string) => void;
 }
 
-/** The agents, how each stands, and the switch to pause it. */
-export function AgentsView({ agents, selected, onSelect, changing, onPause, onResume }: AgentsViewProps) {
+/** The agents, how each stands, and what can be done with it. */
+export function AgentsView(props: AgentsViewProps) {
+  const { agents, selected, onSelect, changing, onPause, onResume, onCancel } = props;
   const columns = useMemo((): readonly Column<FlowAgent>[] => {
     const figure = (id: "waiting" | "running" | "done" | "retried", wideOnly = false): Column<FlowAgent> => ({
       id,
@@ -99,8 +101,26 @@ export function AgentsView({ agents, selected, onSelect, changing, onPause, onRe
             </Button>
           ),
       },
+      {
+        id: "cancel",
+        head: words.cancel,
+        width: 84,
+        wideOnly: true,
+        cell: ({ name }) => (
+          <Button
+            kind="bare"
+            icon="stop"
+            busy={changing === name}
+            title={words.cancelHint}
+            aria-label={words.cancelOf(name)}
+            onClick={() => onCancel(name)}
+          >
+            {words.cancel}
+          </Button>
+        ),
+      },
     ];
-  }, [changing, onPause, onResume]);
+  }, [changing, onPause, onResume, onCancel]);
   const select = useCallback((key: string | undefined) => onSelect(key), [onSelect]);
 
   return (

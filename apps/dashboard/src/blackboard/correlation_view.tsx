@@ -61,6 +61,17 @@ function open(bar: string, rows: readonly CorrelationRow[]): void {
   else if (row) setParams({ artifact: row.refers, letter: "", of: "", bar }, { replace: true });
 }
 
+type Wait = keyof typeof words.waits;
+
+/** What of it waits, and for what. */
+function waitsText(waits: Readonly<Partial<Record<Wait, string>>> = {}): string {
+  const names = Object.keys(words.waits) as Wait[];
+  return names
+    .filter((name) => Number(waits[name] ?? 0) > 0)
+    .map((name) => ` · ${words.waits[name](Number(waits[name]))}`)
+    .join("");
+}
+
 interface CorrelationBarProps {
   readonly id: string;
   readonly traceId: string | undefined;
@@ -87,13 +98,17 @@ function CorrelationBar({ id, traceId, onChanged }: CorrelationBarProps) {
       setBusy(false);
     }
   };
+  const pause = async () => {
+    await board.pauseCorrelation(id);
+    return words.paused;
+  };
   const cancel = async () => {
     await board.cancel(id);
     return words.cancelled;
   };
   const resume = async () => {
     const { replayed = 0 } = await board.resumeCorrelation(id);
-    return words.resumed(replayed);
+    return status === "paused" ? words.goesOn : words.resumed(replayed);
   };
 
   const status = state?.status ?? "";
@@ -108,12 +123,17 @@ function CorrelationBar({ id, traceId, onChanged }: CorrelationBarProps) {
                 {words.trace}
               </a>
             )}
-            {status === "running" && (
+            {(status === "running" || status === "waiting") && (
+              <Button icon="pause" busy={busy} title={words.pauseHint} onClick={() => act(pause)}>
+                {words.pause}
+              </Button>
+            )}
+            {(status === "running" || status === "waiting" || status === "paused") && (
               <Button icon="stop" busy={busy} title={words.cancelHint} onClick={() => act(cancel)}>
                 {words.cancel}
               </Button>
             )}
-            {(status === "failed" || status === "cancelled") && (
+            {(status === "paused" || status === "failed" || status === "cancelled") && (
               <Button icon="retry" busy={busy} title={words.resumeHint} onClick={() => act(resume)}>
                 {words.resume}
               </Button>
@@ -127,6 +147,7 @@ function CorrelationBar({ id, traceId, onChanged }: CorrelationBarProps) {
             <StateBadge state={stateOf(status)} word={words.statuses[status] ?? status} />
             <span className="quiet">
               {words.counts(Number(state.artifacts ?? 0), Number(state.open ?? 0), Number(state.dead ?? 0))}
+              {waitsText(state.waits)}
             </span>
           </>
         )}

@@ -77,7 +77,9 @@ describe("watching a correlation", () => {
     const end = hand.client.board.watch("c").settled();
     await settled();
     await told(hand.topics.swap(TOPIC, { "correlation:o:c": document("c", "running") }));
-    await told(hand.topics.set(TOPIC, "correlation:o:c", 2, document("c", "failed")));
+    await told(hand.topics.set(TOPIC, "correlation:o:c", 2, document("c", "waiting")));
+    await told(hand.topics.set(TOPIC, "correlation:o:c", 3, document("c", "paused")));
+    await told(hand.topics.set(TOPIC, "correlation:o:c", 4, document("c", "failed")));
     expect(await end).toEqual(document("c", "failed"));
     hand.environment.pass(5_000);
     expect(hand.topics.sinks(TOPIC)).toEqual([]);
