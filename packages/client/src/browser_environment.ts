@@ -11,6 +11,16 @@ interface Platform extends Partial<Target> {
   readonly navigator?: { readonly onLine?: boolean; readonly locks?: LocksLike };
   readonly document?: Target & { readonly visibilityState: string };
   readonly location?: unknown;
+  readonly scheduler?: { yield?(): Promise<void> };
+  readonly setImmediate?: (fire: () => void) => void;
+  readonly MessageChannel?: new () => { readonly port1: PortLike; readonly port2: PortLike };
+}
+
+/** The part of MessagePort that is used. */
+interface PortLike {
+  onmessage?: (() => void) | null;
+  postMessage(message: unknown): void;
+  close(): void;
 }
 
 /** What platforms take as the length of a timer. */
@@ -30,6 +40,7 @@ export function browserEnvironment(): Environment {
       const handle = setTimeout(fire, Math.min(Math.max(0, ms), MAX_TIMER_MS));
       return () => clearTimeout(handle);
     },
+    giveWay: () => giveWay(platform),
     openSocket: (url) => new WebSocket(url) as SocketLike,
     fetch: (url, init) => fetch(url, init),
     ...(typeof navigator?.onLine === "boolean" && { online: onlineSignal(platform) }),
@@ -37,6 +48,21 @@ export function browserEnvironment(): Environment {
     ...(hasTabs && { locks: navigator.locks }),
     ...(hasTabs && { openBroadcast }),
   };
+}
+
+/** Not by a timer where there is something else: those of a hidden page fire once a second, or once a minute. */
+function giveWay({ scheduler, setImmediate, MessageChannel }: Platform): Promise<void> {
+  if (scheduler?.yield) return scheduler.yield();
+  return new Promise((resolve) => {
+    if (setImmediate) return setImmediate(resolve);
+    if (!MessageChannel) return setTimeout(resolve, 0);
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(0);
+  });
 }
 
 function openBroadcast(name: string): BroadcastLike {

@@ -102,6 +102,10 @@ export class HandPlace implements Environment {
     return () => this.#timers.delete(timer);
   }
 
+  giveWay(): Promise<void> {
+    return settled();
+  }
+
   get timers(): number {
     return this.#timers.size;
   }

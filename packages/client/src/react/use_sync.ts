@@ -45,7 +45,11 @@ export function useList<Doc = unknown, Result = Item<Doc>>(
       const list = sync.list(topic) as ListSnapshot<Doc>;
       if (selected && list === seen) return selected;
       seen = list;
-      selected = kept(selected ?? shown.current, selectedOf(list, filter, select));
+      selected = kept(
+        selected ?? shown.current,
+        selectedOf(list, filter, select),
+        select ? alike : Object.is,
+      );
       return selected;
     };
   }, [sync, topic, filter, select]);
@@ -67,18 +71,22 @@ function selectedOf<Doc, Result>(
   return { ...rest, items: select ? chosen.map(select) : (chosen as readonly Result[]) };
 }
 
-/** The newer list, with what it has in common with the one before it. */
+/** The newer list, with what it has in common with the one before it. Documents themselves are the same objects until they change. */
 function kept<Result>(
   before: SelectedList<Result> | undefined,
   after: SelectedList<Result>,
+  isAlike: (a: unknown, b: unknown) => boolean,
 ): SelectedList<Result> {
   if (!before) return after;
-  const items = after.items.map((item, i) =>
-    alike(before.items[i], item) ? (before.items[i] as Result) : item,
-  );
-  const same = items.length === before.items.length && items.every((item, i) => item === before.items[i]);
+  const asBefore = after.items.length === before.items.length;
+  const same = asBefore && after.items.every((item, i) => isAlike(before.items[i], item));
   if (same && before.phase === after.phase && before.error === after.error) return before;
-  return { ...after, items: same ? before.items : items };
+  if (same) return { ...after, items: before.items };
+  if (isAlike === Object.is) return after;
+  const items = after.items.map((item, i) =>
+    isAlike(before.items[i], item) ? (before.items[i] as Result) : item,
+  );
+  return { ...after, items };
 }
 
 /** The same, or objects with the same fields. */

@@ -1,7 +1,8 @@
 import type { StoredDocument } from "../storage/storage.ts";
 import type { Item } from "./plane_port.ts";
-import { SortedItems } from "./sorted_items.ts";
+import { SortedItems, sortedInTurns } from "./sorted_items.ts";
 import type { Update } from "./source.ts";
+import type { Turns } from "./turns.ts";
 import { isNewer } from "./versions.ts";
 
 /** A document as it is kept, and as it is shown: an older version while the newest must still be fetched. */
@@ -12,6 +13,13 @@ export interface Entry {
   readonly shownHash?: string;
 }
 
+/** Documents that are ready to be put in the place of all there are. */
+export interface Replacement {
+  /** The keys of what is not the same. */
+  readonly changed: readonly string[];
+  take(): void;
+}
+
 /** Deleted documents that are remembered. */
 const MAX_TOMBSTONES = 10_000;
 
@@ -19,7 +27,7 @@ const MAX_TOMBSTONES = 10_000;
 export class Documents {
   #entries = new Map<string, Entry>();
   /** The version at which each was deleted; the oldest first. */
-  readonly #tombstones = new Map<string, string>();
+  #tombstones = new Map<string, string>();
   readonly #sorted = new SortedItems();
 
   get(key: string): Entry | undefined {
@@ -67,17 +75,21 @@ export class Documents {
     return this.#put(document).stored;
   }
 
-  /** Replaces everything. What is the same stays the same object; returns the keys of the rest. */
-  replace(documents: Iterable<StoredDocument>): readonly string[] {
+  /**
+   * Prepares to have these documents alone, in turns of bounded length. Nothing is to change meanwhile, and nothing is seen of it
+   * until it is done: `take` replaces everything in one step. What is the same stays the same object.
+   */
+  async replacement(documents: Iterable<StoredDocument>, turns: Turns): Promise<Replacement> {
     const before = this.#entries;
     const entries = new Map<string, Entry>();
+    const tombstones = new Map<string, string>();
     const items: Item[] = [];
     const changed: string[] = [];
-    this.#tombstones.clear();
     for (const document of documents) {
+      if (turns.isOver()) await turns.giveWay();
       const { key } = document;
       if (document.deleted) {
-        this.#tombstones.set(key, document.version);
+        tombstones.set(key, document.version);
         continue;
       }
       const old = before.get(key);
@@ -87,10 +99,19 @@ export class Documents {
       entries.set(key, entry);
       if (entry.item) items.push(entry.item);
     }
-    for (const key of before.keys()) if (!entries.has(key)) changed.push(key);
-    this.#entries = entries;
-    if (changed.length > 0) this.#sorted.replace(items);
-    return changed;
+    for (const key of before.keys()) {
+      if (turns.isOver()) await turns.giveWay();
+      if (!entries.has(key)) changed.push(key);
+    }
+    const sorted = await sortedInTurns(items, turns);
+    return {
+      changed,
+      take: () => {
+        this.#entries = entries;
+        this.#tombstones = tombstones;
+        if (changed.length > 0) this.#sorted.replace(sorted);
+      },
+    };
   }
 
   /** Forgets the oldest deletions beyond a bound; returns their keys. */

@@ -18,10 +18,15 @@ export interface FollowedOptions {
 
 const RETRY: Backoff = { baseMs: 500, capMs: 30_000 };
 
+/** What waits at most while the sink is busy, in characters of its JSON; one batch more when nothing waits. */
+export const MAX_PENDING = 4_000_000;
+
 interface Pending {
   readonly updates: Update[];
   through: Cursor;
   complete: boolean;
+  /** In characters of JSON, as far as it came while the sink was busy. */
+  size: number;
 }
 
 /** One topic on the sync channel: subscribes from its position, or lists it first, and hands over what comes in order. */
@@ -41,6 +46,7 @@ export class FollowedTopic {
   #failures = 0;
   #pending: Pending | undefined;
   #handing: Promise<void> | undefined;
+  #swapping: Promise<void> | undefined;
   #cancelRetry: () => void = () => {};
 
   constructor(name: string, sink: TopicSink, options: FollowedOptions) {
@@ -67,10 +73,7 @@ export class FollowedTopic {
 
   /** The channel is there: begins, or goes on. */
   joined(): void {
-    const attempt = this.#restart();
-    this.#follow(attempt.signal).catch((error: unknown) => {
-      if (!attempt.signal.aborted) this.#failed(asKhalaError(error));
-    });
+    this.#begin(this.#restart());
   }
 
   /** The channel is gone. */
@@ -101,15 +104,35 @@ export class FollowedTopic {
 
   batch(updates: readonly Update[], through: Cursor, complete: boolean): void {
     if (!this.#subscribed) return;
-    this.#pending ??= { updates: [], through, complete: false };
-    this.#pending.updates.push(...updates);
+    // What is handed over at once need not be weighed.
+    const size = this.#handing && updates.length > 0 ? JSON.stringify(updates).length : 0;
+    if (this.#pending && this.#pending.size + size > MAX_PENDING) return this.#pause(this.#pending);
+    this.#pending ??= { updates: [], through, complete: false, size: 0 };
+    for (const update of updates) this.#pending.updates.push(update);
     this.#pending.through = through;
     this.#pending.complete ||= complete;
+    this.#pending.size += size;
     this.#hand();
   }
 
   end(): void {
     this.#restart();
+  }
+
+  /** More comes than is stored: takes no more, and asks for the rest again from what is stored once all of this is. */
+  #pause(pending: Pending): void {
+    const attempt = this.#restart();
+    this.#pending = { ...pending, complete: false };
+    this.#set("replaying");
+    // If this gets lost, so does the channel, or what still comes is dropped until the next reply.
+    this.#options.push("unsubscribe", { topics: [this.#name] }).catch(() => {});
+    this.#begin(attempt);
+  }
+
+  #begin(attempt: AbortController): void {
+    this.#follow(attempt.signal).catch((error: unknown) => {
+      if (!attempt.signal.aborted) this.#failed(asKhalaError(error));
+    });
   }
 
   #restart(): AbortController {
@@ -125,13 +148,16 @@ export class FollowedTopic {
   async #follow(signal: AbortSignal): Promise<void> {
     // What was handed over before is stored first: the position is only then what it will be.
     await this.#handing;
+    await this.#swapping;
     if (signal.aborted) return;
     let position = this.#mustList ? undefined : this.#sink.position();
     if (!position) {
       this.#set(this.#sink.position() ? "stale" : "loading");
       const { documents, cursor } = await listTopic(this.#options.http, this.#name, signal);
       if (signal.aborted) return;
-      await this.#sink.swap(documents, cursor);
+      const swapped = this.#sink.swap(documents, cursor);
+      this.#swapping = swapped.catch(() => {});
+      await swapped;
       this.#mustList = false;
       position = cursor;
     }

@@ -2,9 +2,12 @@ import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
 import { type HandSocket, handConnection, settled } from "../connection/test_support.ts";
 import type { Answer, Http, RequestOptions } from "../http.ts";
+import { memory } from "../storage/memory.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
+import { MAX_PENDING } from "./followed_topic.ts";
 import { socketSource } from "./socket_source.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
+import { openSync } from "./sync_plane.ts";
 import { answer, at, update } from "./test_support.ts";
 
 /** A sink that keeps what it is given. */
@@ -200,4 +203,106 @@ test("a token that was refused twice is told to each topic", async () => {
   }
   expect(connection.status().state).toBe("unauthorised");
   expect(sink.phases.at(-1)).toEqual(["forbidden", "token_revoked"]);
+});
+
+test("while the storage hangs, what waits is bounded: the rest is asked for again from what is stored, and nothing is lost", async () => {
+  const { place, connection, source, sink, following } = await handSource({ cursor: at(5) });
+  following.abort();
+  expect(sink.done).toEqual([]);
+  const storage = memory();
+  let hangs: PromiseWithResolvers<void> | undefined;
+  await storage.commit("s", "t", { replace: true, put: [], remove: [], cursor: at(5) });
+  const plane = openSync({
+    environment: place,
+    http: { request: () => Promise.reject(new KhalaError("internal", "Nothing is to be listed.")) },
+    storage: {
+      ...storage,
+      async commit(...change) {
+        await hangs?.promise;
+        return storage.commit(...change);
+      },
+    },
+    log: () => {},
+  });
+  plane.setScope("s");
+  plane.setSource(source);
+  plane.subscribe("t", () => {});
+  await settled();
+  place.socket.onopen?.();
+  const socket = place.socket;
+  socket.reply(socket.last("phx_join"));
+  await settled();
+  socket.reply(socket.last("subscribe"), {});
+  const large = "x".repeat(MAX_PENDING / 10);
+  const send = (n: number) =>
+    socket.push("sync:v1", "frame", batch([update(`k${n}`, 1, { large })], at(5 + n), true));
+  const events = (name: string) => socket.sent.filter(({ event }) => event === name);
+
+  hangs = Promise.withResolvers();
+  for (let n = 1; n <= 30; n++) send(n);
+  await settled();
+  expect(events("unsubscribe").map(({ payload }) => payload)).toEqual([{ topics: ["t"] }]);
+  expect(events("subscribe")).toHaveLength(1);
+  expect(plane.list("t").phase).toBe("replaying");
+  expect(connection.status().state).toBe("replaying");
+
+  hangs.resolve();
+  await settled();
+  // What was taken is stored, and that is where it goes on: the first, and what may wait behind it.
+  const { cursor } = (await storage.load("s", "t"))!;
+  const reached = Number(cursor.watermark) - 5;
+  expect(reached).toBeGreaterThan(5);
+  expect(reached).toBeLessThan(12);
+  expect(socket.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: cursor } });
+  const shown = () => [plane.list("t").phase, plane.list("t").items.length];
+  expect(shown()).toEqual(["replaying", reached]);
+  // Of the subscription before, which counts no more.
+  send(31);
+  socket.reply(socket.last("subscribe"), {});
+  for (let n = reached + 1; n <= 30; n++) {
+    send(n);
+    await settled();
+  }
+  expect(shown()).toEqual(["live", 30]);
+  expect((await storage.load("s", "t"))?.cursor).toEqual(at(35));
+});
+
+test("small batches that wait are no reason to begin again", async () => {
+  const { sink, joined } = await handSource({ cursor: at(5) });
+  const socket = await joined();
+  socket.reply(socket.last("subscribe"), {});
+  const hangs = Promise.withResolvers<void>();
+  const apply = sink.apply.bind(sink);
+  sink.apply = async (...change) => {
+    await hangs.promise;
+    return apply(...change);
+  };
+  for (let n = 1; n <= 2_000; n++)
+    socket.push("sync:v1", "frame", batch([update(`k${n}`, 1)], at(5 + n), true));
+  hangs.resolve();
+  await settled();
+  expect(sink.cursor).toEqual(at(2_005));
+  expect(sink.done).toHaveLength(2);
+  expect(socket.sent.filter(({ event }) => event === "subscribe")).toHaveLength(1);
+});
+
+test("a line that comes back while a list is still being taken in waits for it, and goes on from there", async () => {
+  const { place, sink, asked, joined } = await handSource();
+  await joined();
+  const taken = Promise.withResolvers<void>();
+  const swap = sink.swap.bind(sink);
+  sink.swap = async (...all) => {
+    await taken.promise;
+    return swap(...all);
+  };
+  asked[0]!.settle.resolve(page(["a"], at(8)));
+  await settled();
+  place.socket.end();
+  await place.pass(500);
+  const again = await joined();
+  expect(again.sent.filter(({ event }) => event === "subscribe")).toEqual([]);
+  taken.resolve();
+  await settled();
+  expect(asked).toHaveLength(1);
+  expect(again.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: at(8) } });
 });

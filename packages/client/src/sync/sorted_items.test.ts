@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Item } from "./plane_port.ts";
-import { SortedItems } from "./sorted_items.ts";
+import { SortedItems, sortedInTurns } from "./sorted_items.ts";
+import { TURN, Turns } from "./turns.ts";
 
 const item = (key: string, version = "1"): Item => ({ key, version, data: {} });
 
@@ -17,7 +18,7 @@ test("whatever is set and removed, the items are sorted and are what they should
           const kept = [...expected.values()].filter((_, i) => i % 2 === 0);
           expected.clear();
           for (const one of kept) expected.set(one.key, one);
-          sorted.replace(kept);
+          sorted.replace(kept.sort((a, b) => (a.key < b.key ? -1 : 1)));
         }
         for (const { key, gone } of changes) {
           const made = gone ? undefined : item(key);
@@ -43,4 +44,25 @@ test("an array that was handed out does not change any more", () => {
   sorted.set("k7", undefined);
   expect(sorted.all()).toHaveLength(99);
   expect(before).toEqual(copy);
+});
+
+test("many items are sorted in turns, whatever their order, and those in order stay the same array", async () => {
+  let gaveWay = 0;
+  const giveWay = async () => {
+    gaveWay++;
+  };
+  const turns = () => new Turns({ giveWay, timer: () => () => {} });
+  await fc.assert(
+    fc.asyncProperty(fc.integer({ min: 0, max: 3 * TURN }), fc.integer({ min: 1 }), async (length, step) => {
+      // Numbers that come in an order that only the step knows.
+      const items = Array.from({ length }, (_, i) => item(String((i * step) % 1_000_003).padStart(7, "0")));
+      const expected = items.map(({ key }) => key).sort();
+      gaveWay = 0;
+      const sorted = await sortedInTurns(items, turns());
+      expect(sorted.map(({ key }) => key)).toEqual(expected);
+      expect(gaveWay).toBeGreaterThanOrEqual(Math.floor((length - 1) / TURN));
+      expect(await sortedInTurns(sorted, turns())).toBe(sorted);
+    }),
+    { numRuns: 30 },
+  );
 });

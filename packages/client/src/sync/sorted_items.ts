@@ -1,10 +1,9 @@
 import type { Item } from "./plane_port.ts";
+import { TURN, type Turns } from "./turns.ts";
 
 /** Sorted arrays of items that are made when they are asked for, from the last one and what changed since. */
 export class SortedItems {
   #items: readonly Item[] = [];
-  /** What the items will be, once somebody wants them. */
-  #unsorted: Item[] | undefined;
   readonly #changed = new Map<string, Item | undefined>();
 
   /** An item has another content, or is gone. */
@@ -12,18 +11,14 @@ export class SortedItems {
     this.#changed.set(key, item);
   }
 
-  /** All are others. The array is kept. */
-  replace(items: Item[]): void {
+  /** All are others, and in order. The array is kept. */
+  replace(items: readonly Item[]): void {
     this.#changed.clear();
-    this.#unsorted = items;
+    this.#items = items;
   }
 
   /** The same array until something changed. */
   all(): readonly Item[] {
-    if (this.#unsorted) {
-      this.#items = sorted(this.#unsorted);
-      this.#unsorted = undefined;
-    }
     if (this.#changed.size > 0) {
       this.#items = this.#replaceable() ? this.#replaced() : this.#merged();
       this.#changed.clear();
@@ -64,10 +59,43 @@ export class SortedItems {
   }
 }
 
-/** They mostly are: servers list in order. */
-function sorted(items: Item[]): readonly Item[] {
-  const inOrder = items.every(({ key }, i) => i === 0 || items[i - 1]!.key < key);
-  return inOrder ? items : items.sort((a, b) => (a.key < b.key ? -1 : 1));
+/** Sorts by key, in turns of bounded length. */
+export async function sortedInTurns(items: readonly Item[], turns: Turns): Promise<readonly Item[]> {
+  // They mostly are: servers list in order.
+  if (await isSorted(items, turns)) return items;
+  let runs: (readonly Item[])[] = [];
+  for (let from = 0; from < items.length; from += TURN) {
+    const run = items.slice(from, from + TURN).sort((a, b) => (a.key < b.key ? -1 : 1));
+    runs.push(run);
+    if (turns.isOver(run.length)) await turns.giveWay();
+  }
+  while (runs.length > 1) {
+    const longer: (readonly Item[])[] = [];
+    for (let i = 0; i < runs.length; i += 2) {
+      const [left = [], right = []] = runs.slice(i, i + 2);
+      longer.push(right.length > 0 ? await merged(left, right, turns) : left);
+    }
+    runs = longer;
+  }
+  return runs[0] ?? [];
+}
+
+async function isSorted(items: readonly Item[], turns: Turns): Promise<boolean> {
+  for (let i = 1; i < items.length; i++) {
+    if (items[i - 1]!.key > items[i]!.key) return false;
+    if (turns.isOver()) await turns.giveWay();
+  }
+  return true;
+}
+
+async function merged(left: readonly Item[], right: readonly Item[], turns: Turns): Promise<Item[]> {
+  const items: Item[] = [];
+  for (let l = 0, r = 0; l < left.length || r < right.length; ) {
+    const fromLeft = r === right.length || (l < left.length && left[l]!.key < right[r]!.key);
+    items.push(fromLeft ? left[l++]! : right[r++]!);
+    if (turns.isOver()) await turns.giveWay();
+  }
+  return items;
 }
 
 /** Where a key is, or would be. */

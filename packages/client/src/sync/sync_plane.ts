@@ -215,6 +215,7 @@ class Plane implements SyncPlane {
     });
     const topic: Topic = new Topic({
       store,
+      environment,
       onChange: (keys) => this.#notifier.add(view.concerned(keys)),
       onUnfetched: (key) => this.#fetcher.add(topic, key, life.signal),
     });

@@ -1,12 +1,15 @@
 import type { KhalaError } from "@khala/contracts";
+import type { Environment } from "../environment.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
-import { Documents, type Entry, isUnfetched } from "./documents.ts";
+import { Documents, type Entry, isUnfetched, type Replacement } from "./documents.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
 import type { TopicStore } from "./topic_store.ts";
+import { Turns } from "./turns.ts";
 import { sameCursor } from "./versions.ts";
 
 export interface TopicOptions {
   readonly store: TopicStore;
+  readonly environment: Environment;
   /** Documents changed, or with no keys, how the topic stands. */
   readonly onChange: (keys: readonly string[]) => void;
   /** The newest version of a document must be fetched. */
@@ -46,7 +49,9 @@ export class Topic implements TopicSink {
     return this.#step(async () => {
       const stored = await this.#options.store.load();
       if (!stored) return;
-      this.#options.onChange(this.#documents.replace(stored.documents));
+      const { changed, take } = await this.#replacement(stored.documents);
+      take();
+      this.#options.onChange(changed);
       this.#position = stored.cursor;
       this.phase("replaying");
       this.#askForUnfetched();
@@ -55,11 +60,19 @@ export class Topic implements TopicSink {
 
   swap(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
     return this.#step(async () => {
-      this.#options.onChange(this.#documents.replace(documents));
+      const { changed, take } = await this.#replacement(documents);
+      take();
+      // In the same moment: nobody sees documents of a topic that is said to have none yet.
+      const isFirst = this.#phase === "loading";
+      if (isFirst) this.#phase = "replaying";
+      this.#options.onChange(changed);
       await this.#options.store.commit({ replace: true, put: documents, remove: [], cursor });
       this.#position = cursor;
       this.#options.onChange([]);
-      for (const mirror of [...this.#mirrors]) await mirror.swap(documents, cursor);
+      for (const mirror of [...this.#mirrors]) {
+        await mirror.swap(documents, cursor);
+        if (isFirst) mirror.phase(this.#phase, this.#error);
+      }
       this.#askForUnfetched();
     });
   }
@@ -125,6 +138,11 @@ export class Topic implements TopicSink {
     if (store.needsAll)
       return store.commit({ replace: true, put: [...this.#documents.stored()], remove: [], cursor });
     return store.commit({ put, remove, cursor });
+  }
+
+  /** In turns: of a hundred thousand documents nobody should feel it. Steps wait for each other, so nothing else changes meanwhile. */
+  #replacement(documents: readonly StoredDocument[]): Promise<Replacement> {
+    return this.#documents.replacement(documents, new Turns(this.#options.environment));
   }
 
   #askForUnfetched(): void {
