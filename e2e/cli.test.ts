@@ -158,6 +158,13 @@ describe("khala dev", () => {
     }
   });
 
+  test("a tail whose token runs out says so and ends", async () => {
+    const brief = { ...env, KHALA_AUTH_MIN_TTL_S: "1" };
+    const token = (await khala(["token", "--ttl", "3"], brief)).out.trim();
+    const ended = await khala(["tail", "runtime.run_summaries", "--from", "now", "--token", token], env);
+    expect(ended).toMatchObject({ code: 1, err: expect.stringContaining("The token has expired.") });
+  });
+
   test("doctor finds it well", async () => {
     const { code, out } = await khala(["doctor", "--json"], env);
     const findings = JSON.parse(out) as { check: string; state: string }[];

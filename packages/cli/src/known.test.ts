@@ -24,8 +24,8 @@ test("a list tells what is newer, and the end of what it does not have any more"
   for (const key of ["a:1", "a:2", "a:3"]) known.take(update(key, 2));
   known.take(update("a:3", 3, "delete"));
   lines.length = 0;
-  known.replace(topic, [{ doc_key: "a:1", doc_version: "4", payload: {}, payload_hash: "" }]);
+  known.replace(topic, [{ key: "a:1", version: "4", payload: {}, hash: "" }]);
   expect(lines).toEqual(["delete a:2 2", "upsert a:1 4"]);
-  known.replace(topic, [{ doc_key: "a:1", doc_version: "4", payload: {}, payload_hash: "" }]);
+  known.replace(topic, [{ key: "a:1", version: "4", payload: {}, hash: "" }]);
   expect(lines).toHaveLength(2);
 });

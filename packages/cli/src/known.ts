@@ -1,3 +1,5 @@
+import type { StoredDocument } from "@khala/client";
+
 /** A change of a document, as the socket tells it in JSON. */
 export interface Update {
   readonly topic: string;
@@ -10,14 +12,6 @@ export interface Update {
   readonly watermark?: string;
   /** The payload is over the size limit: fetch the document. */
   readonly fetch_required?: boolean;
-}
-
-/** A document, as a list tells it. */
-export interface Listed {
-  readonly doc_key: string;
-  readonly doc_version: string;
-  readonly payload: unknown;
-  readonly payload_hash: string;
 }
 
 const MOST = 100_000;
@@ -43,14 +37,14 @@ export class Known {
   }
 
   /** Takes a complete list: what is newer is told, and what is no longer there is told as deleted. */
-  replace(topic: string, documents: readonly Listed[]): void {
-    const listed = new Set(documents.map((document) => document.doc_key));
+  replace(topic: string, documents: readonly StoredDocument[]): void {
+    const listed = new Set(documents.map(({ key }) => key));
     for (const [doc_key, { version, deleted }] of [...this.#versions]) {
       if (deleted || listed.has(doc_key)) continue;
       this.#versions.set(doc_key, { version, deleted: true });
       this.#tell({ topic, doc_key, doc_version: String(version), op: "delete" });
     }
-    for (const { doc_key, doc_version, payload, payload_hash } of documents)
-      this.take({ topic, doc_key, doc_version, op: "upsert", payload, payload_hash });
+    for (const { key, version, payload, hash } of documents)
+      this.take({ topic, doc_key: key, doc_version: version, op: "upsert", payload, payload_hash: hash });
   }
 }

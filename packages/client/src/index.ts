@@ -11,6 +11,7 @@ export type { SendOptions } from "./conversation/outbox.ts";
 export type { ConversationHealth, ConversationView } from "./conversation/room.ts";
 export { EMPTY, type RunOutcome, reduce, type Transcript } from "./conversation/transcript.ts";
 export type { Environment, Signal, SocketLike } from "./environment.ts";
+export { type Feed, openFeed, type TopicSink, type Update } from "./feed.ts";
 export type { Log, LogEvent } from "./log.ts";
 export type { LiveOverview, OverviewSnapshot } from "./ops/live_overview.ts";
 export type { DocumentFilter, Ops } from "./ops/ops.ts";

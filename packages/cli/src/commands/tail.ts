@@ -25,7 +25,6 @@ export async function tail(topic: string, options: TailOptions): Promise<void> {
     topic,
     from: options.from,
     tokens: tokenSource(url, options.token, [topic]),
-    random: Math.random,
     signal: stopping.signal,
     onUpdate(update) {
       if (left-- <= 0) return;
