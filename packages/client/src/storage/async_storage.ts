@@ -1,12 +1,14 @@
 import { segments, type TextStore } from "./segments.ts";
 import type { Storage } from "./storage.ts";
 
-/** The part of React Native's AsyncStorage that is used. The functions for many keys are used where they exist. */
+/** The part of React Native's AsyncStorage that is used. The functions for many keys, of version 3 or before, are used where they exist. */
 export interface AsyncStorageLike {
   getItem(key: string): Promise<string | null>;
   setItem(key: string, value: string): Promise<void>;
   removeItem(key: string): Promise<void>;
   getAllKeys(): Promise<readonly string[]>;
+  setMany?(entries: Record<string, string>): Promise<void>;
+  removeMany?(keys: string[]): Promise<void>;
   multiSet?(entries: [string, string][]): Promise<void>;
   multiRemove?(keys: string[]): Promise<void>;
 }
@@ -23,11 +25,13 @@ export function asyncStorage(impl: AsyncStorageLike, options: AsyncStorageOption
   const texts: TextStore = {
     get: (key) => impl.getItem(key),
     async set(entries) {
+      if (impl.setMany && entries.length > 1) return impl.setMany(Object.fromEntries(entries));
       if (impl.multiSet && entries.length > 1)
         return impl.multiSet(entries.map(([key, value]) => [key, value]));
       for (const [key, value] of entries) await impl.setItem(key, value);
     },
     async remove(keys) {
+      if (impl.removeMany && keys.length > 1) return impl.removeMany([...keys]);
       if (impl.multiRemove && keys.length > 1) return impl.multiRemove([...keys]);
       for (const key of keys) await impl.removeItem(key);
     },

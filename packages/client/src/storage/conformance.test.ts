@@ -53,17 +53,23 @@ for (const valueSize of [200, undefined])
     };
   });
 
-/** Thousands of values are too many for files. */
+/** AsyncStorage of version 3, in memory: thousands of values are too many for files. */
 function asyncOnMap() {
   const local = new FakeLocalStorage();
   local.quota = Number.POSITIVE_INFINITY;
+  const set = (key: string, value: string) => local.faults.step(() => void local.entries.set(key, value));
   return {
     faults: local.faults,
     getItem: async (key: string) => local.getItem(key),
-    setItem: async (key: string, value: string) =>
-      local.faults.step(() => void local.entries.set(key, value)),
+    setItem: async (key: string, value: string) => set(key, value),
     removeItem: async (key: string) => local.removeItem(key),
     getAllKeys: async () => [...local.entries.keys()],
+    async setMany(entries: Record<string, string>) {
+      for (const [key, value] of Object.entries(entries)) set(key, value);
+    },
+    async removeMany(keys: string[]) {
+      for (const key of keys) local.removeItem(key);
+    },
   };
 }
 
