@@ -324,6 +324,26 @@ describe("backpressure", () => {
     await publish(khala, { type: "Job", payload: "one more" });
   });
 
+  test("what a server with an open breaker has taken is done by one that is well, long before its lease ends", async () => {
+    await using servers = await boardServers();
+    const how = { consumes: "Job", concurrency: 50, order: "none" } as const;
+    const retry = { attempts: 1_000, base: 1, cap: 1 };
+    const ill = agent("worker", {
+      ...how,
+      retry,
+      run() {
+        throw new Error("The model is away.");
+      },
+    });
+    const well = agent("worker", { ...how, retry, run: () => ({ type: "Result", payload: null }) });
+    const settings = { KHALA_BOARD_LEASE_MS: "600000", KHALA_BOARD_CONCURRENCY: "1" };
+    const first = await servers.start({ agents: [ill], settings });
+    await publish(first, ...Array.from({ length: 60 }, (_, payload) => ({ type: "Job", payload })));
+    await eventually("the breaker is open", async () => (await stateOf(first, "worker")) === "open");
+    const second = await servers.start({ agents: [well], settings });
+    await arrived(second, "Result", 60);
+  });
+
   test("the breaker of an agent that fails opens, lets one try, and closes after a success", async () => {
     await using servers = await boardServers();
     const clock = new JumpClock();

@@ -72,6 +72,8 @@ async function kafkaFlow(): Promise<Record<string, string>> {
   return {
     KAFKA_BOOTSTRAP_SERVERS: await sharedKafka(),
     KAFKA_TOPIC_PREFIX: prefix,
+    // Transactional ids are made of it, and the broker is shared with other tests.
+    KAFKA_CLIENT_ID: prefix,
     KAFKA_PARTITIONS: "2",
   };
 }

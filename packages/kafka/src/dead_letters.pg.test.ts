@@ -58,6 +58,18 @@ describe.runIf(kafkaHere())("dead letters", () => {
     });
   });
 
+  test("those that are named are found wherever they are in the log", async () => {
+    await using stage = await openStage();
+    const views = await stage.views();
+    const letters = await bury(stage, 450);
+    const named = [letters[449]!, letters[0]!, letters[201]!, letters[7]!];
+    const ids = named.map(({ id }) => id);
+    expect(await views.deadLettersById("reviewer", ["0190a000-0000-7000-8000-000000000000", ...ids])).toEqual(
+      named,
+    );
+    expect(await views.deadLettersById("nobody", ids)).toEqual([]);
+  });
+
   test("those of a correlation are found between others", async () => {
     await using stage = await openStage();
     const wanted = await bury(stage, 2, "mine");

@@ -68,7 +68,7 @@ export class DeadLetters {
     const enough = Math.max(low, end - MAX_SCAN);
     while (end > low) {
       const offset = this.#stepBack(end, low, limit - deadLetters.length, correlationId);
-      const records = await this.#log.range({ topic: this.#log.topic, partition: PARTITION, offset }, end);
+      const records = await this.#range(offset, end);
       for (const record of records.reverse()) {
         const letter = this.#letter(record);
         if (correlationId !== undefined && correlationOf(letter) !== correlationId) continue;
@@ -82,29 +82,32 @@ export class DeadLetters {
     return { deadLetters, ...(end > low && { next: String(end) }) };
   }
 
-  async get(id: string): Promise<DeadLetter | undefined> {
-    const known = this.#byId.get(id);
-    if (known) return this.#at(known);
-    const { low } = await this.#log.fresh();
-    const noted = this.#byId.get(id);
-    if (noted) return this.#at(noted);
-    for (let end = this.#noted[0]?.offset ?? low; end > low; ) {
-      const offset = Math.max(low, end - STEP);
-      const records = await this.#log.range({ topic: this.#log.topic, partition: PARTITION, offset }, end);
+  /** Those of these ids that are there, in their order: what memory knows by its place, the others with one look back. */
+  async named(ids: readonly string[]): Promise<DeadLetter[]> {
+    const found = new Map<string, DeadLetter>();
+    const take = (records: readonly LogRecord[], wanted: ReadonlySet<string>) => {
       for (const record of records) {
         const letter = this.#letter(record);
-        if (letter.id === id) return letter;
+        if (wanted.has(letter.id)) found.set(letter.id, letter);
       }
-      end = offset;
+    };
+    const wanted = new Set(ids);
+    const isFresh = ids.every((id) => this.#byId.has(id));
+    const { low } = isFresh ? { low: 0 } : await this.#log.fresh();
+    const places = ids.flatMap((id) => this.#byId.get(id)?.offset ?? []).sort((a, b) => a - b);
+    for (const [from, to] of spansOf(places)) take(await this.#range(from, to), wanted);
+    const older = new Set(ids.filter((id) => !this.#byId.has(id)));
+    const all = found.size + older.size;
+    for (let end = this.#noted[0]?.offset ?? low; older.size > 0 && end > low && found.size < all; ) {
+      const from = Math.max(low, end - STEP);
+      take(await this.#range(from, end), older);
+      end = from;
     }
-    return undefined;
+    return ids.flatMap((id) => found.get(id) ?? []);
   }
 
-  async #at({ id, offset }: Noted): Promise<DeadLetter | undefined> {
-    const from = { topic: this.#log.topic, partition: PARTITION, offset };
-    const [record] = await this.#log.range(from, offset + 1);
-    const letter = record && this.#letter(record);
-    return letter?.id === id ? letter : undefined;
+  #range(offset: number, to: number): Promise<LogRecord[]> {
+    return this.#log.range({ topic: this.#log.topic, partition: PARTITION, offset }, to);
   }
 
   /** Where a step back from `end` begins: where memory knows the next letters to be, else by a fixed length. */
@@ -127,6 +130,17 @@ export class DeadLetters {
     const { topic, partition, offset } = record;
     return decodeDeadLetter(record, { topic, partition, offset }, this.#agent);
   }
+}
+
+/** Stretches of at most a step that have all of these offsets, which are sorted. */
+function spansOf(offsets: readonly number[]): [from: number, to: number][] {
+  const spans: [from: number, to: number][] = [];
+  for (const offset of offsets) {
+    const last = spans.at(-1);
+    if (last && offset - last[0] < STEP) last[1] = offset + 1;
+    else spans.push([offset, offset + 1]);
+  }
+  return spans;
 }
 
 function correlationOf({ task }: DeadLetter): string | undefined {

@@ -146,6 +146,7 @@ export async function openBoard(
       correlations: (ids) => views.correlations(ids),
       deadLetters: (agent, query) => views.deadLetters(agent, query),
       deadLetter: (agent, id) => views.deadLetter(agent, id),
+      deadLettersById: (agent, ids) => views.deadLettersById(agent, ids),
       stop() {
         stopped ??= closing();
         return stopped;

@@ -170,7 +170,8 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     const done = processedRecord(works[0]!, "done", place, new Date(0).toISOString());
     await stage.write(names.processed, done, done);
     await stage.write(names.tasks("reviewer"), ...works.map(taskRecord), taskRecord(works[1]!));
-    const expected = { correlationId: "c", org: "acme", artifacts: 2, open: 1, done: 1, dead: 0 };
+    const counts = { artifacts: 2, open: 1, retrying: 0, gathering: 0, done: 1, dead: 0 };
+    const expected = { correlationId: "c", org: "acme", ...counts };
     await eventually("all topics", async () => {
       const [counts] = await views.correlations(["c", "unknown"]);
       return counts?.open === 1 && counts.done === 1;

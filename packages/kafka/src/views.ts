@@ -42,6 +42,7 @@ export interface Views extends Service {
   correlations(ids: readonly string[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
   deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
+  deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
   /** Dead letters that are in memory, by agent. */
   deadCount(agent: string): number;
   /** The newest version that is known here. */
@@ -176,7 +177,10 @@ export async function openViews(
       return (await dead.get(agent)?.list(query)) ?? { deadLetters: [] };
     },
     async deadLetter(agent, id) {
-      return dead.get(agent)?.get(id);
+      return (await dead.get(agent)?.named([id]))?.[0];
+    },
+    async deadLettersById(agent, ids) {
+      return (await dead.get(agent)?.named(ids)) ?? [];
     },
     deadCount: (agent) => dead.get(agent)?.size ?? 0,
     version: (id) => index.version(id),

@@ -153,4 +153,6 @@ export interface Board extends Service {
     query: { readonly after?: string; readonly limit: number; readonly correlationId?: string },
   ): Promise<DeadLetterPage>;
   deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
+  /** Those of these that are there, in the order of the ids; found together. */
+  deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
 }

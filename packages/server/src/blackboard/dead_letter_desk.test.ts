@@ -27,9 +27,14 @@ const replays: Replays = {
   },
   statesOf: async () => new Map([["mine", "r1"]]),
 };
+const looks: number[] = [];
 const board = {
   deadLetters: async () => ({ deadLetters: letters }),
   deadLetter: async (_: string, id: string) => letters.find((each) => each.id === id),
+  async deadLettersById(_: string, ids: readonly string[]) {
+    looks.push(ids.length);
+    return ids.flatMap((id) => letters.find((each) => each.id === id) ?? []);
+  },
 };
 const desk = openDeadLetterDesk(board, replays, () => {});
 const ada = { org: "acme", subject: "ada" };
@@ -52,4 +57,13 @@ test("replaying all, or those that are named, takes none of another org's", asyn
   await desk.replayAll(ada, "a", {});
   await desk.replayAll(ada, "a", { ids: ["theirs", "mine", "nowhere"] });
   expect(replayed).toEqual(["mine", "mine"]);
+});
+
+test("those that are named are looked for many at a time, and one that is named twice once", async () => {
+  looks.length = 0;
+  replayed.length = 0;
+  const ids = Array.from({ length: 240 }, (_, i) => `nowhere ${i}`);
+  await desk.replayAll(ada, "a", { ids: ["mine", ...ids, "mine"] });
+  expect(looks).toEqual([100, 100, 41]);
+  expect(replayed).toEqual(["mine"]);
 });

@@ -18,7 +18,7 @@ const PAGE = 100;
 
 /** Opens the desk. `check` throws for a reader that has no dead letters. */
 export function openDeadLetterDesk(
-  board: Pick<Board, "deadLetters" | "deadLetter">,
+  board: Pick<Board, "deadLetters" | "deadLetter" | "deadLettersById">,
   replays: Replays,
   check: (agent: string) => void,
 ): DeadLetterDesk {
@@ -33,9 +33,10 @@ export function openDeadLetterDesk(
   }
 
   async function* named(caller: Caller, agent: string, ids: readonly string[]) {
-    for (const id of ids) {
-      const letter = await find(caller, agent, id);
-      yield letter ? [letter] : [];
+    const wanted = [...new Set(ids)];
+    for (let at = 0; at < wanted.length; at += PAGE) {
+      const letters = await board.deadLettersById(agent, wanted.slice(at, at + PAGE));
+      yield letters.filter((letter) => isOf(caller, letter));
     }
   }
 

@@ -13,7 +13,7 @@ interface LetterRow {
   readonly body: string;
 }
 
-type Reads = Pick<Board, "get" | "recent" | "lag" | "counts" | "correlations" | "deadLetters" | "deadLetter">;
+type Reads = Omit<Board, "publish" | "enqueue" | "consume" | "stop">;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const NUMBER = /^\d{1,18}$/;
@@ -189,6 +189,18 @@ export function openReads(
         values: [agent, id],
       });
       return row && letterOf(row);
+    },
+
+    async deadLettersById(agent, ids) {
+      const rows = await database.query<LetterRow>({
+        name: "board_letters_named",
+        text: `SELECT d.seq, d.replay_id, d.body FROM unnest($2::uuid[]) WITH ORDINALITY AS u(id, n)
+          CROSS JOIN LATERAL (
+            SELECT d.seq, d.replay_id, d.body FROM runtime.board_dead_letters d WHERE d.agent = $1 AND d.id = u.id OFFSET 0
+          ) d ORDER BY u.n`,
+        values: [agent, ids.filter((id) => UUID.test(id))],
+      });
+      return rows.map(letterOf);
     },
   };
 }

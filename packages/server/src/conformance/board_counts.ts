@@ -107,7 +107,7 @@ export function countPromises(open: OpenBoard): void {
     await a.publish(
       numbered("related", newName("k"), 5).map((each) => ({ ...each, correlation_id, org_id })),
     );
-    const numbers = { correlationId: correlation_id, org: org_id };
+    const numbers = { correlationId: correlation_id, org: org_id, retrying: 0, gathering: 0 };
     const counts = () => b.correlations([correlation_id]);
     await eventually(async () =>
       expect(await counts()).toEqual([{ ...numbers, artifacts: 5, open: 5, done: 0, dead: 0 }]),
@@ -118,6 +118,22 @@ export function countPromises(open: OpenBoard): void {
       expect(await counts()).toEqual([{ ...numbers, artifacts: 9, open: 0, done: 8, dead: 1 }]),
     );
     await eventually(async () => expect(await a.correlations([correlation_id])).toEqual(await counts()));
+  });
+
+  test("what of a correlation is tried again later is told apart, wherever it waits", async () => {
+    const { a, b } = at();
+    const correlation_id = newName("c");
+    const counts = async () => (await b.correlations([correlation_id]))[0];
+    await counts();
+    // Short of any tier of an engine, and longer than most.
+    const worker = new Worker("related", (task) =>
+      task.attempt > 1 ? done() : retry(payloadOf(task) === 1 ? 900 : 5_000),
+    );
+    await using _ = start(worker, a);
+    await a.publish(numbered("related", newName("k"), 2).map((each) => ({ ...each, correlation_id })));
+    await eventually(async () => expect(await counts()).toMatchObject({ open: 2, retrying: 2, done: 0 }));
+    await eventually(async () => expect(await counts()).toMatchObject({ open: 1, retrying: 1, done: 1 }));
+    await eventually(async () => expect(await counts()).toMatchObject({ open: 0, retrying: 0, done: 2 }));
   });
 
   test("correlations that nobody knows are not answered, and those that are, together", async () => {

@@ -14,7 +14,7 @@ import {
 } from "./board_support.ts";
 import { dead, done, failure, payloadOf, retry, start, Worker } from "./board_worker.ts";
 
-const AGENTS = ["parked", "paged", "related", "mine", "yours", "at_once"];
+const AGENTS = ["parked", "paged", "related", "mine", "yours", "at_once", "named"];
 
 /** What is promised of tasks that cannot succeed. */
 export function deadLetterPromises(open: OpenBoard): void {
@@ -127,6 +127,23 @@ export function deadLetterPromises(open: OpenBoard): void {
     await eventually(async () => expect(await of(two)).toEqual([9, 6, 3]));
     expect(await of(one, 2)).toEqual([10, 8]);
     expect(await of(newName("c"))).toEqual([]);
+  });
+
+  test("several dead letters are found by their ids together, in the order of the ids", async () => {
+    const { a, b } = at();
+    const worker = new Worker("named", () => dead("no"));
+    await using _ = start(worker, a);
+    await a.publish(numbered("named", newName("k"), 30));
+    const all: DeadLetter[] = [];
+    await eventually(async () => {
+      const { deadLetters } = await b.deadLetters("named", { limit: 100 });
+      expect(deadLetters).toHaveLength(30);
+      all.push(...deadLetters);
+    });
+    const wanted = all.filter((_, i) => i % 3 === 0).reverse();
+    const ids = wanted.map(({ id }) => id);
+    expect(await b.deadLettersById("named", [newId(), ...ids])).toEqual(wanted);
+    expect(await b.deadLettersById("named", [])).toEqual([]);
   });
 
   test("each agent has its own dead letters, also of the same artifact", async () => {
