@@ -1,6 +1,7 @@
 import { runSummaries } from "@khala/server";
 import pg from "pg";
-import { lockTopic, writeDocuments } from "../../../../packages/server/src/sync/write_statement.ts";
+import { writePlain } from "../../../../packages/server/src/sync/write_plain.ts";
+import { lockTopic } from "../../../../packages/server/src/sync/write_statement.ts";
 import { serve } from "../../kit/program.ts";
 import { docKey, KEYS, ORG, runSummaryText } from "../documents.ts";
 import { closedLoop, type Load } from "./closed_loop.ts";
@@ -62,7 +63,7 @@ const methods = {
     const rate = await closedLoop({ writers: 1, ms }, async () => {
       const batch = batches[round++ % batches.length]!;
       const version = String(1_000_000 + round);
-      batch.values[3] = Array.from({ length: writers }, () => version);
+      batch.values[VERSIONS] = Array.from({ length: writers }, () => version);
       await Promise.all([
         client.query("BEGIN"),
         client.query({ ...lock, values: [...lock.values!] }),
@@ -74,6 +75,9 @@ const methods = {
   },
 };
 
+/** Where Khala's statement has the versions. */
+const VERSIONS = 2;
+
 /** Statements as Khala makes them, with every value in place but the versions. */
 function readyBatches(size: number): { name: string; text: string; values: unknown[] }[] {
   return Array.from({ length: Math.floor(KEYS / size) }, (_, batch) => {
@@ -82,7 +86,7 @@ function readyBatches(size: number): { name: string; text: string; values: unkno
       const payload = runSummaryText(n, 1_000);
       return { docKey: docKey(n), docVersion: 1n, op: "upsert" as const, payload, org: ORG, audience: null };
     });
-    const { name, text, values } = writeDocuments(runSummaries, writes, true);
+    const { name, text, values } = writePlain(runSummaries, writes, true);
     return { name: name!, text, values: [...values!] };
   });
 }

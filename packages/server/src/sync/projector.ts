@@ -7,7 +7,8 @@ import type { AuthorityEvent } from "../runtime/stream.ts";
 import type { Model } from "./model.ts";
 import { applyEvent, BrokenProjection, keysOf } from "./projection.ts";
 import { type CurrentDocument, loadCurrent } from "./read_models.ts";
-import type { CheckpointMove, Sink } from "./sink.ts";
+import type { Sink } from "./sink.ts";
+import type { CheckpointMove } from "./write_plain.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
 /** Where a projection stands. */

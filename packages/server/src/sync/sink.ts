@@ -6,19 +6,19 @@ import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { SyncMetrics } from "./metrics.ts";
 import { isKeyOf, MAX_KEY_BYTES, type Model } from "./model.ts";
-import { type DocumentWrite, lockTopic, type WrittenRow, waves, writeDocuments } from "./write_statement.ts";
+import { type CheckpointMove, isPlain, writePlain } from "./write_plain.ts";
+import {
+  type DocumentWrite,
+  lockProjection,
+  lockTopic,
+  type WrittenRow,
+  waves,
+  writeDocuments,
+} from "./write_statement.ts";
 
 /** What became of a write: its watermark, or null because a version as new was already there. */
 export interface Written {
   readonly watermark: bigint | null;
-}
-
-/** The position of a projection that moves in the same transaction as what it wrote. */
-export interface CheckpointMove {
-  readonly from: bigint;
-  readonly to: bigint;
-  /** The generation of the documents that the writes are based on. */
-  readonly generation: bigint;
 }
 
 /** Where documents are written: read model, watermark and journal in one transaction. */
@@ -49,6 +49,42 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     model: Model,
     writes: readonly DocumentWrite[],
     checkpoint?: CheckpointMove,
+    repeated = false,
+  ): Promise<Written[]> {
+    const parts = waves(writes);
+    // What may be written already is no longer newer, and would only be refused on the short way.
+    const tryPlain = !repeated && parts.length === 1 && isPlain(writes);
+    try {
+      const plain = tryPlain ? await commitPlain(model, writes, checkpoint) : undefined;
+      return plain ?? (await commitParts(model, writes, parts, checkpoint));
+    } catch (error) {
+      options.metrics.writeFailures.add(1, { topic: model.topic });
+      throw error;
+    }
+  }
+
+  /** The short way; undefined when one of the writes needs the long one, and nothing is written. */
+  async function commitPlain(
+    model: Model,
+    writes: readonly DocumentWrite[],
+    checkpoint?: CheckpointMove,
+  ): Promise<Written[] | undefined> {
+    const lock = checkpoint ? lockProjection(model.topic) : lockTopic(model.topic);
+    const statements = [lock, writePlain(model, writes, options.inline, checkpoint)];
+    const hint = options.hint?.(model.topic);
+    if (hint) statements.push(hint);
+    const answers = await database.transaction(statements);
+    const [row] = answers[1] as unknown[] as { before: bigint }[];
+    if (!row) return undefined;
+    committed(model, writes.length, hint !== undefined);
+    return writes.map((_, i) => ({ watermark: row.before + BigInt(i + 1) }));
+  }
+
+  async function commitParts(
+    model: Model,
+    writes: readonly DocumentWrite[],
+    parts: readonly (readonly DocumentWrite[])[],
+    checkpoint?: CheckpointMove,
   ): Promise<Written[]> {
     const statements: Statement[] = [];
     if (checkpoint) {
@@ -56,32 +92,30 @@ export function openSink(database: Database, context: Context, options: SinkOpti
       const text = "SELECT runtime.advance_checkpoint($1, $2, $3, $4)";
       statements.push({ name: "sync_advance", text, values: [model.topic, from, to, generation] });
     }
-    const parts = waves(writes);
     if (parts.length > 0) statements.push(lockTopic(model.topic));
     const first = statements.length;
     for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
     const hint = parts.length > 0 ? options.hint?.(model.topic) : undefined;
     if (hint) statements.push(hint);
-    const answers = await database.transaction(statements).catch((error) => {
-      options.metrics.writeFailures.add(1, { topic: model.topic });
-      throw error;
-    });
+    const answers = await database.transaction(statements);
     const watermarks = new Map<DocumentWrite, bigint | null>();
     parts.forEach((part, p) => {
       for (const row of answers[first + p] as unknown[] as WrittenRow[])
         watermarks.set(part[row.ord - 1]!, row.watermark);
     });
-    if (watermarks.size > 0) {
-      options.metrics.writes.add(watermarks.size, { topic: model.topic });
-      options.onCommit(model.topic, hint !== undefined);
-    }
+    if (watermarks.size > 0) committed(model, watermarks.size, hint !== undefined);
     return writes.map((write) => ({ watermark: watermarks.get(write) ?? null }));
+  }
+
+  function committed({ topic }: Model, count: number, hinted: boolean): void {
+    options.metrics.writes.add(count, { topic });
+    options.onCommit(topic, hinted);
   }
 
   /** One bad write must fail its own writer only: halve the batch until it stands alone. */
   async function commitEach(model: Model, writes: readonly DocumentWrite[], attempt = 0): Promise<Outcome[]> {
     try {
-      return (await commit(model, writes)).map((ok) => ({ ok }));
+      return (await commit(model, writes, undefined, attempt > 0)).map((ok) => ({ ok }));
     } catch (error) {
       // A lost answer may hide a commit; versions make the repeat harmless.
       if (error instanceof KhalaError && isConnectionFailure(error.cause) && attempt < 3) {
@@ -120,7 +154,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
       }
       return queueOf(model).write(write);
     },
-    commit,
+    commit: (model, writes, checkpoint) => commit(model, writes, checkpoint),
     async drain() {
       await Promise.all([...queues.values()].map((queue) => queue.drain()));
     },

@@ -26,8 +26,15 @@ export function lockTopic(topic: string): Statement {
   return { name: "sync_lock_topic", text, values: [topic] };
 }
 
+/** Takes the checkpoint's row lock, then the topic's: everybody who takes both does it in this order. */
+export function lockProjection(topic: string): Statement {
+  const text = `SELECT FROM runtime.sync_checkpoints c CROSS JOIN runtime.sync_topic_sequences s
+    WHERE c.topic = $1 AND s.topic = $1 FOR UPDATE`;
+  return { name: "sync_lock_projection", text, values: [topic] };
+}
+
 /**
- * Read model, watermarks and journal of many writes in one statement. Versions of one document must rise within
+ * Read model, watermarks and journal of many writes in one statement, whatever they change about access. Versions of one document must rise within
  * the batch and have the same access; `waves` arranges that. Payloads travel as one buffer, cut apart in SQL.
  */
 export function writeDocuments(model: Model, writes: readonly DocumentWrite[], inline: boolean): Statement {
