@@ -7,6 +7,8 @@ import { mintTokens } from "../sync/tokens.ts";
 import { type Bench, type PartRunner, program } from "./bench.ts";
 import type { Latency } from "./latencies.ts";
 import type { BareAppend } from "./programs/bare_append.ts";
+import type { BareForwarder } from "./programs/bare_forwarder.ts";
+import type { BareLoad } from "./programs/bare_load.ts";
 import type { BareSubscriber } from "./programs/bare_subscriber.ts";
 import type { GatewayProgram } from "./programs/gateway.ts";
 import type { TokenLoad } from "./programs/token_load.ts";
@@ -15,13 +17,24 @@ import { type CommandCounts, calls, type RedisServer, startRedis } from "./redis
 const CONVERSATIONS = 2_000;
 const RATE = 3_000;
 
-interface Sample extends Latency {
-  /** Of one core. */
+/** Percent of one core. */
+interface BareSample extends Latency {
   readonly storePercent: number;
-  readonly gatewayPercent: number;
-  /** Scripts per append, by what they were for. */
-  readonly scripts: { readonly all: number; readonly bookmarks: number; readonly polls: number };
+  readonly gatewayPercent?: number;
+}
+
+interface Sample extends BareSample {
+  readonly perAppend: PerAppend;
   readonly connections: number;
+}
+
+interface PerAppend {
+  /** Scripts that Redis was sent by all. */
+  readonly scripts: number;
+  /** Commands of any kind that the writer sent. */
+  readonly writer: number;
+  readonly bookmarks: number;
+  readonly polls: number;
 }
 
 /** What was measured on one store: by how many conversations were read. */
@@ -37,19 +50,20 @@ export interface Measured {
 export const latency: PartRunner = async (bench) => {
   const otherLoad = watchOtherLoad();
   const bare = await bareLoop(bench);
+  const hop = await bareHop(bench);
   await using redis = await startRedis();
   const khala = await tokensToSockets(bench, redis);
   // Before and after, so that a machine that becomes slower or faster meanwhile favours nobody.
+  hop.push(...(await bareHop(bench)));
   bare.push(...(await bareLoop(bench)));
-  const p50 = (samples: readonly Latency[]) => spread(samples.map((sample) => sample.p50)).median;
   const roundTrips = (samples: readonly Sample[]) =>
-    spread(samples.map(({ scripts }) => scripts.all - scripts.bookmarks - scripts.polls)).median;
+    spread(samples.map(({ perAppend }) => perAppend.writer)).median;
   const titles = [titleOf(CONVERSATIONS), titleOf(khala.idle)] as const;
   const bars: Bar[] = [khala.few, khala.many].flatMap((samples, i) => [
-    { name: `${titles[i]}: p50, Khala ÷ the bare loop`, got: p50(samples) / p50(bare), most: 1.3 },
+    { name: `${titles[i]}: p50, Khala ÷ the bare loop`, got: p50Of(samples) / p50Of(bare), most: 1.3 },
     {
       name: `${titles[i]}: Redis round trips of an append`,
-      // Three digits: the last poll may fall into one measurement or the next.
+      // Three digits: a ping now and then is no part of an append.
       got: Math.round(roundTrips(samples) * 1_000) / 1_000,
       most: 1,
     },
@@ -64,13 +78,16 @@ export const latency: PartRunner = async (bench) => {
     how: [
       ...how,
       "the bare loop: the same script on the same kind of connection, and one subscriber to all 2,000 channels in another process, which does nothing but look at the time; no server, no sockets; measured before and after Khala",
-      "round trips: scripts that Redis was sent, by the gateway and by the writer, per append; polls are the gateway's looks for news that nobody told of",
+      "the bare loop and a socket: the subscriber sends what it hears to 2,000 sockets with `ws`, and does nothing else; their clients are in the writer's process, as Khala's are. It is what a third process costs on these cores, and no part of the bar",
+      "round trips: commands that the writer sent; scripts are those of the gateway and the writer, and one moves up to 16 bookmarks or looks at up to 16 conversations for news that nobody told of",
     ],
-    tables: [latencyTable(khala, bare), redisTable(khala)],
+    tables: [latencyTable(khala, { loop: bare, hop }), redisTable(khala)],
     bars,
     otherLoad: otherLoad(),
   };
 };
+
+const p50Of = (samples: readonly Latency[]) => spread(samples.map(({ p50 }) => p50)).median;
 
 const titleOf = (conversations: number) =>
   conversations === CONVERSATIONS
@@ -83,28 +100,42 @@ export const how = [
   "from the call that appends to the frame at the client; further conversations have a reader and no socket",
 ];
 
-/** Latency and CPU, as a table. */
-export function latencyTable(khala: Measured, bare: readonly BareSample[] = []): Table {
-  const row = (title: string, samples: readonly (Latency & { storePercent: number })[], gateway: string) => [
-    title,
-    ...(["p50", "p99", "max", "storePercent"] as const).map((what) =>
-      range(spread(samples.map((sample) => sample[what]))),
-    ),
-    gateway,
-  ];
-  const khalaRow = (conversations: number, samples: readonly Sample[]) =>
-    row(
-      `Khala, ${titleOf(conversations)}`,
-      samples,
-      range(spread(samples.map(({ gatewayPercent }) => gatewayPercent))),
-    );
-  const store = bare.length > 0 ? "Redis" : "PostgreSQL";
+/** Latency and CPU, as a table; beside what was measured without Khala, if it was. */
+export function latencyTable(
+  khala: Measured,
+  bare?: { readonly loop: readonly BareSample[]; readonly hop: readonly BareSample[] },
+): Table {
+  const row = (title: string, samples: readonly BareSample[]) => {
+    const gateway = samples.flatMap(({ gatewayPercent }) => gatewayPercent ?? []);
+    return [
+      title,
+      ...(bare ? [figure(p50Of(samples) / p50Of(bare.loop))] : []),
+      ...(["p50", "p99", "max", "storePercent"] as const).map((what) =>
+        range(spread(samples.map((sample) => sample[what]))),
+      ),
+      gateway.length > 0 ? range(spread(gateway)) : "–",
+    ];
+  };
+  const store = bare ? "Redis" : "PostgreSQL";
   return {
-    head: ["", "p50 ms", "p99 ms", "max ms", `${store} CPU, % of a core`, "gateway CPU, % of a core"],
+    head: [
+      "",
+      ...(bare ? ["p50 ÷ the bare loop"] : []),
+      "p50 ms",
+      "p99 ms",
+      "max ms",
+      `${store} CPU, % of a core`,
+      "gateway CPU, % of a core",
+    ],
     rows: [
-      ...(bare.length > 0 ? [row(`the bare loop, ${titleOf(CONVERSATIONS)}`, bare, "–")] : []),
-      khalaRow(CONVERSATIONS, khala.few),
-      khalaRow(khala.idle, khala.many),
+      ...(bare
+        ? [
+            row(`the bare loop, ${titleOf(CONVERSATIONS)}`, bare.loop),
+            row(`the bare loop and a socket, ${titleOf(CONVERSATIONS)}`, bare.hop),
+          ]
+        : []),
+      row(`Khala, ${titleOf(CONVERSATIONS)}`, khala.few),
+      row(`Khala, ${titleOf(khala.idle)}`, khala.many),
     ],
   };
 }
@@ -112,8 +143,8 @@ export function latencyTable(khala: Measured, bare: readonly BareSample[] = []):
 function redisTable(khala: Measured): Table {
   const row = (conversations: number, samples: readonly Sample[]) => [
     titleOf(conversations),
-    ...(["all", "bookmarks", "polls"] as const).map((what) =>
-      range(spread(samples.map(({ scripts }) => scripts[what]))),
+    ...(["scripts", "writer", "bookmarks", "polls"] as const).map((what) =>
+      range(spread(samples.map(({ perAppend }) => perAppend[what]))),
     ),
     `${khala.connectionsAtFirst} → ${Math.max(...samples.map(({ connections }) => connections))}`,
   ];
@@ -121,15 +152,14 @@ function redisTable(khala: Measured): Table {
     head: [
       "Redis, per append",
       "scripts",
-      "of these bookmarks",
-      "of these polls and reads",
+      "the writer's commands",
+      "bookmarks moved",
+      "conversations polled or read",
       "connections of the server, at first → now",
     ],
     rows: [row(CONVERSATIONS, khala.few), row(khala.idle, khala.many)],
   };
 }
-
-type BareSample = Latency & { readonly storePercent: number };
 
 async function bareLoop({ rounds, quick }: Bench): Promise<BareSample[]> {
   await using redis = await startRedis();
@@ -142,6 +172,26 @@ async function bareLoop({ rounds, quick }: Bench): Promise<BareSample[]> {
     const expected = await append.call("run", { conversations: CONVERSATIONS, rate: RATE, ms });
     const storePercent = percent();
     return { ...(await subscriber.call("take", { expected })), storePercent };
+  };
+  await run(1_000);
+  const samples: BareSample[] = [];
+  for (let round = 0; round < rounds; round++) samples.push(await run(quick ? 1_500 : 4_000));
+  return samples;
+}
+
+/** The least that stands between the writer and a socket in another process. */
+async function bareHop({ rounds, quick }: Bench): Promise<BareSample[]> {
+  await using redis = await startRedis();
+  await using forwarder = startProgram<BareForwarder>(program("bare_forwarder"));
+  await using load = startProgram<BareLoad>(program("bare_load"));
+  const { port } = await forwarder.call("open", { url: redis.url, conversations: CONVERSATIONS });
+  await load.call("open", { url: redis.url });
+  await load.call("connect", { port, sockets: CONVERSATIONS });
+  const run = async (ms: number): Promise<BareSample> => {
+    const storePercent = watchPercent(() => cpuSeconds(redis.pid));
+    const gatewayPercent = watchPercent(() => cpuSeconds(forwarder.pid));
+    const times = await load.call("run", { rate: RATE, ms });
+    return { ...times, storePercent: storePercent(), gatewayPercent: gatewayPercent() };
   };
   await run(1_000);
   const samples: BareSample[] = [];
@@ -167,13 +217,13 @@ export async function tokensToSockets(bench: Bench, redis?: RedisServer): Promis
     const storePercent = watchPercent(() => (redis ? cpuSeconds(redis.pid) : treeCpuSeconds(postgres.pid)));
     const gatewayPercent = watchPercent(() => cpuSeconds(gateway.pid));
     const before = await redis?.commands();
-    const { sent, ...times } = await load.call("run", { rate: RATE, ms });
+    const { sent, commands, ...times } = await load.call("run", { rate: RATE, ms });
     const after = await redis?.commands();
     return {
       ...times,
       storePercent: storePercent(),
       gatewayPercent: gatewayPercent(),
-      scripts: scriptsPer(sent, before, after),
+      perAppend: { ...scriptsPer(sent, before, after), writer: commands / sent },
       connections: (await connections()) - ofLoad,
     };
   };
@@ -189,12 +239,16 @@ export async function tokensToSockets(bench: Bench, redis?: RedisServer): Promis
   return { few, many: await measure(), connectionsAtFirst, idle };
 }
 
-/** Which scripts ran can be told by what they call: only an append publishes, only a bookmark asks for the groups. */
-function scriptsPer(appends: number, before?: CommandCounts, after?: CommandCounts): Sample["scripts"] {
-  if (!before || !after) return { all: Number.NaN, bookmarks: Number.NaN, polls: Number.NaN };
+/** What ran can be told by what scripts call: an append publishes, and only a bookmark asks for the groups. */
+function scriptsPer(
+  appends: number,
+  before?: CommandCounts,
+  after?: CommandCounts,
+): Omit<PerAppend, "writer"> {
+  if (!before || !after) return { scripts: Number.NaN, bookmarks: Number.NaN, polls: Number.NaN };
   const count = (command: string) => calls(before, after, command) / appends;
   return {
-    all: count("evalsha") + count("eval"),
+    scripts: count("evalsha") + count("eval"),
     bookmarks: count("xinfo|groups"),
     polls: count("hmget") - count("publish"),
   };

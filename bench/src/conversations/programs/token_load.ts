@@ -1,3 +1,4 @@
+import { Redis } from "ioredis";
 import { pooled } from "../../kit/pooled.ts";
 import { serve } from "../../kit/program.ts";
 import { convId, type Store } from "../bench.ts";
@@ -11,6 +12,14 @@ let log: ChatLog | undefined;
 let conversations = 0;
 let next = 0;
 const latencies = new Latencies();
+
+/** Commands that this process sent to Redis. */
+let commands = 0;
+const sendCommand = Redis.prototype.sendCommand;
+Redis.prototype.sendCommand = function (...args) {
+  commands++;
+  return sendCommand.apply(this, args);
+};
 
 const methods = {
   /** Opens the log to write to. */
@@ -29,9 +38,11 @@ const methods = {
   },
 
   /** Appends to one conversation after the other, and waits until everything has come out of the sockets. */
-  async run({ rate, ms }: { rate: number; ms: number }): Promise<Latency & { sent: number }> {
+  async run(options: { rate: number; ms: number }): Promise<Latency & { sent: number; commands: number }> {
+    const { rate, ms } = options;
+    const before = commands;
     const sent = await paced(rate, ms, () => log!.append(convId(next++ % conversations), tokenEntry()));
-    return { sent, ...(await latencies.take(sent)) };
+    return { sent, ...(await latencies.take(sent)), commands: commands - before };
   },
 };
 

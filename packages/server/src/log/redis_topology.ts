@@ -90,7 +90,8 @@ export class RedisTopology {
   }
 
   ownerOf(stream: string): RedisNode {
-    const owner = this.#owners[slotOf(stream)];
+    // A single server has every slot, and which one it is need not be reckoned.
+    const owner = this.#owners[this.#options.cluster ? slotOf(stream) : 0];
     if (owner) return owner;
     this.refreshSoon();
     throw unavailable("The Redis cluster does not serve every slot.");
