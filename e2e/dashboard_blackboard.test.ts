@@ -112,6 +112,35 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     expect(context.problems).toEqual([]);
   });
 
+  test("the lag grows while an agent is paused, is gone when it has caught up, and is said to be old when nobody answers", async () => {
+    await using context = await visit(browser);
+    const page = await context.open(`${server.url}/blackboard?tab=agents`);
+    await page.getByRole("button", { name: "Pause writer" }).click();
+    await page.getByText("writer is paused on every server.").waitFor();
+    for (const n of [1, 2, 3]) await publish(`a snipe ${n}`, `lagging-${n}`);
+    await page.getByRole("tab", { name: "Lag" }).click();
+    const lag = page.getByRole("region", { name: "Lag by partition" });
+    await lag.getByText("3 tasks behind in all").waitFor();
+    const writer = lag.getByRole("row", { name: /^writer/ });
+    expect(await writer.getByRole("cell").allTextContents()).toContain("3");
+    const filled = async () => (await writer.locator(".lag-bar-now").boundingBox())?.width ?? 0;
+    expect(await filled()).toBeGreaterThan(20);
+
+    await page.getByRole("tab", { name: "Agents" }).click();
+    await page.getByRole("button", { name: "Resume writer" }).click();
+    await page.getByText("writer takes tasks again.").waitFor();
+    await page.getByRole("tab", { name: "Lag" }).click();
+    await lag.getByText("Every reader has caught up.").waitFor();
+    expect(await writer.getByRole("cell").allTextContents()).toContain("0");
+    expect(context.problems).toEqual([]);
+
+    await context.browser.setOffline(true);
+    await lag.getByText("Every reader had caught up when last asked.").waitFor();
+    await page.getByRole("alert").getByText("The server cannot be reached").waitFor();
+    await context.browser.setOffline(false);
+    await lag.getByText("Every reader has caught up.").waitFor();
+  });
+
   test("a task that waits for a person is approved", async () => {
     await using context = await visit(browser);
     await publish("a heron", "approved");

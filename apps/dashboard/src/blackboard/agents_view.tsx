@@ -132,7 +132,11 @@ export function AgentsView(props: AgentsViewProps) {
         rowKey={nameOf}
         selected={selected}
         onSelect={select}
-        empty={<Empty title={words.emptyTitle}>{words.emptyText}</Empty>}
+        empty={
+          <Empty title={words.emptyTitle} icon="blackboard">
+            {words.emptyText}
+          </Empty>
+        }
       />
       <p className="room-note">{words.since}</p>
     </>

@@ -94,7 +94,9 @@ function Correlation({ board }: { readonly board: BoardNow }) {
 
 function Lag() {
   const lag = useLag();
-  return <Answered asked={lag}>{(data) => <LagView partitions={data} />}</Answered>;
+  return (
+    <Answered asked={lag}>{(data) => <LagView partitions={data} isOld={lag.error !== undefined} />}</Answered>
+  );
 }
 
 function useApprovals() {

@@ -45,7 +45,7 @@ export function CorrelationChooser({ artifacts }: { readonly artifacts: readonly
         </Toolbar>
       </form>
       {recent.length === 0 ? (
-        <Empty title={words.emptyTitle}>
+        <Empty title={words.emptyTitle} icon="blackboard">
           <p>{words.emptyText}</p>
           <p>{words.nothingRecent}</p>
         </Empty>

@@ -35,7 +35,9 @@ export function CorrelationView({ id, agents, selected }: CorrelationViewProps) 
       <Answered asked={asked}>
         {({ hasTraces }) =>
           lanes.length === 0 ? (
-            <Empty title={words.unknown}>{words.unknownText}</Empty>
+            <Empty title={words.unknown} icon="search">
+              {words.unknownText}
+            </Empty>
           ) : (
             <div className="correlation-scroll">
               <Timeline

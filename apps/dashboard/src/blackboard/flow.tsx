@@ -48,7 +48,11 @@ function FlowOf({ agents, artifacts }: FlowOfProps) {
   };
 
   if (graph.nodes.length === 0)
-    return <Empty title={boardWords.agents.emptyTitle}>{boardWords.agents.emptyText}</Empty>;
+    return (
+      <Empty title={boardWords.agents.emptyTitle} icon="blackboard">
+        {boardWords.agents.emptyText}
+      </Empty>
+    );
   return (
     <>
       <Toolbar

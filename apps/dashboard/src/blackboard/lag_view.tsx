@@ -9,18 +9,34 @@ const words = boardWords.lag;
 export function LagView({
   partitions,
   only,
+  isOld = false,
 }: {
   readonly partitions: readonly PartitionLag[];
   readonly only?: string;
+  /** Nobody knows how it is now. */
+  readonly isOld?: boolean;
 }) {
   const shown = only === undefined ? partitions : partitions.filter(({ reader }) => reader === only);
-  if (shown.length === 0) return <Empty title={words.emptyTitle}>{words.emptyText}</Empty>;
+  if (shown.length === 0)
+    return (
+      <Empty title={words.emptyTitle} icon="blackboard">
+        {words.emptyText}
+      </Empty>
+    );
   const most = Math.max(1, ...shown.map(({ lag_high, lag }) => Math.max(lag, lag_high)));
   const total = shown.reduce((sum, { lag }) => sum + lag, 0);
   const readers = Map.groupBy(shown, ({ reader }) => reader);
   return (
     <section className="lag" aria-label={words.label}>
-      <p className="lag-total">{total === 0 ? words.caughtUp : words.total(total)}</p>
+      <p className="lag-total">
+        {isOld
+          ? total === 0
+            ? words.caughtUpThen
+            : words.totalThen(total)
+          : total === 0
+            ? words.caughtUp
+            : words.total(total)}
+      </p>
       <table>
         <caption className="visually-hidden">{words.label}</caption>
         <thead>

@@ -32,7 +32,9 @@ export function ReplayView({ convId, header, position, onMove, onLeave }: Replay
       <Answered asked={log}>
         {({ events, isWhole }) =>
           events.length === 0 ? (
-            <Empty title={words.emptyTitle}>{words.emptyText}</Empty>
+            <Empty title={words.emptyTitle} icon="conversations">
+              {words.emptyText}
+            </Empty>
           ) : (
             <Replayed
               events={events}

@@ -7,9 +7,10 @@ import type { Overview } from "./overview_read.ts";
 export function ServerLine({ overview }: { readonly overview: Overview }) {
   const { gateway, process } = overview;
   const load = hrefTo("operations", { tab: "load" });
+  const messages = rateText(gateway.messagesPerSecond);
   const numbers = [
     { value: countText(gateway.sockets), word: words.sockets(gateway.sockets), href: links.sockets() },
-    { value: rateText(gateway.messagesPerSecond), word: words.messages, href: load },
+    { value: messages, word: words.messages(messages), href: load },
     { value: bytesText(gateway.bytesPerSecond), word: words.bytes, href: load },
     {
       value: countText(gateway.slowCloses),

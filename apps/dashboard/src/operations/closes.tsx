@@ -47,8 +47,14 @@ const COLUMNS: readonly Column<Close>[] = [
         <span className="quiet">{reason || "–"}</span>
       ),
     width: "minmax(120px, 1.4fr)",
+    wideOnly: true,
   },
-  { id: "meaning", head: words.meaning, cell: meaningOf, width: "minmax(160px, 2fr)", wideOnly: true },
+  {
+    id: "meaning",
+    head: words.meaning,
+    cell: (close) => <span title={meaningOf(close)}>{meaningOf(close)}</span>,
+    width: "minmax(140px, 2fr)",
+  },
   { id: "kind", head: words.kind, cell: ({ kind }) => kind, width: 110, wideOnly: true },
 ];
 
@@ -85,7 +91,7 @@ export function Closes() {
               {words.emptyBody}
             </Empty>
           ) : (
-            <Empty title={words.noMatch} />
+            <Empty title={words.noMatch} icon="search" />
           )
         }
       />

@@ -100,7 +100,7 @@ export function Config() {
           rowKey={rowKey}
           selected={selected?.name}
           onSelect={setItem}
-          empty={<Empty title={words.empty} />}
+          empty={<Empty title={words.empty} icon="search" />}
         />
       </WithPanel>
     </>

@@ -113,7 +113,7 @@ export function Sockets() {
                 {words.emptyBody}
               </Empty>
             ) : (
-              <Empty title={words.noMatch} />
+              <Empty title={words.noMatch} icon="search" />
             )
           }
         />

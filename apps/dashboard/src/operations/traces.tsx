@@ -113,7 +113,7 @@ function TraceList() {
               {words.emptyBody}
             </Empty>
           ) : (
-            <Empty title={words.noMatch} />
+            <Empty title={words.noMatch} icon="search" />
           )
         }
       />

@@ -91,6 +91,8 @@ export const boardWords = {
     lag: "Lag",
     total: (n: number) => `${count(n, "task")} behind in all`,
     caughtUp: "Every reader has caught up.",
+    totalThen: (n: number) => `${count(n, "task")} behind in all when last asked`,
+    caughtUpThen: "Every reader had caught up when last asked.",
     emptyTitle: "No reader yet",
     emptyText: "A reader appears here with the first artifact that somebody consumes.",
     held: (n: number) => `${n.toLocaleString("en")} more are held back by open transactions`,

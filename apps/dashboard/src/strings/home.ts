@@ -101,7 +101,7 @@ export const homeWords = {
   trend: { sync: "Updates per second", conversations: "Events per second", blackboard: "Tasks per second" },
 
   door: "Door",
-  messages: "messages/s",
+  messages: (rate: string) => (rate === "1" ? "message/s" : "messages/s"),
   bytes: "per second",
   slowCloses: (value: number) => count(value, "slow close", "slow closes"),
   errors: "errors/s",

@@ -124,7 +124,9 @@ export function ClientsView({ followers, filter, onFilter }: ClientsViewProps) {
               {words.emptyText}
             </Empty>
           ) : (
-            <Empty title={words.noneFit}>{words.noneFitText}</Empty>
+            <Empty title={words.noneFit} icon="search">
+              {words.noneFitText}
+            </Empty>
           )
         }
       />

@@ -163,9 +163,18 @@ function Progress({ documents: { rows, more, loadingAll, setLoadingAll }, topic,
 }
 
 function NoDocuments({ search, onClear }: { readonly search: string; readonly onClear: () => void }) {
-  if (search === "") return <Empty title={words.emptyTitle}>{words.emptyText}</Empty>;
+  if (search === "")
+    return (
+      <Empty title={words.emptyTitle} icon="sync">
+        {words.emptyText}
+      </Empty>
+    );
   return (
-    <Empty title={words.noneTitle(search)} action={<Button onClick={onClear}>{words.clear}</Button>}>
+    <Empty
+      title={words.noneTitle(search)}
+      icon="search"
+      action={<Button onClick={onClear}>{words.clear}</Button>}
+    >
       {words.noneText}
     </Empty>
   );

@@ -78,7 +78,12 @@ export interface ParityViewProps {
 
 /** How the second sink compares, topic by topic. */
 export function ParityView({ sink, topics, comparing, failure, onCompare }: ParityViewProps) {
-  if (sink === "none") return <Empty title={words.noneTitle}>{words.noneText}</Empty>;
+  if (sink === "none")
+    return (
+      <Empty title={words.noneTitle} icon="sync">
+        {words.noneText}
+      </Empty>
+    );
   return (
     <>
       <Toolbar
@@ -101,7 +106,11 @@ export function ParityView({ sink, topics, comparing, failure, onCompare }: Pari
         columns={COLUMNS}
         rows={topics}
         rowKey={keyOf}
-        empty={<Empty title={words.emptyTitle}>{words.emptyText}</Empty>}
+        empty={
+          <Empty title={words.emptyTitle} icon="sync">
+            {words.emptyText}
+          </Empty>
+        }
       />
       <p className="room-note">{words.note}</p>
     </>

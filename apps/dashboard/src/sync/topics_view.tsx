@@ -104,7 +104,11 @@ export function TopicsView({
       rows={topics}
       rowKey={keyOf}
       onSelect={(key) => key !== undefined && onOpen(key)}
-      empty={<Empty title={words.emptyTitle}>{words.emptyText}</Empty>}
+      empty={
+        <Empty title={words.emptyTitle} icon="sync">
+          {words.emptyText}
+        </Empty>
+      }
     />
   );
 }
