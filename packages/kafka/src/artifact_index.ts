@@ -2,8 +2,8 @@ import type { Artifact, Context } from "@khala/server/blackboard";
 import type { BodyCache } from "./body_cache.ts";
 import { decodeArtifact } from "./decoding.ts";
 import { type Entry, IdTable } from "./id_table.ts";
+import { versionOf } from "./indexed.ts";
 import type { LogRecord, Position } from "./log_reader.ts";
-import { HEADER, headerText } from "./record_headers.ts";
 
 export interface ArtifactIndexOptions {
   readonly topic: string;
@@ -66,16 +66,16 @@ export class ArtifactIndex {
     const id = record.key.toString();
     const written = this.#written.get(id) ?? 0;
     if (written > 0 && written <= version) this.#written.delete(id);
-    if (keep && written !== version) this.#options.bodies.put(id, version, record.value.toString());
+    if (keep && written !== version) this.#options.bodies.put(id, version, record.value);
     return version;
   }
 
   /** What this process has committed is found at once, before it is read back. */
-  wrote(artifact: Artifact, text: string): void {
+  wrote(artifact: Artifact, json: string): void {
     const { id, version } = artifact;
     if ((this.version(id) ?? 0) >= version) return;
     this.#written.set(id, version);
-    this.#options.bodies.put(id, version, text);
+    this.#options.bodies.put(id, version, json);
     if (this.#written.size > MAX_WRITTEN) {
       const [oldest] = this.#written.keys();
       this.#written.delete(oldest!);
@@ -97,7 +97,7 @@ export class ArtifactIndex {
       const version = this.version(id);
       if (version === undefined) return undefined;
       const body = this.#options.bodies.get(id);
-      if (body && body.version >= version) return parsed(body.text);
+      if (body && body.version >= version) return parsed(body.json);
       const entry = this.#table.get(id);
       if (entry?.version === version) {
         const found = await this.#read(id, entry);
@@ -114,7 +114,7 @@ export class ArtifactIndex {
     if (record?.at !== offset || record.value === null) return undefined;
     const decoded = decodeArtifact(record);
     if (!decoded.ok) return undefined;
-    this.#options.bodies.put(id, version, record.value.toString());
+    this.#options.bodies.put(id, version, record.value);
     return decoded.value;
   }
 
@@ -126,14 +126,7 @@ export class ArtifactIndex {
   }
 }
 
-function versionOf(record: LogRecord): number | undefined {
-  const version = Number(headerText(record, HEADER.version));
-  if (Number.isSafeInteger(version) && version >= 1) return version;
-  const decoded = decodeArtifact(record);
-  return decoded.ok ? decoded.value.version : undefined;
-}
-
-function parsed(text: string): Artifact | undefined {
-  const decoded = decodeArtifact({ value: Buffer.from(text) });
+function parsed(json: string | Buffer): Artifact | undefined {
+  const decoded = decodeArtifact({ value: typeof json === "string" ? Buffer.from(json) : json });
   return decoded.ok ? decoded.value : undefined;
 }

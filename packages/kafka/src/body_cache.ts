@@ -1,9 +1,10 @@
 interface Body {
   readonly version: number;
-  readonly text: string;
+  /** Its JSON, as text or in UTF-8. */
+  readonly json: string | Buffer;
 }
 
-/** What an entry costs besides its text. */
+/** What an entry costs besides its JSON. */
 const OVERHEAD_BYTES = 200;
 
 /** The bodies of artifacts that were used last, as JSON, within a number of bytes. */
@@ -30,13 +31,13 @@ export class BodyCache {
   }
 
   /** Keeps a body, unless a newer version of it is here. */
-  put(id: string, version: number, text: string): void {
+  put(id: string, version: number, json: string | Buffer): void {
     const known = this.#bodies.get(id);
     if (known && known.version > version) return;
     this.delete(id);
-    const bytes = cost(text);
+    const bytes = cost(json);
     if (bytes > this.#maxBytes) return;
-    this.#bodies.set(id, { version, text });
+    this.#bodies.set(id, { version, json });
     this.#bytes += bytes;
     for (const oldest of this.#bodies.keys()) {
       if (this.#bytes <= this.#maxBytes) break;
@@ -47,12 +48,12 @@ export class BodyCache {
   delete(id: string): void {
     const body = this.#bodies.get(id);
     if (!body) return;
-    this.#bytes -= cost(body.text);
+    this.#bytes -= cost(body.json);
     this.#bodies.delete(id);
   }
 }
 
-// As the engine keeps it: one byte for each character, or two if any is not Latin; the higher is safe.
-function cost(text: string): number {
-  return text.length * 2 + OVERHEAD_BYTES;
+// As the engine keeps text: one byte for each character, or two if any is not Latin; the higher is safe.
+function cost(json: string | Buffer): number {
+  return (typeof json === "string" ? json.length * 2 : json.length) + OVERHEAD_BYTES;
 }

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { Correlations } from "./correlations.ts";
+import { indexed } from "./indexed.ts";
 import { artifact, task } from "./test_support.ts";
 
 const PLENTY = { maxCorrelations: 10, maxIds: 1_000 };
@@ -35,16 +36,16 @@ test("a replay takes the place of the dead letter", () => {
 
 test("correlations that nothing was heard of for longest are forgotten first, by number and by size", () => {
   const few = new Correlations({ maxCorrelations: 2, maxIds: 1_000 });
-  for (const id of ["a", "b", "a", "c"]) few.onArtifact(of(id));
-  expect(few.counts(["a", "b", "c"], 0).map(({ correlationId }) => correlationId)).toEqual(["a", "c"]);
+  for (const id of ["a", "b", "a", "c"], 0) few.onArtifact(indexed(of(id)));
+  expect(few.counts(["a", "b", "c"], 0).map(({ correlationId }) => correlationId)).toEqual(["a", "c"], 0);
   const small = new Correlations({ maxCorrelations: 10, maxIds: 3 });
-  for (const id of ["a", "a", "b", "b"]) small.onArtifact(of(id));
+  for (const id of ["a", "a", "b", "b"]) small.onArtifact(indexed(of(id)));
   expect(small.counts(["a", "b"], 0)).toMatchObject([{ correlationId: "b", artifacts: 2 }]);
 });
 
 test("what has no correlation is not counted", () => {
   const correlations = new Correlations(PLENTY);
-  correlations.onArtifact(artifact());
+  correlations.onArtifact(indexed(artifact()));
   correlations.task(task(), "open");
   expect(correlations.counts([""], 0)).toEqual([]);
 });

@@ -1,5 +1,6 @@
-import { type Artifact, type CorrelationCounts, idempotencyKey, type Task } from "@khala/server/blackboard";
+import { type CorrelationCounts, idempotencyKey, type Task } from "@khala/server/blackboard";
 import { decodeProcessed, decodeRetry, decodeTask, decodeWaiting } from "./decoding.ts";
+import type { Indexed } from "./indexed.ts";
 import type { LogRecord } from "./log_reader.ts";
 import type { ProcessedMark, WaitingMark } from "./records.ts";
 
@@ -37,10 +38,10 @@ export class Correlations {
   }
 
   /** An artifact was published. */
-  onArtifact = (artifact: Artifact): void => {
-    if (!artifact.correlation_id) return;
-    const { artifacts } = this.#of(artifact.correlation_id, artifact.org_id);
-    this.#counting(artifacts, () => artifacts.add(artifact.id));
+  onArtifact = ({ id, org, correlationId }: Indexed): void => {
+    if (!correlationId) return;
+    const { artifacts } = this.#of(correlationId, org);
+    this.#counting(artifacts, () => artifacts.add(id));
   };
 
   /** Takes a record of the tasks of an agent. */

@@ -20,6 +20,9 @@ const LIMITS = { records: 1_000, bytes: 16 * 1_048_576, span: 10_000 };
 const LEAVE_MS = 5_000;
 /** How long closing waits for brokers that may be gone. */
 const CLOSE_MS = 5_000;
+/** While more than so many tasks wait, their number may be so old: whoever watches asks several times a second. */
+const MANY = 1_000;
+const MANY_MS = 1_000;
 
 /** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
 export async function openBoard(
@@ -81,7 +84,16 @@ export async function openBoard(
       },
     });
 
-    const counts = async (): Promise<AgentCounts[]> => {
+    let last: { readonly at: number; readonly counts: readonly AgentCounts[] } | undefined;
+    const counts = async (): Promise<readonly AgentCounts[]> => {
+      const now = context.clock.now();
+      const many = last?.counts.some(({ waiting }) => waiting > MANY);
+      if (last && many && Math.abs(now - last.at) < MANY_MS) return last.counts;
+      last = { at: now, counts: await count() };
+      return last.counts;
+    };
+
+    const count = async (): Promise<AgentCounts[]> => {
       const [lags, retried] = await Promise.all([views.lag(), retries.count()]);
       return agents.map((agent) => {
         const own = [...works].filter((work) => work.agent === agent);

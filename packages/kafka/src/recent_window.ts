@@ -1,13 +1,7 @@
-import type { Artifact } from "@khala/server/blackboard";
-import { decodeArtifact } from "./decoding.ts";
+import { type Indexed, indexedOf } from "./indexed.ts";
 import type { LogRecord } from "./log_reader.ts";
 
-interface Seen {
-  readonly id: string;
-  readonly type: string;
-  readonly org: string;
-  readonly correlationId: string | undefined;
-  readonly version: number;
+interface Seen extends Indexed {
   /** Milliseconds since 1970. */
   readonly at: number;
   /** Of those of one millisecond, which came last. */
@@ -22,17 +16,17 @@ export interface RecentQuery {
 }
 
 /** How much may be over before it is cut, so that cutting is rare. */
-const SLACK = 1.25;
+const SLACK = 2;
 
 /** The last artifacts of the index, of all partitions together: what they are, not what is in them. */
 export class RecentWindow {
   readonly #size: number;
-  readonly #listener: (artifact: Artifact) => void;
+  readonly #listener: (artifact: Indexed) => void;
   #seen = new Map<string, Seen>();
   #sorted: Seen[] | undefined;
   #turns = 0;
 
-  constructor(size: number, listener: (artifact: Artifact) => void) {
+  constructor(size: number, listener: (artifact: Indexed) => void) {
     this.#size = size;
     this.#listener = listener;
   }
@@ -41,17 +35,17 @@ export class RecentWindow {
   onRecord(record: LogRecord, version: number): void {
     const known = record.key && this.#seen.get(record.key.toString());
     if (known && known.version >= version) return;
-    const decoded = decodeArtifact(record);
-    if (decoded.ok) this.add(decoded.value, Number(record.timestamp));
+    const artifact = indexedOf(record, version);
+    if (artifact) this.add(artifact, Number(record.timestamp));
   }
 
   /** Adds an artifact, or a newer version of it. */
-  add(artifact: Artifact, at: number): void {
-    const { id, type, org_id: org, correlation_id: correlationId, version } = artifact;
+  add(artifact: Indexed, at: number): void {
+    const { id, version } = artifact;
     this.#listener(artifact);
     const known = this.#seen.get(id);
     if (known && known.version >= version) return;
-    this.#seen.set(id, { id, type, org, correlationId, version, at, turn: this.#turns++ });
+    this.#seen.set(id, { ...artifact, at, turn: this.#turns++ });
     this.#sorted = undefined;
     if (this.#seen.size > this.#size * SLACK) this.#cut();
   }

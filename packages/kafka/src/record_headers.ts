@@ -1,11 +1,11 @@
-import type { Failure, Place } from "@khala/server/blackboard";
+import type { Artifact, Failure, Place } from "@khala/server/blackboard";
 import type { KafkaRecord, NewRecord } from "./client_types.ts";
 
 /** Names of headers. Those of retries and dead letters are Spring Kafka's, numbers in its binary form, big-endian. */
 export const HEADER = {
   traceparent: "traceparent",
   type: "khala-type",
-  version: "khala-version",
+  index: "khala-index",
   agent: "khala-agent",
   deadLetterId: "khala-dead-letter-id",
   failureKind: "khala-failure-kind",
@@ -51,6 +51,12 @@ export function failureHeaders(failure: Failure, attempts: number, origin: Origi
     }),
     [HEADER.failureKind]: failure.kind,
   };
+}
+
+/** What the index keeps of an artifact: its version, then a JSON list. */
+export function indexHeader({ version, type, org_id, correlation_id }: Artifact): Headers {
+  const list = correlation_id === undefined ? [type, org_id] : [type, org_id, correlation_id];
+  return { [HEADER.index]: `${version} ${JSON.stringify(list)}` };
 }
 
 /** A due time as a header. */

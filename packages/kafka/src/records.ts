@@ -9,7 +9,14 @@ import {
   type Task,
 } from "@khala/server/blackboard";
 import type { NewRecord } from "./client_types.ts";
-import { dueHeader, failureHeaders, HEADER, type Headers, type Origin } from "./record_headers.ts";
+import {
+  dueHeader,
+  failureHeaders,
+  HEADER,
+  type Headers,
+  indexHeader,
+  type Origin,
+} from "./record_headers.ts";
 
 /** A record and where it goes. */
 export interface Outgoing {
@@ -49,13 +56,9 @@ export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifac
   };
 }
 
-/** An artifact in the compacted index. Its version is a header too, so that a start need not parse a million of them. */
+/** An artifact in the compacted index. What the index keeps of it is a header too, so that nobody need parse it. */
 export function byIdRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
-  return {
-    key: artifact.id,
-    value: json,
-    headers: { [HEADER.version]: String(artifact.version) },
-  };
+  return { key: artifact.id, value: json, headers: indexHeader(artifact) };
 }
 
 /** What removes an artifact from the compacted index: null, which is not an empty string. */
@@ -63,9 +66,14 @@ export function byIdTombstone(id: string): NewRecord {
   return { key: id, value: null };
 }
 
-/** A task before its agent. */
-export function taskRecord(task: Task): NewRecord {
-  return { key: task.key, value: JSON.stringify(task), headers: taskHeaders(task) };
+/** A task before its agent. `artifactJson` is that of its only artifact, and spares writing it again. */
+export function taskRecord(task: Task, artifactJson?: string): NewRecord {
+  const value = artifactJson === undefined ? JSON.stringify(task) : around(task, artifactJson);
+  return { key: task.key, value, headers: taskHeaders(task) };
+}
+
+function around({ artifacts: _, ...rest }: Task, artifactJson: string): string {
+  return `${JSON.stringify(rest).slice(0, -1)},"artifacts":[${artifactJson}]}`;
 }
 
 /** A task that waits in a retry topic until `dueAt`, with the failure that it comes from. `task` is the next attempt. */

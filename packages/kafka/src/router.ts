@@ -6,6 +6,7 @@ import {
   type Place,
   ROUTER,
   type Routing,
+  type Task,
 } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
 import type { KafkaRecord } from "./client_types.ts";
@@ -83,15 +84,22 @@ function routeRecord(
   const origin = { ...place, timestamp: Number(record.timestamp) };
   const decoded = decodeArtifact(record);
   if (decoded.ok) {
-    const routing = route(decoded.value);
+    const artifact = decoded.value;
+    const routing = route(artifact);
+    /** What is routed as it came need not be written anew. */
+    const jsonOf = ({ artifacts }: Task) =>
+      artifacts.length === 1 && artifacts[0] === artifact ? record.value?.toString() : undefined;
     const outgoing = [
-      ...routing.tasks.map((task) => ({ topic: names.tasks(task.agent), record: taskRecord(task) })),
+      ...routing.tasks.map((task) => ({
+        topic: names.tasks(task.agent),
+        record: taskRecord(task, jsonOf(task)),
+      })),
       ...routing.dead.map((letter) => ({
         topic: names.deadLetters(letter.agent),
         record: deadLetterRecord({ ...letter, origin: placeText(place) }, origin),
       })),
     ];
-    return { artifact: decoded.value, routing, outgoing };
+    return { artifact, routing, outgoing };
   }
   const letter: DeadLetter = {
     id: newId(),

@@ -1,4 +1,12 @@
-import type { Artifact, Context, DeadLetter, Failure, Settlement, Task } from "@khala/server/blackboard";
+import {
+  type Artifact,
+  type Context,
+  type DeadLetter,
+  type Failure,
+  isoTime,
+  type Settlement,
+  type Task,
+} from "@khala/server/blackboard";
 import type { PartitionWork, Work } from "./partition_work.ts";
 import { waitingRecord } from "./processed.ts";
 import {
@@ -66,7 +74,7 @@ export function recordsOf(
   const now = context.clock.now();
   const mark = (how: "done" | "dead") => ({
     topic: names.processed,
-    record: processedRecord(task, how, partition.place(work), new Date(now).toISOString()),
+    record: processedRecord(task, how, partition.place(work), isoTime(now)),
   });
   if (result.kind === "done") {
     // A second run has the same outputs; they are there.

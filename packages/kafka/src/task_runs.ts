@@ -98,9 +98,7 @@ export class TaskRuns {
   /** The next task that may run, from the partition that has the fewest running: a heavy one gets its fair share. */
   #next(): (Work & { readonly task: Task; readonly marks: Marks }) | undefined {
     for (;;) {
-      const [partition] = [...this.#options.partitions()]
-        .filter(({ marks, lanes, leaving }) => marks && lanes.hasReady && !leaving)
-        .sort((one, other) => one.running - other.running);
+      const partition = this.#idlest();
       const work = partition?.lanes.next()?.item;
       if (!work || !partition?.marks) return undefined;
       const { task } = work;
@@ -119,6 +117,15 @@ export class TaskRuns {
       }
       return { ...work, task, marks: partition.marks };
     }
+  }
+
+  #idlest(): PartitionWork | undefined {
+    let idlest: PartitionWork | undefined;
+    for (const partition of this.#options.partitions()) {
+      if (!partition.marks || !partition.lanes.hasReady || partition.leaving) continue;
+      if (!idlest || partition.running < idlest.running) idlest = partition;
+    }
+    return idlest;
   }
 
   #begin(work: Work & { readonly task: Task }): void {

@@ -4,12 +4,17 @@ interface Entry {
   finished: boolean;
 }
 
+/** How many that are finished may be kept, so that the list is not copied for each. */
+const KEPT = 256;
+
 /**
  * The records of a partition that were taken and are not all finished yet. What is committed never passes one that
  * is unfinished, however many behind it are done. Offsets have gaps, where the markers of transactions are.
  */
 export class OffsetTracker {
   #entries: Entry[] = [];
+  /** Those of the entries before this one are finished. */
+  #first = 0;
   readonly #open = new Map<number, Entry>();
   #next = -1;
   #bytes = 0;
@@ -32,21 +37,24 @@ export class OffsetTracker {
     entry.finished = true;
     this.#bytes -= entry.bytes;
     this.#open.delete(offset);
-    let done = 0;
-    while (this.#entries[done]?.finished) done++;
-    if (done > 0) this.#entries = this.#entries.slice(done);
+    while (this.#entries[this.#first]?.finished) this.#first++;
+    if (this.#first < KEPT && this.#first < this.#entries.length) return;
+    this.#entries = this.#entries.slice(this.#first);
+    this.#first = 0;
   }
 
   /** Where a new owner would have to start, if these were finished too. Undefined before the first record. */
   position(also?: ReadonlySet<number>): number | undefined {
-    const lowest = this.#entries.find(({ offset, finished }) => !finished && !also?.has(offset));
-    if (lowest) return lowest.offset;
+    for (let i = this.#first; i < this.#entries.length; i++) {
+      const { offset, finished } = this.#entries[i]!;
+      if (!finished && !also?.has(offset)) return offset;
+    }
     return this.#next < 0 ? undefined : this.#next;
   }
 
   /** How many records lie between the lowest unfinished one and the newest. */
   get span(): number {
-    return this.#entries.length;
+    return this.#entries.length - this.#first;
   }
 
   /** How many are unfinished. */

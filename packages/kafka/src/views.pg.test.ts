@@ -169,7 +169,11 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     const place = { topic: names.tasks("reviewer"), partition: 1, offset: "7" };
     const done = processedRecord(works[0]!, "done", place, new Date(0).toISOString());
     await stage.write(names.processed, done, done);
-    await stage.write(names.tasks("reviewer"), ...works.map(taskRecord), taskRecord(works[1]!));
+    await stage.write(
+      names.tasks("reviewer"),
+      ...works.map((work) => taskRecord(work)),
+      taskRecord(works[1]!),
+    );
     const counts = { artifacts: 2, open: 1, retrying: 0, gathering: 0, done: 1, dead: 0 };
     const expected = { correlationId: "c", org: "acme", ...counts };
     await eventually("all topics", async () => {

@@ -14,6 +14,7 @@ import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { openCorrelationCounts } from "./correlation_counts.ts";
 import { Correlations } from "./correlations.ts";
 import { type DeadLetterQuery, DeadLetters } from "./dead_letters.ts";
+import { indexed } from "./indexed.ts";
 import { lagMeter } from "./lag.ts";
 import { LogLookup } from "./log_lookup.ts";
 import { type LogRecord, openLogReader, type Position } from "./log_reader.ts";
@@ -47,8 +48,8 @@ export interface Views extends Service {
   deadCount(agent: string): number;
   /** The newest version that is known here. */
   version(id: string): number | undefined;
-  /** What this process has committed is seen here at once. `text` is its JSON. */
-  wrote(artifact: Artifact, text?: string): void;
+  /** What this process has committed is seen here at once. */
+  wrote(artifact: Artifact, json?: string): void;
   /** How many artifacts there are, and the memory that their places take. */
   size(): { readonly artifacts: number; readonly bytes: number };
 }
@@ -184,9 +185,9 @@ export async function openViews(
     },
     deadCount: (agent) => dead.get(agent)?.size ?? 0,
     version: (id) => index.version(id),
-    wrote(artifact, text = JSON.stringify(artifact)) {
-      index.wrote(artifact, text);
-      recent.add(artifact, context.clock.now());
+    wrote(artifact, json = JSON.stringify(artifact)) {
+      index.wrote(artifact, json);
+      recent.add(indexed(artifact), context.clock.now());
     },
     size: () => ({ artifacts: index.size, bytes: index.bytes }),
     async stop() {

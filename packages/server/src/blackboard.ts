@@ -21,7 +21,7 @@ export {
   type Task,
 } from "./blackboard/task.ts";
 export { backoff } from "./kit/backoff.ts";
-export { sleep } from "./kit/clock.ts";
+export { isoTime, sleep } from "./kit/clock.ts";
 export type { Context } from "./kit/context.ts";
 export { GroupCommit, type GroupCommitOptions, type Outcome } from "./kit/group_commit.ts";
 export { sha256 } from "./kit/hash.ts";
