@@ -96,7 +96,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     await broker.kill();
     // With transactions that cannot be decided, and readers that cannot leave.
     const ended = server.end("SIGTERM");
-    await until("it is gone", () => !server.running, { deadlineMs: 45_000 });
+    await until("it is gone", () => !server.running, { deadlineMs: 30_000 });
     await ended;
   });
 

@@ -15,10 +15,10 @@ import { kafkaHere, sharedKafka } from "./support/kafka.ts";
 import { kafkaBoard } from "./support/kafka_board.ts";
 
 describe.skipIf(!kafkaHere())("Kafka", () => {
-  boardSuite("Kafka", async () => ({ ...(await kafkaBoard()), conflicts: false }));
+  boardSuite("Kafka", async () => ({ ...(await kafkaBoard()), conflicts: true }));
   boardSuite("Kafka without transactions", async () => ({
     ...(await kafkaBoard({ transactions: false })),
-    conflicts: false,
+    conflicts: true,
   }));
 
   test.each([

@@ -3,9 +3,12 @@ import {
   type Artifact,
   type BoardObserver,
   type Context,
+  conflict,
   GroupCommit,
+  type Outcome,
   recordSpan,
   type Service,
+  sameContent,
   sha256,
   type Task,
 } from "@khala/server/blackboard";
@@ -23,7 +26,7 @@ export interface PublisherOptions {
   readonly settings: ResolvedSettings;
   readonly names: TopicNames;
   readonly agents: readonly string[];
-  readonly views: Pick<Views, "version" | "wrote">;
+  readonly views: Pick<Views, "version" | "wrote" | "get">;
   readonly observer: Pick<BoardObserver, "published">;
 }
 
@@ -41,10 +44,15 @@ interface Encoded {
 
 interface Write {
   readonly artifacts: readonly Encoded[];
+  /** Those that are on the board already, with the same content. */
+  readonly compared: ReadonlySet<Artifact>;
   readonly tasks: readonly Outgoing[];
   readonly bytes: number;
 }
 
+type Judged = { readonly ok: readonly Published[] | undefined } | { readonly error: unknown };
+
+const NONE: ReadonlySet<Artifact> = new Set();
 const MAX_WRITES = 1_000;
 const MAX_BYTES = 8 * 1_048_576;
 const MAX_WAITING_BYTES = 64 * 1_048_576;
@@ -55,7 +63,8 @@ export function openPublisher(
   { producers, settings, names, agents, views, observer }: PublisherOptions,
 ): Publisher {
   const known = new Set(agents);
-  const commits = new GroupCommit<Write, readonly Published[]>({
+  /** Undefined if nothing was written, as something is there already and was not compared yet. */
+  const commits = new GroupCommit<Write, readonly Published[] | undefined>({
     maxItems: MAX_WRITES,
     maxBytes: MAX_BYTES,
     maxWaitingBytes: MAX_WAITING_BYTES,
@@ -63,20 +72,14 @@ export function openPublisher(
     commit,
   });
 
-  async function commit(writes: readonly Write[]): Promise<readonly { readonly ok: readonly Published[] }[]> {
+  async function commit(writes: readonly Write[]): Promise<readonly Outcome[]> {
     const from = context.clock.now();
     const fresh = new Map<string, Artifact>();
-    const statuses = writes.map(({ artifacts }) =>
-      artifacts.map(({ artifact }): Published => {
-        const newest = fresh.get(artifact.id)?.version ?? views.version(artifact.id) ?? 0;
-        if (newest >= artifact.version) return "duplicate";
-        fresh.set(artifact.id, artifact);
-        return "published";
-      }),
-    );
-    const published = writes.flatMap(({ artifacts }, i) =>
-      artifacts.filter((_, j) => statuses[i]![j] === "published"),
-    );
+    const outcomes = writes.map((write) => judged(write, fresh));
+    const published = writes.flatMap(({ artifacts }, i) => {
+      const outcome = outcomes[i]!;
+      return "ok" in outcome ? artifacts.filter((_, j) => outcome.ok?.[j] === "published") : [];
+    });
     const records = [...published.flatMap(({ records }) => records), ...writes.flatMap(({ tasks }) => tasks)];
     if (records.length > 0) {
       const transactionId = await producers
@@ -89,7 +92,46 @@ export function openPublisher(
         });
       if (published.length > 0) done(published, from, transactionId);
     }
-    return statuses.map((ok) => ({ ok }));
+    return outcomes;
+  }
+
+  /** What becomes of a call. What it publishes is in `fresh` then, all of it or nothing. */
+  function judged({ artifacts, compared }: Write, fresh: Map<string, Artifact>): Judged {
+    const replaced: [id: string, before: Artifact | undefined][] = [];
+    const statuses: Published[] = [];
+    for (const { artifact } of artifacts) {
+      const { id, version } = artifact;
+      const before = fresh.get(id);
+      const newest = before?.version ?? views.version(id) ?? 0;
+      if (newest < version) {
+        fresh.set(id, artifact);
+        replaced.push([id, before]);
+        statuses.push("published");
+        continue;
+      }
+      const isOther = newest === version && before && !sameContent(before, artifact);
+      if (isOther || (newest === version && !before && !compared.has(artifact))) {
+        for (const [each, was] of replaced.reverse()) {
+          if (was) fresh.set(each, was);
+          else fresh.delete(each);
+        }
+        return isOther ? { error: conflict(artifact) } : { ok: undefined };
+      }
+      statuses.push("duplicate");
+    }
+    return { ok: statuses };
+  }
+
+  /** Compares those that are on the board in the same version; others under their id are refused. */
+  async function compare(artifacts: readonly Artifact[], compared: Set<Artifact>): Promise<void> {
+    const known = artifacts.filter((each) => !compared.has(each) && views.version(each.id) === each.version);
+    await Promise.all(
+      known.map(async (artifact) => {
+        const there = await views.get(artifact.id);
+        if (there?.version === artifact.version && !sameContent(there, artifact)) throw conflict(artifact);
+        compared.add(artifact);
+      }),
+    );
   }
 
   function encode(artifact: Artifact): Encoded {
@@ -131,7 +173,14 @@ export function openPublisher(
       const encoded = artifacts.map(encode);
       const sizes = encoded.map(({ records: [log] }) => sizeOf(log.record));
       refuseLarge(sizes, settings.maxRecordBytes, "artifacts");
-      return commits.write({ artifacts: encoded, tasks: [], bytes: 2 * sum(sizes) });
+      const compared = new Set<Artifact>();
+      const write = { artifacts: encoded, compared, tasks: [], bytes: 2 * sum(sizes) };
+      // As a rule nothing of it is there. Each time round something more has been compared.
+      for (;;) {
+        const statuses = await commits.write(write);
+        if (statuses) return statuses;
+        await compare(artifacts, compared);
+      }
     },
     async enqueue(tasks) {
       const stranger = tasks.find(({ agent }) => !known.has(agent));
@@ -140,7 +189,7 @@ export function openPublisher(
       const records = tasks.map((task) => ({ topic: names.tasks(task.agent), record: taskRecord(task) }));
       const sizes = records.map(({ record }) => sizeOf(record));
       refuseLarge(sizes, largestTask(settings), "tasks");
-      await commits.write({ artifacts: [], tasks: records, bytes: sum(sizes) });
+      await commits.write({ artifacts: [], compared: NONE, tasks: records, bytes: sum(sizes) });
     },
     stop: () => commits.drain(),
   };

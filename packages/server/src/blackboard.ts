@@ -1,5 +1,6 @@
 // What a driver of the board that is a package of its own builds on.
 export type { Artifact } from "./blackboard/artifact.ts";
+export { conflict, sameContent } from "./blackboard/artifact_conflict.ts";
 export type {
   AgentCounts,
   Board,

@@ -1,4 +1,3 @@
-import { isDeepStrictEqual } from "node:util";
 import { KhalaError } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
 import { backoff } from "../kit/backoff.ts";
@@ -27,24 +26,6 @@ export async function knownOf(
   });
   const known = rows.map(({ body }) => JSON.parse(body) as Artifact);
   return new Map(known.map((artifact) => [versionKey(artifact), artifact]));
-}
-
-/** Whether somebody said the same twice: only the time and the trace of the saying may differ. */
-export function sameContent(one: Artifact, other: Artifact): boolean {
-  return isDeepStrictEqual(content(one), content(other));
-}
-
-function content(artifact: Artifact): unknown {
-  const { created_at: _, traceparent: __, ...rest } = JSON.parse(JSON.stringify(artifact)) as Artifact;
-  return { ...rest, id: rest.id.toLowerCase() };
-}
-
-/** The error for other content under a known id and version. */
-export function conflict({ id, version }: Artifact): KhalaError {
-  const message =
-    `The artifact ${id} is on the board in version ${version} with other content. ` +
-    "Publish it with a higher version, or with another id.";
-  return new KhalaError("artifact_conflict", message);
 }
 
 /** True when a statement failed since an artifact or a task was put there by another in the same moment, or before. */

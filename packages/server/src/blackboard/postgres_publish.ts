@@ -3,20 +3,12 @@ import { type Database, isConnectionFailure } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { Artifact } from "./artifact.ts";
+import { conflict, sameContent } from "./artifact_conflict.ts";
 import type { BoardOptions, Routed } from "./board.ts";
 import type { Arrivals } from "./postgres_arrivals.ts";
 import type { ClaimRow } from "./postgres_claims.ts";
 import type { Handover } from "./postgres_handover.ts";
-import {
-  busy,
-  conflict,
-  isRepeatable,
-  isTaken,
-  knownOf,
-  sameContent,
-  stepAside,
-  versionKey,
-} from "./postgres_known.ts";
+import { busy, isRepeatable, isTaken, knownOf, stepAside, versionKey } from "./postgres_known.ts";
 import type { Lanes } from "./postgres_lanes.ts";
 import { enqueueStatement, putStatement } from "./postgres_statements.ts";
 import type { Task } from "./task.ts";

@@ -2,19 +2,11 @@ import { KhalaError } from "@khala/contracts";
 import { isConnectionFailure, type Row, type Statement } from "../database/database.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { Artifact } from "./artifact.ts";
+import { conflict, sameContent } from "./artifact_conflict.ts";
 import type { Routed } from "./board.ts";
 import { type ClaimRow, claimedOf } from "./postgres_claims.ts";
 import type { NextOffer } from "./postgres_handover.ts";
-import {
-  codeOf,
-  conflict,
-  isRepeatable,
-  isTaken,
-  knownOf,
-  sameContent,
-  stepAside,
-  versionKey,
-} from "./postgres_known.ts";
+import { codeOf, isRepeatable, isTaken, knownOf, stepAside, versionKey } from "./postgres_known.ts";
 import { type Desk, routed, tellOfArtifacts } from "./postgres_publish.ts";
 import { type Claimed, type Settling, settleStatement } from "./postgres_settling.ts";
 import { putStatement, QUEUE } from "./postgres_statements.ts";

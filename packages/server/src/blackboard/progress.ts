@@ -1,4 +1,5 @@
 import type { AgentCountedJson } from "@khala/contracts/blackboard/v1";
+import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Agent } from "./agent.ts";
@@ -136,15 +137,22 @@ export function startProgress(
     agentChanged: (agent) => seats.touchAll(agent),
     correlationChanged: (org, correlationId) => correlations.touch(org, correlationId),
     async stop() {
-      await loop.stop();
-      await flush().catch((error: Error) =>
-        context.log.warn({ err: error.message }, "the last figures of the board were not reported"),
-      );
+      const told = new AbortController();
+      const telling = loop
+        .stop()
+        .then(flush)
+        .catch((error: Error) =>
+          context.log.warn({ err: error.message }, "the last figures of the board were not reported"),
+        )
+        .finally(() => told.abort());
+      await Promise.race([telling, sleep(context.clock, LAST_MS, told.signal)]);
     },
   };
 }
 
 const PART = 100;
+/** So long a server that stops waits for a board that does not answer. */
+const LAST_MS = 2_000;
 
 /** Looks at what is due in parts; what cannot be looked at or told is due again. */
 async function inParts(

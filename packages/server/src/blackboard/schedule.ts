@@ -2,8 +2,9 @@ import { KhalaError } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import type { Artifact } from "./artifact.ts";
+import { sameContent } from "./artifact_conflict.ts";
 import { parcelValues } from "./outbox.ts";
-import { sameContent, versionKey } from "./postgres_known.ts";
+import { versionKey } from "./postgres_known.ts";
 import type { Sweep } from "./sweep.ts";
 
 /** An artifact that is published later. */
