@@ -49,7 +49,7 @@ describe("what waits survives a restart", () => {
     });
     const before = await servers.start({ agents: [packer], clock });
     await publish(before, ...[1, 2, 3].map((payload) => ({ type: "Item", payload, correlation_id: "c" })));
-    await eventually("all three wait", async () => (await stands(before, "c", "waiting")).done === "3");
+    await eventually("all three wait", async () => (await stands(before, "c", "waiting")).artifacts === "3");
     await servers.stop(before);
     clock.jump(HOUR + 1);
     const after = await servers.start({ agents: [packer], clock });

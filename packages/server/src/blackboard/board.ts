@@ -57,7 +57,7 @@ export interface BoardAgent extends Pick<Consumer, "agent" | "order" | "strict">
 export interface Gathering {
   readonly agent: string;
   readonly org: string;
-  readonly correlationId: string;
+  readonly correlationId: string | undefined;
   /** When it came, in milliseconds. */
   readonly arrivedAt: number;
 }
@@ -66,7 +66,7 @@ export interface Gathering {
 export interface BoardOptions {
   /** Every agent of the app, whether its work is done in this process or elsewhere. */
   readonly agents: readonly BoardAgent[];
-  /** Whether an artifact goes to its agent alone, and in no batch: because it was cancelled, or is paused. */
+  /** Whether an artifact goes to its agent alone, and in no batch: because somebody cancelled or paused it. */
   goesAlone?(artifact: Gathering): boolean;
   /** Pure but for user predicates; never throws. */
   route(artifact: Artifact): Routing;

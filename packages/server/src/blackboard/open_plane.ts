@@ -62,8 +62,10 @@ export async function openBlackboardPlane(
 
   const board = await options.openBoard({
     agents: agents.map(boardAgent),
-    goesAlone: ({ org, correlationId }) =>
-      controls.cancelled(org, correlationId) || controls.correlationPause(org, correlationId) !== undefined,
+    goesAlone: ({ agent, org, correlationId, arrivedAt }) =>
+      (controls.agentCancelled(agent) ?? Number.NEGATIVE_INFINITY) >= arrivedAt ||
+      controls.cancelled(org, correlationId) ||
+      controls.correlationPause(org, correlationId) !== undefined,
     route(artifact) {
       const routing = route(artifact);
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });

@@ -197,12 +197,12 @@ test("while artifacts wait for the router, a batch has each of them once", async
 
 test("what goes alone is given to the agent as a task of its own", async () => {
   await using own = await testDatabase();
-  const goesAlone: BoardOptions["goesAlone"] = ({ agent, org, correlationId }) =>
-    `${agent} ${org} ${correlationId}` === "reviewer acme off";
+  const goesAlone: BoardOptions["goesAlone"] = ({ agent, org, correlationId, arrivedAt }) =>
+    arrivedAt > 0 && `${agent} ${org} ${correlationId ?? "none"}` === "reviewer acme none";
   await using one = await server(own.database, [THREE], { goesAlone });
   const worker = new Worker("reviewer");
   one.board.consume(worker);
-  const off = drafts(1, { correlation_id: "off" })[0]!;
+  const off = drafts(1)[0]!;
   const [a, b, c] = drafts(3, { correlation_id: "on" });
   await one.board.publish([a!, off, b!, c!]);
   const tasks = await runs(worker, 2);

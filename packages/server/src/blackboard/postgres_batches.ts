@@ -111,7 +111,7 @@ export function startBatches(
   }
 
   const isAlone = (org: string, { correlationId, arrivedAt }: Member) =>
-    correlationId !== null && goesAlone({ agent, org, correlationId, arrivedAt });
+    goesAlone({ agent, org, correlationId: correlationId ?? undefined, arrivedAt });
 
   /** Answers how many arrivals it looked at, and how many tasks it made; undefined if there was nothing for it. */
   function form(): Promise<
