@@ -7,14 +7,17 @@ import { openTelemetry } from "../../packages/server/src/kit/telemetry.ts";
 export interface TestContextOptions {
   readonly clock?: Clock;
   readonly seed?: number;
+  /** Gets each line of what is warned of. */
+  readonly onWarning?: (line: string) => void;
 }
 
 /** A quiet context: the machine's clock unless another is given, and chance that repeats. */
 export async function testContext({
   clock = systemClock,
   seed = 1,
+  onWarning,
 }: TestContextOptions = {}): Promise<Context> {
-  const log = pino({ level: "silent" });
+  const log = onWarning ? pino({ level: "warn" }, { write: onWarning }) : pino({ level: "silent" });
   return { clock, random: seeded(seed), newId: uuidv7(clock), log, telemetry: await openTelemetry() };
 }
 

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import type { KafkaBinary } from "./kafka_binary.ts";
 import { formatArguments, type KafkaNode, type KafkaOptions, LOG4J, properties } from "./kafka_settings.ts";
-import { freePort } from "./redis_server.ts";
+import { freePorts } from "./redis_server.ts";
 import { until } from "./until.ts";
 import { type Watchdog, watchdog } from "./watchdog.ts";
 
@@ -48,11 +48,12 @@ export async function startKafkaServers(
   options: KafkaOptions = {},
 ): Promise<KafkaCluster> {
   const home = await mkdtemp(join(tmpdir(), "khala-kafka-"));
-  const nodes: KafkaNode[] = [];
-  for (let id = 1; id <= count; id++) {
-    const [client, internal, controller] = [await freePort(), await freePort(), await freePort()];
-    nodes.push({ id, dir: join(home, String(id)), client, internal, controller, directoryId: kafkaUuid() });
-  }
+  const ports = await freePorts(3 * count);
+  const nodes = Array.from({ length: count }, (_, i): KafkaNode => {
+    const [client, internal, controller] = ports.slice(3 * i) as [number, number, number];
+    const id = i + 1;
+    return { id, dir: join(home, String(id)), client, internal, controller, directoryId: kafkaUuid() };
+  });
   const clusterId = kafkaUuid();
   const brokers: Broker[] = nodes.map((node) => new Broker(binary, node, home, options.jvm ?? QUICK));
   const dispose = async () => {

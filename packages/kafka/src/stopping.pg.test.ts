@@ -1,6 +1,4 @@
 import { randomUUID } from "node:crypto";
-import type { Context } from "@khala/server/blackboard";
-import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { testContext } from "../../../e2e/support/context.ts";
 import { eventually } from "../../../e2e/support/eventually.ts";
@@ -10,19 +8,13 @@ import { joinGroup } from "./group.ts";
 import { openBoard } from "./open_board.ts";
 import { artifact, openStage, task } from "./test_support.ts";
 
-/** A context that keeps what it is warned of. */
-async function warned(): Promise<{ context: Context; warnings: string[] }> {
-  const warnings: string[] = [];
-  const log = pino({ level: "warn" }, { write: (line: string) => void warnings.push(line) });
-  return { context: { ...(await testContext()), log }, warnings };
-}
-
 describe.runIf(kafkaHere())("a member of a group", () => {
   test("leaves in order at any moment of its join, alone and while others join", {
     timeout: 90_000,
   }, async () => {
     await using stage = await openStage({ partitions: 2 });
-    const { context, warnings } = await warned();
+    const warnings: string[] = [];
+    const context = await testContext({ onWarning: (line) => warnings.push(line) });
     const { kafka } = stage.settings;
     const offsets = await openClusterOffsets(context, kafka);
     const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
@@ -51,7 +43,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
 describe.runIf(ownKafka() !== undefined)("a board whose brokers are gone", () => {
   test("stops while they stay away, with work under way", { timeout: 120_000 }, async () => {
     await using broker = await startKafka();
-    const { context } = await warned();
+    const context = await testContext();
     const prefix = `t${randomUUID().slice(0, 8)}.`;
     let ran = 0;
     const board = await openBoard(context, {
