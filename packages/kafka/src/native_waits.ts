@@ -20,6 +20,7 @@ export function waitingWithoutEnd<T>(call: () => Promise<T>): Promise<T> {
 }
 
 let armed = false;
+let nobodyAsks = false;
 
 /**
  * Node waits for its threads when a process exits. One that waits for brokers that are gone would keep it for ever:
@@ -29,6 +30,11 @@ export function exitWithoutWaiting(): void {
   if (armed) return;
   armed = true;
   process.once("exit", () => {
-    if (waits.longest > STUCK_MS) process.kill(process.pid, "SIGKILL");
+    if (waits.longest > (nobodyAsks ? 0 : STUCK_MS)) process.kill(process.pid, "SIGKILL");
   });
+}
+
+/** All that asked brokers has stopped: a call that still waits was given up, however short it has been. */
+export function giveUpWaiting(): void {
+  nobodyAsks = true;
 }

@@ -2,7 +2,7 @@ import type { AgentCounts, Board, BoardOptions, Context, Service } from "@khala/
 import { openKafkaClient } from "./client.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
 import { type AgentWork, consumeTasks } from "./consumer.ts";
-import { exitWithoutWaiting } from "./native_waits.ts";
+import { exitWithoutWaiting, giveUpWaiting } from "./native_waits.ts";
 import { openProducers } from "./producers.ts";
 import { openPublisher } from "./publisher.ts";
 import { openRetryCounts } from "./retry_counts.ts";
@@ -40,6 +40,7 @@ export async function openBoard(
       // What writes stops before what it writes with.
       for (const service of opened.splice(0).reverse()) await service.stop();
     });
+    giveUpWaiting();
   };
   try {
     const client = await openKafkaClient(kafka);
