@@ -19,6 +19,7 @@ import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";
 import { openTelemetry } from "../../../packages/server/src/kit/telemetry.ts";
 import { blackboardSettings } from "../../../packages/server/src/settings.ts";
 import { BATCH, type BoardStore, CONCURRENCY, PARTITIONS } from "./bench.ts";
+import type { Publishing } from "./queue.ts";
 
 /** The agent that does nothing. */
 export const NOOP = agent("noop", { consumes: "Finding", concurrency: CONCURRENCY, run() {} });
@@ -148,4 +149,18 @@ function listening(options: BoardOptions, onSettled: (task: Task) => void): Boar
     process.exit(1);
   };
   return { ...options, observer: { ...observer, settled } };
+}
+
+/** A publisher of findings, for this agent. */
+export async function khalaPublisher(store: BoardStore, worker: Agent = NOOP): Promise<Publishing> {
+  const { plane, stop } = await openKhalaBoard(store, { works: false, agent: worker });
+  return {
+    async put(payloads) {
+      await plane.publish(
+        CALLER,
+        payloads.map((payload) => ({ type: "Finding", payload })),
+      );
+    },
+    close: stop,
+  };
 }

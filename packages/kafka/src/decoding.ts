@@ -43,14 +43,8 @@ export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<Pro
     const fields = fieldsOf(value, "the mark");
     const { result } = fields;
     if (result !== "done" && result !== "dead") throw new TypeError('`result` is not "done" or "dead"');
-    const replay = optionalText(fields, "replay_id");
-    const correlation = optionalText(fields, "correlation_id");
     return {
-      task_id: text(fields, "task_id"),
-      agent: text(fields, "agent"),
-      ...(replay !== undefined && { replay_id: replay }),
-      ...(correlation !== undefined && { correlation_id: correlation }),
-      org_id: text(fields, "org_id"),
+      ...markedTask(fields),
       result,
       attempt: integer(fields, "attempt", 1),
       at: text(fields, "at"),
@@ -66,17 +60,24 @@ export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<Waiti
   return decoded(record, (value) => {
     const fields = fieldsOf(value, "the mark");
     if (fields.result !== "waits") throw new TypeError('`result` is not "waits"');
-    const replay = optionalText(fields, "replay_id");
-    const correlation = optionalText(fields, "correlation_id");
     return {
-      task_id: text(fields, "task_id"),
-      agent: text(fields, "agent"),
-      ...(replay !== undefined && { replay_id: replay }),
-      ...(correlation !== undefined && { correlation_id: correlation }),
-      org_id: text(fields, "org_id"),
+      ...markedTask(fields),
       due_at: integer(fields, "due_at", 0),
     };
   });
+}
+
+/** The task that a mark is of. */
+function markedTask(fields: Fields): Omit<WaitingMark, "due_at"> {
+  const replay = optionalText(fields, "replay_id");
+  const correlation = optionalText(fields, "correlation_id");
+  return {
+    task_id: text(fields, "task_id"),
+    agent: text(fields, "agent"),
+    ...(replay !== undefined && { replay_id: replay }),
+    ...(correlation !== undefined && { correlation_id: correlation }),
+    org_id: text(fields, "org_id"),
+  };
 }
 
 /** Reads a dead letter. One whose task cannot be read has its bytes instead. */
