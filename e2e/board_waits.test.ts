@@ -53,6 +53,9 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     for (const id of ["signed", "pair", "late"]) await waits(khala, id, "done", {});
     // A join whose time is up is dropped.
     await waits(khala, "left", "done", {});
+    // What an agent put aside it has not done.
+    const done = (await khala.blackboard.agents()).map(({ name, done }) => [name, done]);
+    expect(Object.fromEntries(done)).toEqual({ signer: "1", pair: "1" });
   });
 
   test.each([

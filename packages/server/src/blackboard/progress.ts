@@ -109,7 +109,8 @@ export function startProgress(
       for (const task of tasks) touch(artifact, task.agent);
     },
     settled(task, settlement) {
-      options.totals.settled(task.agent, settlement.kind);
+      const isAside = settlement.kind === "done" && settlement.aside;
+      if (!isAside) options.totals.settled(task.agent, settlement.kind);
       for (const artifact of task.artifacts) touch(artifact, task.agent);
       if (settlement.kind === "done") for (const output of settlement.outputs) touch(output);
     },

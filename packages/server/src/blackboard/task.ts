@@ -28,8 +28,8 @@ export type DeadLetter = Readonly<
 
 /** What becomes of a task: settled as one unit with its place in the queue. */
 export type Settlement =
-  /** The outputs are published, and the task never runs again. */
-  | { readonly kind: "done"; readonly outputs: readonly Artifact[] }
+  /** The outputs are published, and the task never runs again. `aside`: it only waits elsewhere now, and nothing was done. */
+  | { readonly kind: "done"; readonly outputs: readonly Artifact[]; readonly aside?: boolean }
   /** It runs again after the delay, as the next attempt. */
   | { readonly kind: "retry"; readonly failure: Failure; readonly delayMs: number }
   /** It is parked with its error until a person replays it. */

@@ -38,7 +38,7 @@ const SHOWN: Readonly<Record<BreakerState, string>> = {
   half_open: "half_open",
 };
 /** Elsewhere the task goes on, or is over: here nothing is left of it. */
-const TAKEN_OFF: Settlement = { kind: "done", outputs: [] };
+const TAKEN_OFF: Settlement = { kind: "done", outputs: [], aside: true };
 
 /** Starts the work of all agents, or only says how they are when this process does none. */
 export function startWorkers(
