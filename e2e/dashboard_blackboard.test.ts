@@ -39,13 +39,17 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
 
   const publish = (topic: string, correlation_id: string) =>
     server.post("/blackboard/v1/artifacts", { type: "Topic", payload: { topic }, correlation_id });
+  const ask = async <T>(path: string): Promise<T> => {
+    const headers = { authorization: `Bearer ${await server.token()}` };
+    return (await (await fetch(`${server.url}/blackboard/v1/${path}`, { headers })).json()) as T;
+  };
   const pictures = async (correlation: string) => {
-    const token = await server.token();
-    const response = await fetch(
-      `${server.url}/blackboard/v1/artifacts?type=Picture&correlation_id=${correlation}`,
-      { headers: { authorization: `Bearer ${token}` } },
-    );
-    return ((await response.json()) as { artifacts?: { payload: unknown }[] }).artifacts ?? [];
+    const path = `artifacts?type=Picture&correlation_id=${correlation}`;
+    return (await ask<{ artifacts?: { payload: unknown }[] }>(path)).artifacts ?? [];
+  };
+  const agentOf = async (name: string) => {
+    const { agents } = await ask<{ agents: { name: string; waiting: string }[] }>("agents");
+    return agents.find((each) => each.name === name)!;
   };
 
   test("a dead letter is understood, its payload mended, and replayed, by keyboard alone", async () => {
@@ -109,6 +113,44 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     await page.getByText("writer is paused on every server.").waitFor();
     await page.getByRole("button", { name: "Resume writer" }).click();
     await page.getByText("writer takes tasks again.").waitFor();
+    expect(context.problems).toEqual([]);
+  });
+
+  test("a correlation is paused and goes on, and what waits for an agent is cancelled", async () => {
+    await using context = await visit(browser);
+    const page = await context.open(`${server.url}/blackboard?tab=agents`);
+    await page.getByRole("button", { name: "Pause writer" }).click();
+    await page.getByText("writer is paused on every server.").waitFor();
+    await publish("a curlew", "halted");
+    await page.goto(`${server.url}/blackboard?correlation=halted`);
+    const bar = page.getByRole("group", { name: "What came of halted" });
+    await bar.getByRole("button", { name: "Pause it" }).click();
+    await bar.getByText("paused", { exact: true }).waitFor();
+
+    // The agent works again, and what is paused still waits.
+    await page.goto(`${server.url}/blackboard?tab=agents`);
+    await page.getByRole("button", { name: "Resume writer" }).click();
+    await page.goto(`${server.url}/blackboard?correlation=halted`);
+    await bar.getByText("1 paused").waitFor();
+    expect(await pictures("halted")).toEqual([]);
+    await bar.getByRole("button", { name: "Resume it" }).click();
+    await eventually("it goes on", async () => (await pictures("halted")).length === 1);
+
+    await page.goto(`${server.url}/blackboard?tab=agents`);
+    await page.getByRole("button", { name: "Pause writer" }).click();
+    await page.getByText("writer is paused on every server.").waitFor();
+    await publish("a godwit", "dropped");
+    await eventually("it waits", async () => (await agentOf("writer")).waiting === "1");
+    await page.getByRole("button", { name: "Cancel what waits for writer" }).click();
+    await page
+      .getByText("What waited for writer becomes dead letters. What comes from now on runs.")
+      .waitFor();
+    await page.getByRole("button", { name: "Resume writer" }).click();
+    await page.goto(`${server.url}/blackboard?tab=dead&agent=writer`);
+    const letters = page.getByRole("grid", { name: "Dead letters of writer" });
+    await letters.getByText("Cancelled", { exact: true }).waitFor();
+    expect(await pictures("dropped")).toEqual([]);
+    expect(await seriousFindings(page)).toEqual([]);
     expect(context.problems).toEqual([]);
   });
 
