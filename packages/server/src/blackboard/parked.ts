@@ -32,7 +32,7 @@ export interface Parked extends Service {
 
 /** Whether a task has something to do with a pause, now or before: all others need not be asked about. */
 export function mayBeParked(task: Task, pause: CorrelationPause | undefined): boolean {
-  return pause !== undefined || task.replay_id?.includes("+") === true;
+  return pause !== undefined || pauseOf(task) !== undefined;
 }
 
 /** Opens the parked tasks, and sends on those of correlations that are resumed. */
