@@ -263,7 +263,7 @@ test("a commit whose answer was lost is asked again, and is not made twice", asy
     ...database,
     async query(statement) {
       const rows = await database.query(statement);
-      if (statement.name !== "append_events" || lost++ > 0) return rows as never;
+      if (statement.name !== "append_in_order" || lost++ > 0) return rows as never;
       throw new KhalaError(
         "unavailable",
         "gone",

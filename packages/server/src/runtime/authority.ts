@@ -138,7 +138,6 @@ interface Answer {
 
 async function commit(database: Database, context: Context, batch: readonly Prepared[]): Promise<Outcome[]> {
   const requests = batch.map((item) => item.request);
-  const owner = batch.flatMap((item, i) => item.data.map(() => i + 1));
   const values = [
     requests.map((r) => r.stream.kind),
     requests.map((r) => r.streamId),
@@ -146,14 +145,16 @@ async function commit(database: Database, context: Context, batch: readonly Prep
     requests.map((r) => r.org),
     requests.map((r) => r.actor),
     requests.map((r) => r.trace ?? null),
-    owner,
+    requests.map((r) => r.events.length),
+    requests.flatMap((r, i) => r.events.map(() => i + 1)),
+    requests.flatMap((r) => r.events.map((_, nth) => nth + 1)),
     requests.flatMap((r) => r.events.map((e) => e.event_id)),
     requests.flatMap((r) => r.events.map((e) => e.type)),
     batch.flatMap((item) => item.data),
   ];
   const statement = {
-    name: "append_events",
-    text: "SELECT * FROM runtime.append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    name: "append_in_order",
+    text: "SELECT * FROM runtime.append_in_order($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
     values,
   };
   for (let attempt = 0; ; attempt++) {
