@@ -1,6 +1,6 @@
 import type { Statement } from "../database/database.ts";
 import type { Model } from "./model.ts";
-import type { DocumentWrite } from "./write_statement.ts";
+import { areDifferentDocuments, type DocumentWrite } from "./write_statement.ts";
 
 /** The position of a projection that moves in the same transaction as what it wrote. */
 export interface CheckpointMove {
@@ -25,7 +25,6 @@ export function writePlain(
   inline: boolean,
   checkpoint?: CheckpointMove,
 ): Statement {
-  const newest = new Map(writes.map((write, i) => [write.docKey, i]));
   const values: unknown[] = [
     model.topic,
     writes.map((write) => write.docKey),
@@ -34,13 +33,18 @@ export function writePlain(
     writes.map((write) => write.org),
     // Arrays that say nothing are left out: they read as null for every write.
     writes.some((write) => write.trace) ? writes.map((write) => write.trace ?? null) : null,
-    newest.size < writes.length ? writes.map((write, i) => newest.get(write.docKey) === i) : null,
+    areDifferentDocuments(writes) ? null : whichAreNewest(writes),
     inline,
   ];
   const text = SQL.replaceAll("$table", `runtime.${model.table}`);
   if (!checkpoint) return { name: `sync_plain_${model.table}`, text: `${text} ${ANSWER}`, values };
   values.push(checkpoint.from, checkpoint.to, checkpoint.generation);
   return { name: `sync_plain_advance_${model.table}`, text: `${text} ${ANSWER_AND_ADVANCE}`, values };
+}
+
+function whichAreNewest(writes: readonly DocumentWrite[]): boolean[] {
+  const newest = new Map(writes.map((write, i) => [write.docKey, i]));
+  return writes.map((write, i) => newest.get(write.docKey) === i);
 }
 
 const BYTEA = 17;

@@ -75,7 +75,8 @@ function arrayLiteral(items: readonly string[]): string {
 }
 
 /** Splits writes so that within a wave the versions of a document rise and share one access. */
-export function waves(writes: readonly DocumentWrite[]): DocumentWrite[][] {
+export function waves(writes: readonly DocumentWrite[]): readonly (readonly DocumentWrite[])[] {
+  if (areDifferentDocuments(writes)) return writes.length > 0 ? [writes] : [];
   const result: DocumentWrite[][] = [];
   const place = new Map<string, { wave: number; write: DocumentWrite }>();
   for (const write of writes) {
@@ -87,6 +88,13 @@ export function waves(writes: readonly DocumentWrite[]): DocumentWrite[][] {
     place.set(write.docKey, { wave, write });
   }
   return result;
+}
+
+/** Whether no document is written twice, as is nearly always the case. */
+export function areDifferentDocuments(writes: readonly DocumentWrite[]): boolean {
+  const keys = new Set<string>();
+  for (const { docKey } of writes) keys.add(docKey);
+  return keys.size === writes.length;
 }
 
 function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
