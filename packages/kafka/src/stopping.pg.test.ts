@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { sleep } from "@khala/server/blackboard";
 import { describe, expect, test } from "vitest";
 import { testContext } from "../../../e2e/support/context.ts";
 import { eventually } from "../../../e2e/support/eventually.ts";
@@ -29,10 +30,14 @@ describe.runIf(kafkaHere())("a member of a group", () => {
         onBatches() {},
         onFailure() {},
       });
-    for (let round = 0; round < 4; round++) {
-      // At once: its join has hardly begun. The second is told of partitions while it says farewell.
-      await (await join()).leave();
+    // From when its join has hardly begun to when its partitions are on their way to it.
+    for (const ms of [0, 10, 25, 40, 60]) {
+      const alone = await join();
+      await sleep(context.clock, ms);
+      await alone.leave();
+      // The second is told of partitions while it says farewell.
       const members = await Promise.all([join(), join()]);
+      await sleep(context.clock, ms);
       for (const member of members) await member.leave();
     }
     await offsets.stop();
