@@ -169,6 +169,17 @@ test("attempts are counted and timed by agent, outcome and partition", async () 
   expect(failed?.status).toEqual({ code: SpanStatusCode.ERROR, message: "down" });
 });
 
+test("what was only put aside is no attempt until it comes back and is done", async () => {
+  const board = await opened(async () => ({ type: "Review", payload: 1 }));
+  const { tasks } = board.route(await board.publish());
+  board.observer.settled(tasks[0]!, { kind: "done", outputs: [], aside: true }, PLACE);
+  expect(await board.telemetry.scrape()).not.toMatch(/^khala_board_tasks_total\{/m);
+  const settlement = await board.consumer.handle(tasks[0]!, never);
+  board.observer.settled(tasks[0]!, settlement, PLACE);
+  const text = await board.telemetry.scrape();
+  expect(text).toMatch(/^khala_board_tasks_total\{agent="reviewer",outcome="done",partition="3"\} 1/m);
+});
+
 test("attempts that nobody settles are forgotten in the end", () => {
   const ended = openEndedAttempts();
   const task = (id: string) => ({ id, agent: "a", attempt: 1 }) as Task;

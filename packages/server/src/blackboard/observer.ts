@@ -53,6 +53,7 @@ export function boardObserver(metrics: BoardMetrics, spans: BoardSpans, ended: E
       spans.routed(artifact, tasks);
     },
     settled(task, settlement, place) {
+      if (settlement.kind === "done" && settlement.aside) return;
       const { agent } = task;
       const labels = metrics.settled(agent, settlement.kind, place.partition);
       if (settlement.kind === "retry") metrics.retries.add(1, { agent, kind: settlement.failure.kind });
