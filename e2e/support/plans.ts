@@ -5,6 +5,9 @@ interface Plan {
   readonly "Relation Name"?: string;
   readonly "Index Name"?: string;
   readonly "Index Cond"?: string;
+  /** Of all that is below it, too. */
+  readonly "Shared Hit Blocks"?: number;
+  readonly "Shared Read Blocks"?: number;
   readonly Plans?: readonly Plan[];
 }
 
@@ -19,4 +22,36 @@ export async function readsOf(database: Database, { text, values = [] }: Stateme
   return nodesOf(row!["QUERY PLAN"][0]!.Plan)
     .filter((node) => /^(Seq|Index|Index Only|Bitmap Index) Scan$/.test(node["Node Type"]))
     .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
+}
+
+/** Runs a statement, and answers how many pages of the database it looked at. */
+export async function buffersOf(database: Database, { text, values = [] }: Statement): Promise<number> {
+  const [row] = await database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
+    text: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
+    values,
+  });
+  const plan = row!["QUERY PLAN"][0]!.Plan;
+  return plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!;
+}
+
+/** Remembers the named statements of the board that go through it. */
+export function recording(database: Database): { database: Database; statements: Map<string, Statement> } {
+  const statements = new Map<string, Statement>();
+  const keep = (statement: Statement) => {
+    if (statement.name?.startsWith("board_")) statements.set(statement.name, statement);
+  };
+  return {
+    statements,
+    database: {
+      ...database,
+      query(statement) {
+        keep(statement);
+        return database.query(statement);
+      },
+      transaction(all) {
+        for (const each of all) keep(each);
+        return database.transaction(all);
+      },
+    },
+  };
 }

@@ -56,6 +56,8 @@ async function openBoard(
     pollMs: config.KHALA_BOARD_POLL_MS,
     window: config.FLOCK_INDEX_WINDOW,
     retentionMs: config.KHALA_BOARD_KEEP_HOURS * 3_600_000,
+    // Whoever publishes too much is refused because of a count, not of an estimate.
+    countUpTo: Math.max(100_000, config.KHALA_BOARD_LAG_REFUSE),
   });
 }
 

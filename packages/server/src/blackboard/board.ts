@@ -100,7 +100,7 @@ export interface DeadLetterPage {
   readonly next?: string;
 }
 
-/** How many tasks of an agent there are. */
+/** How many tasks of an agent there are. Of a long queue it may be an estimate, and some seconds old. */
 export interface AgentCounts {
   readonly agent: string;
   /** Ready, held back by their key, or waiting for a retry. */

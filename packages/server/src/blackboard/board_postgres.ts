@@ -37,6 +37,8 @@ export interface PostgresBoardOptions extends BoardOptions {
   readonly pollMs?: number;
   /** How long stopping waits for work under way; 10,000 unless set. */
   readonly stopMs?: number;
+  /** Up to here the tasks of an agent are counted one by one: more are estimated. 100,000 unless set. */
+  readonly countUpTo?: number;
 }
 
 /** The board on Postgres. */
@@ -73,7 +75,7 @@ export async function openPostgresBoard(
   options: PostgresBoardOptions,
 ): Promise<PostgresBoard> {
   const { hints, leaseMs = 30_000, pollMs = 1_000, stopMs = 10_000, window = 10_000 } = options;
-  const { retentionMs = 7 * DAY, deadRetentionMs = 90 * DAY } = options;
+  const { retentionMs = 7 * DAY, deadRetentionMs = 90 * DAY, countUpTo = 100_000 } = options;
   const holder = context.newId();
   const consumptions = new Consumptions();
   const routerWake = new Wake();
@@ -226,7 +228,7 @@ export async function openPostgresBoard(
 
   return {
     holder,
-    ...openReads(database, { agents: options.agents, window }),
+    ...openReads(database, context.clock, { agents: options.agents, window, countUpTo }),
     publish: (artifacts) => publisher.publish(artifacts),
     enqueue: (tasks) => publisher.enqueue(tasks),
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
-import { readsOf } from "../../../../e2e/support/plans.ts";
+import { readsOf, recording } from "../../../../e2e/support/plans.ts";
 import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import { until } from "../../../../e2e/support/until.ts";
 import {
@@ -11,7 +11,7 @@ import {
   routeByTags,
 } from "../conformance/board_support.ts";
 import { dead, done, retry, Worker } from "../conformance/board_worker.ts";
-import type { Database, Statement } from "../database/database.ts";
+import type { Database } from "../database/database.ts";
 import { openPostgresBoard, type PostgresBoard } from "./board_postgres.ts";
 
 let shared: TestDatabase;
@@ -19,28 +19,6 @@ beforeAll(async () => {
   shared = await testDatabase();
 });
 afterAll(() => shared[Symbol.asyncDispose]());
-
-/** Remembers every named statement that goes through it. */
-function recording(database: Database): { database: Database; statements: Map<string, Statement> } {
-  const statements = new Map<string, Statement>();
-  const keep = (statement: Statement) => {
-    if (statement.name?.startsWith("board_")) statements.set(statement.name, statement);
-  };
-  return {
-    statements,
-    database: {
-      ...database,
-      query(statement) {
-        keep(statement);
-        return database.query(statement);
-      },
-      transaction(all) {
-        for (const each of all) keep(each);
-        return database.transaction(all);
-      },
-    },
-  };
-}
 
 async function opened(database: Database) {
   const heard = new Heard();

@@ -1,10 +1,10 @@
-import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
+import type { Clock } from "../kit/clock.ts";
 import type { Artifact } from "./artifact.ts";
-import type { AgentCounts, Board, BoardOptions, CorrelationCounts, DeadLetterPage } from "./board.ts";
-import { ROUTER } from "./names.ts";
+import type { Board, CorrelationCounts, DeadLetterPage } from "./board.ts";
 import { correlationArtifacts } from "./postgres_correlation_artifacts.ts";
-import { QUEUE } from "./postgres_statements.ts";
+import { type CountsOptions, openCounts } from "./postgres_counts.ts";
+import { Kept } from "./postgres_kept.ts";
 import type { DeadLetter } from "./task.ts";
 
 interface LetterRow {
@@ -26,25 +26,6 @@ const RECENT = `
 SELECT r.body FROM (
   SELECT a.type, a.seq, a.body FROM runtime.board_artifacts a WHERE a.org_id = $1 ORDER BY a.seq DESC LIMIT $4
 ) r WHERE $2::text IS NULL OR r.type = $2 ORDER BY r.seq DESC LIMIT $3`;
-
-/** Open tasks and dead letters of agents. */
-const COUNTS = `
-SELECT u.agent, h.waiting + b.waiting + r.waiting AS waiting, h.running, d.dead
-FROM unnest($1::text[]) AS u(agent)
-CROSS JOIN LATERAL (
-  SELECT count(*) FILTER (WHERE q.held_until IS NULL OR q.held_until <= now()) AS waiting,
-    count(*) FILTER (WHERE q.held_until > now()) AS running
-  FROM runtime.board_queue q WHERE q.agent = u.agent AND q.head OFFSET 0
-) h
-CROSS JOIN LATERAL (
-  SELECT count(*) AS waiting FROM runtime.board_queue q WHERE q.agent = u.agent AND NOT q.head OFFSET 0
-) b
-CROSS JOIN LATERAL (
-  SELECT coalesce(sum(r.members), 0)::bigint AS waiting FROM runtime.board_arrivals r WHERE r.agent = u.agent OFFSET 0
-) r
-CROSS JOIN LATERAL (
-  SELECT count(*) AS dead FROM runtime.board_dead_letters d WHERE d.agent = u.agent AND d.replay_id IS NULL OFFSET 0
-) d`;
 
 /**
  * How far correlations have come. A task is done if it was made, is not open, and did not end as a dead letter. What waits
@@ -89,26 +70,36 @@ ORDER BY d.seq DESC LIMIT $3`;
 /** What can be looked up on the board. */
 export function openReads(
   database: Database,
-  { agents, window }: Pick<BoardOptions, "agents"> & { readonly window: number },
+  clock: Clock,
+  { agents, window, countUpTo }: CountsOptions & { readonly window: number },
 ): Reads {
-  const names = agents.map(({ agent }) => agent);
+  const related = new Kept<CorrelationCounts>(clock, {
+    nameOf: ({ correlationId }) => correlationId,
+    rowsOf: ({ artifacts, open, done }) => (open > 0 ? artifacts + open + done : 0),
+  });
 
-  async function counts(): Promise<AgentCounts[]> {
-    const rows = await database.query<{ agent: string; waiting: bigint; running: bigint; dead: bigint }>({
-      name: "board_counts",
-      text: COUNTS,
-      values: [names],
+  async function countCorrelations(ids: readonly string[]): Promise<CorrelationCounts[]> {
+    const rows = await database.query<
+      Record<Exclude<keyof CorrelationCounts, "correlationId">, unknown> & { id: string }
+    >({
+      name: "board_correlations",
+      text: CORRELATIONS,
+      values: [ids],
     });
-    return rows.map(({ agent, waiting, running, dead }) => ({
-      agent,
-      waiting: Number(waiting),
-      running: Number(running),
+    return rows.map(({ id, org, artifacts, open, retrying, gathering, done, dead }) => ({
+      correlationId: id,
+      org: String(org),
+      artifacts: Number(artifacts),
+      open: Number(open),
+      retrying: Number(retrying),
+      gathering: Number(gathering),
+      done: Number(done),
       dead: Number(dead),
     }));
   }
 
   return {
-    counts,
+    ...openCounts(database, clock, { agents, countUpTo }),
 
     async get(id) {
       if (!UUID.test(id)) return undefined;
@@ -129,44 +120,7 @@ export function openReads(
       return rows.map(({ body }) => JSON.parse(body) as Artifact);
     },
 
-    async lag() {
-      const [unrouted] = await database.query<{ n: bigint }>({
-        name: "board_unrouted_count",
-        text: "SELECT count(*) AS n FROM runtime.board_unrouted",
-      });
-      const lagOf = (reader: string, topic: string, lag: number | bigint): PartitionLagJson => ({
-        reader,
-        topic,
-        partition: 0,
-        lag: String(lag),
-        lag_high: String(lag),
-      });
-      return [
-        lagOf(ROUTER, "runtime.board_unrouted", unrouted!.n),
-        ...(await counts()).map(({ agent, waiting, running }) => lagOf(agent, QUEUE, waiting + running)),
-      ];
-    },
-
-    async correlations(ids) {
-      if (ids.length === 0) return [];
-      const rows = await database.query<
-        Record<Exclude<keyof CorrelationCounts, "correlationId">, unknown> & { id: string }
-      >({
-        name: "board_correlations",
-        text: CORRELATIONS,
-        values: [[...new Set(ids)]],
-      });
-      return rows.map(({ id, org, artifacts, open, retrying, gathering, done, dead }) => ({
-        correlationId: id,
-        org: String(org),
-        artifacts: Number(artifacts),
-        open: Number(open),
-        retrying: Number(retrying),
-        gathering: Number(gathering),
-        done: Number(done),
-        dead: Number(dead),
-      }));
-    },
+    correlations: (ids) => related.get(ids, countCorrelations),
 
     async deadLetters(agent, { after, limit, correlationId }): Promise<DeadLetterPage> {
       const before = after !== undefined && NUMBER.test(after) ? BigInt(after) : 2n ** 62n;
