@@ -141,7 +141,16 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     await page.getByText("writer is paused on every server.").waitFor();
     await publish("a godwit", "dropped");
     await eventually("it waits", async () => (await agentOf("writer")).waiting === "1");
-    await page.getByRole("button", { name: "Cancel what waits for writer" }).click();
+    const cancel = page.getByRole("button", { name: "Cancel what waits for writer" });
+    await cancel.click();
+    const dialog = page.getByRole("dialog", { name: "Cancel what waits for writer?" });
+    await dialog.getByText("1 task that waits becomes a dead letter. Nothing runs.").waitFor();
+    expect(await seriousFindings(page)).toEqual([]);
+    await dialog.getByRole("button", { name: "Keep them" }).click();
+    await dialog.waitFor({ state: "detached" });
+    expect((await agentOf("writer")).waiting).toBe("1");
+    await cancel.click();
+    await dialog.getByRole("button", { name: "Cancel what waits" }).click();
     await page
       .getByText("What waited for writer becomes dead letters. What comes from now on runs.")
       .waitFor();
@@ -236,15 +245,21 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("on a phone the flow is a table at first, and an agent can be paused", async () => {
+  test("on a phone the flow is a table at first, and agents show their dead letters and can be paused", async () => {
     await using context = await visit(browser, { viewport: { width: 390, height: 844 } });
     const page = await context.open(`${server.url}/blackboard`);
     await page.getByRole("grid", { name: "The flow as a table" }).waitFor();
     await page.getByRole("button", { name: "Graph" }).click();
     await page.locator('[data-id="agent:writer"]').waitFor();
     await page.getByRole("tab", { name: "Agents" }).click();
-    const box = await page.getByRole("button", { name: "Pause writer" }).boundingBox();
-    expect(box && box.x + box.width).toBeLessThanOrEqual(390);
+    const table = page.getByRole("grid", { name: "Agents" });
+    for (const shown of [
+      table.getByRole("columnheader", { name: "Dead" }),
+      page.getByRole("button", { name: "Pause writer" }),
+    ]) {
+      const box = await shown.boundingBox();
+      expect(box && box.x + box.width).toBeLessThanOrEqual(390);
+    }
     expect(context.problems).toEqual([]);
   });
 

@@ -6,6 +6,7 @@ import { Failure, type FailureLike } from "../parts/states.tsx";
 import { useParam } from "../router.ts";
 import { boardWords } from "../strings/blackboard.ts";
 import { AgentsView } from "./agents_view.tsx";
+import { CancelDialog } from "./cancel_dialog.tsx";
 import type { BoardNow } from "./use_board.ts";
 
 const words = boardWords.agents;
@@ -17,6 +18,7 @@ export function Agents({ board: { agents } }: { readonly board: BoardNow }) {
   const [changing, setChanging] = useState<string>();
   const [error, setError] = useState<FailureLike>();
   const [said, setSaid] = useState<string>();
+  const [cancelling, setCancelling] = useState<string>();
   const { again } = agents;
 
   const change = useCallback(
@@ -40,10 +42,10 @@ export function Agents({ board: { agents } }: { readonly board: BoardNow }) {
     (name: string) => change(name, board.resume, words.resumed(name)),
     [change, board],
   );
-  const cancel = useCallback(
-    (name: string) => change(name, board.cancelAgent, words.cancelled(name)),
-    [change, board],
-  );
+  const cancel = (name: string) => {
+    setCancelling(undefined);
+    return change(name, board.cancelAgent, words.cancelled(name));
+  };
 
   return (
     <Answered asked={agents}>
@@ -60,8 +62,18 @@ export function Agents({ board: { agents } }: { readonly board: BoardNow }) {
             changing={changing}
             onPause={pause}
             onResume={resume}
-            onCancel={cancel}
+            onCancel={setCancelling}
           />
+          {data
+            .filter(({ name }) => name === cancelling)
+            .map((agent) => (
+              <CancelDialog
+                key={agent.name}
+                agent={agent}
+                onClose={() => setCancelling(undefined)}
+                onConfirm={() => cancel(agent.name)}
+              />
+            ))}
         </>
       )}
     </Answered>

@@ -1,5 +1,6 @@
 import { useCallback, useMemo } from "react";
 import { Button } from "../parts/button.tsx";
+import { useNarrow } from "../parts/media.ts";
 import { countText } from "../parts/numbers.ts";
 import { StateBadge } from "../parts/state_badge.tsx";
 import { Empty } from "../parts/states.tsx";
@@ -26,7 +27,10 @@ export interface AgentsViewProps {
 /** The agents, how each stands, and what can be done with it. */
 export function AgentsView(props: AgentsViewProps) {
   const { agents, selected, onSelect, changing, onPause, onResume, onCancel } = props;
+  const isNarrow = useNarrow();
   const columns = useMemo((): readonly Column<FlowAgent>[] => {
+    /** On a phone the icon has to do; the whole text is in its label. */
+    const buttons = { width: isNarrow ? 32 : 84, text: (text: string) => (isNarrow ? undefined : text) };
     const figure = (id: "waiting" | "running" | "done" | "retried", wideOnly = false): Column<FlowAgent> => ({
       id,
       head: words[id],
@@ -39,21 +43,20 @@ export function AgentsView(props: AgentsViewProps) {
       {
         id: "name",
         head: words.name,
-        width: "minmax(90px, 1fr)",
+        width: "minmax(72px, 1fr)",
         cell: ({ name }) => <strong>{name}</strong>,
       },
       {
         id: "state",
         head: words.state,
-        width: 116,
+        width: isNarrow ? 104 : 116,
         cell: ({ state }) => <StateBadge state={agentState(state)} word={agentStateWord(state)} />,
       },
       {
         id: "dead",
         head: words.dead,
         align: "end",
-        width: 56,
-        wideOnly: true,
+        width: isNarrow ? 44 : 56,
         cell: ({ name, dead }) =>
           dead === 0 ? (
             countText(dead)
@@ -76,8 +79,8 @@ export function AgentsView(props: AgentsViewProps) {
       figure("retried", true),
       {
         id: "action",
-        head: words.action,
-        width: 84,
+        head: isNarrow ? "" : words.action,
+        width: buttons.width,
         cell: ({ name, state }) =>
           state === "paused" ? (
             <Button
@@ -87,7 +90,7 @@ export function AgentsView(props: AgentsViewProps) {
               aria-label={words.resumeOf(name)}
               onClick={() => onResume(name)}
             >
-              {words.resume}
+              {buttons.text(words.resume)}
             </Button>
           ) : (
             <Button
@@ -97,14 +100,14 @@ export function AgentsView(props: AgentsViewProps) {
               aria-label={words.pauseOf(name)}
               onClick={() => onPause(name)}
             >
-              {words.pause}
+              {buttons.text(words.pause)}
             </Button>
           ),
       },
       {
         id: "cancel",
-        head: words.cancel,
-        width: 84,
+        head: isNarrow ? "" : words.cancel,
+        width: buttons.width,
         wideOnly: true,
         cell: ({ name }) => (
           <Button
@@ -115,12 +118,12 @@ export function AgentsView(props: AgentsViewProps) {
             aria-label={words.cancelOf(name)}
             onClick={() => onCancel(name)}
           >
-            {words.cancel}
+            {buttons.text(words.cancel)}
           </Button>
         ),
       },
     ];
-  }, [changing, onPause, onResume, onCancel]);
+  }, [changing, isNarrow, onPause, onResume, onCancel]);
   const select = useCallback((key: string | undefined) => onSelect(key), [onSelect]);
 
   return (

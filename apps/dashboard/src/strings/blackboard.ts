@@ -160,6 +160,19 @@ export const boardWords = {
     already: "It was replayed before. It is not run a second time.",
   },
 
+  cancelDialog: {
+    title: (name: string) => `Cancel what waits for ${name}?`,
+    about: (waiting: number, running: number) =>
+      `${count(waiting, "task")} that ${waiting === 1 ? "waits becomes a dead letter" : "wait become dead letters"}. ${
+        running === 0
+          ? "Nothing runs."
+          : `${count(running, "task")} that ${running === 1 ? "runs is" : "run are"} told to stop.`
+      }`,
+    warning: "What comes from now on runs as before. Dead letters can be replayed.",
+    keep: "Keep them",
+    confirm: "Cancel what waits",
+  },
+
   replayDialog: {
     title: (n: number) => `Replay ${count(n, "dead letter")}?`,
     resultTitle: "Replayed",
