@@ -7,6 +7,8 @@ import {
   type Plain,
   type SettingListJson,
   type SocketListJson,
+  type TraceJson,
+  type TraceListJson,
 } from "@khala/contracts/ops/v1";
 import { agent, describeConfig, FatalError, readConfig } from "@khala/server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -15,7 +17,7 @@ import { until } from "./support/clients.ts";
 import { eventually } from "./support/eventually.ts";
 import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "./support/phoenix.ts";
 import { type TestDatabase, testDatabase } from "./support/postgres.ts";
-import { RUNS, startServer, type TestServer } from "./support/servers.ts";
+import { appendToRun, RUNS, startServer, type TestServer } from "./support/servers.ts";
 
 type Overview = Plain<OverviewJson>;
 
@@ -265,6 +267,36 @@ describe("sockets", () => {
     const others = await server.token({ org_id: "unrelated", scopes: ["ops"] });
     expect((await get<SocketListJson>("/ops/v1/sockets", others)).closes).toEqual([]);
   });
+});
+
+test("traces are those of the org, through every plane, and another's are not there", async () => {
+  const scopes = ["ops", "chat", "blackboard:write", "runtime:write", RUNS];
+  const own = await server.token({ org_id: "traced", scopes });
+  const foreign = await server.token({ org_id: "untraced", scopes });
+  const send = async (path: string, body: unknown) => {
+    const headers = { "content-type": "application/json" };
+    const sent = await server.request(path, own, { method: "POST", headers, body: JSON.stringify(body) });
+    expect(sent.ok, path).toBe(true);
+  };
+  await send("/blackboard/v1/artifacts", { type: "Doom", payload: null, correlation_id: "traced" });
+  await send("/chat", { conv_id: "traced", message: "hello" });
+  await appendToRun(server, own, "traced", { type: "run.started" });
+  const steps = [/^publish artifacts$/, /^publish board/, /^route /, /^process /, /^settle /];
+  const spans = await eventually("a span of each step", async () => {
+    const { traces = [] } = await get<TraceListJson>("/ops/v1/traces?limit=1000", own);
+    const all = await Promise.all(
+      traces.map(({ trace_id }) => get<TraceJson>(`/ops/v1/traces/${trace_id}`, own)),
+    );
+    const found = all.flatMap((each) => each.spans ?? []);
+    const has = (step: RegExp) => found.some(({ name = "" }) => step.test(name));
+    return [...steps, /^chat$/, /^run$/, /^append run$/, /^project /, /^push /].every(has) && found;
+  });
+  expect(new Set(spans.map(({ attributes }) => attributes?.["khala.org_id"]))).toEqual(new Set(["traced"]));
+
+  const { traces = [] } = await get<TraceListJson>("/ops/v1/traces?correlation_id=traced", own);
+  expect(traces).toHaveLength(1);
+  expect(await get<TraceListJson>("/ops/v1/traces?limit=1000", foreign)).toEqual({ traces: [] });
+  expect((await server.request(`/ops/v1/traces/${traces[0]!.trace_id}`, foreign)).status).toBe(404);
 });
 
 test("errors are counted by their code", async () => {

@@ -152,6 +152,7 @@ export function openPublisher(
         name: `send ${names.artifacts}`,
         from,
         to,
+        org: artifact.org_id,
         attributes: {
           "messaging.system": "kafka",
           "messaging.operation.type": "send",

@@ -57,7 +57,7 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     /** What a board does with a draft, in memory. */
     async publish(parent?: string): Promise<Artifact> {
       const made = await spans.publish(
-        parent,
+        { org: AUTHOR.org, trace: parent },
         async (trace) => {
           const author = trace ? { ...AUTHOR, trace } : AUTHOR;
           return makeArtifacts([{ type: "Draft", payload: 1 }], author, {
@@ -98,7 +98,12 @@ test("one trace spans publish, route, process, settle and the outputs", async ()
   const output = settlement.kind === "done" ? settlement.outputs[0] : undefined;
   expect(output?.traceparent).toContain(process?.spanContext().spanId);
 
-  const named = { "artifact.id": artifact.id, "artifact.type": "Draft", correlation_id: "c-1" };
+  const named = {
+    "artifact.id": artifact.id,
+    "artifact.type": "Draft",
+    correlation_id: "c-1",
+    "khala.org_id": "org-1",
+  };
   for (const span of spans) expect(span.attributes).toMatchObject({ ...named, "messaging.system": "kafka" });
   expect(publish?.attributes).toMatchObject({
     "kafka.topic": "flock.artifacts",
@@ -128,7 +133,7 @@ test("a publication continues the trace of its request, and shows that it failed
   const parent = `00-${"a".repeat(32)}-${"b".repeat(16)}-01`;
   await board.publish(parent);
   const refused = board.spans.publish(
-    parent,
+    { org: AUTHOR.org, trace: parent },
     () => Promise.reject(new RangeError("no")),
     () => [],
   );

@@ -53,7 +53,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
         throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
       await throttle.enter();
       const { artifacts, statuses } = await spans.publish(
-        trace,
+        { org, trace },
         (inner) => put({ org, producedBy: `user:${subject}`, trace: inner, depth: 0 }, drafts),
         (result) => result.artifacts,
       );

@@ -1,6 +1,6 @@
 import { type Attributes, SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../kit/context.ts";
-import { contextOf, recordSpan, traceparent } from "../kit/telemetry.ts";
+import { contextOf, ofOrg, recordSpan, traceparent } from "../kit/telemetry.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Place } from "./board.ts";
 import type { Failure, Settlement, Task } from "./task.ts";
@@ -18,7 +18,7 @@ export interface Carrier {
 export interface BoardSpans {
   /** Runs a publication; `trace` goes into the artifacts, so that whatever comes of them is in the same trace. */
   publish<T>(
-    parent: string | undefined,
+    from: { readonly org: string; readonly trace?: string | undefined },
     run: (trace: string | undefined) => Promise<T>,
     describe: (result: T) => readonly Artifact[],
   ): Promise<T>;
@@ -51,9 +51,9 @@ export function boardSpans(
   });
 
   return {
-    async publish(parent, run, describe) {
+    async publish({ org, trace: parent }, run, describe) {
       const { artifacts } = carrier;
-      const attributes = operation("publish", "send", artifacts);
+      const attributes = { ...operation("publish", "send", artifacts), ...ofOrg(org) };
       const options = { kind: SpanKind.PRODUCER, startTime: clock.now(), attributes };
       const span = tracer.startSpan(`publish ${artifacts}`, options, contextOf(parent));
       try {
@@ -77,6 +77,7 @@ export function boardSpans(
         // Clocks of two servers differ: a span does not end before it starts.
         from: Math.min(Date.parse(artifact.created_at), now),
         to: now,
+        org: artifact.org_id,
         attributes: {
           ...operation("route", "receive", carrier.artifacts),
           ...attributesOf([artifact]),
@@ -95,6 +96,7 @@ export function boardSpans(
       span.setAttributes({
         ...operation("process", "process", topic),
         ...attributesOf(artifacts),
+        ...ofOrg(first.org_id),
         "messaging.message.id": id,
         "messaging.consumer.group.name": agent,
         "khala.agent": agent,
@@ -119,6 +121,7 @@ export function boardSpans(
         name: `settle ${place.topic}`,
         from: Math.min(from, to),
         to,
+        org: task.artifacts[0].org_id,
         attributes: {
           ...operation("settle", "settle", place.topic),
           ...attributesOf(task.artifacts),

@@ -1,6 +1,6 @@
 import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../kit/context.ts";
-import { contextOf, traceparent } from "../kit/telemetry.ts";
+import { contextOf, ofOrg, traceparent } from "../kit/telemetry.ts";
 import type { Outcome } from "./outcome.ts";
 import type { ClaimedRun } from "./store.ts";
 
@@ -15,7 +15,12 @@ export interface RunSpan {
 export function startRunSpan({ telemetry, clock }: Context, run: ClaimedRun): RunSpan {
   const span = telemetry.tracer.startSpan("run", { startTime: clock.now() }, contextOf(run.trace));
   if (span.isRecording())
-    span.setAttributes({ correlation_id: run.runId, "khala.run_id": run.runId, "khala.conv_id": run.convId });
+    span.setAttributes({
+      correlation_id: run.runId,
+      "khala.run_id": run.runId,
+      "khala.conv_id": run.convId,
+      ...ofOrg(run.org),
+    });
   return {
     trace: traceparent(span) ?? run.trace,
     end(outcome) {

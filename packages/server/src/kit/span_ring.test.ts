@@ -1,7 +1,9 @@
 import { SpanStatusCode } from "@opentelemetry/api";
 import { expect, test } from "vitest";
 import { SpanRing } from "./span_ring.ts";
-import { contextOf, openTelemetry, traceparent } from "./telemetry.ts";
+import { contextOf, ofOrg, openTelemetry, traceparent } from "./telemetry.ts";
+
+const own = { attributes: ofOrg("acme") };
 
 async function ring(size?: number) {
   const spans = new SpanRing(size);
@@ -11,41 +13,59 @@ async function ring(size?: number) {
 
 test("a trace is remembered with its spans by their start, and why one failed", async () => {
   const { spans, tracer } = await ring();
-  const parent = tracer.startSpan("request", { startTime: 1_000 });
-  const child = tracer.startSpan("work", { startTime: 1_010 }, contextOf(traceparent(parent)));
+  const parent = tracer.startSpan("request", { startTime: 1_000, ...own });
+  const child = tracer.startSpan("work", { startTime: 1_010, ...own }, contextOf(traceparent(parent)));
   child.setAttribute("correlation_id", "c1");
   child.setStatus({ code: SpanStatusCode.ERROR, message: "It broke." });
   child.end(1_030);
   parent.end(1_050);
   const { traceId, spanId } = parent.spanContext();
-  expect(spans.trace(traceId)).toMatchObject([
+  expect(spans.trace("acme", traceId)).toMatchObject([
     { name: "request", parentId: undefined, startedAt: 1_000, durationMs: 50, failed: false },
     { name: "work", parentId: spanId, durationMs: 20, failed: true, message: "It broke." },
   ]);
-  expect(spans.trace("0".repeat(32))).toBeUndefined();
+  expect(spans.trace("acme", "0".repeat(32))).toBeUndefined();
 });
 
 test("the traces that moved last come first, of one correlation if it is asked for", async () => {
   const { spans, tracer } = await ring();
   for (const correlation_id of ["a", "b", "a"])
-    tracer.startSpan("step", { attributes: { correlation_id } }).end();
-  expect(spans.newest(10)).toHaveLength(3);
-  expect(spans.newest(2)).toHaveLength(2);
-  expect(spans.newest(10, "a")).toHaveLength(2);
-  expect(spans.newest(10, "none")).toEqual([]);
+    tracer.startSpan("step", { attributes: { correlation_id, ...ofOrg("acme") } }).end();
+  expect(spans.newest("acme", 10)).toHaveLength(3);
+  expect(spans.newest("acme", 2)).toHaveLength(2);
+  expect(spans.newest("acme", 10, "a")).toHaveLength(2);
+  expect(spans.newest("acme", 10, "none")).toEqual([]);
+});
+
+test("of a trace that several orgs have continued each sees its own spans, and nobody those that say nothing", async () => {
+  const { spans, tracer } = await ring();
+  const root = tracer.startSpan("root", own);
+  const inside = contextOf(traceparent(root));
+  const attributes = { correlation_id: "c", ...ofOrg("rival") };
+  tracer.startSpan("foreign", { attributes }, inside).end();
+  tracer.startSpan("unsaid", {}, inside).end();
+  root.end();
+  const { traceId } = root.spanContext();
+  const names = (org: string) => spans.trace(org, traceId)?.map(({ name }) => name);
+  expect(names("acme")).toEqual(["root"]);
+  expect(names("rival")).toEqual(["foreign"]);
+  expect(names("zeta")).toBeUndefined();
+  expect(spans.newest("acme", 10).flat()).toMatchObject([{ name: "root" }]);
+  expect(spans.newest("acme", 10, "c")).toEqual([]);
+  expect(spans.newest("zeta", 10)).toEqual([]);
 });
 
 test("only so many spans are kept: whole traces go first, and a single trace loses its oldest spans", async () => {
   const { spans, tracer } = await ring(5);
-  const first = tracer.startSpan("first");
+  const first = tracer.startSpan("first", own);
   first.end();
-  for (let i = 0; i < 5; i++) tracer.startSpan(`later ${i}`).end();
-  expect(spans.trace(first.spanContext().traceId)).toBeUndefined();
-  expect(spans.newest(10)).toHaveLength(5);
+  for (let i = 0; i < 5; i++) tracer.startSpan(`later ${i}`, own).end();
+  expect(spans.trace("acme", first.spanContext().traceId)).toBeUndefined();
+  expect(spans.newest("acme", 10)).toHaveLength(5);
 
-  const root = tracer.startSpan("root");
-  for (let i = 0; i < 20; i++) tracer.startSpan(`child ${i}`, {}, contextOf(traceparent(root))).end();
-  expect(spans.newest(10)).toHaveLength(1);
-  const names = spans.newest(10)[0]!.map(({ name }) => name);
+  const root = tracer.startSpan("root", own);
+  for (let i = 0; i < 20; i++) tracer.startSpan(`child ${i}`, own, contextOf(traceparent(root))).end();
+  expect(spans.newest("acme", 10)).toHaveLength(1);
+  const names = spans.newest("acme", 10)[0]!.map(({ name }) => name);
   expect(names).toEqual([15, 16, 17, 18, 19].map((i) => `child ${i}`));
 });

@@ -1,5 +1,6 @@
 import { type Attributes, type HrTime, SpanStatusCode } from "@opentelemetry/api";
 import type { ReadableSpan, SpanProcessor } from "@opentelemetry/sdk-trace";
+import { ORG } from "./telemetry.ts";
 
 /** A span that is over. Times are milliseconds. */
 export interface EndedSpan {
@@ -42,22 +43,24 @@ export class SpanRing implements SpanProcessor {
     while (this.#spans > this.#size) this.#forgetOldest();
   }
 
-  /** The newest traces first, of one correlation if it is asked for, each with its spans as they ended. */
-  newest(limit: number, correlationId?: string): (readonly EndedSpan[])[] {
+  /** The newest traces of an org first, of one correlation if it is asked for, each with its spans as they ended. */
+  newest(org: string, limit: number, correlationId?: string): (readonly EndedSpan[])[] {
     const found: EndedSpan[][] = [];
     for (const trace of [...this.#traces.values()].reverse()) {
       if (found.length >= limit) break;
+      const own = ownOf(trace, org);
       const wanted =
         correlationId === undefined ||
-        trace.some(({ attributes }) => attributes[CORRELATION] === correlationId);
-      if (wanted) found.push(trace);
+        own.some(({ attributes }) => attributes[CORRELATION] === correlationId);
+      if (own.length > 0 && wanted) found.push(own);
     }
     return found;
   }
 
-  /** The spans of a trace, by their start; undefined when none is remembered. */
-  trace(traceId: string): EndedSpan[] | undefined {
-    return this.#traces.get(traceId)?.toSorted((a, b) => a.startedAt - b.startedAt);
+  /** The spans of a trace that are an org's, by their start; undefined when none is remembered. */
+  trace(org: string, traceId: string): EndedSpan[] | undefined {
+    const own = ownOf(this.#traces.get(traceId) ?? [], org);
+    return own.length > 0 ? own.sort((a, b) => a.startedAt - b.startedAt) : undefined;
   }
 
   async forceFlush(): Promise<void> {}
@@ -78,6 +81,11 @@ export class SpanRing implements SpanProcessor {
       this.#spans--;
     }
   }
+}
+
+/** Whoever knows the id of a trace can continue it: each org sees its own part. */
+function ownOf(trace: readonly EndedSpan[], org: string): EndedSpan[] {
+  return trace.filter(({ attributes }) => attributes[ORG] === org);
 }
 
 function endedSpan(span: ReadableSpan): EndedSpan {

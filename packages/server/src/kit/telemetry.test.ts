@@ -37,8 +37,14 @@ test("a trace goes on through a traceparent", async () => {
   const parent = traceparent(root);
   expect(parent).toMatch(/^00-[0-9a-f]{32}-[0-9a-f]{16}-01$/);
   root.end();
-  recordSpan(telemetry, parent, { name: "later", from: 1_000, to: 2_000, attributes: { step: 1 } });
-  recordSpan(telemetry, null, { name: "untraced", from: 1_000, to: 2_000, attributes: {} });
+  recordSpan(telemetry, parent, {
+    name: "later",
+    from: 1_000,
+    to: 2_000,
+    org: "acme",
+    attributes: { step: 1 },
+  });
+  recordSpan(telemetry, null, { name: "untraced", from: 1_000, to: 2_000, org: "acme", attributes: {} });
   const spans = exporter.getFinishedSpans();
   expect(spans.map(({ name }) => name)).toEqual(["root", "later"]);
   expect(spans[1]!.spanContext().traceId).toBe(root.spanContext().traceId);

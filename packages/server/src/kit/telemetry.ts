@@ -91,13 +91,22 @@ export function contextOf(parent: string | null | undefined) {
   return trace.setSpanContext(context.active(), span);
 }
 
+/** Whose work a span is. A span that does not say so is shown to no operator. */
+export const ORG = "khala.org_id";
+
+/** The attribute that says whose work it is. */
+export function ofOrg(org: string): Attributes {
+  return { [ORG]: org };
+}
+
 /** Adds a finished step to the trace that `parent` names; does nothing for work that is not traced. */
 export function recordSpan(
   telemetry: Telemetry,
   parent: string | null | undefined,
-  span: { name: string; from: number; to: number; attributes: Attributes },
+  span: { name: string; from: number; to: number; org: string; attributes: Attributes },
 ): void {
   if (!parent) return;
-  const { name, from, to, attributes } = span;
+  const { name, from, to, org } = span;
+  const attributes = { ...span.attributes, ...ofOrg(org) };
   telemetry.tracer.startSpan(name, { startTime: from, attributes }, contextOf(parent)).end(to);
 }

@@ -130,12 +130,13 @@ export function startProjector(model: Model, context: Context, options: Projecto
   }
 
   function traceWrites(writes: readonly DocumentWrite[], from: number): void {
-    for (const { trace, docKey } of writes) {
+    for (const { trace, docKey, org } of writes) {
       const attributes = { "khala.topic": model.topic, "khala.doc_key": docKey };
       recordSpan(context.telemetry, trace, {
         name: `project ${model.topic}`,
         from,
         to: context.clock.now(),
+        org,
         attributes,
       });
     }

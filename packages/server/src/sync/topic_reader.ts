@@ -163,6 +163,7 @@ export class TopicReader {
       name: `push ${topic}`,
       from: row.insertedAt,
       to: this.#context.clock.now(),
+      org: row.org,
       attributes: {
         "khala.topic": topic,
         "khala.doc_key": row.docKey,

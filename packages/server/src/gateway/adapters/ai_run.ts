@@ -4,7 +4,7 @@ import { SpanKind } from "@opentelemetry/api";
 import type { Caller, ChatCommand, ConversationPlane } from "../../conversations/plane.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import { contextOf, traceparent } from "../../kit/telemetry.ts";
+import { contextOf, ofOrg, traceparent } from "../../kit/telemetry.ts";
 
 /** A run, and where in the log somebody begins to follow it. */
 export interface FollowedRun {
@@ -33,7 +33,11 @@ export async function startRun(
   command: ChatCommand,
   parent?: string,
 ): Promise<FollowedRun> {
-  const span = context.telemetry.tracer.startSpan("chat", { kind: SpanKind.SERVER }, contextOf(parent));
+  const span = context.telemetry.tracer.startSpan(
+    "chat",
+    { kind: SpanKind.SERVER, attributes: ofOrg(caller.org) },
+    contextOf(parent),
+  );
   try {
     const trace = traceparent(span);
     const { run_id, cursor } = await conversations.chat(caller, { ...command, ...(trace && { trace }) });

@@ -4,7 +4,7 @@ import type { FastifyRequest } from "fastify";
 import { AGENT_NAME } from "../../blackboard/names.ts";
 import type { BlackboardPlane, Caller } from "../../blackboard/plane.ts";
 import type { Context } from "../../kit/context.ts";
-import { contextOf, traceparent } from "../../kit/telemetry.ts";
+import { contextOf, ofOrg, traceparent } from "../../kit/telemetry.ts";
 import { hasScope, requireScope } from "../auth/claims.ts";
 import {
   asSentAlone,
@@ -24,7 +24,11 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
     const who = await callerOf(http, request, SCOPES.blackboardWrite);
     const { drafts, alone } = readDrafts(request.body);
     const parent = contextOf(request.headers.traceparent as string | undefined);
-    const span = context.telemetry.tracer.startSpan("publish artifacts", { kind: SpanKind.SERVER }, parent);
+    const span = context.telemetry.tracer.startSpan(
+      "publish artifacts",
+      { kind: SpanKind.SERVER, attributes: ofOrg(who.org) },
+      parent,
+    );
     try {
       const trace = traceparent(span);
       const artifacts = await board.publish({ ...who, ...(trace && { trace }) }, drafts);

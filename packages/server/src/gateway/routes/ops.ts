@@ -73,17 +73,17 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   });
 
   app.get("/ops/v1/traces", async (request, reply) => {
-    await operator(http, request);
+    const { org } = await operator(http, request);
     const query = request.query as Record<string, unknown>;
     const correlationId = readText(query.correlation_id, "correlation_id", 256);
-    const traces = kept(spans).newest(readLimit(query.limit), correlationId).map(summaryOf);
+    const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
     return reply.header("Cache-Control", "no-store").send({ traces });
   });
 
   app.get("/ops/v1/traces/:trace_id", async (request, reply) => {
-    await operator(http, request);
+    const { org } = await operator(http, request);
     const { trace_id } = request.params as { trace_id: string };
-    const found = TRACE_ID.test(trace_id) ? kept(spans).trace(trace_id) : undefined;
+    const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
     if (!found)
       throw new KhalaError("not_found", "There is no such trace any more: the last ones are remembered.");
     return reply.header("Cache-Control", "no-store").send({ trace_id, spans: found.map(spanJson) });

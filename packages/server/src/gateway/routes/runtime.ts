@@ -4,7 +4,7 @@ import { AppendRequestSchema } from "@khala/contracts/runtime/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import type { Context } from "../../kit/context.ts";
-import { contextOf, traceparent } from "../../kit/telemetry.ts";
+import { contextOf, ofOrg, traceparent } from "../../kit/telemetry.ts";
 import type { Authority } from "../../runtime/authority.ts";
 import type { StreamDefinition } from "../../runtime/stream.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
@@ -31,7 +31,7 @@ export function runtimeRoutes(
       const parent = contextOf(request.headers.traceparent as string | undefined);
       const span = context.telemetry.tracer.startSpan(
         `append ${stream.kind}`,
-        { kind: SpanKind.SERVER },
+        { kind: SpanKind.SERVER, attributes: ofOrg(viewer.org) },
         parent,
       );
       try {
