@@ -66,8 +66,11 @@ export interface Gathering {
 export interface BoardOptions {
   /** Every agent of the app, whether its work is done in this process or elsewhere. */
   readonly agents: readonly BoardAgent[];
-  /** Whether an artifact goes to its agent alone, and in no batch: because somebody cancelled or paused it. */
-  goesAlone?(artifact: Gathering): boolean;
+  /**
+   * How an artifact goes to its agent alone, and in no batch: after those that came before it because somebody paused it,
+   * or at once because somebody cancelled it.
+   */
+  goesAlone?(artifact: Gathering): "in order" | "at once" | undefined;
   /** Pure but for user predicates; never throws. */
   route(artifact: Artifact): Routing;
   /** Whether this process routes; one that only publishes and looks does not. */

@@ -207,7 +207,7 @@ export async function openPostgresBoard(
   function startGathering(consumption: Consumption): void {
     const known = options.agents.find(({ agent }) => agent === consumption.agent);
     if (!known?.batch) return;
-    const { goesAlone = () => false } = options;
+    const { goesAlone = () => undefined } = options;
     const formed = (agent: string) => created(new Set([agent]));
     const parts = { database, context, lanes, goesAlone, pollMs, formed };
     gathering.set(consumption, startBatches({ ...known, batch: known.batch }, parts));

@@ -62,10 +62,11 @@ export async function openBlackboardPlane(
 
   const board = await options.openBoard({
     agents: agents.map(boardAgent),
-    goesAlone: ({ agent, org, correlationId, arrivedAt }) =>
-      (controls.agentCancelled(agent) ?? Number.NEGATIVE_INFINITY) >= arrivedAt ||
-      controls.cancelled(org, correlationId) ||
-      controls.correlationPause(org, correlationId) !== undefined,
+    goesAlone({ agent, org, correlationId, arrivedAt }) {
+      const until = controls.agentCancelled(agent) ?? Number.NEGATIVE_INFINITY;
+      if (until >= arrivedAt || controls.cancelled(org, correlationId)) return "at once";
+      return controls.correlationPause(org, correlationId) && "in order";
+    },
     route(artifact) {
       const routing = route(artifact);
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });

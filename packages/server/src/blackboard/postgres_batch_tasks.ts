@@ -28,10 +28,12 @@ export interface Packed {
   /** Each is a task. */
   readonly batches: readonly Gathered[];
   /** Each goes to the agent without a batch. */
-  readonly alone: readonly { readonly key: string; readonly member: Member }[];
+  readonly alone: readonly { readonly key: string; readonly member: Member; readonly how: Alone }[];
   /** These wait for more. */
   readonly kept: readonly Gathered[];
 }
+
+type Alone = "in order" | "at once";
 
 interface Rules {
   readonly size: number;
@@ -39,16 +41,16 @@ interface Rules {
   readonly maxBytes: number;
   /** What came at this time or earlier waits no longer. */
   readonly overdue: number;
-  isAlone(org: string, member: Member): boolean;
+  aloneHow(org: string, member: Member): Alone | undefined;
 }
 
 /** Only artifacts that are larger than this part of what a batch may have are kept out of one that is nearly full. */
 const LARGE = 1 / 16;
 
 /** Divides what came into batches. */
-export function pack(groups: readonly Gathered[], { size, maxBytes, overdue, isAlone }: Rules): Packed {
+export function pack(groups: readonly Gathered[], { size, maxBytes, overdue, aloneHow }: Rules): Packed {
   const batches: Gathered[] = [];
-  const alone: { key: string; member: Member }[] = [];
+  const alone: Packed["alone"][number][] = [];
   const kept: Gathered[] = [];
   for (const group of groups) {
     let members: Member[] = [];
@@ -59,8 +61,9 @@ export function pack(groups: readonly Gathered[], { size, maxBytes, overdue, isA
       bytes = 0;
     };
     for (const member of group.members) {
-      if (isAlone(group.org, member)) {
-        alone.push({ key: group.key, member });
+      const how = aloneHow(group.org, member);
+      if (how) {
+        alone.push({ key: group.key, member, how });
         continue;
       }
       if (member.bytes > maxBytes * LARGE && bytes + member.bytes > maxBytes) cut();
@@ -85,7 +88,7 @@ export function formStatement(
   const ids = batches.map(({ key, members }) => gatheredId(agent, key, members[0]!));
   return {
     name: "board_form",
-    text: `SELECT runtime.board_form($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
+    text: `SELECT runtime.board_form($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
     values: [
       agent,
       unless(
@@ -106,6 +109,10 @@ export function formStatement(
       alone.map(({ member }) => member.version),
       alone.map(({ member }) => member.correlationId),
       alone.map(({ member }) => member.arrivedAt),
+      unless(
+        null,
+        alone.map(({ key, how }) => (how === "in order" ? lanes.ofKey(agent, key) : null)),
+      ),
     ],
   };
 }

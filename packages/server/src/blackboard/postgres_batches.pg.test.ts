@@ -198,7 +198,9 @@ test("while artifacts wait for the router, a batch has each of them once", async
 test("what goes alone is given to the agent as a task of its own", async () => {
   await using own = await testDatabase();
   const goesAlone: BoardOptions["goesAlone"] = ({ agent, org, correlationId, arrivedAt }) =>
-    arrivedAt > 0 && `${agent} ${org} ${correlationId ?? "none"}` === "reviewer acme none";
+    arrivedAt > 0 && `${agent} ${org} ${correlationId ?? "none"}` === "reviewer acme none"
+      ? "at once"
+      : undefined;
   await using one = await server(own.database, [THREE], { goesAlone });
   const worker = new Worker("reviewer");
   one.board.consume(worker);
@@ -210,6 +212,21 @@ test("what goes alone is given to the agent as a task of its own", async () => {
   expect(single).toMatchObject({ id: off.id, artifacts: [off] });
   expect(isGathered(single)).toBe(false);
   expect(tasks.find((task) => task !== single)!.artifacts).toEqual([a, b, c]);
+});
+
+test("what goes alone in order is given to the agent in the order of arrival, one after the other", async () => {
+  await using own = await testDatabase();
+  await using one = await server(own.database, [THREE], { goesAlone: () => "in order" });
+  const worker = new Worker("reviewer", async ({ artifacts }) => {
+    // The later, the faster.
+    for (let turns = 20 - Number(artifacts[0].payload); turns > 0; turns--) await new Promise(setImmediate);
+    return done();
+  });
+  one.board.consume(worker);
+  await one.board.publish(drafts(20));
+  await runs(worker, 20);
+  expect(worker.payloads()).toEqual(range(1, 20));
+  expect(worker.overlaps).toEqual([]);
 });
 
 test("what waits for a batch is open in its correlation, and a backlog is counted", async () => {

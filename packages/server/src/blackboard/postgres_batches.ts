@@ -110,7 +110,7 @@ export function startBatches(
     return [...groups.values()];
   }
 
-  const isAlone = (org: string, { correlationId, arrivedAt }: Member) =>
+  const aloneHow = (org: string, { correlationId, arrivedAt }: Member) =>
     goesAlone({ agent, org, correlationId: correlationId ?? undefined, arrivedAt });
 
   /** Answers how many arrivals it looked at, and how many tasks it made; undefined if there was nothing for it. */
@@ -142,7 +142,7 @@ export function startBatches(
         size: batch.size,
         maxBytes: MAX_BATCH_BYTES,
         overdue,
-        isAlone,
+        aloneHow,
       });
       const { batches, alone, kept } = packed;
       if (kept.length > 0)
