@@ -115,7 +115,7 @@ test("figures of a long queue and of a large correlation are kept for a second, 
   expect(await correlations()).toEqual(["big", "c7000"]);
   expect(await counts()).toBeUndefined();
   expect(await correlations()).toEqual(["c7000"]);
-  await clock.advance(10_000);
+  await clock.advance(5_000);
   expect(await counts()).toEqual(["free", "keyed", "batched"]);
   expect(await correlations()).toEqual(["big", "c7000"]);
 });
