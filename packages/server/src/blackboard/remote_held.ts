@@ -110,6 +110,8 @@ export function openHeldWork(
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<readonly ArtifactDraft[]>();
       const work: Held = { task, resolve, reject, losses: 0 };
+      // It may be called off before anybody waits for it, and while the offer fails.
+      promise.catch(() => {});
       const abort = () => reject(signal.reason);
       signal.addEventListener("abort", abort, { once: true });
       try {
