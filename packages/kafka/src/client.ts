@@ -76,6 +76,15 @@ const ASSIGN = -175;
 const COMMON: Properties = { "retry.backoff.ms": 10, "retry.backoff.max.ms": 50 };
 /** A broker that comes back is noticed within so long; the default is 10 s. */
 export const RECONNECT: Properties = { "reconnect.backoff.max.ms": 1_000 };
+/**
+ * How readers fetch. The end of a partition whose last record is a marker is noticed after the first of these. A reader
+ * whose queue was full asks for more after the last: by default after a second, in which all that was in it is long done.
+ */
+export const FETCH: Properties = {
+  "fetch.wait.max.ms": 100,
+  "fetch.error.backoff.ms": 50,
+  "fetch.queue.backoff.ms": 10,
+};
 const CONSUMER: Properties = {
   "js.consumer.max.batch.size": 500,
   "js.consumer.max.cache.size.per.worker.ms": 5_000,

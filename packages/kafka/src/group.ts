@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { backoff, type Context, sleep, Wake } from "@khala/server/blackboard";
-import type { KafkaSettings, Properties } from "./client.ts";
+import { FETCH, type KafkaSettings, type Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { kafkaCode } from "./kafka_errors.ts";
@@ -194,8 +194,7 @@ export async function joinGroup(
       "partition.assignment.strategy": "cooperative-sticky",
       "session.timeout.ms": options.sessionTimeoutMs,
       "heartbeat.interval.ms": Math.floor(options.sessionTimeoutMs / 3),
-      "fetch.wait.max.ms": 100,
-      "fetch.error.backoff.ms": 50,
+      ...FETCH,
       ...options.properties,
     },
     onReady: () => wake.wake(),

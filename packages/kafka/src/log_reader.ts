@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, Wake } from "@khala/server/blackboard";
-import { type KafkaSettings, loadClient, type Properties, RECONNECT, tls } from "./client.ts";
+import { FETCH, type KafkaSettings, loadClient, type Properties, RECONNECT, tls } from "./client.ts";
 import type { KafkaRecord, TopicPartition } from "./client_types.ts";
 import { waiting } from "./native_waits.ts";
 
@@ -85,9 +85,7 @@ export async function openLogReader(
       "enable.auto.commit": false,
       "enable.auto.offset.store": false,
       "enable.partition.eof": true,
-      // How late the end of a partition is noticed when its last record is a marker.
-      "fetch.wait.max.ms": 100,
-      "fetch.error.backoff.ms": 50,
+      ...FETCH,
       ...properties,
       queue_non_empty_cb: () => wake.wake(),
     },
