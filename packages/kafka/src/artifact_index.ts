@@ -4,6 +4,7 @@ import { decodeArtifact } from "./decoding.ts";
 import { type Entry, IdTable } from "./id_table.ts";
 import { versionOf } from "./indexed.ts";
 import type { LogRecord, Position } from "./log_reader.ts";
+import { Oldest } from "./oldest.ts";
 
 export interface ArtifactIndexOptions {
   readonly topic: string;
@@ -29,6 +30,7 @@ export class ArtifactIndex {
   readonly #table = new IdTable();
   /** Versions that were written here and not read back yet. */
   readonly #written = new Map<string, number>();
+  readonly #oldestWritten = new Oldest(this.#written);
 
   constructor(context: Pick<Context, "log">, options: ArtifactIndexOptions) {
     this.#log = context.log;
@@ -76,10 +78,7 @@ export class ArtifactIndex {
     if ((this.version(id) ?? 0) >= version) return;
     this.#written.set(id, version);
     this.#options.bodies.put(id, version, json);
-    if (this.#written.size > MAX_WRITTEN) {
-      const [oldest] = this.#written.keys();
-      this.#written.delete(oldest!);
-    }
+    if (this.#written.size > MAX_WRITTEN) this.#written.delete(this.#oldestWritten.next()!);
   }
 
   /** The newest version that is known here. */

@@ -1,3 +1,5 @@
+import { Oldest } from "./oldest.ts";
+
 interface Body {
   readonly version: number;
   /** Its JSON, as text or in UTF-8. */
@@ -10,6 +12,7 @@ const OVERHEAD_BYTES = 200;
 /** The bodies of artifacts that were used last, as JSON, within a number of bytes. */
 export class BodyCache {
   readonly #bodies = new Map<string, Body>();
+  readonly #oldest = new Oldest(this.#bodies);
   readonly #maxBytes: number;
   #bytes = 0;
 
@@ -39,10 +42,7 @@ export class BodyCache {
     if (bytes > this.#maxBytes) return;
     this.#bodies.set(id, { version, json });
     this.#bytes += bytes;
-    for (const oldest of this.#bodies.keys()) {
-      if (this.#bytes <= this.#maxBytes) break;
-      this.delete(oldest);
-    }
+    while (this.#bytes > this.#maxBytes) this.delete(this.#oldest.next()!);
   }
 
   delete(id: string): void {

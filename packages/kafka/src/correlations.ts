@@ -2,6 +2,7 @@ import { type CorrelationCounts, idempotencyKey, type Task } from "@khala/server
 import { decodeProcessed, decodeRetry, decodeTask, decodeWaiting } from "./decoding.ts";
 import type { Indexed } from "./indexed.ts";
 import type { LogRecord } from "./log_reader.ts";
+import { Oldest } from "./oldest.ts";
 import type { ProcessedMark, WaitingMark } from "./records.ts";
 
 type State = "open" | "done" | "dead";
@@ -31,6 +32,7 @@ const RANK: Readonly<Record<State, number>> = { open: 0, dead: 1, done: 2 };
 export class Correlations {
   readonly #limits: CorrelationLimits;
   readonly #correlations = new Map<string, Correlation>();
+  readonly #oldest = new Oldest(this.#correlations);
   #ids = 0;
 
   constructor(limits: CorrelationLimits) {
@@ -142,9 +144,11 @@ export class Correlations {
     const before = ids.size;
     add();
     this.#ids += ids.size - before;
-    for (const [oldest, { artifacts, tasks }] of this.#correlations) {
-      const over = this.#correlations.size > this.#limits.maxCorrelations || this.#ids > this.#limits.maxIds;
-      if (!over || this.#correlations.size === 1) break;
+    const over = () =>
+      this.#correlations.size > this.#limits.maxCorrelations || this.#ids > this.#limits.maxIds;
+    while (over() && this.#correlations.size > 1) {
+      const oldest = this.#oldest.next()!;
+      const { artifacts, tasks } = this.#correlations.get(oldest)!;
       this.#correlations.delete(oldest);
       this.#ids -= artifacts.size + tasks.size;
     }

@@ -1,3 +1,5 @@
+import { Oldest } from "./oldest.ts";
+
 interface Lane<T> {
   readonly waiting: T[];
   busy: boolean;
@@ -8,6 +10,7 @@ export class Lanes<T> {
   readonly #lanes = new Map<string, Lane<T>>();
   // Lanes that have something to do and are not busy. A Set keeps the order and finds each at once.
   readonly #ready = new Set<string>();
+  readonly #oldest = new Oldest(this.#ready);
   #waiting = 0;
 
   add(name: string, item: T): void {
@@ -23,7 +26,7 @@ export class Lanes<T> {
 
   /** Takes the next item; its lane is busy until it is released. */
   next(): { readonly lane: string; readonly item: T } | undefined {
-    for (const name of this.#ready) {
+    for (let name = this.#oldest.next(); name !== undefined; name = this.#oldest.next()) {
       this.#ready.delete(name);
       const lane = this.#lanes.get(name);
       const item = lane?.waiting.shift();

@@ -1,3 +1,5 @@
+import { Oldest } from "./oldest.ts";
+
 /** What is known of a task by its idempotency key: it was settled, or it waits in place for its next attempt. */
 export type Mark =
   | { readonly kind: "settled" }
@@ -9,6 +11,7 @@ export type Mark =
  */
 export class Marks {
   readonly #marks = new Map<string, Mark>();
+  readonly #oldest = new Oldest(this.#marks);
   readonly #limit: number;
 
   constructor(limit: number) {
@@ -22,9 +25,7 @@ export class Marks {
   set(key: string, mark: Mark): void {
     this.#marks.delete(key);
     this.#marks.set(key, mark);
-    if (this.#marks.size <= this.#limit) return;
-    const [oldest] = this.#marks.keys();
-    if (oldest !== undefined) this.#marks.delete(oldest);
+    if (this.#marks.size > this.#limit) this.#marks.delete(this.#oldest.next()!);
   }
 
   get size(): number {

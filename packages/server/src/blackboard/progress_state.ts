@@ -100,8 +100,10 @@ export class Subjects {
 }
 
 function forgetOldest(memories: Map<string, Memory>, limit: number): void {
+  // An iterator passes over what was deleted: none is made as long as there is nothing to forget.
+  if (memories.size <= limit) return;
   for (const key of memories.keys()) {
-    if (memories.size <= limit) return;
     memories.delete(key);
+    if (memories.size <= limit) return;
   }
 }
