@@ -57,6 +57,26 @@ export interface KafkaProducer extends Connection {
     readonly topics: readonly TopicOffsets[];
   }): Promise<void>;
   isActive(): boolean;
+  /** The addon's own; only once it is connected. */
+  _getInternalClient(): NativeProducer;
+}
+
+/** A header as the addon takes it: one member. */
+export type NativeHeader = Readonly<Record<string, Buffer | string>>;
+
+/** The addon's own producer. */
+export interface NativeProducer {
+  /** Throws what it refuses at once. What is `opaque` would never be freed without a report. */
+  produce(
+    topic: string,
+    partition: number,
+    value: Buffer | null,
+    key: Buffer | null,
+    timestamp: number,
+    opaque: undefined,
+    headers: readonly NativeHeader[] | undefined,
+  ): void;
+  removeAllListeners(event: "delivery-report"): unknown;
 }
 
 /** A record as it was read. */

@@ -37,14 +37,17 @@ describe.runIf(kafkaHere())("transactions", () => {
     await using stage = await openStage({ producers: 2 });
     let running = 0;
     let most = 0;
+    const two = Promise.withResolvers<void>();
     await Promise.all(
-      Array.from({ length: 10 }, (_, i) =>
-        stage.producers.transaction(async ({ send }) => {
+      Array.from({ length: 10 }, async (_, i) => {
+        await stage.producers.transaction(async ({ send }) => {
           most = Math.max(most, ++running);
+          if (most === 2) two.resolve();
+          await two.promise;
           await send(to(stage, String(i)));
-          running--;
-        }),
-      ),
+        });
+        running--;
+      }),
     );
     expect(most).toBe(2);
     expect(await readTopic(stage.client, stage.names.artifacts, 10)).toHaveLength(10);

@@ -1,7 +1,8 @@
 import type { Context, Service } from "@khala/server/blackboard";
 import type { KafkaClient } from "./client.ts";
-import type { KafkaProducer, OffsetOwner, TopicOffsets } from "./client_types.ts";
+import type { KafkaProducer, NativeProducer, OffsetOwner, TopicOffsets } from "./client_types.ts";
 import { explained, givenUp, isFenced, repeated } from "./kafka_errors.ts";
+import { handOver, nativeOf, WITHOUT_REPORTS } from "./native_producer.ts";
 import { waiting, waitingWithoutEnd } from "./native_waits.ts";
 import type { Outgoing } from "./records.ts";
 import { Rivals } from "./rivals.ts";
@@ -13,7 +14,7 @@ import { largestTask } from "./topics.ts";
 export interface Transaction {
   /** The transactional id, for spans; undefined where transactions are off. */
   readonly id: string | undefined;
-  /** Resolves when the brokers have them. Need not be awaited: the commit waits for it, and fails with it. */
+  /** Takes them. Need not be awaited: the commit waits until the brokers have them, and fails if they do not take one. */
   send(records: readonly Outgoing[]): Promise<void>;
   /**
    * The next offsets of the consumer's group. Call it in the consumer's batch handler after `isStale()`: the
@@ -65,10 +66,10 @@ export function openProducers(
     const producer = client.producer({
       transactionalId: rival.id,
       transactionTimeoutMs: TRANSACTION_TIMEOUT_MS,
-      properties,
+      properties: { ...properties, ...WITHOUT_REPORTS },
     });
     await connected(producer);
-    return { rival, producer };
+    return { rival, producer, native: nativeOf(producer) };
   });
   return {
     transactional: true,
@@ -76,11 +77,11 @@ export function openProducers(
       const lease = await slots.take().catch((error: unknown) => {
         throw explained(error);
       });
-      const { rival, producer } = lease.value;
+      const { rival, producer, native } = lease.value;
       const beganAt = context.clock.now();
       let healthy = false;
       try {
-        const result = await inTransaction(context, rival.id, producer, work);
+        const result = await inTransaction(context, rival.id, producer, native, work);
         healthy = true;
         return result;
       } catch (error) {
@@ -111,6 +112,7 @@ async function inTransaction<T>(
   context: Pick<Context, "clock">,
   id: string,
   producer: KafkaProducer,
+  native: NativeProducer,
   work: (transaction: Transaction) => Promise<T>,
 ): Promise<T> {
   await producer.transaction();
@@ -118,7 +120,7 @@ async function inTransaction<T>(
   const result = await work({
     id,
     send(records) {
-      const sending = send(producer, records);
+      const sending = (async () => handOver(native, records))();
       sending.catch(() => {});
       sends.push(sending);
       return sending;
@@ -134,7 +136,7 @@ async function inTransaction<T>(
   });
   // Before the commit: it knows nothing of a record that the client itself refused.
   await Promise.all(sends);
-  // Its own limit is 5 s, and the commit goes on behind it: the second call asks for the same one.
+  // It waits for the records. Its own limit is 5 s, and it goes on behind that: the second call asks for the same one.
   await repeated(context, TRANSACTION_TIMEOUT_MS, () => waiting(() => producer.commit()));
   return result;
 }
