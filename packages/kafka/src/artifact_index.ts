@@ -47,10 +47,10 @@ export class ArtifactIndex {
   }
 
   /**
-   * Takes a record of the compacted topic, and answers the version that it has. Whether its body is kept is for the
-   * caller to say: those of a rebuild would only push each other out.
+   * Takes a record of the compacted topic, and answers the version that it has. Its body is kept if the caller says its
+   * id: those of a rebuild would only push each other out.
    */
-  onRecord(record: LogRecord, keep: boolean): number | undefined {
+  onRecord(record: LogRecord, kept?: string): number | undefined {
     if (!record.key) return undefined;
     if (record.value === null) return this.#removed(record.key);
     const version = versionOf(record);
@@ -64,11 +64,11 @@ export class ArtifactIndex {
     const known = this.#table.get(record.key);
     if (known && known.version > version) return undefined;
     this.#table.set(record.key, { partition: record.partition, offset: record.at, version });
-    if (!keep && this.#written.size === 0) return version;
-    const id = record.key.toString();
+    if (kept === undefined && this.#written.size === 0) return version;
+    const id = kept ?? record.key.toString();
     const written = this.#written.get(id) ?? 0;
     if (written > 0 && written <= version) this.#written.delete(id);
-    if (keep && written !== version) this.#options.bodies.put(id, version, record.value);
+    if (kept !== undefined && written !== version) this.#options.bodies.put(id, version, record.value);
     return version;
   }
 

@@ -65,6 +65,9 @@ export async function joinGroup(
   options: GroupOptions,
 ): Promise<Group> {
   const { log } = context;
+  // Of one topic the number says it all, and need not be written for each record.
+  const placed: (record: TopicPartition) => number | string =
+    options.topics.length === 1 ? ({ partition }) => partition : placeOf;
   const leaving = new AbortController();
   const { signal } = leaving;
   const wake = new Wake();
@@ -173,7 +176,7 @@ export async function joinGroup(
       try {
         const records = await consumer.take(options.batch);
         if (records.length > 0) {
-          handling = handle([...Map.groupBy(records, placeOf).values()].map(batchOf));
+          handling = handle([...Map.groupBy(records, placed).values()].map(batchOf));
           await handling;
         }
         const idleMs = context.clock.now() - resumedAt < RESUMED_MS ? RESUMED_IDLE_MS : IDLE_MS;

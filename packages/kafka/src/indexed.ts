@@ -21,8 +21,7 @@ export function versionOf(record: LogRecord): number | undefined {
 }
 
 /** The same with the rest that the views keep. */
-export function indexedOf(record: LogRecord, version: number): Indexed | undefined {
-  const id = record.key?.toString() ?? "";
+export function indexedOf(record: LogRecord, id: string, version: number): Indexed | undefined {
   const header = headerText(record, HEADER.index) ?? "";
   try {
     const [type, org, correlationId]: unknown[] = JSON.parse(header.slice(header.indexOf(" ")));

@@ -33,6 +33,8 @@ export class PartitionWork {
   readonly lanes = new Lanes<Work>();
   /** Aborts when the partition is not this process's any more. */
   readonly lost = new AbortController();
+  /** Of each task that runs: aborts with `lost`, unless the task has ended. */
+  readonly stops = new Set<AbortController>();
   /** What was settled before; nothing runs until it is loaded. */
   marks: Marks | undefined;
   running = 0;
@@ -50,6 +52,9 @@ export class PartitionWork {
     this.partition = place.partition;
     this.#order = order;
     this.#limits = limits;
+    this.lost.signal.addEventListener("abort", () => {
+      for (const stop of this.stops) stop.abort();
+    });
   }
 
   get owned(): boolean {

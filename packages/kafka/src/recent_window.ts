@@ -31,11 +31,11 @@ export class RecentWindow {
     this.#listener = listener;
   }
 
-  /** Takes a record of the index, and the version that it has. */
-  onRecord(record: LogRecord, version: number): void {
-    const known = record.key && this.#seen.get(record.key.toString());
+  /** Takes a record of the index, and the id and version that it has. */
+  onRecord(record: LogRecord, id: string, version: number): void {
+    const known = this.#seen.get(id);
     if (known && known.version >= version) return;
-    const artifact = indexedOf(record, version);
+    const artifact = indexedOf(record, id, version);
     if (artifact) this.add(artifact, Number(record.timestamp));
   }
 

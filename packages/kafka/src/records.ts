@@ -47,6 +47,8 @@ export interface WaitingMark
   readonly due_at: number;
 }
 
+const CLOSED = Buffer.from("]}");
+
 /** An artifact in the log of artifacts. `json` spares writing it twice. */
 export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
   return {
@@ -66,14 +68,15 @@ export function byIdTombstone(id: string): NewRecord {
   return { key: id, value: null };
 }
 
-/** A task before its agent. `artifactJson` is that of its only artifact, and spares writing it again. */
-export function taskRecord(task: Task, artifactJson?: string): NewRecord {
+/** A task before its agent. `artifactJson` is that of its only artifact in UTF-8, and spares writing it again. */
+export function taskRecord(task: Task, artifactJson?: Buffer): NewRecord {
   const value = artifactJson === undefined ? JSON.stringify(task) : around(task, artifactJson);
   return { key: task.key, value, headers: taskHeaders(task) };
 }
 
-function around({ artifacts: _, ...rest }: Task, artifactJson: string): string {
-  return `${JSON.stringify(rest).slice(0, -1)},"artifacts":[${artifactJson}]}`;
+function around({ artifacts: _, ...rest }: Task, artifactJson: Buffer): Buffer {
+  const before = Buffer.from(`${JSON.stringify(rest).slice(0, -1)},"artifacts":[`);
+  return Buffer.concat([before, artifactJson, CLOSED]);
 }
 
 /** A task that waits in a retry topic until `dueAt`, with the failure that it comes from. `task` is the next attempt. */

@@ -88,7 +88,7 @@ function routeRecord(
     const routing = route(artifact);
     /** What is routed as it came need not be written anew. */
     const jsonOf = ({ artifacts }: Task) =>
-      artifacts.length === 1 && artifacts[0] === artifact ? record.value?.toString() : undefined;
+      artifacts.length === 1 && artifacts[0] === artifact ? (record.value ?? undefined) : undefined;
     const outgoing = [
       ...routing.tasks.map((task) => ({
         topic: names.tasks(task.agent),

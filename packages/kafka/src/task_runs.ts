@@ -133,15 +133,14 @@ export class TaskRuns {
     partition.running++;
     partition.began(work);
     // Its own, so that what has ended is not told of what becomes of the partition later.
-    const aborting = new AbortController();
-    const abort = () => aborting.abort();
-    partition.lost.signal.addEventListener("abort", abort, { once: true });
+    const stop = new AbortController();
+    partition.stops.add(stop);
     const handling = this.#options.consumer
-      .handle(task, aborting.signal)
+      .handle(task, stop.signal)
       .then((result) => this.#submit({ work, result }), this.#options.onFailure);
     this.#handling.add(handling);
     void handling.then(() => {
-      partition.lost.signal.removeEventListener("abort", abort);
+      partition.stops.delete(stop);
       partition.running--;
       this.#handling.delete(handling);
       this.#wake.wake();

@@ -123,8 +123,9 @@ export async function openViews(
   );
   const onArtifact = (record: LogRecord) => {
     const isRecent = record.at >= (windowStarts[record.partition] ?? 0);
-    const version = index.onRecord(record, isRecent);
-    if (isRecent && version !== undefined) recent.onRecord(record, version);
+    const id = isRecent ? record.key?.toString() : undefined;
+    const version = index.onRecord(record, id);
+    if (id !== undefined && version !== undefined) recent.onRecord(record, id, version);
   };
   const follow: [topic: string, back: number, onRecord: Source["onRecord"]][] = [
     [names.byId, Number.POSITIVE_INFINITY, onArtifact],
