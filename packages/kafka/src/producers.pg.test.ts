@@ -131,7 +131,7 @@ describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
       await send(to(stage, "second"));
       await broker.pause();
       // The client gives a commit 5 s.
-      setTimeout(() => void broker.resume(), 7_000);
+      setTimeout(() => void broker.resume(), 6_000);
     });
     await paused;
     expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
