@@ -43,10 +43,11 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
     open,
     conflicts: true,
     async usurp(board) {
-      await database.query({
-        text: "UPDATE runtime.board_queue SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1",
-        values: [holders.get(board)],
-      });
+      for (const table of ["board_queue", "board_bundles"])
+        await database.query({
+          text: `UPDATE runtime.${table} SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
+          values: [holders.get(board)],
+        });
     },
     [Symbol.asyncDispose]: () => parts.disposeAsync(),
   };

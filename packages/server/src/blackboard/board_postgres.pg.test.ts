@@ -27,46 +27,53 @@ function withOwnKeys(route: BoardOptions["route"]): BoardOptions["route"] {
   };
 }
 
-boardSuite("Postgres", async () => {
-  const parts = new AsyncDisposableStack();
-  const { database } = parts.use(await testDatabase({ poolSize: 12 }));
-  const context = await testContext();
-  const open = async (options: BoardOptions): Promise<Board> => {
-    let board: PostgresBoard | undefined;
-    const hints = openHints(database, context, {
-      enabled: true,
-      onHint: (name) => board?.hint(name),
-      onListening: () => board?.recheck(),
-    });
-    hints.start();
-    const route = withOwnKeys(options.route);
-    board = await openPostgresBoard(database, context, {
-      ...options,
-      route,
-      hints,
-      leaseMs: 5_000,
-      pollMs: 500,
-    });
-    const { stop } = board;
-    parts.defer(async () => {
-      await stop();
-      await hints.stop();
-    });
-    return board;
-  };
-  return {
-    open,
-    conflicts: true,
-    async usurp(board) {
-      const holder = (board as PostgresBoard).holder;
-      await database.query({
-        text: `UPDATE runtime.board_queue SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
-        values: [holder],
+/** How few tasks share a row: usually more than most tests have. */
+for (const [name, bundleFrom] of [
+  ["Postgres", 16],
+  ["Postgres, tasks in bundles", 1],
+] as const)
+  boardSuite(name, async () => {
+    const parts = new AsyncDisposableStack();
+    const { database } = parts.use(await testDatabase({ poolSize: 12 }));
+    const context = await testContext();
+    const open = async (options: BoardOptions): Promise<Board> => {
+      let board: PostgresBoard | undefined;
+      const hints = openHints(database, context, {
+        enabled: true,
+        onHint: (name) => board?.hint(name),
+        onListening: () => board?.recheck(),
       });
-    },
-    [Symbol.asyncDispose]: () => parts.disposeAsync(),
-  };
-});
+      hints.start();
+      const route = withOwnKeys(options.route);
+      board = await openPostgresBoard(database, context, {
+        ...options,
+        route,
+        hints,
+        leaseMs: 5_000,
+        pollMs: 500,
+        bundleFrom,
+      });
+      const { stop } = board;
+      parts.defer(async () => {
+        await stop();
+        await hints.stop();
+      });
+      return board;
+    };
+    return {
+      open,
+      conflicts: true,
+      async usurp(board) {
+        const holder = (board as PostgresBoard).holder;
+        for (const table of ["board_queue", "board_bundles"])
+          await database.query({
+            text: `UPDATE runtime.${table} SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
+            values: [holder],
+          });
+      },
+      [Symbol.asyncDispose]: () => parts.disposeAsync(),
+    };
+  });
 
 const KEYED = ["one", "two"].map((agent) => ({ agent, order: "key", strict: true }) as const);
 

@@ -7,7 +7,8 @@ import type { Board, BoardObserver, BoardOptions } from "./board.ts";
 import { ROUTER } from "./names.ts";
 import { arrivalsOf } from "./postgres_arrivals.ts";
 import { type Batches, startBatches } from "./postgres_batches.ts";
-import { Claimer, type ClaimRow, READY, RELEASE } from "./postgres_claims.ts";
+import { FEWEST, unbundleStatements } from "./postgres_bundles.ts";
+import { Claimer, type MissingTask, READY, RELEASE } from "./postgres_claims.ts";
 import { Consumption, type Counter } from "./postgres_consume.ts";
 import { Consumptions } from "./postgres_consumptions.ts";
 import { openHandover } from "./postgres_handover.ts";
@@ -35,6 +36,8 @@ export interface PostgresBoardOptions extends BoardOptions {
   readonly deadRetentionMs?: number;
   /** How often to look for tasks, should a hint be lost; 1,000 unless set. */
   readonly pollMs?: number;
+  /** From how many on tasks of one commit share a row, if nothing orders them; 16 unless set. */
+  readonly bundleFrom?: number;
   /** How long stopping waits for work under way; 10,000 unless set. */
   readonly stopMs?: number;
   /** Up to here the tasks of an agent are counted one by one: more are estimated. 100,000 unless set. */
@@ -105,7 +108,7 @@ export async function openPostgresBoard(
   }
 
   /** If it cannot be parked now, its lease ends, and whoever claims it then parks it. */
-  function missing(agent: string, row: ClaimRow): void {
+  function missing(agent: string, row: MissingTask): void {
     const parked = parkMissing(database, context, holder, agent, row)
       .then(cameForward)
       .catch((error) =>
@@ -121,6 +124,7 @@ export async function openPostgresBoard(
     options: { ...options, observer: carefully(options.observer, context) },
     lanes,
     arrivals,
+    fewest: options.bundleFrom ?? FEWEST,
     handover: openHandover(consumptions, { holder, leaseMs, lanes }),
     created,
     cameForward,
@@ -154,17 +158,22 @@ export async function openPostgresBoard(
   async function release(
     claims: readonly { readonly claim: Claimed; readonly begun: boolean }[],
   ): Promise<void> {
-    const rows = await database.query<{ agent: string }>({
-      name: "board_release",
-      text: RELEASE,
-      values: [
-        holder,
-        claims.map((each) => each.claim.seq),
-        claims.map((each) => each.claim.task.attempt),
-        claims.map((each) => (each.begun ? 0 : 1)),
-      ],
-    });
-    for (const agent of new Set(rows.map((row) => row.agent))) hints.send(PREFIX + agent);
+    const each = claims.map(({ claim }) => claim);
+    const results = await database.transaction([
+      ...unbundleStatements(holder, each),
+      {
+        name: "board_release",
+        text: RELEASE,
+        values: [
+          holder,
+          each.map(({ seq }) => seq),
+          each.map(({ task }) => task.attempt),
+          claims.map(({ begun }) => (begun ? 0 : 1)),
+        ],
+      },
+    ]);
+    for (const agent of new Set(results.at(-1)!.map((row) => row.agent as string)))
+      hints.send(PREFIX + agent);
   }
 
   /** Looks for the tasks of all agents with one statement. */

@@ -19,44 +19,37 @@ export interface ClaimRow extends Row {
   readonly due: number;
 }
 
+/** A bundle that was claimed. */
+interface BundleRow extends Row {
+  readonly bundle: bigint;
+  /** How far its tasks are from the first, and their ids: separated by commas. */
+  readonly ats: string;
+  readonly ids: string;
+  readonly keys: readonly string[];
+  /** The artifacts that are there as JSON, in any order; null if there is none. */
+  readonly bodies: string | null;
+  readonly created_at: bigint;
+  readonly due: number;
+}
+
+/** A claim whose artifact is not there. */
+export interface MissingTask extends Pick<ClaimRow, "seq" | "attempt" | "task_id"> {
+  readonly bundle?: bigint | undefined;
+}
+
 /** Tasks that were claimed, and when to look again if there are no others: milliseconds until the next is due. */
 export interface Claims {
   readonly claims: readonly Claimed[];
-  /** Those whose artifact is not there. */
-  readonly missing: readonly ClaimRow[];
+  readonly missing: readonly MissingTask[];
+  /** Others wait that there was no room for. */
+  readonly more: boolean;
   readonly nextDueMs: number | undefined;
 }
 
 // Subqueries with OFFSET 0 are looked up one by one through an index, whatever the planner knows of the tables.
 
-/**
- * Agent, how many, holder, lease in milliseconds, and from when on (milliseconds). Only heads of lanes are in the index;
- * those that somebody has are passed over. They are locked, and so where they were: no second search, whatever the
- * planner knows of the table.
- */
-const CLAIM = `
-WITH due AS MATERIALIZED (
-  SELECT q.ctid FROM runtime.board_queue q
-  WHERE q.agent = $1 AND q.head AND q.due_at <= now() AND q.due_at >= to_timestamp($5::float8 / 1000)
-    AND (q.held_until IS NULL OR q.held_until <= now())
-  ORDER BY q.due_at, q.seq LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
-), taken AS (
-  UPDATE runtime.board_queue q
-  SET claimed_by = $3, attempt = q.attempt + 1, held_until = now() + $4 * interval '1 ms'
-  WHERE q.ctid = ANY (ARRAY(SELECT d.ctid FROM due d))
-  RETURNING q.due_at, q.seq, q.lane, q.attempt, q.agent, q.task_id, q.replay_id, q.artifact_id, q.artifact_version, q.key, q.created_at
-)
-SELECT t.seq, t.lane, t.attempt, t.task_id, t.key, t.created_at, date_part('epoch', t.due_at) * 1000 AS due, CASE
-    WHEN t.artifact_id IS NOT NULL
-    THEN (SELECT a.body FROM runtime.board_artifacts a WHERE a.id = t.artifact_id AND a.version = t.artifact_version)
-  END AS artifact, CASE
-    WHEN t.artifact_id IS NULL
-    THEN (
-      SELECT runtime.board_task_body(k) FROM runtime.board_tasks k
-      WHERE k.task_id = t.task_id AND k.agent = t.agent AND k.replay_id = t.replay_id
-    )
-  END AS task
-FROM taken t`;
+/** Agent, how many, holder, lease in milliseconds, and from when on (milliseconds). */
+const CLAIM = "SELECT * FROM runtime.board_claim($1, $2, $3, $4, $5)";
 
 /** When the next task of an agent is due that is not yet. */
 const NEXT_DUE = `
@@ -65,9 +58,12 @@ WHERE q.agent = $1 AND q.head AND q.due_at > now() ORDER BY q.due_at LIMIT 1`;
 
 /** Which of these agents have a task that may be claimed now. */
 export const READY = `
-SELECT u.agent FROM unnest($1::text[]) AS u(agent)
-WHERE EXISTS (SELECT FROM runtime.board_queue q WHERE q.agent = u.agent AND q.head AND q.due_at <= now()
-  AND (q.held_until IS NULL OR q.held_until <= now()))`;
+SELECT u.agent FROM unnest($1::text[]) AS u(agent) WHERE EXISTS (
+  SELECT FROM runtime.board_queue q WHERE q.agent = u.agent AND q.head AND q.due_at <= now()
+    AND (q.held_until IS NULL OR q.held_until <= now())
+  UNION ALL
+  SELECT FROM runtime.board_bundles b WHERE b.agent = u.agent AND (b.held_until IS NULL OR b.held_until <= now())
+)`;
 
 /**
  * Renews leases: holder, sequences, attempts, lease. Answers those that are still the holder's. A row that is locked is
@@ -148,7 +144,10 @@ export class Claimer {
       { name: "board_claim", text: CLAIM, values },
       { name: "board_next_due", text: NEXT_DUE, values: [agent] },
     ]);
-    const rows = (found as ClaimRow[]).sort((a, b) => a.due - b.due || (a.seq < b.seq ? -1 : 1));
+    const rows = (found as ClaimRow[])
+      .filter(({ seq }) => seq !== null)
+      .sort((a, b) => a.due - b.due || (a.seq < b.seq ? -1 : 1));
+    const bundles = (found as BundleRow[]).filter(({ bundle }) => bundle !== null);
     const now = this.#clock.now();
     // Of what it has not come to it knows nothing: it begins no later than at the last that it claimed.
     const last = rows.at(-1);
@@ -159,9 +158,16 @@ export class Claimer {
       : before;
     this.#looked.set(agent, { ...times, from });
     const isThere = ({ artifact, task }: ClaimRow) => artifact !== null || task !== null;
+    const missing: MissingTask[] = rows.filter((row) => !isThere(row));
+    const parts = [
+      ...rows.filter(isThere).map((row) => ({ due: row.due, claims: [claimedOf(agent, row)] })),
+      ...bundles.map((row) => ({ due: row.due, claims: claimedTogether(agent, row, missing) })),
+    ];
+    if (bundles.length > 0) parts.sort((a, b) => a.due - b.due);
     return {
-      claims: rows.filter(isThere).map((row) => claimedOf(agent, row)),
-      missing: rows.filter((row) => !isThere(row)),
+      claims: parts.flatMap(({ claims }) => claims),
+      missing,
+      more: found!.some(({ more }) => more === true),
       nextDueMs: next![0]?.ms as number | undefined,
     };
   }
@@ -170,6 +176,28 @@ export class Claimer {
   lookAtAll(agent: string): void {
     this.#looked.delete(agent);
   }
+}
+
+/** The claims of a bundle; those whose artifact is not there are added to the others. */
+function claimedTogether(agent: string, row: BundleRow, missing: MissingTask[]): Claimed[] {
+  const { bundle, keys } = row;
+  const ids = row.ids.split(",");
+  const bodies = row.bodies === null ? [] : (JSON.parse(row.bodies) as Artifact[]);
+  const inOrder = bodies.length === ids.length && bodies.every(({ id }, i) => id === ids[i]);
+  const byId = inOrder ? undefined : new Map(bodies.map((each) => [each.id.toLowerCase(), each]));
+  const created_at = new Date(Number(row.created_at)).toISOString();
+  const claims: Claimed[] = [];
+  row.ats.split(",").forEach((at, i) => {
+    const seq = bundle + BigInt(at);
+    const artifact = byId ? byId.get(ids[i]!) : bodies[i];
+    if (!artifact) missing.push({ seq, attempt: 1, task_id: ids[i]!, bundle });
+    else {
+      const { id } = artifact;
+      const task = { id, agent, artifacts: [artifact], key: keys[i]!, attempt: 1, created_at } satisfies Task;
+      claims.push({ seq, lane: null, task, bundle });
+    }
+  });
+  return claims;
 }
 
 /** What a row says of which the artifact or the task is there. */

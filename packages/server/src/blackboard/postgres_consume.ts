@@ -145,12 +145,12 @@ export class Consumption implements Service, Taker {
     await this.#consumer.gate(signal);
     const most = this.#wanted();
     if (signal.aborted || !most) return false;
-    const { claims, missing, nextDueMs } = await this.#claim(most);
+    const { claims, missing, more, nextDueMs } = await this.#claim(most);
     for (const claim of claims) {
       this.#ahead.push(claim);
       this.#counter.hold(claim, () => this.#lost(claim));
     }
-    this.#backlog = claims.length + missing.length === most;
+    this.#backlog = more || claims.length + missing.length === most;
     if (!this.#backlog && nextDueMs !== undefined) this.#due.in(nextDueMs);
     if (!this.#stopping) this.#pump();
     return this.#backlog;

@@ -1,5 +1,6 @@
 import type { Row } from "../database/database.ts";
 import type { Routed } from "./board.ts";
+import type { Packed } from "./postgres_bundles.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
 import type { Claimed, Settling } from "./postgres_settling.ts";
 import type { Taking } from "./postgres_statements.ts";
@@ -19,8 +20,8 @@ export interface Taker {
 /** What this process takes of a commit, before and after it. */
 export interface Offer {
   readonly statement: { readonly taking?: Taking };
-  /** Hands over what the commit's rows say was claimed, and answers how many. */
-  taken(rows: readonly Row[]): number;
+  /** Hands over what the rows of the put, and those of its bundles, say was claimed, and answers how many. */
+  taken(packed: Packed, rows: readonly Row[], bundles?: readonly Row[]): number;
   /** Gives back the room that was not used. */
   end(): void;
 }
@@ -62,18 +63,32 @@ export function openHandover(
       const lane = lanesTogether(items, how.lanes);
       return {
         statement: { taking: { holder: how.holder, leaseMs: how.leaseMs, wants } },
-        taken(rows) {
+        taken({ places, bundles }, rows, bundled = []) {
           let count = 0;
-          for (const { n, seq } of rows) {
-            if (n === 0) continue;
-            const at = (n as number) - 1;
-            const task = tasks[at]!;
-            const taker = by[at]!;
+          const hand = (place: number, claim: Claimed) => {
+            const taker = by[place]!;
             reserved.set(taker, reserved.get(taker)! - 1);
             taker.unreserve(1);
-            taker.accept({ seq: seq as bigint, lane: lane(task), task: { ...task, attempt: 1 } });
+            taker.accept(claim);
             count++;
+          };
+          for (const { n, seq } of rows) {
+            if (n === 0) continue;
+            const place = places[(n as number) - 1]!;
+            const task = tasks[place]!;
+            hand(place, { seq: seq as bigint, lane: lane(task), task: { ...task, attempt: 1 } });
           }
+          if (bundled.length > 0)
+            bundles.forEach(({ wanted, members }, i) => {
+              const bundle = bundled[i]!.seq as bigint;
+              for (const { place, number, task } of wanted ? members : [])
+                hand(place, {
+                  seq: bundle + BigInt(number - members[0]!.number),
+                  lane: null,
+                  task: { ...task, attempt: 1 },
+                  bundle,
+                });
+            });
           return count;
         },
         end() {

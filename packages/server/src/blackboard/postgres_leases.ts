@@ -1,6 +1,7 @@
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
+import { renewBundlesStatements } from "./postgres_bundles.ts";
 import { RENEW } from "./postgres_claims.ts";
 import type { Claimed } from "./postgres_settling.ts";
 
@@ -32,17 +33,17 @@ export class Leases implements Service {
           if (old.length === AT_ONCE) break;
         }
         if (old.length === 0) return false;
-        const rows = await database.query<{ seq: bigint }>({
-          name: "board_renew",
-          text: RENEW,
-          values: [
-            holder,
-            old.map(({ claim }) => claim.seq),
-            old.map(({ claim }) => claim.task.attempt),
-            leaseMs,
-          ],
-        });
-        const mine = new Set(rows.map(({ seq }) => seq));
+        const claims = old.map(({ claim }) => claim);
+        const rows = await database.transaction([
+          // First: what leaves its bundle meanwhile is found in a row of its own.
+          ...renewBundlesStatements(holder, claims, leaseMs),
+          {
+            name: "board_renew",
+            text: RENEW,
+            values: [holder, claims.map(({ seq }) => seq), claims.map(({ task }) => task.attempt), leaseMs],
+          },
+        ]);
+        const mine = new Set(rows.flat().map(({ seq }) => seq as bigint));
         for (const held of old) {
           // It may have been settled meanwhile.
           if (this.#held.get(held.claim.seq) !== held) continue;

@@ -1,6 +1,7 @@
-import type { Database } from "../database/database.ts";
+import type { Database, Statement } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
-import type { ClaimRow } from "./postgres_claims.ts";
+import { unbundleStatements } from "./postgres_bundles.ts";
+import type { MissingTask } from "./postgres_claims.ts";
 import { QUEUE } from "./postgres_statements.ts";
 import type { DeadLetter } from "./task.ts";
 
@@ -10,7 +11,7 @@ export async function parkMissing(
   { clock, newId, log }: Context,
   holder: string,
   agent: string,
-  { seq, attempt, task_id }: ClaimRow,
+  { seq, attempt, task_id, bundle }: MissingTask,
 ): Promise<Set<string>> {
   const letter: DeadLetter = {
     id: newId(),
@@ -24,12 +25,14 @@ export async function parkMissing(
     failed_at: new Date(clock.now()).toISOString(),
     origin: `${QUEUE}/0@${seq}`,
   };
-  const rows = await database.query<{ promoted: string | null }>({
+  const park: Statement = {
     name: "board_park",
     text: `SELECT promoted FROM runtime.board_settle($1, ARRAY[$2::bigint], ARRAY[$3::int], ARRAY['dead'], NULL, ARRAY[$4],
       NULL, ARRAY[$5::uuid], ARRAY[$6::uuid], NULL, ARRAY[$7], false, NULL, 0, NULL, NULL)`,
     values: [holder, seq, attempt, agent, letter.id, task_id, JSON.stringify(letter)],
-  });
+  };
+  const unbundle = unbundleStatements(holder, [{ seq, bundle, task: { agent } }]);
+  const rows = (await database.transaction([...unbundle, park])).at(-1)!;
   log.error({ agent, task: task_id }, "the artifact of a task is missing: the task is a dead letter");
-  return new Set(rows.flatMap(({ promoted }) => promoted ?? []));
+  return new Set(rows.flatMap(({ promoted }) => (promoted as string | null) ?? []));
 }

@@ -6,11 +6,11 @@ import type { Artifact } from "./artifact.ts";
 import { conflict, sameContent } from "./artifact_conflict.ts";
 import type { BoardOptions, Routed } from "./board.ts";
 import type { Arrivals } from "./postgres_arrivals.ts";
-import type { ClaimRow } from "./postgres_claims.ts";
+import type { MissingTask } from "./postgres_claims.ts";
 import type { Handover } from "./postgres_handover.ts";
 import { busy, isRepeatable, isTaken, knownOf, stepAside, versionKey } from "./postgres_known.ts";
 import type { Lanes } from "./postgres_lanes.ts";
-import { enqueueStatement, putStatement } from "./postgres_statements.ts";
+import { enqueueStatement, putting } from "./postgres_statements.ts";
 import type { Task } from "./task.ts";
 
 type Status = "published" | "duplicate";
@@ -29,12 +29,14 @@ export interface Desk {
   readonly lanes: Lanes;
   readonly arrivals: Arrivals;
   readonly handover: Handover;
+  /** So many tasks share a row, if nothing orders them. */
+  readonly fewest: number;
   /** Tasks of these agents can be claimed now. */
   created(agents: ReadonlySet<string>): void;
   /** The same of tasks that had waited for others. */
   cameForward(agents: ReadonlySet<string>): void;
   /** A task was claimed of which the artifact is gone. */
-  missing(agent: string, row: ClaimRow): void;
+  missing(agent: string, row: MissingTask): void;
   /** There are artifacts for the router. */
   unrouted(): void;
 }
@@ -143,7 +145,7 @@ export class Publisher {
   }
 
   async #put(calls: readonly Call[]): Promise<void> {
-    const { database, context, options, lanes, arrivals, handover } = this.#desk;
+    const { database, context, options, lanes, arrivals, handover, fewest } = this.#desk;
     const artifacts = calls.flatMap((call) => call.artifacts);
     if (artifacts.length === 0) return;
     const items: Routed[] = artifacts.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
@@ -151,12 +153,13 @@ export class Publisher {
     const taking = await handover.offer(arrivals.without(items));
     try {
       const now = context.clock.now();
-      const how = { routes: options.routes, lanes, arrivals, now, ...taking.statement };
-      const [rows] = await database.transaction([
-        putStatement(items, bodies, how),
+      const how = { routes: options.routes, lanes, arrivals, now, fewest, ...taking.statement };
+      const { statements, packed } = putting(items, bodies, how);
+      const [rows, bundles] = await database.transaction([
+        ...statements,
         ...arrivals.statements(items, bodies, now),
       ]);
-      tellOfArtifacts(this.#desk, items, rows!, taking.taken(rows!));
+      tellOfArtifacts(this.#desk, items, rows!, taking.taken(packed, rows!, bundles));
     } finally {
       taking.end();
     }

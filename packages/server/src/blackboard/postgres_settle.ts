@@ -1,15 +1,17 @@
 import { KhalaError } from "@khala/contracts";
-import { isConnectionFailure, type Row, type Statement } from "../database/database.ts";
+import { isConnectionFailure, type Row } from "../database/database.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import type { Artifact } from "./artifact.ts";
 import { conflict, sameContent } from "./artifact_conflict.ts";
 import type { Routed } from "./board.ts";
+import { settleBundlesStatement, unbundleStatements } from "./postgres_bundles.ts";
 import { type ClaimRow, claimedOf } from "./postgres_claims.ts";
-import type { NextOffer } from "./postgres_handover.ts";
+import type { NextOffer, Offer } from "./postgres_handover.ts";
+import { heldOf } from "./postgres_held.ts";
 import { codeOf, isRepeatable, isTaken, knownOf, stepAside, versionKey } from "./postgres_known.ts";
 import { type Desk, routed, tellOfArtifacts } from "./postgres_publish.ts";
 import { type Claimed, type Settling, settleStatement } from "./postgres_settling.ts";
-import { putStatement, QUEUE } from "./postgres_statements.ts";
+import { type Putting, putting, QUEUE } from "./postgres_statements.ts";
 import type { DeadLetter, Settlement } from "./task.ts";
 
 interface Item {
@@ -54,10 +56,14 @@ export class Settler {
     const order = items.map((_, i) => i).sort((a, b) => inOrder(items[a]!.claim, items[b]!.claim));
     const sorted = order.map((i) => items[i]!);
     try {
-      const lost = await this.#write(sorted);
+      const { lost, left } = await this.#write(sorted);
       const outcomes: Outcome[] = [];
       order.forEach((at, i) => {
-        outcomes[at] = { ok: !lost.has(i + 1) };
+        outcomes[at] = { ok: !lost.has(sorted[i]!) };
+      });
+      const again = await this.#commit(left.map(alone), tries);
+      left.forEach((item, i) => {
+        outcomes[items.indexOf(item)] = again[i]!;
       });
       return outcomes;
     } catch (error) {
@@ -78,49 +84,77 @@ export class Settler {
     }
   }
 
-  /** Answers the numbers of those that are not this process's any more. */
-  async #write(items: readonly Item[]): Promise<Set<number>> {
-    const { database, context, options, lanes, arrivals, handover } = this.#desk;
+  /** Answers those that are not this process's any more, and those that have left their bundle: they were not settled. */
+  async #write(items: readonly Item[]): Promise<{ lost: Set<Item>; left: Item[] }> {
+    const { database, options, lanes, arrivals, handover } = this.#desk;
     const outputs = this.#outputsOf(items);
     const routings: Routed[] = outputs.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
-    const settling = items.map((item) => this.#settling(item));
+    const together = items.filter(isTogether);
+    const rows = together.length === 0 ? items : items.filter((item) => !isTogether(item));
+    const settling = rows.map((item) => this.#settling(item));
     const queued = arrivals.without(routings);
     const taking = await handover.offer(queued);
     const next = await handover.offerNext(settling);
     try {
-      const statements: Statement[] = [settleStatement(settling, next.taking, queued, lanes)];
-      if (outputs.length > 0) {
-        const bodies = outputs.map((artifact) => JSON.stringify(artifact));
-        const now = context.clock.now();
-        const how = { routes: options.routes, lanes, arrivals, now, ...taking.statement };
-        statements.push(putStatement(routings, bodies, how), ...arrivals.statements(routings, bodies, now));
+      const every = outputs.length > 0;
+      const first =
+        together.length > 0 ? [settleBundlesStatement(this.#holder, together.map(claimOf), every)] : [];
+      const second =
+        rows.length > 0
+          ? [
+              ...unbundleStatements(this.#holder, rows.map(claimOf)),
+              settleStatement(settling, next.taking, queued, lanes),
+            ]
+          : [];
+      const third = every ? this.#putting(routings, taking) : undefined;
+      const results = await database.transaction([...first, ...second, ...(third?.statements ?? [])]);
+      const at = first.length + second.length;
+      if (third) {
+        const [put, bundles] = results.slice(at);
+        tellOfArtifacts(this.#desk, routings, put!, taking.taken(third.packed, put!, bundles));
       }
-      const [settled, put] = await database.transaction(statements);
-      if (put) tellOfArtifacts(this.#desk, routings, put, taking.taken(put));
-      return this.#tell(items, settled!, next);
+      const gone = new Set(first.length > 0 ? results[0]!.map(({ seq }) => seq as bigint) : []);
+      const left = together.filter(({ claim }) => gone.has(claim.seq));
+      const lost = this.#tell(rows, second.length > 0 ? results[at - 1]! : [], next);
+      this.#observe(
+        items.filter((item) => !lost.has(item) && !(isTogether(item) && gone.has(item.claim.seq))),
+      );
+      return { lost, left };
     } finally {
       next.end();
       taking.end();
     }
   }
 
-  #tell(items: readonly Item[], rows: readonly Row[], next: NextOffer): Set<number> {
-    const lost = new Set<number>();
+  #putting(routings: readonly Routed[], taking: Offer): Putting {
+    const { context, options, lanes, arrivals, fewest } = this.#desk;
+    const bodies = routings.map(({ artifact }) => JSON.stringify(artifact));
+    const now = context.clock.now();
+    const how = { routes: options.routes, lanes, arrivals, now, fewest, ...taking.statement };
+    const { statements, packed } = putting(routings, bodies, how);
+    return { statements: [...statements, ...arrivals.statements(routings, bodies, now)], packed };
+  }
+
+  /** Tells of who came forward, and answers those that are not this process's any more. */
+  #tell(items: readonly Item[], rows: readonly Row[], next: NextOffer): Set<Item> {
+    const lost = new Set<Item>();
     const forward = new Set<string>();
     for (const row of rows) {
-      if (row.n !== null) lost.add(row.n as number);
+      if (row.n !== null) lost.add(items[(row.n as number) - 1]!);
       else if (!row.claimed) forward.add(row.promoted as string);
       else if (row.artifact === null && row.task === null)
         this.#desk.missing(row.promoted as string, row as ClaimRow);
       else next.accept(claimedOf(row.promoted as string, row as ClaimRow));
     }
     if (forward.size > 0) this.#desk.cameForward(forward);
-    items.forEach(({ claim, settlement }, i) => {
-      if (lost.has(i + 1)) return;
+    return lost;
+  }
+
+  #observe(settled: readonly Item[]): void {
+    for (const { claim, settlement } of settled) {
       const place = { topic: QUEUE, partition: 0, offset: String(claim.seq) };
       this.#desk.options.observer.settled(claim.task, settlement, place);
-    });
-    return lost;
+    }
   }
 
   /** The outputs of all of them. What two tasks published alike is published once. */
@@ -165,24 +199,15 @@ export class Settler {
   }
 
   async #withoutLost(items: readonly Item[], tries: number): Promise<Outcome[]> {
-    const rows = await this.#desk.database.query<{ n: bigint }>({
-      name: "board_mine",
-      text: `SELECT u.n FROM unnest($2::bigint[], $3::int[]) WITH ORDINALITY AS u(seq, attempt, n)
-        CROSS JOIN LATERAL (
-          SELECT FROM runtime.board_queue q
-          WHERE q.seq = u.seq AND q.claimed_by = $1 AND q.attempt = u.attempt OFFSET 0
-        ) q`,
-      values: [
-        this.#holder,
-        items.map(({ claim }) => claim.seq),
-        items.map(({ claim }) => claim.task.attempt),
-      ],
-    });
-    const mine = new Set(rows.map(({ n }) => Number(n) - 1));
+    const { mine, bundled } = await heldOf(
+      this.#desk.database,
+      this.#holder,
+      items.map(({ claim }) => claim),
+    );
     const outcomes: Outcome[] = items.map(() => ({ ok: false }));
-    const at = [...mine].sort((a, b) => a - b);
+    const at = items.flatMap(({ claim }, i) => (mine.has(claim.seq) || bundled.has(claim.seq) ? [i] : []));
     const rest = await this.#commit(
-      at.map((i) => items[i]!),
+      at.map((i) => (bundled.has(items[i]!.claim.seq) ? items[i]! : alone(items[i]!))),
       tries,
     );
     at.forEach((i, k) => {
@@ -214,6 +239,17 @@ export class Settler {
     if (item.settlement.kind !== "done" || item.settlement.outputs.length === 0) return [{ error }];
     return this.#commit([dead(item, error as Error)], 1);
   }
+}
+
+function isTogether({ claim, settlement }: Item): boolean {
+  return claim.bundle !== undefined && settlement.kind === "done";
+}
+
+const claimOf = ({ claim }: Item) => claim;
+
+/** As if it had come in no bundle. */
+function alone({ claim: { seq, lane, task }, settlement }: Item): Item {
+  return { claim: { seq, lane, task }, settlement };
 }
 
 function dead({ claim }: Item, error: Error): Item {

@@ -9,6 +9,8 @@ export interface Claimed {
   readonly seq: bigint;
   readonly lane: string | null;
   readonly task: Task;
+  /** The bundle that it came in. It may have left that since. */
+  readonly bundle?: bigint;
 }
 
 /** What becomes of a claim. */

@@ -3,6 +3,7 @@ import type { Artifact } from "./artifact.ts";
 import type { Routed } from "./board.ts";
 import { textArray } from "./postgres_arrays.ts";
 import type { Arrivals } from "./postgres_arrivals.ts";
+import { bundleStatements, type Packed, pack } from "./postgres_bundles.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
 import type { Task } from "./task.ts";
 
@@ -60,7 +61,7 @@ function numbersOf(
 
 function taskColumns(
   items: readonly Routed[],
-  laneOf: (task: Task) => string | null,
+  lanes: readonly (string | null)[],
   numbers: readonly number[],
   now: number,
   isOneEach: boolean,
@@ -80,7 +81,7 @@ function taskColumns(
       artifacts.map(({ correlation_id }) => correlation_id ?? null),
     ),
     textArray(tasks.map((task) => task.agent)),
-    unless(null, tasks.map(laneOf)),
+    unless(null, lanes),
     textArray(tasks.map((task) => task.key)),
     isSame ? null : tasks.map((task) => task.id),
     tasks.map((task) => millis(task.created_at, now)),
@@ -107,8 +108,15 @@ function deadColumns(items: readonly Routed[]): unknown[] {
   ];
 }
 
+/** What puts artifacts on the board, and how their tasks are put there. */
+export interface Putting {
+  /** The first puts artifacts, and tasks with rows of their own; the second, if there are bundles, those. */
+  readonly statements: readonly Statement[];
+  readonly packed: Packed;
+}
+
 /** Puts artifacts on the board, with their tasks if this process routes, but for those that go into batches. */
-export function putStatement(
+export function putting(
   items: readonly Routed[],
   bodies: readonly string[],
   how: {
@@ -116,11 +124,33 @@ export function putStatement(
     readonly lanes: Lanes;
     readonly arrivals: Arrivals;
     readonly now: number;
+    readonly fewest: number;
     readonly taking?: Taking;
   },
-): Statement {
+): Putting {
+  const { taking, now } = how;
   const { ofArtifacts, ofTasks } = numbersOf(items, how.arrivals.isBatched);
   const queued = how.arrivals.without(items);
+  const packed = pack(queued, lanesTogether(queued, how.lanes), ofTasks, taking?.wants, how.fewest);
+  const first = { artifact: items[0]!.artifact, at: ofArtifacts[0]! };
+  const bundles = bundleStatements(packed.bundles, first, {
+    holder: taking?.holder ?? null,
+    leaseMs: taking?.leaseMs ?? 0,
+    now,
+  });
+  const numbers = { ofArtifacts, ofTasks: packed.places.map((place) => ofTasks[place]!) };
+  return { statements: [putStatement(items, bodies, packed, numbers, how), ...bundles], packed };
+}
+
+function putStatement(
+  items: readonly Routed[],
+  bodies: readonly string[],
+  packed: Packed,
+  { ofArtifacts, ofTasks }: { readonly ofArtifacts: readonly number[]; readonly ofTasks: readonly number[] },
+  how: { readonly routes: boolean; readonly lanes: Lanes; readonly now: number; readonly taking?: Taking },
+): Statement {
+  const queued = packed.rows;
+  const wants = how.taking?.wants;
   const places = inOrder(items);
   const isOneEach = queued.every(({ routing }, i) => routing.tasks.length === 1 && places[i] === i);
   const each = <T>(value: (item: Routed, place: number) => T) => places.map((at) => value(items[at]!, at));
@@ -144,8 +174,8 @@ export function putStatement(
       ),
       textArray(each(routesOf)),
       textArray(each((_, at) => bodies[at]!)),
-      ...taskColumns(queued, lanesTogether(queued, how.lanes), ofTasks, how.now, isOneEach),
-      how.taking?.wants ?? null,
+      ...taskColumns(queued, packed.lanes, ofTasks, how.now, isOneEach),
+      wants ? packed.places.map((place) => wants[place]) : null,
       ...followColumns(queued, how.lanes),
       ...deadColumns(items),
       how.taking?.holder ?? null,
@@ -174,6 +204,7 @@ export function routeStatement(
   const queued = arrivals.without(items);
   const numbers = numbersOf(items, arrivals.isBatched);
   const artifacts = items.map(({ artifact }) => artifact);
+  const tasks = queued.flatMap(({ routing }) => routing.tasks);
   return {
     name: "board_route",
     text: `SELECT runtime.board_route($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
@@ -183,7 +214,7 @@ export function routeStatement(
       artifacts.map(({ id }) => id),
       artifacts.map(({ version }) => version),
       items.map(routesOf),
-      ...taskColumns(queued, lanes.of, numbers.ofTasks, now, false),
+      ...taskColumns(queued, tasks.map(lanes.of), numbers.ofTasks, now, false),
       ...followColumns(queued, lanes),
       ...deadColumns(items),
     ],
