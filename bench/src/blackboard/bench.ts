@@ -22,10 +22,10 @@ export interface BoardStore {
   };
 }
 
-/** How pg-boss is used: its jobs come in batches, and the outcome is that of each job or of the whole batch. */
+/** How pg-boss is used: one job at a time, or in batches whose outcome is that of each job or of the whole batch. */
 export interface PgBossUse {
   readonly url: string;
-  readonly how: "each" | "grouped" | "batch";
+  readonly how: "alone" | "each" | "grouped" | "batch";
 }
 
 /** As many as the blackboard makes unless it is told otherwise. */

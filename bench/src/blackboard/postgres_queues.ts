@@ -34,6 +34,7 @@ const EACH: readonly System[] = [
   },
   { title: "pg-boss, results per job", ...pgBoss("each") },
   { title: "pg-boss, grouped completions", ...pgBoss("grouped") },
+  { title: "pg-boss, one job at a time", ...pgBoss("alone") },
 ];
 const TOGETHER: readonly System[] = [
   { title: `Khala, batches of ${BATCH}`, ...khala("khala_batch") },
@@ -47,19 +48,19 @@ export const postgresQueues: PartRunner = async (bench) => {
   const measured: Measured[] = [];
   for (const system of EACH) measured.push(await measure(bench, system, backlog));
   for (const system of TOGETHER) measured.push(await measure(bench, system, 3 * backlog));
-  const [ours, graphile, bossEach, bossGrouped, ourBatches, bossBatches] = measured;
+  const [ours, graphile, bossEach, bossGrouped, bossAlone, ourBatches, bossBatches] = measured;
   return {
     title: "(b) PostgreSQL: tasks per second with one working process",
     how: [
       `published and worked at once: a publisher with ${CALL.atOnce} calls of ${CALL.size} jobs under way in one process, a worker in another, and 5,000 that wait at any time`,
       `a backlog: ${figure(backlog)} jobs are there before the worker starts; from the first tenth to the last job`,
       "the jobs do nothing; payloads of 250 bytes; every commit waits for the disk; each on a database of its own",
-      "one by one, each job with an outcome of its own: the first four rows",
+      "one by one, each job with an outcome of its own: the first five rows",
       `Khala: two servers without their gateways, of which one works, agent with concurrency ${CONCURRENCY}; it keeps the artifact with its index, and the mark that it was done, and counts what is settled after the commit`,
       "graphile-worker: addJobs, and the settings of its documentation's page on performance: 24 concurrent jobs, a local queue of 500, completeJobBatchDelay 0; it deletes the job and keeps nothing; counted before the deletion is written",
-      `pg-boss: insert; it keeps the job as completed. Of its ways to give every job an outcome, the two that need no statement for each job: work with batchSize ${BATCH}, localConcurrency 4, burstWhenBatchFull and perJobResults (counted before the completion is written), and four loops of fetch with batchSize ${BATCH}, the work, and one complete with the ids of those that went well. Its third, batchSize 1, takes two statements for every job and was not measured`,
+      `pg-boss: insert; it keeps the job as completed. Of its ways to give every job an outcome, the two that need no statement for each job: work with batchSize ${BATCH}, localConcurrency 4, burstWhenBatchFull and perJobResults (counted before the completion is written), and four loops of fetch with batchSize ${BATCH}, the work, and one complete with the ids of those that went well. Its third and most usual way is one job at a time: work with batchSize 1, localConcurrency ${CONCURRENCY}, its shortest pollingIntervalSeconds, and burstWhenReadyExceeds 1 with its statistics read every second, without which each of the loops would wait for half a second after every job; it takes two statements for every job`,
       `${BATCH} at a time with one outcome for all: the last two rows. Khala: an agent with a batch of ${BATCH}, in no order, as pg-boss has none. pg-boss: work with batchSize ${BATCH}, localConcurrency 4, burstWhenBatchFull. Rates count jobs, not batches; the backlog is three times as long, so that more is gathered while others are worked on`,
-      "each ratio to pg-boss one by one is shown for both of its ways: the lesser one counts",
+      "each ratio to pg-boss one by one is shown for all of its ways: the least one counts",
     ],
     tables: [
       {
@@ -75,6 +76,7 @@ export const postgresQueues: PartRunner = async (bench) => {
       ...bars("one by one, Khala ÷ graphile-worker", ours!, graphile!, 1),
       ...bars("one by one, Khala ÷ pg-boss with results per job", ours!, bossEach!, 3),
       ...bars("one by one, Khala ÷ pg-boss with grouped completions", ours!, bossGrouped!, 3),
+      ...bars("one by one, Khala ÷ pg-boss with one job at a time", ours!, bossAlone!, 3),
       ...bars("in batches, Khala ÷ pg-boss", ourBatches!, bossBatches!, 3),
     ],
     otherLoad: otherLoad(),

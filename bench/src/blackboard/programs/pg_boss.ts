@@ -1,6 +1,6 @@
 import { setTimeout } from "node:timers/promises";
-import { PgBoss } from "pg-boss";
-import { BATCH, type PgBossUse } from "../bench.ts";
+import { type ConstructorOptions, PgBoss } from "pg-boss";
+import { BATCH, CONCURRENCY, type PgBossUse } from "../bench.ts";
 import { serveQueue, type Working } from "../queue.ts";
 
 const QUEUE = "findings";
@@ -12,11 +12,20 @@ const WORK = {
   burstWhenBatchFull: true,
   pollingIntervalSeconds: 0.5,
 } as const;
+/** As many loops as Khala's agent has tasks at a time. Each fetches again at once while more than one job waits. */
+const ALONE = {
+  batchSize: 1,
+  localConcurrency: CONCURRENCY,
+  burstWhenReadyExceeds: 1,
+  pollingIntervalSeconds: 0.5,
+} as const;
+/** How soon its loops know how many wait: as soon as it can be set to. */
+const COUNTING = { superviseIntervalSeconds: 1, monitorIntervalSeconds: 1, queueCacheIntervalSeconds: 1 };
 const LOOK_AGAIN_MS = 20;
 
 type Work = (boss: PgBoss, settled: (jobs: number) => void) => Promise<Working>;
 
-/** How its batches can be worked on. */
+/** How its jobs can be worked on. */
 const WORKERS: Readonly<Record<PgBossUse["how"], Work>> = {
   /** The handler says of every job what became of it. */
   async each(boss, settled) {
@@ -50,6 +59,12 @@ const WORKERS: Readonly<Record<PgBossUse["how"], Work>> = {
     };
   },
 
+  /** The usual way: a handler for each job, and a statement to fetch and one to complete it. */
+  async alone(boss, settled) {
+    await boss.work(QUEUE, ALONE, async (jobs) => settled(jobs.length));
+    return { async close() {} };
+  },
+
   /** The outcome of the handler is that of all jobs of a batch. */
   async batch(boss, settled) {
     await boss.work(QUEUE, WORK, async (jobs) => settled(jobs.length));
@@ -59,7 +74,7 @@ const WORKERS: Readonly<Record<PgBossUse["how"], Work>> = {
 
 serveQueue<PgBossUse>({
   async publisher({ url }) {
-    const boss = await open(url);
+    const boss = await open({ connectionString: url });
     return {
       async put(payloads) {
         await boss.insert(
@@ -71,7 +86,7 @@ serveQueue<PgBossUse>({
     };
   },
   async worker({ url, how }, settled) {
-    const boss = await open(url);
+    const boss = await open({ connectionString: url, ...(how === "alone" && COUNTING) });
     const working = await WORKERS[how](boss, settled);
     return {
       async close() {
@@ -82,8 +97,8 @@ serveQueue<PgBossUse>({
   },
 });
 
-async function open(url: string): Promise<PgBoss> {
-  const boss = new PgBoss({ connectionString: url, max: 10, schedule: false });
+async function open(options: ConstructorOptions): Promise<PgBoss> {
+  const boss = new PgBoss({ ...options, max: 10, schedule: false });
   boss.on("error", (error) => console.error(error));
   await boss.start();
   await boss.createQueue(QUEUE);
