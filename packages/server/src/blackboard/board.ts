@@ -50,6 +50,8 @@ export interface Batching {
 
 /** What an engine knows of an agent. An engine may pass over the batch: whoever handles its tasks gathers them then. */
 export interface BoardAgent extends Pick<Consumer, "agent" | "order" | "strict"> {
+  /** Whether the keys of its tasks are always those of their artifacts; it may have some of its own unless it is said. */
+  readonly usualKeys?: boolean;
   readonly batch?: Batching;
 }
 

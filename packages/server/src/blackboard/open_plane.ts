@@ -302,9 +302,10 @@ export async function openBlackboardPlane(
 }
 
 function boardAgent({ name: agent, order, strict, options: { batch, join, key } }: Agent): BoardAgent {
-  if (!batch || join) return { agent, order, strict };
+  const known = { agent, order, strict, usualKeys: key === undefined };
+  if (!batch || join) return known;
   const { size, timeout: timeoutMs } = batch;
-  return { agent, order, strict, batch: { size, timeoutMs, byKey: key !== undefined } };
+  return { ...known, batch: { size, timeoutMs, byKey: key !== undefined } };
 }
 
 /** An artifact is for its org; what is for named or labelled agents only, besides them for who published it. */

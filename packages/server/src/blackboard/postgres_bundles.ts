@@ -24,6 +24,8 @@ export interface Bundle {
   readonly agent: string;
   /** Whether this process takes it at once. */
   readonly wanted: boolean;
+  /** Whether their keys are hashes, and so all as long. */
+  readonly ownKeys: boolean;
   readonly members: readonly Member[];
 }
 
@@ -39,24 +41,31 @@ export interface Packed {
 /** Puts tasks that nothing orders into bundles, where there are enough of them. */
 export function pack(
   items: readonly Routed[],
-  laneOf: (task: Task) => string | null,
+  { laneOf, hasOwnKey }: { laneOf(task: Task): string | null; hasOwnKey(task: Task): boolean },
   numbers: readonly number[],
   wants: readonly boolean[] | undefined,
   fewest: number,
 ): Packed {
   const tasks = items.flatMap(({ routing }) => routing.tasks);
   const lanes = tasks.map(laneOf);
-  const groups = new Map<string, Member[]>();
+  const groups = new Map<string, Bundle & { readonly members: Member[] }>();
   tasks.forEach((task, place) => {
     if (lanes[place] !== null || !mayShare(task)) return;
-    const name = wants?.[place] ? `+${task.agent}` : task.agent;
+    const isOwn = hasOwnKey(task);
+    const name = `${wants?.[place] ? "+" : " "}${isOwn ? "+" : " "}${task.agent}`;
     const member = { place, number: numbers[place]!, task };
     const group = groups.get(name);
-    if (group) group.push(member);
-    else groups.set(name, [member]);
+    if (group) group.members.push(member);
+    else
+      groups.set(name, {
+        agent: task.agent,
+        wanted: wants?.[place] ?? false,
+        ownKeys: isOwn,
+        members: [member],
+      });
   });
   const bundles = [...groups.values()].flatMap((group) =>
-    group.length < fewest ? [] : inParts(group, wants),
+    group.members.length < fewest ? [] : inParts(group),
   );
   if (bundles.length === 0) return { rows: items, places: tasks.map((_, place) => place), lanes, bundles };
   const bundled = new Set(bundles.flatMap(({ members }) => members.map(({ task }) => task)));
@@ -73,16 +82,11 @@ function mayShare({ id, artifacts: [artifact, ...others] }: Task): boolean {
   return others.length === 0 && artifact.version === 1 && id === artifact.id && !artifact.correlation_id;
 }
 
-function inParts(group: readonly Member[], wants: readonly boolean[] | undefined): Bundle[] {
-  const [{ place, task }] = group as [Member];
-  const size = Math.ceil(group.length / Math.ceil(group.length / MOST));
+function inParts({ members, ...rest }: Bundle): Bundle[] {
+  const size = Math.ceil(members.length / Math.ceil(members.length / MOST));
   const bundles: Bundle[] = [];
-  for (let at = 0; at < group.length; at += size)
-    bundles.push({
-      agent: task.agent,
-      wanted: wants?.[place] ?? false,
-      members: group.slice(at, at + size),
-    });
+  for (let at = 0; at < members.length; at += size)
+    bundles.push({ ...rest, members: members.slice(at, at + size) });
   return bundles;
 }
 
@@ -92,19 +96,19 @@ function without({ artifact, routing }: Routed, bundled: ReadonlySet<Task>): Rou
 
 /**
  * Adds bundles: agents, and of each the number of its first task, and how far from it the others are, their ids and keys as
- * texts of arrays, and whether it is claimed at once; when they were made, by whom they are claimed and for how long; and an
+ * texts of arrays (own keys as hexadecimal digits), and whether it is claimed at once; when they were made, by whom they are claimed and for how long; and an
  * artifact of the same commit with its number. That commit may have left all of its artifacts to the router.
  */
 const BUNDLE = `
-INSERT INTO runtime.board_bundles (agent, seq, ats, ids, keys, created_at, due_at, claimed_by, held_until)
-SELECT u.agent, a.base + u.first, u.ats::int[], u.ids::uuid[], u.keys::text[], $7::bigint, now(),
-  CASE WHEN u.want THEN $8 END, CASE WHEN u.want THEN now() + $9::bigint * interval '1 ms' END
+INSERT INTO runtime.board_bundles (agent, seq, ats, ids, own_keys, keys, created_at, due_at, claimed_by, held_until)
+SELECT u.agent, a.base + u.first, u.ats::int[], u.ids::uuid[], decode(u.own_keys, 'hex'), u.keys::text[], $8::bigint, now(),
+  CASE WHEN u.want THEN $9 END, CASE WHEN u.want THEN now() + $10::bigint * interval '1 ms' END
 FROM (
-  SELECT a.seq - $12::int AS base FROM runtime.board_artifacts a
-  WHERE a.id = $10::uuid AND a.version = $11::int AND a.routes IS NOT NULL OFFSET 0
+  SELECT a.seq - $13::int AS base FROM runtime.board_artifacts a
+  WHERE a.id = $11::uuid AND a.version = $12::int AND a.routes IS NOT NULL OFFSET 0
 ) a
-CROSS JOIN unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::boolean[])
-  AS u(agent, first, ats, ids, keys, want)
+CROSS JOIN unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
+  AS u(agent, first, ats, ids, own_keys, keys, want)
 RETURNING seq`;
 
 /** Adds bundles in the transaction that puts their artifacts on the board. Its rows are theirs, in order. */
@@ -115,7 +119,6 @@ export function bundleStatements(
 ): Statement[] {
   if (bundles.length === 0) return [];
   const firsts = bundles.map(({ members }) => members[0]!.number);
-  const each = <T>(value: (member: Member) => T) => bundles.map(({ members }) => members.map(value));
   return [
     {
       name: "board_bundle",
@@ -126,8 +129,17 @@ export function bundleStatements(
         textArray(
           bundles.map(({ members }, i) => arrayText(members.map(({ number }) => number - firsts[i]!))),
         ),
-        textArray(each(({ task }) => task.id).map(arrayText)),
-        textArray(each(({ task }) => quoted(task.key)).map(arrayText)),
+        textArray(bundles.map(({ members }) => arrayText(members.map(({ task }) => task.id)))),
+        textArray(
+          bundles.map(({ ownKeys, members }) =>
+            ownKeys ? members.map(({ task }) => task.key).join("") : null,
+          ),
+        ),
+        textArray(
+          bundles.map(({ ownKeys, members }) =>
+            ownKeys ? null : arrayText(members.map(({ task }) => quoted(task.key))),
+          ),
+        ),
         bundles.map(({ wanted }) => wanted),
         // What one commit makes, it makes in one moment.
         how.now,

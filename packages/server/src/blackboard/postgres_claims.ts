@@ -1,6 +1,7 @@
 import type { Database, Row } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Artifact } from "./artifact.ts";
+import { OWN_KEY_LENGTH } from "./postgres_lanes.ts";
 import type { Claimed } from "./postgres_settling.ts";
 import type { Task } from "./task.ts";
 
@@ -25,7 +26,9 @@ interface BundleRow extends Row {
   /** How far its tasks are from the first, and their ids: separated by commas. */
   readonly ats: string;
   readonly ids: string;
-  readonly keys: readonly string[];
+  /** Keys that are hashes, one after the other; null if they are not, and then there are others. */
+  readonly own_keys: string | null;
+  readonly keys: readonly string[] | null;
   /** The artifacts that are there as JSON, in any order; null if there is none. */
   readonly bodies: string | null;
   readonly created_at: bigint;
@@ -180,7 +183,7 @@ export class Claimer {
 
 /** The claims of a bundle; those whose artifact is not there are added to the others. */
 function claimedTogether(agent: string, row: BundleRow, missing: MissingTask[]): Claimed[] {
-  const { bundle, keys } = row;
+  const { bundle, own_keys, keys } = row;
   const ids = row.ids.split(",");
   const bodies = row.bodies === null ? [] : (JSON.parse(row.bodies) as Artifact[]);
   const inOrder = bodies.length === ids.length && bodies.every(({ id }, i) => id === ids[i]);
@@ -193,7 +196,8 @@ function claimedTogether(agent: string, row: BundleRow, missing: MissingTask[]):
     if (!artifact) missing.push({ seq, attempt: 1, task_id: ids[i]!, bundle });
     else {
       const { id } = artifact;
-      const task = { id, agent, artifacts: [artifact], key: keys[i]!, attempt: 1, created_at } satisfies Task;
+      const key = own_keys?.slice(i * OWN_KEY_LENGTH, (i + 1) * OWN_KEY_LENGTH) ?? keys![i]!;
+      const task = { id, agent, artifacts: [artifact], key, attempt: 1, created_at } satisfies Task;
       claims.push({ seq, lane: null, task, bundle });
     }
   });

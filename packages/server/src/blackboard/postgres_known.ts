@@ -7,7 +7,8 @@ import type { Artifact } from "./artifact.ts";
 
 /** What tells one version of an artifact from all others. */
 export function versionKey({ id, version }: Pick<Artifact, "id" | "version">): string {
-  return `${id.toLowerCase()} ${version}`;
+  // Most are first versions: for them there is nothing to put together.
+  return version === 1 ? id.toLowerCase() : `${id.toLowerCase()} ${version}`;
 }
 
 /** Those of the artifacts that are on the board already, by their version key. */

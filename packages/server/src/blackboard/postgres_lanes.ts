@@ -4,7 +4,8 @@ import type { BoardOptions, Routed } from "./board.ts";
 import type { Task } from "./task.ts";
 
 const LANES = 64;
-const OWN_KEY_LENGTH = 32;
+/** Of a key that is made of an artifact's type and id: hexadecimal digits. */
+export const OWN_KEY_LENGTH = 32;
 
 /** What keeps tasks in order with others of their agents. */
 export interface Lanes {
@@ -12,6 +13,8 @@ export interface Lanes {
   ofKey(agent: string, key: string): string | null;
   /** The same for one that is routed as its artifact is published: none if only later versions of that can share it. */
   ofNew(task: Task): string | null;
+  /** Whether the key is made of the artifact's type and id, and nothing else. */
+  hasOwnKey(task: Task): boolean;
   /** Whether the task of the first version of its artifact may have been routed without the lane. */
   mayFollow(task: Task): boolean;
 }
@@ -24,6 +27,7 @@ export function lanesOf(agents: BoardOptions["agents"]): Lanes {
     if (order === "none") return null;
     return order === "key" ? key : String(partitionOf(key, LANES));
   };
+  const hasOwnKey = (task: Task) => isOwnKey(task, known.get(task.agent)?.usualKeys ?? false);
   /** A retry of a strict agent holds later ones: that is what the lane is for. */
   const isAlone = (task: Task) => {
     const agent = known.get(task.agent);
@@ -33,15 +37,19 @@ export function lanesOf(agents: BoardOptions["agents"]): Lanes {
   return {
     of,
     ofKey,
+    hasOwnKey,
     ofNew: (task) => (task.artifacts[0].version === 1 && isAlone(task) ? null : of(task)),
     mayFollow: (task) => task.artifacts[0].version > 1 && isAlone(task),
   };
 }
 
-/** Whether the key is made of the artifact's type and id, and nothing else. */
-function hasOwnKey({ artifacts: [artifact, ...others], key }: Task): boolean {
+function isOwnKey(task: Task, isUsual: boolean): boolean {
+  const [artifact, ...others] = task.artifacts;
   const { type, id, partition_key, correlation_id } = artifact;
-  if (others.length > 0 || partition_key || correlation_id || key.length !== OWN_KEY_LENGTH) return false;
+  if (others.length > 0 || partition_key || correlation_id) return false;
+  if (isUsual) return true;
+  const { key } = task;
+  if (key.length !== OWN_KEY_LENGTH) return false;
   return key === hash("sha256", type + id, "hex").slice(0, OWN_KEY_LENGTH);
 }
 

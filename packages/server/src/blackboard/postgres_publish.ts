@@ -17,6 +17,8 @@ type Status = "published" | "duplicate";
 
 interface Call {
   readonly artifacts: readonly Artifact[];
+  /** What tells them from others. */
+  readonly keys: readonly string[];
   readonly bodies: readonly string[];
   readonly bytes: number;
 }
@@ -69,10 +71,11 @@ export class Publisher {
       else if (!sameContent(before, artifact)) throw conflict(artifact);
       return before !== undefined;
     });
+    const keys = [...first.keys()];
     const unique = [...first.values()];
     const bodies = unique.map((artifact) => JSON.stringify(artifact));
     const bytes = bodies.reduce((sum, body) => sum + body.length + 200, 0);
-    const statuses = await this.#calls.write({ artifacts: unique, bodies, bytes });
+    const statuses = await this.#calls.write({ artifacts: unique, keys, bodies, bytes });
     let next = 0;
     return repeated.map((again) => (again ? "duplicate" : statuses[next++]!));
   }
@@ -181,9 +184,10 @@ export class Publisher {
         return;
       }
       const fresh = there.map((artifact) => artifact === undefined);
-      const artifacts = call.artifacts.filter((_, i) => fresh[i]);
-      const bodies = call.bodies.filter((_, i) => fresh[i]);
-      rest.push({ at, call: { ...call, artifacts, bodies }, fresh });
+      const kept = <T>(all: readonly T[]) => all.filter((_, i) => fresh[i]);
+      const { artifacts, keys, bodies, bytes } = call;
+      const left = { artifacts: kept(artifacts), keys: kept(keys), bodies: kept(bodies), bytes };
+      rest.push({ at, call: left, fresh });
     });
     const put = await this.#commit(
       rest.map(({ call }) => call),
@@ -229,11 +233,11 @@ export function tellOfArtifacts(
 
 /** Calls that share an artifact do not share a commit: the later ones find what the first has done. */
 function apart(calls: readonly Call[]): { now: number[]; later: number[] } {
+  if (calls.length === 1) return { now: [0], later: [] };
   const seen = new Set<string>();
   const now: number[] = [];
   const later: number[] = [];
-  calls.forEach(({ artifacts }, i) => {
-    const keys = artifacts.map(versionKey);
+  calls.forEach(({ keys }, i) => {
     (keys.some((key) => seen.has(key)) ? later : now).push(i);
     for (const key of keys) seen.add(key);
   });

@@ -38,6 +38,11 @@ export function unless<T>(usual: T, values: readonly T[]): readonly T[] | null {
   return values.every((value) => value === usual) ? null : values;
 }
 
+/** One for all, where they are alike. */
+function once<T>(values: readonly T[]): readonly T[] {
+  return values.every((value) => value === values[0]) ? values.slice(0, 1) : values;
+}
+
 /**
  * Artifacts and tasks are numbered in the order of publication, and the tasks of an artifact follow it. What goes into a
  * batch has a number, but no place in the queue.
@@ -131,7 +136,8 @@ export function putting(
   const { taking, now } = how;
   const { ofArtifacts, ofTasks } = numbersOf(items, how.arrivals.isBatched);
   const queued = how.arrivals.without(items);
-  const packed = pack(queued, lanesTogether(queued, how.lanes), ofTasks, taking?.wants, how.fewest);
+  const laneOf = lanesTogether(queued, how.lanes);
+  const packed = pack(queued, { laneOf, hasOwnKey: how.lanes.hasOwnKey }, ofTasks, taking?.wants, how.fewest);
   const first = { artifact: items[0]!.artifact, at: ofArtifacts[0]! };
   const bundles = bundleStatements(packed.bundles, first, {
     holder: taking?.holder ?? null,
@@ -166,13 +172,13 @@ function putStatement(
         1,
         each(({ artifact }) => artifact.version),
       ),
-      textArray(each(({ artifact }) => artifact.org_id)),
-      textArray(each(({ artifact }) => artifact.type)),
+      textArray(once(each(({ artifact }) => artifact.org_id))),
+      textArray(once(each(({ artifact }) => artifact.type))),
       unless(
         null,
         each(({ artifact }) => artifact.correlation_id ?? null),
       ),
-      textArray(each(routesOf)),
+      textArray(once(each(routesOf))),
       textArray(each((_, at) => bodies[at]!)),
       ...taskColumns(queued, packed.lanes, ofTasks, how.now, isOneEach),
       wants ? packed.places.map((place) => wants[place]) : null,

@@ -10,17 +10,39 @@ CREATE TABLE runtime.board_bundles (
   -- Of the open ones: how far each is from the first. Whoever is settled, or has a row of its own, is not there any more.
   ats integer[] NOT NULL,
   ids uuid[] NOT NULL,
-  keys text[] NOT NULL,
+  -- Keys that are hashes of the artifacts' types and ids, 16 bytes each; other keys are in the next column.
+  own_keys bytea,
+  keys text[],
   -- Milliseconds.
   created_at bigint NOT NULL,
   due_at timestamptz NOT NULL,
   claimed_by text COLLATE "C",
   held_until timestamptz,
   PRIMARY KEY (agent, seq)
-) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
+) WITH (fillfactor = 50, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
   autovacuum_vacuum_cost_delay = 0);
--- It is short-lived, and identifiers hardly become smaller.
-ALTER TABLE runtime.board_bundles ALTER COLUMN ids SET STORAGE EXTERNAL, ALTER COLUMN keys SET STORAGE EXTERNAL;
+-- Identifiers hardly become smaller.
+ALTER TABLE runtime.board_bundles
+  ALTER COLUMN ids SET STORAGE EXTERNAL, ALTER COLUMN own_keys SET STORAGE EXTERNAL, ALTER COLUMN keys SET STORAGE EXTERNAL;
+
+-- Takes tasks out of a bundle that the caller has locked, and has as it is now.
+CREATE FUNCTION runtime.board_leave_bundle(b runtime.board_bundles, p_ats int[]) RETURNS void
+-- A planner that expects ten would compare each with every other.
+LANGUAGE plpgsql SET enable_nestloop = off AS $$
+BEGIN
+  SELECT array_agg(u.at ORDER BY u.at), array_agg(u.id ORDER BY u.at),
+    string_agg(substring(b.own_keys FROM 16 * u.n::int - 15 FOR 16), '' ORDER BY u.at),
+    array_agg(u.key ORDER BY u.at) FILTER (WHERE u.key IS NOT NULL)
+  INTO b.ats, b.ids, b.own_keys, b.keys
+  FROM unnest(b.ats, b.ids, b.keys) WITH ORDINALITY AS u(at, id, key, n)
+  LEFT JOIN unnest(p_ats) AS d(at) ON d.at = u.at WHERE d.at IS NULL;
+  IF b.ats IS NULL THEN
+    DELETE FROM runtime.board_bundles o WHERE o.agent = b.agent AND o.seq = b.seq;
+  ELSE
+    UPDATE runtime.board_bundles o SET ats = b.ats, ids = b.ids, own_keys = b.own_keys, keys = b.keys
+    WHERE o.agent = b.agent AND o.seq = b.seq;
+  END IF;
+END $$;
 
 -- Gives tasks of a bundle rows of their own, or all of them if p_seq is null: who has the bundle has those.
 CREATE FUNCTION runtime.board_unbundle(p_agent text, p_bundle bigint, p_seq bigint[]) RETURNS void
@@ -33,16 +55,10 @@ BEGIN
   INSERT INTO runtime.board_queue (seq, agent, head, due_at, claimed_by, held_until, attempt, task_id, artifact_id,
     artifact_version, key, created_at)
   SELECT b.seq + u.at, b.agent, true, b.due_at, b.claimed_by, b.held_until, CASE WHEN b.claimed_by IS NULL THEN 0 ELSE 1 END,
-    u.id, u.id, 1, u.key, b.created_at
-  FROM unnest(b.ats, b.ids, b.keys) AS u(at, id, key) WHERE p_seq IS NULL OR b.seq + u.at = ANY (p_seq);
-  SELECT coalesce(array_agg(u.at ORDER BY u.at), '{}'), array_agg(u.id ORDER BY u.at), array_agg(u.key ORDER BY u.at)
-  INTO b.ats, b.ids, b.keys FROM unnest(b.ats, b.ids, b.keys) AS u(at, id, key) WHERE p_seq IS NOT NULL AND b.seq + u.at <> ALL (p_seq);
-  IF b.ats = '{}' THEN
-    DELETE FROM runtime.board_bundles o WHERE o.agent = p_agent AND o.seq = p_bundle;
-  ELSE
-    UPDATE runtime.board_bundles o SET ats = b.ats, ids = b.ids, keys = b.keys
-    WHERE o.agent = p_agent AND o.seq = p_bundle;
-  END IF;
+    u.id, u.id, 1, coalesce(u.key, encode(substring(b.own_keys FROM 16 * u.n::int - 15 FOR 16), 'hex')), b.created_at
+  FROM unnest(b.ats, b.ids, b.keys) WITH ORDINALITY AS u(at, id, key, n) WHERE p_seq IS NULL OR b.seq + u.at = ANY (p_seq);
+  PERFORM runtime.board_leave_bundle(b, ARRAY(
+    SELECT u.at FROM unnest(b.ats) AS u(at) WHERE p_seq IS NULL OR b.seq + u.at = ANY (p_seq)));
 END $$;
 
 -- The same for claims of p_holder, each with the bundle that it came in. Those that have left it are passed over.
@@ -67,7 +83,7 @@ END $$;
 -- that somebody has are passed over. They are locked, and so where they were: no second search.
 CREATE FUNCTION runtime.board_claim(p_agent text, p_most int, p_holder text, p_lease_ms bigint, p_from float8)
 RETURNS TABLE (
-  more boolean, bundle bigint, ats text, ids text, keys json, bodies text,
+  more boolean, bundle bigint, ats text, ids text, own_keys text, keys json, bodies text,
   seq bigint, lane text, attempt int, task_id uuid, key text, created_at bigint, due float8, artifact text, task text
 )
 LANGUAGE plpgsql AS $$
@@ -113,9 +129,10 @@ BEGIN
     RETURN QUERY WITH mine AS (
       UPDATE runtime.board_bundles o SET claimed_by = p_holder, held_until = now() + p_lease_ms * interval '1 ms'
       WHERE o.agent = p_agent AND o.seq = ANY (taken)
-      RETURNING o.seq, o.ats, o.ids, o.keys, o.created_at, o.due_at
+      RETURNING o.seq, o.ats, o.ids, o.own_keys, o.keys, o.created_at, o.due_at
     )
-    SELECT NULL::boolean, m.seq, array_to_string(m.ats, ','), array_to_string(m.ids, ','), to_json(m.keys), (
+    SELECT NULL::boolean, m.seq, array_to_string(m.ats, ','), array_to_string(m.ids, ','), encode(m.own_keys, 'hex'),
+      to_json(m.keys), (
       SELECT '[' || string_agg(a.body, ',') || ']' FROM runtime.board_artifacts a WHERE a.id = ANY (m.ids) AND a.version = 1
     ), NULL::bigint, NULL::text, NULL::int, NULL::uuid, NULL::text, m.created_at, date_part('epoch', m.due_at) * 1000,
       NULL::text, NULL::text
@@ -134,7 +151,7 @@ BEGIN
     WHERE q.ctid = ANY (ARRAY(SELECT d.ctid FROM due d))
     RETURNING q.due_at, q.seq, q.lane, q.attempt, q.agent, q.task_id, q.replay_id, q.artifact_id, q.artifact_version, q.key, q.created_at
   )
-  SELECT NULL::boolean, NULL::bigint, NULL::text, NULL::text, NULL::json, NULL::text,
+  SELECT NULL::boolean, NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::json, NULL::text,
     t.seq, t.lane, t.attempt, t.task_id, t.key, t.created_at, date_part('epoch', t.due_at) * 1000, CASE
       WHEN t.artifact_id IS NOT NULL
       THEN (SELECT a.body FROM runtime.board_artifacts a WHERE a.id = t.artifact_id AND a.version = t.artifact_version)
@@ -152,8 +169,7 @@ END $$;
 -- that have left their bundle; with p_all, where outputs follow, that fails it all. The caller sorts by agent and bundle.
 CREATE FUNCTION runtime.board_settle_bundles(p_holder text, p_agent text[], p_bundle bigint[], p_ats text[], p_all boolean)
 RETURNS TABLE (seq bigint)
--- A planner that expects ten would compare each with every other.
-LANGUAGE plpgsql SET enable_nestloop = off AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   s record;
@@ -173,15 +189,7 @@ BEGIN
       RETURN QUERY SELECT s.bundle + a.at FROM unnest(s.ats) AS a(at) WHERE a.at <> ALL (coalesce(b.ats, '{}'));
       CONTINUE WHEN b.ats IS NULL;
     END IF;
-    SELECT coalesce(array_agg(u.at ORDER BY u.at), '{}'), array_agg(u.id ORDER BY u.at), array_agg(u.key ORDER BY u.at)
-    INTO b.ats, b.ids, b.keys
-    FROM unnest(b.ats, b.ids, b.keys) AS u(at, id, key) LEFT JOIN unnest(s.ats) AS d(at) ON d.at = u.at WHERE d.at IS NULL;
-    IF b.ats = '{}' THEN
-      DELETE FROM runtime.board_bundles o WHERE o.agent = s.agent AND o.seq = s.bundle;
-    ELSE
-      UPDATE runtime.board_bundles o SET ats = b.ats, ids = b.ids, keys = b.keys
-      WHERE o.agent = s.agent AND o.seq = s.bundle;
-    END IF;
+    PERFORM runtime.board_leave_bundle(b, s.ats);
   END LOOP;
 END $$;
 
@@ -238,3 +246,56 @@ LANGUAGE sql STABLE AS $$
     WHERE k.task_id = q.task_id AND k.agent = q.agent AND k.replay_id = q.replay_id OFFSET 0
   ) k WHERE q.artifact_id IS NULL
 $$;
+
+-- Puts artifacts on the board with the tasks that they lead to, and the dead letters; an id and version that is there
+-- fails it all. They are left to the router while others wait for it: else they would pass earlier ones of their key.
+-- p_at and p_t_at count on from the number that is taken: the tasks of an artifact follow it. The caller sorts artifacts
+-- by id and version: no deadlock. Null for the versions is 1, for tasks' ids those of their artifacts, and for those:
+-- each artifact has one task. One org, type or routes alone are those of all.
+-- Answers one row with n = 0 if they were routed, and one for each task that was claimed.
+CREATE OR REPLACE FUNCTION runtime.board_put(
+  p_route boolean, p_at int[], p_id uuid[], p_version int[], p_org text[], p_type text[], p_correlation text[], p_routes text[], p_body text[],
+  p_t_at int[], p_t_artifact uuid[], p_t_version int[], p_t_correlation text[], p_t_agent text[], p_t_lane text[], p_t_key text[], p_t_task uuid[], p_t_created bigint[], p_t_want boolean[],
+  p_a_id uuid[], p_a_agent text[], p_a_lane text[],
+  p_d_agent text[], p_d_id uuid[], p_d_task uuid[], p_d_correlation text[], p_d_body text[],
+  p_holder text, p_lease_ms bigint
+) RETURNS TABLE (n int, seq bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  routed boolean := p_route AND NOT EXISTS (SELECT FROM runtime.board_unrouted);
+  base bigint;
+  same_routes text[] := string_to_array(p_routes[1], ',');
+BEGIN
+  IF cardinality(p_id) = 0 THEN RETURN; END IF;
+  IF cardinality(p_id) + coalesce(cardinality(p_t_at), 0) >= 1048576 THEN
+    RAISE EXCEPTION 'too many artifacts and tasks at a time';
+  END IF;
+  base := nextval('runtime.board_seq');
+  INSERT INTO runtime.board_artifacts (id, version, seq, org_id, type, correlation_id, routes, body)
+  SELECT u.id, coalesce(u.version, 1), base + u.at, coalesce(u.org, p_org[1]), coalesce(u.type, p_type[1]), u.correlation,
+    CASE WHEN NOT routed THEN NULL WHEN u.routes IS NULL THEN same_routes ELSE string_to_array(u.routes, ',') END, u.body
+  -- Side by side, and kept nowhere in between.
+  FROM (
+    SELECT unnest(p_at) AS at, unnest(p_id) AS id, unnest(p_version) AS version, unnest(p_org) AS org,
+      unnest(p_type) AS type, unnest(p_correlation) AS correlation, unnest(p_routes) AS routes, unnest(p_body) AS body
+  ) u;
+  IF NOT routed THEN
+    INSERT INTO runtime.board_unrouted (seq, id, version)
+    SELECT base + u.at, u.id, coalesce(u.version, 1) FROM unnest(p_at, p_id, p_version) AS u(at, id, version);
+    RETURN;
+  END IF;
+  IF p_d_id IS NOT NULL THEN
+    INSERT INTO runtime.board_dead_letters (agent, id, task_id, correlation_id, body)
+    SELECT d.agent, d.id, d.task, d.correlation, d.body
+    FROM unnest(p_d_agent, p_d_id, p_d_task, p_d_correlation, p_d_body) AS d(agent, id, task, correlation, body)
+    ON CONFLICT DO NOTHING;
+  END IF;
+  RETURN QUERY SELECT 0, 0::bigint;
+  IF p_a_id IS NOT NULL THEN PERFORM runtime.board_adopt(p_a_id, p_a_agent, p_a_lane); END IF;
+  IF cardinality(p_t_at) = 0 THEN RETURN; END IF;
+  RETURN QUERY SELECT l.n, l.seq FROM runtime.board_line_up(
+    ARRAY(SELECT base + t FROM unnest(p_t_at) AS t), p_t_agent, p_t_lane, p_t_key, coalesce(p_t_task, p_t_artifact, p_id), NULL,
+    coalesce(p_t_artifact, p_id), coalesce(p_t_version, array_fill(1, ARRAY[cardinality(p_t_at)])), p_t_correlation, p_t_created,
+    p_t_want, p_holder, p_lease_ms) l;
+END $$;
