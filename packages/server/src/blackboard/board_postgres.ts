@@ -150,7 +150,7 @@ export async function openPostgresBoard(
         return claims;
       }),
     settle: (claimed, settlement) => settler.settle(claimed, settlement),
-    hold: (claimed, lost) => leases.hold(claimed, lost),
+    hold: (claims, lost) => leases.hold(claims, lost),
     letGo: (claimed) => leases.letGo(claimed),
     release,
   };

@@ -1,7 +1,7 @@
 import type { Statement } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Routed } from "./board.ts";
-import { textArray } from "./postgres_arrays.ts";
+import { textArray, uuidArray } from "./postgres_arrays.ts";
 import { arrayText } from "./postgres_arrivals.ts";
 import type { Claimed } from "./postgres_settling.ts";
 import type { Task } from "./task.ts";
@@ -95,20 +95,25 @@ function without({ artifact, routing }: Routed, bundled: ReadonlySet<Task>): Rou
 }
 
 /**
- * Adds bundles: agents, and of each the number of its first task, and how far from it the others are, their ids and keys as
- * texts of arrays (own keys as hexadecimal digits), and whether it is claimed at once; when they were made, by whom they are claimed and for how long; and an
- * artifact of the same commit with its number. That commit may have left all of its artifacts to the router.
+ * Adds bundles: agents, and of each the number of its first task, how many it has, its own keys as hexadecimal digits or
+ * others as the text of an array, and whether it is claimed at once; of all tasks how far they are from the first of their
+ * bundle, and their ids; when they were made, by whom they are claimed and for how long; and an artifact of the same commit
+ * with its number. That commit may have left all of its artifacts to the router.
  */
 const BUNDLE = `
 INSERT INTO runtime.board_bundles (agent, seq, ats, ids, own_keys, keys, created_at, due_at, claimed_by, held_until)
-SELECT u.agent, a.base + u.first, u.ats::int[], u.ids::uuid[], decode(u.own_keys, 'hex'), u.keys::text[], $8::bigint, now(),
-  CASE WHEN u.want THEN $9 END, CASE WHEN u.want THEN now() + $10::bigint * interval '1 ms' END
+SELECT u.agent, a.base + u.first, ($7::int[])[u.until - u.count + 1:u.until], ($8::uuid[])[u.until - u.count + 1:u.until],
+  decode(u.own_keys, 'hex'), u.keys::text[], $9::bigint, now(),
+  CASE WHEN u.want THEN $10 END, CASE WHEN u.want THEN now() + $11::bigint * interval '1 ms' END
 FROM (
-  SELECT a.seq - $13::int AS base FROM runtime.board_artifacts a
-  WHERE a.id = $11::uuid AND a.version = $12::int AND a.routes IS NOT NULL OFFSET 0
+  SELECT a.seq - $14::int AS base FROM runtime.board_artifacts a
+  WHERE a.id = $12::uuid AND a.version = $13::int AND a.routes IS NOT NULL OFFSET 0
 ) a
-CROSS JOIN unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
-  AS u(agent, first, ats, ids, own_keys, keys, want)
+CROSS JOIN (
+  SELECT u.*, sum(u.count) OVER (ORDER BY u.n)::int AS until
+  FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[], $6::boolean[]) WITH ORDINALITY
+    AS u(agent, first, count, own_keys, keys, want, n)
+) u
 RETURNING seq`;
 
 /** Adds bundles in the transaction that puts their artifacts on the board. Its rows are theirs, in order. */
@@ -119,6 +124,7 @@ export function bundleStatements(
 ): Statement[] {
   if (bundles.length === 0) return [];
   const firsts = bundles.map(({ members }) => members[0]!.number);
+  const keysOf = ({ members }: Bundle) => members.map(({ task }) => task.key);
   return [
     {
       name: "board_bundle",
@@ -126,21 +132,12 @@ export function bundleStatements(
       values: [
         textArray(bundles.map(({ agent }) => agent)),
         firsts,
-        textArray(
-          bundles.map(({ members }, i) => arrayText(members.map(({ number }) => number - firsts[i]!))),
-        ),
-        textArray(bundles.map(({ members }) => arrayText(members.map(({ task }) => task.id)))),
-        textArray(
-          bundles.map(({ ownKeys, members }) =>
-            ownKeys ? members.map(({ task }) => task.key).join("") : null,
-          ),
-        ),
-        textArray(
-          bundles.map(({ ownKeys, members }) =>
-            ownKeys ? null : arrayText(members.map(({ task }) => quoted(task.key))),
-          ),
-        ),
+        bundles.map(({ members }) => members.length),
+        textArray(bundles.map((bundle) => (bundle.ownKeys ? keysOf(bundle).join("") : null))),
+        textArray(bundles.map((bundle) => (bundle.ownKeys ? null : arrayText(keysOf(bundle).map(quoted))))),
         bundles.map(({ wanted }) => wanted),
+        bundles.flatMap(({ members }, i) => members.map(({ number }) => number - firsts[i]!)),
+        uuidArray(bundles.flatMap(({ members }) => members.map(({ task }) => task.id))),
         // What one commit makes, it makes in one moment.
         how.now,
         how.holder,

@@ -15,8 +15,8 @@ import type { Settlement } from "./task.ts";
 export interface Counter {
   claim(agent: string, most: number): Promise<Claims>;
   settle(claim: Claimed, settlement: Settlement): Promise<boolean>;
-  /** Keeps the lease until `letGo`; calls `lost` when the claim is another's. */
-  hold(claim: Claimed, lost: () => void): void;
+  /** Keeps the leases until `letGo`; calls `lost` when a claim is another's. */
+  hold(claims: readonly Claimed[], lost: (claim: Claimed) => void): void;
   letGo(claim: Claimed): void;
   /** Gives claims back; those that were not begun without counting an attempt. */
   release(claims: readonly { readonly claim: Claimed; readonly begun: boolean }[]): Promise<void>;
@@ -48,6 +48,7 @@ export class Consumption implements Service, Taker {
   readonly #gate: Gate;
   readonly #waiting: Waiting<Running>;
   readonly #pace: Pace;
+  readonly #onLost = (claim: Claimed) => this.#lost(claim);
   #starting: Promise<void> | undefined;
   /** How many may start before the gate is asked again: one after it was closed, since it may let only one try. */
   #trust = Number.POSITIVE_INFINITY;
@@ -109,7 +110,7 @@ export class Consumption implements Service, Taker {
   accept(claim: Claimed): void {
     if (this.#stopping) return void this.#giveBack([{ claim, begun: false }]);
     this.#ahead.push(claim);
-    this.#counter.hold(claim, () => this.#lost(claim));
+    this.#counter.hold([claim], this.#onLost);
     this.#pump();
   }
 
@@ -146,10 +147,8 @@ export class Consumption implements Service, Taker {
     const most = this.#wanted();
     if (signal.aborted || !most) return false;
     const { claims, missing, more, nextDueMs } = await this.#claim(most);
-    for (const claim of claims) {
-      this.#ahead.push(claim);
-      this.#counter.hold(claim, () => this.#lost(claim));
-    }
+    for (const claim of claims) this.#ahead.push(claim);
+    this.#counter.hold(claims, this.#onLost);
     this.#backlog = more || claims.length + missing.length === most;
     if (!this.#backlog && nextDueMs !== undefined) this.#due.in(nextDueMs);
     if (!this.#stopping) this.#pump();
@@ -241,22 +240,25 @@ export class Consumption implements Service, Taker {
       this.#pace.took(clock.now() - began);
       if (this.#running.get(claim.seq)?.abort !== abort) return;
       this.#running.delete(claim.seq);
-      const settling = this.#settle(claim, settlement).finally(() => {
-        this.#settling.delete(settling);
-        if (this.#settling.size === MOST_SETTLING) this.#pump();
-      });
-      this.#settling.add(settling);
+      this.#settling.add(this.#settle(claim, settlement));
       this.#pump();
       if (this.#running.size === 0) this.#idle?.();
     });
   }
 
-  async #settle(claim: Claimed, settlement: Settlement): Promise<void> {
+  /** As few promises as can be: this is done for every task. */
+  #settle(claim: Claimed, settlement: Settlement): Promise<void> {
     const settle = () => this.#counter.settle(claim, settlement);
-    const settled = await settleSurely(this.#context, claim, settle, this.#giveUp.signal);
-    if (settled === false) this.#report(claim);
-    else if (settled && settlement.kind === "retry") this.#due.in(settlement.delayMs);
-    this.#counter.letGo(claim);
+    const end = (settled: boolean | undefined) => {
+      if (settled === false) this.#report(claim);
+      else if (settled && settlement.kind === "retry") this.#due.in(settlement.delayMs);
+      this.#counter.letGo(claim);
+      this.#settling.delete(settling);
+      if (this.#settling.size === MOST_SETTLING) this.#pump();
+    };
+    const again = (error: Error) => settleSurely(this.#context, claim, settle, this.#giveUp.signal, error);
+    const settling = settle().then(end, (error) => again(error).then(end));
+    return settling;
   }
 
   #lost(claim: Claimed): void {

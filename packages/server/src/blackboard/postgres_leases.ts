@@ -7,7 +7,7 @@ import type { Claimed } from "./postgres_settling.ts";
 
 interface Held {
   readonly claim: Claimed;
-  readonly lost: () => void;
+  readonly lost: (claim: Claimed) => void;
   renewedAt: number;
 }
 
@@ -48,15 +48,16 @@ export class Leases implements Service {
           // It may have been settled meanwhile.
           if (this.#held.get(held.claim.seq) !== held) continue;
           if (mine.has(held.claim.seq)) held.renewedAt = now;
-          else held.lost();
+          else held.lost(held.claim);
         }
         return old.length === AT_ONCE;
       },
     });
   }
 
-  hold(claim: Claimed, lost: () => void): void {
-    this.#held.set(claim.seq, { claim, lost, renewedAt: this.#context.clock.now() });
+  hold(claims: readonly Claimed[], lost: (claim: Claimed) => void): void {
+    const renewedAt = this.#context.clock.now();
+    for (const claim of claims) this.#held.set(claim.seq, { claim, lost, renewedAt });
   }
 
   letGo(claim: Claimed): void {

@@ -1,7 +1,7 @@
 import type { Statement } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Routed } from "./board.ts";
-import { textArray } from "./postgres_arrays.ts";
+import { textArray, uuidArray } from "./postgres_arrays.ts";
 import type { Arrivals } from "./postgres_arrivals.ts";
 import { bundleStatements, type Packed, pack } from "./postgres_bundles.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
@@ -167,7 +167,7 @@ function putStatement(
     values: [
       how.routes,
       each((_, at) => ofArtifacts[at]),
-      each(({ artifact }) => artifact.id),
+      uuidArray(each(({ artifact }) => artifact.id)),
       unless(
         1,
         each(({ artifact }) => artifact.version),
