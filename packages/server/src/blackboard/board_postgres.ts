@@ -70,7 +70,8 @@ const CLAIMS_AT_ONCE = 2;
  *
  * Open tasks are in a small table of their own that they leave when they are settled; the row of the artifact keeps the
  * mark that they were made. So neither a claim nor a settlement touches a table that is partitioned or large, and what
- * is finished is dropped by the day.
+ * is finished is dropped by the day. Those that nothing orders share rows of another small table until something else
+ * becomes of them than success (ADR-0061).
  */
 export async function openPostgresBoard(
   database: Database,

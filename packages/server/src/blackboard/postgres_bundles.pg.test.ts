@@ -58,7 +58,7 @@ async function warm({ board, heard }: { board: PostgresBoard; heard: Heard }, wo
 
 const isWarm = (payload: unknown) => payload === "warm";
 
-test("tasks that nothing orders share rows of a hundred; those with a key, a correlation or few others do not", async () => {
+test("tasks that nothing orders share rows of a hundred; large ones, those with a key or a correlation, and few do not", async () => {
   await using server = await opened();
   const { board, rows, bundles } = server;
   await board.publish(loose(150, ["one", "two"]));
@@ -67,14 +67,15 @@ test("tasks that nothing orders share rows of a hundred; those with a key, a cor
   await board.publish(range(1, 20).map(() => makeTestArtifact({ to: "one", partition_key: "key" })));
   await board.publish(range(1, 20).map(() => makeTestArtifact({ to: "two", correlation_id: "together" })));
   await board.publish(loose(15));
+  await board.publish(loose(20).map((artifact) => ({ ...artifact, payload: "long ".repeat(4_000) })));
   expect(await bundles()).toBe(4);
-  expect(await rows("board_queue")).toBe(55);
+  expect(await rows("board_queue")).toBe(75);
   await board.publish(
     range(1, 20).map(() => makeTestArtifact({ to: "two", partition_key: 'of "its" \\own' })),
   );
   expect(await bundles()).toBe(5);
   const [one, two] = await board.counts();
-  expect(one).toEqual({ agent: "one", waiting: 185, running: 0, dead: 0 });
+  expect(one).toEqual({ agent: "one", waiting: 205, running: 0, dead: 0 });
   expect(two).toEqual({ agent: "two", waiting: 190, running: 0, dead: 0 });
 });
 

@@ -11,6 +11,9 @@ export const FEWEST = 16;
 /** More would not fit into a page with what is around them, nor into what a process has room for. */
 const MOST = 100;
 
+/** Characters of an artifact's JSON. Who claims a bundle is sent all of it, and what is larger is not worth sharing. */
+const LARGEST = 16_384;
+
 /** A task in a bundle, by its place among all tasks of the commit. */
 interface Member {
   readonly place: number;
@@ -38,19 +41,29 @@ export interface Packed {
   readonly bundles: readonly Bundle[];
 }
 
-/** Puts tasks that nothing orders into bundles, where there are enough of them. */
+/** How tasks are packed. */
+interface Packing {
+  laneOf(task: Task): string | null;
+  hasOwnKey(task: Task): boolean;
+  /** Which of them this process takes at once, by place. */
+  readonly wants: readonly boolean[] | undefined;
+  /** So many make a bundle. */
+  readonly fewest: number;
+}
+
+/** Puts tasks that nothing orders into bundles, where there are enough of them; `numbers` are theirs in the commit. */
 export function pack(
   items: readonly Routed[],
-  { laneOf, hasOwnKey }: { laneOf(task: Task): string | null; hasOwnKey(task: Task): boolean },
+  bodies: readonly string[],
   numbers: readonly number[],
-  wants: readonly boolean[] | undefined,
-  fewest: number,
+  { laneOf, hasOwnKey, wants, fewest }: Packing,
 ): Packed {
   const tasks = items.flatMap(({ routing }) => routing.tasks);
+  const small = items.flatMap(({ routing }, i) => routing.tasks.map(() => bodies[i]!.length <= LARGEST));
   const lanes = tasks.map(laneOf);
   const groups = new Map<string, Bundle & { readonly members: Member[] }>();
   tasks.forEach((task, place) => {
-    if (lanes[place] !== null || !mayShare(task)) return;
+    if (lanes[place] !== null || !small[place] || !mayShare(task)) return;
     const isOwn = hasOwnKey(task);
     const name = `${wants?.[place] ? "+" : " "}${isOwn ? "+" : " "}${task.agent}`;
     const member = { place, number: numbers[place]!, task };

@@ -133,11 +133,12 @@ export function putting(
     readonly taking?: Taking;
   },
 ): Putting {
-  const { taking, now } = how;
+  const { taking, now, fewest } = how;
   const { ofArtifacts, ofTasks } = numbersOf(items, how.arrivals.isBatched);
   const queued = how.arrivals.without(items);
   const laneOf = lanesTogether(queued, how.lanes);
-  const packed = pack(queued, { laneOf, hasOwnKey: how.lanes.hasOwnKey }, ofTasks, taking?.wants, how.fewest);
+  const { hasOwnKey } = how.lanes;
+  const packed = pack(queued, bodies, ofTasks, { laneOf, hasOwnKey, wants: taking?.wants, fewest });
   const first = { artifact: items[0]!.artifact, at: ofArtifacts[0]! };
   const bundles = bundleStatements(packed.bundles, first, {
     holder: taking?.holder ?? null,

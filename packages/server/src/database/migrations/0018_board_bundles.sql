@@ -78,9 +78,9 @@ END $$;
 
 -- Claims up to p_most tasks of an agent for p_holder, the oldest first: whole bundles, each in a row with the bodies of its
 -- artifacts as JSON, and tasks with rows of their own. A bundle that is too large for whoever comes, or whose holder was
--- lost, is undone. Answers a row with `more` if there are bundles that did not fit. Tasks are looked for from p_from on (milliseconds): before
--- that are those that are being worked on, and what is left of those that were. Only heads of lanes are in the index; those
--- that somebody has are passed over. They are locked, and so where they were: no second search.
+-- lost, is undone. Answers a row with `more` if there are bundles that did not fit. Tasks are looked for from p_from on
+-- (milliseconds): before that are those that are being worked on, and what is left of those that were. Only heads of lanes
+-- are in the index; those that somebody has are passed over. They are locked, and so where they were: no second search.
 CREATE FUNCTION runtime.board_claim(p_agent text, p_most int, p_holder text, p_lease_ms bigint, p_from float8)
 RETURNS TABLE (
   more boolean, bundle bigint, ats text, ids text, own_keys text, keys json, bodies text,
@@ -91,39 +91,40 @@ LANGUAGE plpgsql AS $$
 DECLARE
   b runtime.board_bundles;
   last bigint := -1;
-  room int := p_most;
-  older int;
+  -- What is left for bundles.
+  room int;
   taken bigint[] := '{}';
+  tasks int := 0;
 BEGIN
-  WHILE room > 0 LOOP
+  LOOP
     SELECT o.* INTO b FROM runtime.board_bundles o
     WHERE o.agent = p_agent AND o.seq > last AND (o.held_until IS NULL OR o.held_until <= now())
     ORDER BY o.seq LIMIT 1 FOR UPDATE SKIP LOCKED;
     EXIT WHEN NOT FOUND;
     last := b.seq;
-    IF older IS NULL THEN
+    IF room IS NULL THEN
       -- Whoever waits for longer comes first, whatever it waits in.
-      SELECT count(*) INTO older FROM (
+      SELECT p_most - count(*) INTO room FROM (
         SELECT FROM runtime.board_queue q
         WHERE q.agent = p_agent AND q.head AND q.due_at < b.due_at AND q.due_at >= to_timestamp(p_from / 1000)
           AND (q.held_until IS NULL OR q.held_until <= now())
         LIMIT p_most
       ) o;
-      room := room - older;
-      EXIT WHEN room <= 0;
     END IF;
-    IF b.claimed_by IS NOT NULL OR taken = '{}' AND cardinality(b.ats) > p_most THEN
+    IF b.claimed_by IS NOT NULL OR tasks = 0 AND cardinality(b.ats) > p_most THEN
       PERFORM runtime.board_unbundle(p_agent, b.seq, NULL);
+      room := room - cardinality(b.ats);
       p_from := 0;
-      EXIT WHEN b.claimed_by IS NULL;
     ELSIF cardinality(b.ats) > room THEN
       more := true;
       RETURN NEXT;
       EXIT;
     ELSE
       room := room - cardinality(b.ats);
+      tasks := tasks + cardinality(b.ats);
       taken := taken || b.seq;
     END IF;
+    EXIT WHEN room <= 0;
   END LOOP;
   IF taken <> '{}' THEN
     RETURN QUERY WITH mine AS (
@@ -138,13 +139,12 @@ BEGIN
       NULL::text, NULL::text
     FROM mine m;
   END IF;
-  room := room + coalesce(older, 0);
-  IF room <= 0 THEN RETURN; END IF;
+  IF tasks >= p_most THEN RETURN; END IF;
   RETURN QUERY WITH due AS MATERIALIZED (
     SELECT q.ctid FROM runtime.board_queue q
     WHERE q.agent = p_agent AND q.head AND q.due_at <= now() AND q.due_at >= to_timestamp(p_from / 1000)
       AND (q.held_until IS NULL OR q.held_until <= now())
-    ORDER BY q.due_at, q.seq LIMIT room FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY q.due_at, q.seq LIMIT p_most - tasks FOR NO KEY UPDATE SKIP LOCKED
   ), taken AS (
     UPDATE runtime.board_queue q
     SET claimed_by = p_holder, attempt = q.attempt + 1, held_until = now() + p_lease_ms * interval '1 ms'
@@ -207,10 +207,12 @@ BEGIN
       SELECT a.seq + array_position(a.routes, u.agent) AS seq FROM runtime.board_artifacts a
       WHERE a.id = u.id AND a.version = 1 OFFSET 0
     ) a
+    -- One of those of its commit, whose numbers are less than this apart.
     CROSS JOIN LATERAL (
-      SELECT b.seq, b.ids FROM runtime.board_bundles b WHERE b.agent = u.agent AND b.seq <= a.seq ORDER BY b.seq DESC LIMIT 1
+      SELECT b.seq FROM runtime.board_bundles b
+      WHERE b.agent = u.agent AND b.seq <= a.seq AND b.seq > a.seq - 1048576 AND u.id = ANY (b.ids) OFFSET 0
     ) b
-    WHERE u.id = ANY (b.ids) GROUP BY 1, 2 ORDER BY 1, 2 OFFSET 0
+    GROUP BY 1, 2 ORDER BY 1, 2 OFFSET 0
   ) f;
   UPDATE runtime.board_queue q SET lane = e.lane
   FROM (
