@@ -9,7 +9,7 @@ import type { Task } from "./task.ts";
 /** Fewer have rows of their own: that is as cheap, and any process can claim one of them. */
 export const FEWEST = 16;
 /** More would not fit into a page with what is around them, nor into what a process has room for. */
-const MOST = 100;
+export const MOST_TOGETHER = 100;
 
 /** Characters of an artifact's JSON. Who claims a bundle is sent all of it, and what is larger is not worth sharing. */
 const LARGEST = 16_384;
@@ -96,7 +96,7 @@ function mayShare({ id, artifacts: [artifact, ...others] }: Task): boolean {
 }
 
 function inParts({ members, ...rest }: Bundle): Bundle[] {
-  const size = Math.ceil(members.length / Math.ceil(members.length / MOST));
+  const size = Math.ceil(members.length / Math.ceil(members.length / MOST_TOGETHER));
   const bundles: Bundle[] = [];
   for (let at = 0; at < members.length; at += size)
     bundles.push({ ...rest, members: members.slice(at, at + size) });

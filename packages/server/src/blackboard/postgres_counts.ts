@@ -3,6 +3,7 @@ import type { Database } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { AgentCounts, Board, BoardOptions } from "./board.ts";
 import { ROUTER } from "./names.ts";
+import { MOST_TOGETHER } from "./postgres_bundles.ts";
 import { Kept } from "./postgres_kept.ts";
 import { QUEUE } from "./postgres_statements.ts";
 
@@ -44,8 +45,12 @@ export function openCounts(
   async function countsOf(agent: string, counted: Counted): Promise<AgentCounts> {
     const running = Number(counted.running);
     let open = Number(counted.heads + counted.behind);
-    if (open >= countUpTo)
-      open = Math.max(open, await estimate("runtime.board_queue q WHERE q.agent = $1", [agent]));
+    if (open >= countUpTo) {
+      const rows = await estimate("runtime.board_queue q WHERE q.agent = $1", [agent]);
+      const bundled = MOST_TOGETHER * (await estimate("runtime.board_bundles o WHERE o.agent = $1", [agent]));
+      // Of a table without statistics the planner expects a few rows, and here each stands for many.
+      open = Math.max(open, rows + (bundled >= countUpTo ? bundled : 0));
+    }
     return { agent, waiting: open - running + Number(counted.arrived), running, dead: Number(counted.dead) };
   }
 
