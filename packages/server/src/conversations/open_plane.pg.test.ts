@@ -104,6 +104,24 @@ test("a conversation that somebody attached to first is theirs", async () => {
   await expect(plane.chat(bob, { convId: conv, message: "hi" })).rejects.toMatchObject({ code: "not_found" });
 });
 
+test("a run whose end is in the log is not under way, though its record is written a moment later", async () => {
+  await using servers = await Servers.open();
+  const { plane, log } = await servers.start({ engine: quick });
+  const conv = convId();
+  const { run_id = "" } = await plane.chat(ada, { convId: conv, message: "hi" });
+  await until("the record", async () => (await plane.run(ada, conv))?.status === "finished");
+  expect(await endOf(log, conv, run_id)).toMatchObject({ run_finished: {} });
+  const moments = [
+    "UPDATE runtime.conversation_runs SET status = 'running' WHERE run_id = $1",
+    "UPDATE runtime.conversations SET run_id = $1 WHERE conv_id = (SELECT conv_id FROM runtime.conversation_runs WHERE run_id = $1)",
+  ];
+  for (const text of moments) await servers.database.query({ text, values: [run_id] });
+  expect(await plane.run(ada, conv)).toMatchObject({ run_id, status: "running" });
+  const state = await plane.state(ada, conv);
+  expect(state.run).toBeUndefined();
+  expect(state.messages!.at(-1)).toMatchObject({ role: "assistant", status: "done" });
+});
+
 test("a snapshot has what was said and its cursor, also right after the message was taken", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();

@@ -129,7 +129,9 @@ export async function openConversationPlane(
         const run = await store.running(convId);
         const transcript = await reader.transcript();
         const { cursor } = reader;
-        return { conv_id: convId, cursor, ...(run && { run }), messages: transcript.last() };
+        // Its record follows its last event: whoever has read that is told of no run that still ends.
+        const underWay = run && !transcript.hasEnded(run.run_id ?? "");
+        return { conv_id: convId, cursor, ...(underWay && { run }), messages: transcript.last() };
       } finally {
         release();
       }

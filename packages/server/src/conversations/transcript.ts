@@ -29,6 +29,11 @@ export class Transcript {
     return this.#running;
   }
 
+  /** Whether the end of a run was seen. */
+  hasEnded(runId: string): boolean {
+    return this.#ended.has(runId);
+  }
+
   /** The last messages, oldest first. */
   last(count = Number.POSITIVE_INFINITY): TranscriptMessageJson[] {
     const all = [...this.#messages.values()];
