@@ -126,7 +126,7 @@ CROSS JOIN (
   SELECT u.*, sum(u.count) OVER (ORDER BY u.n)::int AS until
   FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[], $6::boolean[]) WITH ORDINALITY
     AS u(agent, first, count, own_keys, keys, want, n)
-) u
+) u ORDER BY u.n
 RETURNING seq`;
 
 /** Adds bundles in the transaction that puts their artifacts on the board. Its rows are theirs, in order. */
