@@ -8,6 +8,7 @@ import { ROUTER } from "./names.ts";
 import { arrivalsOf } from "./postgres_arrivals.ts";
 import { type Batches, startBatches } from "./postgres_batches.ts";
 import { FEWEST, unbundleStatements } from "./postgres_bundles.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 import { Claimer, type MissingTask, READY, RELEASE } from "./postgres_claims.ts";
 import { Consumption, type Counter } from "./postgres_consume.ts";
 import { Consumptions } from "./postgres_consumptions.ts";
@@ -20,7 +21,6 @@ import { type Desk, Publisher } from "./postgres_publish.ts";
 import { openReads } from "./postgres_reads.ts";
 import { startRouter } from "./postgres_router.ts";
 import { Settler } from "./postgres_settle.ts";
-import type { Claimed } from "./postgres_settling.ts";
 import { Turns } from "./postgres_turns.ts";
 
 export interface PostgresBoardOptions extends BoardOptions {

@@ -51,3 +51,23 @@ function writeHead(bytes: Buffer, oid: number, length: number, hasNulls: boolean
   bytes.writeInt32BE(length, 12);
   bytes.writeInt32BE(1, 16);
 }
+
+/** Ids or numbers as the text of an array. */
+export function arrayText(values: readonly (string | number | bigint)[]): string {
+  return `{${values.join()}}`;
+}
+
+/** Any texts as the text of an array. */
+export function quotedArrayText(values: readonly (string | null)[]): string {
+  return arrayText(values.map((value) => (value === null ? "NULL" : `"${value.replace(/["\\]/g, "\\$&")}"`)));
+}
+
+/** Null in place of a column that says the same of all: less to send, and to read. */
+export function unless<T>(usual: T, values: readonly T[]): readonly T[] | null {
+  return values.every((value) => value === usual) ? null : values;
+}
+
+/** One for all, where they are alike. */
+export function once<T>(values: readonly T[]): readonly T[] {
+  return values.every((value) => value === values[0]) ? values.slice(0, 1) : values;
+}

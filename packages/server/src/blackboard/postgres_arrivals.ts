@@ -1,6 +1,6 @@
 import type { Statement } from "../database/database.ts";
 import type { BoardAgent, Routed } from "./board.ts";
-import { textArray } from "./postgres_arrays.ts";
+import { arrayText, quotedArrayText, textArray } from "./postgres_arrays.ts";
 import type { Task } from "./task.ts";
 
 /** What is published for agents that have a batch. */
@@ -115,14 +115,8 @@ function together(
   return all;
 }
 
-/** Ids or numbers as the text of an array. */
-export function arrayText(values: readonly (string | number)[]): string {
-  return `{${values.join()}}`;
-}
-
 /** Correlations as the text of an array; null if there are none. */
 export function correlationsText(values: readonly (string | null)[]): string | null {
   if (values.every((value) => value === null)) return null;
-  const quoted = values.map((value) => (value === null ? "NULL" : `"${value.replace(/["\\]/g, "\\$&")}"`));
-  return `{${quoted.join()}}`;
+  return quotedArrayText(values);
 }

@@ -1,9 +1,8 @@
 import type { Statement } from "../database/database.ts";
 import { gatheredId } from "./gather_task.ts";
 import { taskId } from "./matching.ts";
-import { arrayText } from "./postgres_arrivals.ts";
+import { arrayText, unless } from "./postgres_arrays.ts";
 import type { Lanes } from "./postgres_lanes.ts";
-import { unless } from "./postgres_statements.ts";
 
 /** An artifact of a batch, as far as that needs to be known. */
 export interface Member {

@@ -5,7 +5,8 @@ import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { BoardAgent, BoardOptions } from "./board.ts";
 import { groupsCounter, MAX_BATCH_BYTES } from "./gather_task.ts";
 import { Alarm } from "./postgres_alarm.ts";
-import { arrayText, correlationsText } from "./postgres_arrivals.ts";
+import { arrayText } from "./postgres_arrays.ts";
+import { correlationsText } from "./postgres_arrivals.ts";
 import { formStatement, type Gathered, type Member, pack } from "./postgres_batch_tasks.ts";
 import type { Lanes } from "./postgres_lanes.ts";
 

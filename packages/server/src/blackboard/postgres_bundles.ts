@@ -1,9 +1,8 @@
 import type { Statement } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Routed } from "./board.ts";
-import { textArray, uuidArray } from "./postgres_arrays.ts";
-import { arrayText } from "./postgres_arrivals.ts";
-import type { Claimed } from "./postgres_settling.ts";
+import { arrayText, quotedArrayText, textArray, uuidArray } from "./postgres_arrays.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 import type { Task } from "./task.ts";
 
 /** Fewer have rows of their own: that is as cheap, and any process can claim one of them. */
@@ -33,7 +32,7 @@ export interface Bundle {
 }
 
 /** The tasks of a commit: those with rows of their own, and bundles. */
-export interface Packed {
+export interface Bundled {
   readonly rows: readonly Routed[];
   /** The places of the tasks in rows, among all. */
   readonly places: readonly number[];
@@ -41,8 +40,8 @@ export interface Packed {
   readonly bundles: readonly Bundle[];
 }
 
-/** How tasks are packed. */
-interface Packing {
+/** How tasks are put into bundles. */
+interface Bundling {
   laneOf(task: Task): string | null;
   hasOwnKey(task: Task): boolean;
   /** Which of them this process takes at once, by place. */
@@ -52,12 +51,12 @@ interface Packing {
 }
 
 /** Puts tasks that nothing orders into bundles, where there are enough of them; `numbers` are theirs in the commit. */
-export function pack(
+export function intoBundles(
   items: readonly Routed[],
   bodies: readonly string[],
   numbers: readonly number[],
-  { laneOf, hasOwnKey, wants, fewest }: Packing,
-): Packed {
+  { laneOf, hasOwnKey, wants, fewest }: Bundling,
+): Bundled {
   const tasks = items.flatMap(({ routing }) => routing.tasks);
   const small = items.flatMap(({ routing }, i) => routing.tasks.map(() => bodies[i]!.length <= LARGEST));
   const lanes = tasks.map(laneOf);
@@ -147,7 +146,7 @@ export function bundleStatements(
         firsts,
         bundles.map(({ members }) => members.length),
         textArray(bundles.map((bundle) => (bundle.ownKeys ? keysOf(bundle).join("") : null))),
-        textArray(bundles.map((bundle) => (bundle.ownKeys ? null : arrayText(keysOf(bundle).map(quoted))))),
+        textArray(bundles.map((bundle) => (bundle.ownKeys ? null : quotedArrayText(keysOf(bundle))))),
         bundles.map(({ wanted }) => wanted),
         bundles.flatMap(({ members }, i) => members.map(({ number }) => number - firsts[i]!)),
         uuidArray(bundles.flatMap(({ members }) => members.map(({ task }) => task.id))),
@@ -161,10 +160,6 @@ export function bundleStatements(
       ],
     },
   ];
-}
-
-function quoted(text: string): string {
-  return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
 type BundledClaim = Pick<Claimed, "seq"> & {
@@ -209,7 +204,7 @@ export function settleBundlesStatement(
       holder,
       groups.map(({ agent }) => agent),
       groups.map(({ bundle }) => bundle),
-      textArray(groups.map(({ ats }) => `{${ats.join()}}`)),
+      textArray(groups.map(({ ats }) => arrayText(ats))),
       every,
     ],
   };

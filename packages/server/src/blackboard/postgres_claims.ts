@@ -1,8 +1,8 @@
 import type { Database, Row } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Artifact } from "./artifact.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 import { OWN_KEY_LENGTH } from "./postgres_lanes.ts";
-import type { Claimed } from "./postgres_settling.ts";
 import type { Task } from "./task.ts";
 
 /** A task that was claimed, with the artifact that it is about, or as it was enqueued. */

@@ -3,11 +3,11 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Consumer } from "./board.ts";
 import { Alarm } from "./postgres_alarm.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 import type { Claims } from "./postgres_claims.ts";
 import { Gate, KEEP_MS, Waiting } from "./postgres_gate.ts";
 import type { Taker } from "./postgres_handover.ts";
 import { Pace } from "./postgres_pace.ts";
-import type { Claimed } from "./postgres_settling.ts";
 import { settleSurely } from "./postgres_surely.ts";
 import type { Settlement } from "./task.ts";
 

@@ -1,9 +1,9 @@
 import type { Row } from "../database/database.ts";
 import type { Routed } from "./board.ts";
-import type { Packed } from "./postgres_bundles.ts";
+import type { Bundled } from "./postgres_bundles.ts";
+import type { Claimed, Taking } from "./postgres_claimed.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
-import type { Claimed, Settling } from "./postgres_settling.ts";
-import type { Taking } from "./postgres_statements.ts";
+import type { Settling } from "./postgres_settling.ts";
 
 /** Who may take tasks in the moment in which they are made. */
 export interface Taker {
@@ -21,7 +21,7 @@ export interface Taker {
 export interface Offer {
   readonly statement: { readonly taking?: Taking };
   /** Hands over what the rows of the put, and those of its bundles, say was claimed, and answers how many. */
-  taken(packed: Packed, rows: readonly Row[], bundles?: readonly Row[]): number;
+  taken(packed: Bundled, rows: readonly Row[], bundles?: readonly Row[]): number;
   /** Gives back the room that was not used. */
   end(): void;
 }

@@ -1,5 +1,5 @@
 import type { Database } from "../database/database.ts";
-import type { Claimed } from "./postgres_settling.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 
 /** Which of these claims a holder still has: in rows of their own, and in the bundles that they came in. */
 export async function heldOf(

@@ -2,8 +2,8 @@ import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { renewBundlesStatements } from "./postgres_bundles.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 import { RENEW } from "./postgres_claims.ts";
-import type { Claimed } from "./postgres_settling.ts";
 
 interface Held {
   readonly claim: Claimed;

@@ -5,12 +5,13 @@ import type { Artifact } from "./artifact.ts";
 import { conflict, sameContent } from "./artifact_conflict.ts";
 import type { Routed } from "./board.ts";
 import { settleBundlesStatement, unbundleStatements } from "./postgres_bundles.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 import { type ClaimRow, claimedOf } from "./postgres_claims.ts";
 import type { NextOffer, Offer } from "./postgres_handover.ts";
 import { heldOf } from "./postgres_held.ts";
 import { codeOf, isRepeatable, isTaken, knownOf, stepAside, versionKey } from "./postgres_known.ts";
 import { type Desk, routed, tellOfArtifacts } from "./postgres_publish.ts";
-import { type Claimed, type Settling, settleStatement } from "./postgres_settling.ts";
+import { type Settling, settleStatement } from "./postgres_settling.ts";
 import { type Putting, putting, QUEUE } from "./postgres_statements.ts";
 import type { DeadLetter, Settlement } from "./task.ts";
 

@@ -1,17 +1,9 @@
 import type { Statement } from "../database/database.ts";
 import type { Routed } from "./board.ts";
+import { unless } from "./postgres_arrays.ts";
+import type { Claimed, Taking } from "./postgres_claimed.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
-import { type Taking, unless } from "./postgres_statements.ts";
-import type { DeadLetter, Task } from "./task.ts";
-
-/** A claim, as its holder knows it. */
-export interface Claimed {
-  readonly seq: bigint;
-  readonly lane: string | null;
-  readonly task: Task;
-  /** The bundle that it came in. It may have left that since. */
-  readonly bundle?: bigint;
-}
+import type { DeadLetter } from "./task.ts";
 
 /** What becomes of a claim. */
 export interface Settling {

@@ -1,19 +1,12 @@
 import type { Statement } from "../database/database.ts";
 import type { Artifact } from "./artifact.ts";
 import type { Routed } from "./board.ts";
-import { textArray, uuidArray } from "./postgres_arrays.ts";
+import { once, textArray, unless, uuidArray } from "./postgres_arrays.ts";
 import type { Arrivals } from "./postgres_arrivals.ts";
-import { bundleStatements, type Packed, pack } from "./postgres_bundles.ts";
+import { type Bundled, bundleStatements, intoBundles } from "./postgres_bundles.ts";
+import type { Taking } from "./postgres_claimed.ts";
 import { type Lanes, lanesTogether } from "./postgres_lanes.ts";
 import type { Task } from "./task.ts";
-
-/** Which tasks this process takes at once, and for how long. */
-export interface Taking {
-  readonly holder: string;
-  readonly leaseMs: number;
-  /** By the place of a task among all of them; for settlements: of whose lane it takes the next. */
-  readonly wants: readonly boolean[];
-}
 
 /** Where a task's place is. */
 export const QUEUE = "runtime.board_queue";
@@ -31,16 +24,6 @@ function routesOf({ artifact, routing }: Routed): string {
 function millis(time: string, otherwise: number): number {
   const ms = Date.parse(time);
   return Number.isNaN(ms) ? otherwise : ms;
-}
-
-/** Null in place of a column that says the same of all: less to send, and to read. */
-export function unless<T>(usual: T, values: readonly T[]): readonly T[] | null {
-  return values.every((value) => value === usual) ? null : values;
-}
-
-/** One for all, where they are alike. */
-function once<T>(values: readonly T[]): readonly T[] {
-  return values.every((value) => value === values[0]) ? values.slice(0, 1) : values;
 }
 
 /**
@@ -117,7 +100,7 @@ function deadColumns(items: readonly Routed[]): unknown[] {
 export interface Putting {
   /** The first puts artifacts, and tasks with rows of their own; the second, if there are bundles, those. */
   readonly statements: readonly Statement[];
-  readonly packed: Packed;
+  readonly packed: Bundled;
 }
 
 /** Puts artifacts on the board, with their tasks if this process routes, but for those that go into batches. */
@@ -138,7 +121,7 @@ export function putting(
   const queued = how.arrivals.without(items);
   const laneOf = lanesTogether(queued, how.lanes);
   const { hasOwnKey } = how.lanes;
-  const packed = pack(queued, bodies, ofTasks, { laneOf, hasOwnKey, wants: taking?.wants, fewest });
+  const packed = intoBundles(queued, bodies, ofTasks, { laneOf, hasOwnKey, wants: taking?.wants, fewest });
   const first = { artifact: items[0]!.artifact, at: ofArtifacts[0]! };
   const bundles = bundleStatements(packed.bundles, first, {
     holder: taking?.holder ?? null,
@@ -152,7 +135,7 @@ export function putting(
 function putStatement(
   items: readonly Routed[],
   bodies: readonly string[],
-  packed: Packed,
+  packed: Bundled,
   { ofArtifacts, ofTasks }: { readonly ofArtifacts: readonly number[]; readonly ofTasks: readonly number[] },
   how: { readonly routes: boolean; readonly lanes: Lanes; readonly now: number; readonly taking?: Taking },
 ): Statement {

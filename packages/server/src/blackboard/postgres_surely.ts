@@ -1,7 +1,7 @@
 import { backoff } from "../kit/backoff.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
-import type { Claimed } from "./postgres_settling.ts";
+import type { Claimed } from "./postgres_claimed.ts";
 
 /**
  * Settles until it is certain, or the signal aborts, after a first failure. Answers whether the claim was still there;
