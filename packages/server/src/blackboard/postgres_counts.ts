@@ -4,7 +4,7 @@ import type { Clock } from "../kit/clock.ts";
 import type { AgentCounts, Board, BoardOptions } from "./board.ts";
 import { ROUTER } from "./names.ts";
 import { MOST_TOGETHER } from "./postgres_bundles.ts";
-import { Kept } from "./postgres_kept.ts";
+import { KeptFigures } from "./postgres_kept_figures.ts";
 import { QUEUE } from "./postgres_statements.ts";
 
 /** Open tasks and dead letters of agents, of each kind up to a number: agents, number. */
@@ -28,7 +28,7 @@ export function openCounts(
   { agents, countUpTo }: CountsOptions,
 ): Pick<Board, "counts" | "lag"> {
   const names = agents.map(({ agent }) => agent);
-  const kept = new Kept<AgentCounts>(clock, {
+  const kept = new KeptFigures<AgentCounts>(clock, {
     nameOf: ({ agent }) => agent,
     rowsOf: ({ waiting, running }) => waiting + running,
   });

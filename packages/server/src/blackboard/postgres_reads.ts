@@ -4,7 +4,7 @@ import type { Artifact } from "./artifact.ts";
 import type { Board, CorrelationCounts, DeadLetterPage } from "./board.ts";
 import { correlationArtifacts } from "./postgres_correlation_artifacts.ts";
 import { type CountsOptions, openCounts } from "./postgres_counts.ts";
-import { Kept } from "./postgres_kept.ts";
+import { KeptFigures } from "./postgres_kept_figures.ts";
 import type { DeadLetter } from "./task.ts";
 
 interface LetterRow {
@@ -73,7 +73,7 @@ export function openReads(
   clock: Clock,
   { agents, window, countUpTo }: CountsOptions & { readonly window: number },
 ): Reads {
-  const related = new Kept<CorrelationCounts>(clock, {
+  const related = new KeptFigures<CorrelationCounts>(clock, {
     nameOf: ({ correlationId }) => correlationId,
     rowsOf: ({ artifacts, open, done }) => (open > 0 ? artifacts + open + done : 0),
   });

@@ -14,19 +14,19 @@ interface Entry<T> {
   readonly forMs: number;
 }
 
-export interface KeptOptions<T> {
+export interface KeptFiguresOptions<T> {
   nameOf(value: T): string;
   /** Rows that were read for it; 0 if nobody would look again at what is old. */
   rowsOf(value: T): number;
 }
 
 /** Figures by name, of which those that take long to count are kept for a while. */
-export class Kept<T> {
+export class KeptFigures<T> {
   readonly #clock: Clock;
-  readonly #options: KeptOptions<T>;
+  readonly #options: KeptFiguresOptions<T>;
   readonly #entries = new Map<string, Entry<T>>();
 
-  constructor(clock: Clock, options: KeptOptions<T>) {
+  constructor(clock: Clock, options: KeptFiguresOptions<T>) {
     this.#clock = clock;
     this.#options = options;
   }
