@@ -3,7 +3,7 @@ import {
   openPostgresBoard,
   type PostgresBoard,
   type PostgresBoardOptions,
-} from "../../packages/server/src/blackboard/board_postgres.ts";
+} from "../../packages/server/src/blackboard/postgres/open_board.ts";
 import type { BoardUnderTest } from "../../packages/server/src/conformance/board.ts";
 import { openHints } from "../../packages/server/src/database/hints.ts";
 import { testContext } from "./context.ts";

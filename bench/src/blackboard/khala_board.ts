@@ -2,13 +2,13 @@ import { pino } from "pino";
 import { openKafkaBoard } from "../../../packages/kafka/src/index.ts";
 import type { Agent } from "../../../packages/server/src/blackboard/agent.ts";
 import type { BoardObserver, BoardOptions } from "../../../packages/server/src/blackboard/board.ts";
-import { openPostgresBoard } from "../../../packages/server/src/blackboard/board_postgres.ts";
 import { agent } from "../../../packages/server/src/blackboard/define_agent.ts";
 import {
   type OpenBlackboardPlane,
   openBlackboardPlane,
 } from "../../../packages/server/src/blackboard/open_plane.ts";
 import type { HintedBoard } from "../../../packages/server/src/blackboard/options.ts";
+import { openPostgresBoard } from "../../../packages/server/src/blackboard/postgres/open_board.ts";
 import type { Task } from "../../../packages/server/src/blackboard/task.ts";
 import { type Config, readConfig } from "../../../packages/server/src/config.ts";
 import { type Database, openDatabase } from "../../../packages/server/src/database/database.ts";

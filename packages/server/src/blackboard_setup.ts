@@ -1,9 +1,9 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import type { App } from "./app.ts";
 import type { BoardOptions } from "./blackboard/board.ts";
-import { openPostgresBoard } from "./blackboard/board_postgres.ts";
 import { type OpenBlackboardPlane, openBlackboardPlane } from "./blackboard/open_plane.ts";
 import type { BoardReport, HintedBoard } from "./blackboard/options.ts";
+import { openPostgresBoard } from "./blackboard/postgres/open_board.ts";
 import type { Carrier } from "./blackboard/spans.ts";
 import type { Config } from "./config.ts";
 import type { Database } from "./database/database.ts";

@@ -17,3 +17,9 @@ export type Artifact = Readonly<ArtifactJson & Required<Pick<ArtifactJson, Given
 
 /** What a publisher or an agent says of an artifact. */
 export type ArtifactDraft = Readonly<ArtifactDraftJson>;
+
+/** What tells one version of an artifact from all others. */
+export function versionKey({ id, version }: Pick<Artifact, "id" | "version">): string {
+  // Most are first versions: for them there is nothing to put together.
+  return version === 1 ? id.toLowerCase() : `${id.toLowerCase()} ${version}`;
+}

@@ -1,10 +1,9 @@
 import { KhalaError } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
-import type { Artifact } from "./artifact.ts";
+import { type Artifact, versionKey } from "./artifact.ts";
 import { sameContent } from "./artifact_conflict.ts";
 import { parcelValues } from "./outbox.ts";
-import { versionKey } from "./postgres_known.ts";
 import type { Sweep } from "./sweep.ts";
 
 /** An artifact that is published later. */

@@ -1,0 +1,122 @@
+import type { Statement } from "../../database/database.ts";
+import type { BoardAgent, Routed } from "../board.ts";
+import type { Task } from "../task.ts";
+import { arrayText, quotedArrayText, textArray } from "./arrays.ts";
+
+/** What is published for agents that have a batch. */
+export interface Arrivals {
+  isBatched(agent: string): boolean;
+  /** The same without the tasks that go into batches. */
+  without(items: readonly Routed[]): readonly Routed[];
+  /** Puts those down, in the transaction that puts the artifacts on the board. */
+  statements(items: readonly Routed[], bodies: readonly string[], now: number): Statement[];
+}
+
+interface Arrival {
+  readonly agent: string;
+  readonly org: string;
+  readonly key: string;
+  readonly ids: string[];
+  readonly versions: number[];
+  readonly sizes: number[];
+  readonly correlations: (string | null)[];
+}
+
+/** In one row: more would make reading some of them dear. */
+const MOST_TOGETHER = 1_000;
+
+/**
+ * Adds arrivals: agents, orgs, keys, and of each how many, ids, versions, sizes and correlations as texts of arrays; when;
+ * and the id and version of an artifact of the same commit. That commit may have left all of its artifacts to the router.
+ */
+const ARRIVE = `
+INSERT INTO runtime.board_arrivals (agent, org_id, key, members, ids, versions, sizes, correlations, arrived_at)
+SELECT u.agent, u.org, u.key, u.members, u.ids::uuid[], u.versions::int[], u.sizes::int[], u.correlations::text[], $9::bigint
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[])
+  AS u(agent, org, key, members, ids, versions, sizes, correlations)
+WHERE EXISTS (
+  SELECT FROM runtime.board_artifacts a WHERE a.id = $10::uuid AND a.version = $11::int AND a.routes IS NOT NULL
+)`;
+
+/** The arrivals of the agents that have a batch. */
+export function arrivalsOf(agents: readonly BoardAgent[]): Arrivals {
+  const batches = new Map(agents.flatMap(({ agent, batch }) => (batch ? [[agent, batch] as const] : [])));
+  const isBatched = (agent: string) => batches.has(agent);
+  const keyOf = ({ agent, key, artifacts: [artifact] }: Task) =>
+    batches.get(agent)!.byKey ? key : artifact.org_id;
+
+  return {
+    isBatched,
+
+    without(items) {
+      if (batches.size === 0) return items;
+      return items.map((item): Routed => {
+        const { artifact, routing } = item;
+        if (!routing.tasks.some(({ agent }) => isBatched(agent))) return item;
+        const tasks = routing.tasks.filter(({ agent }) => !isBatched(agent));
+        return { artifact, routing: { ...routing, tasks } };
+      });
+    },
+
+    statements(items, bodies, now) {
+      if (batches.size === 0) return [];
+      const arrivals = together(items, bodies, isBatched, keyOf);
+      if (arrivals.length === 0) return [];
+      const { id, version } = items[0]!.artifact;
+      return [
+        {
+          name: "board_arrive",
+          text: ARRIVE,
+          values: [
+            textArray(arrivals.map(({ agent }) => agent)),
+            textArray(arrivals.map(({ org }) => org)),
+            textArray(arrivals.map(({ key }) => key)),
+            arrivals.map(({ ids }) => ids.length),
+            textArray(arrivals.map(({ ids }) => arrayText(ids))),
+            textArray(arrivals.map(({ versions }) => arrayText(versions))),
+            textArray(arrivals.map(({ sizes }) => arrayText(sizes))),
+            textArray(arrivals.map(({ correlations }) => correlationsText(correlations))),
+            now,
+            id,
+            version,
+          ],
+        },
+      ];
+    },
+  };
+}
+
+function together(
+  items: readonly Routed[],
+  bodies: readonly string[],
+  isBatched: (agent: string) => boolean,
+  keyOf: (task: Task) => string,
+): Arrival[] {
+  const all: Arrival[] = [];
+  const latest = new Map<string, Arrival>();
+  items.forEach(({ artifact, routing }, i) => {
+    for (const task of routing.tasks) {
+      if (!isBatched(task.agent)) continue;
+      const key = keyOf(task);
+      const name = `${task.agent} ${artifact.org_id.length} ${artifact.org_id} ${key}`;
+      let arrival = latest.get(name);
+      if (!arrival || arrival.ids.length === MOST_TOGETHER) {
+        const { agent } = task;
+        arrival = { agent, org: artifact.org_id, key, ids: [], versions: [], sizes: [], correlations: [] };
+        latest.set(name, arrival);
+        all.push(arrival);
+      }
+      arrival.ids.push(artifact.id);
+      arrival.versions.push(artifact.version);
+      arrival.sizes.push(Buffer.byteLength(bodies[i]!));
+      arrival.correlations.push(artifact.correlation_id ?? null);
+    }
+  });
+  return all;
+}
+
+/** Correlations as the text of an array; null if there are none. */
+export function correlationsText(values: readonly (string | null)[]): string | null {
+  if (values.every((value) => value === null)) return null;
+  return quotedArrayText(values);
+}

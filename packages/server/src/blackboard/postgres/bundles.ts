@@ -1,0 +1,252 @@
+import type { Statement } from "../../database/database.ts";
+import type { Artifact } from "../artifact.ts";
+import type { Routed } from "../board.ts";
+import type { Task } from "../task.ts";
+import { arrayText, quotedArrayText, textArray, uuidArray } from "./arrays.ts";
+import type { Claimed } from "./claimed.ts";
+
+/** Fewer have rows of their own: that is as cheap, and any process can claim one of them. */
+export const FEWEST = 16;
+/** More would not fit into a page with what is around them, nor into what a process has room for. */
+export const MOST_TOGETHER = 100;
+
+/** Characters of an artifact's JSON. Who claims a bundle is sent all of it, and what is larger is not worth sharing. */
+const LARGEST = 16_384;
+
+/** A task in a bundle, by its place among all tasks of the commit. */
+interface Member {
+  readonly place: number;
+  /** Its number in the commit. */
+  readonly number: number;
+  readonly task: Task;
+}
+
+/** Tasks of an agent that share a row of `runtime.board_bundles`. */
+export interface Bundle {
+  readonly agent: string;
+  /** Whether this process takes it at once. */
+  readonly wanted: boolean;
+  /** Whether their keys are hashes, and so all as long. */
+  readonly ownKeys: boolean;
+  readonly members: readonly Member[];
+}
+
+/** The tasks of a commit: those with rows of their own, and bundles. */
+export interface Bundled {
+  readonly rows: readonly Routed[];
+  /** The places of the tasks in rows, among all. */
+  readonly places: readonly number[];
+  readonly lanes: readonly (string | null)[];
+  readonly bundles: readonly Bundle[];
+}
+
+/** How tasks are put into bundles. */
+interface Bundling {
+  laneOf(task: Task): string | null;
+  hasOwnKey(task: Task): boolean;
+  /** Which of them this process takes at once, by place. */
+  readonly wants: readonly boolean[] | undefined;
+  /** So many make a bundle. */
+  readonly fewest: number;
+}
+
+/** Puts tasks that nothing orders into bundles, where there are enough of them; `numbers` are theirs in the commit. */
+export function intoBundles(
+  items: readonly Routed[],
+  bodies: readonly string[],
+  numbers: readonly number[],
+  { laneOf, hasOwnKey, wants, fewest }: Bundling,
+): Bundled {
+  const tasks = items.flatMap(({ routing }) => routing.tasks);
+  const small = items.flatMap(({ routing }, i) => routing.tasks.map(() => bodies[i]!.length <= LARGEST));
+  const lanes = tasks.map(laneOf);
+  const groups = new Map<string, Bundle & { readonly members: Member[] }>();
+  tasks.forEach((task, place) => {
+    if (lanes[place] !== null || !small[place] || !mayShare(task)) return;
+    const isOwn = hasOwnKey(task);
+    const name = `${wants?.[place] ? "+" : " "}${isOwn ? "+" : " "}${task.agent}`;
+    const member = { place, number: numbers[place]!, task };
+    const group = groups.get(name);
+    if (group) group.members.push(member);
+    else
+      groups.set(name, {
+        agent: task.agent,
+        wanted: wants?.[place] ?? false,
+        ownKeys: isOwn,
+        members: [member],
+      });
+  });
+  const bundles = [...groups.values()].flatMap((group) =>
+    group.members.length < fewest ? [] : inParts(group),
+  );
+  if (bundles.length === 0) return { rows: items, places: tasks.map((_, place) => place), lanes, bundles };
+  const bundled = new Set(bundles.flatMap(({ members }) => members.map(({ task }) => task)));
+  const places = tasks.flatMap((task, place) => (bundled.has(task) ? [] : [place]));
+  return {
+    rows: items.map((item) => without(item, bundled)),
+    places,
+    lanes: places.map((place) => lanes[place]!),
+    bundles,
+  };
+}
+
+function mayShare({ id, artifacts: [artifact, ...others] }: Task): boolean {
+  return others.length === 0 && artifact.version === 1 && id === artifact.id && !artifact.correlation_id;
+}
+
+function inParts({ members, ...rest }: Bundle): Bundle[] {
+  const size = Math.ceil(members.length / Math.ceil(members.length / MOST_TOGETHER));
+  const bundles: Bundle[] = [];
+  for (let at = 0; at < members.length; at += size)
+    bundles.push({ ...rest, members: members.slice(at, at + size) });
+  return bundles;
+}
+
+function without({ artifact, routing }: Routed, bundled: ReadonlySet<Task>): Routed {
+  return { artifact, routing: { ...routing, tasks: routing.tasks.filter((task) => !bundled.has(task)) } };
+}
+
+/**
+ * Adds bundles: agents, and of each the number of its first task, how many it has, its own keys as hexadecimal digits or
+ * others as the text of an array, and whether it is claimed at once; of all tasks how far they are from the first of their
+ * bundle, and their ids; when they were made, by whom they are claimed and for how long; and an artifact of the same commit
+ * with its number. That commit may have left all of its artifacts to the router.
+ */
+const BUNDLE = `
+INSERT INTO runtime.board_bundles (agent, seq, ats, ids, own_keys, keys, created_at, due_at, claimed_by, held_until)
+SELECT u.agent, a.base + u.first, ($7::int[])[u.until - u.count + 1:u.until], ($8::uuid[])[u.until - u.count + 1:u.until],
+  decode(u.own_keys, 'hex'), u.keys::text[], $9::bigint, now(),
+  CASE WHEN u.want THEN $10 END, CASE WHEN u.want THEN now() + $11::bigint * interval '1 ms' END
+FROM (
+  SELECT a.seq - $14::int AS base FROM runtime.board_artifacts a
+  WHERE a.id = $12::uuid AND a.version = $13::int AND a.routes IS NOT NULL OFFSET 0
+) a
+CROSS JOIN (
+  SELECT u.*, sum(u.count) OVER (ORDER BY u.n)::int AS until
+  FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[], $6::boolean[]) WITH ORDINALITY
+    AS u(agent, first, count, own_keys, keys, want, n)
+) u ORDER BY u.n
+RETURNING seq`;
+
+/** Adds bundles in the transaction that puts their artifacts on the board. Its rows are theirs, in order. */
+export function bundleStatements(
+  bundles: readonly Bundle[],
+  first: { readonly artifact: Artifact; readonly at: number },
+  how: { readonly holder: string | null; readonly leaseMs: number; readonly now: number },
+): Statement[] {
+  if (bundles.length === 0) return [];
+  const firsts = bundles.map(({ members }) => members[0]!.number);
+  const keysOf = ({ members }: Bundle) => members.map(({ task }) => task.key);
+  return [
+    {
+      name: "board_bundle",
+      text: BUNDLE,
+      values: [
+        textArray(bundles.map(({ agent }) => agent)),
+        firsts,
+        bundles.map(({ members }) => members.length),
+        textArray(bundles.map((bundle) => (bundle.ownKeys ? keysOf(bundle).join("") : null))),
+        textArray(bundles.map((bundle) => (bundle.ownKeys ? null : quotedArrayText(keysOf(bundle))))),
+        bundles.map(({ wanted }) => wanted),
+        bundles.flatMap(({ members }, i) => members.map(({ number }) => number - firsts[i]!)),
+        uuidArray(bundles.flatMap(({ members }) => members.map(({ task }) => task.id))),
+        // What one commit makes, it makes in one moment.
+        how.now,
+        how.holder,
+        how.leaseMs,
+        first.artifact.id,
+        first.artifact.version,
+        first.at,
+      ],
+    },
+  ];
+}
+
+type BundledClaim = Pick<Claimed, "seq"> & {
+  readonly bundle?: bigint | undefined;
+  readonly task: Pick<Task, "agent">;
+};
+
+/** Gives claims rows of their own, if they are in bundles: for all that can become of them but success. */
+export function unbundleStatements(holder: string, claims: readonly BundledClaim[]): Statement[] {
+  const bundled = claims.filter(({ bundle }) => bundle !== undefined);
+  if (bundled.length === 0) return [];
+  return [
+    {
+      name: "board_unbundle",
+      text: "SELECT runtime.board_unbundle_claims($1, $2, $3, $4)",
+      values: [
+        holder,
+        bundled.map(({ task }) => task.agent),
+        bundled.map(({ bundle }) => bundle),
+        bundled.map(({ seq }) => seq),
+      ],
+    },
+  ];
+}
+
+/** Settles claims that are done and came in bundles, sorted by agent and number. Its rows are those that left their bundle. */
+export function settleBundlesStatement(
+  holder: string,
+  claims: readonly Claimed[],
+  every: boolean,
+): Statement {
+  const groups: { readonly agent: string; readonly bundle: bigint; readonly ats: bigint[] }[] = [];
+  for (const { seq, task, bundle } of claims) {
+    const last = groups.at(-1);
+    if (last && last.bundle === bundle && last.agent === task.agent) last.ats.push(seq - bundle!);
+    else groups.push({ agent: task.agent, bundle: bundle!, ats: [seq - bundle!] });
+  }
+  return {
+    name: "board_settle_bundles",
+    text: "SELECT seq FROM runtime.board_settle_bundles($1, $2, $3, $4, $5)",
+    values: [
+      holder,
+      groups.map(({ agent }) => agent),
+      groups.map(({ bundle }) => bundle),
+      textArray(groups.map(({ ats }) => arrayText(ats))),
+      every,
+    ],
+  };
+}
+
+/**
+ * Renews the leases of bundles: holder, agents, bundles, lease. Answers the tasks that are still in them. A row that is
+ * locked is being settled, or will be renewed the next time.
+ */
+const RENEW = `
+WITH mine AS MATERIALIZED (
+  SELECT b.agent, b.seq, b.ats FROM unnest($2::text[], $3::bigint[]) AS u(agent, seq)
+  CROSS JOIN LATERAL (
+    SELECT b.agent, b.seq, b.ats FROM runtime.board_bundles b
+    WHERE b.agent = u.agent AND b.seq = u.seq AND b.claimed_by = $1 OFFSET 0
+  ) b
+), free AS MATERIALIZED (
+  SELECT f.agent, f.seq FROM mine m
+  CROSS JOIN LATERAL (
+    SELECT b.agent, b.seq FROM runtime.board_bundles b WHERE b.agent = m.agent AND b.seq = m.seq AND b.claimed_by = $1
+    OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED
+  ) f
+), renewed AS (
+  UPDATE runtime.board_bundles b SET held_until = now() + $4 * interval '1 ms'
+  FROM (SELECT f.agent, f.seq FROM free f OFFSET 0) f WHERE b.agent = f.agent AND b.seq = f.seq AND b.claimed_by = $1
+)
+SELECT m.seq + u.at AS seq FROM mine m CROSS JOIN unnest(m.ats) AS u(at)`;
+
+/** Renews the leases of the bundles that these claims came in. */
+export function renewBundlesStatements(
+  holder: string,
+  claims: readonly Claimed[],
+  leaseMs: number,
+): Statement[] {
+  const bundles = new Map<bigint, string>();
+  for (const { bundle, task } of claims) if (bundle !== undefined) bundles.set(bundle, task.agent);
+  if (bundles.size === 0) return [];
+  return [
+    {
+      name: "board_renew_bundles",
+      text: RENEW,
+      values: [holder, [...bundles.values()], [...bundles.keys()], leaseMs],
+    },
+  ];
+}

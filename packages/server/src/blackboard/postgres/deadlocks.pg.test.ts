@@ -1,0 +1,81 @@
+import { expect, test } from "vitest";
+import { testContext } from "../../../../../e2e/support/context.ts";
+import { testDatabase } from "../../../../../e2e/support/postgres.ts";
+import { until } from "../../../../../e2e/support/until.ts";
+import { Heard, makeTestArtifact, range, routeByTags, rules } from "../../conformance/board_support.ts";
+import { done, retry, Worker } from "../../conformance/board_worker.ts";
+import type { Database } from "../../database/database.ts";
+import { codeOf } from "./known.ts";
+import { openPostgresBoard } from "./open_board.ts";
+
+const AGENTS = ["a", "b"];
+const KEYS = 30;
+const HOPS = 12;
+
+/** Counts the transactions that were given up because two waited for each other. */
+function watched(database: Database) {
+  const seen = { deadlocks: 0 };
+  const watching: Database = {
+    ...database,
+    transaction: (statements) =>
+      database.transaction(statements).catch((error) => {
+        if (codeOf(error) === "40P01") seen.deadlocks++;
+        throw error;
+      }),
+  };
+  return { seen, database: watching };
+}
+
+test("servers whose agents work for each other, under the same keys, never wait for one another in a circle", async () => {
+  await using store = await testDatabase({ poolSize: 12 });
+  const { database, seen } = watched(store.database);
+  const context = await testContext();
+  await using parts = new AsyncDisposableStack();
+  const heard = new Heard();
+  const open = async () => {
+    const board = await openPostgresBoard(database, context, {
+      agents: AGENTS.map((agent) => rules(agent)),
+      route: routeByTags,
+      routes: true,
+      observer: heard,
+      hints: { send() {} },
+      pollMs: 50,
+    });
+    parts.defer(() => board.stop());
+    for (const agent of AGENTS)
+      board.consume(
+        new Worker(agent, ({ attempt, artifacts: [{ payload, depth }] }) => {
+          const n = payload as number;
+          if (depth >= HOPS) return done();
+          if (attempt === 1 && n % 5 === depth % 5) return retry(1);
+          // Some go up through the keys while others go down, and each has more to say on its way.
+          const keys = range(1, 4).map((step) => (n % 2 === 0 ? n + depth * step : n + KEYS - depth) % KEYS);
+          return done(
+            ...keys.map((key, i) =>
+              makeTestArtifact({
+                to: AGENTS[(n + depth + i) % 2]!,
+                partition_key: `key ${key}`,
+                payload: n,
+                depth: i === 0 ? depth + 1 : HOPS,
+              }),
+            ),
+          );
+        }),
+      );
+    return board;
+  };
+  const boards = [await open(), await open(), await open()];
+  const count = 120;
+  await Promise.all(
+    range(1, count).map((n) =>
+      boards[n % 3]!.publish([
+        makeTestArtifact({ to: AGENTS[n % 2]!, partition_key: `key ${n % KEYS}`, payload: n }),
+      ]),
+    ),
+  );
+  const ended = () => heard.settlements.filter(({ settlement }) => settlement.kind === "done").length;
+  await until("all have made all their hops", () => ended() === count * (HOPS * 4 + 1), {
+    deadlineMs: 60_000,
+  });
+  expect(seen.deadlocks).toBe(0);
+}, 90_000);

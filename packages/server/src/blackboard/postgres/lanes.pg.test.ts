@@ -1,0 +1,135 @@
+import { artifactKey } from "@khala/contracts";
+import { expect, test } from "vitest";
+import { testContext } from "../../../../../e2e/support/context.ts";
+import { eventually } from "../../../../../e2e/support/eventually.ts";
+import { testDatabase } from "../../../../../e2e/support/postgres.ts";
+import { Heard, makeTestArtifact, range, routeByTags } from "../../conformance/board_support.ts";
+import { done, retry, Worker } from "../../conformance/board_worker.ts";
+import type { Artifact } from "../artifact.ts";
+import { openPostgresBoard } from "./open_board.ts";
+
+async function opened(strict = false, routes = true) {
+  const parts = new AsyncDisposableStack();
+  const { database } = parts.use(await testDatabase({ poolSize: 8 }));
+  const context = await testContext();
+  const heard = new Heard();
+  const open = async (routing: boolean) => {
+    const board = await openPostgresBoard(database, context, {
+      agents: [{ agent: "one", order: "key", strict }],
+      route(artifact) {
+        const { tasks, dead } = routeByTags(artifact);
+        return { tasks: tasks.map((task) => ({ ...task, key: artifactKey(artifact) })), dead };
+      },
+      routes: routing,
+      observer: heard,
+      hints: { send() {} },
+      pollMs: 50,
+    });
+    parts.defer(() => board.stop());
+    return board;
+  };
+  const board = await open(routes);
+  return { database, board, open, heard, [Symbol.asyncDispose]: () => parts.disposeAsync() };
+}
+
+/** The versions of one artifact that has nothing but its id to be ordered by. */
+function versions(count: number): Artifact[] {
+  const first = makeTestArtifact({ to: "one", payload: 1 });
+  return range(1, count).map((version) => ({ ...first, version, payload: version }));
+}
+
+test("an artifact that nothing can be in order with has no lane, and one with a key has it", async () => {
+  await using server = await opened();
+  const { board, database } = server;
+  await board.publish([
+    makeTestArtifact({ to: "one" }),
+    makeTestArtifact({ to: "one", partition_key: "key" }),
+    makeTestArtifact({ to: "one", correlation_id: "correlation" }),
+  ]);
+  const rows = await database.query({ text: "SELECT lane FROM runtime.board_queue ORDER BY seq" });
+  expect(rows).toEqual([{ lane: null }, { lane: "key" }, { lane: "correlation" }]);
+});
+
+test("a later version of an artifact waits for the first, whether that waits or runs when it comes", async () => {
+  await using server = await opened();
+  const { board, heard } = server;
+  const [waiting, running] = [versions(3), versions(3)];
+  for (const version of waiting) await board.publish([version]);
+  await board.publish([running[0]!]);
+  const worker = new Worker("one", async (task) => {
+    if (task.id === running[0]!.id) await worker.released;
+    return done();
+  });
+  board.consume(worker);
+  await eventually("the first is running", () => worker.runs.some(({ task }) => task.id === running[0]!.id));
+  await board.publish([running[1]!]);
+  await board.publish([running[2]!]);
+  await eventually("the others are settled", () => heard.settlements.length === 3);
+  worker.release();
+  await eventually("all are settled", () => heard.settlements.length === 6);
+  expect(worker.overlaps).toEqual([]);
+  for (const [{ id }] of [waiting, running] as [Artifact][])
+    expect(
+      worker.runs
+        .filter(({ task }) => task.artifacts[0].id === id)
+        .map((run) => run.task.artifacts[0].version),
+    ).toEqual([1, 2, 3]);
+});
+
+test("versions of an artifact that are published together run one after the other", async () => {
+  await using server = await opened();
+  const { board, heard } = server;
+  const all = range(1, 5).flatMap(() => versions(4));
+  const worker = new Worker("one", async () => {
+    await new Promise(setImmediate);
+    return done();
+  });
+  board.consume(worker);
+  await board.publish(all);
+  await eventually("all are settled", () => heard.settlements.length === all.length);
+  expect(worker.overlaps).toEqual([]);
+  for (const { id } of all.filter(({ version }) => version === 1))
+    expect(
+      worker.runs
+        .filter(({ task }) => task.artifacts[0].id === id)
+        .map((run) => run.task.artifacts[0].version),
+    ).toEqual([1, 2, 3, 4]);
+});
+
+test.each([
+  [true, [1, 1, 2]],
+  [false, [1, 2, 1]],
+])(
+  "while the first version waits for its retry, with strict %s a later one waits with it",
+  async (strict, order) => {
+    await using server = await opened(strict);
+    const { board, heard } = server;
+    const [first, second] = versions(2);
+    const worker = new Worker("one", (task) =>
+      task.id === first!.id && task.attempt === 1 ? retry(1_500) : done(),
+    );
+    board.consume(worker);
+    await board.publish([first!]);
+    await eventually("it waits for its retry", () => heard.settlements.length === 1);
+    await board.publish([second!]);
+    await eventually("all are settled", () => heard.settlements.length === 3);
+    expect(worker.payloads()).toEqual(order);
+  },
+);
+
+test("versions that the router routed keep their order with those that were routed at once", async () => {
+  await using server = await opened(false, false);
+  const { board, open, heard } = server;
+  const [first, second, third] = versions(3);
+  await board.publish([first!]);
+  const routing = await open(true);
+  await eventually("the first is routed", () => heard.routings.length === 1);
+  await routing.publish([second!]);
+  await board.publish([third!]);
+  await eventually("all are routed", () => heard.routings.length === 3);
+  const worker = new Worker("one");
+  routing.consume(worker);
+  await eventually("all are settled", () => heard.settlements.length === 3);
+  expect(worker.payloads()).toEqual([1, 2, 3]);
+  expect(worker.overlaps).toEqual([]);
+});

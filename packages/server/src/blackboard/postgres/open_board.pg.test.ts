@@ -1,0 +1,220 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { artifactKey } from "@khala/contracts";
+import { expect, test } from "vitest";
+import { seeded, testContext } from "../../../../../e2e/support/context.ts";
+import { eventually } from "../../../../../e2e/support/eventually.ts";
+import { testDatabase } from "../../../../../e2e/support/postgres.ts";
+import { startTcpProxy } from "../../../../../e2e/support/tcp_proxy.ts";
+import { boardSuite } from "../../conformance/board.ts";
+import { Heard, makeTestArtifact, numbered, range, routeByTags } from "../../conformance/board_support.ts";
+import { dead, done, payloadOf, retry, Worker } from "../../conformance/board_worker.ts";
+import { type Database, openDatabase } from "../../database/database.ts";
+import { openHints } from "../../database/hints.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Board, BoardOptions } from "../board.ts";
+import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
+
+/** Keys as artifacts have them that say none: only these are routed without a lane. */
+function withOwnKeys(route: BoardOptions["route"]): BoardOptions["route"] {
+  return (artifact) => {
+    const { tasks, dead } = route(artifact);
+    const own = tasks.map((task) =>
+      task.key === artifact.id ? { ...task, key: artifactKey(artifact) } : task,
+    );
+    return { tasks: own, dead };
+  };
+}
+
+/** How few tasks share a row: usually more than most tests have. */
+for (const [name, bundleFrom] of [
+  ["Postgres", 16],
+  ["Postgres, tasks in bundles", 1],
+] as const)
+  boardSuite(name, async () => {
+    const parts = new AsyncDisposableStack();
+    const { database } = parts.use(await testDatabase({ poolSize: 12 }));
+    const context = await testContext();
+    const open = async (options: BoardOptions): Promise<Board> => {
+      let board: PostgresBoard | undefined;
+      const hints = openHints(database, context, {
+        enabled: true,
+        onHint: (name) => board?.hint(name),
+        onListening: () => board?.recheck(),
+      });
+      hints.start();
+      const route = withOwnKeys(options.route);
+      board = await openPostgresBoard(database, context, {
+        ...options,
+        route,
+        hints,
+        leaseMs: 5_000,
+        pollMs: 500,
+        bundleFrom,
+      });
+      const { stop } = board;
+      parts.defer(async () => {
+        await stop();
+        await hints.stop();
+      });
+      return board;
+    };
+    return {
+      open,
+      conflicts: true,
+      async usurp(board) {
+        const holder = (board as PostgresBoard).holder;
+        for (const table of ["board_queue", "board_bundles"])
+          await database.query({
+            text: `UPDATE runtime.${table} SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
+            values: [holder],
+          });
+      },
+      [Symbol.asyncDispose]: () => parts.disposeAsync(),
+    };
+  });
+
+const KEYED = ["one", "two"].map((agent) => ({ agent, order: "key", strict: true }) as const);
+
+/** A server's board without hints: it finds what others did by polling. */
+function opened(database: Database, context: Context, heard: Heard, leaseMs = 5_000): Promise<PostgresBoard> {
+  const options = { agents: KEYED, route: routeByTags, routes: true, observer: heard, hints: { send() {} } };
+  return openPostgresBoard(database, context, { ...options, leaseMs, pollMs: 50 });
+}
+
+test("with 50 consumers on ten servers every task is settled once, in the order of its key, whatever fails", async () => {
+  await using parts = new AsyncDisposableStack();
+  const { url } = parts.use(await testDatabase());
+  const context = await testContext();
+  const heard = new Heard();
+  const random = seeded(5);
+  const boards: PostgresBoard[] = [];
+  for (const _ of range(1, 10)) {
+    const database = openDatabase({ url, poolSize: 3, log: context.log });
+    parts.defer(() => database.close());
+    const board = await opened(database, context, heard);
+    parts.defer(() => board.stop());
+    boards.push(board);
+  }
+  const first = new Worker("one", (task) => {
+    const chance = random();
+    if (chance < 0.05 && task.attempt < 3) return retry(1);
+    if (chance < 0.07) return dead();
+    return done(makeTestArtifact({ to: "two", partition_key: task.key, payload: payloadOf(task) }));
+  });
+  const second = new Worker("two");
+  for (const board of boards)
+    for (const worker of [first, first, first, second, second]) board.consume(worker);
+  const keys = range(1, 20).map((key) => `key ${key}`);
+  const rows = keys.map((key) => numbered("one", key, 20));
+  await Promise.all(
+    rows.map(async (row, i) => {
+      for (let at = 0; at < 20; at += 4) await boards[i % 10]!.publish(row.slice(at, at + 4));
+    }),
+  );
+  const ended = (agent: string) =>
+    heard.settledBy(agent).filter(({ settlement }) => settlement.kind !== "retry");
+  await eventually("the first agent has settled all", () => ended("one").length >= 400);
+  const outputs = () => ended("one").filter(({ settlement }) => settlement.kind === "done").length;
+  await eventually("the second agent has settled all", () => ended("two").length >= outputs());
+  for (const agent of ["one", "two"])
+    expect(new Set(ended(agent).map(({ task }) => task.id)).size).toBe(ended(agent).length);
+  expect(ended("one")).toHaveLength(400);
+  expect(first.overlaps).toEqual([]);
+  expect(second.overlaps).toEqual([]);
+  for (const key of keys) {
+    expect([...new Set(first.payloads(key))]).toEqual(range(1, 20));
+    const numbers = second.payloads(key).map(Number);
+    expect(numbers).toEqual(numbers.toSorted((x, y) => x - y));
+  }
+}, 90_000);
+
+test("a settlement whose answer was lost counts once: nothing runs again, and its output is there once", async () => {
+  await using parts = new AsyncDisposableStack();
+  const { url, database } = parts.use(await testDatabase());
+  const { hostname, port } = new URL(url);
+  const proxy = parts.use(await startTcpProxy({ host: hostname, port: Number(port) }));
+  const context = await testContext();
+  const heard = new Heard();
+  const through = openDatabase({ url: proxy.through(url), poolSize: 4, log: context.log });
+  parts.defer(() => through.close());
+  const board = await opened(through, context, heard);
+  parts.defer(() => board.stop());
+  const direct = await opened(database, context, heard);
+  parts.defer(() => direct.stop());
+  const worker = new Worker("one", () => {
+    proxy.pause("answers");
+    return done(makeTestArtifact({ payload: "output" }));
+  });
+  board.consume(worker);
+  const given = makeTestArtifact({ to: "one" });
+  await direct.publish([given]);
+  const outputs = async () =>
+    (await direct.recent({ org: "acme", limit: 10 })).filter(({ payload }) => payload === "output").length;
+  await eventually("it is committed", outputs);
+  proxy.cut();
+  proxy.resume();
+  await eventually("the queue is empty", async () => (await direct.lag()).every(({ lag }) => lag === "0"));
+  expect(worker.runs).toHaveLength(1);
+  expect(await outputs()).toBe(1);
+});
+
+/** Another process that works on one agent, and says so before its settlement. */
+const PROCESS = `
+const [support, board, hub, url] = process.argv.slice(1);
+const { testContext } = await import(support + "/context.ts");
+const { openDatabase } = await import(hub + "/database/database.ts");
+const { openPostgresBoard } = await import(board);
+const context = await testContext();
+const database = openDatabase({ url, poolSize: 4, log: context.log });
+const silent = { published() {}, routed() {}, settled() {}, repeated() {} };
+const agents = [{ agent: "one", order: "key", strict: true }];
+const route = () => ({ tasks: [], dead: [] });
+const options = { agents, route, routes: true, observer: silent, hints: { send() {} }, leaseMs: 1500, pollMs: 50 };
+const opened = await openPostgresBoard(database, context, options);
+opened.consume({
+  agent: "one", order: "key", strict: true, concurrency: 5, gate: async () => {},
+  async handle(task) {
+    const output = { ...task.artifacts[0], id: context.newId(), tags: [], payload: "output of " + task.artifacts[0].payload };
+    console.log(task.id);
+    return { kind: "done", outputs: [output] };
+  },
+});
+`;
+
+test("a process that is killed in the middle of its settlements leaves nothing half-done, and another goes on", async () => {
+  await using parts = new AsyncDisposableStack();
+  const { url, database } = parts.use(await testDatabase());
+  const context = await testContext();
+  const heard = new Heard();
+  const board = await opened(database, context, heard, 1_500);
+  parts.defer(() => board.stop());
+  const [home, support] = [
+    `${import.meta.dirname}/../..`,
+    `${import.meta.dirname}/../../../../../e2e/support`,
+  ];
+  const keys = range(1, 5).map((key) => `key ${key}`);
+  await board.publish(keys.flatMap((key) => numbered("one", key, 8)));
+  for (const _ of range(1, 3)) {
+    const args = [support, `${import.meta.dirname}/open_board.ts`, home, url];
+    const flags = ["--conditions=khala-source", "--input-type=module-typescript", "-e", PROCESS];
+    const child = spawn(process.execPath, [...flags, ...args], { stdio: ["ignore", "pipe", "inherit"] });
+    const ended = once(child, "close");
+    await once(createInterface({ input: child.stdout }), "line");
+    child.kill("SIGKILL");
+    await ended;
+  }
+  const worker = new Worker("one", (task) =>
+    done(makeTestArtifact({ payload: `output of ${payloadOf(task)}`, partition_key: task.key })),
+  );
+  board.consume(worker);
+  await eventually("nothing is open", async () => (await board.lag()).every(({ lag }) => lag === "0"));
+  const all = await board.recent({ org: "acme", limit: 1_000 });
+  for (const key of keys) {
+    const outputs = all.filter(
+      (each) => each.partition_key === key && String(each.payload).startsWith("output"),
+    );
+    expect(outputs.map(({ payload }) => payload)).toEqual(range(1, 8).map((n) => `output of ${9 - n}`));
+  }
+}, 60_000);
