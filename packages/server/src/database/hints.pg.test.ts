@@ -48,15 +48,45 @@ test("after a quiet moment a hint rides in the commit; while commits follow each
     sender.send("second");
     await clock.advance(1_100);
     await until("the second", () => heard.includes("second"));
-    await clock.advance(1_500);
+    await clock.advance(8_000);
     expect(sender.within("third")).toBeUndefined();
-    await clock.advance(600);
+    await clock.advance(3_000);
     await own.database.transaction([sender.within("third")!]);
     await until("the third", () => heard.includes("third"));
-    await clock.advance(5_000);
+    await clock.advance(15_000);
     expect(heard).toEqual(["first", "second", "third"]);
   } finally {
     await sender.stop();
     await listener.stop();
   }
+});
+
+test("hints go one at a time: what comes while one is under way goes with the next, once each", async () => {
+  await using own = await testDatabase();
+  const { hostname, port } = new URL(own.url);
+  await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+  const context = await testContext();
+  const database = openDatabase({ url: proxy.through(own.url), poolSize: 4, log: context.log });
+  onTestFinished(() => database.close());
+  const sent: string[] = [];
+  const watched: typeof database = {
+    ...database,
+    query: (statement) => {
+      sent.push(String(statement.values?.[1]).split("\n").slice(1).join(" "));
+      return database.query(statement);
+    },
+  };
+  const clock = new ManualClock();
+  const hints = openHints(watched, { ...context, clock }, { enabled: true, onHint: () => {} });
+  proxy.pause("answers");
+  hints.send("a");
+  for (const name of ["b", "c", "b"]) {
+    hints.send(name);
+    await clock.advance(100);
+  }
+  expect(sent).toEqual(["a"]);
+  proxy.resume();
+  await until("the next one", () => sent.length === 2);
+  await hints.stop();
+  expect(sent).toEqual(["a", "b c"]);
 });

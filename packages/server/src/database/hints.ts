@@ -22,12 +22,14 @@ export interface HintOptions {
   readonly onHint: (name: string) => void;
   /** Called whenever listening begins, at first and after every loss of the connection. */
   readonly onListening?: () => void;
-  /** NOTIFY takes a lock over the whole database at commit: at most one in this many milliseconds. */
+  /** NOTIFY takes a lock over the whole database at commit: one at a time, and at most one in this many milliseconds. */
   readonly everyMs?: number;
 }
 
 const CHANNEL = "khala_hints";
 const MAX_PAYLOAD = 7_000;
+/** After how many times `everyMs` without a hint commits are taken not to follow each other. */
+const QUIET = 10;
 
 /** Opens hints over LISTEN/NOTIFY, on a connection of its own. */
 export function openHints(database: Database, context: Context, options: HintOptions): Hints {
@@ -35,9 +37,10 @@ export function openHints(database: Database, context: Context, options: HintOpt
   const waiting = new Set<string>();
   let lastSent = 0;
   let timer: (() => void) | undefined;
-  let sending: Promise<void> = Promise.resolve();
+  let stopped = false;
+  let sending: Promise<void> | undefined;
 
-  const everyMs = options.everyMs ?? 5;
+  const everyMs = options.everyMs ?? 1;
   // A clock that jumped back must not hold hints for as long as it jumped.
   const dueIn = () => Math.min(everyMs, lastSent + everyMs - context.clock.now());
 
@@ -56,15 +59,18 @@ export function openHints(database: Database, context: Context, options: HintOpt
     lastSent = context.clock.now();
     // A hint is worth no wait for the disk: what it tells of is committed, and a lost one is polled for.
     const text = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
-    sending = database.query({ name: "hint", text, values: [CHANNEL, takePayload()] }).then(
-      () => {},
-      (error) => context.log.debug({ err: error.message }, "a hint was not sent; the others poll"),
-    );
-    if (waiting.size > 0) schedule();
+    sending = database
+      .query({ name: "hint", text, values: [CHANNEL, takePayload()] })
+      .catch((error) => context.log.debug({ err: error.message }, "a hint was not sent; the others poll"))
+      .then(() => {
+        sending = undefined;
+        if (waiting.size > 0) schedule();
+      });
   }
 
   function schedule(): void {
-    if (timer) return;
+    // A busy database answers late: what comes meanwhile goes with the next one, so that hints never add to its load.
+    if (timer || sending || stopped) return;
     const wait = dueIn();
     if (wait <= 0) flush();
     else timer = context.clock.after(wait, flush);
@@ -115,7 +121,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
     },
     within(name) {
       // While commits follow each other closely, each waits for the one before: then a hint of its own, beside them, is better.
-      if (!options.enabled || dueIn() > -everyMs) return undefined;
+      if (!options.enabled || dueIn() > (1 - QUIET) * everyMs) return undefined;
       waiting.add(name);
       timer?.();
       timer = undefined;
@@ -129,6 +135,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
       return statement;
     },
     async stop() {
+      stopped = true;
       timer?.();
       await loop?.stop();
       await sending;
