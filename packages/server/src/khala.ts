@@ -119,7 +119,7 @@ export async function createKhala(
     closers.push(() => hints.stop());
     onAppend = () => {
       sync.wakeProjectors();
-      hints.send(EVENTS_HINT);
+      if (!sync.projecting()) hints.send(EVENTS_HINT);
     };
     closers.push(() => authority.drain());
 

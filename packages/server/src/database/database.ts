@@ -90,26 +90,28 @@ export function openDatabase(options: DatabaseOptions): Database {
     if (!closing) options.log.warn({ err: error.message }, "an idle database connection broke");
   });
 
+  async function transaction(statements: readonly Statement[]): Promise<Row[][]> {
+    const client = await pool.connect().catch(translate);
+    const batch = new Batch(statements, types);
+    let failure: unknown;
+    try {
+      client.query(batch);
+      return await batch.results;
+    } catch (error) {
+      failure = error;
+      return translate(error);
+    } finally {
+      client.release(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
+    }
+  }
+
   return {
     async query<T>(statement: Statement) {
-      const result = await pool.query(asQuery(statement)).catch(translate);
-      return result.rows as T[];
+      const [rows] = await transaction([statement]);
+      return rows as T[];
     },
 
-    async transaction(statements) {
-      const client = await pool.connect().catch(translate);
-      const batch = new Batch(statements, types);
-      let failure: unknown;
-      try {
-        client.query(batch);
-        return await batch.results;
-      } catch (error) {
-        failure = error;
-        return translate(error);
-      } finally {
-        client.release(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
-      }
-    },
+    transaction,
 
     async interactive(fn, mode = "") {
       const client = await pool.connect().catch(translate);

@@ -45,6 +45,8 @@ export interface SyncPlane extends Service {
   projections(): readonly ProjectorState[];
   /** Hint: the authority log has news. */
   wakeProjectors(): void;
+  /** Whether the projections run in this process: then no other one needs to hear of events. */
+  projecting(): boolean;
 }
 
 const LEASE_MS = 5_000;
@@ -83,6 +85,8 @@ export async function openSyncPlane(
   const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
     for (const projector of projectors) projector.wake();
   });
+  // Before it is known whether this is the database that we knew, nothing may raise its counters.
+  const projecting = () => lease.held() && hub.settled();
   projectors = models.all.map((model) =>
     startProjector(model, context, {
       database,
@@ -90,8 +94,7 @@ export async function openSyncPlane(
       sink,
       pollMs: options.pollMs,
       retryMs: options.retryMs,
-      // Before it is known whether this is the database that we knew, nothing may raise its counters.
-      active: () => lease.held() && hub.settled(),
+      active: projecting,
       era: () => hub.era(),
     }),
   );
@@ -129,6 +132,7 @@ export async function openSyncPlane(
     wakeProjectors() {
       for (const projector of projectors) projector.wake();
     },
+    projecting,
     async stop() {
       unobserve();
       const background = [...projectors, retention, ...(second ? [second] : [])];
