@@ -90,3 +90,31 @@ test("hints go one at a time: what comes while one is under way goes with the ne
   await hints.stop();
   expect(sent).toEqual(["a", "b c"]);
 });
+
+test("a hint that may wait does, and goes with the first that may not", async () => {
+  await using own = await testDatabase();
+  const context = await testContext();
+  const clock = new ManualClock();
+  const sent: string[] = [];
+  const watched: typeof own.database = {
+    ...own.database,
+    query: (statement) => {
+      sent.push(String(statement.values?.[1]).split("\n").slice(1).join(" "));
+      return own.database.query(statement);
+    },
+  };
+  const hints = openHints(watched, { ...context, clock }, { enabled: true, onHint: () => {}, everyMs: 10 });
+  hints.send("first");
+  await until("it is sent", () => sent.length === 1);
+  hints.send("patient", 100);
+  await clock.advance(50);
+  expect(sent).toEqual(["first"]);
+  hints.send("urgent");
+  await until("both are sent", () => sent.length === 2);
+  hints.send("patient", 100);
+  await clock.advance(99);
+  expect(sent).toEqual(["first", "patient urgent"]);
+  await clock.advance(1);
+  await until("the patient one is sent", () => sent.length === 3);
+  await hints.stop();
+});

@@ -6,8 +6,11 @@ import type { Database, Statement } from "./database.ts";
 export interface Hints extends Service {
   /** Begins to listen. */
   start(): void;
-  /** Tells the other processes that something about `name` changed. Calls close together become one. */
-  send(name: string): void;
+  /**
+   * Tells the other processes that something about `name` changed. Calls close together become one; `waitMs` is how long
+   * after the last one this may wait, for who has so much to tell that each hint costs more than it hastens.
+   */
+  send(name: string, waitMs?: number): void;
   /**
    * The same as part of a transaction that changes something, which saves a round trip: the statement to add to it, or
    * undefined when a hint was sent a moment ago, and `send` after the commit is what is due.
@@ -36,13 +39,15 @@ export function openHints(database: Database, context: Context, options: HintOpt
   const self = context.newId();
   const waiting = new Set<string>();
   let lastSent = 0;
+  /** The shortest wait that somebody who waits has asked for. */
+  let patience = Number.POSITIVE_INFINITY;
   let timer: (() => void) | undefined;
   let stopped = false;
   let sending: Promise<void> | undefined;
 
   const everyMs = options.everyMs ?? 1;
   // A clock that jumped back must not hold hints for as long as it jumped.
-  const dueIn = () => Math.min(everyMs, lastSent + everyMs - context.clock.now());
+  const dueIn = (waitMs: number) => Math.min(waitMs, lastSent + waitMs - context.clock.now());
 
   function takePayload(): string {
     let payload = self;
@@ -51,6 +56,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
       payload += `\n${name}`;
       waiting.delete(name);
     }
+    patience = waiting.size > 0 ? everyMs : Number.POSITIVE_INFINITY;
     return payload;
   }
 
@@ -69,9 +75,11 @@ export function openHints(database: Database, context: Context, options: HintOpt
   }
 
   function schedule(): void {
+    timer?.();
+    timer = undefined;
     // A busy database answers late: what comes meanwhile goes with the next one, so that hints never add to its load.
-    if (timer || sending || stopped) return;
-    const wait = dueIn();
+    if (sending || stopped) return;
+    const wait = dueIn(patience);
     if (wait <= 0) flush();
     else timer = context.clock.after(wait, flush);
   }
@@ -114,14 +122,16 @@ export function openHints(database: Database, context: Context, options: HintOpt
     start() {
       if (options.enabled) loop ??= listen();
     },
-    send(name) {
+    send(name, waitMs = everyMs) {
       if (!options.enabled) return;
       waiting.add(name);
-      schedule();
+      const sooner = waitMs < patience;
+      patience = Math.min(patience, waitMs);
+      if (sooner) schedule();
     },
     within(name) {
       // While commits follow each other closely, each waits for the one before: then a hint of its own, beside them, is better.
-      if (!options.enabled || dueIn() > (1 - QUIET) * everyMs) return undefined;
+      if (!options.enabled || dueIn(everyMs) > (1 - QUIET) * everyMs) return undefined;
       waiting.add(name);
       timer?.();
       timer = undefined;

@@ -50,6 +50,9 @@ export interface SyncPlane extends Service {
 }
 
 const LEASE_MS = 5_000;
+/** Up to so many updates in a commit the others hear of it at once; more come in a crowd, whose commits follow each other. */
+const FEW_UPDATES = 4;
+const CROWD_HINT_MS = 5;
 
 /** Opens the plane on a migrated database. */
 export async function openSyncPlane(
@@ -71,10 +74,10 @@ export async function openSyncPlane(
     inline: options.inline,
     metrics,
     hint: options.hints.within,
-    onCommit(topic, hinted) {
+    onCommit(topic, updates, hinted) {
       hub.hint(topic);
       second?.wake(topic);
-      if (!hinted) options.hints.send(topic);
+      if (!hinted) options.hints.send(topic, updates > FEW_UPDATES ? CROWD_HINT_MS : undefined);
     },
   });
 

@@ -37,8 +37,8 @@ export interface SinkOptions {
   readonly inline: boolean;
   /** A statement that tells the other servers of the topic's news as part of the commit, when there is one to be had. */
   readonly hint?: (topic: string) => Statement | undefined;
-  /** Called after each commit that may have moved a topic; `hinted` when the commit itself told the others. */
-  readonly onCommit: (topic: string, hinted: boolean) => void;
+  /** Called after each commit that may have moved a topic by so many updates; `hinted` when the commit itself told the others. */
+  readonly onCommit: (topic: string, updates: number, hinted: boolean) => void;
 }
 
 /** Opens the sink. */
@@ -109,7 +109,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
 
   function committed({ topic }: Model, count: number, hinted: boolean): void {
     options.metrics.writes.add(count, { topic });
-    options.onCommit(topic, hinted);
+    options.onCommit(topic, count, hinted);
   }
 
   /** One bad write must fail its own writer only: halve the batch until it stands alone. */
