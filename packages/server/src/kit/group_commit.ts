@@ -10,6 +10,13 @@ export interface GroupCommitOptions<T> {
   readonly maxWaitingBytes: number;
   /** Items with equal keys never share a batch; the later one waits for the next. */
   readonly exclusiveKey?: (item: T) => string;
+  /** Lets a second commit begin while one is under way, so that neither the writer nor the store waits for the other. */
+  readonly second?: {
+    /** What has to wait for it: to share a commit is cheaper where there is little. */
+    readonly fromBytes: number;
+    /** Whether nothing orders the item. Two commits that are under way never both have others. */
+    readonly isFree: (item: T) => boolean;
+  };
 }
 
 /** What became of one item of a batch. */
@@ -30,7 +37,11 @@ export class GroupCommit<T, R> {
   readonly #options: GroupCommitOptions<T>;
   #waiting: Waiting<T>[] = [];
   #waitingBytes = 0;
-  #running: Promise<void> | undefined;
+  readonly #running = new Set<Promise<void>>();
+  /** Whether a commit under way has an item that something orders. */
+  #isOrdered = false;
+  #runners = 0;
+  #committing = 0;
 
   constructor(options: GroupCommitOptions<T>) {
     this.#options = options;
@@ -49,43 +60,81 @@ export class GroupCommit<T, R> {
     return new Promise<R>((resolve, reject) => {
       this.#waiting.push({ item, bytes, resolve: resolve as (value: unknown) => void, reject });
       this.#waitingBytes += bytes;
-      this.#running ??= this.#run();
+      this.#begin();
     });
   }
 
   /** Resolves when everything written so far is answered. */
   async drain(): Promise<void> {
-    await this.#running;
+    while (this.#running.size > 0) await Promise.all(this.#running);
+  }
+
+  #begin(): void {
+    if (!this.#mayBegin(this.#runners)) return;
+    this.#runners++;
+    const running = this.#run();
+    this.#running.add(running);
+    void running.then(() => this.#running.delete(running));
+  }
+
+  /** Whether there is a batch to commit while so many others are. */
+  #mayBegin(others: number): boolean {
+    const first = this.#waiting[0];
+    if (!first || others === 0) return first !== undefined;
+    const { second } = this.#options;
+    if (!second || others > 1 || this.#waitingBytes < second.fromBytes) return false;
+    return !this.#isOrdered || second.isFree(first.item);
   }
 
   async #run(): Promise<void> {
     // Writers that were just answered come back within this turn of the event loop: let them join the next batch.
     await new Promise(setImmediate);
-    while (this.#waiting.length > 0) {
+    while (this.#mayBegin(this.#committing)) {
       const batch = this.#take();
-      try {
-        const outcomes = await this.#options.commit(batch.map((entry) => entry.item));
-        batch.forEach((entry, i) => {
-          const outcome = outcomes[i]!;
-          if ("error" in outcome) entry.reject(outcome.error);
-          else entry.resolve(outcome.ok);
-        });
-      } catch (error) {
-        for (const entry of batch) entry.reject(error);
-      }
+      const { second } = this.#options;
+      const isOrdered = second !== undefined && !batch.every(({ item }) => second.isFree(item));
+      this.#isOrdered ||= isOrdered;
+      this.#committing++;
+      this.#begin();
+      await this.#commit(batch);
+      this.#committing--;
+      if (isOrdered) this.#isOrdered = false;
       await new Promise(setImmediate);
     }
-    this.#running = undefined;
+    this.#runners--;
+  }
+
+  async #commit(batch: readonly Waiting<T>[]): Promise<void> {
+    try {
+      const outcomes = await this.#options.commit(batch.map((entry) => entry.item));
+      batch.forEach((entry, i) => {
+        const outcome = outcomes[i]!;
+        if ("error" in outcome) entry.reject(outcome.error);
+        else entry.resolve(outcome.ok);
+      });
+    } catch (error) {
+      for (const entry of batch) entry.reject(error);
+    }
+  }
+
+  /** What a batch may have: half of what waits, if the other half can be committed beside it. */
+  #mostBytes(): number {
+    const { maxBytes, second } = this.#options;
+    if (!second || this.#committing > 0 || this.#waitingBytes < 2 * second.fromBytes) return maxBytes;
+    const isFree = this.#waiting.every(({ item }) => second.isFree(item));
+    return isFree ? Math.min(maxBytes, this.#waitingBytes / 2) : maxBytes;
   }
 
   #take(): Waiting<T>[] {
-    const { maxItems, maxBytes, exclusiveKey } = this.#options;
+    const { maxItems, exclusiveKey, second } = this.#options;
+    const maxBytes = this.#mostBytes();
     const keys = new Set<string>();
     const batch: Waiting<T>[] = [];
     const rest: Waiting<T>[] = [];
     let bytes = 0;
     for (const [index, entry] of this.#waiting.entries()) {
-      if (batch.length > 0 && (batch.length >= maxItems || bytes + entry.bytes > maxBytes)) {
+      const isFull = batch.length > 0 && (batch.length >= maxItems || bytes + entry.bytes > maxBytes);
+      if (isFull || (this.#isOrdered && !second!.isFree(entry.item))) {
         rest.push(...this.#waiting.slice(index));
         break;
       }

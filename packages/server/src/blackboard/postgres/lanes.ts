@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import { partitionOf } from "@khala/contracts";
+import type { Artifact } from "../artifact.ts";
 import type { BoardOptions, Routed } from "../board.ts";
 import type { Task } from "../task.ts";
 
@@ -15,6 +16,8 @@ export interface Lanes {
   ofNew(task: Task): string | null;
   /** Whether the key is made of the artifact's type and id, and nothing else. */
   hasOwnKey(task: Task): boolean;
+  /** Whether nothing orders the tasks of an artifact, whoever they are for. */
+  isFree(artifact: Artifact): boolean;
   /** Whether the task of the first version of its artifact may have been routed without the lane. */
   mayFollow(task: Task): boolean;
 }
@@ -34,10 +37,16 @@ export function lanesOf(agents: BoardOptions["agents"]): Lanes {
     return agent?.order === "key" && !agent.strict && hasOwnKey(task);
   };
   const of = ({ agent, key }: Task) => ofKey(agent, key);
+  const areFree = agents.length > 0 && agents.every(
+    ({ order, strict, usualKeys, batch }) =>
+      order === "none" || (order === "key" && !strict && usualKeys && !batch),
+  );
   return {
     of,
     ofKey,
     hasOwnKey,
+    isFree: ({ version, partition_key, correlation_id }) =>
+      areFree && version === 1 && !partition_key && !correlation_id,
     ofNew: (task) => (task.artifacts[0].version === 1 && isAlone(task) ? null : of(task)),
     mayFollow: (task) => task.artifacts[0].version > 1 && isAlone(task),
   };

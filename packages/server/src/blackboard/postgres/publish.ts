@@ -21,6 +21,8 @@ interface Call {
   readonly keys: readonly string[];
   readonly bodies: readonly string[];
   readonly bytes: number;
+  /** Whether nothing orders what it leads to. */
+  readonly isFree: boolean;
 }
 
 /** What publishing and settling share. */
@@ -44,6 +46,8 @@ export interface Desk {
 }
 
 const TRIES = 10;
+/** From here on artifacts are worth a commit beside one that is under way. */
+const SECOND_BYTES = 32 << 10;
 
 /** Publishes and enqueues; those who do so at the same time share a commit. */
 export class Publisher {
@@ -58,6 +62,7 @@ export class Publisher {
       maxItems: 512,
       maxBytes: 8 << 20,
       maxWaitingBytes: 64 << 20,
+      second: { fromBytes: SECOND_BYTES, isFree: ({ isFree }) => isFree },
     });
   }
 
@@ -75,7 +80,8 @@ export class Publisher {
     const unique = [...first.values()];
     const bodies = unique.map((artifact) => JSON.stringify(artifact));
     const bytes = bodies.reduce((sum, body) => sum + body.length + 200, 0);
-    const statuses = await this.#calls.write({ artifacts: unique, keys, bodies, bytes });
+    const isFree = unique.every(this.#desk.lanes.isFree);
+    const statuses = await this.#calls.write({ artifacts: unique, keys, bodies, bytes, isFree });
     let next = 0;
     return repeated.map((again) => (again ? "duplicate" : statuses[next++]!));
   }
@@ -185,8 +191,8 @@ export class Publisher {
       }
       const fresh = there.map((artifact) => artifact === undefined);
       const kept = <T>(all: readonly T[]) => all.filter((_, i) => fresh[i]);
-      const { artifacts, keys, bodies, bytes } = call;
-      const left = { artifacts: kept(artifacts), keys: kept(keys), bodies: kept(bodies), bytes };
+      const { artifacts, keys, bodies } = call;
+      const left = { ...call, artifacts: kept(artifacts), keys: kept(keys), bodies: kept(bodies) };
       rest.push({ at, call: left, fresh });
     });
     const put = await this.#commit(
