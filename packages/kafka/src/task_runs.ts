@@ -135,9 +135,10 @@ export class TaskRuns {
     // Its own, so that what has ended is not told of what becomes of the partition later.
     const stop = new AbortController();
     partition.stops.add(stop);
-    const handling = this.#options.consumer
-      .handle(task, stop.signal)
-      .then((result) => this.#submit({ work, result }), this.#options.onFailure);
+    const handling = Promise.resolve(this.#options.consumer.handle(task, stop.signal)).then(
+      (result) => this.#submit({ work, result }),
+      this.#options.onFailure,
+    );
     this.#handling.add(handling);
     void handling.then(() => {
       partition.stops.delete(stop);

@@ -19,10 +19,11 @@ export interface Consumer {
   /** Resolves when more work may be taken: not while the agent is paused or its breaker is open. */
   gate(signal: AbortSignal): Promise<void>;
   /**
-   * Does the work, outside any transaction. Never rejects. The signal aborts when the task is not this process's any
-   * more, or shutdown waits no longer: what is answered then is thrown away.
+   * Does the work, outside any transaction. Never rejects, nor throws. The signal aborts when the task is not this
+   * process's any more, or shutdown waits no longer: what is answered then is thrown away. What it answers at once has
+   * ended: nobody keeps the signal.
    */
-  handle(task: Task, signal: AbortSignal): Promise<Settlement>;
+  handle(task: Task, signal: AbortSignal): Promise<Settlement> | Settlement;
   /** Whether work on a task that is being handled has begun; if it still waits for the gate, it may be given to others. */
   begun?(task: Task): boolean;
 }

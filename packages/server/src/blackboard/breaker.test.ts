@@ -11,7 +11,7 @@ function opened({ failures = 3, random = () => 1 } = {}) {
     states.push(state),
   );
   const fail = (times: number) => {
-    for (let time = 0; time < times; time++) breaker.enter()?.failed();
+    for (let time = 0; time < times; time++) breaker.enter()?.said("failed");
   };
   return { clock, breaker, states, fail };
 }
@@ -19,7 +19,7 @@ function opened({ failures = 3, random = () => 1 } = {}) {
 test("it opens after so many failures in a row, and not before", () => {
   const { breaker, fail } = opened();
   fail(2);
-  breaker.enter()?.succeeded();
+  breaker.enter()?.said("succeeded");
   fail(2);
   expect(breaker.state()).toBe("closed");
   fail(1);
@@ -35,7 +35,7 @@ test("half open it lets one through, whose success closes it", async () => {
   const trial = breaker.enter();
   expect(trial).toBeDefined();
   expect(breaker.enter()).toBeUndefined();
-  trial?.succeeded();
+  trial?.said("succeeded");
   expect(states).toEqual(["open", "half_open", "closed"]);
   fail(2);
   expect(breaker.state()).toBe("closed");
@@ -49,10 +49,10 @@ test("a trial that fails opens it again, for longer each time up to the cap", as
     expect(breaker.state()).toBe("open");
     await clock.advance(1);
     expect(breaker.state()).toBe("half_open");
-    breaker.enter()?.failed();
+    breaker.enter()?.said("failed");
   }
   await clock.advance(4_000);
-  breaker.enter()?.succeeded();
+  breaker.enter()?.said("succeeded");
   fail(3);
   await clock.advance(1_000);
   expect(breaker.state()).toBe("half_open");
@@ -62,7 +62,7 @@ test("a trial that says nothing leaves the place to another", async () => {
   const { breaker, clock, fail } = opened();
   fail(3);
   await clock.advance(1_000);
-  breaker.enter()?.dropped();
+  breaker.enter()?.said("dropped");
   expect(breaker.state()).toBe("half_open");
   expect(breaker.enter()).toBeDefined();
 });
@@ -71,17 +71,17 @@ test("what began before it opened says nothing about it afterwards", async () =>
   const { breaker, clock, fail } = opened();
   const [early, late] = [breaker.enter(), breaker.enter()];
   fail(3);
-  early?.succeeded();
+  early?.said("succeeded");
   expect(breaker.state()).toBe("open");
   await clock.advance(1_000);
-  late?.failed();
+  late?.said("failed");
   expect(breaker.state()).toBe("half_open");
 });
 
 test("a permit counts once", () => {
   const { breaker } = opened();
   const permit = breaker.enter();
-  for (let time = 0; time < 5; time++) permit?.failed();
+  for (let time = 0; time < 5; time++) permit?.said("failed");
   expect(breaker.state()).toBe("closed");
 });
 

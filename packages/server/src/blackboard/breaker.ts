@@ -14,12 +14,9 @@ export interface BreakerOptions {
   readonly cap?: number;
 }
 
-/** The leave to work once. Whoever has it says how it went, one time. */
+/** The leave to work once. Whoever has it says how it went, one time; "dropped": nothing was learnt, others may try. */
 export interface Permit {
-  succeeded(): void;
-  failed(): void;
-  /** Nothing was learnt: somebody else may try. */
-  dropped(): void;
+  said(how: "succeeded" | "failed" | "dropped"): void;
 }
 
 /** Keeps an agent that fails all the time from taking, and spoiling, more work. */
@@ -63,26 +60,29 @@ export function openBreaker(
 
   const free = () => state === "closed" || (state === "half_open" && !trying);
 
+  const hear = {
+    succeeded() {
+      failures = 0;
+      if (state === "half_open") change("closed");
+    },
+    failed() {
+      if (state === "half_open" || ++failures >= limit) change("open");
+    },
+    dropped() {
+      trying = false;
+      wake();
+    },
+  };
+
   function permit(): Permit {
     const from = era;
     let open = true;
     if (state === "half_open") trying = true;
-    const once = (fn: () => void) => () => {
-      if (open && from === era) fn();
-      open = false;
-    };
     return {
-      succeeded: once(() => {
-        failures = 0;
-        if (state === "half_open") change("closed");
-      }),
-      failed: once(() => {
-        if (state === "half_open" || ++failures >= limit) change("open");
-      }),
-      dropped: once(() => {
-        trying = false;
-        wake();
-      }),
+      said(how) {
+        if (open && from === era) hear[how]();
+        open = false;
+      },
     };
   }
 

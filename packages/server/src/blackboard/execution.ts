@@ -11,7 +11,7 @@ import type { EndedAttempts } from "./observer.ts";
 import { type OutputRules, outputsOf } from "./outputs.ts";
 import { openRate, UNLIMITED } from "./rate.ts";
 import type { Slots } from "./slots.ts";
-import type { BoardSpans } from "./spans.ts";
+import type { BoardSpans, ProcessSpan } from "./spans.ts";
 import { isThenable, type Supervision, supervise, TimeoutError } from "./supervise.ts";
 import type { Settlement, Task } from "./task.ts";
 import { verdictOn } from "./verdict.ts";
@@ -106,33 +106,51 @@ function consumerOf(
     return started;
   }
 
-  /** One function, and no wait where there is nothing to wait for: this is done for every task. */
-  async function attempt(task: Task, signal: AbortSignal, { release, permit }: Started): Promise<Settlement> {
+  /** No wait where there is nothing to wait for: this is done for every task. */
+  function attempt(task: Task, signal: AbortSignal, started: Started): Promise<Settlement> | Settlement {
     running++;
+    const under: Attempt = { task, signal, started, startedAt: clock.now(), span: undefined };
+    try {
+      under.span = spans.process(task);
+      const { trace } = under.span;
+      const answer = supervise((stop) => work(task, trace, stop), signal, supervisionOf(task));
+      return answer === undefined ? end(under, NOTHING) : attemptOn(under, answer);
+    } catch (error) {
+      return end(under, failed(task, error));
+    }
+  }
+
+  async function attemptOn(under: Attempt, answer: unknown): Promise<Settlement> {
+    const { task, span } = under;
     let settlement: Settlement = NOTHING;
     try {
-      const startedAt = clock.now();
-      const span = spans.process(task);
-      const { trace } = span;
-      try {
-        const answer = supervise((stop) => work(task, trace, stop), signal, supervisionOf(task));
-        const output = isThenable(answer) ? await answer : answer;
-        if (output !== undefined)
-          settlement = { kind: "done", outputs: await outputsOf(output, task, trace, outputRules) };
-      } catch (error) {
-        if (error instanceof TimeoutError) metrics.timeouts.add(1, { agent: agent.name });
-        settlement = verdictOn(error, task, agent, context.random);
-      }
-      span.end(settlement.kind === "done" ? undefined : settlement.failure);
-      if (!signal.aborted) ended.add(task, { startedAt, endedAt: clock.now(), trace });
+      const output = isThenable(answer) ? await answer : answer;
+      if (output !== undefined)
+        settlement = { kind: "done", outputs: await outputsOf(output, task, span?.trace, outputRules) };
     } catch (error) {
-      settlement = verdictOn(error, task, agent, context.random);
+      settlement = failed(task, error);
     }
-    stoppable.delete(task);
+    return end(under, settlement);
+  }
+
+  function failed(task: Task, error: unknown): Settlement {
+    if (error instanceof TimeoutError) metrics.timeouts.add(1, { agent: agent.name });
+    return verdictOn(error, task, agent, context.random);
+  }
+
+  function end({ task, signal, started, startedAt, span }: Attempt, settlement: Settlement): Settlement {
+    let outcome = settlement;
+    try {
+      span?.end(settlement.kind === "done" ? undefined : settlement.failure);
+      if (!signal.aborted) ended.add(task, { startedAt, endedAt: clock.now(), trace: span?.trace });
+    } catch (error) {
+      outcome = verdictOn(error, task, agent, context.random);
+    }
+    if (stoppable.size > 0) stoppable.delete(task);
     running--;
-    release();
-    report(permit, settlement, signal);
-    return settlement;
+    started.release();
+    report(started.permit, outcome, signal);
+    return outcome;
   }
 
   async function attemptLater(task: Task, signal: AbortSignal): Promise<Settlement> {
@@ -193,7 +211,7 @@ function consumerOf(
     },
 
     handle(task, signal) {
-      if (task.attempt > agent.retry.attempts) return Promise.resolve(workerLost(task));
+      if (task.attempt > agent.retry.attempts) return workerLost(task);
       const started = startAtOnce(signal);
       return started ? attempt(task, signal, started) : attemptLater(task, signal);
     },
@@ -205,6 +223,15 @@ function consumerOf(
 interface Started {
   readonly release: () => void;
   readonly permit: Permit;
+}
+
+/** Work that has begun. */
+interface Attempt {
+  readonly task: Task;
+  readonly signal: AbortSignal;
+  readonly started: Started;
+  readonly startedAt: number;
+  span: ProcessSpan | undefined;
 }
 
 const NO_PLACE = () => undefined;
@@ -225,8 +252,8 @@ function workerLost({ attempt }: Task): Settlement {
 
 /** A rate limit is no sign of illness, a fatal error speaks of its artifact, and what was taken away says nothing. */
 function report(permit: Permit, settlement: Settlement, signal: AbortSignal): void {
-  if (signal.aborted) permit.dropped();
-  else if (settlement.kind === "done") permit.succeeded();
-  else if (settlement.failure.kind !== "retryable") permit.dropped();
-  else permit.failed();
+  if (signal.aborted) permit.said("dropped");
+  else if (settlement.kind === "done") permit.said("succeeded");
+  else if (settlement.failure.kind !== "retryable") permit.said("dropped");
+  else permit.said("failed");
 }

@@ -31,6 +31,8 @@ export class Subjects {
   readonly #dirty = new Map<string, Memory>();
   readonly #quiet = new Map<string, Memory>();
   readonly #remember: number;
+  /** That which was touched last, as long as it is to be looked at: most times it is touched again. */
+  #latest: Memory | undefined;
 
   constructor(remember: number) {
     this.#remember = remember;
@@ -38,9 +40,12 @@ export class Subjects {
 
   /** Something about it has changed. */
   touch(org: string, name: string): void {
+    const latest = this.#latest?.subject;
+    if (latest?.name === name && latest.org === org) return;
     const key = subjectKey(org, name);
     const memory = this.#dirty.get(key) ?? this.#wake({ key, org, name });
     memory.delay = FIRST_DELAY_MS;
+    this.#latest = memory;
   }
 
   /** Something has changed for every org. */
@@ -55,6 +60,7 @@ export class Subjects {
       if (againAt !== undefined && againAt <= now) this.#wake(subject);
     const taken = [...this.#dirty.values()];
     this.#dirty.clear();
+    this.#latest = undefined;
     for (const memory of taken) {
       delete memory.againAt;
       this.#quiet.set(memory.subject.key, memory);
@@ -95,6 +101,7 @@ export class Subjects {
     this.#quiet.delete(subject.key);
     this.#dirty.set(subject.key, memory);
     forgetOldest(this.#dirty, this.#remember * MAX_WAITING);
+    this.#latest = undefined;
     return memory;
   }
 }

@@ -133,6 +133,7 @@ export function openHeldWork(
     },
 
     settled(task, { kind }) {
+      if (applied.size === 0) return;
       const key = idempotencyKey(task);
       const entry = applied.get(key);
       if (!entry) return;

@@ -1,4 +1,4 @@
-import { type Attributes, SpanKind, SpanStatusCode } from "@opentelemetry/api";
+import { type Attributes, isSpanContextValid, SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../kit/context.ts";
 import { contextOf, ofOrg, recordSpan, traceparent } from "../kit/telemetry.ts";
 import type { Artifact } from "./artifact.ts";
@@ -36,12 +36,16 @@ export interface ProcessSpan {
   end(failure?: Failure): void;
 }
 
+/** How long it is believed that nobody makes spans of what begins a trace: a library may be told to at any time. */
+const SILENT_MS = 1_000;
+
 /** Makes the spans of a board. */
 export function boardSpans(
   { clock, telemetry }: Pick<Context, "clock" | "telemetry">,
   carrier: Carrier,
 ): BoardSpans {
   const { tracer } = telemetry;
+  let silentUntil = Number.NEGATIVE_INFINITY;
   const operation = (name: string, type: string, destination: string): Attributes => ({
     "messaging.system": carrier.system,
     "messaging.destination.name": destination,
@@ -89,10 +93,16 @@ export function boardSpans(
     process(task) {
       const { agent, artifacts, attempt, id } = task;
       const [first] = artifacts;
+      const now = clock.now();
+      if (!first.traceparent && now < silentUntil) return UNRECORDED;
       const topic = carrier.tasks(agent);
-      const options = { kind: SpanKind.CONSUMER, startTime: clock.now() };
+      const options = { kind: SpanKind.CONSUMER, startTime: now };
       const span = tracer.startSpan(`process ${topic}`, options, contextOf(first.traceparent));
-      if (!span.isRecording()) return unrecorded(first.traceparent);
+      if (!span.isRecording()) {
+        // Without a parent and without an id: nobody has decided that, nobody is there.
+        if (!isSpanContextValid(span.spanContext())) silentUntil = now + SILENT_MS;
+        return unrecorded(first.traceparent);
+      }
       span.setAttributes({
         ...operation("process", "process", topic),
         ...attributesOf(artifacts),

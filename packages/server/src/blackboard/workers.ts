@@ -113,9 +113,9 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
     return work(task, signal);
   }
 
-  function work(task: Task, signal: AbortSignal): Promise<Settlement> {
+  function work(task: Task, signal: AbortSignal): Promise<Settlement> | Settlement {
     const reason = cancellationOf(controls, task);
-    return reason ? Promise.resolve(cancelled(reason)) : consumer.handle(task, signal);
+    return reason ? cancelled(reason) : consumer.handle(task, signal);
   }
 
   return {

@@ -4,6 +4,8 @@ export interface GroupCommitOptions<T> {
   /** Commits a batch; one outcome per item, in order. A rejection fails the whole batch. */
   readonly commit: (items: readonly T[]) => Promise<readonly Outcome[]>;
   readonly sizeOf: (item: T) => number;
+  /** As how many it counts; one unless set. */
+  readonly countOf?: (item: T) => number;
   readonly maxItems: number;
   readonly maxBytes: number;
   /** What may wait; beyond it writers are refused at once. */
@@ -132,8 +134,9 @@ export class GroupCommit<T, R> {
     const batch: Waiting<T>[] = [];
     const rest: Waiting<T>[] = [];
     let bytes = 0;
+    let count = 0;
     for (const [index, entry] of this.#waiting.entries()) {
-      const isFull = batch.length > 0 && (batch.length >= maxItems || bytes + entry.bytes > maxBytes);
+      const isFull = batch.length > 0 && (count >= maxItems || bytes + entry.bytes > maxBytes);
       if (isFull || (this.#isOrdered && !second!.isFree(entry.item))) {
         rest.push(...this.#waiting.slice(index));
         break;
@@ -145,6 +148,7 @@ export class GroupCommit<T, R> {
       }
       if (key !== undefined) keys.add(key);
       batch.push(entry);
+      count += this.#options.countOf?.(entry.item) ?? 1;
       bytes += entry.bytes;
     }
     this.#waiting = rest;

@@ -191,11 +191,14 @@ export function settleBundlesStatement(
   claims: readonly Claimed[],
   every: boolean,
 ): Statement {
-  const groups: { readonly agent: string; readonly bundle: bigint; readonly ats: bigint[] }[] = [];
-  for (const { seq, task, bundle } of claims) {
-    const last = groups.at(-1);
-    if (last && last.bundle === bundle && last.agent === task.agent) last.ats.push(seq - bundle!);
-    else groups.push({ agent: task.agent, bundle: bundle!, ats: [seq - bundle!] });
+  const groups: { readonly agent: string; readonly bundle: bigint; readonly ats: number[] }[] = [];
+  let last: (typeof groups)[number] | undefined;
+  for (const { task, bundle, at } of claims) {
+    if (last?.bundle === bundle && last?.agent === task.agent) last.ats.push(at!);
+    else {
+      last = { agent: task.agent, bundle: bundle!, ats: [at!] };
+      groups.push(last);
+    }
   }
   return {
     name: "board_settle_bundles",
@@ -231,7 +234,7 @@ WITH mine AS MATERIALIZED (
   UPDATE runtime.board_bundles b SET held_until = now() + $4 * interval '1 ms'
   FROM (SELECT f.agent, f.seq FROM free f OFFSET 0) f WHERE b.agent = f.agent AND b.seq = f.seq AND b.claimed_by = $1
 )
-SELECT m.seq + u.at AS seq FROM mine m CROSS JOIN unnest(m.ats) AS u(at)`;
+SELECT m.seq + u.at AS seq, 1 AS attempt FROM mine m CROSS JOIN unnest(m.ats) AS u(at)`;
 
 /** Renews the leases of the bundles that these claims came in. */
 export function renewBundlesStatements(

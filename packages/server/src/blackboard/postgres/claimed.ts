@@ -1,4 +1,4 @@
-import type { Task } from "../task.ts";
+import type { Settlement, Task } from "../task.ts";
 
 /** A claim, as its holder knows it. */
 export interface Claimed {
@@ -7,6 +7,32 @@ export interface Claimed {
   readonly task: Task;
   /** The bundle that it came in. It may have left that since. */
   readonly bundle?: bigint;
+  /** How far it is from the first of that. */
+  readonly at?: number;
+}
+
+/** A claim that came in a bundle. Few ask for its number. */
+export class BundledClaim implements Claimed {
+  readonly lane = null;
+  readonly task: Task;
+  readonly bundle: bigint;
+  readonly at: number;
+
+  constructor(task: Task, bundle: bigint, at: number) {
+    this.task = task;
+    this.bundle = bundle;
+    this.at = at;
+  }
+
+  get seq(): bigint {
+    return this.bundle + BigInt(this.at);
+  }
+}
+
+/** A claim whose work has ended, and what is to become of it. */
+export interface Finished {
+  readonly claim: Claimed;
+  readonly settlement: Settlement;
 }
 
 /** Which tasks this process takes at once, and for how long. */

@@ -2,7 +2,7 @@ import type { Database, Row } from "../../database/database.ts";
 import type { Clock } from "../../kit/clock.ts";
 import type { Artifact } from "../artifact.ts";
 import type { Task } from "../task.ts";
-import type { Claimed } from "./claimed.ts";
+import { BundledClaim, type Claimed } from "./claimed.ts";
 import { OWN_KEY_LENGTH } from "./lanes.ts";
 
 /** A task that was claimed, with the artifact that it is about, or as it was enqueued. */
@@ -74,9 +74,9 @@ SELECT u.agent FROM unnest($1::text[]) AS u(agent) WHERE EXISTS (
  */
 export const RENEW = `
 WITH mine AS MATERIALIZED (
-  SELECT q.seq FROM unnest($2::bigint[], $3::int[]) AS u(seq, attempt)
+  SELECT q.seq, q.attempt FROM unnest($2::bigint[], $3::int[]) AS u(seq, attempt)
   CROSS JOIN LATERAL (
-    SELECT q.seq FROM runtime.board_queue q
+    SELECT q.seq, q.attempt FROM runtime.board_queue q
     WHERE q.seq = u.seq AND q.claimed_by = $1 AND q.attempt = u.attempt OFFSET 0
   ) q
 ), free AS MATERIALIZED (
@@ -89,7 +89,7 @@ WITH mine AS MATERIALIZED (
   UPDATE runtime.board_queue q SET held_until = now() + $4 * interval '1 ms'
   FROM (SELECT f.seq FROM free f OFFSET 0) f WHERE q.seq = f.seq AND q.claimed_by = $1
 )
-SELECT m.seq FROM mine m`;
+SELECT m.seq, m.attempt FROM mine m`;
 
 /** Gives claims back: holder, sequences, attempts, and how many attempts each takes back: 1 if it was not begun. */
 export const RELEASE = `
@@ -190,15 +190,15 @@ function claimedTogether(agent: string, row: BundleRow, missing: MissingTask[]):
   const byId = inOrder ? undefined : new Map(bodies.map((each) => [each.id.toLowerCase(), each]));
   const created_at = new Date(Number(row.created_at)).toISOString();
   const claims: Claimed[] = [];
-  row.ats.split(",").forEach((at, i) => {
-    const seq = bundle + BigInt(at);
+  row.ats.split(",").forEach((text, i) => {
+    const at = Number(text);
     const artifact = byId ? byId.get(ids[i]!) : bodies[i];
-    if (!artifact) missing.push({ seq, attempt: 1, task_id: ids[i]!, bundle });
+    if (!artifact) missing.push({ seq: bundle + BigInt(at), attempt: 1, task_id: ids[i]!, bundle });
     else {
       const { id } = artifact;
       const key = own_keys?.slice(i * OWN_KEY_LENGTH, (i + 1) * OWN_KEY_LENGTH) ?? keys![i]!;
       const task = { id, agent, artifacts: [artifact], key, attempt: 1, created_at } satisfies Task;
-      claims.push({ seq, lane: null, task, bundle });
+      claims.push(new BundledClaim(task, bundle, at));
     }
   });
   return claims;

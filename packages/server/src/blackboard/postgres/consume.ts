@@ -1,10 +1,10 @@
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import type { Outcome } from "../../kit/group_commit.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Consumer } from "../board.ts";
-import type { Settlement } from "../task.ts";
 import { Alarm } from "./alarm.ts";
-import type { Claimed } from "./claimed.ts";
+import type { Claimed, Finished } from "./claimed.ts";
 import type { Claims } from "./claims.ts";
 import { Gate, KEEP_MS, Waiting } from "./gate.ts";
 import type { Taker } from "./handover.ts";
@@ -14,7 +14,8 @@ import { settleSurely } from "./surely.ts";
 /** What a consumption needs of the board. */
 export interface Counter {
   claim(agent: string, most: number): Promise<Claims>;
-  settle(claim: Claimed, settlement: Settlement): Promise<boolean>;
+  /** Of each whether it was settled, false if the claim was lost; or why that is not known. */
+  settle(finished: readonly Finished[]): Promise<readonly Outcome[]>;
   /** Keeps the leases until `letGo`; calls `lost` when a claim is another's. */
   hold(claims: readonly Claimed[], lost: (claim: Claimed) => void): void;
   letGo(claim: Claimed): void;
@@ -41,7 +42,8 @@ export class Consumption implements Service, Taker {
   readonly #due: Alarm;
   readonly #loop: Service;
   readonly #ahead: Claimed[] = [];
-  readonly #running = new Map<bigint, Running>();
+  /** Those that have to be waited for. */
+  readonly #running = new Map<Claimed, Running>();
   readonly #settling = new Set<Promise<void>>();
   readonly #giveUp = new AbortController();
   readonly #ended = new AbortController();
@@ -50,6 +52,12 @@ export class Consumption implements Service, Taker {
   readonly #pace: Pace;
   readonly #onLost = (claim: Claimed) => this.#lost(claim);
   #starting: Promise<void> | undefined;
+  /** For the next task. It is that one's own if there is something to wait for. */
+  #abort = new AbortController();
+  /** What has ended and is handed on with all that ends in the same moment. */
+  #finished: Finished[] = [];
+  /** How many are not settled that have ended. */
+  #unsettled = 0;
   /** How many may start before the gate is asked again: one after it was closed, since it may let only one try. */
   #trust = Number.POSITIVE_INFINITY;
   #reserved = 0;
@@ -174,7 +182,7 @@ export class Consumption implements Service, Taker {
   }
 
   #room(): number {
-    if (this.#settling.size > MOST_SETTLING) return 0;
+    if (this.#unsettled > MOST_SETTLING) return 0;
     return this.#pace.limit() - this.#running.size - this.#ahead.length - this.#reserved - this.#asked;
   }
 
@@ -209,7 +217,7 @@ export class Consumption implements Service, Taker {
       }
       if (this.#stopping) return;
       if (isOpen) {
-        for (let left = this.#trust; left > 0 && this.#canStart(); left--) this.#run(this.#ahead.shift()!);
+        this.#runSome(Math.min(this.#trust, this.#consumer.concurrency - this.#running.size));
         this.#trust = this.#trust > this.#consumer.concurrency ? Number.POSITIVE_INFINITY : this.#trust * 2;
         continue;
       }
@@ -222,52 +230,89 @@ export class Consumption implements Service, Taker {
   /** What was started and stands before the gate is given back like the rest. */
   async #takeBack(left: readonly Running[]): Promise<void> {
     for (const { claim, abort } of left) {
-      this.#running.delete(claim.seq);
+      this.#running.delete(claim);
       abort.abort();
     }
     await this.#giveBack(left.map(({ claim }) => ({ claim, begun: false })));
     this.wake();
   }
 
-  #run(claim: Claimed): void {
-    const abort = new AbortController();
+  #runSome(most: number): void {
     const { clock } = this.#context;
-    this.#running.set(claim.seq, { claim, abort });
     const began = clock.now();
+    const before = this.#unsettled;
+    for (let left = most; left > 0 && this.#canStart(); left--) this.#run(this.#ahead.shift()!);
+    const ended = this.#unsettled - before;
+    if (ended > 0) this.#pace.took((clock.now() - began) / ended);
+  }
+
+  #run(claim: Claimed): void {
+    const abort = this.#abort;
     const work = this.#consumer.handle(claim.task, abort.signal);
+    if (!(work instanceof Promise)) return this.#finish({ claim, settlement: work });
+    const { clock } = this.#context;
+    const began = clock.now();
+    this.#abort = new AbortController();
+    this.#running.set(claim, { claim, abort });
     this.#waiting.look();
     work.then((settlement) => {
       this.#pace.took(clock.now() - began);
-      if (this.#running.get(claim.seq)?.abort !== abort) return;
-      this.#running.delete(claim.seq);
-      this.#settling.add(this.#settle(claim, settlement));
+      if (!this.#running.delete(claim)) return;
+      this.#finish({ claim, settlement });
       this.#pump();
       if (this.#running.size === 0) this.#idle?.();
     });
   }
 
-  /** As few promises as can be: this is done for every task. */
-  #settle(claim: Claimed, settlement: Settlement): Promise<void> {
-    const settle = () => this.#counter.settle(claim, settlement);
-    const end = (settled: boolean | undefined) => {
-      if (settled === false) this.#report(claim);
-      else if (settled && settlement.kind === "retry") this.#due.in(settlement.delayMs);
-      this.#counter.letGo(claim);
-      this.#settling.delete(settling);
-      if (this.#settling.size === MOST_SETTLING) this.#pump();
+  #finish(finished: Finished): void {
+    this.#unsettled++;
+    if (this.#finished.push(finished) === 1) queueMicrotask(() => this.#handOn());
+  }
+
+  #handOn(): void {
+    const finished = this.#finished;
+    this.#finished = [];
+    const settling = this.#settle(finished).finally(() => this.#settling.delete(settling));
+    this.#settling.add(settling);
+  }
+
+  async #settle(finished: readonly Finished[]): Promise<void> {
+    const outcomes = await this.#counter.settle(finished).catch((error) => finished.map(() => ({ error })));
+    const unsure: Promise<void>[] = [];
+    finished.forEach((each, i) => {
+      const outcome = outcomes[i]!;
+      if ("error" in outcome) unsure.push(this.#settleSurely(each, outcome.error as Error));
+      else this.#settled(each, outcome.ok as boolean);
+    });
+    this.#pump();
+    await Promise.all(unsure);
+  }
+
+  async #settleSurely(finished: Finished, failure: Error): Promise<void> {
+    const settle = async () => {
+      const [outcome] = await this.#counter.settle([finished]);
+      if ("error" in outcome!) throw outcome.error;
+      return outcome!.ok as boolean;
     };
-    const again = (error: Error) => settleSurely(this.#context, claim, settle, this.#giveUp.signal, error);
-    const settling = settle().then(end, (error) => again(error).then(end));
-    return settling;
+    const { signal } = this.#giveUp;
+    this.#settled(finished, await settleSurely(this.#context, finished.claim, settle, signal, failure));
+    this.#pump();
+  }
+
+  #settled({ claim, settlement }: Finished, isSettled: boolean | undefined): void {
+    if (isSettled === false) this.#report(claim);
+    else if (isSettled && settlement.kind === "retry") this.#due.in(settlement.delayMs);
+    this.#counter.letGo(claim);
+    this.#unsettled--;
   }
 
   #lost(claim: Claimed): void {
     this.#counter.letGo(claim);
     const at = this.#ahead.indexOf(claim);
     if (at >= 0) this.#ahead.splice(at, 1);
-    const running = this.#running.get(claim.seq);
-    if (running?.claim !== claim) return;
-    this.#running.delete(claim.seq);
+    const running = this.#running.get(claim);
+    if (!running) return;
+    this.#running.delete(claim);
     running.abort.abort();
     this.#report(claim);
     this.#pump();

@@ -1,7 +1,7 @@
 import type { Row } from "../../database/database.ts";
 import type { Routed } from "../board.ts";
 import type { Bundled } from "./bundles.ts";
-import type { Claimed, Taking } from "./claimed.ts";
+import { BundledClaim, type Claimed, type Taking } from "./claimed.ts";
 import { type Lanes, lanesTogether } from "./lanes.ts";
 import type { Settling } from "./settling.ts";
 
@@ -82,12 +82,7 @@ export function openHandover(
             bundles.forEach(({ wanted, members }, i) => {
               const bundle = bundled[i]!.seq as bigint;
               for (const { place, number, task } of wanted ? members : [])
-                hand(place, {
-                  seq: bundle + BigInt(number - members[0]!.number),
-                  lane: null,
-                  task: { ...task, attempt: 1 },
-                  bundle,
-                });
+                hand(place, new BundledClaim({ ...task, attempt: 1 }, bundle, number - members[0]!.number));
             });
           return count;
         },

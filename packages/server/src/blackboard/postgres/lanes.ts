@@ -37,10 +37,12 @@ export function lanesOf(agents: BoardOptions["agents"]): Lanes {
     return agent?.order === "key" && !agent.strict && hasOwnKey(task);
   };
   const of = ({ agent, key }: Task) => ofKey(agent, key);
-  const areFree = agents.length > 0 && agents.every(
-    ({ order, strict, usualKeys, batch }) =>
-      order === "none" || (order === "key" && !strict && usualKeys && !batch),
-  );
+  const areFree =
+    agents.length > 0 &&
+    agents.every(
+      ({ order, strict, usualKeys, batch }) =>
+        order === "none" || (order === "key" && !strict && usualKeys && !batch),
+    );
   return {
     of,
     ofKey,

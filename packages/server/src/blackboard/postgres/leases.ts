@@ -5,17 +5,17 @@ import { renewBundlesStatements } from "./bundles.ts";
 import type { Claimed } from "./claimed.ts";
 import { RENEW } from "./claims.ts";
 
-interface Held {
-  readonly claim: Claimed;
+/** What claims that came together share, until some of them are renewed. */
+interface Hold {
   readonly lost: (claim: Claimed) => void;
-  renewedAt: number;
+  readonly renewedAt: number;
 }
 
 const AT_ONCE = 5_000;
 
 /** Renews the leases of all claims of this process, with one statement, and tells of those that are gone. */
 export class Leases implements Service {
-  readonly #held = new Map<bigint, Held>();
+  readonly #held = new Map<Claimed, Hold>();
   readonly #context: Context;
   readonly #loop: Service;
 
@@ -26,14 +26,14 @@ export class Leases implements Service {
       idleMs: leaseMs / 4,
       step: async () => {
         const now = context.clock.now();
-        const old: Held[] = [];
-        for (const held of this.#held.values()) {
-          if (held.renewedAt > now - leaseMs / 4) continue;
+        const old: [Claimed, Hold][] = [];
+        for (const held of this.#held) {
+          if (held[1].renewedAt > now - leaseMs / 4) continue;
           old.push(held);
           if (old.length === AT_ONCE) break;
         }
         if (old.length === 0) return false;
-        const claims = old.map(({ claim }) => claim);
+        const claims = old.map(([claim]) => claim);
         const rows = await database.transaction([
           // First: what leaves its bundle meanwhile is found in a row of its own.
           ...renewBundlesStatements(holder, claims, leaseMs),
@@ -43,12 +43,13 @@ export class Leases implements Service {
             values: [holder, claims.map(({ seq }) => seq), claims.map(({ task }) => task.attempt), leaseMs],
           },
         ]);
-        const mine = new Set(rows.flat().map(({ seq }) => seq as bigint));
-        for (const held of old) {
+        const mine = new Set(rows.flat().map(({ seq, attempt }) => `${seq} ${attempt}`));
+        for (const [claim, hold] of old) {
           // It may have been settled meanwhile.
-          if (this.#held.get(held.claim.seq) !== held) continue;
-          if (mine.has(held.claim.seq)) held.renewedAt = now;
-          else held.lost(held.claim);
+          if (this.#held.get(claim) !== hold) continue;
+          if (mine.has(`${claim.seq} ${claim.task.attempt}`))
+            this.#held.set(claim, { ...hold, renewedAt: now });
+          else hold.lost(claim);
         }
         return old.length === AT_ONCE;
       },
@@ -56,12 +57,12 @@ export class Leases implements Service {
   }
 
   hold(claims: readonly Claimed[], lost: (claim: Claimed) => void): void {
-    const renewedAt = this.#context.clock.now();
-    for (const claim of claims) this.#held.set(claim.seq, { claim, lost, renewedAt });
+    const hold = { lost, renewedAt: this.#context.clock.now() };
+    for (const claim of claims) this.#held.set(claim, hold);
   }
 
   letGo(claim: Claimed): void {
-    if (this.#held.get(claim.seq)?.claim === claim) this.#held.delete(claim.seq);
+    this.#held.delete(claim);
   }
 
   stop(): Promise<void> {

@@ -150,7 +150,7 @@ export async function openPostgresBoard(
         for (const row of claims.missing) missing(agent, row);
         return claims;
       }),
-    settle: (claimed, settlement) => settler.settle(claimed, settlement),
+    settle: (finished) => settler.settle(finished),
     hold: (claims, lost) => leases.hold(claims, lost),
     letGo: (claimed) => leases.letGo(claimed),
     release,
@@ -280,17 +280,25 @@ export async function openPostgresBoard(
 
 /** What is told is done: an observer that fails must not make it look as if it were not. */
 function carefully(observer: BoardObserver, { log }: Context): BoardObserver {
+  const failed = (error: unknown) =>
+    log.error({ err: (error as Error).message }, "an observer of the board failed");
   const tell = (what: () => void) => {
     try {
       what();
     } catch (error) {
-      log.error({ err: (error as Error).message }, "an observer of the board failed");
+      failed(error);
     }
   };
   return {
     published: (artifacts) => tell(() => observer.published(artifacts)),
     routed: (artifact, tasks) => tell(() => observer.routed(artifact, tasks)),
-    settled: (task, settlement, place) => tell(() => observer.settled(task, settlement, place)),
+    settled(task, settlement, place) {
+      try {
+        observer.settled(task, settlement, place);
+      } catch (error) {
+        failed(error);
+      }
+    },
     repeated: (task) => tell(() => observer.repeated(task)),
   };
 }

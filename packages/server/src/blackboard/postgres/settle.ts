@@ -3,10 +3,10 @@ import { isConnectionFailure, type Row } from "../../database/database.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, versionKey } from "../artifact.ts";
 import { conflict, sameContent } from "../artifact_conflict.ts";
-import type { Routed } from "../board.ts";
+import type { Place, Routed } from "../board.ts";
 import type { DeadLetter, Settlement } from "../task.ts";
 import { settleBundlesStatement, unbundleStatements } from "./bundles.ts";
-import type { Claimed } from "./claimed.ts";
+import type { Claimed, Finished as Item } from "./claimed.ts";
 import { type ClaimRow, claimedOf } from "./claims.ts";
 import type { NextOffer, Offer } from "./handover.ts";
 import { heldOf } from "./held.ts";
@@ -15,11 +15,6 @@ import { type Desk, routed, tellOfArtifacts } from "./publish.ts";
 import { type Settling, settleStatement } from "./settling.ts";
 import { type Putting, putting, QUEUE } from "./statements.ts";
 
-interface Item {
-  readonly claim: Claimed;
-  readonly settlement: Settlement;
-}
-
 const TRIES = 10;
 const LOST = "KB001";
 
@@ -27,15 +22,19 @@ const LOST = "KB001";
 export class Settler {
   readonly #desk: Desk;
   readonly #holder: string;
-  readonly #items: GroupCommit<Item, boolean>;
+  readonly #calls: GroupCommit<readonly Item[], readonly Outcome[]>;
 
   constructor(desk: Desk, holder: string) {
     this.#desk = desk;
     this.#holder = holder;
-    this.#items = new GroupCommit({
-      commit: (items) => this.#commit(items, TRIES),
-      sizeOf: ({ settlement }) =>
-        settlement.kind === "done" ? 200 + settlement.outputs.length * 2_000 : 2_000,
+    this.#calls = new GroupCommit({
+      commit: async (calls) => {
+        const outcomes = await this.#commit(calls.flat(), TRIES);
+        let next = 0;
+        return calls.map((call) => ({ ok: call.map(() => outcomes[next++]!) }));
+      },
+      sizeOf: (items) => items.reduce((sum, { settlement }) => sum + sizeOf(settlement), 0),
+      countOf: ({ length }) => length,
       maxItems: 512,
       maxBytes: 8 << 20,
       // It is bounded by what the process has claimed; work that is done must not be refused.
@@ -43,25 +42,21 @@ export class Settler {
     });
   }
 
-  /** Whether it was settled: false if the claim was lost, and nothing was written. Rejects if the database cannot be reached. */
-  settle(claim: Claimed, settlement: Settlement): Promise<boolean> {
-    return this.#items.write({ claim, settlement });
+  /** Of each whether it was settled: false if the claim was lost, and nothing was written; an error if that is not known. */
+  settle(items: readonly Item[]): Promise<readonly Outcome[]> {
+    return this.#calls.write(items);
   }
 
   drain(): Promise<void> {
-    return this.#items.drain();
+    return this.#calls.drain();
   }
 
   async #commit(items: readonly Item[], tries: number): Promise<Outcome[]> {
     if (items.length === 0) return [];
-    const order = items.map((_, i) => i).sort((a, b) => inOrder(items[a]!.claim, items[b]!.claim));
-    const sorted = order.map((i) => items[i]!);
     try {
-      const { lost, left } = await this.#write(sorted);
-      const outcomes: Outcome[] = [];
-      order.forEach((at, i) => {
-        outcomes[at] = { ok: !lost.has(sorted[i]!) };
-      });
+      const { lost, left } = await this.#write(sorted(items));
+      const outcomes: Outcome[] = items.map((item) => (lost.has(item) ? LOST_CLAIM : SETTLED));
+      if (left.length === 0) return outcomes;
       const again = await this.#commit(left.map(alone), tries);
       left.forEach((item, i) => {
         outcomes[items.indexOf(item)] = again[i]!;
@@ -152,10 +147,9 @@ export class Settler {
   }
 
   #observe(settled: readonly Item[]): void {
-    for (const { claim, settlement } of settled) {
-      const place = { topic: QUEUE, partition: 0, offset: String(claim.seq) };
-      this.#desk.options.observer.settled(claim.task, settlement, place);
-    }
+    const { observer } = this.#desk.options;
+    for (const { claim, settlement } of settled)
+      observer.settled(claim.task, settlement, new QueuePlace(claim));
   }
 
   /** The outputs of all of them. What two tasks published alike is published once. */
@@ -242,6 +236,34 @@ export class Settler {
   }
 }
 
+const SETTLED: Outcome = { ok: true };
+const LOST_CLAIM: Outcome = { ok: false };
+
+function sizeOf(settlement: Settlement): number {
+  return settlement.kind === "done" ? 200 + settlement.outputs.length * 2_000 : 2_000;
+}
+
+/** Where a task was. Few ask for the number. */
+class QueuePlace implements Place {
+  readonly topic = QUEUE;
+  readonly partition = 0;
+  readonly #claim: Claimed;
+
+  constructor(claim: Claimed) {
+    this.#claim = claim;
+  }
+
+  get offset(): string {
+    return String(this.#claim.seq);
+  }
+}
+
+/** In the order in which all lock them; most come so. */
+function sorted(items: readonly Item[]): readonly Item[] {
+  const isSorted = items.every((item, i) => i === 0 || inOrder(items[i - 1]!.claim, item.claim) < 0);
+  return isSorted ? items : items.toSorted((a, b) => inOrder(a.claim, b.claim));
+}
+
 function isTogether({ claim, settlement }: Item): boolean {
   return claim.bundle !== undefined && settlement.kind === "done";
 }
@@ -261,5 +283,6 @@ function dead({ claim }: Item, error: Error): Item {
 function inOrder(a: Claimed, b: Claimed): number {
   if (a.task.agent !== b.task.agent) return a.task.agent < b.task.agent ? -1 : 1;
   if (a.lane !== b.lane) return (a.lane ?? "") < (b.lane ?? "") ? -1 : 1;
+  if (a.bundle !== undefined && a.bundle === b.bundle) return a.at! - b.at!;
   return a.seq < b.seq ? -1 : 1;
 }
