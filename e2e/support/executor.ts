@@ -54,7 +54,7 @@ export async function testExecutor(
   const { remote, ...shared } = more;
   const open = openExecutor(context, {
     slots: openSlots(10),
-    metrics: boardMetrics(context.telemetry.meter, ["reviewer"]),
+    metrics: boardMetrics(context.telemetry, ["reviewer"]),
     spans: boardSpans(context, {
       system: "postgresql",
       artifacts: "artifacts",

@@ -13,7 +13,7 @@ const LAG: PartitionLagJson[] = [
 
 async function opened() {
   const context = await testContext({ clock: new ManualClock() });
-  return { context, metrics: boardMetrics(context.telemetry.meter, ["reviewer"]) };
+  return { context, metrics: boardMetrics(context.telemetry, ["reviewer"]) };
 }
 
 test("what an agent has not done yet is a zero", async () => {

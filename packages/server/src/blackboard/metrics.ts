@@ -1,6 +1,8 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
-import type { Attributes, Meter } from "@opentelemetry/api";
+import type { Attributes } from "@opentelemetry/api";
 import type { Context } from "../kit/context.ts";
+import type { Telemetry } from "../kit/telemetry.ts";
+import type { Timing } from "../kit/timings.ts";
 import type { BreakerState } from "./breaker.ts";
 import type { Slots } from "./slots.ts";
 import { gotten, openTally, type Series } from "./tally.ts";
@@ -12,7 +14,10 @@ const LAG_AGE_MS = 5_000;
 const BREAKER: Record<BreakerState, number> = { closed: 0, half_open: 1, open: 2 };
 
 /** What the blackboard counts: rate, errors and duration by agent and partition, and what waits. */
-export function boardMetrics(meter: Meter, agents: readonly string[]) {
+export function boardMetrics(
+  { meter, timings }: Pick<Telemetry, "meter" | "timings">,
+  agents: readonly string[],
+) {
   const counter = (name: string, description: string) => meter.createCounter(name, { description });
   const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
   const artifacts = openTally(
@@ -26,7 +31,12 @@ export function boardMetrics(meter: Meter, agents: readonly string[]) {
     "khala_board_tasks_total",
     "Attempts settled, by agent, outcome and partition",
   );
-  const settled = new Map<string, Map<number, { [Outcome in Settlement["kind"]]?: Series }>>();
+  const taskMs = timings(
+    "khala_board_task_ms",
+    "One attempt of an agent's work, by agent, outcome and partition",
+  );
+  const attempts = (labels: Attributes): Attempts => ({ tasks: tasks(labels), ms: taskMs.series(labels) });
+  const settled = new Map<string, Map<number, { [Outcome in Settlement["kind"]]?: Attempts }>>();
   const tasksMade = openTally(
     meter,
     "khala_board_routed_total",
@@ -34,10 +44,6 @@ export function boardMetrics(meter: Meter, agents: readonly string[]) {
   );
   const routed = new Map<string, Series>();
   const metrics = {
-    taskMs: meter.createHistogram("khala_board_task_ms", {
-      unit: "ms",
-      description: "One attempt of an agent's work, by agent, outcome and partition",
-    }),
     retries: counter(
       "khala_board_retries_total",
       "Attempts that will be repeated, by agent and kind of failure",
@@ -66,13 +72,13 @@ export function boardMetrics(meter: Meter, agents: readonly string[]) {
     routed(agent: string, count = 1): void {
       gotten(routed, agent, () => tasksMade({ agent })).count += count;
     },
-    /** Counts an attempt, and answers its labels. */
-    settled(agent: string, outcome: Settlement["kind"], partition: number): Attributes {
+    /** Counts an attempt, and answers where its time is recorded. */
+    settled(agent: string, outcome: Settlement["kind"], partition: number): Timing {
       const byPartition = gotten(settled, agent, () => new Map());
       const byOutcome = gotten(byPartition, partition, () => ({}));
-      byOutcome[outcome] ??= tasks({ agent, outcome, partition });
-      byOutcome[outcome].count++;
-      return byOutcome[outcome].labels;
+      byOutcome[outcome] ??= attempts({ agent, outcome, partition });
+      byOutcome[outcome].tasks.count++;
+      return byOutcome[outcome].ms;
     },
   };
   // A first failure is a rise only from a zero.
@@ -83,6 +89,12 @@ export function boardMetrics(meter: Meter, agents: readonly string[]) {
     for (const kind of ["retryable", "rate_limited"]) retries.add(0, { agent, kind });
   }
   return metrics;
+}
+
+/** The attempts of an agent with one outcome. */
+interface Attempts {
+  readonly tasks: Series;
+  readonly ms: Timing;
 }
 
 /** The instruments of the blackboard. */

@@ -55,12 +55,12 @@ export function boardObserver(metrics: BoardMetrics, spans: BoardSpans, ended: E
     settled(task, settlement, place) {
       if (settlement.kind === "done" && settlement.aside) return;
       const { agent } = task;
-      const labels = metrics.settled(agent, settlement.kind, place.partition);
+      const timing = metrics.settled(agent, settlement.kind, place.partition);
       if (settlement.kind === "retry") metrics.retries.add(1, { agent, kind: settlement.failure.kind });
       if (settlement.kind === "dead") metrics.deadLetters.add(1, { agent });
       const attempt = ended.take(task);
       if (!attempt) return;
-      metrics.taskMs.record(attempt.endedAt - attempt.startedAt, labels);
+      timing.record(attempt.endedAt - attempt.startedAt);
       spans.settled(task, settlement, place, attempt.endedAt, attempt.trace);
     },
     repeated(task) {

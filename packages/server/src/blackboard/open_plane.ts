@@ -52,7 +52,7 @@ export async function openBlackboardPlane(
 ): Promise<OpenBlackboardPlane> {
   const { agents, schemas, works, hints, pollMs, keepMs } = options;
   const names = new Set(agents.map(({ name }) => name));
-  const metrics = boardMetrics(context.telemetry.meter, [...names]);
+  const metrics = boardMetrics(context.telemetry, [...names]);
   const spans = boardSpans(context, options.carrier);
   const ended = openEndedAttempts();
   const route = routeTo(agents, context);
