@@ -144,3 +144,86 @@ test("drain waits until everything is answered, and not at all when there is not
   await draining;
   expect(await Promise.all(writes)).toEqual(["a", "b"]);
 });
+
+describe("a second commit", () => {
+  /** Capital letters are ordered, and ten characters are worth a commit. */
+  const second = { fromBytes: 10, isFree: (item: string) => item === item.toLowerCase() };
+
+  test("begins with half of what waits, so that neither side waits for the other", async () => {
+    const { queue, commits, answer, turn } = open({ second });
+    const writes = ["aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc", "dddddddddd"].map((item) => queue.write(item));
+    await turn();
+    await turn();
+    expect(commits.map(({ items }) => items)).toEqual([
+      ["aaaaaaaaaa", "bbbbbbbbbb"],
+      ["cccccccccc", "dddddddddd"],
+    ]);
+    answer(1);
+    answer(0);
+    expect(await Promise.all(writes)).toHaveLength(4);
+    await queue.drain();
+  });
+
+  test("is not made of little: that shares the next one", async () => {
+    const { queue, commits, answer, turn } = open({ second });
+    const first = queue.write("a");
+    await turn();
+    const writes = ["b", "c"].map((item) => queue.write(item));
+    await turn();
+    await turn();
+    expect(commits).toHaveLength(1);
+    answer(0);
+    await first;
+    await turn();
+    await turn();
+    answer(1);
+    expect(await Promise.all(writes)).toEqual(["b", "c"]);
+  });
+
+  test("never has what is ordered beside what is ordered, and nothing passes that", async () => {
+    const { queue, commits, answer, turn } = open({ second });
+    const first = queue.write("AAAAAAAAAA");
+    await turn();
+    const writes = ["BBBBBBBBBB", "cccccccccc"].map((item) => queue.write(item));
+    await turn();
+    await turn();
+    expect(commits.map(({ items }) => items)).toEqual([["AAAAAAAAAA"]]);
+    answer(0);
+    await first;
+    await turn();
+    await turn();
+    expect(commits.slice(1).map(({ items }) => items)).toEqual([["BBBBBBBBBB", "cccccccccc"]]);
+    answer(1);
+    await Promise.all(writes);
+  });
+
+  test("may have what is free beside what is ordered, and waits for that behind it", async () => {
+    const { queue, commits, answer, turn } = open({ second });
+    const first = queue.write("AAAAAAAAAA");
+    await turn();
+    const writes = ["cccccccccc", "BBBBBBBBBB"].map((item) => queue.write(item));
+    await turn();
+    await turn();
+    expect(commits.map(({ items }) => items)).toEqual([["AAAAAAAAAA"], ["cccccccccc"]]);
+    answer(1);
+    answer(0);
+    await first;
+    await turn();
+    await turn();
+    answer(2);
+    expect(await Promise.all(writes)).toEqual(["cccccccccc", "BBBBBBBBBB"]);
+    expect(commits.map(({ items }) => items)).toEqual([["AAAAAAAAAA"], ["cccccccccc"], ["BBBBBBBBBB"]]);
+  });
+});
+
+test("an item may count as many", async () => {
+  const { queue, commits, answer, turn } = open({ maxItems: 3, countOf: (item) => item.length });
+  const writes = ["aa", "bb", "c"].map((item) => queue.write(item));
+  await turn();
+  answer(0);
+  await turn();
+  await turn();
+  answer(1);
+  await Promise.all(writes);
+  expect(commits.map(({ items }) => items)).toEqual([["aa", "bb"], ["c"]]);
+});

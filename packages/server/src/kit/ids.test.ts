@@ -15,7 +15,9 @@ test("ids are UUIDs of version 7, each new, and sort by time", async () => {
     expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
   expect(ids).toEqual([...ids].sort());
   expect(Number.parseInt(ids[0]!.replaceAll("-", "").slice(0, 12), 16)).toBe(Date.UTC(2026, 0, 1));
-  expect(new Set(Array.from({ length: 1_000 }, newId)).size).toBe(1_000);
+  const together = Array.from({ length: 1_000 }, newId);
+  expect(new Set(together).size).toBe(1_000);
+  expect(together).toEqual([...together].sort());
 });
 
 test("a hash is SHA-256 in lowercase hex, of text as of its bytes", () => {

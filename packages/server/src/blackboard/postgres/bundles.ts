@@ -33,6 +33,7 @@ export interface Bundle {
 
 /** The tasks of a commit: those with rows of their own, and bundles. */
 export interface Bundled {
+  /** None if all are in bundles. */
   readonly rows: readonly Routed[];
   /** The places of the tasks in rows, among all. */
   readonly places: readonly number[];
@@ -57,29 +58,35 @@ export function intoBundles(
   numbers: readonly number[],
   { laneOf, hasOwnKey, wants, fewest }: Bundling,
 ): Bundled {
-  const tasks = items.flatMap(({ routing }) => routing.tasks);
-  const small = items.flatMap(({ routing }, i) => routing.tasks.map(() => bodies[i]!.length <= LARGEST));
-  const lanes = tasks.map(laneOf);
-  const groups = new Map<string, Bundle & { readonly members: Member[] }>();
-  tasks.forEach((task, place) => {
-    if (lanes[place] !== null || !small[place] || !mayShare(task)) return;
-    const isOwn = hasOwnKey(task);
-    const name = `${wants?.[place] ? "+" : " "}${isOwn ? "+" : " "}${task.agent}`;
-    const member = { place, number: numbers[place]!, task };
-    const group = groups.get(name);
-    if (group) group.members.push(member);
-    else
-      groups.set(name, {
-        agent: task.agent,
-        wanted: wants?.[place] ?? false,
-        ownKeys: isOwn,
-        members: [member],
-      });
-  });
-  const bundles = [...groups.values()].flatMap((group) =>
-    group.members.length < fewest ? [] : inParts(group),
-  );
+  const tasks: Task[] = [];
+  const lanes: (string | null)[] = [];
+  const groups: (Bundle & { readonly members: Member[] })[] = [];
+  let group: (typeof groups)[number] | undefined;
+  for (let i = 0; i < items.length; i++) {
+    const isSmall = bodies[i]!.length <= LARGEST;
+    for (const task of items[i]!.routing.tasks) {
+      const place = tasks.push(task) - 1;
+      const lane = laneOf(task);
+      lanes.push(lane);
+      if (lane !== null || !isSmall || !mayShare(task)) continue;
+      const { agent } = task;
+      const wanted = wants?.[place] ?? false;
+      const ownKeys = hasOwnKey(task);
+      const isIts = (other: Bundle) =>
+        other.agent === agent && other.wanted === wanted && other.ownKeys === ownKeys;
+      // Most times it is that of the one before.
+      if (!group || !isIts(group)) group = groups.find(isIts);
+      if (!group) {
+        group = { agent, wanted, ownKeys, members: [] };
+        groups.push(group);
+      }
+      group.members.push({ place, number: numbers[place]!, task });
+    }
+  }
+  const bundles = groups.flatMap((each) => (each.members.length < fewest ? [] : inParts(each)));
   if (bundles.length === 0) return { rows: items, places: tasks.map((_, place) => place), lanes, bundles };
+  const inBundles = bundles.reduce((sum, { members }) => sum + members.length, 0);
+  if (inBundles === tasks.length) return { rows: [], places: [], lanes: [], bundles };
   const bundled = new Set(bundles.flatMap(({ members }) => members.map(({ task }) => task)));
   const places = tasks.flatMap((task, place) => (bundled.has(task) ? [] : [place]));
   return {
@@ -90,8 +97,9 @@ export function intoBundles(
   };
 }
 
-function mayShare({ id, artifacts: [artifact, ...others] }: Task): boolean {
-  return others.length === 0 && artifact.version === 1 && id === artifact.id && !artifact.correlation_id;
+function mayShare({ id, artifacts }: Task): boolean {
+  const [artifact] = artifacts;
+  return artifacts.length === 1 && artifact.version === 1 && id === artifact.id && !artifact.correlation_id;
 }
 
 function inParts({ members, ...rest }: Bundle): Bundle[] {

@@ -55,9 +55,8 @@ export function lanesOf(agents: BoardOptions["agents"]): Lanes {
 }
 
 function isOwnKey(task: Task, isUsual: boolean): boolean {
-  const [artifact, ...others] = task.artifacts;
-  const { type, id, partition_key, correlation_id } = artifact;
-  if (others.length > 0 || partition_key || correlation_id) return false;
+  const { type, id, partition_key, correlation_id } = task.artifacts[0];
+  if (task.artifacts.length > 1 || partition_key || correlation_id) return false;
   if (isUsual) return true;
   const { key } = task;
   if (key.length !== OWN_KEY_LENGTH) return false;

@@ -148,8 +148,7 @@ export class Settler {
 
   #observe(settled: readonly Item[]): void {
     const { observer } = this.#desk.options;
-    for (const { claim, settlement } of settled)
-      observer.settled(claim.task, settlement, new QueuePlace(claim));
+    for (const { claim, settlement } of settled) observer.settled(claim.task, settlement, placeOf(claim));
   }
 
   /** The outputs of all of them. What two tasks published alike is published once. */
@@ -244,18 +243,14 @@ function sizeOf(settlement: Settlement): number {
 }
 
 /** Where a task was. Few ask for the number. */
-class QueuePlace implements Place {
-  readonly topic = QUEUE;
-  readonly partition = 0;
-  readonly #claim: Claimed;
-
-  constructor(claim: Claimed) {
-    this.#claim = claim;
-  }
-
-  get offset(): string {
-    return String(this.#claim.seq);
-  }
+function placeOf(claim: Claimed): Place {
+  return {
+    topic: QUEUE,
+    partition: 0,
+    get offset() {
+      return String(claim.seq);
+    },
+  };
 }
 
 /** In the order in which all lock them; most come so. */

@@ -17,6 +17,9 @@ function mark(task: Pick<Task, "agent" | "id">, artifact: Pick<Artifact, "id">):
 }
 
 function routesOf({ artifact, routing }: Routed): string {
+  const [task, ...others] = routing.tasks;
+  // Most have one.
+  if (task && others.length + routing.dead.length === 0) return mark(task, artifact);
   const dead = routing.dead.map((letter) => ({ agent: letter.agent, id: letter.task?.id ?? artifact.id }));
   return [...routing.tasks, ...dead].map((task) => mark(task, artifact)).join();
 }
@@ -54,6 +57,7 @@ function taskColumns(
   now: number,
   isOneEach: boolean,
 ): unknown[] {
+  if (numbers.length === 0) return [[], [], null, null, [], null, [], null, []];
   const artifacts = items.flatMap(({ artifact, routing }) => routing.tasks.map(() => artifact));
   const tasks = items.flatMap(({ routing }) => routing.tasks);
   const isSame = tasks.every((task, i) => task.id === artifacts[i]!.id);
@@ -143,27 +147,28 @@ function putStatement(
   const wants = how.taking?.wants;
   const places = inOrder(items);
   const isOneEach = queued.every(({ routing }, i) => routing.tasks.length === 1 && places[i] === i);
-  const each = <T>(value: (item: Routed, place: number) => T) => places.map((at) => value(items[at]!, at));
+  const inPlace = places.map((at) => items[at]!);
+  const each = <T>(value: (item: Routed) => T) => inPlace.map(value);
   return {
     name: "board_put",
     text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
       $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)`,
     values: [
       how.routes,
-      each((_, at) => ofArtifacts[at]),
+      places.map((at) => ofArtifacts[at]),
       uuidArray(each(({ artifact }) => artifact.id)),
       unless(
         1,
         each(({ artifact }) => artifact.version),
       ),
-      textArray(once(each(({ artifact }) => artifact.org_id))),
-      textArray(once(each(({ artifact }) => artifact.type))),
+      textArray(once(inPlace, ({ artifact }) => artifact.org_id)),
+      textArray(once(inPlace, ({ artifact }) => artifact.type)),
       unless(
         null,
         each(({ artifact }) => artifact.correlation_id ?? null),
       ),
-      textArray(once(each(routesOf))),
-      textArray(each((_, at) => bodies[at]!)),
+      textArray(once(inPlace, routesOf)),
+      textArray(places.map((at) => bodies[at]!)),
       ...taskColumns(queued, packed.lanes, ofTasks, how.now, isOneEach),
       wants ? packed.places.map((place) => wants[place]) : null,
       ...followColumns(queued, how.lanes),
@@ -177,12 +182,13 @@ function putStatement(
 /** The order of id and version, in which all write artifacts. */
 function inOrder(items: readonly Routed[]): number[] {
   const keys = items.map(({ artifact }) => artifact.id.toLowerCase());
-  return items
-    .map((_, i) => i)
-    .sort((a, b) => {
-      if (keys[a] !== keys[b]) return keys[a]! < keys[b]! ? -1 : 1;
-      return items[a]!.artifact.version - items[b]!.artifact.version;
-    });
+  const places = items.map((_, i) => i);
+  // New ids follow each other.
+  if (keys.every((key, i) => i === 0 || keys[i - 1]! < key)) return places;
+  return places.sort((a, b) => {
+    if (keys[a] !== keys[b]) return keys[a]! < keys[b]! ? -1 : 1;
+    return items[a]!.artifact.version - items[b]!.artifact.version;
+  });
 }
 
 /** Routes artifacts that others left to the router. */
