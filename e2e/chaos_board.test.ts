@@ -1,6 +1,7 @@
 import type { Artifact } from "@khala/server";
 import { describe, expect, test, vi } from "vitest";
 import { BoardChaos } from "./support/board_world_chaos.ts";
+import { noteOf } from "./support/board_world_rules.ts";
 import { eventually } from "./support/eventually.ts";
 import { until } from "./support/until.ts";
 
@@ -116,5 +117,46 @@ describe("agents on Postgres", () => {
     for (const count of settling) expect([1, 2]).toContain(count);
     expect(runs).toHaveLength(ids.map(runsOf).reduce((a, b) => a + b));
     expect(await logged(chaos, "Crater")).toHaveLength(bombs.length);
+  });
+
+  test("tasks that share rows while the servers that have them are killed: each is taken over, and one output is visible", async () => {
+    await using chaos = await BoardChaos.open({
+      KHALA_BOARD_LEASE_MS: "1000",
+      KHALA_BOARD_CONCURRENCY: "100",
+    });
+    const rounds = 4;
+    const [calls, size] = [5, 40];
+    await chaos.front();
+    let victim = await chaos.start();
+    const pressed = async () => (await logged(chaos, "Pressed")).map((artifact) => noteOf(artifact).n);
+    const rows = async () => {
+      const [row] = await chaos.store.database.query<{ held: bigint; left: bigint }>({
+        text: `SELECT count(*) FILTER (WHERE claimed_by IS NOT NULL AND cardinality(ats) < ${size}) AS held, count(*) AS left
+          FROM runtime.board_bundles`,
+      });
+      return { held: Number(row!.held), left: Number(row!.left) };
+    };
+    let published = 0;
+    for (let round = 0; round < rounds; round++) {
+      for (let call = 0; call < calls; call++, published += size) await chaos.leaves(published, size);
+      // Some of a row have come to their end, and others have not.
+      await until("a row is worked on", async () => (await rows()).held > 0, { deadlineMs: 60_000 });
+      chaos.take();
+      await victim.end("SIGKILL");
+      victim = await chaos.start(round < rounds - 1 ? {} : { BOARD_LASTS: "off" });
+    }
+    const all = Array.from({ length: published }, (_, n) => n);
+    await until("every leaf is pressed", async () => (await pressed()).length >= published, {
+      deadlineMs: 240_000,
+    });
+    await eventually("nothing is left to do", async () => {
+      const { agents } = await chaos.insist<{ agents: { waiting: string; running: string }[] }>("/agents");
+      return agents.every(({ waiting, running }) => waiting === "0" && running === "0");
+    });
+    expect((await pressed()).toSorted((a, b) => a - b)).toEqual(all);
+    expect(new Set(await chaos.runs("presser")).size).toBe(published);
+    expect(await rows()).toEqual({ held: 0, left: 0 });
+    expect(await claims(chaos)).toEqual(new Set());
+    expect(await chaos.insist("/dead-letters/presser?limit=10")).toMatchObject({ dead_letters: [] });
   });
 });

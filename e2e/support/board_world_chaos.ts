@@ -78,8 +78,8 @@ export class BoardChaos implements AsyncDisposable {
   }
 
   /** Starts another server. */
-  async start(): Promise<GatewayProcess> {
-    const worker = await this.#server();
+  async start(env: Readonly<Record<string, string>> = {}): Promise<GatewayProcess> {
+    const worker = await this.#server(env);
     this.workers.push(worker);
     return worker;
   }
@@ -154,6 +154,16 @@ export class BoardChaos implements AsyncDisposable {
       await this.insist("/artifacts", { artifacts });
       await pace((n + 1) * keys);
     }
+  }
+
+  /** Publishes leaves, which nothing orders, with one call: their tasks share rows. */
+  async leaves(first: number, count: number): Promise<void> {
+    const artifacts = Array.from({ length: count }, (_, i) => ({
+      id: this.#newId(),
+      type: "Leaf",
+      payload: { n: first + i },
+    }));
+    await this.insist("/artifacts", { artifacts });
   }
 
   /** Publishes a bomb; resolves with its id. */

@@ -24,3 +24,6 @@ export const isFatal = ({ n }: Note): boolean => n % 20 === 7;
 
 /** Notes whose first review fails: some of every key, and seldom several in a row, which would open a breaker. */
 export const isFlaky = ({ key, n }: Note): boolean => (Number(key.slice(KEY.length)) + 7 * n) % 10 === 3;
+
+/** Leaves with which only the last server comes to an end. */
+export const isLasting = ({ n }: Pick<Note, "n">): boolean => n % 10 === 3;

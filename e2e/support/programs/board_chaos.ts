@@ -3,7 +3,7 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { type AgentTask, agent, createKhala, FatalError, readConfig } from "@khala/server";
-import { bombOf, isFatal, isFlaky, noteOf } from "../board_world_rules.ts";
+import { bombOf, isFatal, isFlaky, isLasting, noteOf } from "../board_world_rules.ts";
 
 process.stdin.resume().once("close", () => process.exit(1));
 const runs = process.env.BOARD_RUNS!;
@@ -54,6 +54,18 @@ const agents = [
       if (first && moment === "after") die();
       if (first && moment === "settling") setTimeout(die, ms);
       return { type: "Crater", payload: null };
+    },
+  }),
+  agent("presser", {
+    consumes: "Leaf",
+    concurrency: 100,
+    retry,
+    async run(task, signal) {
+      effect("run", task);
+      const { n } = noteOf(task.artifact);
+      const lasts = isLasting({ n }) && process.env.BOARD_LASTS !== "off";
+      await delay(lasts ? 600_000 : n % 4, undefined, { signal });
+      return { type: "Pressed", payload: { n } };
     },
   }),
 ];
