@@ -193,6 +193,28 @@ export function unbundleStatements(holder: string, claims: readonly BundledClaim
   ];
 }
 
+/** Locks bundles of these claims, in the order in which all do: for who touches them with more than one statement. */
+export function lockBundlesStatements(holder: string, claims: readonly Claimed[]): Statement[] {
+  const bundles = bundlesOf(claims);
+  if (bundles.size < 2) return [];
+  return [
+    {
+      name: "board_lock_bundles",
+      text: `SELECT FROM runtime.board_bundles b
+        JOIN unnest($2::text[], $3::bigint[]) AS u(agent, seq) ON b.agent = u.agent COLLATE "C" AND b.seq = u.seq
+        WHERE b.claimed_by = $1 ORDER BY b.agent, b.seq FOR UPDATE OF b`,
+      values: [holder, [...bundles.values()], [...bundles.keys()]],
+    },
+  ];
+}
+
+/** The bundles that claims came in, each with its agent. */
+function bundlesOf(claims: readonly Claimed[]): Map<bigint, string> {
+  const bundles = new Map<bigint, string>();
+  for (const { bundle, task } of claims) if (bundle !== undefined) bundles.set(bundle, task.agent);
+  return bundles;
+}
+
 /** Settles claims that are done and came in bundles, sorted by agent and number. Its rows are those that left their bundle. */
 export function settleBundlesStatement(
   holder: string,
@@ -250,8 +272,7 @@ export function renewBundlesStatements(
   claims: readonly Claimed[],
   leaseMs: number,
 ): Statement[] {
-  const bundles = new Map<bigint, string>();
-  for (const { bundle, task } of claims) if (bundle !== undefined) bundles.set(bundle, task.agent);
+  const bundles = bundlesOf(claims);
   if (bundles.size === 0) return [];
   return [
     {

@@ -94,7 +94,10 @@ SELECT m.seq, m.attempt FROM mine m`;
 /** Gives claims back: holder, sequences, attempts, and how many attempts each takes back: 1 if it was not begun. */
 export const RELEASE = `
 UPDATE runtime.board_queue q SET claimed_by = NULL, held_until = NULL, due_at = now(), attempt = q.attempt - u.back
-FROM unnest($2::bigint[], $3::int[], $4::int[]) AS u(seq, attempt, back)
+FROM (
+  SELECT u.seq, u.attempt, u.back FROM unnest($2::bigint[], $3::int[], $4::int[]) AS u(seq, attempt, back)
+  ORDER BY u.seq OFFSET 0
+) u
 WHERE q.seq = u.seq AND q.claimed_by = $1 AND q.attempt = u.attempt RETURNING q.agent`;
 
 /** How long what was committed late is looked for behind what was claimed: longer than a commit takes, most times. */

@@ -5,7 +5,7 @@ import { type Artifact, versionKey } from "../artifact.ts";
 import { conflict, sameContent } from "../artifact_conflict.ts";
 import type { Place, Routed } from "../board.ts";
 import type { DeadLetter, Settlement } from "../task.ts";
-import { settleBundlesStatement, unbundleStatements } from "./bundles.ts";
+import { lockBundlesStatements, settleBundlesStatement, unbundleStatements } from "./bundles.ts";
 import type { Claimed, Finished as Item } from "./claimed.ts";
 import { type ClaimRow, claimedOf } from "./claims.ts";
 import type { NextOffer, Offer } from "./handover.ts";
@@ -103,7 +103,10 @@ export class Settler {
             ]
           : [];
       const third = every ? this.#putting(routings, taking) : undefined;
-      const results = await database.transaction([...first, ...second, ...(third?.statements ?? [])]);
+      const isMixed = first.length > 0 && second.length > 1;
+      const locks = isMixed ? lockBundlesStatements(this.#holder, items.map(claimOf)) : [];
+      const all = await database.transaction([...locks, ...first, ...second, ...(third?.statements ?? [])]);
+      const results = all.slice(locks.length);
       const at = first.length + second.length;
       if (third) {
         const [put, bundles] = results.slice(at);
