@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { uuidArray } from "./arrays.ts";
+import { textArray, uuidArray } from "./arrays.ts";
 
 test("identifiers are sent as their bytes, whatever their case", () => {
   const ids = ["01890a5d-ac96-774b-bcce-b302099a8057", "FFFFFFFF-0A9F-7000-8000-ABCDEFabcdef"];
@@ -9,6 +9,30 @@ test("identifiers are sent as their bytes, whatever their case", () => {
   expect(bytes.subarray(20).toString("hex")).toBe(ids.map(hex).join(""));
 });
 
-test("what is no identifier goes as text, so that PostgreSQL says what is wrong", () => {
-  expect(uuidArray(["not an id"])).toEqual(["not an id"]);
+test.each([
+  "not an id",
+  "01890a5d-ac96-774b-bcce-b302099a805",
+  "01890a5d-ac96-774b-bcce-b302099a805g",
+  "01890a5d-ac96-774b-bcce-b302099a-057",
+  "01890a5dac96-774b-bcce-b302099a8-057",
+  "01890a5d-ac96-774b-bcce-b302099a805é",
+])("what is no identifier goes as text, so that PostgreSQL says what is wrong: %s", (wrong) => {
+  const ids = ["01890a5d-ac96-774b-bcce-b302099a8057", wrong];
+  expect(uuidArray(ids)).toEqual(ids);
 });
+
+test.each([[["plain", "", "two words"]], [["é", "plain"]], [["a", null, "ü"]], [[]]])(
+  "texts are sent as their bytes: %j",
+  (values) => {
+    const bytes = textArray(values);
+    const read: (string | null)[] = [];
+    for (let at = 20; at < bytes.length; ) {
+      const size = bytes.readInt32BE(at);
+      read.push(size < 0 ? null : bytes.toString("utf8", at + 4, at + 4 + size));
+      at += 4 + Math.max(0, size);
+    }
+    expect(read).toEqual(values);
+    expect(bytes.readInt32BE(4)).toBe((values as (string | null)[]).includes(null) ? 1 : 0);
+    expect(bytes.readInt32BE(12)).toBe(values.length);
+  },
+);

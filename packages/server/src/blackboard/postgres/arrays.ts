@@ -2,7 +2,6 @@ const TEXT_OID = 25;
 const UUID_OID = 2_950;
 const HEAD_BYTES = 20;
 const UUID_BYTES = 16;
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 /**
  * An array of texts in the binary format of PostgreSQL. As text, every quote of every body would be escaped here and
@@ -39,16 +38,28 @@ function asciiArray(values: readonly string[], length: number): Buffer {
 
 /** The same of identifiers, which PostgreSQL is slow to read as text. If one is none, they are text: it says so then. */
 export function uuidArray(values: readonly string[]): Buffer | readonly string[] {
-  if (!values.every((value) => UUID.test(value))) return values;
-  const bytes = Buffer.allocUnsafe(HEAD_BYTES + values.length * (UUID_BYTES + 4));
+  if (values.length === 0 || !values.every(hasHyphens)) return values;
+  // Each after its length, as one text of digits: they are read together, up to what is none.
+  const digits = (UUID_LENGTH + values.join(UUID_LENGTH)).replaceAll("-", "");
+  const size = values.length * (UUID_BYTES + 4);
+  if (digits.length !== 2 * size) return values;
+  const bytes = Buffer.allocUnsafe(HEAD_BYTES + size);
   writeHead(bytes, UUID_OID, values.length, false);
-  // Each after its length, as one text of digits: they are read together.
-  const digits = values.length === 0 ? "" : UUID_LENGTH + values.join(UUID_LENGTH);
-  bytes.write(digits.replaceAll("-", ""), HEAD_BYTES, "hex");
-  return bytes;
+  return bytes.write(digits, HEAD_BYTES, "hex") === size ? bytes : values;
 }
 
 const UUID_LENGTH = "00000010";
+const HYPHEN = 45;
+
+function hasHyphens(value: string): boolean {
+  return (
+    value.length === 36 &&
+    value.charCodeAt(8) === HYPHEN &&
+    value.charCodeAt(13) === HYPHEN &&
+    value.charCodeAt(18) === HYPHEN &&
+    value.charCodeAt(23) === HYPHEN
+  );
+}
 
 function writeHead(bytes: Buffer, oid: number, length: number, hasNulls: boolean): void {
   bytes.writeInt32BE(1, 0);

@@ -3,7 +3,7 @@ import { isConnectionFailure, type Row } from "../../database/database.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, versionKey } from "../artifact.ts";
 import { conflict, sameContent } from "../artifact_conflict.ts";
-import type { Place, Routed } from "../board.ts";
+import type { Routed } from "../board.ts";
 import type { DeadLetter, Settlement } from "../task.ts";
 import { lockBundlesStatements, settleBundlesStatement, unbundleStatements } from "./bundles.ts";
 import type { Claimed, Finished as Item } from "./claimed.ts";
@@ -151,7 +151,10 @@ export class Settler {
 
   #observe(settled: readonly Item[]): void {
     const { observer } = this.#desk.options;
-    for (const { claim, settlement } of settled) observer.settled(claim.task, settlement, placeOf(claim));
+    for (const { claim, settlement } of settled) {
+      const place = { topic: QUEUE, partition: 0, offset: String(claim.seq) };
+      observer.settled(claim.task, settlement, place);
+    }
   }
 
   /** The outputs of all of them. What two tasks published alike is published once. */
@@ -243,17 +246,6 @@ const LOST_CLAIM: Outcome = { ok: false };
 
 function sizeOf(settlement: Settlement): number {
   return settlement.kind === "done" ? 200 + settlement.outputs.length * 2_000 : 2_000;
-}
-
-/** Where a task was. Few ask for the number. */
-function placeOf(claim: Claimed): Place {
-  return {
-    topic: QUEUE,
-    partition: 0,
-    get offset() {
-      return String(claim.seq);
-    },
-  };
 }
 
 /** In the order in which all lock them; most come so. */
