@@ -58,7 +58,8 @@ export class ConversationReader implements Watcher, TurnTaker {
   /** Whether the log, up to the head, is in the middle of a run. */
   #streaming = false;
   #over: "deleted" | "trimmed" | undefined;
-  #unsent: Entry[] = [];
+  /** Made when there is something: an array that was here for long would make all that it held outlive the moment. */
+  #unsent: Entry[] | undefined;
   #gathering = false;
 
   private constructor(context: Context, options: ReaderOptions) {
@@ -261,17 +262,25 @@ export class ConversationReader implements Watcher, TurnTaker {
     for (const entry of entries) {
       const { runId, ends } = runOf(entry);
       if (runId !== "") this.#streaming = !ends;
-      this.#head = entry;
-      this.#recent.add(entry);
-      this.#transcript?.add(readEntry(entry));
-      if (this.#live.size > 0) this.#unsent.push(entry);
+      // Without its text, which would outlive the moment.
+      this.#head = { seq: entry.seq, time: entry.time };
+      if (this.#live.size > 0) {
+        if (this.#unsent) this.#unsent.push(entry);
+        else this.#unsent = [entry];
+      }
+      try {
+        // Sockets come first, whatever else is to be done with it.
+        if (entry === entries.at(-1)) this.#sendSoon();
+      } finally {
+        this.#recent.add(entry);
+        this.#transcript?.add(readEntry(entry));
+      }
     }
-    this.#sendSoon();
   }
 
   /** The first entry goes at once; what comes within the same turn of the event loop goes in one write after it. */
   #sendSoon(): void {
-    if (this.#gathering || this.#unsent.length === 0) return;
+    if (this.#gathering || !this.#unsent) return;
     this.#send();
     this.#gathering = true;
     this.#options.turn.end(this);
@@ -284,14 +293,14 @@ export class ConversationReader implements Watcher, TurnTaker {
 
   #send(): void {
     const entries = this.#unsent;
-    if (entries.length === 0) return;
-    this.#unsent = [];
+    if (!entries) return;
+    this.#unsent = undefined;
     const frames =
       entries.length === 1
         ? this.#frame(entries[0]!)
         : new TimelineFrames(entries.map((entry) => this.#frame(entry)));
     this.#options.metrics.broadcasts.count += entries.length * this.#live.size;
-    for (const follower of this.#live) follower.live(entries.at(-1)!, frames);
+    for (const follower of this.#live) follower.live(this.head, frames);
   }
 
   #frame(entry: Entry): TimelineFrame {

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import type { Entry } from "../log/log.ts";
 import { Recent } from "./recent.ts";
 
 test("whatever is added, it holds the newest entries within its bytes, without a hole", () => {
@@ -26,6 +27,34 @@ test("whatever is added, it holds the newest entries within its bytes, without a
         expect(items.slice(1).reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(10_000);
       }
     }),
+  );
+});
+
+test("what comes out is what went in, asked for again and again or not until the end", () => {
+  const data = fc.string({ unit: "grapheme", maxLength: 300 });
+  const step = fc.record({ data, ms: fc.nat(5), ask: fc.boolean() });
+  fc.assert(
+    fc.property(
+      fc.array(step, { maxLength: 60 }),
+      fc.constantFrom(0, 300, 2_000, 100_000),
+      (steps, limit) => {
+        const recent = new Recent({ seq: 0n, time: 1_700_000_000_000 }, limit);
+        const added: Entry[] = [];
+        let time = 1_700_000_000_000;
+        const check = () => {
+          const kept = added.findIndex((_, i) => recent.after({ seq: BigInt(i), time }) !== undefined);
+          if (kept < 0) return expect(recent.after(added.at(-1) ?? { seq: 0n, time })).toEqual([]);
+          expect(recent.after({ seq: BigInt(kept), time })).toEqual(added.slice(kept));
+        };
+        for (const { data, ms, ask } of steps) {
+          time += ms;
+          added.push({ seq: BigInt(added.length + 1), time, data });
+          recent.add(added.at(-1)!);
+          if (ask) check();
+        }
+        check();
+      },
+    ),
   );
 });
 

@@ -1,18 +1,23 @@
 import type { Entry, Position } from "../log/log.ts";
 
-/** What an entry costs besides its text, about. */
-const OVERHEAD = 100;
+/** Each entry is its time, the length of its text, and the text. */
+const LENGTH_AT = 8;
+const TEXT_AT = 12;
+const FIRST_BYTES = 1 << 10;
 
 /**
- * The newest entries of a conversation, in memory, bounded in bytes. Without their frames: what outlives the moment in
- * which it is sent is copied by the garbage collector, while everybody waits.
+ * The newest entries of a conversation, in memory, bounded in bytes. As bytes outside the heap: whatever outlives the
+ * moment in which it is sent is copied by the garbage collector, while everybody waits.
  */
 export class Recent {
   readonly #limit: number;
-  #entries: Entry[] = [];
+  #bytes = Buffer.alloc(0);
+  #used = 0;
+  #count = 0;
   /** The position before the first entry. */
   #base: Position;
-  #bytes = 0;
+  /** The same as objects, while they are of use to somebody: who comes back is seldom alone. */
+  #read: WeakRef<Entry[]> | undefined;
 
   constructor(base: Position, limit: number) {
     this.#base = base;
@@ -20,15 +25,17 @@ export class Recent {
   }
 
   add(entry: Entry): void {
-    this.#entries.push(entry);
-    this.#bytes += sizeOf(entry);
-    if (this.#bytes <= this.#limit) return;
-    let gone = 0;
-    // To half, so that it is not cut with every entry.
-    while (this.#bytes > this.#limit / 2 && gone < this.#entries.length)
-      this.#bytes -= sizeOf(this.#entries[gone++]!);
-    if (gone > 0) this.#base = this.#entries[gone - 1]!;
-    this.#entries = this.#entries.slice(gone);
+    const length = Buffer.byteLength(entry.data);
+    const start = this.#used;
+    const end = start + TEXT_AT + length;
+    if (end > this.#limit) return this.#addToHalf(entry, end - start);
+    if (end > this.#bytes.length) this.#grow(end);
+    this.#bytes.writeDoubleLE(entry.time, start);
+    this.#bytes.writeUInt32LE(length, start + LENGTH_AT);
+    this.#bytes.write(entry.data, start + TEXT_AT);
+    this.#used = end;
+    this.#count++;
+    this.#read?.deref()?.push(entry);
   }
 
   /** The entries after a position, or undefined when some of them are no longer here. */
@@ -36,19 +43,64 @@ export class Recent {
     if (seq < this.#base.seq) return undefined;
     const at = Number(seq - this.#base.seq);
     // A store that lost its last moments numbers what comes after them again: this is not the entry that was meant.
-    const meant = at > 0 ? this.#entries[at - 1] : this.#base;
-    if (!meant || meant.time > time) return undefined;
-    return this.#entries.slice(at);
+    const meant = this.#timeOf(at);
+    if (meant === undefined || meant > time) return undefined;
+    return at === this.#count ? [] : this.#entries().slice(at);
   }
 
   /** Whether another entry had this one's number before. Of what is no longer here, nothing is known. */
   contradicts({ seq, time }: Position): boolean {
-    const at = Number(seq - this.#base.seq);
-    const known = at === 0 ? this.#base : this.#entries[at - 1];
-    return known !== undefined && known.time !== time;
+    const known = this.#timeOf(Number(seq - this.#base.seq));
+    return known !== undefined && known !== time;
   }
-}
 
-function sizeOf({ data }: Entry): number {
-  return data.length + OVERHEAD;
+  /** The time of the nth entry from 1 on; of the position before them, if it is 0. */
+  #timeOf(n: number): number | undefined {
+    if (n === 0) return this.#base.time;
+    if (n < 0 || n > this.#count) return undefined;
+    let at = 0;
+    for (let i = 1; i < n; i++) at = this.#endOf(at);
+    return this.#bytes.readDoubleLE(at);
+  }
+
+  /** Where the entry that begins here ends. */
+  #endOf(start: number): number {
+    return start + TEXT_AT + this.#bytes.readUInt32LE(start + LENGTH_AT);
+  }
+
+  #entries(): Entry[] {
+    const known = this.#read?.deref();
+    if (known) return known;
+    const entries: Entry[] = [];
+    let { seq } = this.#base;
+    for (let at = 0; at < this.#used; ) {
+      const end = this.#endOf(at);
+      const data = this.#bytes.toString("utf8", at + TEXT_AT, end);
+      entries.push({ seq: ++seq, time: this.#bytes.readDoubleLE(at), data });
+      at = end;
+    }
+    this.#read = new WeakRef(entries);
+    return entries;
+  }
+
+  #grow(needed: number): void {
+    const size = Math.min(this.#limit, Math.max(needed, this.#bytes.length * 2, FIRST_BYTES));
+    const bytes = Buffer.allocUnsafeSlow(size);
+    this.#bytes.copy(bytes, 0, 0, this.#used);
+    this.#bytes = bytes;
+  }
+
+  /** To half, so that it is not cut with every entry. */
+  #addToHalf(entry: Entry, size: number): void {
+    let cut = 0;
+    for (; cut < this.#used && this.#used - cut + size > this.#limit / 2; this.#count--) {
+      this.#base = { seq: this.#base.seq + 1n, time: this.#bytes.readDoubleLE(cut) };
+      cut = this.#endOf(cut);
+    }
+    this.#bytes.copyWithin(0, cut, this.#used);
+    this.#used -= cut;
+    this.#read = undefined;
+    if (this.#used + size <= this.#limit) this.add(entry);
+    else this.#base = { seq: entry.seq, time: entry.time };
+  }
 }
