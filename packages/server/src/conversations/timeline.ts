@@ -15,14 +15,21 @@ export interface Outgoing {
 
 /** A frame of a conversation. */
 export class TimelineFrame implements Outgoing {
-  readonly json: string;
   readonly #convId: string;
+  readonly #head: string;
+  readonly #rest: string;
   #plain: WireFrame | undefined;
   #phoenix: WireFrame | undefined;
 
-  constructor(convId: string, json: string) {
+  /** Of one text or of two, which are joined only where they are written. */
+  constructor(convId: string, head: string, rest = "") {
     this.#convId = convId;
-    this.json = json;
+    this.#head = head;
+    this.#rest = rest;
+  }
+
+  get json(): string {
+    return this.#head + this.#rest;
   }
 
   get frames(): readonly TimelineFrame[] {
@@ -30,7 +37,7 @@ export class TimelineFrame implements Outgoing {
   }
 
   get plain(): WireFrame {
-    this.#plain ??= wireFrame(this.json);
+    this.#plain ??= wireFrame(this.#head, this.#rest);
     return this.#plain;
   }
 
@@ -86,20 +93,38 @@ export function endsRun({ event }: TimelineEvent): boolean {
 const WRITTEN = /^\{"run_id":"([0-9A-Za-z-]*)","event":\{"(\w+)":/;
 const ENDS = new Set(["run_finished", "run_failed", "run_stopped"]);
 
+/** The run that an entry belongs to. */
+interface EntryRun {
+  readonly runId: string;
+  /** Whether it is the run's last one. */
+  readonly ends: boolean;
+}
+
+let lastData = "";
+let lastRun: EntryRun | undefined;
+
+/** What the beginning says, if it is as this server writes it. Asked twice for each word, so the last answer is kept. */
+function writtenRun({ data }: Entry): EntryRun | undefined {
+  if (data === lastData) return lastRun;
+  const [, runId, kind] = WRITTEN.exec(data) ?? [];
+  lastData = data;
+  lastRun = runId !== undefined && runId !== ZERO_RUN ? { runId, ends: ENDS.has(kind!) } : undefined;
+  return lastRun;
+}
+
 /** The run that an entry belongs to, and whether it ends it. */
-export function runOf(entry: Entry): { readonly runId: string; readonly ends: boolean } {
-  const written = WRITTEN.exec(entry.data);
-  if (written && written[1] !== ZERO_RUN) return { runId: written[1]!, ends: ENDS.has(written[2]!) };
+export function runOf(entry: Entry): EntryRun {
+  const written = writtenRun(entry);
+  if (written) return written;
   const event = readEntry(entry);
   return { runId: event.runId, ends: endsRun(event) };
 }
 
 /** What an entry is on a socket: the same for everybody, with or without a run. */
 export function eventFrame(convId: string, epoch: string, entry: Entry): TimelineFrame {
-  const cursor = formatCursor({ epoch, ...entry });
+  const cursor = formatCursor({ epoch, seq: entry.seq, time: entry.time });
   const head = `{"type":"event","seq":"${entry.seq}","cursor":"${cursor}",`;
-  const written = WRITTEN.exec(entry.data);
-  if (written && written[1] !== ZERO_RUN) return new TimelineFrame(convId, head + entry.data.slice(1));
+  if (writtenRun(entry)) return new TimelineFrame(convId, head, entry.data.slice(1));
   const { runId, event } = readEntry(entry);
   return new TimelineFrame(
     convId,

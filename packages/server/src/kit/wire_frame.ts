@@ -35,15 +35,15 @@ export class Stamped {
   }
 }
 
-/** Makes a frame of a whole message. */
-export function wireFrame(message: string | Uint8Array): WireFrame {
+/** Makes a frame of a whole message, or of a text and the rest of it. */
+export function wireFrame(message: string | Uint8Array, rest = ""): WireFrame {
   if (typeof message !== "string")
     return { bytes: Buffer.concat([frameHead(message.length, true), message]) };
-  const length = Buffer.byteLength(message);
-  const head = frameHead(length, false);
-  const bytes = Buffer.allocUnsafe(head.length + length);
-  bytes.set(head);
-  bytes.write(message, head.length);
+  const length = Buffer.byteLength(message) + Buffer.byteLength(rest);
+  const start = headBytes(length);
+  const bytes = Buffer.allocUnsafe(start + length);
+  writeHead(bytes, length, false);
+  bytes.write(rest, start + bytes.write(message, start));
   return { bytes };
 }
 
@@ -61,16 +61,24 @@ export function stampedFrame(
 
 /** What comes before the payload in an unmasked frame that is a whole message (RFC 6455, 5.2). */
 function frameHead(length: number, binary: boolean): Buffer {
-  const head = Buffer.allocUnsafe(length < 126 ? 2 : length < 65_536 ? 4 : 10);
-  head[0] = binary ? 0x82 : 0x81;
-  if (head.length === 2) {
-    head[1] = length;
-  } else if (head.length === 4) {
-    head[1] = 126;
-    head.writeUInt16BE(length, 2);
-  } else {
-    head[1] = 127;
-    head.writeBigUInt64BE(BigInt(length), 2);
-  }
+  const head = Buffer.allocUnsafe(headBytes(length));
+  writeHead(head, length, binary);
   return head;
+}
+
+function headBytes(length: number): number {
+  return length < 126 ? 2 : length < 65_536 ? 4 : 10;
+}
+
+function writeHead(bytes: Buffer, length: number, binary: boolean): void {
+  bytes[0] = binary ? 0x82 : 0x81;
+  if (length < 126) {
+    bytes[1] = length;
+  } else if (length < 65_536) {
+    bytes[1] = 126;
+    bytes.writeUInt16BE(length, 2);
+  } else {
+    bytes[1] = 127;
+    bytes.writeBigUInt64BE(BigInt(length), 2);
+  }
 }

@@ -69,19 +69,17 @@ export class RedisWatchers {
   }
 }
 
-const HEADER = /^[A-Za-z0-9-]{1,64} \d{1,15} \d{1,19}$/;
+const HEADER = /^[A-Za-z0-9-]{1,64} \d{1,15} \d{1,19}\n/;
 
 /** Reads `<epoch> <time> <first sequence>` and a line for each entry; undefined if it is anything else. */
 function parsePayload(payload: string): News | undefined {
-  const end = payload.indexOf("\n");
-  if (end < 0) return undefined;
-  const header = payload.slice(0, end);
-  if (!HEADER.test(header)) return undefined;
-  const first = header.indexOf(" ");
-  const second = header.indexOf(" ", first + 1);
-  const epoch = header.slice(0, first);
-  const time = Number(header.slice(first + 1, second));
-  let seq = BigInt(header.slice(second + 1));
+  if (!HEADER.test(payload)) return undefined;
+  const first = payload.indexOf(" ");
+  const second = payload.indexOf(" ", first + 1);
+  const end = payload.indexOf("\n", second);
+  const epoch = payload.slice(0, first);
+  const time = Number(payload.slice(first + 1, second));
+  let seq = BigInt(payload.slice(second + 1, end));
   const data = payload.slice(end + 1);
   // Nearly always one: a word on its way.
   if (!data.includes("\n")) return { epoch, entries: [{ seq, time, data }] };

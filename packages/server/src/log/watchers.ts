@@ -37,21 +37,25 @@ export class Watchers {
   }
 
   news(stream: string, news: News): void {
-    this.#tell(stream, (watcher) => watcher.news(news));
+    this.#tell(stream, news);
   }
 
   missed(stream: string): void {
-    this.#tell(stream, (watcher) => watcher.missed());
+    this.#tell(stream);
   }
 
   allMissed(): void {
     for (const stream of [...this.#byStream.keys()]) this.missed(stream);
   }
 
-  #tell(stream: string, tell: (watcher: Watcher) => void): void {
-    for (const { watcher } of this.#byStream.get(stream) ?? []) {
+  /** Tells of news, or that there may be some. */
+  #tell(stream: string, news?: News): void {
+    const places = this.#byStream.get(stream);
+    if (!places) return;
+    for (const { watcher } of places) {
       try {
-        tell(watcher);
+        if (news) watcher.news(news);
+        else watcher.missed();
       } catch (error) {
         // It is committed: what a watcher does wrong is neither the writer's problem nor the next watcher's.
         this.#context.log.error({ err: error }, "a watcher of a log failed");
