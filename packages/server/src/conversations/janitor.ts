@@ -1,5 +1,6 @@
 import { topicForConv } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
+import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Log } from "../log/log.ts";
@@ -38,6 +39,8 @@ export interface Janitor extends Service {
 
 const AT_ONCE = 4;
 const RUNS_AT_ONCE = 5_000;
+/** For each moment of work it rests so many, or words on their way would wait while it cleans. */
+const REST = 3;
 /** After this long, a removal that was begun and not ended has lost its server. */
 const UNFINISHED_MS = 60_000;
 
@@ -55,9 +58,9 @@ export function startJanitor(
 ): Janitor {
   const { keep, metrics, batch = 500 } = options;
 
-  async function pass(signal: AbortSignal): Promise<JanitorPass> {
-    const trim = await trimLogs(signal);
-    const remove = await removeIdle(signal);
+  async function pass(signal: AbortSignal, rest: Rest): Promise<JanitorPass> {
+    const trim = await trimLogs(signal, rest);
+    const remove = await removeIdle(signal, rest);
     // One that cannot be cleaned does not keep the others from it; it is reported once they are done.
     for (const failure of [...trim.failures, ...remove.failures]) throw failure;
     return {
@@ -68,7 +71,7 @@ export function startJanitor(
     };
   }
 
-  async function trimLogs(signal: AbortSignal) {
+  async function trimLogs(signal: AbortSignal, rest: Rest) {
     const { at, convIds } = await conversationsToTrim(database, batch, options);
     const since = Math.floor(context.clock.now()) - keep.ageMs;
     const { entries, bytes } = keep;
@@ -84,17 +87,18 @@ export function startJanitor(
         visited += part.length;
         await markTrimmed(database, part, at);
       },
+      rest,
     });
     const runs = await removeOldRuns(database, convIds, keep.ageMs);
     return { visited, trimmed, failures, more: convIds.length >= batch || runs === RUNS_AT_ONCE };
   }
 
-  async function removeIdle(signal: AbortSignal) {
+  async function removeIdle(signal: AbortSignal, rest: Rest) {
     const unfinished = await unfinishedRemovals(database, batch);
-    const lost = await remove(unfinished, "unfinished", signal);
+    const lost = await remove(unfinished, "unfinished", signal, rest);
     const room = signal.aborted ? 0 : batch - unfinished.length;
     const begun = await beginRemovals(database, options.ttlMs, room);
-    const idle = await remove(begun, "ttl", signal);
+    const idle = await remove(begun, "ttl", signal, rest);
     return {
       deleted: lost.deleted + idle.deleted,
       failures: [...lost.failures, ...idle.failures],
@@ -102,7 +106,7 @@ export function startJanitor(
     };
   }
 
-  async function remove(removals: readonly Removal[], cause: string, signal: AbortSignal) {
+  async function remove(removals: readonly Removal[], cause: string, signal: AbortSignal, rest: Rest) {
     let deleted = 0;
     const failures = await inParts(removals, signal, {
       // The log goes first: a row without a log is found again, a log without a row never.
@@ -112,22 +116,38 @@ export function startJanitor(
         deleted += ended;
         if (ended > 0) metrics.deletions.add(ended, { cause });
       },
+      rest,
     });
     return { deleted, failures };
+  }
+
+  /** What the loop does between two parts. */
+  function resting(signal: AbortSignal): Rest {
+    const { clock } = context;
+    let since = clock.now();
+    return async () => {
+      const ms = (clock.now() - since) * REST;
+      if (ms > 0) await sleep(clock, Math.min(ms, options.everyMs), signal);
+      since = clock.now();
+    };
   }
 
   const loop = runLoop(context, "conversation janitor", {
     wake: new Wake(),
     idleMs: options.everyMs,
-    step: async (signal) => options.active() && (await pass(signal)).more,
+    step: async (signal) => options.active() && (await pass(signal, resting(signal))).more,
   });
-  return { pass: () => pass(new AbortController().signal), stop: () => loop.stop() };
+  return { pass: () => pass(new AbortController().signal, async () => {}), stop: () => loop.stop() };
 }
+
+type Rest = () => Promise<void>;
 
 interface Work<T> {
   each(item: T): Promise<void>;
   /** Told which of a part it worked for. */
   done(part: readonly T[]): Promise<void>;
+  /** Between two parts. */
+  readonly rest: Rest;
 }
 
 /** Works on a few at a time until the signal aborts or nothing works any more; answers what failed. */
@@ -140,6 +160,7 @@ async function inParts<T>(items: readonly T[], signal: AbortSignal, work: Work<T
     const done = part.filter((_, i) => outcomes[i]!.status === "fulfilled");
     if (done.length === 0) break;
     await work.done(done);
+    if (at + AT_ONCE < items.length) await work.rest();
   }
   return failures;
 }
