@@ -24,6 +24,15 @@ import type { Publishing } from "./queue.ts";
 /** The agent that does nothing. */
 export const NOOP = agent("noop", { consumes: "Finding", concurrency: CONCURRENCY, run() {} });
 
+/** The agent that does nothing, and takes a moment for it. */
+export const AWAITING = agent("noop", {
+  consumes: "Finding",
+  concurrency: CONCURRENCY,
+  async run() {
+    await undefined;
+  },
+});
+
 /** The agent that does nothing with many artifacts at a time. No batch waits for another, as with pg-boss. */
 export const BATCHES = agent("batches", {
   consumes: "Finding",

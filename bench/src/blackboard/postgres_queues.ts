@@ -16,9 +16,9 @@ interface Measured extends System {
   readonly drained: readonly number[];
 }
 
-const khala = (program: string) => ({
+const khala = (program: string, awaits = false) => ({
   program,
-  where: async ({ postgres }: Bench) => ({ url: await postgres.create("khala") }),
+  where: async ({ postgres }: Bench) => ({ url: await postgres.create("khala"), awaits }),
 });
 const pgBoss = (how: PgBossUse["how"]) => ({
   program: "pg_boss",
@@ -27,6 +27,7 @@ const pgBoss = (how: PgBossUse["how"]) => ({
 
 const EACH: readonly System[] = [
   { title: "Khala", ...khala("khala") },
+  { title: "Khala, an agent that awaits", ...khala("khala", true) },
   {
     title: "graphile-worker",
     program: "graphile_worker",
@@ -48,15 +49,15 @@ export const postgresQueues: PartRunner = async (bench) => {
   const measured: Measured[] = [];
   for (const system of EACH) measured.push(await measure(bench, system, backlog));
   for (const system of TOGETHER) measured.push(await measure(bench, system, 3 * backlog));
-  const [ours, graphile, bossEach, bossGrouped, bossAlone, ourBatches, bossBatches] = measured;
+  const [ours, , graphile, bossEach, bossGrouped, bossAlone, ourBatches, bossBatches] = measured;
   return {
     title: "(b) PostgreSQL: tasks per second with one working process",
     how: [
       `published and worked at once: a publisher with ${CALL.atOnce} calls of ${CALL.size} jobs under way in one process, a worker in another, and 5,000 that wait at any time`,
       `a backlog: ${figure(backlog)} jobs are there before the worker starts; from the first tenth to the last job`,
       "the jobs do nothing; payloads of 250 bytes; every commit waits for the disk; each on a database of its own",
-      "one by one, each job with an outcome of its own: the first five rows",
-      `Khala: two servers without their gateways, of which one works, agent with concurrency ${CONCURRENCY}; it keeps the artifact with its index, and the mark that it was done, and counts what is settled after the commit`,
+      "one by one, each job with an outcome of its own: all but the last two rows",
+      `Khala: two servers without their gateways, of which one works, agent with concurrency ${CONCURRENCY}; it keeps the artifact with its index, and the mark that it was done, and counts what is settled after the commit. An agent that awaits has a promise and a signal of its own for each task`,
       "graphile-worker: addJobs, and the settings of its documentation's page on performance: 24 concurrent jobs, a local queue of 500, completeJobBatchDelay 0; it deletes the job and keeps nothing; counted before the deletion is written",
       `pg-boss: insert; it keeps the job as completed. Of its ways to give every job an outcome, the two that need no statement for each job: work with batchSize ${BATCH}, localConcurrency 4, burstWhenBatchFull and perJobResults (counted before the completion is written), and four loops of fetch with batchSize ${BATCH}, the work, and one complete with the ids of those that went well. Its third and most usual way is one job at a time: work with batchSize 1, localConcurrency ${CONCURRENCY}, its shortest pollingIntervalSeconds, and burstWhenReadyExceeds 1 with its statistics read every second, without which each of the loops would wait for half a second after every job; it takes two statements for every job`,
       `${BATCH} at a time with one outcome for all: the last two rows. Khala: an agent with a batch of ${BATCH}, in no order, as pg-boss has none. pg-boss: work with batchSize ${BATCH}, localConcurrency 4, burstWhenBatchFull. Rates count jobs, not batches; the backlog is three times as long, so that more is gathered while others are worked on`,
