@@ -152,6 +152,8 @@ describe.runIf(kafkaHere())("what the log answers", () => {
       await held.promise;
     });
     await sent.promise;
+    // The record is on its way: only the commit says that it has arrived.
+    await eventually("it is held back", async () => (await lagOf(views, "router"))[0]?.[1] === "1");
     const meanwhile = await lagOf(views, "router");
     held.resolve();
     await open;
