@@ -3,13 +3,12 @@
 -- Without those that were replayed, which stay as long as the others.
 CREATE INDEX board_dead_letters_open ON runtime.board_dead_letters (agent) WHERE replay_id IS NULL;
 
--- Open tasks and dead letters of agents, of each kind up to p_up_to. Those that run are the first that were due. A task of a
--- bundle is a head; of bundles so many are looked at as have that many tasks, and if there are more, they count as that many.
+-- Open tasks and dead letters of agents, of each kind up to p_up_to. Those that run are the first that were due.
 CREATE FUNCTION runtime.board_counts(p_agents text[], p_up_to bigint)
 RETURNS TABLE (agent text, heads bigint, running bigint, behind bigint, arrived bigint, dead bigint)
 -- Along the indexes, and so no further than the limit: a planner that expects few would collect all first, and sort them.
 LANGUAGE sql STABLE SET enable_bitmapscan = off SET enable_seqscan = off SET enable_sort = off AS $$
-  SELECT u.agent, h.heads + o.heads, h.running + o.running, b.behind, r.arrived, d.dead
+  SELECT u.agent, h.heads, h.running, b.behind, r.arrived, d.dead
   FROM unnest(p_agents) AS u(agent)
   CROSS JOIN LATERAL (
     SELECT count(*) AS heads, count(*) FILTER (WHERE q.held_until > now()) AS running FROM (
@@ -17,14 +16,6 @@ LANGUAGE sql STABLE SET enable_bitmapscan = off SET enable_seqscan = off SET ena
       WHERE q.agent = u.agent AND q.head ORDER BY q.due_at, q.seq LIMIT p_up_to
     ) q
   ) h
-  CROSS JOIN LATERAL (
-    SELECT greatest(coalesce(sum(o.tasks), 0), CASE WHEN count(*) > p_up_to / 100 THEN p_up_to END)::bigint AS heads,
-      coalesce(sum(o.tasks) FILTER (WHERE o.held_until > now()), 0)::bigint AS running
-    FROM (
-      SELECT o.held_until, cardinality(o.ats) AS tasks FROM runtime.board_bundles o
-      WHERE o.agent = u.agent ORDER BY o.seq LIMIT p_up_to / 100 + 1
-    ) o
-  ) o
   CROSS JOIN LATERAL (
     SELECT count(*) AS behind FROM (
       SELECT FROM runtime.board_queue q WHERE q.agent = u.agent AND NOT q.head ORDER BY q.lane, q.seq LIMIT p_up_to
