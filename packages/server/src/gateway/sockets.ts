@@ -4,6 +4,7 @@ import { type ErrorCode, KhalaError } from "@khala/contracts";
 import type { SocketJson } from "@khala/contracts/ops/v1";
 import { WebSocketServer } from "ws";
 import type { Context } from "../kit/context.ts";
+import { lookAround } from "../kit/rounds.ts";
 import { bearerToken, socketToken } from "./auth/bearer.ts";
 import { requireSameSubject, requireScope, type Viewer } from "./auth/claims.ts";
 import { originAllowed } from "./auth/origin.ts";
@@ -45,9 +46,8 @@ interface Admitted {
   readonly serve: (connection: Connection) => ClientSocket;
 }
 
-/** How often each socket is looked at, and how many at once: heartbeats to all of them would keep everybody's words waiting. */
-const ROUND_MS = 1_000;
-const AT_ONCE = 32;
+/** How sockets are looked at: heartbeats to all of them at once would keep everybody's words waiting. */
+const ROUND = { everyMs: 1_000, atOnce: 32 };
 
 /** Opens the sockets of the server. One timer serves all of them. */
 export function openSockets(context: Context, options: SocketsOptions): Sockets {
@@ -62,22 +62,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     handleProtocols: (offered) => (offered.has("phoenix") ? "phoenix" : false),
   });
   let draining = false;
-  let round = open.values();
-  let cancelTick = context.clock.after(ROUND_MS, tick);
-
-  function tick(): void {
-    const now = context.clock.now();
-    const parts = Math.max(1, Math.ceil(open.size / AT_ONCE));
-    for (let left = Math.ceil(open.size / parts); left > 0; left--) {
-      let next = round.next();
-      if (next.done) {
-        round = open.values();
-        next = round.next();
-      }
-      next.value?.tick(now);
-    }
-    cancelTick = context.clock.after(ROUND_MS / parts, tick);
-  }
+  const stopLooking = lookAround(context.clock, open, ROUND, (socket, now) => socket.tick(now));
 
   const forget = options.revocations.onRevoked((jti) => {
     for (const socket of open) {
@@ -214,7 +199,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         await new Promise<void>((resolve) => context.clock.after(20, resolve));
       }
       for (const socket of open) socket.terminate();
-      cancelTick();
+      stopLooking();
       server.close();
     },
   };
