@@ -100,16 +100,10 @@ interface EntryRun {
   readonly ends: boolean;
 }
 
-let lastData = "";
-let lastRun: EntryRun | undefined;
-
-/** What the beginning says, if it is as this server writes it. Asked twice for each word, so the last answer is kept. */
+/** What the beginning says, if it is as this server writes it. */
 function writtenRun({ data }: Entry): EntryRun | undefined {
-  if (data === lastData) return lastRun;
   const [, runId, kind] = WRITTEN.exec(data) ?? [];
-  lastData = data;
-  lastRun = runId !== undefined && runId !== ZERO_RUN ? { runId, ends: ENDS.has(kind!) } : undefined;
-  return lastRun;
+  return runId !== undefined && runId !== ZERO_RUN ? { runId, ends: ENDS.has(kind!) } : undefined;
 }
 
 /** The run that an entry belongs to, and whether it ends it. */
