@@ -177,6 +177,44 @@ test("with eight servers every task of a bundle is settled once, whatever fails,
   expect((await bundles()) + (await rows("board_queue"))).toBe(0);
 }, 90_000);
 
+test("who settles tasks of several bundles, and not all alike, holds no later bundle while it waits for an earlier one", async () => {
+  await using server = await opened();
+  const { board, database, heard, open } = server;
+  for (const payload of ["again", "done"])
+    await board.publish(range(1, 20).map(() => makeTestArtifact({ to: "two", payload })));
+  const go = Promise.withResolvers<void>();
+  const worker = new Worker(
+    "two",
+    async (task) => {
+      await go.promise;
+      return payloadOf(task) === "again" && task.attempt === 1 ? retry(1) : done();
+    },
+    100,
+  );
+  (await open()).consume(worker);
+  await eventually("all have begun", () => worker.runs.length === 40);
+  const claimed = await database.query<{ seq: bigint }>({
+    text: "SELECT seq FROM runtime.board_bundles WHERE claimed_by IS NOT NULL ORDER BY seq",
+  });
+  expect(claimed).toHaveLength(2);
+  const lock = (at: number) => ({
+    text: "SELECT seq FROM runtime.board_bundles WHERE seq = $1 FOR UPDATE SKIP LOCKED",
+    values: [claimed[at]!.seq],
+  });
+  await database.interactive(async (other) => {
+    expect(await other.query(lock(0))).toHaveLength(1);
+    go.resolve();
+    await eventually("somebody waits for it", async () => {
+      const text =
+        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+      return (await database.query({ text })).length > 0;
+    });
+    expect(await other.query(lock(1))).toHaveLength(1);
+  });
+  await eventually("all are done", () => heard.settlements.length === 60);
+  expect(heard.settlements.filter(({ settlement }) => settlement.kind === "done")).toHaveLength(40);
+});
+
 test("the bundle of a server that is gone is taken over, and its tasks know that it is their second attempt", async () => {
   await using server = await opened();
   const { board, database, heard, bundles } = server;

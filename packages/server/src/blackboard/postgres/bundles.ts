@@ -170,13 +170,14 @@ export function bundleStatements(
   ];
 }
 
-type BundledClaim = Pick<Claimed, "seq"> & {
+/** A claim that is to leave its bundle, if it is in one. */
+type Leaving = Pick<Claimed, "seq"> & {
   readonly bundle?: bigint | undefined;
   readonly task: Pick<Task, "agent">;
 };
 
 /** Gives claims rows of their own, if they are in bundles: for all that can become of them but success. */
-export function unbundleStatements(holder: string, claims: readonly BundledClaim[]): Statement[] {
+export function unbundleStatements(holder: string, claims: readonly Leaving[]): Statement[] {
   const bundled = claims.filter(({ bundle }) => bundle !== undefined);
   if (bundled.length === 0) return [];
   return [

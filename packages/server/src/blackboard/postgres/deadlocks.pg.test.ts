@@ -26,61 +26,6 @@ function watched(database: Database) {
   return { seen, database: watching };
 }
 
-test("who settles tasks of several bundles, and not all alike, holds no later bundle while it waits for an earlier one", async () => {
-  await using store = await testDatabase({ poolSize: 12 });
-  const { database } = store;
-  const context = await testContext();
-  await using parts = new AsyncDisposableStack();
-  const heard = new Heard();
-  const open = async () => {
-    const board = await openPostgresBoard(database, context, {
-      agents: [{ agent: "a", order: "none", strict: false }],
-      route: routeByTags,
-      routes: true,
-      observer: heard,
-      hints: { send() {} },
-      pollMs: 20,
-      bundleFrom: 2,
-    });
-    parts.defer(() => board.stop());
-    return board;
-  };
-  const publisher = await open();
-  for (const payload of ["again", "done"])
-    await publisher.publish(range(1, 5).map(() => makeTestArtifact({ to: "a", payload })));
-  const go = Promise.withResolvers<void>();
-  const worker = new Worker(
-    "a",
-    async ({ attempt, artifacts: [{ payload }] }) => {
-      await go.promise;
-      return payload === "again" && attempt === 1 ? retry(1) : done();
-    },
-    20,
-  );
-  (await open()).consume(worker);
-  await until("all have begun", () => worker.runs.length === 10);
-  const bundles = await database.query<{ seq: bigint }>({
-    text: "SELECT seq FROM runtime.board_bundles WHERE claimed_by IS NOT NULL ORDER BY seq",
-  });
-  expect(bundles).toHaveLength(2);
-  const lock = (at: number) => ({
-    text: "SELECT seq FROM runtime.board_bundles WHERE seq = $1 FOR UPDATE SKIP LOCKED",
-    values: [bundles[at]!.seq],
-  });
-  await database.interactive(async (other) => {
-    expect(await other.query(lock(0))).toHaveLength(1);
-    go.resolve();
-    await until("somebody waits for it", async () => {
-      const text =
-        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
-      return (await database.query({ text })).length > 0;
-    });
-    expect(await other.query(lock(1))).toHaveLength(1);
-  });
-  await until("all are done", () => heard.settlements.length === 15);
-  expect(heard.settlements.filter(({ settlement }) => settlement.kind === "done")).toHaveLength(10);
-});
-
 test("servers whose agents work for each other, under the same keys, never wait for one another in a circle", async () => {
   await using store = await testDatabase({ poolSize: 12 });
   const { database, seen } = watched(store.database);
