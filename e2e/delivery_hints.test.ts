@@ -1,3 +1,4 @@
+import { runs } from "@khala/server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { RawClient, until } from "./support/clients.ts";
 import { type TestDatabase, testDatabase } from "./support/postgres.ts";
@@ -41,6 +42,25 @@ test("a hint brings what another server wrote, without a poll", async () => {
   await using raw = await following(servers.reader, "hinted");
   await servers.writer.write({ key: "run:hinted", version: 1, org: "hinted", payload: {} });
   await until("the update", () => raw.updates.length, { on: raw });
+});
+
+test("an event reaches the server that projects, whichever one takes it, without a poll", async () => {
+  await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
+  const both = [servers.writer, servers.reader];
+  await until("both listen", async () => (await listeners()) === 2);
+  await until("one projects", () => both.filter(({ khala }) => khala.sync.projecting()).length === 1);
+  await using raw = await following(servers.reader, "events");
+  for (const [at, { khala }] of both.entries()) {
+    const event = { event_id: `e${at}`, type: "run.started", data: { title: `Run ${at}` } };
+    await khala.authority.append({
+      stream: runs,
+      streamId: `r${at}`,
+      events: [event],
+      org: "events",
+      actor: "ada",
+    });
+    await until("the update", () => raw.updates.length === at + 1, { on: raw });
+  }
 });
 
 test("with hints off, the poll brings it", async () => {

@@ -241,3 +241,44 @@ test("in the background it works when it is its turn, and counts what it did", a
   expect(scraped).toMatch(/khala_conversation_trimmed_entries_total(\{[^}]*\})? [1-9]/);
   expect(scraped).toMatch(/khala_conversation_deletions_total\{[^}]*cause="ttl"[^}]*\} [1-9]/);
 });
+
+test("in the background it rests between its parts, three times as long as each took; when told to, it does not", async () => {
+  for (let i = 0; i < 10; i++) await conversation(`c${i}`, 150);
+  const rests: number[] = [];
+  let now = Date.now();
+  // Whoever looks at this clock has spent ten milliseconds.
+  const clock = {
+    now: () => (now += 10),
+    after(ms: number, fn: () => void) {
+      const isRest = ms < DAY;
+      if (isRest) rests.push(ms);
+      const timer = isRest ? setImmediate(fn) : undefined;
+      return () => clearImmediate(timer);
+    },
+  };
+  const options = {
+    keep: { ageMs: DAY, entries: 100, bytes: 1 << 20 },
+    ttlMs: 7 * DAY,
+    everyMs: DAY,
+    metrics: conversationMetrics(context.telemetry.meter),
+  };
+  const quick = startJanitor(database, log, { ...context, clock }, { ...options, active: () => false });
+  expect(await quick.pass()).toMatchObject({ visited: 10, trimmed: 500 });
+  await quick.stop();
+  expect(rests).toEqual([]);
+  for (let i = 0; i < 10; i++) await log.append(topicForConv(`c${i}`), ['{"n":1}']);
+  await database.query({ text: "UPDATE runtime.conversations SET trimmed_at = NULL" });
+  let trimmed = 0;
+  const watched: Log = {
+    ...log,
+    trim(...args) {
+      trimmed++;
+      return log.trim(...args);
+    },
+  };
+  const calm = startJanitor(database, watched, { ...context, clock }, { ...options, active: () => true });
+  await vi.waitFor(() => expect(trimmed).toBe(10));
+  await calm.stop();
+  // Before the first part it has also looked for what there is to do.
+  expect(rests).toEqual([60, 30]);
+});

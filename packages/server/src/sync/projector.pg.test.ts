@@ -1,5 +1,6 @@
 import { expect, test, vi } from "vitest";
 import { seeded, testContext } from "../../../../e2e/support/context.ts";
+import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import { type Database, openDatabase } from "../database/database.ts";
 import { openAuthority } from "../runtime/authority.ts";
@@ -296,4 +297,33 @@ test("a projector that starts on a long log catches up with it in batches", asyn
   await projector.stop();
   expect((await foldOf(own.database, runSummaries)).size).toBe(5);
   expect(await checkpoint(own.database, runSummaries.topic)).toBe(3_500n);
+});
+
+test("after events that came together a projection rests, so that more gather; a stop does not wait for that", async () => {
+  await using own = await testDatabase();
+  await using parts = await syncParts(own.database);
+  const append = (runId: string) => appendRun(parts.authority, runId, [step()]);
+  const clock = new ManualClock();
+  await Promise.all(["a", "b"].map(append));
+  const projector = startProjector(
+    runSummaries,
+    { ...parts.context, clock },
+    {
+      database: own.database,
+      authority: parts.authority,
+      sink: parts.sink,
+      pollMs: 60_000,
+      retryMs: 60_000,
+      active: () => true,
+    },
+  );
+  await vi.waitFor(() => expect(projector.state().position).toBe(2n));
+  await Promise.all(["c", "d"].map(append));
+  projector.wake();
+  await append("e");
+  projector.wake();
+  expect(projector.state().position).toBe(2n);
+  await clock.advance(5);
+  await vi.waitFor(() => expect(projector.state().position).toBe(5n));
+  await projector.stop();
 });
