@@ -1,4 +1,4 @@
-import type pg from "pg";
+import pg from "pg";
 import type { Row, Statement } from "./database.ts";
 
 /** What `pg` hands to whatever it runs. Its types leave these out; pg-cursor relies on the same. */
@@ -23,9 +23,10 @@ type Parser = (text: string) => unknown;
 
 /**
  * Statements that run as one transaction for the price of one: they share a single Sync, and PostgreSQL commits what
- * came before a Sync together, or nothing of it. So there is no BEGIN, no COMMIT, one write and one answer.
+ * came before a Sync together, or nothing of it. So there is no BEGIN, no COMMIT, one write and one answer. It is a query to
+ * `pg`, which sends nothing else before it has the answers to what it sent.
  */
-export class Batch {
+export class Batch extends pg.Query {
   readonly #statements: readonly Statement[];
   readonly #types: Types;
   readonly #settled: PromiseWithResolvers<Row[][]> = Promise.withResolvers();
@@ -42,6 +43,7 @@ export class Batch {
   };
 
   constructor(statements: readonly Statement[], types: Types) {
+    super("");
     this.#statements = statements;
     this.#types = types;
   }
@@ -51,7 +53,7 @@ export class Batch {
     return this.#settled.promise;
   }
 
-  submit(connection: pg.Connection): void {
+  override submit = (connection: pg.Connection): void => {
     const wire = connection as pg.Connection & Wire;
     this.#wire = wire;
     wire.stream.cork();
@@ -67,7 +69,7 @@ export class Batch {
     }
     wire.sync();
     wire.stream.uncork();
-  }
+  };
 
   handleRowDescription({ fields }: { fields: readonly { name: string; dataTypeID: number }[] }): void {
     this.#names = fields.map((field) => field.name);

@@ -97,6 +97,60 @@ test("a transaction commits without waiting for the answer to any of its stateme
   expect(await unanswered).toEqual([[], []]);
 });
 
+test("a transaction in line is sent before the one before it is answered, and comes after it", async () => {
+  await using remote = await behindProxy();
+  await remote.database.query({ text: "SELECT 1" });
+  remote.proxy.pause("answers");
+  const unanswered = Promise.all(
+    [311n, 312n, 313n].map((id) => remote.database.transaction([insert(id)], "notes")),
+  );
+  await expect.poll(ids, { timeout: 10_000 }).toEqual(expect.arrayContaining([311n, 312n, 313n]));
+  remote.proxy.resume();
+  await unanswered;
+  const rows = await shared.database.query({ text: "SELECT id, xmin::text::bigint AS at FROM notes" });
+  const at = new Map(rows.map((row) => [row.id, row.at as bigint]));
+  expect(at.get(311n)).toBeLessThan(at.get(312n)!);
+  expect(at.get(312n)).toBeLessThan(at.get(313n)!);
+});
+
+test("one that fails takes none of its line with it", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  const pid = { text: "SELECT pg_backend_pid() AS pid" };
+  const [first, failed, last] = await Promise.allSettled([
+    single.database.transaction([pid], "line"),
+    single.database.transaction([{ text: "SELECT 1/0" }, pid], "line"),
+    single.database.transaction([pid], "line"),
+  ]);
+  expect(failed).toMatchObject({ status: "rejected", reason: { code: "22012" } });
+  expect(first).toMatchObject({ status: "fulfilled" });
+  expect(last).toEqual(first);
+  expect(await single.database.transaction([pid])).toEqual((last as PromiseFulfilledResult<unknown>).value);
+});
+
+test("a line whose connection breaks fails all that is in it, and the next one has another", async () => {
+  await using single = await testDatabase({ poolSize: 2 });
+  const outcomes = await Promise.allSettled([
+    single.database.transaction([{ text: "SELECT pg_terminate_backend(pg_backend_pid())" }], "line"),
+    single.database.transaction([{ text: "SELECT 1" }], "line"),
+  ]);
+  for (const outcome of outcomes)
+    expect(outcome).toMatchObject({ status: "rejected", reason: { code: "unavailable" } });
+  const [[row]] = (await single.database.transaction([{ text: "SELECT 2 AS n" }], "line")) as [
+    [{ n: number }],
+  ];
+  expect(row.n).toBe(2);
+});
+
+test("while a line is used, its connection is nobody else's, and afterwards anybody's", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  const { database } = single;
+  const answers = await Promise.all([
+    ...["a", "b", "a", "b"].map((line) => database.transaction([{ text: "SELECT 1 AS n" }], line)),
+    database.query({ text: "SELECT 1 AS n" }),
+  ]);
+  expect(answers).toHaveLength(5);
+});
+
 test("values of every kind reach a transaction's statement as they are", async () => {
   const values = [
     Buffer.from([0, 1, 255, 0x5c]),

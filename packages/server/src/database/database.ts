@@ -2,6 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
 import { Batch } from "./batch.ts";
+import { Lines, type Place } from "./lines.ts";
 
 /** A statement: named ones are prepared once per connection. */
 export interface Statement {
@@ -19,9 +20,10 @@ export interface Database {
   query<T = Row>(statement: Statement): Promise<T[]>;
   /**
    * Runs statements as one transaction in one round trip: none waits for another's answer.
-   * The first failure rolls all of it back and is thrown. `setup` runs first inside the transaction.
+   * The first failure rolls all of it back and is thrown. Those in one line are carried out in the order of the calls, and
+   * the next is sent while the one before is under way.
    */
-  transaction(statements: readonly Statement[]): Promise<Row[][]>;
+  transaction(statements: readonly Statement[], line?: string): Promise<Row[][]>;
   /** Runs `fn` inside a transaction on one connection, for work that must look at answers in between. */
   interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>, mode?: string): Promise<T>;
   /**
@@ -80,6 +82,8 @@ export function openDatabase(options: DatabaseOptions): Database {
   const pool = new pg.Pool({
     ...config,
     max: options.poolSize,
+    // What is sent does not wait for the answer to what was sent before.
+    pipeline: true,
     // The server's own limit does not help when the line is dead: then we hang up.
     query_timeout: answerTimeoutMs,
     idleTimeoutMillis: 30_000,
@@ -90,8 +94,16 @@ export function openDatabase(options: DatabaseOptions): Database {
     if (!closing) options.log.warn({ err: error.message }, "an idle database connection broke");
   });
 
-  async function transaction(statements: readonly Statement[]): Promise<Row[][]> {
-    const client = await pool.connect().catch(translate);
+  const lines = new Lines(() => pool.connect());
+
+  /** A connection for one transaction. */
+  async function alone(): Promise<Place> {
+    const client = await pool.connect();
+    return { client, leave: (failure) => client.release(failure) };
+  }
+
+  async function transaction(statements: readonly Statement[], line?: string): Promise<Row[][]> {
+    const { client, leave } = await (line === undefined ? alone() : lines.join(line)).catch(translate);
     const batch = new Batch(statements, types);
     let failure: unknown;
     try {
@@ -101,7 +113,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       failure = error;
       return translate(error);
     } finally {
-      client.release(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
+      leave(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
     }
   }
 
