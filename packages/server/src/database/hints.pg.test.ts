@@ -50,11 +50,14 @@ test("after a quiet moment a hint rides in the commit; while commits follow each
     await until("the second", () => heard.includes("second"));
     await clock.advance(8_000);
     expect(sender.within("third")).toBeUndefined();
-    await clock.advance(3_000);
-    await own.database.transaction([sender.within("third")!]);
+    expect(sender.within("third", 9_000)).toBeUndefined();
+    await own.database.transaction([sender.within("third", 7_000)!]);
     await until("the third", () => heard.includes("third"));
+    await clock.advance(11_000);
+    await own.database.transaction([sender.within("fourth")!]);
+    await until("the fourth", () => heard.includes("fourth"));
     await clock.advance(15_000);
-    expect(heard).toEqual(["first", "second", "third"]);
+    expect(heard).toEqual(["first", "second", "third", "fourth"]);
   } finally {
     await sender.stop();
     await listener.stop();

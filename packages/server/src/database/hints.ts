@@ -13,9 +13,9 @@ export interface Hints extends Service {
   send(name: string, waitMs?: number): void;
   /**
    * The same as part of a transaction that changes something, which saves a round trip: the statement to add to it, or
-   * undefined when a hint was sent a moment ago, and `send` after the commit is what is due.
+   * undefined when a hint was sent less than `afterMs` ago, and `send` after the commit is what is due.
    */
-  within(name: string): Statement | undefined;
+  within(name: string, afterMs?: number): Statement | undefined;
 }
 
 export interface HintOptions {
@@ -129,9 +129,9 @@ export function openHints(database: Database, context: Context, options: HintOpt
       patience = Math.min(patience, waitMs);
       if (sooner) schedule();
     },
-    within(name) {
+    within(name, afterMs = QUIET * everyMs) {
       // While commits follow each other closely, each waits for the one before: then a hint of its own, beside them, is better.
-      if (!options.enabled || dueIn(everyMs) > (1 - QUIET) * everyMs) return undefined;
+      if (!options.enabled || dueIn(afterMs) > 0) return undefined;
       waiting.add(name);
       timer?.();
       timer = undefined;

@@ -52,7 +52,11 @@ export interface SyncPlane extends Service {
 const LEASE_MS = 5_000;
 /** Up to so many updates in a commit the others hear of it at once; more come in a crowd, whose commits follow each other. */
 const FEW_UPDATES = 4;
-const CROWD_HINT_MS = 5;
+/** How long after the last hint a crowd's commit tells of itself, and how long one waits for the next to do so. */
+const CROWD_WITHIN_MS = 5;
+const CROWD_HINT_MS = 8;
+/** Who tells of a commit as part of it keeps the others' from doing so until it is on the disk: for this part of the time at most. */
+const WITHIN_SHARE = 4;
 
 /** Opens the plane on a migrated database. */
 export async function openSyncPlane(
@@ -73,7 +77,11 @@ export async function openSyncPlane(
   const sink = openSink(database, context, {
     inline: options.inline,
     metrics,
-    hint: options.hints.within,
+    hint: (topic, updates, tookMs) =>
+      options.hints.within(
+        topic,
+        updates > FEW_UPDATES ? Math.max(CROWD_WITHIN_MS, WITHIN_SHARE * tookMs) : undefined,
+      ),
     onCommit(topic, updates, hinted) {
       hub.hint(topic);
       second?.wake(topic);

@@ -179,14 +179,36 @@ test("writers that come together share a transaction, and are answered after its
     },
   });
   let answered = 0;
-  const writes = Array.from({ length: 200 }, (_, i) =>
+  const writes = Array.from({ length: 50 }, (_, i) =>
     sink.write(model, doc(model, `d${i}`, 1)).then(() => answered++),
   );
-  await vi.waitFor(async () => expect(await headOf(shared.database, model.topic)).toBe(200n));
+  await vi.waitFor(async () => expect(await headOf(shared.database, model.topic)).toBe(50n));
   expect(answered).toBe(0);
   gate.resolve();
   await Promise.all(writes);
-  expect({ answered, transactions }).toEqual({ answered: 200, transactions: 1 });
+  expect({ answered, transactions }).toEqual({ answered: 50, transactions: 1 });
+});
+
+test("of many writers some are committed while others are, each after those that wrote before", async () => {
+  const model = await freshModel();
+  let underWay = 0;
+  let most = 0;
+  const lines = new Set<string | undefined>();
+  const sink = await sinkOn({
+    ...shared.database,
+    async transaction(statements, line) {
+      lines.add(line);
+      most = Math.max(most, ++underWay);
+      return shared.database.transaction(statements, line).finally(() => underWay--);
+    },
+  });
+  const versions = Array.from({ length: 20 }, (_, i) => i + 1);
+  const writes = versions.flatMap((version) =>
+    Array.from({ length: 100 }, (_, i) => sink.write(model, doc(model, `d${i}`, version))),
+  );
+  const watermarks = (await Promise.all(writes)).map(({ watermark }) => watermark);
+  expect(watermarks).toEqual(writes.map((_, i) => BigInt(i + 1)));
+  expect({ most, lines }).toEqual({ most: 2, lines: new Set([model.topic]) });
 });
 
 test.each<[string, (model: Model) => DocumentWrite]>([

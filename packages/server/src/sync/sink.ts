@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import { type Database, isConnectionFailure, type Statement } from "../database/database.ts";
+import { type Database, isConnectionFailure, type Row, type Statement } from "../database/database.ts";
 import { backoff } from "../kit/backoff.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
@@ -35,15 +35,35 @@ export interface SinkOptions {
   readonly metrics: SyncMetrics;
   /** Store payloads in the journal too, or only in the read model (pointer mode). */
   readonly inline: boolean;
-  /** A statement that tells the other servers of the topic's news as part of the commit, when there is one to be had. */
-  readonly hint?: (topic: string) => Statement | undefined;
+  /**
+   * A statement that tells the other servers of the topic's news as part of a commit of so many updates, when there is one
+   * to be had; `tookMs` is how long the last commit took.
+   */
+  readonly hint?: (topic: string, updates: number, tookMs: number) => Statement | undefined;
   /** Called after each commit that may have moved a topic by so many updates; `hinted` when the commit itself told the others. */
   readonly onCommit: (topic: string, updates: number, hinted: boolean) => void;
 }
 
+/** From here on writes are worth a commit beside one that is under way; it comes after that one all the same. */
+const SECOND_BYTES = 16 << 10;
+
 /** Opens the sink. */
 export function openSink(database: Database, context: Context, options: SinkOptions): Sink {
   const queues = new Map<string, GroupCommit<DocumentWrite, Written>>();
+  let tookMs = 0;
+
+  /** Those of one topic stand in line: a commit is prepared and sent while the one before is under way. */
+  async function transact(
+    { topic }: Model,
+    statements: readonly Statement[],
+    updates: number,
+  ): Promise<{ readonly answers: Row[][]; readonly hinted: boolean }> {
+    const hint = updates > 0 ? options.hint?.(topic, updates, tookMs) : undefined;
+    const began = context.clock.now();
+    const answers = await database.transaction(hint ? [...statements, hint] : statements, topic);
+    tookMs = context.clock.now() - began;
+    return { answers, hinted: hint !== undefined };
+  }
 
   async function commit(
     model: Model,
@@ -71,12 +91,10 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   ): Promise<Written[] | undefined> {
     const lock = checkpoint ? lockProjection(model.topic) : lockTopic(model.topic);
     const statements = [lock, writePlain(model, writes, options.inline, checkpoint)];
-    const hint = options.hint?.(model.topic);
-    if (hint) statements.push(hint);
-    const answers = await database.transaction(statements);
+    const { answers, hinted } = await transact(model, statements, writes.length);
     const [row] = answers[1] as unknown[] as { before: bigint }[];
     if (!row) return undefined;
-    committed(model, writes.length, hint !== undefined);
+    committed(model, writes.length, hinted);
     return writes.map((_, i) => ({ watermark: row.before + BigInt(i + 1) }));
   }
 
@@ -95,15 +113,13 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     if (parts.length > 0) statements.push(lockTopic(model.topic));
     const first = statements.length;
     for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
-    const hint = parts.length > 0 ? options.hint?.(model.topic) : undefined;
-    if (hint) statements.push(hint);
-    const answers = await database.transaction(statements);
+    const { answers, hinted } = await transact(model, statements, writes.length);
     const watermarks = new Map<DocumentWrite, bigint | null>();
     parts.forEach((part, p) => {
       for (const row of answers[first + p] as unknown[] as WrittenRow[])
         watermarks.set(part[row.ord - 1]!, row.watermark);
     });
-    if (watermarks.size > 0) committed(model, watermarks.size, hint !== undefined);
+    if (watermarks.size > 0) committed(model, watermarks.size, hinted);
     return writes.map((write) => ({ watermark: watermarks.get(write) ?? null }));
   }
 
@@ -140,6 +156,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
         maxItems: 512,
         maxBytes: 8 << 20,
         maxWaitingBytes: 64 << 20,
+        second: { fromBytes: SECOND_BYTES, isFree: () => true },
       });
       queues.set(model.topic, queue);
     }
@@ -147,12 +164,10 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   }
 
   return {
-    async write(model, write) {
-      if (!isKeyOf(model, write.docKey)) {
-        const message = `A doc_key of ${model.topic} starts with "${model.prefix}:" and is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes.`;
-        throw new KhalaError("invalid_request", message, { field: "doc_key" });
-      }
-      return queueOf(model).write(write);
+    write(model, write) {
+      if (isKeyOf(model, write.docKey)) return queueOf(model).write(write);
+      const message = `A doc_key of ${model.topic} starts with "${model.prefix}:" and is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes.`;
+      return Promise.reject(new KhalaError("invalid_request", message, { field: "doc_key" }));
     },
     commit: (model, writes, checkpoint) => commit(model, writes, checkpoint),
     async drain() {
