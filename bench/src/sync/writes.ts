@@ -42,7 +42,7 @@ export const writes: PartRunner = async ({ postgres, centrifugo, rounds, quick }
     contestants.set("centrifugo", (load) => publisher.call("documents", load));
   }
 
-  const ms = quick ? 500 : 1_500;
+  const ms = quick ? 500 : 3_000;
   const rates = new Map<string, number[]>();
   for (let round = -1; round < rounds; round++) {
     for (const writers of WRITERS) {

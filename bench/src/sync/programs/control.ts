@@ -12,10 +12,16 @@ export async function onEachByte(broadcast: () => void): Promise<{ port: number;
   return { port: (server.address() as { port: number }).port, server };
 }
 
-/** The load generator's end: each call asks for one broadcast. */
+/** The load generator's end: each call asks for one broadcast, and those of one turn go together. */
 export async function byteSender(port: number): Promise<() => void> {
   const socket: Socket = connect({ port, host: "127.0.0.1", noDelay: true });
   await once(socket, "connect");
-  const byte = Buffer.alloc(1);
-  return () => void socket.write(byte);
+  let asked = 0;
+  return () => {
+    if (asked++ > 0) return;
+    queueMicrotask(() => {
+      socket.write(Buffer.alloc(asked));
+      asked = 0;
+    });
+  };
 }

@@ -13,17 +13,15 @@ import {
 import { docKey, KEYS, runSummaryText } from "../documents.ts";
 import { centrifugoPublisher } from "./centrifugo_publisher.ts";
 import { byteSender } from "./control.ts";
-import { khalaPublisher } from "./khala_publisher.ts";
 
 export interface FanoutOpen {
   readonly kind: Kind;
   readonly port: number;
   readonly sockets: number;
-  /** Khala: one per socket, and the database to write to. */
+  /** Khala: one per socket. */
   readonly tokens?: readonly string[];
-  readonly url?: string;
   readonly topic?: string;
-  /** Socket.IO and bare ws: where a byte asks for a broadcast. */
+  /** Where a byte asks for a broadcast; Centrifugo is asked over HTTP. */
   readonly control?: number;
 }
 
@@ -50,7 +48,6 @@ let publish: () => void = () => {};
 /** How many updates the next broadcast brings: more than one only where frames are ready-made. */
 let nextSize = () => 1;
 let setSizes: (sizes: readonly number[]) => void = () => {};
-let stop: () => Promise<void> = async () => {};
 
 const publishedAt = new Float64Array(RING);
 const missing = new Int32Array(RING);
@@ -103,9 +100,7 @@ const methods = {
     });
     switch (kind) {
       case "khala": {
-        const writer = await khalaPublisher(options.url!);
-        stop = () => writer.stop();
-        publish = () => void writer.publish(published, null).catch(failed);
+        publish = await byteSender(control!);
         const clients = await pooled(sockets, 50, (n) => khalaClient(port, tokens![n]!, on(n)));
         await pooled(sockets, 50, (n) => clients[n]!.subscribe(options.topic!));
         keepAlive(() => clients);
@@ -193,4 +188,4 @@ const methods = {
 /** What this program can be asked. */
 export type FanoutLoad = typeof methods;
 
-serve(methods, () => stop());
+serve(methods);
