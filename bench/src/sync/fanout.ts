@@ -8,7 +8,6 @@ import { startCentrifugo } from "./centrifugo.ts";
 import type { Kind } from "./clients.ts";
 import type { FanoutLoad, FanoutResult } from "./programs/fanout_load.ts";
 import type { GatewayProgram } from "./programs/gateway.ts";
-import type { KhalaBroadcaster } from "./programs/khala_broadcaster.ts";
 import type { SocketioServer } from "./programs/socketio_server.ts";
 import type { WsServer } from "./programs/ws_server.ts";
 import { mintTokens } from "./tokens.ts";
@@ -47,8 +46,7 @@ export const fanout: PartRunner = async ({ postgres, centrifugo, rounds, quick }
   const { port } = await gateway.call("open", { url });
   const ours = load();
   const tokens = await mintTokens(SOCKETS);
-  const writer = stack.use(startProgram<KhalaBroadcaster>(program("khala_broadcaster")));
-  const { control } = await writer.call("open", { url });
+  const { control } = await gateway.call("broadcast", undefined);
   const { topic } = runSummaries;
   await ours.call("open", { kind: "khala", port, sockets: SOCKETS, tokens, topic, control });
   let recorded: FanoutResult | undefined;
@@ -156,7 +154,8 @@ export const fanout: PartRunner = async ({ postgres, centrifugo, rounds, quick }
     title: "(b) Fan-out to 1,000 sockets on one topic",
     how: [
       "an update is in flight from the call that publishes it until all 1,000 sockets have it; latency is per delivery, from that call, on every 50th socket",
-      "Khala: sockets of 1,000 different people; written by a process of its own, committed to PostgreSQL, found by NOTIFY, read from the journal by the gateway, whose CPU is counted",
+      "of each, one server takes the updates from the load generator and sends them to the sockets, and its CPU is counted for both",
+      "Khala: sockets of 1,000 different people; written, committed to PostgreSQL with its journal, and read from there",
       "bare ws: no protocol, no database; sends the very frames that Khala sent in the run before, ready-made, to every socket",
       "Centrifugo: memory engine (nothing durable), history 100, recovery; Socket.IO: WebSocket alone, no compression, nothing durable",
     ],

@@ -1,5 +1,7 @@
 import { type Khala, runSummaries } from "@khala/server";
 import { serve } from "../../kit/program.ts";
+import { onEachByte } from "./control.ts";
+import { publisherOf } from "./khala_publisher.ts";
 import { openKhala } from "./library.ts";
 
 let khala: Khala | undefined;
@@ -8,6 +10,14 @@ const methods = {
   async open({ url }: { url: string }): Promise<{ port: number }> {
     khala = await openKhala(url);
     return { port: Number(new URL(khala.url).port) };
+  },
+
+  /** Writes the next document for each byte that comes here: the server that takes a write also sends it on. */
+  async broadcast(): Promise<{ control: number }> {
+    const publish = publisherOf(khala!);
+    let next = 0;
+    const { port } = await onEachByte(() => void publish(next++, null));
+    return { control: port };
   },
 
   /** Reads of the journal so far, as the gateway counts them: of everybody's rows, and for viewers who are behind. */

@@ -1,4 +1,4 @@
-import { runSummaries } from "@khala/server";
+import { type Khala, runSummaries } from "@khala/server";
 import { docKey, KEYS, ORG, runSummaryText } from "../documents.ts";
 import { openKhala } from "./library.ts";
 
@@ -9,22 +9,24 @@ export interface KhalaPublisher {
   stop(): Promise<void>;
 }
 
-/** Opens Khala as a library. The version of a document is the number of the write, so that it rises. */
+/** Writes documents with a server. The version of a document is the number of the write, so that it rises. */
+export function publisherOf({ sync }: Khala): KhalaPublisher["publish"] {
+  let version = 0;
+  return async (n, audience) => {
+    const key = n % KEYS;
+    await sync.sink.write(runSummaries, {
+      docKey: docKey(key),
+      docVersion: BigInt(++version),
+      op: "upsert",
+      payload: runSummaryText(key, n),
+      org: ORG,
+      audience,
+    });
+  };
+}
+
+/** Opens Khala as a library. */
 export async function khalaPublisher(url: string): Promise<KhalaPublisher> {
   const khala = await openKhala(url);
-  let version = 0;
-  return {
-    async publish(n, audience) {
-      const key = n % KEYS;
-      await khala.sync.sink.write(runSummaries, {
-        docKey: docKey(key),
-        docVersion: BigInt(++version),
-        op: "upsert",
-        payload: runSummaryText(key, n),
-        org: ORG,
-        audience,
-      });
-    },
-    stop: () => khala.stop(),
-  };
+  return { publish: publisherOf(khala), stop: () => khala.stop() };
 }
