@@ -6,7 +6,7 @@ import type { Written } from "./traffic.ts";
 /** From this size on, a shared frame is not copied for a stamp: it would push everybody else's out of the processor's cache. */
 const COPY_LIMIT = 2 << 10;
 /** Small enough that a slow line shows its progress within a large message. */
-const PART = 64 << 10;
+const PART = 128 << 10;
 
 /** What waits for one socket, bounded in bytes. */
 export class Outbox {
