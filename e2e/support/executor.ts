@@ -7,7 +7,6 @@ import {
   type RemoteWork,
 } from "../../packages/server/src/blackboard/execution.ts";
 import { boardMetrics } from "../../packages/server/src/blackboard/metrics.ts";
-import { openEndedAttempts } from "../../packages/server/src/blackboard/observer.ts";
 import { openSlots } from "../../packages/server/src/blackboard/slots.ts";
 import { boardSpans } from "../../packages/server/src/blackboard/spans.ts";
 import type { Task } from "../../packages/server/src/blackboard/task.ts";
@@ -60,7 +59,6 @@ export async function testExecutor(
       artifacts: "artifacts",
       tasks: (name) => `tasks.${name}`,
     }),
-    ended: openEndedAttempts(),
     schemas: {},
     maxDepth: 32,
     ...shared,

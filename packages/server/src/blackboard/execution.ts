@@ -5,9 +5,9 @@ import { agentTask } from "./agent_task.ts";
 import type { Consumer } from "./board.ts";
 import { type BreakerOptions, type BreakerState, openBreaker, type Permit } from "./breaker.ts";
 import type { DraftRules, MadeArtifact } from "./drafts.ts";
+import { noteEnded } from "./ended.ts";
 import { FatalError } from "./errors.ts";
 import { type BoardMetrics, showAgent } from "./metrics.ts";
-import type { EndedAttempts } from "./observer.ts";
 import { type OutputRules, outputsOf } from "./outputs.ts";
 import { openRate, UNLIMITED } from "./rate.ts";
 import type { Slots } from "./slots.ts";
@@ -24,7 +24,6 @@ export interface ExecutorOptions extends Pick<DraftRules, "schemas" | "strictTyp
   readonly slots: Slots;
   readonly metrics: BoardMetrics;
   readonly spans: BoardSpans;
-  readonly ended: EndedAttempts;
   /** The longest chain of agents. */
   readonly maxDepth: number;
   /** Keeps outputs that are to be published later, once however often they come. */
@@ -60,7 +59,7 @@ function consumerOf(
   remote: RemoteWork | undefined,
 ): AgentConsumer {
   const { clock, log } = context;
-  const { metrics, spans, ended, graceMs = 10_000 } = options;
+  const { metrics, spans, graceMs = 10_000 } = options;
   const rate = agent.options.rate ? openRate(agent.options.rate, clock) : UNLIMITED;
   const breaker = openBreaker(context, options.breaker, (state) =>
     log.info({ agent: agent.name, state }, "the breaker of an agent changed"),
@@ -142,7 +141,7 @@ function consumerOf(
     let outcome = settlement;
     try {
       span?.end(settlement.kind === "done" ? undefined : settlement.failure);
-      if (!signal.aborted) ended.add(task, { startedAt, endedAt: clock.now(), trace: span?.trace });
+      if (!signal.aborted) noteEnded(task, { startedAt, endedAt: clock.now(), trace: span?.trace });
     } catch (error) {
       outcome = verdictOn(error, task, agent, context.random);
     }

@@ -11,7 +11,7 @@ import { makeArtifacts } from "./drafts.ts";
 import { openExecutor } from "./execution.ts";
 import { routeTo } from "./matching.ts";
 import { boardMetrics } from "./metrics.ts";
-import { boardObserver, openEndedAttempts } from "./observer.ts";
+import { boardObserver } from "./observer.ts";
 import { openSlots } from "./slots.ts";
 import { boardSpans } from "./spans.ts";
 import type { Task } from "./task.ts";
@@ -36,13 +36,11 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     artifacts: "flock.artifacts",
     tasks: (name) => `flock.tasks.${name}`,
   });
-  const ended = openEndedAttempts();
   const reviewer = agent("reviewer", { consumes: "Draft", run });
   const executor = openExecutor(context, {
     slots: openSlots(1),
     metrics,
     spans,
-    ended,
     schemas: {},
     maxDepth: 32,
   });
@@ -53,7 +51,7 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     spans,
     route: routeTo([reviewer], context),
     consumer: executor.consumer(reviewer),
-    observer: boardObserver(metrics, spans, ended),
+    observer: boardObserver(metrics, spans),
     /** What a board does with a draft, in memory. */
     async publish(parent?: string): Promise<Artifact> {
       const made = await spans.publish(
@@ -183,14 +181,4 @@ test("what was only put aside is no attempt until it comes back and is done", as
   board.observer.settled(tasks[0]!, settlement, PLACE);
   const text = await board.telemetry.scrape();
   expect(text).toMatch(/^khala_board_tasks_total\{agent="reviewer",outcome="done",partition="3"\} 1/m);
-});
-
-test("attempts that nobody settles are forgotten in the end", () => {
-  const ended = openEndedAttempts();
-  const task = (id: string) => ({ id, agent: "a", attempt: 1 }) as Task;
-  const times = { startedAt: 0, endedAt: 1, trace: undefined };
-  for (let index = 0; index <= 10_000; index++) ended.add(task(`t${index}`), times);
-  expect(ended.take(task("t0"))).toBeUndefined();
-  expect(ended.take(task("t1"))).toBe(times);
-  expect(ended.take(task("t1"))).toBeUndefined();
 });

@@ -16,7 +16,7 @@ import { openGather } from "./gather.ts";
 import { routeTo } from "./matching.ts";
 import { boardMetrics, cachedLag, showLag, showSlots } from "./metrics.ts";
 import { ROUTER } from "./names.ts";
-import { boardObserver, everyObserver, openEndedAttempts } from "./observer.ts";
+import { boardObserver, everyObserver } from "./observer.ts";
 import type { BlackboardOptions } from "./options.ts";
 import { startOutbox } from "./outbox.ts";
 import { openParked } from "./parked.ts";
@@ -54,10 +54,9 @@ export async function openBlackboardPlane(
   const names = new Set(agents.map(({ name }) => name));
   const metrics = boardMetrics(context.telemetry, [...names]);
   const spans = boardSpans(context, options.carrier);
-  const ended = openEndedAttempts();
   const route = routeTo(agents, context);
   /** What hears of the board's doings; some of it needs the board first. */
-  const observers: BoardObserver[] = [boardObserver(metrics, spans, ended)];
+  const observers: BoardObserver[] = [boardObserver(metrics, spans)];
   let workers: Workers | undefined;
 
   const board = await options.openBoard({
@@ -131,7 +130,6 @@ export async function openBlackboardPlane(
     slots,
     metrics,
     spans,
-    ended,
     schemas,
     maxDepth: options.maxDepth,
     async later(outputs) {

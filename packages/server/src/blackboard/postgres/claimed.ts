@@ -9,6 +9,19 @@ export interface Claimed {
   readonly bundle?: bigint;
   /** How far it is from the first of that. */
   readonly at?: number;
+  /** Those whose leases are kept together with its own, while somebody keeps it, and its place among them. */
+  hold?: Hold | undefined;
+  place?: number;
+}
+
+/** Claims whose leases are as old. */
+export interface Hold {
+  /** Nothing in the place of those that were let go: others may take long, and what they came with is not kept for them. */
+  readonly claims: (Claimed | undefined)[];
+  /** How many were not. */
+  open: number;
+  readonly lost: (claim: Claimed) => void;
+  readonly renewedAt: number;
 }
 
 /** A claim that came in a bundle. Few ask for its number. */
@@ -17,6 +30,8 @@ export class BundledClaim implements Claimed {
   readonly task: Task;
   readonly bundle: bigint;
   readonly at: number;
+  hold: Hold | undefined = undefined;
+  place = 0;
 
   constructor(task: Task, bundle: bigint, at: number) {
     this.task = task;

@@ -187,24 +187,42 @@ export class Claimer {
 /** The claims of a bundle; those whose artifact is not there are added to the others. */
 function claimedTogether(agent: string, row: BundleRow, missing: MissingTask[]): Claimed[] {
   const { bundle, own_keys, keys } = row;
-  const ids = row.ids.split(",");
-  const bodies = row.bodies === null ? [] : (JSON.parse(row.bodies) as Artifact[]);
-  const inOrder = bodies.length === ids.length && bodies.every(({ id }, i) => id === ids[i]);
-  const byId = inOrder ? undefined : new Map(bodies.map((each) => [each.id.toLowerCase(), each]));
+  const ats = row.ats.split(",");
+  const bodies = artifactsOf(row, ats.length);
   const created_at = new Date(Number(row.created_at)).toISOString();
   const claims: Claimed[] = [];
-  row.ats.split(",").forEach((text, i) => {
-    const at = Number(text);
-    const artifact = byId ? byId.get(ids[i]!) : bodies[i];
-    if (!artifact) missing.push({ seq: bundle + BigInt(at), attempt: 1, task_id: ids[i]!, bundle });
+  for (let i = 0; i < ats.length; i++) {
+    const at = Number(ats[i]);
+    const artifact = bodies[i];
+    if (!artifact) missing.push({ seq: bundle + BigInt(at), attempt: 1, task_id: idAt(row, i), bundle });
     else {
       const { id } = artifact;
       const key = own_keys?.slice(i * OWN_KEY_LENGTH, (i + 1) * OWN_KEY_LENGTH) ?? keys![i]!;
       const task = { id, agent, artifacts: [artifact], key, attempt: 1, created_at } satisfies Task;
       claims.push(new BundledClaim(task, bundle, at));
     }
-  });
+  }
   return claims;
+}
+
+const UUID_LENGTH = 36;
+
+function idAt({ ids }: BundleRow, i: number): string {
+  return ids.slice(i * (UUID_LENGTH + 1), (i + 1) * (UUID_LENGTH + 1) - 1);
+}
+
+/** The artifacts of a bundle in its order: most times they come so. */
+function artifactsOf(row: BundleRow, count: number): readonly (Artifact | undefined)[] {
+  const bodies = row.bodies === null ? [] : (JSON.parse(row.bodies) as Artifact[]);
+  if (bodies.length === count && isInOrder(bodies, row.ids)) return bodies;
+  const byId = new Map(bodies.map((each) => [each.id.toLowerCase(), each]));
+  return row.ids.split(",").map((id) => byId.get(id));
+}
+
+function isInOrder(artifacts: readonly Artifact[], ids: string): boolean {
+  for (let i = 0; i < artifacts.length; i++)
+    if (!ids.startsWith(artifacts[i]!.id, i * (UUID_LENGTH + 1))) return false;
+  return true;
 }
 
 /** What a row says of which the artifact or the task is there. */

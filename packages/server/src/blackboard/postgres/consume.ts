@@ -279,11 +279,11 @@ export class Consumption implements Service, Taker {
   async #settle(finished: readonly Finished[]): Promise<void> {
     const outcomes = await this.#counter.settle(finished).catch((error) => finished.map(() => ({ error })));
     const unsure: Promise<void>[] = [];
-    finished.forEach((each, i) => {
+    for (let i = 0; i < finished.length; i++) {
       const outcome = outcomes[i]!;
-      if ("error" in outcome) unsure.push(this.#settleSurely(each, outcome.error as Error));
-      else this.#settled(each, outcome.ok as boolean);
-    });
+      if ("error" in outcome) unsure.push(this.#settleSurely(finished[i]!, outcome.error as Error));
+      else this.#settled(finished[i]!, outcome.ok as boolean);
+    }
     this.#pump();
     await Promise.all(unsure);
   }

@@ -3,7 +3,7 @@ import { isConnectionFailure, type Row } from "../../database/database.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, versionKey } from "../artifact.ts";
 import { conflict, sameContent } from "../artifact_conflict.ts";
-import type { Routed } from "../board.ts";
+import type { Place, Routed } from "../board.ts";
 import type { DeadLetter, Settlement } from "../task.ts";
 import { lockBundlesStatements, settleBundlesStatement, unbundleStatements } from "./bundles.ts";
 import type { Claimed, Finished as Item } from "./claimed.ts";
@@ -29,11 +29,14 @@ export class Settler {
     this.#holder = holder;
     this.#calls = new GroupCommit({
       commit: async (calls) => {
-        const outcomes = await this.#commit(calls.flat(), TRIES);
-        let next = 0;
-        return calls.map((call) => ({ ok: call.map(() => outcomes[next++]!) }));
+        const outcomes = await this.#commit(calls.length === 1 ? calls[0]! : calls.flat(), TRIES);
+        let until = 0;
+        return calls.map(({ length }) => {
+          until += length;
+          return { ok: outcomes.slice(until - length, until) };
+        });
       },
-      sizeOf: (items) => items.reduce((sum, { settlement }) => sum + sizeOf(settlement), 0),
+      sizeOf: sizeOfAll,
       countOf: ({ length }) => length,
       maxItems: 512,
       maxBytes: 8 << 20,
@@ -55,8 +58,11 @@ export class Settler {
     if (items.length === 0) return [];
     try {
       const { lost, left } = await this.#write(sorted(items));
-      const outcomes: Outcome[] = items.map((item) => (lost.has(item) ? LOST_CLAIM : SETTLED));
-      if (left.length === 0) return outcomes;
+      const outcomes: Outcome[] = new Array(items.length).fill(SETTLED);
+      if (lost.size === 0 && left.length === 0) return outcomes;
+      items.forEach((item, i) => {
+        if (lost.has(item)) outcomes[i] = LOST_CLAIM;
+      });
       const again = await this.#commit(left.map(alone), tries);
       left.forEach((item, i) => {
         outcomes[items.indexOf(item)] = again[i]!;
@@ -86,7 +92,7 @@ export class Settler {
     const outputs = this.#outputsOf(items);
     const routings: Routed[] = outputs.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
     const together = items.filter(isTogether);
-    const rows = together.length === 0 ? items : items.filter((item) => !isTogether(item));
+    const rows = together.length === items.length ? [] : items.filter(isAlone);
     const settling = rows.map((item) => this.#settling(item));
     const queued = arrivals.without(routings);
     const taking = await handover.offer(queued);
@@ -112,12 +118,10 @@ export class Settler {
         const [put, bundles] = results.slice(at);
         tellOfArtifacts(this.#desk, routings, put!, taking.taken(third.packed, put!, bundles));
       }
-      const gone = new Set(first.length > 0 ? results[0]!.map(({ seq }) => seq as bigint) : []);
-      const left = together.filter(({ claim }) => gone.has(claim.seq));
+      const left = first.length > 0 ? among(together, results[0]!) : [];
       const lost = this.#tell(rows, second.length > 0 ? results[at - 1]! : [], next);
-      this.#observe(
-        items.filter((item) => !lost.has(item) && !(isTogether(item) && gone.has(item.claim.seq))),
-      );
+      const others = new Set([...lost, ...left]);
+      this.#observe(others.size === 0 ? items : items.filter((item) => !others.has(item)));
       return { lost, left };
     } finally {
       next.end();
@@ -151,14 +155,13 @@ export class Settler {
 
   #observe(settled: readonly Item[]): void {
     const { observer } = this.#desk.options;
-    for (const { claim, settlement } of settled) {
-      const place = { topic: QUEUE, partition: 0, offset: String(claim.seq) };
-      observer.settled(claim.task, settlement, place);
-    }
+    for (const { claim, settlement } of settled)
+      observer.settled(claim.task, settlement, new QueuePlace(claim));
   }
 
   /** The outputs of all of them. What two tasks published alike is published once. */
   #outputsOf(items: readonly Item[]): Artifact[] {
+    if (!hasOutputs(items)) return [];
     const outputs = new Map<string, Artifact>();
     for (const { settlement } of items) {
       if (settlement.kind !== "done") continue;
@@ -248,14 +251,55 @@ function sizeOf(settlement: Settlement): number {
   return settlement.kind === "done" ? 200 + settlement.outputs.length * 2_000 : 2_000;
 }
 
+// What is done for every task is written as loops and functions of the module: a function that is made for each call has to
+// be optimized anew after every collection of the whole heap.
+
+function sizeOfAll(items: readonly Item[]): number {
+  let size = 0;
+  for (const { settlement } of items) size += sizeOf(settlement);
+  return size;
+}
+
+function hasOutputs(items: readonly Item[]): boolean {
+  for (const { settlement } of items)
+    if (settlement.kind === "done" && settlement.outputs.length > 0) return true;
+  return false;
+}
+
+/** Where a task is in the queue. Few ask for its number. */
+class QueuePlace implements Place {
+  readonly topic = QUEUE;
+  readonly partition = 0;
+  readonly #claim: Claimed;
+
+  constructor(claim: Claimed) {
+    this.#claim = claim;
+  }
+
+  get offset(): string {
+    return String(this.#claim.seq);
+  }
+}
+
 /** In the order in which all lock them; most come so. */
 function sorted(items: readonly Item[]): readonly Item[] {
-  const isSorted = items.every((item, i) => i === 0 || inOrder(items[i - 1]!.claim, item.claim) < 0);
-  return isSorted ? items : items.toSorted((a, b) => inOrder(a.claim, b.claim));
+  for (let i = 1; i < items.length; i++)
+    if (inOrder(items[i - 1]!.claim, items[i]!.claim) > 0)
+      return items.toSorted((a, b) => inOrder(a.claim, b.claim));
+  return items;
 }
 
 function isTogether({ claim, settlement }: Item): boolean {
   return claim.bundle !== undefined && settlement.kind === "done";
+}
+
+const isAlone = (item: Item) => !isTogether(item);
+
+/** Those whose numbers are in these rows. */
+function among(items: readonly Item[], rows: readonly Row[]): Item[] {
+  if (rows.length === 0) return [];
+  const seqs = new Set(rows.map(({ seq }) => seq as bigint));
+  return items.filter(({ claim }) => seqs.has(claim.seq));
 }
 
 const claimOf = ({ claim }: Item) => claim;
