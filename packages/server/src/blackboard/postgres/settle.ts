@@ -3,7 +3,7 @@ import { isConnectionFailure, type Row } from "../../database/database.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, versionKey } from "../artifact.ts";
 import { conflict, sameContent } from "../artifact_conflict.ts";
-import type { Place, Routed } from "../board.ts";
+import type { Routed } from "../board.ts";
 import type { DeadLetter, Settlement } from "../task.ts";
 import { lockBundlesStatements, settleBundlesStatement, unbundleStatements } from "./bundles.ts";
 import type { Claimed, Finished as Item } from "./claimed.ts";
@@ -155,8 +155,10 @@ export class Settler {
 
   #observe(settled: readonly Item[]): void {
     const { observer } = this.#desk.options;
-    for (const { claim, settlement } of settled)
-      observer.settled(claim.task, settlement, new QueuePlace(claim));
+    for (const { claim, settlement } of settled) {
+      const place = { topic: QUEUE, partition: 0, offset: String(claim.seq) };
+      observer.settled(claim.task, settlement, place);
+    }
   }
 
   /** The outputs of all of them. What two tasks published alike is published once. */
@@ -264,21 +266,6 @@ function hasOutputs(items: readonly Item[]): boolean {
   for (const { settlement } of items)
     if (settlement.kind === "done" && settlement.outputs.length > 0) return true;
   return false;
-}
-
-/** Where a task is in the queue. Few ask for its number. */
-class QueuePlace implements Place {
-  readonly topic = QUEUE;
-  readonly partition = 0;
-  readonly #claim: Claimed;
-
-  constructor(claim: Claimed) {
-    this.#claim = claim;
-  }
-
-  get offset(): string {
-    return String(this.#claim.seq);
-  }
 }
 
 /** In the order in which all lock them; most come so. */

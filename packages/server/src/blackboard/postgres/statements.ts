@@ -151,8 +151,9 @@ function putStatement(
   const each = <T>(value: (item: Routed) => T) => inPlace.map(value);
   return {
     name: "board_put",
-    text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-      $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)`,
+    // What is by far the longest comes last, and as one text, in which JSON has no line breaks: it is copied once.
+    text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, string_to_array($29, E'\\n'), $9, $10, $11, $12,
+      $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)`,
     values: [
       how.routes,
       places.map((at) => ofArtifacts[at]),
@@ -168,13 +169,13 @@ function putStatement(
         each(({ artifact }) => artifact.correlation_id ?? null),
       ),
       textArray(once(inPlace, routesOf)),
-      textArray(places.map((at) => bodies[at]!)),
       ...taskColumns(queued, packed.lanes, ofTasks, how.now, isOneEach),
       wants ? packed.places.map((place) => wants[place]) : null,
       ...followColumns(queued, how.lanes),
       ...deadColumns(items),
       how.taking?.holder ?? null,
       how.taking?.leaseMs ?? 0,
+      places.map((at) => bodies[at]!).join("\n"),
     ],
   };
 }
