@@ -1,3 +1,4 @@
+import type { Postgres } from "../kit/postgres.ts";
 import { watchOtherLoad } from "../kit/proc.ts";
 import { figure, range } from "../kit/report.ts";
 import { spread } from "../kit/stats.ts";
@@ -7,8 +8,10 @@ import { drainRates, measureSteady, medianRate, STEADY_HEAD, type Steady, steady
 interface System {
   readonly title: string;
   readonly program: string;
+  /** Its database. */
+  readonly tables: Parameters<Postgres["create"]>[0];
   /** What its program is told. */
-  where(bench: Bench): Promise<unknown>;
+  where(url: string): unknown;
 }
 
 interface Measured extends System {
@@ -16,23 +19,15 @@ interface Measured extends System {
   readonly drained: readonly number[];
 }
 
-const khala = (program: string, awaits = false) => ({
-  program,
-  where: async ({ postgres }: Bench) => ({ url: await postgres.create("khala"), awaits }),
-});
-const pgBoss = (how: PgBossUse["how"]) => ({
-  program: "pg_boss",
-  where: async ({ postgres }: Bench): Promise<PgBossUse> => ({ url: await postgres.create("empty"), how }),
-});
+const khala = (program: string, awaits = false) =>
+  ({ program, tables: "khala", where: (url: string) => ({ url, awaits }) }) as const;
+const pgBoss = (how: PgBossUse["how"]) =>
+  ({ program: "pg_boss", tables: "empty", where: (url: string): PgBossUse => ({ url, how }) }) as const;
 
 const EACH: readonly System[] = [
   { title: "Khala", ...khala("khala") },
   { title: "Khala, an agent that awaits", ...khala("khala", true) },
-  {
-    title: "graphile-worker",
-    program: "graphile_worker",
-    where: ({ postgres }) => postgres.create("empty"),
-  },
+  { title: "graphile-worker", program: "graphile_worker", tables: "empty", where: (url) => url },
   { title: "pg-boss, results per job", ...pgBoss("each") },
   { title: "pg-boss, grouped completions", ...pgBoss("grouped") },
   { title: "pg-boss, one job at a time", ...pgBoss("alone") },
@@ -55,7 +50,7 @@ export const postgresQueues: PartRunner = async (bench) => {
     how: [
       `published and worked at once: a publisher with ${CALL.atOnce} calls of ${CALL.size} jobs under way in one process, a worker in another, and 5,000 that wait at any time`,
       `a backlog: ${figure(backlog)} jobs are there before the worker starts; from the first tenth to the last job`,
-      "the jobs do nothing; payloads of 250 bytes; every commit waits for the disk; each on a database of its own",
+      "the jobs do nothing; payloads of 250 bytes; every commit waits for the disk; each on a database of its own, which is dropped before the next one",
       "one by one, each job with an outcome of its own: all but the last two rows",
       `Khala: two servers without their gateways, of which one works, agent with concurrency ${CONCURRENCY}; it keeps the artifact with its index, and the mark that it was done, and counts what is settled after the commit. An agent that awaits has a promise and a signal of its own for each task`,
       "graphile-worker: addJobs, and the settings of its documentation's page on performance: 24 concurrent jobs, a local queue of 500, completeJobBatchDelay 0; it deletes the job and keeps nothing; counted before the deletion is written",
@@ -86,11 +81,14 @@ export const postgresQueues: PartRunner = async (bench) => {
 
 async function measure(bench: Bench, system: System, backlog: number): Promise<Measured> {
   const { postgres } = bench;
-  const where = await system.where(bench);
+  const url = await postgres.create(system.tables);
+  const where = system.where(url);
   await postgres.checkpoint();
   const steady = await measureSteady(bench, system.program, where, postgres.pid);
   await postgres.checkpoint();
   const drained = await drainRates(bench, system.program, where, backlog);
+  // What is vacuumed after it would cost whoever comes next.
+  await postgres.drop(url);
   return { ...system, steady, drained };
 }
 

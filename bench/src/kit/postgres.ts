@@ -15,6 +15,8 @@ export interface Postgres extends AsyncDisposable {
   readonly version: string;
   /** Makes a database: with Khala's tables, or empty. */
   create(kind: "khala" | "empty"): Promise<string>;
+  /** Drops a database that nobody needs any more. */
+  drop(url: string): Promise<void>;
   /** Writes out what is dirty, so that a run does not pay for the one before it. */
   checkpoint(): Promise<void>;
 }
@@ -51,6 +53,9 @@ export async function startPostgres(): Promise<Postgres> {
         await migrate(database, log).finally(() => database.close());
       }
       return url.toString();
+    },
+    async drop(url) {
+      await admin.query(`DROP DATABASE ${new URL(url).pathname.slice(1)} WITH (FORCE)`);
     },
     async checkpoint() {
       await admin.query("CHECKPOINT");
