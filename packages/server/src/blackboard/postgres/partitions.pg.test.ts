@@ -188,3 +188,19 @@ test("a task whose artifact is gone becomes a dead letter, and those that were c
   ]);
   expect(await board.counts()).toEqual([{ agent: "one", waiting: 0, running: 0, dead: 2 }]);
 });
+
+test("a day that only grows is not vacuumed for it, and few of its rows are looked at for statistics", async () => {
+  await using own = await testDatabase();
+  await makePartitions(own.database, Date.now());
+  const rows = await own.database.query<{ days: bigint; spared: bigint; most: number; body: number }>({
+    text: `SELECT count(DISTINCT c.oid) AS days,
+        count(DISTINCT c.oid) FILTER (WHERE c.reloptions @> '{autovacuum_vacuum_insert_threshold=-1}') AS spared,
+        max(coalesce(a.attstattarget, 100)) AS most, max(a.attstattarget) FILTER (WHERE a.attname = 'body') AS body
+      FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+      WHERE i.inhparent IN ('runtime.board_artifacts'::regclass, 'runtime.board_tasks'::regclass)
+        AND c.relname NOT LIKE '%other' AND NOT a.attisdropped`,
+  });
+  const [{ days, spared, most, body }] = rows as [(typeof rows)[0]];
+  expect(days).toBeGreaterThan(1n);
+  expect([spared, most, body]).toEqual([days, 10, 0]);
+});
