@@ -1,15 +1,14 @@
+import type { Writable } from "node:stream";
 import pg from "pg";
 import type { Row, Statement } from "./database.ts";
+import { runMessage } from "./run_message.ts";
 
 /** What `pg` hands to whatever it runs. Its types leave these out; pg-cursor relies on the same. */
 interface Wire {
-  readonly stream: { cork(): void; uncork(): void };
+  readonly stream: Pick<Writable, "cork" | "uncork" | "writable" | "write">;
   /** The text of each named statement that this connection has prepared. */
   readonly parsedStatements: Record<string, string>;
   parse(statement: { name: string; text: string }): void;
-  bind(portal: { statement: string; values: readonly (string | Buffer | null)[] }): void;
-  describe(portal: { type: "P"; name: string }): void;
-  execute(portal: { portal: string; rows: number }): void;
   close(statement: { type: "S"; name: string }): void;
   sync(): void;
 }
@@ -63,9 +62,9 @@ export class Batch extends pg.Query {
         wire.close({ type: "S", name });
         wire.parse({ name, text });
       }
-      wire.bind({ statement: name, values: values.map(parameter) });
-      wire.describe({ type: "P", name: "" });
-      wire.execute({ portal: "", rows: 0 });
+      const message = runMessage(name, values.map(parameter));
+      // Like the rest: nothing goes to a connection that has ended, and `pg` knows that it has.
+      if (wire.stream.writable) wire.stream.write(message);
     }
     wire.sync();
     wire.stream.uncork();
