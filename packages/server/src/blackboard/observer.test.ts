@@ -150,8 +150,9 @@ test("attempts are counted and timed by agent, outcome and partition", async () 
   const { tasks } = board.route(await board.publish());
   const task: Task = tasks[0]!;
   for (const attempt of [1, 5]) {
-    const settlement = await board.consumer.handle({ ...task, attempt }, never);
-    board.observer.settled({ ...task, attempt }, settlement, PLACE);
+    const claimed = { ...task, attempt };
+    const settlement = await board.consumer.handle(claimed, never);
+    board.observer.settled(claimed, settlement, PLACE);
   }
   board.observer.repeated(task);
   board.observer.published([task.artifacts[0]]);
