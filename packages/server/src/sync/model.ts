@@ -91,15 +91,11 @@ function isNameable(subject: string): boolean {
   return /^[^\0]{1,256}$/u.test(subject) && subject.isWellFormed();
 }
 
-function isShort(docKey: string): boolean {
-  // No character has more than three bytes for each of its units.
-  return docKey.length * 3 <= MAX_KEY_BYTES || Buffer.byteLength(docKey) <= MAX_KEY_BYTES;
-}
-
 /** Whether a key can be one of the model's documents'. */
 export function isKeyOf(model: Model, docKey: string): boolean {
   // Half of a surrogate pair would be stored as another character: two keys could become one.
-  const storable = isShort(docKey) && docKey.isWellFormed() && !docKey.includes("\0");
+  const storable =
+    Buffer.byteLength(docKey) <= MAX_KEY_BYTES && docKey.isWellFormed() && !docKey.includes("\0");
   return storable && docKey.startsWith(`${model.prefix}:`);
 }
 
