@@ -201,6 +201,7 @@ test("an interactive transaction keeps what it did, or nothing when its function
 const CALLS = {
   query: (database) => database.query({ text: "SELECT 1" }),
   transaction: (database) => database.transaction([{ text: "SELECT 1" }]),
+  "transaction in line": (database) => database.transaction([{ text: "SELECT 1" }], "line"),
   interactive: (database) => database.interactive((tx) => tx.query({ text: "SELECT 1" })),
 } satisfies Record<string, (database: ReturnType<typeof openDatabase>) => Promise<unknown>>;
 
@@ -231,17 +232,18 @@ test.for(Object.entries(CALLS))(
   },
 );
 
-test.for([["query", CALLS.query] as const, ["transaction", CALLS.transaction] as const])(
-  "%s: an answer that never comes is a retryable unavailable, and the next call works",
-  async ([, call]) => {
-    await using remote = await behindProxy({ answerTimeoutMs: 200 });
-    await call(remote.database);
-    remote.proxy.pause("answers");
-    expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
-    remote.proxy.resume();
-    await call(remote.database);
-  },
-);
+test.for([
+  ["query", CALLS.query] as const,
+  ["transaction", CALLS.transaction] as const,
+  ["transaction in line", CALLS["transaction in line"]] as const,
+])("%s: an answer that never comes is a retryable unavailable, and the next call works", async ([, call]) => {
+  await using remote = await behindProxy({ answerTimeoutMs: 200 });
+  await call(remote.database);
+  remote.proxy.pause("answers");
+  expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
+  remote.proxy.resume();
+  await call(remote.database);
+});
 
 test("a server that takes a connection and never answers is a retryable unavailable", async () => {
   await using remote = await behindProxy();

@@ -5,6 +5,7 @@ import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
 import type { Authority } from "../runtime/authority.ts";
 import { settleEpoch } from "./epoch.ts";
+import { mayWaitMs, tellsItselfAfterMs } from "./hint_pace.ts";
 import { type Hub, openHub } from "./hub.ts";
 import { openJournal, type ReadLimits } from "./journal.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
@@ -50,13 +51,6 @@ export interface SyncPlane extends Service {
 }
 
 const LEASE_MS = 5_000;
-/** Up to so many updates in a commit the others hear of it at once; more come in a crowd, whose commits follow each other. */
-const FEW_UPDATES = 4;
-/** How long after the last hint a crowd's commit tells of itself, and how long one waits for the next to do so. */
-const CROWD_WITHIN_MS = 5;
-const CROWD_HINT_MS = 8;
-/** Who tells of a commit as part of it keeps the others' from doing so until it is on the disk: for this part of the time at most. */
-const WITHIN_SHARE = 4;
 
 /** Opens the plane on a migrated database. */
 export async function openSyncPlane(
@@ -77,15 +71,11 @@ export async function openSyncPlane(
   const sink = openSink(database, context, {
     inline: options.inline,
     metrics,
-    hint: (topic, updates, tookMs) =>
-      options.hints.within(
-        topic,
-        updates > FEW_UPDATES ? Math.max(CROWD_WITHIN_MS, WITHIN_SHARE * tookMs) : undefined,
-      ),
+    hint: (topic, updates, tookMs) => options.hints.within(topic, tellsItselfAfterMs(updates, tookMs)),
     onCommit(topic, updates, hinted) {
       hub.hint(topic);
       second?.wake(topic);
-      if (!hinted) options.hints.send(topic, updates > FEW_UPDATES ? CROWD_HINT_MS : undefined);
+      if (!hinted) options.hints.send(topic, mayWaitMs(updates));
     },
   });
 

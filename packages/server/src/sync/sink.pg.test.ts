@@ -189,6 +189,40 @@ test("writers that come together share a transaction, and are answered after its
   expect({ answered, transactions }).toEqual({ answered: 50, transactions: 1 });
 });
 
+test("a commit tells of itself if it may, and it is known how many updates it has and how long the last one took", async () => {
+  const model = await freshModel();
+  const context = await testContext();
+  // Whoever looks at this clock has spent ten milliseconds.
+  let now = 0;
+  const clock = { ...context.clock, now: () => (now += 10) };
+  const asked: unknown[] = [];
+  const told: unknown[] = [];
+  const sink = openSink(
+    shared.database,
+    { ...context, clock },
+    {
+      inline: true,
+      metrics: syncMetrics(context.telemetry.meter),
+      hint(...about) {
+        asked.push(about);
+        return asked.length === 1 ? { text: "SELECT set_config('khala.told', 'yes', true)" } : undefined;
+      },
+      onCommit: (...about) => told.push(about),
+    },
+  );
+  await Promise.all(["a", "b"].map((id) => sink.write(model, doc(model, id, 1))));
+  await sink.write(model, tombstoneOf(model, "a", 2));
+  await sink.commit(model, []);
+  expect(asked).toEqual([
+    [model.topic, 2, 0],
+    [model.topic, 1, 10],
+  ]);
+  expect(told).toEqual([
+    [model.topic, 2, true],
+    [model.topic, 1, false],
+  ]);
+});
+
 test("of many writers some are committed while others are, each after those that wrote before", async () => {
   const model = await freshModel();
   let underWay = 0;
