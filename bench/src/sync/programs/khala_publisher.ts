@@ -2,7 +2,7 @@ import { type Khala, runSummaries } from "@khala/server";
 import { docKey, KEYS, ORG, runSummaryText } from "../documents.ts";
 import { openKhala } from "./library.ts";
 
-/** Writes documents through the library, from a process that is not the gateway. */
+/** Writes documents through the library. */
 export interface KhalaPublisher {
   /** Writes the next version of the nth document; resolves after its commit. */
   publish(n: number, audience: readonly string[] | null): Promise<void>;
