@@ -215,6 +215,51 @@ test("who settles tasks of several bundles, and not all alike, holds no later bu
   expect(heard.settlements.filter(({ settlement }) => settlement.kind === "done")).toHaveLength(40);
 });
 
+test("work that takes longer than a lease stays where it is, in a bundle or not, whatever else came with it and is done", async () => {
+  await using server = await opened();
+  const { database, heard, board } = server;
+  const isLong = (payload: unknown) => payload === 7;
+  const go = Promise.withResolvers<void>();
+  const workers = await Promise.all(
+    range(1, 2).map(async () => {
+      const worker = new Worker(
+        "two",
+        async (task) => {
+          if (isLong(payloadOf(task))) await go.promise;
+          return done();
+        },
+        100,
+      );
+      (await server.open()).consume(worker);
+      return worker;
+    }),
+  );
+  await board.publish(loose(20, "two"));
+  await board.publish(
+    range(1, 20).map((payload) => makeTestArtifact({ to: "two", payload, correlation_id: "together" })),
+  );
+  await eventually("only the long ones are left", () => heard.settlements.length === 38);
+  const leases = new Set<string>();
+  const lookForLeases = async () => {
+    const rows = await database.query<{ held: string; is_over: boolean }>({
+      text: `SELECT held_until::text AS held, held_until <= now() AS is_over FROM (
+        SELECT held_until FROM runtime.board_bundles UNION ALL SELECT held_until FROM runtime.board_queue
+      ) q`,
+    });
+    expect(rows.map(({ is_over }) => is_over)).toEqual([false, false]);
+    for (const { held } of rows) leases.add(held);
+  };
+  // Renewed together, each time that a quarter of a lease has passed: more than a whole one in all.
+  await eventually("they are renewed again and again", async () => {
+    await lookForLeases();
+    return leases.size >= 6;
+  });
+  go.resolve();
+  await eventually("all are settled", () => heard.settlements.length === 40);
+  expect(workers.flatMap(({ runs }) => runs)).toHaveLength(40);
+  expect(new Set(workers.flatMap((worker) => worker.attempts()))).toEqual(new Set([1]));
+});
+
 test("the bundle of a server that is gone is taken over, and its tasks know that it is their second attempt", async () => {
   await using server = await opened();
   const { board, database, heard, bundles } = server;
