@@ -36,12 +36,13 @@ async function ask<T>(path: string, bearer: string, body?: object): Promise<{ st
   return { status: response.status, body: (await response.json()) as T };
 }
 
-/** Says something and waits for the end of the answer. */
+/** Says something and waits for the record of its run, which lists show and which follows the last event. */
 async function say(bearer: string, conv_id: string, message: string): Promise<void> {
   expect((await ask("/chat", bearer, { conv_id, message })).status).toBe(202);
   await eventually("the end of the run", async () => {
-    const { body } = await ask<{ run: object | null }>(`/chat/${conv_id}`, bearer);
-    return body.run === null;
+    const { body } = await ask<ConversationListJson>("/chat", bearer);
+    const { run } = body.conversations?.find((shown) => shown.conv_id === conv_id) ?? {};
+    return run?.status === "finished" || run?.status === "failed";
   });
 }
 
