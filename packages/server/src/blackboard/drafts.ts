@@ -3,6 +3,7 @@ import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type Clock, isoTime, sleep } from "../kit/clock.ts";
 import type { Artifact, ArtifactDraft } from "./artifact.ts";
 import { type DraftFields, type Problem, readFields } from "./draft_fields.ts";
+import { surelyFits } from "./plain_json.ts";
 
 /** Who an artifact is from, and what it inherits. */
 export interface Author {
@@ -153,6 +154,7 @@ function isStorable(
   problems: Problem[],
   limits: DraftLimits,
 ): payload is Artifact["payload"] {
+  if (surelyFits(payload, limits.payloadBytes)) return true;
   try {
     const text = canonicalJson(payload);
     const bytes = Buffer.byteLength(text);
