@@ -114,59 +114,34 @@ function without({ artifact, routing }: Routed, bundled: ReadonlySet<Task>): Rou
   return { artifact, routing: { ...routing, tasks: routing.tasks.filter((task) => !bundled.has(task)) } };
 }
 
-/**
- * Adds bundles: agents, and of each the number of its first task, how many it has, its own keys as hexadecimal digits or
- * others as the text of an array, and whether it is claimed at once; of all tasks how far they are from the first of their
- * bundle, and their ids; when they were made, by whom they are claimed and for how long; and an artifact of the same commit
- * with its number. That commit may have left all of its artifacts to the router.
- */
-const BUNDLE = `
-INSERT INTO runtime.board_bundles (agent, seq, ats, ids, own_keys, keys, created_at, due_at, claimed_by, held_until)
-SELECT u.agent, a.base + u.first, ($7::int[])[u.until - u.count + 1:u.until], ($8::uuid[])[u.until - u.count + 1:u.until],
-  decode(u.own_keys, 'hex'), u.keys::text[], $9::bigint, now(),
-  CASE WHEN u.want THEN $10 END, CASE WHEN u.want THEN now() + $11::bigint * interval '1 ms' END
-FROM (
-  SELECT a.seq - $14::int AS base FROM runtime.board_artifacts a
-  WHERE a.id = $12::uuid AND a.version = $13::int AND a.routes IS NOT NULL OFFSET 0
-) a
-CROSS JOIN (
-  SELECT u.*, sum(u.count) OVER (ORDER BY u.n)::int AS until
-  FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[], $6::boolean[]) WITH ORDINALITY
-    AS u(agent, first, count, own_keys, keys, want, n)
-) u ORDER BY u.n
-RETURNING seq`;
-
-/** Adds bundles in the transaction that puts their artifacts on the board. Its rows are theirs, in order. */
-export function bundleStatements(
+/** Bundles as `runtime.board_put` is told of them, with the artifacts in the order in which it has their ids. */
+export function bundleColumns(
   bundles: readonly Bundle[],
-  first: { readonly artifact: Artifact; readonly at: number },
-  how: { readonly holder: string | null; readonly leaseMs: number; readonly now: number },
-): Statement[] {
-  if (bundles.length === 0) return [];
+  artifacts: readonly Artifact[],
+  now: number,
+): unknown[] {
+  if (bundles.length === 0) return [null, null, null, null, null, null, null, null, null, null];
   const firsts = bundles.map(({ members }) => members[0]!.number);
   const keysOf = ({ members }: Bundle) => members.map(({ task }) => task.key);
+  const ids = bundles.flatMap(({ members }) => members.map(({ task }) => task.id));
+  const isAll = ids.length === artifacts.length && ids.every((id, i) => id === artifacts[i]!.id);
+  let from = 1;
+  const froms = bundles.map(({ members }) => {
+    from += members.length;
+    return from - members.length;
+  });
   return [
-    {
-      name: "board_bundle",
-      text: BUNDLE,
-      values: [
-        textArray(bundles.map(({ agent }) => agent)),
-        firsts,
-        bundles.map(({ members }) => members.length),
-        textArray(bundles.map((bundle) => (bundle.ownKeys ? keysOf(bundle).join("") : null))),
-        textArray(bundles.map((bundle) => (bundle.ownKeys ? null : quotedArrayText(keysOf(bundle))))),
-        bundles.map(({ wanted }) => wanted),
-        bundles.flatMap(({ members }, i) => members.map(({ number }) => number - firsts[i]!)),
-        uuidArray(bundles.flatMap(({ members }) => members.map(({ task }) => task.id))),
-        // What one commit makes, it makes in one moment.
-        how.now,
-        how.holder,
-        how.leaseMs,
-        first.artifact.id,
-        first.artifact.version,
-        first.at,
-      ],
-    },
+    textArray(bundles.map(({ agent }) => agent)),
+    firsts,
+    froms,
+    bundles.map(({ members }, i) => froms[i]! + members.length - 1),
+    textArray(bundles.map((bundle) => (bundle.ownKeys ? keysOf(bundle).join("") : null))),
+    textArray(bundles.map((bundle) => (bundle.ownKeys ? null : quotedArrayText(keysOf(bundle))))),
+    bundles.map(({ wanted }) => wanted),
+    bundles.flatMap(({ members }, i) => members.map(({ number }) => number - firsts[i]!)),
+    isAll ? null : uuidArray(ids),
+    // What one commit makes, it makes in one moment.
+    now,
   ];
 }
 

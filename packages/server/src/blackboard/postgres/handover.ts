@@ -20,8 +20,8 @@ export interface Taker {
 /** What this process takes of a commit, before and after it. */
 export interface Offer {
   readonly statement: { readonly taking?: Taking };
-  /** Hands over what the rows of the put, and those of its bundles, say was claimed, and answers how many. */
-  taken(packed: Bundled, rows: readonly Row[], bundles?: readonly Row[]): number;
+  /** Hands over what the rows of the put say was claimed, and answers how many. */
+  taken(packed: Bundled, rows: readonly Row[]): number;
   /** Gives back the room that was not used. */
   end(): void;
 }
@@ -63,8 +63,9 @@ export function openHandover(
       const lane = lanesTogether(items, how.lanes);
       return {
         statement: { taking: { holder: how.holder, leaseMs: how.leaseMs, wants } },
-        taken({ places, bundles }, rows, bundled = []) {
+        taken({ places, bundles }, rows) {
           let count = 0;
+          let base: bigint | undefined;
           const hand = (place: number, claim: Claimed) => {
             const taker = by[place]!;
             reserved.set(taker, reserved.get(taker)! - 1);
@@ -73,17 +74,19 @@ export function openHandover(
             count++;
           };
           for (const { n, seq } of rows) {
-            if (n === 0) continue;
+            if (n === 0) {
+              base = seq as bigint;
+              continue;
+            }
             const place = places[(n as number) - 1]!;
             const task = tasks[place]!;
             hand(place, { seq: seq as bigint, lane: lane(task), task: { ...task, attempt: 1 } });
           }
-          if (bundled.length > 0)
-            bundles.forEach(({ wanted, members }, i) => {
-              const bundle = bundled[i]!.seq as bigint;
-              for (const { place, number, task } of wanted ? members : [])
-                hand(place, new BundledClaim({ ...task, attempt: 1 }, bundle, number - members[0]!.number));
-            });
+          for (const { wanted, members } of base === undefined ? [] : bundles) {
+            const first = members[0]!.number;
+            for (const { place, number, task } of wanted ? members : [])
+              hand(place, new BundledClaim({ ...task, attempt: 1 }, base! + BigInt(first), number - first));
+          }
           return count;
         },
         end() {

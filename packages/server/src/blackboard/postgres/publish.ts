@@ -35,8 +35,8 @@ export interface Desk {
   readonly handover: Handover;
   /** So many tasks share a row, if nothing orders them. */
   readonly fewest: number;
-  /** Tasks of these agents can be claimed now. */
-  created(agents: ReadonlySet<string>): void;
+  /** Tasks of these agents can be claimed now: so many, if it is known that there are many. */
+  created(agents: ReadonlySet<string>, tasks?: number): void;
   /** The same of tasks that had waited for others. */
   cameForward(agents: ReadonlySet<string>): void;
   /** A task was claimed of which the artifact is gone. */
@@ -163,12 +163,9 @@ export class Publisher {
     try {
       const now = context.clock.now();
       const how = { routes: options.routes, lanes, arrivals, now, fewest, ...taking.statement };
-      const { statements, packed } = putting(items, bodies, how);
-      const [rows, bundles] = await database.transaction([
-        ...statements,
-        ...arrivals.statements(items, bodies, now),
-      ]);
-      tellOfArtifacts(this.#desk, items, rows!, taking.taken(packed, rows!, bundles));
+      const { statement, packed } = putting(items, bodies, how);
+      const [rows] = await database.transaction([statement, ...arrivals.statements(items, bodies, now)]);
+      tellOfArtifacts(this.#desk, items, rows!, taking.taken(packed, rows!));
     } finally {
       taking.end();
     }
@@ -234,7 +231,7 @@ export function tellOfArtifacts(
     tasks += routing.tasks.length;
     for (const { agent } of routing.tasks) agents.add(agent);
   }
-  if (tasks > taken) desk.created(agents);
+  if (tasks > taken) desk.created(agents, tasks - taken);
 }
 
 /** Calls that share an artifact do not share a commit: the later ones find what the first has done. */

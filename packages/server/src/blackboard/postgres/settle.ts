@@ -1,11 +1,16 @@
 import { KhalaError } from "@khala/contracts";
-import { isConnectionFailure, type Row } from "../../database/database.ts";
+import { isConnectionFailure, type Row, type Statement } from "../../database/database.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, versionKey } from "../artifact.ts";
 import { conflict, sameContent } from "../artifact_conflict.ts";
 import type { Routed } from "../board.ts";
 import type { DeadLetter, Settlement } from "../task.ts";
-import { lockBundlesStatements, settleBundlesStatement, unbundleStatements } from "./bundles.ts";
+import {
+  type Bundled,
+  lockBundlesStatements,
+  settleBundlesStatement,
+  unbundleStatements,
+} from "./bundles.ts";
 import type { Claimed, Finished as Item } from "./claimed.ts";
 import { type ClaimRow, claimedOf } from "./claims.ts";
 import type { NextOffer, Offer } from "./handover.ts";
@@ -13,7 +18,7 @@ import { heldOf } from "./held.ts";
 import { codeOf, isRepeatable, isTaken, knownOf, stepAside } from "./known.ts";
 import { type Desk, routed, tellOfArtifacts } from "./publish.ts";
 import { type Settling, settleStatement } from "./settling.ts";
-import { type Putting, putting, QUEUE } from "./statements.ts";
+import { putting, QUEUE } from "./statements.ts";
 
 const TRIES = 10;
 const LOST = "KB001";
@@ -115,8 +120,8 @@ export class Settler {
       const results = all.slice(locks.length);
       const at = first.length + second.length;
       if (third) {
-        const [put, bundles] = results.slice(at);
-        tellOfArtifacts(this.#desk, routings, put!, taking.taken(third.packed, put!, bundles));
+        const put = results[at]!;
+        tellOfArtifacts(this.#desk, routings, put, taking.taken(third.packed, put));
       }
       const left = first.length > 0 ? among(together, results[0]!) : [];
       const lost = this.#tell(rows, second.length > 0 ? results[at - 1]! : [], next);
@@ -129,13 +134,13 @@ export class Settler {
     }
   }
 
-  #putting(routings: readonly Routed[], taking: Offer): Putting {
+  #putting(routings: readonly Routed[], taking: Offer): { statements: Statement[]; packed: Bundled } {
     const { context, options, lanes, arrivals, fewest } = this.#desk;
     const bodies = routings.map(({ artifact }) => JSON.stringify(artifact));
     const now = context.clock.now();
     const how = { routes: options.routes, lanes, arrivals, now, fewest, ...taking.statement };
-    const { statements, packed } = putting(routings, bodies, how);
-    return { statements: [...statements, ...arrivals.statements(routings, bodies, now)], packed };
+    const { statement, packed } = putting(routings, bodies, how);
+    return { statements: [statement, ...arrivals.statements(routings, bodies, now)], packed };
   }
 
   /** Tells of who came forward, and answers those that are not this process's any more. */

@@ -4,7 +4,7 @@ import type { Routed } from "../board.ts";
 import type { Task } from "../task.ts";
 import { once, textArray, unless, uuidArray } from "./arrays.ts";
 import type { Arrivals } from "./arrivals.ts";
-import { type Bundled, bundleStatements, intoBundles } from "./bundles.ts";
+import { type Bundled, bundleColumns, intoBundles } from "./bundles.ts";
 import type { Taking } from "./claimed.ts";
 import { type Lanes, lanesTogether } from "./lanes.ts";
 
@@ -102,8 +102,7 @@ function deadColumns(items: readonly Routed[]): unknown[] {
 
 /** What puts artifacts on the board, and how their tasks are put there. */
 export interface Putting {
-  /** The first puts artifacts, and tasks with rows of their own; the second, if there are bundles, those. */
-  readonly statements: readonly Statement[];
+  readonly statement: Statement;
   readonly packed: Bundled;
 }
 
@@ -120,20 +119,14 @@ export function putting(
     readonly taking?: Taking;
   },
 ): Putting {
-  const { taking, now, fewest } = how;
+  const { taking, fewest } = how;
   const { ofArtifacts, ofTasks } = numbersOf(items, how.arrivals.isBatched);
   const queued = how.arrivals.without(items);
   const laneOf = lanesTogether(queued, how.lanes);
   const { hasOwnKey } = how.lanes;
   const packed = intoBundles(queued, bodies, ofTasks, { laneOf, hasOwnKey, wants: taking?.wants, fewest });
-  const first = { artifact: items[0]!.artifact, at: ofArtifacts[0]! };
-  const bundles = bundleStatements(packed.bundles, first, {
-    holder: taking?.holder ?? null,
-    leaseMs: taking?.leaseMs ?? 0,
-    now,
-  });
   const numbers = { ofArtifacts, ofTasks: packed.places.map((place) => ofTasks[place]!) };
-  return { statements: [putStatement(items, bodies, packed, numbers, how), ...bundles], packed };
+  return { statement: putStatement(items, bodies, packed, numbers, how), packed };
 }
 
 function putStatement(
@@ -152,8 +145,9 @@ function putStatement(
   return {
     name: "board_put",
     // What is by far the longest comes last, and as one text, in which JSON has no line breaks: it is copied once.
-    text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, string_to_array($29, E'\\n'), $9, $10, $11, $12,
-      $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)`,
+    text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, string_to_array($39, E'\\n'), $9, $10, $11, $12,
+      $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36,
+      $37, $38)`,
     values: [
       how.routes,
       places.map((at) => ofArtifacts[at]),
@@ -173,6 +167,11 @@ function putStatement(
       wants ? packed.places.map((place) => wants[place]) : null,
       ...followColumns(queued, how.lanes),
       ...deadColumns(items),
+      ...bundleColumns(
+        packed.bundles,
+        each(({ artifact }) => artifact),
+        how.now,
+      ),
       how.taking?.holder ?? null,
       how.taking?.leaseMs ?? 0,
       places.map((at) => bodies[at]!).join("\n"),
