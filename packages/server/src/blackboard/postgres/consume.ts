@@ -29,6 +29,8 @@ interface Running {
 }
 
 const MOST_SETTLING = 2_048;
+/** What is done at once, one after the other, is settled together, but waits for no longer than this for those that follow. */
+const SETTLE_WITHIN_MS = 10;
 /** Whoever opened the board polls for all agents at once. */
 const IDLE_MS = 3_600_000;
 
@@ -54,8 +56,11 @@ export class Consumption implements Service, Taker {
   #starting: Promise<void> | undefined;
   /** For the next task. It is that one's own if there is something to wait for. */
   #abort = new AbortController();
-  /** What has ended and is handed on with all that ends in the same moment. */
+  /** What has ended and is handed on with all that ends in the same moment, or is started in one go. */
   #finished: Finished[] = [];
+  /** When the first of them ended, if they were started in one go. */
+  #finishedSince = 0;
+  #isStartingSome = false;
   /** How many are not settled that have ended. */
   #unsettled = 0;
   /** How many may start before the gate is asked again: one after it was closed, since it may let only one try. */
@@ -197,6 +202,7 @@ export class Consumption implements Service, Taker {
     if (this.#canStart())
       this.#starting ??= this.#start().finally(() => {
         this.#starting = undefined;
+        this.#handOn();
         // All that it started may have ended by now.
         this.#pump();
       });
@@ -213,6 +219,7 @@ export class Consumption implements Service, Taker {
       let isOpen = await this.#gate.isOpen();
       if (!isOpen) {
         this.#trust = 1;
+        this.#handOn();
         isOpen = await this.#gate.opensWithin(KEEP_MS, this.#ended.signal);
       }
       if (this.#stopping) return;
@@ -241,9 +248,14 @@ export class Consumption implements Service, Taker {
     const { clock } = this.#context;
     const began = clock.now();
     const before = this.#unsettled;
+    if (this.#finished.length === 0) this.#finishedSince = began;
+    this.#isStartingSome = true;
     for (let left = most; left > 0 && this.#canStart(); left--) this.#run(this.#ahead.shift()!);
+    this.#isStartingSome = false;
+    const now = clock.now();
     const ended = this.#unsettled - before;
-    if (ended > 0) this.#pace.took((clock.now() - began) / ended);
+    if (ended > 0) this.#pace.took((now - began) / ended);
+    if (Math.abs(now - this.#finishedSince) >= SETTLE_WITHIN_MS) this.#handOn();
   }
 
   #run(claim: Claimed): void {
@@ -266,11 +278,13 @@ export class Consumption implements Service, Taker {
 
   #finish(finished: Finished): void {
     this.#unsettled++;
-    if (this.#finished.push(finished) === 1) queueMicrotask(() => this.#handOn());
+    this.#finished.push(finished);
+    if (!this.#isStartingSome) queueMicrotask(() => this.#handOn());
   }
 
   #handOn(): void {
     const finished = this.#finished;
+    if (finished.length === 0) return;
     this.#finished = [];
     const settling = this.#settle(finished).finally(() => this.#settling.delete(settling));
     this.#settling.add(settling);

@@ -130,6 +130,24 @@ test("with 50 consumers on ten servers every task is settled once, in the order 
   }
 }, 90_000);
 
+test("the others hear of a few tasks at once, and of many together with those that follow", async () => {
+  await using parts = new AsyncDisposableStack();
+  const { database } = parts.use(await testDatabase());
+  const waits: (number | undefined)[] = [];
+  const hints = { send: (_: string, waitMs?: number) => void waits.push(waitMs) };
+  const board = await openPostgresBoard(database, await testContext(), {
+    agents: KEYED,
+    route: routeByTags,
+    routes: true,
+    observer: new Heard(),
+    hints,
+  });
+  parts.defer(() => board.stop());
+  await board.publish([makeTestArtifact({ to: "one" })]);
+  await board.publish(range(1, 100).map(() => makeTestArtifact({ to: "one" })));
+  expect(waits).toEqual([undefined, 10]);
+});
+
 test("a settlement whose answer was lost counts once: nothing runs again, and its output is there once", async () => {
   await using parts = new AsyncDisposableStack();
   const { url, database } = parts.use(await testDatabase());

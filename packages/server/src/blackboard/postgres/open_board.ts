@@ -60,6 +60,9 @@ const SWEEP_LEASE_MS = 60_000;
 const PREFIX = "board:";
 /** Connections that claims of all agents use at a time, of the pool that all share. */
 const CLAIMS_AT_ONCE = 2;
+/** Of more than so many tasks at a time the others hear once in a while: a claim of many costs less than many claims. */
+const FEW_TASKS = 16;
+const CROWD_WAIT_MS = 10;
 
 /**
  * Opens the board.
@@ -90,10 +93,10 @@ export async function openPostgresBoard(
   const parking = new Set<Promise<void>>();
   await makePartitions(database, context.clock.now());
 
-  function created(agents: ReadonlySet<string>): void {
+  function created(agents: ReadonlySet<string>, tasks = 1): void {
     for (const agent of agents) {
       wake(agent);
-      hints.send(PREFIX + agent);
+      hints.send(PREFIX + agent, tasks > FEW_TASKS ? CROWD_WAIT_MS : undefined);
     }
   }
 

@@ -1,0 +1,102 @@
+import { describe, expect, test } from "vitest";
+import { testContext } from "../../../../../e2e/support/context.ts";
+import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
+import { until } from "../../../../../e2e/support/until.ts";
+import { makeTestArtifact, range } from "../../conformance/board_support.ts";
+import { done } from "../../conformance/board_worker.ts";
+import type { Settlement } from "../task.ts";
+import type { Claimed } from "./claimed.ts";
+import { Consumption } from "./consume.ts";
+
+const COUNT = 300;
+const CONCURRENCY = 20;
+
+/** An agent that is given its tasks with one claim, and what it settles together. */
+async function consuming(how: {
+  handle(clock: ManualClock): Promise<Settlement> | Settlement;
+  gate?(begun: number): Promise<void>;
+}) {
+  const clock = new ManualClock();
+  const context = await testContext({ clock });
+  const left: Claimed[] = range(1, COUNT).map((n) => {
+    const artifact = makeTestArtifact({ to: "a" });
+    const task = { id: artifact.id, agent: "a", artifacts: [artifact] as const, key: `${n}`, attempt: 1 };
+    return { seq: BigInt(n), lane: null, task: { ...task, created_at: artifact.created_at } };
+  });
+  const commits: number[] = [];
+  let begun = 0;
+  const consumption = new Consumption(
+    context,
+    {
+      agent: "a",
+      order: "none",
+      strict: false,
+      concurrency: CONCURRENCY,
+      gate: () => how.gate?.(begun) ?? Promise.resolve(),
+      handle() {
+        begun++;
+        return how.handle(clock);
+      },
+    },
+    {
+      claim: async () => ({ claims: left.splice(0), missing: [], more: false, nextDueMs: undefined }),
+      async settle(finished) {
+        commits.push(finished.length);
+        return finished.map(() => ({ ok: true }));
+      },
+      hold() {},
+      letGo() {},
+      async release() {},
+    },
+    { stopMs: 0 },
+  );
+  const settled = () => commits.reduce((sum, count) => sum + count, 0);
+  return { commits, settled, [Symbol.asyncDispose]: () => consumption.stop() };
+}
+
+describe("what ends at once, one task after the other,", () => {
+  test("is settled together, though no more is started at a time than may be", async () => {
+    await using agent = await consuming({ handle: () => done() });
+    await until("all are settled", () => agent.settled() === COUNT);
+    expect(agent.commits).toEqual([COUNT]);
+  });
+
+  test("waits for no longer than ten milliseconds for what follows", async () => {
+    await using agent = await consuming({
+      handle(clock) {
+        void clock.advance(1);
+        return done();
+      },
+    });
+    await until("all are settled", () => agent.settled() === COUNT);
+    expect(agent.commits).toEqual(range(1, COUNT / CONCURRENCY).map(() => CONCURRENCY));
+  });
+
+  test("does not wait before a gate that is closed", async () => {
+    const gate = Promise.withResolvers<void>();
+    await using agent = await consuming({
+      handle: () => done(),
+      gate: (begun) => (begun < 2 * CONCURRENCY ? Promise.resolve() : gate.promise),
+    });
+    await until("some are settled", () => agent.settled() > 0);
+    expect(agent.commits).toEqual([2 * CONCURRENCY]);
+    gate.resolve();
+    await until("all are settled", () => agent.settled() === COUNT);
+  });
+});
+
+test("what ends later is settled with what ends in the same moment", async () => {
+  const works: PromiseWithResolvers<Settlement>[] = [];
+  await using agent = await consuming({
+    handle() {
+      const work = Promise.withResolvers<Settlement>();
+      works.push(work);
+      return work.promise;
+    },
+  });
+  await until("they have begun", () => works.length === CONCURRENCY);
+  for (const work of works.slice(0, 5)) work.resolve(done());
+  await until("five are settled", () => agent.settled() === 5);
+  expect(agent.commits).toEqual([5]);
+  for (const work of works) work.resolve(done());
+});
