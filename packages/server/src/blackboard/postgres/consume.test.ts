@@ -15,6 +15,8 @@ const CONCURRENCY = 20;
 async function consuming(how: {
   handle(clock: ManualClock): Promise<Settlement> | Settlement;
   gate?(begun: number): Promise<void>;
+  /** Whether others wait to be claimed. */
+  more?: boolean;
 }) {
   const clock = new ManualClock();
   const context = await testContext({ clock });
@@ -39,7 +41,10 @@ async function consuming(how: {
       },
     },
     {
-      claim: async () => ({ claims: left.splice(0), missing: [], more: false, nextDueMs: undefined }),
+      async claim() {
+        const claims = left.splice(0);
+        return { claims, missing: [], more: claims.length > 0 && how.more === true, nextDueMs: undefined };
+      },
       async settle(finished) {
         commits.push(finished.length);
         return finished.map(() => ({ ok: true }));
@@ -68,6 +73,12 @@ describe("what ends at once, one task after the other,", () => {
         return done();
       },
     });
+    await until("all are settled", () => agent.settled() === COUNT);
+    expect(agent.commits).toEqual(range(1, COUNT / CONCURRENCY).map(() => CONCURRENCY));
+  });
+
+  test("is settled while the next ones are worked on where others wait to be claimed", async () => {
+    await using agent = await consuming({ handle: () => done(), more: true });
     await until("all are settled", () => agent.settled() === COUNT);
     expect(agent.commits).toEqual(range(1, COUNT / CONCURRENCY).map(() => CONCURRENCY));
   });

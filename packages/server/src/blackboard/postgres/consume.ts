@@ -255,7 +255,8 @@ export class Consumption implements Service, Taker {
     const now = clock.now();
     const ended = this.#unsettled - before;
     if (ended > 0) this.#pace.took((now - began) / ended);
-    if (Math.abs(now - this.#finishedSince) >= SETTLE_WITHIN_MS) this.#handOn();
+    // Where many wait to be claimed, the database settles while the next ones are worked on.
+    if (this.#backlog || Math.abs(now - this.#finishedSince) >= SETTLE_WITHIN_MS) this.#handOn();
   }
 
   #run(claim: Claimed): void {
