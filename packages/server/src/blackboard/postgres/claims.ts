@@ -6,31 +6,38 @@ import { BundledClaim, type Claimed } from "./claimed.ts";
 import { OWN_KEY_LENGTH } from "./lanes.ts";
 
 /** A task that was claimed, with the artifact that it is about, or as it was enqueued. */
-export interface ClaimRow extends Row {
+export interface ClaimRow extends Row, Partial<Together> {
   readonly seq: bigint;
   readonly lane: string | null;
   readonly attempt: number;
   readonly task_id: string;
   readonly key: string;
   readonly created_at: bigint;
-  /** The artifact, or the whole task where that was enqueued. */
+  /** The artifact, or the task where that was enqueued: the whole of it, or without the artifacts, where those are apart. */
   readonly artifact: string | null;
   readonly task: string | null;
   /** When it became due, in milliseconds. */
   readonly due: number;
 }
 
+/** The artifacts of a bundle or of a batch. */
+interface Together {
+  /** Those that are there as JSON; null if there is none. */
+  readonly bodies: string | null;
+  /** Separated by commas; null if all artifacts are there, in this order. */
+  readonly ids: string | null;
+  /** So are their versions, null if each is the first. Of those artifacts other versions may be there, too. */
+  readonly versions: string | null;
+}
+
 /** A bundle that was claimed. */
-interface BundleRow extends Row {
+interface BundleRow extends Row, Together {
   readonly bundle: bigint;
-  /** How far its tasks are from the first, and their ids: separated by commas. */
+  /** How far its tasks are from the first, separated by commas. */
   readonly ats: string;
-  readonly ids: string;
   /** Keys that are hashes, one after the other; null if they are not, and then there are others. */
   readonly own_keys: string | null;
   readonly keys: readonly string[] | null;
-  /** The artifacts that are there as JSON, in any order; null if there is none. */
-  readonly bodies: string | null;
   readonly created_at: bigint;
   readonly due: number;
 }
@@ -52,7 +59,7 @@ export interface Claims {
 // Subqueries with OFFSET 0 are looked up one by one through an index, whatever the planner knows of the tables.
 
 /** Agent, how many, holder, lease in milliseconds, and from when on (milliseconds). */
-const CLAIM = "SELECT * FROM runtime.board_claim($1, $2, $3, $4, $5)";
+const CLAIM = "SELECT * FROM runtime.board_claim_tasks($1, $2, $3, $4, $5)";
 
 /** When the next task of an agent is due that is not yet. */
 const NEXT_DUE = `
@@ -163,12 +170,14 @@ export class Claimer {
       ? { allAt: now + Math.min(ALL_EVERY_MS, ALL_SHARE * took), soonAt: now + took }
       : before;
     this.#looked.set(agent, { ...times, from });
-    const isThere = ({ artifact, task }: ClaimRow) => artifact !== null || task !== null;
-    const missing: MissingTask[] = rows.filter((row) => !isThere(row));
-    const parts = [
-      ...rows.filter(isThere).map((row) => ({ due: row.due, claims: [claimedOf(agent, row)] })),
-      ...bundles.map((row) => ({ due: row.due, claims: claimedTogether(agent, row, missing) })),
-    ];
+    const missing: MissingTask[] = [];
+    const parts: { readonly due: number; readonly claims: Claimed[] }[] = [];
+    for (const row of rows) {
+      const claim = claimedOf(agent, row);
+      if (claim) parts.push({ due: row.due, claims: [claim] });
+      else missing.push(row);
+    }
+    for (const row of bundles) parts.push({ due: row.due, claims: claimedTogether(agent, row, missing) });
     if (bundles.length > 0) parts.sort((a, b) => a.due - b.due);
     return {
       claims: parts.flatMap(({ claims }) => claims),
@@ -188,14 +197,16 @@ export class Claimer {
 function claimedTogether(agent: string, row: BundleRow, missing: MissingTask[]): Claimed[] {
   const { bundle, own_keys, keys } = row;
   const ats = row.ats.split(",");
-  const bodies = artifactsOf(row, ats.length);
+  const artifacts = artifactsOf(row);
   const created_at = new Date(Number(row.created_at)).toISOString();
   const claims: Claimed[] = [];
   for (let i = 0; i < ats.length; i++) {
     const at = Number(ats[i]);
-    const artifact = bodies[i];
-    if (!artifact) missing.push({ seq: bundle + BigInt(at), attempt: 1, task_id: idAt(row, i), bundle });
-    else {
+    const artifact = artifacts[i];
+    if (!artifact) {
+      const task_id = row.ids!.split(",")[i]!;
+      missing.push({ seq: bundle + BigInt(at), attempt: 1, task_id, bundle });
+    } else {
       const { id } = artifact;
       const key = own_keys?.slice(i * OWN_KEY_LENGTH, (i + 1) * OWN_KEY_LENGTH) ?? keys![i]!;
       const task = { id, agent, artifacts: [artifact], key, attempt: 1, created_at } satisfies Task;
@@ -205,31 +216,27 @@ function claimedTogether(agent: string, row: BundleRow, missing: MissingTask[]):
   return claims;
 }
 
-const UUID_LENGTH = 36;
-
-function idAt({ ids }: BundleRow, i: number): string {
-  return ids.slice(i * (UUID_LENGTH + 1), (i + 1) * (UUID_LENGTH + 1) - 1);
+/** The artifacts in their order, nothing in the place of those that are gone: most times they come so. */
+function artifactsOf({ bodies, ids, versions }: Together): readonly (Artifact | undefined)[] {
+  const found = bodies === null ? [] : (JSON.parse(bodies) as Artifact[]);
+  if (ids === null) return found;
+  const byName = new Map(found.map((each) => [`${each.id.toLowerCase()} ${each.version}`, each]));
+  const each = versions?.split(",");
+  return ids.split(",").map((id, i) => byName.get(`${id} ${each?.[i] ?? 1}`));
 }
 
-/** The artifacts of a bundle in its order: most times they come so. */
-function artifactsOf(row: BundleRow, count: number): readonly (Artifact | undefined)[] {
-  const bodies = row.bodies === null ? [] : (JSON.parse(row.bodies) as Artifact[]);
-  if (bodies.length === count && isInOrder(bodies, row.ids)) return bodies;
-  const byId = new Map(bodies.map((each) => [each.id.toLowerCase(), each]));
-  return row.ids.split(",").map((id) => byId.get(id));
-}
-
-function isInOrder(artifacts: readonly Artifact[], ids: string): boolean {
-  for (let i = 0; i < artifacts.length; i++)
-    if (!ids.startsWith(artifacts[i]!.id, i * (UUID_LENGTH + 1))) return false;
-  return true;
-}
-
-/** What a row says of which the artifact or the task is there. */
-export function claimedOf(agent: string, row: ClaimRow): Claimed {
-  const { seq, lane, attempt } = row;
-  if (row.task !== null) return { seq, lane, task: { ...(JSON.parse(row.task) as Task), attempt } };
-  const artifacts: Task["artifacts"] = [JSON.parse(row.artifact!) as Artifact];
+/** What a row says; undefined if an artifact of it, or the task, is not there any more. */
+export function claimedOf(agent: string, row: ClaimRow): Claimed | undefined {
+  const { seq, lane, attempt, bodies = null, ids = null, versions = null } = row;
+  if (row.task !== null) {
+    const task = JSON.parse(row.task) as Task;
+    if (bodies === null && ids === null) return { seq, lane, task: { ...task, attempt } };
+    const artifacts = artifactsOf({ bodies, ids, versions });
+    if (artifacts.includes(undefined)) return undefined;
+    return { seq, lane, task: { ...task, artifacts: artifacts as unknown as Task["artifacts"], attempt } };
+  }
+  if (row.artifact === null) return undefined;
+  const artifacts: Task["artifacts"] = [JSON.parse(row.artifact) as Artifact];
   const created_at = new Date(Number(row.created_at)).toISOString();
   return { seq, lane, task: { id: row.task_id, agent, artifacts, key: row.key, attempt, created_at } };
 }

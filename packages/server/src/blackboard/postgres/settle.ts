@@ -150,9 +150,12 @@ export class Settler {
     for (const row of rows) {
       if (row.n !== null) lost.add(items[(row.n as number) - 1]!);
       else if (!row.claimed) forward.add(row.promoted as string);
-      else if (row.artifact === null && row.task === null)
-        this.#desk.missing(row.promoted as string, row as ClaimRow);
-      else next.accept(claimedOf(row.promoted as string, row as ClaimRow));
+      else {
+        const agent = row.promoted as string;
+        const claim = claimedOf(agent, row as ClaimRow);
+        if (claim) next.accept(claim);
+        else this.#desk.missing(agent, row as ClaimRow);
+      }
     }
     if (forward.size > 0) this.#desk.cameForward(forward);
     return lost;

@@ -1,0 +1,125 @@
+import { pino } from "pino";
+import { expect, test } from "vitest";
+import { testContext } from "../../../../../e2e/support/context.ts";
+import { testDatabase } from "../../../../../e2e/support/postgres.ts";
+import { until } from "../../../../../e2e/support/until.ts";
+import { Heard, makeTestArtifact, newId, range, routeByTags } from "../../conformance/board_support.ts";
+import { Worker } from "../../conformance/board_worker.ts";
+import { openDatabase } from "../../database/database.ts";
+import type { Artifact } from "../artifact.ts";
+import type { BoardAgent } from "../board.ts";
+import { openPostgresBoard } from "./open_board.ts";
+
+const HOUR = 3_600_000;
+
+function batching(agent: string, size: number, byKey = false): BoardAgent {
+  return { agent, order: "key", strict: false, batch: { size, timeoutMs: HOUR, byKey } };
+}
+
+/** Commits wait for the disk only if that is asked for: the tests' server spares itself that. */
+async function opened({ agents = [batching("one", 3)], pollMs = 50, asUsual = false } = {}) {
+  const parts = new AsyncDisposableStack();
+  const own = parts.use(await testDatabase());
+  const url = new URL(own.url);
+  url.searchParams.set("options", `-c synchronous_commit=${asUsual ? "on" : "off"}`);
+  const database = openDatabase({ url: String(url), poolSize: 10, log: pino({ level: "silent" }) });
+  parts.defer(() => database.close());
+  const heard = new Heard();
+  const board = await openPostgresBoard(database, await testContext(), {
+    agents,
+    route: routeByTags,
+    routes: true,
+    observer: heard,
+    hints: { send() {} },
+    pollMs,
+  });
+  parts.defer(() => board.stop());
+  /** The artifacts of so many tasks, each as its agent got it. */
+  async function ran(worker: Worker, count: number) {
+    await until(`${count} runs`, () => worker.runs.length >= count);
+    return worker.runs.map(({ task }) => task.artifacts);
+  }
+  return { database, board, heard, ran, [Symbol.asyncDispose]: () => parts.disposeAsync() };
+}
+
+const draft = (given: Parameters<typeof makeTestArtifact>[0] = {}) =>
+  makeTestArtifact({ to: "one", ...given });
+
+test("a batch has the versions that came for it, and no other versions of the same artifacts", async () => {
+  await using server = await opened();
+  const { board, ran } = server;
+  const worker = new Worker("one");
+  board.consume(worker);
+  const first = draft({ payload: "first" });
+  const [second, third] = [2, 3].map((version) => ({ ...first, version, payload: version }));
+  const others = range(1, 3).map((payload) => draft({ payload }));
+  const batches = [
+    [first, others[0]!, second!],
+    [others[1]!, third!, others[2]!],
+  ];
+  for (const artifact of batches.flat()) await board.publish([artifact]);
+  expect(await ran(worker, 2)).toEqual(batches);
+});
+
+test("a batch has its artifacts in the order in which they came, whatever their ids, and in whichever case", async () => {
+  await using server = await opened();
+  const { board, ran } = server;
+  const worker = new Worker("one");
+  const ids = range(1, 6).map(() => newId());
+  const batches = [
+    [ids[2]!, ids[0]!, ids[1]!],
+    [ids[3]!, ids[4]!.toUpperCase(), ids[5]!],
+  ].map((of) => of.map((id) => draft({ id })));
+  for (const artifact of batches.flat()) await board.publish([artifact]);
+  board.consume(worker);
+  expect(await ran(worker, 2)).toEqual(batches);
+});
+
+test.each([
+  ["one", (artifacts: Artifact[]) => artifacts.slice(1, 2)],
+  ["every one", (artifacts: Artifact[]) => artifacts],
+])("a batch of which %s is gone is a dead letter, and the next is worked on", async (_, lost) => {
+  await using server = await opened();
+  const { database, board, heard, ran } = server;
+  const artifacts = range(1, 6).map((payload) => draft({ payload }));
+  await board.publish(artifacts);
+  for (const { id } of lost(artifacts.slice(0, 3)))
+    await database.query({ text: "DELETE FROM runtime.board_artifacts WHERE id = $1", values: [id] });
+  const worker = new Worker("one");
+  board.consume(worker);
+  expect(await ran(worker, 1)).toEqual([artifacts.slice(3)]);
+  await until("it is settled", () => heard.settlements.length === 1);
+  const { deadLetters } = await board.deadLetters("one", { limit: 5 });
+  expect(deadLetters.map(({ failure }) => failure.class)).toEqual(["ArtifactMissing"]);
+  expect(await board.counts()).toEqual([{ agent: "one", waiting: 0, running: 0, dead: 1 }]);
+});
+
+test("what is claimed does not wait for the disk; what is published, made a batch and settled does", async () => {
+  const plain: BoardAgent = { agent: "two", order: "none", strict: false };
+  await using server = await opened({ agents: [batching("one", 3), plain], asUsual: true });
+  const { database, board, heard } = server;
+  await database.query({ text: "CREATE TABLE seen (what text, waits text)" });
+  await database.query({
+    text: `CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      INSERT INTO seen VALUES (TG_TABLE_NAME || ' ' || lower(TG_OP), current_setting('synchronous_commit'));
+      RETURN NULL;
+    END $$`,
+  });
+  // As the transaction commits.
+  for (const table of ["board_queue", "board_arrivals"])
+    await database.query({
+      text: `CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON runtime.${table}
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()`,
+    });
+  await board.publish(range(1, 3).map(() => draft({ to: ["one", "two"] })));
+  for (const agent of ["one", "two"]) board.consume(new Worker(agent));
+  await until("all are settled", () => heard.settlements.length === 4);
+  const seen = await database.query({ text: "SELECT DISTINCT what, waits FROM seen ORDER BY what, waits" });
+  expect(seen.map(({ what, waits }) => `${what}: ${waits}`)).toEqual([
+    "board_arrivals delete: on",
+    "board_arrivals insert: on",
+    "board_queue delete: on",
+    "board_queue insert: on",
+    "board_queue update: off",
+  ]);
+});
