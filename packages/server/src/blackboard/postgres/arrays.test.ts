@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { textArray, uuidArray } from "./arrays.ts";
+import { intArray, textArray, uuidArray } from "./arrays.ts";
 
 test("identifiers are sent as their bytes, whatever their case", () => {
   const ids = ["01890a5d-ac96-774b-bcce-b302099a8057", "FFFFFFFF-0A9F-7000-8000-ABCDEFabcdef"];
@@ -19,6 +19,16 @@ test.each([
 ])("what is no identifier goes as text, so that PostgreSQL says what is wrong: %s", (wrong) => {
   const ids = ["01890a5d-ac96-774b-bcce-b302099a8057", wrong];
   expect(uuidArray(ids)).toEqual(ids);
+});
+
+test.each([[[1, 2_147_483_647, -1, 0]], [[]]])("numbers are sent as their bytes: %j", (values) => {
+  const bytes = intArray(values);
+  expect(bytes.readInt32BE(8)).toBe(23);
+  expect(bytes.readInt32BE(12)).toBe(values.length);
+  expect(bytes.length).toBe(20 + 8 * values.length);
+  expect(values.map((_, i) => [bytes.readInt32BE(20 + 8 * i), bytes.readInt32BE(24 + 8 * i)])).toEqual(
+    values.map((value) => [4, value]),
+  );
 });
 
 test.each([[["plain", "", "two words"]], [["é", "plain"]], [["a", null, "ü"]], [[]]])(

@@ -1,3 +1,4 @@
+const INT_OID = 23;
 const TEXT_OID = 25;
 const UUID_OID = 2_950;
 const HEAD_BYTES = 20;
@@ -46,6 +47,15 @@ export function uuidArray(values: readonly string[]): Buffer | readonly string[]
   const bytes = Buffer.allocUnsafe(HEAD_BYTES + size);
   writeHead(bytes, UUID_OID, values.length, false);
   return bytes.write(digits, HEAD_BYTES, "hex") === size ? bytes : values;
+}
+
+/** The same of numbers that fit into four bytes. */
+export function intArray(values: readonly number[]): Buffer {
+  const bytes = Buffer.allocUnsafe(HEAD_BYTES + 8 * values.length);
+  writeHead(bytes, INT_OID, values.length, false);
+  let at = HEAD_BYTES;
+  for (const value of values) at = bytes.writeInt32BE(value, bytes.writeInt32BE(4, at));
+  return bytes;
 }
 
 const UUID_LENGTH = "00000010";

@@ -1,7 +1,7 @@
 import type { Statement } from "../../database/database.ts";
 import type { BoardAgent, Routed } from "../board.ts";
 import type { Task } from "../task.ts";
-import { arrayText, quotedArrayText, textArray } from "./arrays.ts";
+import { intArray, quotedArrayText, textArray, unless, uuidArray } from "./arrays.ts";
 
 /** What is published for agents that have a batch. */
 export interface Arrivals {
@@ -22,21 +22,27 @@ interface Arrival {
   readonly correlations: (string | null)[];
 }
 
-/** In one row: more would make reading some of them dear. */
-const MOST_TOGETHER = 1_000;
+/** In one row: more would not fit into a page. */
+const MOST_TOGETHER = 300;
 
 /**
- * Adds arrivals: agents, orgs, keys, and of each how many, ids, versions, sizes and correlations as texts of arrays; when;
- * and the id and version of an artifact of the same commit. That commit may have left all of its artifacts to the router.
+ * Adds arrivals: agents, orgs, keys, and of each how many, and correlations as the text of an array; ids, versions and
+ * sizes of all of them, one after the other, where no versions are the first ones; when; and the id and version of an
+ * artifact of the same commit. That commit may have left all of its artifacts to the router.
  */
 const ARRIVE = `
 INSERT INTO runtime.board_arrivals (agent, org_id, key, members, ids, versions, sizes, correlations, arrived_at)
-SELECT u.agent, u.org, u.key, u.members, u.ids::uuid[], u.versions::int[], u.sizes::int[], u.correlations::text[], $9::bigint
-FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[])
-  AS u(agent, org, key, members, ids, versions, sizes, correlations)
+SELECT u.agent, u.org, u.key, u.members, ($6::uuid[])[u.until - u.members + 1:u.until],
+  coalesce(($7::int[])[u.until - u.members + 1:u.until], array_fill(1, ARRAY[u.members])),
+  ($8::int[])[u.until - u.members + 1:u.until], u.correlations::text[], $9::bigint
+FROM (
+  SELECT u.*, sum(u.members) OVER (ORDER BY u.n)::int AS until
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[]) WITH ORDINALITY
+    AS u(agent, org, key, members, correlations, n)
+) u
 WHERE EXISTS (
   SELECT FROM runtime.board_artifacts a WHERE a.id = $10::uuid AND a.version = $11::int AND a.routes IS NOT NULL
-)`;
+) ORDER BY u.n`;
 
 /** The arrivals of the agents that have a batch. */
 export function arrivalsOf(agents: readonly BoardAgent[]): Arrivals {
@@ -72,10 +78,10 @@ export function arrivalsOf(agents: readonly BoardAgent[]): Arrivals {
             textArray(arrivals.map(({ org }) => org)),
             textArray(arrivals.map(({ key }) => key)),
             arrivals.map(({ ids }) => ids.length),
-            textArray(arrivals.map(({ ids }) => arrayText(ids))),
-            textArray(arrivals.map(({ versions }) => arrayText(versions))),
-            textArray(arrivals.map(({ sizes }) => arrayText(sizes))),
             textArray(arrivals.map(({ correlations }) => correlationsText(correlations))),
+            uuidArray(arrivals.flatMap(({ ids }) => ids)),
+            versionsOf(arrivals.flatMap(({ versions }) => versions)),
+            intArray(arrivals.flatMap(({ sizes }) => sizes)),
             now,
             id,
             version,
@@ -119,4 +125,9 @@ function together(
 export function correlationsText(values: readonly (string | null)[]): string | null {
   if (values.every((value) => value === null)) return null;
   return quotedArrayText(values);
+}
+
+/** Versions as an array; null if all are the first. */
+export function versionsOf(values: readonly number[]): Buffer | null {
+  return unless(1, values) && intArray(values);
 }

@@ -3,7 +3,14 @@ import { expect, test } from "vitest";
 import { testContext } from "../../../../../e2e/support/context.ts";
 import { testDatabase } from "../../../../../e2e/support/postgres.ts";
 import { until } from "../../../../../e2e/support/until.ts";
-import { Heard, makeTestArtifact, newId, range, routeByTags } from "../../conformance/board_support.ts";
+import {
+  Heard,
+  makeTestArtifact,
+  makeTestTask,
+  newId,
+  range,
+  routeByTags,
+} from "../../conformance/board_support.ts";
 import { Worker } from "../../conformance/board_worker.ts";
 import { openDatabase } from "../../database/database.ts";
 import type { Artifact } from "../artifact.ts";
@@ -75,6 +82,44 @@ test("a batch has its artifacts in the order in which they came, whatever their 
   expect(await ran(worker, 2)).toEqual(batches);
 });
 
+test("a commit with artifacts of several agents, orgs, keys, versions and correlations puts each where it belongs", async () => {
+  const agents = [batching("one", 4, true), batching("two", 6)];
+  await using server = await opened({ agents });
+  const { board, ran } = server;
+  const of = (org_id: string, partition_key: string, given: Parameters<typeof makeTestArtifact>[0] = {}) =>
+    makeTestArtifact({ to: ["one", "two"], org_id, partition_key, payload: "é".repeat(9), ...given });
+  const artifacts = range(1, 4).flatMap((n): Artifact[] => {
+    const kept = of("acme", "a");
+    return [
+      kept,
+      of("acme", 'b "quoted", {listed}', { correlation_id: `c ${n}` }),
+      of("zeta", "a", n > 2 ? { version: n } : {}),
+    ];
+  });
+  const [one, two] = [new Worker("one"), new Worker("two")];
+  for (const worker of [one, two]) board.consume(worker);
+  await board.publish(artifacts);
+  const those = (org: string, key?: string) =>
+    artifacts.filter(({ org_id, partition_key }) => org_id === org && (!key || partition_key === key));
+  const byFirst = (all: readonly (readonly Artifact[])[]) =>
+    all.toSorted((a, b) => (a[0]!.id < b[0]!.id ? -1 : 1));
+  expect(byFirst(await ran(one, 3))).toEqual(
+    byFirst([those("acme", "a"), those("acme", 'b "quoted", {listed}'), those("zeta", "a")]),
+  );
+  await board.publish(range(1, 2).map(() => makeTestArtifact({ to: "two", org_id: "zeta" })));
+  const [acme, zeta] = (await ran(two, 2)).toSorted((a, b) => (a[0].org_id < b[0].org_id ? -1 : 1));
+  expect(acme).toEqual(those("acme").slice(0, 6));
+  expect(zeta!.slice(0, 4)).toEqual(those("zeta"));
+  await until("two of acme wait", async () => {
+    const text = "SELECT ids::text[] AS ids, versions, sizes FROM runtime.board_batches";
+    const kept = await server.database.query({ text });
+    const left = those("acme").slice(6);
+    const sizes = left.map((artifact) => Buffer.byteLength(JSON.stringify(artifact)));
+    const expected = [{ ids: left.map(({ id }) => id), versions: [1, 1], sizes }];
+    return JSON.stringify(kept) === JSON.stringify(expected);
+  });
+});
+
 test.each([
   ["one", (artifacts: Artifact[]) => artifacts.slice(1, 2)],
   ["every one", (artifacts: Artifact[]) => artifacts],
@@ -92,6 +137,50 @@ test.each([
   const { deadLetters } = await board.deadLetters("one", { limit: 5 });
   expect(deadLetters.map(({ failure }) => failure.class)).toEqual(["ArtifactMissing"]);
   expect(await board.counts()).toEqual([{ agent: "one", waiting: 0, running: 0, dead: 1 }]);
+});
+
+test("servers of this version and the one before make batches for each other", async () => {
+  await using server = await opened();
+  const { database, board, ran } = server;
+  const artifacts = range(1, 6).map((payload) => draft({ payload, to: [] }));
+  await board.publish(artifacts);
+  const [older, newer] = [artifacts.slice(0, 3), artifacts.slice(3)];
+  const arrayOf = (values: readonly unknown[]) => `{${values.join()}}`;
+  await database.query({
+    text: `SELECT runtime.board_form('one', NULL, ARRAY['k'], ARRAY[$1::uuid], ARRAY[NULL], 0, ARRAY[$2], ARRAY[$3], ARRAY[$4],
+      '{}', '{}', '{}', '{}', '{}', '{}', NULL)`,
+    values: [
+      older[0]!.id,
+      JSON.stringify({ id: older[0]!.id, agent: "one", key: "k", attempt: 1 }),
+      arrayOf(older.map(({ id }) => id)),
+      arrayOf([1, 1, 1]),
+    ],
+  });
+  const worker = new Worker("one");
+  const service = board.consume(worker);
+  expect(await ran(worker, 1)).toEqual([older]);
+  await service.stop();
+  await database.query({
+    text: `SELECT runtime.board_form('one', NULL, ARRAY['k'], ARRAY[$1::uuid], ARRAY[NULL], 0, ARRAY['{}'], ARRAY[3], $2::uuid[],
+      NULL, '{}', '{}', '{}', '{}', '{}', '{}', NULL)`,
+    values: [newer[0]!.id, newer.map(({ id }) => id)],
+  });
+  const claim = "SELECT task FROM runtime.board_claim('one', 5, 'older', 1000, 0)";
+  const [row] = await database.query<{ task: string }>({ text: claim });
+  expect(row!.task).toBe(`{"artifacts":[${newer.map((each) => JSON.stringify(each)).join()}],}`);
+});
+
+test("a task that comes for an agent with batches is claimed at once, as a batch is", async () => {
+  // Nobody looks by itself while this runs.
+  await using server = await opened({ pollMs: HOUR });
+  const { board, ran } = server;
+  const worker = new Worker("one");
+  board.consume(worker);
+  const artifacts = range(1, 4).map((payload) => draft({ payload }));
+  await board.enqueue([makeTestTask("one", artifacts[0]!)]);
+  expect(await ran(worker, 1)).toEqual([[artifacts[0]]]);
+  await board.publish(artifacts.slice(1));
+  expect((await ran(worker, 2))[1]).toEqual(artifacts.slice(1));
 });
 
 test("what is claimed does not wait for the disk; what is published, made a batch and settled does", async () => {

@@ -1,7 +1,8 @@
 import type { Statement } from "../../database/database.ts";
 import { gatheredId } from "../gather_task.ts";
 import { taskId } from "../matching.ts";
-import { arrayText, unless } from "./arrays.ts";
+import { unless, uuidArray } from "./arrays.ts";
+import { versionsOf } from "./arrivals.ts";
 import type { Lanes } from "./lanes.ts";
 
 /** An artifact of a batch, as far as that needs to be known. */
@@ -84,10 +85,11 @@ export function formStatement(
   now: number,
 ): Statement {
   const created_at = new Date(now).toISOString();
+  const members = batches.flatMap((batch) => batch.members);
   const ids = batches.map(({ key, members }) => gatheredId(agent, key, members[0]!));
   return {
     name: "board_form",
-    text: `SELECT runtime.board_form($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+    text: `SELECT runtime.board_form($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
     values: [
       agent,
       unless(
@@ -100,8 +102,9 @@ export function formStatement(
       now,
       // The artifacts are put before the rest when it is read.
       batches.map(({ key }, i) => JSON.stringify({ id: ids[i], agent, key, attempt: 1, created_at })),
-      batches.map(({ members }) => arrayText(members.map(({ id }) => id))),
-      batches.map(({ members }) => arrayText(members.map(({ version }) => version))),
+      batches.map(({ members }) => members.length),
+      uuidArray(members.map(({ id }) => id)),
+      versionsOf(members.map(({ version }) => version)),
       alone.map(({ key }) => key),
       alone.map(({ member }) => taskId(member)),
       alone.map(({ member }) => member.id),

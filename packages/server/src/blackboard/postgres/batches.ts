@@ -1,25 +1,43 @@
-import type { Database } from "../../database/database.ts";
+import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
-import { sha256 } from "../../kit/hash.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { BoardAgent, BoardOptions } from "../board.ts";
 import { groupsCounter, MAX_BATCH_BYTES } from "../gather_task.ts";
 import { Alarm } from "./alarm.ts";
-import { arrayText } from "./arrays.ts";
-import { correlationsText } from "./arrivals.ts";
+import { intArray, uuidArray } from "./arrays.ts";
+import { correlationsText, versionsOf } from "./arrivals.ts";
 import { formStatement, type Gathered, type Member, pack } from "./batch_tasks.ts";
 import type { Lanes } from "./lanes.ts";
 
 interface GroupRow {
-  readonly seq?: bigint;
+  /** Of an arrival: what was looked at before has none. */
+  readonly seq: bigint | null;
   readonly org: string;
   readonly key: string;
-  /** These three are lists with commas: many times cheaper to read than arrays. */
+  readonly hash: string;
+  /** These three are lists with commas: many times cheaper to read than arrays. No versions: each is the first. */
   readonly ids: string;
-  readonly versions: string;
+  readonly versions: string | null;
   readonly sizes: string;
   readonly correlations: readonly (string | null)[] | null;
   readonly arrived: bigint;
+}
+
+/** The last row: when the oldest came of those that wait on, and whether there are tasks to claim. */
+interface LastRow {
+  readonly oldest: bigint | null;
+  readonly ready: boolean;
+}
+
+/** What a step did: how many arrivals it looked at, and how many tasks it made. */
+interface Formed {
+  readonly looked: number;
+  readonly batches: number;
+  readonly alone: number;
+  /** There are others to claim. */
+  readonly isReady: boolean;
+  /** When the first came of what waits on. */
+  readonly oldest: number | undefined;
 }
 
 /** What making tasks of an agent's batches needs. */
@@ -31,6 +49,8 @@ export interface BatchesParts {
   readonly pollMs: number;
   /** Batches of this agent are tasks now. */
   formed(agent: string): void;
+  /** It has tasks that others made. */
+  ready(agent: string): void;
 }
 
 /** Makes tasks of what arrives for one agent. */
@@ -38,51 +58,32 @@ export interface Batches extends Service {
   wake(): void;
 }
 
-/** Rows and members that are looked at together. */
-const MOST_ROWS = 500;
-const MOST_MEMBERS = 10_000;
-const MOST_OVERDUE = 500;
-/** Any constant will do, as long as every process uses the same. */
-const ADVISORY_LOCK = 7_240_116;
-
-const COLUMNS = `org_id AS org, key, array_to_string(ids, ',') AS ids, array_to_string(versions, ',') AS versions,
-  array_to_string(sizes, ',') AS sizes, correlations, arrived_at AS arrived`;
-/** Whether there is something to do, and nobody else is at it: agent, and since when what came is overdue. */
-const LOCK = `
-SELECT (EXISTS (SELECT FROM runtime.board_arrivals r WHERE r.agent = $1)
-    OR EXISTS (SELECT FROM runtime.board_batches b WHERE b.agent = $1 AND b.arrived_at <= $2::bigint))
-  AND pg_try_advisory_xact_lock(${ADVISORY_LOCK}, hashtext($1)) AS held`;
-/** The oldest arrivals of an agent, with not many more than so many members. */
-const TAKE_ARRIVALS = `
-DELETE FROM runtime.board_arrivals r USING (
-  SELECT o.seq FROM (
-    SELECT o.seq, sum(o.members) OVER (ORDER BY o.seq) - o.members AS before FROM (
-      SELECT o.seq, o.members FROM runtime.board_arrivals o WHERE o.agent = $1 ORDER BY o.seq LIMIT ${MOST_ROWS}
-    ) o
-  ) o WHERE o.before < ${MOST_MEMBERS} OFFSET 0
-) o WHERE r.agent = $1 AND r.seq = o.seq RETURNING r.seq, ${COLUMNS}`;
-/** The open batches of an agent that are overdue, and those of the given orgs and hashes of keys. */
-const TAKE_OPEN = `
-DELETE FROM runtime.board_batches b USING (
-  SELECT u.org COLLATE "C" AS org, u.hash COLLATE "C" AS hash FROM unnest($3::text[], $4::text[]) AS u(org, hash)
-  UNION
-  (SELECT o.org_id, o.key_hash FROM runtime.board_batches o WHERE o.agent = $1 AND o.arrived_at <= $2::bigint
-   ORDER BY o.arrived_at LIMIT ${MOST_OVERDUE})
-) u WHERE b.agent = $1 AND b.org_id = u.org AND b.key_hash = u.hash RETURNING ${COLUMNS}`;
+/** Agent, and since when what came is overdue. */
+const TAKE = "SELECT * FROM runtime.board_take_arrivals($1, $2)";
+/**
+ * Agent; orgs, hashes and keys of batches, and of each how many artifacts, correlations as the text of an array, and when the
+ * first came; ids, versions and sizes of all of them, one after the other, where no versions are the first ones.
+ */
 const KEEP = `
 INSERT INTO runtime.board_batches (agent, org_id, key_hash, key, ids, versions, sizes, correlations, arrived_at)
-SELECT $1, u.org, u.hash, u.key, u.ids::uuid[], u.versions::int[], u.sizes::int[], u.correlations::text[], u.arrived
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[])
-  AS u(org, hash, key, ids, versions, sizes, correlations, arrived)`;
-const OLDEST = "SELECT min(b.arrived_at) AS arrived FROM runtime.board_batches b WHERE b.agent = $1";
+SELECT $1, u.org, u.hash, u.key, ($8::uuid[])[u.until - u.count + 1:u.until],
+  coalesce(($9::int[])[u.until - u.count + 1:u.until], array_fill(1, ARRAY[u.count])),
+  ($10::int[])[u.until - u.count + 1:u.until], u.correlations::text[], u.arrived
+FROM (
+  SELECT u.*, sum(u.count) OVER (ORDER BY u.n)::int AS until
+  FROM unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::bigint[]) WITH ORDINALITY
+    AS u(org, hash, key, count, correlations, arrived, n)
+) u`;
 
 /**
  * Starts to make tasks of what arrives for an agent, and of what is overdue: one process at a time for all servers. What it
- * takes away and what it makes are one transaction; it holds nothing that those who publish or settle wait for.
+ * takes away and what it makes are one transaction; it holds nothing that those who publish or settle wait for. Unlike a
+ * claim it waits for the disk: whoever works on a batch has handed its id to others, and the same id must not come back from a
+ * crash with more in it.
  */
 export function startBatches(
   { agent, batch }: BoardAgent & { readonly batch: NonNullable<BoardAgent["batch"]> },
-  { database, context, lanes, goesAlone, pollMs, formed }: BatchesParts,
+  { database, context, lanes, goesAlone, pollMs, formed, ready }: BatchesParts,
 ): Batches {
   const { clock } = context;
   const wake = new Wake();
@@ -92,19 +93,20 @@ export function startBatches(
   /** The members of each batch, those first that have waited. */
   function groupsOf(rows: readonly GroupRow[]): Gathered[] {
     const groups = new Map<string, { org: string; key: string; hash: string; members: Member[] }>();
-    for (const { org, key, correlations, arrived, ...lists } of rows) {
-      const [ids, versions, sizes] = [lists.ids, lists.versions, lists.sizes].map((list) => list.split(","));
+    for (const { org, key, hash, correlations, arrived, ...lists } of rows) {
+      const ids = lists.ids.split(",");
+      const versions = lists.versions?.split(",");
+      const sizes = lists.sizes.split(",");
       const arrivedAt = Number(arrived);
-      const hash = sha256(key);
       const name = `${hash} ${org}`;
       let group = groups.get(name);
       if (!group) {
         group = { org, key, hash, members: [] };
         groups.set(name, group);
       }
-      for (const [i, id] of ids!.entries()) {
-        const version = Number(versions![i]);
-        const bytes = Number(sizes![i]);
+      for (const [i, id] of ids.entries()) {
+        const version = Number(versions?.[i] ?? 1);
+        const bytes = Number(sizes[i]);
         group.members.push({ id, version, bytes, correlationId: correlations?.[i] ?? null, arrivedAt });
       }
     }
@@ -114,56 +116,34 @@ export function startBatches(
   const aloneHow = (org: string, { correlationId, arrivedAt }: Member) =>
     goesAlone({ agent, org, correlationId: correlationId ?? undefined, arrivedAt });
 
-  /** Answers how many arrivals it looked at, and how many tasks it made; undefined if there was nothing for it. */
-  function form(): Promise<
-    { readonly looked: number; readonly batches: number; readonly alone: number } | undefined
-  > {
+  async function form(): Promise<Formed> {
     return database.interactive(async (tx) => {
       const now = clock.now();
       const overdue = now - batch.timeoutMs;
-      const [lock] = await tx.query<{ held: boolean }>({
-        name: "board_batches_lock",
-        text: LOCK,
+      const rows = await tx.query({
+        name: "board_take_arrivals",
+        text: TAKE,
         values: [agent, overdue],
       });
-      if (!lock!.held) return undefined;
-      const arrivals = await tx.query<GroupRow>({
-        name: "board_arrivals_take",
-        text: TAKE_ARRIVALS,
-        values: [agent],
-      });
-      arrivals.sort((a, b) => (a.seq! < b.seq! ? -1 : 1));
-      const fresh = groupsOf(arrivals);
-      const open = await tx.query<GroupRow>({
-        name: "board_batches_take",
-        text: TAKE_OPEN,
-        values: [agent, overdue, fresh.map(({ org }) => org), fresh.map(({ hash }) => hash)],
-      });
-      const packed = pack(groupsOf([...open, ...arrivals]), {
-        size: batch.size,
-        maxBytes: MAX_BATCH_BYTES,
-        overdue,
-        aloneHow,
-      });
+      const { oldest, ready: isReady } = rows.pop() as unknown as LastRow;
+      const taken = rows as unknown as GroupRow[];
+      const rules = { size: batch.size, maxBytes: MAX_BATCH_BYTES, overdue, aloneHow };
+      const packed = pack(groupsOf(taken), rules);
       const { batches, alone, kept } = packed;
-      if (kept.length > 0)
-        await tx.query({
-          name: "board_batches_keep",
-          text: KEEP,
-          values: [
-            agent,
-            kept.map(({ org }) => org),
-            kept.map(({ hash }) => hash),
-            kept.map(({ key }) => key),
-            kept.map(({ members }) => arrayText(members.map(({ id }) => id))),
-            kept.map(({ members }) => arrayText(members.map(({ version }) => version))),
-            kept.map(({ members }) => arrayText(members.map(({ bytes }) => bytes))),
-            kept.map(({ members }) => correlationsText(members.map(({ correlationId }) => correlationId))),
-            kept.map(({ members }) => members[0]!.arrivedAt),
-          ],
-        });
-      if (batches.length + alone.length > 0) await tx.query(formStatement(agent, packed, lanes, now));
-      return { looked: arrivals.length, batches: batches.length, alone: alone.length };
+      // One does not wait for the answer to the other.
+      await Promise.all([
+        kept.length > 0 && tx.query(keepStatement(agent, kept)),
+        batches.length + alone.length > 0 && tx.query(formStatement(agent, packed, lanes, now)),
+      ]);
+      const waiting = kept.map(({ members }) => members[0]!.arrivedAt);
+      if (oldest !== null) waiting.push(Number(oldest));
+      return {
+        looked: taken.filter(({ seq }) => seq !== null).length,
+        batches: batches.length,
+        alone: alone.length,
+        isReady,
+        oldest: waiting.length > 0 ? Math.min(...waiting) : undefined,
+      };
     });
   }
 
@@ -171,18 +151,13 @@ export function startBatches(
     wake,
     idleMs: pollMs,
     async step() {
-      const made = await form();
-      if (made && made.batches + made.alone > 0) {
-        sent.add(made.batches, { agent, outcome: "sent" });
+      const { looked, batches, alone, isReady, oldest } = await form();
+      if (batches + alone > 0) {
+        sent.add(batches, { agent, outcome: "sent" });
         formed(agent);
-      }
-      const [oldest] = await database.query<{ arrived: bigint | null }>({
-        name: "board_batches_oldest",
-        text: OLDEST,
-        values: [agent],
-      });
-      if (oldest?.arrived != null) due.in(Number(oldest.arrived) + batch.timeoutMs - clock.now());
-      return made !== undefined && made.looked > 0;
+      } else if (isReady) ready(agent);
+      if (oldest !== undefined) due.in(oldest + batch.timeoutMs - clock.now());
+      return looked > 0;
     },
   });
   return {
@@ -191,5 +166,25 @@ export function startBatches(
       due.stop();
       await loop.stop();
     },
+  };
+}
+
+function keepStatement(agent: string, kept: readonly Gathered[]): Statement {
+  const members = kept.flatMap((group) => group.members);
+  return {
+    name: "board_batches_keep",
+    text: KEEP,
+    values: [
+      agent,
+      kept.map(({ org }) => org),
+      kept.map(({ hash }) => hash),
+      kept.map(({ key }) => key),
+      kept.map((group) => group.members.length),
+      kept.map((group) => correlationsText(group.members.map(({ correlationId }) => correlationId))),
+      kept.map((group) => group.members[0]!.arrivedAt),
+      uuidArray(members.map(({ id }) => id)),
+      versionsOf(members.map(({ version }) => version)),
+      intArray(members.map(({ bytes }) => bytes)),
+    ],
   };
 }

@@ -100,9 +100,9 @@ export async function openPostgresBoard(
     }
   }
 
+  /** What comes for a batch is nothing to claim yet: who makes batches sees whether there is something. */
   function wake(agent: string): void {
-    consumptions.wake(agent);
-    if (!arrivals.isBatched(agent)) return;
+    if (!arrivals.isBatched(agent)) return consumptions.wake(agent);
     for (const consumption of consumptions.of(agent)) gathering.get(consumption)?.wake();
   }
 
@@ -221,8 +221,12 @@ export async function openPostgresBoard(
     const known = options.agents.find(({ agent }) => agent === consumption.agent);
     if (!known?.batch) return;
     const { goesAlone = () => undefined } = options;
-    const formed = (agent: string) => created(new Set([agent]));
-    const parts = { database, context, lanes, goesAlone, pollMs, formed };
+    const formed = (agent: string) => {
+      consumptions.wake(agent);
+      hints.send(PREFIX + agent);
+    };
+    const ready = (agent: string) => consumptions.wake(agent);
+    const parts = { database, context, lanes, goesAlone, pollMs, formed, ready };
     gathering.set(consumption, startBatches({ ...known, batch: known.batch }, parts));
   }
 

@@ -204,3 +204,14 @@ test("a day that only grows is not vacuumed for it, and few of its rows are look
   expect(days).toBeGreaterThan(1n);
   expect([spared, most, body]).toEqual([days, 10, 0]);
 });
+
+test("the ids of a day's batches are stored as they are", async () => {
+  await using own = await testDatabase();
+  await makePartitions(own.database, Date.now());
+  const rows = await own.database.query<{ storage: string; tables: bigint }>({
+    text: `SELECT a.attstorage AS storage, count(*) AS tables FROM pg_attribute a JOIN pg_inherits i ON i.inhrelid = a.attrelid
+      WHERE i.inhparent = 'runtime.board_tasks'::regclass AND a.attname = 'artifact_ids' GROUP BY 1`,
+  });
+  expect(rows.map(({ storage }) => storage)).toEqual(["e"]);
+  expect(rows[0]!.tables).toBeGreaterThan(1n);
+});

@@ -12,6 +12,7 @@ import {
 } from "../../conformance/board_support.ts";
 import { dead, done, retry, Worker } from "../../conformance/board_worker.ts";
 import type { Database } from "../../database/database.ts";
+import type { BoardAgent } from "../board.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 
 let shared: TestDatabase;
@@ -20,10 +21,16 @@ beforeAll(async () => {
 });
 afterAll(() => shared[Symbol.asyncDispose]());
 
-async function opened(database: Database) {
+const AGENTS: readonly BoardAgent[] = ["a", "b", "slow"].map((agent) => ({
+  agent,
+  order: "key",
+  strict: false,
+}));
+
+async function opened(database: Database, agents = AGENTS) {
   const heard = new Heard();
   const board: PostgresBoard = await openPostgresBoard(database, await testContext(), {
-    agents: ["a", "b", "slow"].map((agent) => ({ agent, order: "key", strict: false })),
+    agents,
     route: routeByTags,
     routes: true,
     observer: heard,
@@ -108,3 +115,30 @@ test("one key with thousands of waiting tasks costs no more for each of them tha
   expect(Number(after.looked - before.looked) / count).toBeLessThan(200);
   await board.stop();
 }, 90_000);
+
+test.each(["without statistics", "with statistics"])(
+  "a batch costs no more because thousands of others wait, %s",
+  async (how) => {
+    await using own = await testDatabase({ poolSize: 1 });
+    const { database } = own;
+    const batch = { size: 10, timeoutMs: 3_600_000, byKey: true };
+    const { board, heard } = await opened(database, [{ agent: "a", order: "key", strict: false, batch }]);
+    await database.query({
+      text: `INSERT INTO runtime.board_batches (agent, org_id, key_hash, key, ids, versions, sizes, arrived_at)
+      SELECT 'a', 'acme', n::text, n::text, ARRAY[gen_random_uuid()], '{1}', '{9}', $1 FROM generate_series(1, 5000) AS n`,
+      values: [Date.now()],
+    });
+    if (how === "with statistics") await database.query({ text: "ANALYZE" });
+    await board.publish(numbered("a", "busy", 15));
+    const before = await rowsRead(database);
+    const service = board.consume(new Worker("a"));
+    await until("one is settled", () => heard.settlements.length === 1);
+    await board.publish(numbered("a", "busy", 5));
+    await until("both are settled", () => heard.settlements.length === 2);
+    await service.stop();
+    const after = await rowsRead(database);
+    expect(after.scanned - before.scanned).toBe(0n);
+    expect(Number(after.looked - before.looked)).toBeLessThan(500);
+    await board.stop();
+  },
+);
