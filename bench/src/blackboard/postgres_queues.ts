@@ -50,7 +50,7 @@ export const postgresQueues: PartRunner = async (bench) => {
     how: [
       `published and worked at once: a publisher with ${CALL.atOnce} calls of ${CALL.size} jobs under way in one process, a worker in another, and 5,000 that wait at any time`,
       `a backlog: ${figure(backlog)} jobs are there before the worker starts; from the first tenth to the last job`,
-      "the jobs do nothing; payloads of 250 bytes; every commit waits for the disk; each on a database of its own, which is dropped before the next one",
+      "the jobs do nothing; payloads of 250 bytes; every commit waits for the disk, but for Khala's claims, which are no more than leases; each on a database of its own, which is dropped before the next one",
       "one by one, each job with an outcome of its own: all but the last two rows",
       `Khala: two servers without their gateways, of which one works, agent with concurrency ${CONCURRENCY}; it keeps the artifact with its index, and the mark that it was done, and counts what is settled after the commit. An agent that awaits has a promise and a signal of its own for each task`,
       "graphile-worker: addJobs, and the settings of its documentation's page on performance: 24 concurrent jobs, a local queue of 500, completeJobBatchDelay 0; it deletes the job and keeps nothing; counted before the deletion is written",
