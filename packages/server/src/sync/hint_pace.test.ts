@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { mayWaitMs, tellsItselfAfterMs } from "./hint_pace.ts";
 
-test("a commit of a few updates is told of as soon as any hint goes", () => {
+test("a commit of a few updates is told of at the usual pace", () => {
   expect([tellsItselfAfterMs(1, 100), tellsItselfAfterMs(4, 0), mayWaitMs(4)]).toEqual([
     undefined,
     undefined,

@@ -10,6 +10,7 @@ import { formStatement, type Gathered, type Member, pack } from "./batch_tasks.t
 import type { Lanes } from "./lanes.ts";
 
 interface GroupRow {
+  readonly ready: null;
   /** Of an arrival: what was looked at before has none. */
   readonly seq: bigint | null;
   readonly org: string;
@@ -120,13 +121,13 @@ export function startBatches(
     return database.interactive(async (tx) => {
       const now = clock.now();
       const overdue = now - batch.timeoutMs;
-      const rows = await tx.query({
+      const rows = await tx.query<GroupRow | LastRow>({
         name: "board_take_arrivals",
         text: TAKE,
         values: [agent, overdue],
       });
-      const { oldest, ready: isReady } = rows.pop() as unknown as LastRow;
-      const taken = rows as unknown as GroupRow[];
+      const taken = rows.filter((row) => row.ready === null);
+      const { oldest, ready: isReady } = rows.find((row) => row.ready !== null)!;
       const rules = { size: batch.size, maxBytes: MAX_BATCH_BYTES, overdue, aloneHow };
       const packed = pack(groupsOf(taken), rules);
       const { batches, alone, kept } = packed;

@@ -225,6 +225,10 @@ function artifactsOf({ bodies, ids, versions }: Together): readonly (Artifact | 
   return ids.split(",").map((id, i) => byName.get(`${id} ${each?.[i] ?? 1}`));
 }
 
+function areAllThere(artifacts: readonly (Artifact | undefined)[]): artifacts is Task["artifacts"] {
+  return artifacts.length > 0 && !artifacts.includes(undefined);
+}
+
 /** What a row says; undefined if an artifact of it, or the task, is not there any more. */
 export function claimedOf(agent: string, row: ClaimRow): Claimed | undefined {
   const { seq, lane, attempt, bodies = null, ids = null, versions = null } = row;
@@ -232,8 +236,7 @@ export function claimedOf(agent: string, row: ClaimRow): Claimed | undefined {
     const task = JSON.parse(row.task) as Task;
     if (bodies === null && ids === null) return { seq, lane, task: { ...task, attempt } };
     const artifacts = artifactsOf({ bodies, ids, versions });
-    if (artifacts.includes(undefined)) return undefined;
-    return { seq, lane, task: { ...task, artifacts: artifacts as unknown as Task["artifacts"], attempt } };
+    return areAllThere(artifacts) ? { seq, lane, task: { ...task, artifacts, attempt } } : undefined;
   }
   if (row.artifact === null) return undefined;
   const artifacts: Task["artifacts"] = [JSON.parse(row.artifact) as Artifact];
