@@ -60,6 +60,24 @@ describe.skipIf(!chromiumHere())("web_chat in a browser", () => {
     await tab.getByRole("status").filter({ hasText: "Live" }).waitFor();
     expect(visitor.problems).toEqual([]);
   });
+
+  test("an answer that ends after a new page has read the history, and before it can join, is there", async () => {
+    const long = Array.from({ length: 12 }, (_, i) => `word${i}`).join(" ");
+    await using visitor = await browser.context();
+    const tab = await visitor.open(page.url);
+    await tab.getByLabel("Message").fill(`/slow ${long}`);
+    await tab.getByRole("button", { name: "Send" }).click();
+    const answer = tab.locator("[data-role=assistant]");
+    await answer.filter({ hasText: "word0 word1" }).waitFor();
+    await tab.route("**/ai/chat/*/stream", async (route) => {
+      await tab.locator("aside li", { hasText: "word0" }).locator("em", { hasText: "completed" }).waitFor();
+      await route.continue();
+    });
+    await tab.reload();
+    await answer.filter({ hasText: long }).waitFor();
+    expect(await answer.count()).toBe(1);
+    expect(visitor.problems).toEqual([]);
+  });
 });
 
 interface BuiltPage extends AsyncDisposable {

@@ -1,7 +1,8 @@
 import { useChat } from "@ai-sdk/react";
 import { useConnection, useKhala } from "@khala/client/react";
-import { DefaultChatTransport, type UIMessage } from "ai";
-import { useState } from "react";
+import { DefaultChatTransport } from "ai";
+import { useEffect, useState } from "react";
+import { type Found, historyOf } from "./history.ts";
 import { token } from "./khala.ts";
 
 const transport = new DefaultChatTransport({
@@ -9,16 +10,25 @@ const transport = new DefaultChatTransport({
   headers: async () => ({ authorization: `Bearer ${await token()}` }),
 });
 
-export interface ChatProps {
-  readonly id: string;
-  readonly before: UIMessage[];
-}
-
-/** A chat by the AI SDK. The run is the server's: it goes on when this page is gone, and `resume` joins it again. */
-export function Chat({ id, before }: ChatProps) {
+/** A chat by the AI SDK. The run is the server's: it goes on when this page is gone, and a new one joins it again. */
+export function Chat({ id, before, unfinished }: Found) {
   const [text, setText] = useState("");
+  const [lost, setLost] = useState<Error>();
   const khala = useKhala();
-  const { messages, sendMessage, status, error } = useChat({ id, messages: before, transport, resume: true });
+  const { messages, setMessages, sendMessage, resumeStream, status, error } = useChat({
+    id,
+    messages: before,
+    transport,
+  });
+  useEffect(() => {
+    // In place of `resume`, which shows nothing of an answer that ended between the two requests: it is history by now.
+    const rejoin = async () => {
+      await resumeStream();
+      const { before: now } = await historyOf(id);
+      setMessages((shown) => (shown.length < now.length ? now : shown));
+    };
+    if (unfinished) rejoin().catch(setLost);
+  }, [id, unfinished, resumeStream, setMessages]);
   const busy = status === "submitted" || status === "streaming";
   return (
     <main>
@@ -29,7 +39,7 @@ export function Chat({ id, before }: ChatProps) {
           </li>
         ))}
       </ol>
-      {error && <p role="alert">{error.message}</p>}
+      {(error ?? lost) && <p role="alert">{(error ?? lost)?.message}</p>}
       <form
         onSubmit={(event) => {
           event.preventDefault();

@@ -6,13 +6,13 @@ import { findConversation } from "./history.ts";
 import { khala } from "./khala.ts";
 import { Runs } from "./runs.tsx";
 
-const { id, before } = await findConversation();
+const found = await findConversation();
 
 createRoot(document.getElementById("root")!).render(
   <StrictMode>
     <KhalaProvider client={khala}>
       <Line />
-      <Chat id={id} before={before} />
+      <Chat {...found} />
       <Runs />
     </KhalaProvider>
   </StrictMode>,
