@@ -11,8 +11,10 @@ export interface GatewayProcess extends AsyncDisposable {
   readonly running: boolean;
   /** The end of what it has printed. */
   output(): string;
-  /** How it ended; null while it runs, and when a signal ended it. */
-  readonly exitCode: number | null;
+  /** How it ended: its code, or the signal that ended it; null while it runs. */
+  readonly ending: number | NodeJS.Signals | null;
+  /** Resolves when it is gone. */
+  readonly gone: Promise<unknown>;
   /** Ends it and waits until it is gone. */
   end(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
   /** Stops it in its tracks, as a machine that sleeps does. */
@@ -41,14 +43,13 @@ export async function startGateway(
   }
   const kill = () => child.kill("SIGKILL");
   process.once("exit", kill);
-  child.once("exit", () => process.off("exit", kill));
+  const gone = once(child, "exit").finally(() => process.off("exit", kill));
   let wanted = true;
   const running = () => child.exitCode === null && child.signalCode === null;
 
   async function end(signal: NodeJS.Signals): Promise<void> {
     wanted = false;
     if (!running()) return;
-    const gone = once(child, "exit");
     child.kill(signal);
     // A frozen process takes no signal but SIGKILL.
     if (signal !== "SIGKILL") child.kill("SIGCONT");
@@ -69,9 +70,10 @@ export async function startGateway(
       get running() {
         return running();
       },
-      get exitCode() {
-        return child.exitCode;
+      get ending() {
+        return child.exitCode ?? child.signalCode;
       },
+      gone,
       output: () => text,
       end,
       freeze: () => child.kill("SIGSTOP"),
