@@ -31,7 +31,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: "unit",
-          include: ["{packages,apps}/*/src/**/*.test.ts", "scripts/**/*.test.ts"],
+          include: ["{packages,apps}/*/src/**/*.test.ts", "{scripts,bench}/**/*.test.ts"],
           exclude: ["**/node_modules/**", "**/*.pg.test.ts"],
         },
       },

@@ -1,4 +1,5 @@
 import { watchOtherLoad } from "../kit/proc.ts";
+import { mostStolen, type Window } from "../kit/quiet.ts";
 import { figure } from "../kit/report.ts";
 import { type Bench, type BoardStore, CALL, CONCURRENCY, PARTITIONS, type PartRunner } from "./bench.ts";
 import { measureSteady, medianRate, STEADY_HEAD, type Steady, steadyCells } from "./rates.ts";
@@ -11,7 +12,7 @@ export const kafkaFlow: PartRunner = async (bench) => {
   const plain = await ratesOf(bench, "khala", "a3.", false);
   // Before and after, so that a machine that becomes slower or faster meanwhile favours nobody.
   bare.push(...(await ratesOf(bench, "bare_kafka", "a4.", true)));
-  const row = (title: string, windows: readonly Steady[], hops: number) => [
+  const row = (title: string, windows: readonly Window<Steady>[], hops: number) => [
     title,
     ...steadyCells(windows),
     String(hops),
@@ -44,6 +45,7 @@ export const kafkaFlow: PartRunner = async (bench) => {
       { name: "time per task, transactions ÷ none", got: medianRate(plain) / medianRate(khala), most: 1.4 },
     ],
     otherLoad: otherLoad(),
+    stolen: mostStolen(bare, khala, plain),
   };
 };
 
@@ -52,7 +54,7 @@ async function ratesOf(
   name: "khala" | "bare_kafka",
   prefix: string,
   transactions: boolean,
-): Promise<Steady[]> {
+): Promise<Window<Steady>[]> {
   const kafka = { bootstrap: bench.kafka!, prefix, transactions };
   if (name === "bare_kafka") return await measureSteady(bench, name, kafka);
   const store: BoardStore = { url: await bench.postgres.create("khala"), kafka };

@@ -1,9 +1,17 @@
 import type { Postgres } from "../kit/postgres.ts";
 import { watchOtherLoad } from "../kit/proc.ts";
+import { mostStolen, type Window } from "../kit/quiet.ts";
 import { figure, range } from "../kit/report.ts";
-import { spread } from "../kit/stats.ts";
 import { BATCH, type Bench, CALL, CONCURRENCY, type PartRunner, type PgBossUse } from "./bench.ts";
-import { drainRates, measureSteady, medianRate, STEADY_HEAD, type Steady, steadyCells } from "./rates.ts";
+import {
+  drainRates,
+  measureSteady,
+  medianRate,
+  STEADY_HEAD,
+  type Steady,
+  spreadOf,
+  steadyCells,
+} from "./rates.ts";
 
 interface System {
   readonly title: string;
@@ -15,8 +23,8 @@ interface System {
 }
 
 interface Measured extends System {
-  readonly steady: readonly Steady[];
-  readonly drained: readonly number[];
+  readonly steady: readonly Window<Steady>[];
+  readonly drained: readonly Window<number>[];
 }
 
 const khala = (program: string, awaits = false) =>
@@ -64,7 +72,7 @@ export const postgresQueues: PartRunner = async (bench) => {
         rows: measured.map(({ title, steady, drained }) => [
           title,
           ...steadyCells(steady),
-          range(spread(drained)),
+          range(spreadOf(drained)),
         ]),
       },
     ],
@@ -76,6 +84,7 @@ export const postgresQueues: PartRunner = async (bench) => {
       ...bars("in batches, Khala ÷ pg-boss", ourBatches!, bossBatches!, 3),
     ],
     otherLoad: otherLoad(),
+    stolen: mostStolen(...measured.flatMap(({ steady, drained }) => [steady, drained])),
   };
 };
 
@@ -97,7 +106,7 @@ function bars(name: string, ours: Measured, other: Measured, least: number) {
     { name: `${name}, at once`, got: medianRate(ours.steady) / medianRate(other.steady), least },
     {
       name: `${name}, a backlog`,
-      got: spread(ours.drained).median / spread(other.drained).median,
+      got: spreadOf(ours.drained).median / spreadOf(other.drained).median,
       least,
     },
   ];

@@ -2,8 +2,9 @@ import { setTimeout } from "node:timers/promises";
 import type { Effort } from "../kit/plane.ts";
 import { treeCpuSeconds } from "../kit/proc.ts";
 import { startProgram } from "../kit/program.ts";
+import { quietest, type Window } from "../kit/quiet.ts";
 import { range } from "../kit/report.ts";
-import { spread } from "../kit/stats.ts";
+import { type Spread, spread } from "../kit/stats.ts";
 import { program } from "./bench.ts";
 import type { QueueProgram } from "./queue.ts";
 
@@ -28,11 +29,11 @@ export interface Steady {
 
 /** Measures while others are published, in windows after a warm-up, with a publisher and a worker that go on. */
 export async function measureSteady<Where>(
-  { rounds, quick }: Effort,
+  effort: Effort,
   name: string,
   where: Where,
   storePid?: number,
-): Promise<Steady[]> {
+): Promise<Window<Steady>[]> {
   await using publisher = startProgram<QueueProgram<Where>>(program(name));
   await using worker = startProgram<QueueProgram<Where>>(program(name));
   // One after the other: the first may make tables or topics.
@@ -54,21 +55,20 @@ export async function measureSteady<Where>(
 
   // Whoever joins a group first waits for it: the warm-up begins when work is under way.
   await run((from, now) => now.settled - from.settled >= BEGUN);
-  await lasting(quick ? 500 : 3_000);
-  const windows: Steady[] = [];
-  for (let round = 0; round < rounds; round++) {
+  await lasting(effort.quick ? 500 : 3_000);
+  const windows = await quietest(effort, async () => {
     const pids = [publisher.pid, worker.pid, ...(storePid === undefined ? [] : [storePid])];
     const watches = pids.map(watchMicros);
-    const { from, to } = await lasting(quick ? 1_000 : 4_000);
+    const { from, to } = await lasting(effort.quick ? 1_000 : 4_000);
     const jobs = to.settled - from.settled;
     const [publisherMicros, workerMicros, storeMicros = Number.NaN] = watches.map((used) => used() / jobs);
-    windows.push({
+    return {
       rate: (jobs / (to.at - from.at)) * 1_000,
       publisherMicros: publisherMicros!,
       workerMicros: workerMicros!,
       storeMicros,
-    });
-  }
+    };
+  });
   // What is left goes before anything else comes.
   await worker.call("idle", { total: await publisher.call("published", undefined) });
   return windows;
@@ -81,17 +81,17 @@ function watchMicros(pid: number): () => number {
 }
 
 /** A row's cells: the rate, and what it cost the two processes and the store. */
-export function steadyCells(windows: readonly Steady[]): string[] {
+export function steadyCells(windows: readonly Window<Steady>[]): string[] {
   const cell = (what: keyof Steady) => {
-    const values = windows.map((window) => window[what]);
+    const values = windows.map(({ value }) => value[what]);
     return values.every(Number.isFinite) ? range(spread(values)) : "–";
   };
   return [cell("rate"), cell("publisherMicros"), cell("workerMicros"), cell("storeMicros")];
 }
 
 /** The median rate. */
-export function medianRate(windows: readonly Steady[]): number {
-  return spread(windows.map(({ rate }) => rate)).median;
+export function medianRate(windows: readonly Window<Steady>[]): number {
+  return spread(windows.map(({ value }) => value.rate)).median;
 }
 
 /** What the cells of a row say. */
@@ -104,13 +104,12 @@ export const STEADY_HEAD = [
 
 /** Publishes so many while nobody works, then lets one process work them off: jobs per second, as often as told. */
 export async function drainRates<Where>(
-  { rounds }: Effort,
+  effort: Effort,
   name: string,
   where: Where,
   count: number,
-): Promise<number[]> {
-  const rates: number[] = [];
-  for (let round = 0; round < rounds; round++) {
+): Promise<Window<number>[]> {
+  return quietest(effort, async () => {
     {
       await using publisher = startProgram<QueueProgram<Where>>(program(name));
       await publisher.call("publisher", where);
@@ -118,7 +117,11 @@ export async function drainRates<Where>(
     }
     await using worker = startProgram<QueueProgram<Where>>(program(name));
     await worker.call("worker", { where, expected: count });
-    rates.push(await worker.call("drained", { expected: count }));
-  }
-  return rates;
+    return await worker.call("drained", { expected: count });
+  });
+}
+
+/** Median, least and greatest of those that count. */
+export function spreadOf(windows: readonly Window<number>[]): Spread {
+  return spread(windows.map(({ value }) => value));
 }

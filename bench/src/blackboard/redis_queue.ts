@@ -1,9 +1,9 @@
 import { startRedis } from "../conversations/redis.ts";
 import { watchOtherLoad } from "../kit/proc.ts";
+import { mostStolen } from "../kit/quiet.ts";
 import { figure, range } from "../kit/report.ts";
-import { spread } from "../kit/stats.ts";
 import { CONCURRENCY, type PartRunner } from "./bench.ts";
-import { drainRates, measureSteady, STEADY_HEAD, steadyCells } from "./rates.ts";
+import { drainRates, measureSteady, STEADY_HEAD, spreadOf, steadyCells } from "./rates.ts";
 
 /** (c) BullMQ, for orientation. */
 export const redisQueue: PartRunner = async (bench) => {
@@ -21,10 +21,11 @@ export const redisQueue: PartRunner = async (bench) => {
     tables: [
       {
         head: ["tasks", ...STEADY_HEAD, "a backlog, per second"],
-        rows: [["BullMQ", ...steadyCells(steady), range(spread(drained))]],
+        rows: [["BullMQ", ...steadyCells(steady), range(spreadOf(drained))]],
       },
     ],
     bars: [],
     otherLoad: otherLoad(),
+    stolen: mostStolen(steady, drained),
   };
 };

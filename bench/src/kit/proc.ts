@@ -39,6 +39,15 @@ export function watchOtherLoad(): () => number {
   };
 }
 
+/** Measures the share of the CPU that the host gave to others since it was called, though something here was ready to run. */
+export function watchStolen(): () => number {
+  const start = cpuTicks();
+  return () => {
+    const now = cpuTicks();
+    return (now.stolen - start.stolen) / Math.max(1, now.all - start.all);
+  };
+}
+
 interface Stat {
   readonly state: string;
   readonly parent: number;
@@ -57,10 +66,17 @@ function stat(pid: number | string): Stat {
 }
 
 function busyTicks(): number {
-  const [, user, nice, system, , , irq, softirq] = readFileSync("/proc/stat", "utf8")
+  return cpuTicks().busy;
+}
+
+function cpuTicks(): { busy: number; stolen: number; all: number } {
+  const [user, nice, system, idle, waiting, irq, softirq, stolen] = readFileSync("/proc/stat", "utf8")
     .split("\n")[0]!
-    .split(/\s+/);
-  return [user, nice, system, irq, softirq].reduce((sum, ticks) => sum + Number(ticks), 0);
+    .split(/\s+/)
+    .slice(1)
+    .map(Number);
+  const busy = user! + nice! + system! + irq! + softirq!;
+  return { busy, stolen: stolen!, all: busy + idle! + waiting! + stolen! };
 }
 
 /** What a process and its descendants have used. */

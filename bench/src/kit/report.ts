@@ -24,6 +24,8 @@ export interface Part {
   readonly bars: readonly Bar[];
   /** Cores that were busy with something else meanwhile; absent when nothing was measured. */
   readonly otherLoad?: number;
+  /** The share of the CPU that others on the host took, at most, in the windows that count. */
+  readonly stolen?: number;
 }
 
 /** A part as Markdown. */
@@ -31,6 +33,10 @@ export function partText(part: Part): string {
   const lines = [`## ${part.title}`, "", ...part.how.map((line) => `- ${line}`)];
   if (part.otherLoad !== undefined)
     lines.push(`- other load on the machine meanwhile: ${part.otherLoad.toFixed(2)} cores`);
+  if (part.stolen !== undefined)
+    lines.push(
+      `- others on the same host took at most ${(part.stolen * 100).toFixed(0)} % of the CPU in the windows that count; with more than 5 %, up to four times as many were measured, and those count that had the most of it`,
+    );
   lines.push("");
   for (const table of part.tables) lines.push(tableText(table), "");
   for (const bar of part.bars) lines.push(barText(bar));
