@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { newConv, onStage, openChat, says, settled } from "./support/ai_chat.ts";
 import { type ConversationServer, startConversations } from "./support/conversations.ts";
@@ -132,9 +133,10 @@ test("a run is stopped by POST and by DELETE, and nothing to stop is said", asyn
       { type: "finish" },
     ]);
     // The record follows the log within a moment.
-    await until("the record", async () => !(await server.state(id)).run);
-    const again = await server.request(`/ai/chat/${id}/stop`, { method });
-    expect(await again.json()).toEqual({ stopped: false });
+    await until("nothing to stop", async () => {
+      const again = await server.request(`/ai/chat/${id}/stop`, { method });
+      return isDeepStrictEqual(await again.json(), { stopped: false });
+    });
   }
 });
 

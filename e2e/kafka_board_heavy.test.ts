@@ -58,13 +58,13 @@ describe.skipIf(!kafkaHere())("a heavy partition", { timeout: 120_000 }, () => {
     const have = (heavy: number, light: number) =>
       eventually(() => expect([...running.values()].map(({ length }) => length)).toEqual([heavy, light]));
 
-    await board.publish(ofPartition(HEAVY, 40));
+    await board.publish(ofPartition(HEAVY, 240));
     await have(PLACES, 0);
     await board.publish(ofPartition(LIGHT, 8));
     // They are on their way: as soon as they are here, a place that becomes free is theirs.
     let ended = 0;
     await eventually(() => {
-      if (running.get(HEAVY)!.length === PLACES && ended++ < 10) end(HEAVY);
+      if (running.get(HEAVY)!.length === PLACES && ended++ < 200) end(HEAVY);
       expect(running.get(LIGHT)!.length).toBeGreaterThan(0);
     });
     while (running.get(HEAVY)!.length > PLACES / 2) {

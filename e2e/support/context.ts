@@ -11,6 +11,12 @@ export interface TestContextOptions {
   readonly onWarning?: (line: string) => void;
 }
 
+/** The machine's clock, on which a second takes five: what hangs is late all the same, and what is slow is not. */
+export const patientClock: Clock = {
+  ...systemClock,
+  after: (ms, then) => systemClock.after(ms < 1_000 ? ms : 5 * ms, then),
+};
+
 /** A quiet context: the machine's clock unless another is given, and chance that repeats. */
 export async function testContext({
   clock = systemClock,

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { sleep } from "@khala/server/blackboard";
 import { describe, expect, test } from "vitest";
-import { testContext } from "../../../e2e/support/context.ts";
+import { patientClock, testContext } from "../../../e2e/support/context.ts";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere, ownKafka, startKafka } from "../../../e2e/support/kafka.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
@@ -15,7 +15,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
   }, async () => {
     await using stage = await openStage({ partitions: 2 });
     const warnings: string[] = [];
-    const context = await testContext({ onWarning: (line) => warnings.push(line) });
+    const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
     const { kafka } = stage.settings;
     const offsets = await openClusterOffsets(context, kafka);
     const groupId = `${stage.names.routerGroup}-${randomUUID()}`;

@@ -16,7 +16,7 @@ export type { BoardUnderTest, OpenBoard } from "./board_support.ts";
 
 /** What every driver of the Board port promises. A driver's test is a call of this with a way to make a new board. */
 export function boardSuite(name: string, open: OpenBoard): void {
-  describe(`the board on ${name}`, { timeout: 90_000 }, () => {
+  describe(`the board on ${name}`, { timeout: 150_000 }, () => {
     describe("publishing and the index", () => publishPromises(open));
     describe("payloads at the edges", () => edgePromises(open));
     describe("routing and consuming", () => routingPromises(open));

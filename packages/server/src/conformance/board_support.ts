@@ -151,7 +151,7 @@ export const range = (from: number, to: number) => Array.from({ length: to - fro
 
 /** Waits until the assertions hold, as long as a machine may take that has much else to do. */
 export async function eventually(assertions: () => unknown): Promise<void> {
-  await vi.waitFor(assertions, { timeout: 45_000, interval: 20 });
+  await vi.waitFor(assertions, { timeout: 80_000, interval: 20 });
 }
 
 /** Waits until everything that was published before on this key is routed and in the index of these processes. */
