@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { mostStolen, quietest } from "./quiet.ts";
 
-/** Windows with these shares of stolen CPU, each of which answers its number. */
-function measured(effort: { rounds: number; quick: boolean }, shares: readonly number[]) {
+/** Windows with these shares of stolen CPU, each of which answers its number, and takes so long. */
+function measured(effort: { rounds: number; quick: boolean }, shares: readonly number[], ms = 0) {
   let n = 0;
   const watch = () => () => shares[n - 1] ?? 1;
-  return quietest(effort, async () => n++, watch);
+  return quietest(effort, async () => n++, { watch, now: () => n * ms });
 }
 
 test("on a machine of its own each window counts, and no more are measured", async () => {
@@ -24,6 +24,12 @@ test("where others never rest, those count that were disturbed least, after four
   const windows = await measured({ rounds: 2, quick: false }, shares);
   expect(windows.map(({ value }) => value)).toEqual([4, 1]);
   expect(mostStolen(windows, [])).toBe(0.3);
+});
+
+test("after a minute no more are measured than there are rounds", async () => {
+  const windows = await measured({ rounds: 3, quick: false }, [0.9, 0.8, 0.7, 0.6, 0.01, 0.01, 0.01], 16_000);
+  expect(windows.map(({ value }) => value)).toEqual([3, 2, 1]);
+  expect(await measured({ rounds: 3, quick: false }, [0.9, 0.8, 0.7], 61_000)).toHaveLength(3);
 });
 
 test("a short look is not repeated", async () => {
