@@ -71,6 +71,30 @@ const kept = (database: Database, count: number) =>
     return now.fresh === 0 && now.kept === count;
   });
 
+test("what comes in close succession is looked at together", async () => {
+  await using own = await testDatabase();
+  let looks = 0;
+  const database: Database = {
+    ...own.database,
+    interactive(work, mode) {
+      looks++;
+      return own.database.interactive(work, mode);
+    },
+  };
+  const clock = new ManualClock();
+  await using one = await server(database, [batching("reviewer", 100)], { clock });
+  one.board.consume(new Worker("reviewer"));
+  const artifacts = drafts(20);
+  await one.board.publish(artifacts.slice(0, 1));
+  await kept(own.database, 1);
+  looks = 0;
+  for (const artifact of artifacts.slice(1)) await one.board.publish([artifact]);
+  await clock.advance(20);
+  await kept(own.database, 20);
+  // They were taken together. Another look may have found that there are no more.
+  expect(looks).toBeLessThanOrEqual(2);
+});
+
 test("a batch is one task with the whole artifacts in the order of arrival, and the rest waits", async () => {
   await using own = await testDatabase();
   await using one = await server(own.database, [THREE]);

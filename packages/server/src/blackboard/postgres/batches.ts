@@ -1,4 +1,5 @@
 import type { Database, Statement } from "../../database/database.ts";
+import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { BoardAgent, BoardOptions } from "../board.ts";
@@ -30,9 +31,9 @@ interface LastRow {
   readonly ready: boolean;
 }
 
-/** What a step did: how many arrivals it looked at, and how many tasks it made. */
+/** What a step did: how many artifacts had come, and how many tasks it made. */
 interface Formed {
-  readonly looked: number;
+  readonly came: number;
   readonly batches: number;
   readonly alone: number;
   /** There are others to claim. */
@@ -58,6 +59,11 @@ export interface BatchesParts {
 export interface Batches extends Service {
   wake(): void;
 }
+
+/** To look costs a commit, and to keep what fills no batch another look: what comes in so short a time is looked at together. */
+const TOGETHER_MS = 20;
+/** After so many the next are looked at without delay: they have waited already. */
+const MANY = 2_000;
 
 /** Agent, and since when what came is overdue. */
 const TAKE = "SELECT * FROM runtime.board_take_arrivals($1, $2)";
@@ -139,7 +145,7 @@ export function startBatches(
       const waiting = kept.map(({ members }) => members[0]!.arrivedAt);
       if (oldest !== null) waiting.push(Number(oldest));
       return {
-        looked: taken.filter(({ seq }) => seq !== null).length,
+        came: taken.reduce((sum, { seq, sizes }) => (seq === null ? sum : sum + sizes.split(",").length), 0),
         batches: batches.length,
         alone: alone.length,
         isReady,
@@ -151,14 +157,15 @@ export function startBatches(
   const loop = runLoop(context, `board batches ${agent}`, {
     wake,
     idleMs: pollMs,
-    async step() {
-      const { looked, batches, alone, isReady, oldest } = await form();
+    async step(signal) {
+      const { came, batches, alone, isReady, oldest } = await form();
       if (batches + alone > 0) {
         sent.add(batches, { agent, outcome: "sent" });
         formed(agent);
       } else if (isReady) ready(agent);
       if (oldest !== undefined) due.in(oldest + batch.timeoutMs - clock.now());
-      return looked > 0;
+      if (came > 0 && came < MANY) await sleep(clock, TOGETHER_MS, signal);
+      return came > 0;
     },
   });
   return {
