@@ -4,6 +4,8 @@ import { SpanRing } from "./span_ring.ts";
 import { contextOf, ofOrg, openTelemetry, traceparent } from "./telemetry.ts";
 
 const own = { attributes: ofOrg("acme") };
+/** Small numbers would be times since the process began, once it is older than that. */
+const AT = Date.UTC(2026, 0, 1);
 
 async function ring(size?: number) {
   const spans = new SpanRing(size);
@@ -13,15 +15,15 @@ async function ring(size?: number) {
 
 test("a trace is remembered with its spans by their start, and why one failed", async () => {
   const { spans, tracer } = await ring();
-  const parent = tracer.startSpan("request", { startTime: 1_000, ...own });
-  const child = tracer.startSpan("work", { startTime: 1_010, ...own }, contextOf(traceparent(parent)));
+  const parent = tracer.startSpan("request", { startTime: AT, ...own });
+  const child = tracer.startSpan("work", { startTime: AT + 10, ...own }, contextOf(traceparent(parent)));
   child.setAttribute("correlation_id", "c1");
   child.setStatus({ code: SpanStatusCode.ERROR, message: "It broke." });
-  child.end(1_030);
-  parent.end(1_050);
+  child.end(AT + 30);
+  parent.end(AT + 50);
   const { traceId, spanId } = parent.spanContext();
   expect(spans.trace("acme", traceId)).toMatchObject([
-    { name: "request", parentId: undefined, startedAt: 1_000, durationMs: 50, failed: false },
+    { name: "request", parentId: undefined, startedAt: AT, durationMs: 50, failed: false },
     { name: "work", parentId: spanId, durationMs: 20, failed: true, message: "It broke." },
   ]);
   expect(spans.trace("acme", "0".repeat(32))).toBeUndefined();
