@@ -4,6 +4,7 @@ import { agent, runSummaries, workerSummaries } from "@khala/server";
 import { scripted } from "@khala/server/engines";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { watchStolen } from "../bench/src/kit/proc.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
 import { type DashboardServer, DEVELOPER, startDashboard, visit } from "./support/dashboard.ts";
 import { live } from "./support/demo.ts";
@@ -19,7 +20,10 @@ const CHANGING = 200;
 const MANY = 100_000;
 /** What a page may do in one go. Its own work counts, not what it waits for: this holds on a machine that has much else to do. */
 const MOST_MS = 50;
-const CHANCES = 8;
+const CHANCES = 3;
+/** What the host gives to others is counted as work, too: a round with more of that is none of the chances. */
+const MOST_STOLEN = 0.05;
+const MOST_ROUNDS = 12;
 
 /** Passes on what it gets, so that the graph has something to draw. */
 const agents = [
@@ -99,7 +103,7 @@ describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a secon
 
   /**
    * Does it under load, and expects that the page is never blocked. What blocks it does so every time; what only happens once, such
-   * as code that is compiled, a cold cache or a host that is busy with others, is given another chance. It says how it went, for who reads the log.
+   * as code that is compiled or a cold cache, is given another chance. It says how it went, for who reads the log.
    */
   async function underLoad(
     page: Page,
@@ -108,15 +112,20 @@ describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a secon
     act: () => Promise<void> = async () => {},
   ): Promise<void> {
     let most = Number.POSITIVE_INFINITY;
-    for (let chance = 0; chance < CHANCES && most >= MOST_MS; chance++) {
+    for (let chance = 0, round = 0; chance < CHANCES && round < MOST_ROUNDS && most >= MOST_MS; round++) {
       let rate = 0;
+      const stolen = process.platform === "linux" ? watchStolen() : () => 0;
       const tasks = await mainThreadTasks(page, async () => {
         [rate] = await Promise.all([loading(), act()]);
       });
       const longest = (of: "cpuMs" | "wallMs") => tasks.reduce((long, task) => Math.max(long, task[of]), 0);
       most = longest("cpuMs");
+      const share = stolen();
+      if (share <= MOST_STOLEN) chance++;
       const [cpu, wall] = [most, longest("wallMs")].map((ms) => ms.toFixed(1));
-      console.log(`${view}: ${rate} updates/s, longest task ${cpu} ms of work, ${wall} ms by the clock`);
+      console.log(
+        `${view}: ${rate} updates/s, longest task ${cpu} ms of work, ${wall} ms by the clock, ${(share * 100).toFixed(0)} % stolen`,
+      );
       expect(tasks.length, "tasks that were traced").toBeGreaterThan(0);
     }
     expect(most, `${view}, longest task`).toBeLessThan(MOST_MS);
