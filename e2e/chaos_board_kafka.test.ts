@@ -48,6 +48,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     await servers.replace("SIGKILL");
     await written(servers, 120);
     await broker.kill();
+    servers.brokerReturns = true;
     await broker.restart();
     await written(servers, 180);
     const sleeper = servers.take();

@@ -40,6 +40,8 @@ export class BoardChaos implements AsyncDisposable {
   readonly proxy: TcpProxy;
   /** Those that are neither frozen nor on their way out. */
   readonly workers: GatewayProcess[] = [];
+  /** Whether a broker comes back: then, and not before, the client's fault is expected. */
+  brokerReturns = false;
   readonly #started: GatewayProcess[] = [];
   readonly #revivals: Promise<void>[] = [];
   readonly #folder: string;
@@ -80,18 +82,21 @@ export class BoardChaos implements AsyncDisposable {
     });
   }
 
-  /** Starts another server. On Kafka, one that its client takes down is replaced, as whoever runs servers would do. */
+  /** Starts another server. One that its client takes down when a broker comes back is replaced, as whoever runs servers would do. */
   async start(env: Readonly<Record<string, string>> = {}): Promise<GatewayProcess> {
     const worker = await this.#server(env);
     this.workers.push(worker);
-    if (this.#env.KAFKA_BOOTSTRAP_SERVERS)
-      void worker.gone.then(() => this.#revivals.push(this.#revive(worker, env)));
+    void worker.gone.then(() => this.#revivals.push(this.#revive(worker, env)));
     return worker;
+  }
+
+  #fell({ ending }: GatewayProcess): boolean {
+    return this.brokerReturns && ending === CLIENT_FAULT;
   }
 
   async #revive(worker: GatewayProcess, env: Readonly<Record<string, string>>): Promise<void> {
     const place = this.workers.indexOf(worker);
-    if (place < 0 || worker.ending !== CLIENT_FAULT) return;
+    if (place < 0 || !this.#fell(worker)) return;
     console.warn(
       "A server was ended by its Kafka client (librdkafka's issue 5280). Another takes its place.",
     );
@@ -119,7 +124,7 @@ export class BoardChaos implements AsyncDisposable {
   /** Ends a server and starts another in its place. */
   async replace(signal: "SIGKILL" | "SIGTERM"): Promise<void> {
     const gone = this.take();
-    const fell = gone.ending === CLIENT_FAULT;
+    const fell = this.#fell(gone);
     await gone.end(signal);
     if (signal === "SIGTERM" && !fell) expect(gone.ending, gone.output()).toBe(0);
     await this.start();
