@@ -24,6 +24,17 @@ export async function readsOf(database: Database, { text, values = [] }: Stateme
     .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
 }
 
+/** Keeps the database from taking statistics by itself, for which a slow machine gives it the time. */
+export async function withoutStatistics(database: Database): Promise<void> {
+  await database.query({
+    text: `DO $$ DECLARE of_runtime regclass; BEGIN
+        FOR of_runtime IN SELECT oid FROM pg_class WHERE relnamespace = 'runtime'::regnamespace AND relkind = 'r' LOOP
+          EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = false)', of_runtime);
+        END LOOP;
+      END $$`,
+  });
+}
+
 /** Runs a statement, and answers how many pages of the database it looked at. */
 export async function buffersOf(database: Database, { text, values = [] }: Statement): Promise<number> {
   const [row] = await database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({

@@ -125,7 +125,7 @@ export function openLeases(
     async notStarted({ convId, runId, fence }) {
       await database.query({
         text: `WITH released AS (
-            UPDATE runtime.conversations SET lease_until = now() WHERE conv_id = $1 AND fence = $3 RETURNING 1
+            UPDATE runtime.conversations SET lease_until = now() WHERE conv_id = $1 AND fence = $3 AND run_id = $2 RETURNING 1
           )
           UPDATE runtime.conversation_runs SET idempotency_key = NULL
           WHERE run_id = $2 AND EXISTS (SELECT FROM released)`,
@@ -166,13 +166,14 @@ export function openLeases(
 
     claimNext: (convId) =>
       database.interactive(async (tx) => {
-        const [row] = await tx.query({
+        // What is asked of the row is no condition: an index of all that wait would seem shorter than the key while none does.
+        const [row] = await tx.query<{ waits: boolean }>({
           name: "conversation_next_lock",
-          text: `SELECT FROM runtime.conversations
-            WHERE conv_id = $1 AND run_id IS NULL AND queued > 0 AND removed_at IS NULL FOR UPDATE SKIP LOCKED`,
+          text: `SELECT run_id IS NULL AND queued > 0 AND removed_at IS NULL AS waits FROM runtime.conversations
+            WHERE conv_id = $1 FOR UPDATE SKIP LOCKED`,
           values: [convId],
         });
-        return row && (await next(tx, convId));
+        return row?.waits ? next(tx, convId) : undefined;
       }),
 
     async waiting(limit) {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { testContext } from "../../../../../e2e/support/context.ts";
-import { readsOf, recording } from "../../../../../e2e/support/plans.ts";
+import { readsOf, recording, withoutStatistics } from "../../../../../e2e/support/plans.ts";
 import { type TestDatabase, testDatabase } from "../../../../../e2e/support/postgres.ts";
 import { until } from "../../../../../e2e/support/until.ts";
 import {
@@ -57,6 +57,7 @@ async function rowsRead(database: Database): Promise<{ scanned: bigint; looked: 
 test("every statement finds its rows by an index, without statistics", async () => {
   const { database, statements } = recording(shared.database);
   const { board, heard } = await opened(database);
+  await withoutStatistics(shared.database);
   const letters = numbered(["a", "b"], "k", 20).map((artifact) => ({ ...artifact, correlation_id: "c" }));
   await board.publish(letters);
   await board.publish(letters);
