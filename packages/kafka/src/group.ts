@@ -26,7 +26,7 @@ export interface GroupOptions {
   onAssign?(partitions: readonly TopicPartition[]): void;
   /** The partitions are this member's until it resolves, unless they are lost. */
   onRevoke?(partitions: readonly TopicPartition[], lost: boolean): Promise<void>;
-  /** Takes records, by partition. What it throws is tried again, until the member leaves: nothing is passed over. */
+  /** Takes records, by partition. What it throws is tried again until they are another's, or the member leaves: nothing is passed over. */
   onBatches(batches: readonly Batch[]): Promise<void> | void;
   /** The member cannot go on. */
   onFailure(error: Error): void;
@@ -161,6 +161,8 @@ export async function joinGroup(
         return await options.onBatches(batches);
       } catch (error) {
         log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be taken");
+        // Whoever has them now reads them from its last commit; to try on would keep this member from joining again.
+        if (consumer.lost()) return;
         if (isStale(error) || ++failures >= MAX_FAILURES) {
           options.onFailure(error as Error);
           await sleep(context.clock, GIVEN_UP_MS, signal);

@@ -1,49 +1,10 @@
 import { randomUUID } from "node:crypto";
-import { sleep } from "@khala/server/blackboard";
 import { describe, expect, test } from "vitest";
-import { patientClock, testContext } from "../../../e2e/support/context.ts";
+import { testContext } from "../../../e2e/support/context.ts";
 import { eventually } from "../../../e2e/support/eventually.ts";
-import { kafkaHere, ownKafka, startKafka } from "../../../e2e/support/kafka.ts";
-import { openClusterOffsets } from "./cluster_offsets.ts";
-import { joinGroup } from "./group.ts";
+import { ownKafka, startKafka } from "../../../e2e/support/kafka.ts";
 import { openBoard } from "./open_board.ts";
-import { artifact, openStage, task } from "./test_support.ts";
-
-describe.runIf(kafkaHere())("a member of a group", () => {
-  test("leaves in order at any moment of its join, alone and while others join", {
-    timeout: 90_000,
-  }, async () => {
-    await using stage = await openStage({ partitions: 2 });
-    const warnings: string[] = [];
-    const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
-    const { kafka } = stage.settings;
-    const offsets = await openClusterOffsets(context, kafka);
-    const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
-    const join = () =>
-      joinGroup(context, kafka, {
-        groupId,
-        offsets,
-        topics: [stage.names.artifacts],
-        readCommitted: true,
-        sessionTimeoutMs: 6_000,
-        batch: 10,
-        onBatches() {},
-        onFailure() {},
-      });
-    // From when its join has hardly begun to when its partitions are on their way to it.
-    for (const ms of [0, 10, 25, 40, 60]) {
-      const alone = await join();
-      await sleep(context.clock, ms);
-      await alone.leave();
-      // The second is told of partitions while it says farewell.
-      const members = await Promise.all([join(), join()]);
-      await sleep(context.clock, ms);
-      for (const member of members) await member.leave();
-    }
-    await offsets.stop();
-    expect(warnings.filter((line) => line.includes("did not leave"))).toEqual([]);
-  });
-});
+import { artifact, task } from "./test_support.ts";
 
 describe.runIf(ownKafka() !== undefined)("a board whose brokers are gone", () => {
   test("stops while they stay away, with work under way", { timeout: 120_000 }, async () => {

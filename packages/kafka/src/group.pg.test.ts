@@ -1,0 +1,90 @@
+import { randomUUID } from "node:crypto";
+import { sleep } from "@khala/server/blackboard";
+import { describe, expect, test } from "vitest";
+import { patientClock, testContext } from "../../../e2e/support/context.ts";
+import { eventually } from "../../../e2e/support/eventually.ts";
+import { kafkaHere } from "../../../e2e/support/kafka.ts";
+import { openClusterOffsets } from "./cluster_offsets.ts";
+import { joinGroup } from "./group.ts";
+import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
+import { openStage } from "./test_support.ts";
+
+interface Remover extends PlainAdmin {
+  removeMembersFromConsumerGroup(options: { readonly groupId: string }): Promise<void>;
+}
+
+describe.runIf(kafkaHere())("a member of a group", () => {
+  test("leaves in order at any moment of its join, alone and while others join", {
+    timeout: 90_000,
+  }, async () => {
+    await using stage = await openStage({ partitions: 2 });
+    const warnings: string[] = [];
+    const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
+    const { kafka } = stage.settings;
+    const offsets = await openClusterOffsets(context, kafka);
+    const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
+    const join = () =>
+      joinGroup(context, kafka, {
+        groupId,
+        offsets,
+        topics: [stage.names.artifacts],
+        readCommitted: true,
+        sessionTimeoutMs: 6_000,
+        batch: 10,
+        onBatches() {},
+        onFailure() {},
+      });
+    // From when its join has hardly begun to when its partitions are on their way to it.
+    for (const ms of [0, 10, 25, 40, 60]) {
+      const alone = await join();
+      await sleep(context.clock, ms);
+      await alone.leave();
+      // The second is told of partitions while it says farewell.
+      const members = await Promise.all([join(), join()]);
+      await sleep(context.clock, ms);
+      for (const member of members) await member.leave();
+    }
+    await offsets.stop();
+    expect(warnings.filter((line) => line.includes("did not leave"))).toEqual([]);
+  });
+
+  test("takes what it has in hand again, once it has joined anew, when the group goes on without it", {
+    timeout: 60_000,
+  }, async () => {
+    await using stage = await openStage({ partitions: 1 });
+    const { kafka } = stage.settings;
+    const offsets = await openClusterOffsets(stage.context, kafka);
+    const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
+    const inHand = Promise.withResolvers<void>();
+    const removed = Promise.withResolvers<void>();
+    const failures: Error[] = [];
+    const taken: number[] = [];
+    let joined = 0;
+    const member = await joinGroup(stage.context, kafka, {
+      groupId,
+      offsets,
+      topics: [stage.names.artifacts],
+      readCommitted: true,
+      sessionTimeoutMs: 6_000,
+      batch: 10,
+      onAssign: (partitions) => void (joined += partitions.length),
+      async onBatches([{ records }]) {
+        inHand.resolve();
+        await removed.promise;
+        if (joined === 1) throw new Error("This is not a member of the group.");
+        taken.push(...records.map(({ at }) => at));
+      },
+      onFailure: (error) => failures.push(error),
+    });
+    await stage.write(stage.names.artifacts, { key: "k", value: "{}" });
+    await inHand.promise;
+    const admin = (await openPlainAdmin(kafka)) as Remover;
+    await admin.removeMembersFromConsumerGroup({ groupId });
+    await admin.close();
+    removed.resolve();
+    await eventually("it takes the record again", () => taken.length > 0);
+    await member.leave();
+    await offsets.stop();
+    expect({ taken, failures }).toEqual({ taken: [0], failures: [] });
+  });
+});
