@@ -50,46 +50,46 @@ function recording(database: Database): { database: Database; statements: Statem
 const run = { convId: "c1", runId: "new", org: "acme", subject: "ada", message: "hi", messageId: "m" };
 const options = { holder: "me", leaseMs: 60_000, queueLimit: 10 };
 
-test.each([
-  "without statistics",
-  "with statistics from when nothing ran",
-])("every statement finds its rows by an index, %s", async (how) => {
-  if (how !== "without statistics") await shared.database.query({ text: "VACUUM ANALYZE" });
-  const { database, statements } = recording(shared.database);
-  const store = openStore(database, options);
-  const leases = openLeases(database, options);
-  const more = { key: "k", policy: "interrupt", cursor: "e.0-0", room: true, trace: undefined } as const;
-  const admission = await store.admit({ ...run, ...more });
-  expect(admission.kind).toBe("claimed");
-  const held = { convId: "c1", runId: "new", fence: 1n };
-  await leases.started(held, "e", "e.0-0");
-  expect((await store.admit({ ...run, ...more, runId: "next", key: "other" })).kind).toBe("queued");
-  await store.check(run, "c1");
-  await store.running("c1");
-  await store.newest("c1");
-  await store.requestStop("c1", "stopped");
-  await leases.renew([held]);
-  await leases.finish(held, failed("timeout", "late"), { next: false });
-  await leases.waiting(50);
-  await leases.claimNext("c1");
-  await leases.letGoOfAll();
-  await leases.seize(50);
-  await leases.seize(1, "c1");
-  await leases.notStarted({ convId: "c1", runId: "next", fence: 3n });
-  await leases.letGo({ convId: "c1", runId: "next", fence: 3n });
-  await listOwn(database, run, { after: "1000 c1", limit: 10 });
-  await listOfOrg(database, "acme", { after: "", limit: 10 });
-  expect(statements.length).toBeGreaterThan(20);
-  for (const statement of statements) {
-    for (const read of await readsOf(shared.database, statement)) {
-      const newest =
-        /^(conversation_newest_run|conversations_of_\w+)$/.test(statement.name ?? "") &&
-        read.startsWith("conversation_runs_newest: (");
-      // All that wait are looked for, and in that index nothing else is.
-      const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
-      const found =
-        /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(/.test(read) || newest || waiting;
-      expect.soft(found, `${statement.name} reads ${read}`).toBe(true);
+test.each(["without statistics", "with statistics from when nothing ran"])(
+  "every statement finds its rows by an index, %s",
+  async (how) => {
+    if (how !== "without statistics") await shared.database.query({ text: "VACUUM ANALYZE" });
+    const { database, statements } = recording(shared.database);
+    const store = openStore(database, options);
+    const leases = openLeases(database, options);
+    const more = { key: "k", policy: "interrupt", cursor: "e.0-0", room: true, trace: undefined } as const;
+    const admission = await store.admit({ ...run, ...more });
+    expect(admission.kind).toBe("claimed");
+    const held = { convId: "c1", runId: "new", fence: 1n };
+    await leases.started(held, "e", "e.0-0");
+    expect((await store.admit({ ...run, ...more, runId: "next", key: "other" })).kind).toBe("queued");
+    await store.check(run, "c1");
+    await store.running("c1");
+    await store.newest("c1");
+    await store.requestStop("c1", "stopped");
+    await leases.renew([held]);
+    await leases.finish(held, failed("timeout", "late"), { next: false });
+    await leases.waiting(50);
+    await leases.claimNext("c1");
+    await leases.letGoOfAll();
+    await leases.seize(50);
+    await leases.seize(1, "c1");
+    await leases.notStarted({ convId: "c1", runId: "next", fence: 3n });
+    await leases.letGo({ convId: "c1", runId: "next", fence: 3n });
+    await listOwn(database, run, { after: "1000 c1", limit: 10 });
+    await listOfOrg(database, "acme", { after: "", limit: 10 });
+    expect(statements.length).toBeGreaterThan(20);
+    for (const statement of statements) {
+      for (const read of await readsOf(shared.database, statement)) {
+        const newest =
+          /^(conversation_newest_run|conversations_of_\w+)$/.test(statement.name ?? "") &&
+          read.startsWith("conversation_runs_newest: (");
+        // All that wait are looked for, and in that index nothing else is.
+        const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
+        const found =
+          /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(/.test(read) || newest || waiting;
+        expect.soft(found, `${statement.name} reads ${read}`).toBe(true);
+      }
     }
-  }
-});
+  },
+);

@@ -8,11 +8,13 @@ import {
   makeTestArtifact,
   makeTestTask,
   numbered,
+  range,
   routeByTags,
 } from "../../conformance/board_support.ts";
 import { dead, done, retry, Worker } from "../../conformance/board_worker.ts";
 import type { Database } from "../../database/database.ts";
 import type { BoardAgent } from "../board.ts";
+import { FEWEST } from "./bundles.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 
 let shared: TestDatabase;
@@ -27,7 +29,10 @@ const AGENTS: readonly BoardAgent[] = ["a", "b", "slow"].map((agent) => ({
   strict: false,
 }));
 
-async function opened(database: Database, agents = AGENTS) {
+/** For counts that are not to depend on how long it takes. */
+const PATIENT = { leaseMs: 60_000, pollMs: 10_000 };
+
+async function opened(database: Database, agents = AGENTS, waits = { leaseMs: 400, pollMs: 100 }) {
   const heard = new Heard();
   const board: PostgresBoard = await openPostgresBoard(database, await testContext(), {
     agents,
@@ -35,21 +40,24 @@ async function opened(database: Database, agents = AGENTS) {
     routes: true,
     observer: heard,
     hints: { send() {} },
-    leaseMs: 400,
-    pollMs: 100,
+    ...waits,
     stopMs: 1_000,
   });
   return { board, heard };
 }
 
 /** Rows that were read of the board's tables: without an index, and through one. */
-async function rowsRead(database: Database): Promise<{ scanned: bigint; looked: bigint }> {
+async function rowsRead(
+  database: Database,
+  tables = "board\\_%",
+): Promise<{ scanned: bigint; looked: bigint }> {
   await database.query({ text: "SELECT pg_stat_force_next_flush()" });
   const [row] = await database.query<{ scanned: bigint; looked: bigint }>({
     text: `SELECT sum(t.seq_tup_read)::bigint AS scanned, sum(i.read)::bigint AS looked FROM pg_stat_user_tables t
       LEFT JOIN LATERAL (
         SELECT sum(i.idx_tup_read) AS read FROM pg_stat_user_indexes i WHERE i.relid = t.relid
-      ) i ON true WHERE t.relname LIKE 'board\\_%'`,
+      ) i ON true WHERE t.relname LIKE $1`,
+    values: [tables],
   });
   return row!;
 }
@@ -65,7 +73,7 @@ test("every statement finds its rows by an index, without statistics", async () 
   const a = new Worker("a", (task) => (task.attempt === 1 ? retry(1) : done(makeTestArtifact())));
   const b = new Worker("b", async () => dead());
   for (const worker of [a, b]) board.consume(worker);
-  await until("all are settled", () => heard.settlements.length === 62);
+  await until("all are settled", () => heard.settlements.length === 62, { deadlineMs: 60_000 });
   const slow = new Worker(
     "slow",
     (_task, run) =>
@@ -101,7 +109,7 @@ test("one key with thousands of waiting tasks costs no more for each of them tha
   // One connection: what it has read is known when it says so.
   await using own = await testDatabase({ poolSize: 1 });
   const { database } = own;
-  const { board, heard } = await opened(database);
+  const { board, heard } = await opened(database, AGENTS, PATIENT);
   const count = 1_000;
   for (let i = 0; i < count; i += 500) await board.publish(numbered("a", "hot", 500));
   const before = await rowsRead(database);
@@ -117,13 +125,35 @@ test("one key with thousands of waiting tasks costs no more for each of them tha
   await board.stop();
 }, 90_000);
 
+test("a claim of a bundle costs no more because hundreds of others wait", async () => {
+  await using own = await testDatabase({ poolSize: 1 });
+  const { database } = own;
+  const { board, heard } = await opened(database, [{ agent: "a", order: "none", strict: false }], PATIENT);
+  const bundles = 300;
+  for (let i = 0; i < bundles; i++)
+    await board.publish(range(1, FEWEST).map(() => makeTestArtifact({ to: "a" })));
+  const before = await rowsRead(database, "board\\_bundles");
+  const service = board.consume(new Worker("a", undefined, 100));
+  const count = bundles * FEWEST;
+  await until("all are settled", () => heard.settledBy("a").length === count, { deadlineMs: 60_000 });
+  await service.stop();
+  const after = await rowsRead(database, "board\\_bundles");
+  // To collect all that wait for each of them would be 150.
+  expect(Number(after.looked - before.looked) / bundles).toBeLessThan(50);
+  await board.stop();
+}, 90_000);
+
 test.each(["without statistics", "with statistics"])(
   "a batch costs no more because thousands of others wait, %s",
   async (how) => {
     await using own = await testDatabase({ poolSize: 1 });
     const { database } = own;
     const batch = { size: 10, timeoutMs: 3_600_000, byKey: true };
-    const { board, heard } = await opened(database, [{ agent: "a", order: "key", strict: false, batch }]);
+    const { board, heard } = await opened(
+      database,
+      [{ agent: "a", order: "key", strict: false, batch }],
+      PATIENT,
+    );
     await database.query({
       text: `INSERT INTO runtime.board_batches (agent, org_id, key_hash, key, ids, versions, sizes, arrived_at)
       SELECT 'a', 'acme', n::text, n::text, ARRAY[gen_random_uuid()], '{1}', '{9}', $1 FROM generate_series(1, 5000) AS n`,
