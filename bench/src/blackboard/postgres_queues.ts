@@ -3,15 +3,8 @@ import { watchOtherLoad } from "../kit/proc.ts";
 import { mostStolen, type Window } from "../kit/quiet.ts";
 import { figure, range } from "../kit/report.ts";
 import { BATCH, type Bench, CALL, CONCURRENCY, type PartRunner, type PgBossUse } from "./bench.ts";
-import {
-  drainRates,
-  measureSteady,
-  medianRate,
-  STEADY_HEAD,
-  type Steady,
-  spreadOf,
-  steadyCells,
-} from "./rates.ts";
+import type { Steady } from "./flow.ts";
+import { drainRates, measureSteady, medianRate, STEADY_HEAD, spreadOf, steadyCells } from "./rates.ts";
 
 interface System {
   readonly title: string;

@@ -1,31 +1,17 @@
-import { setTimeout } from "node:timers/promises";
 import type { Effort } from "../kit/plane.ts";
-import { treeCpuSeconds } from "../kit/proc.ts";
 import { startProgram } from "../kit/program.ts";
 import { quietest, type Window } from "../kit/quiet.ts";
 import { range } from "../kit/report.ts";
 import { type Spread, spread } from "../kit/stats.ts";
 import { program } from "./bench.ts";
+import { type Flow, openFlow, type Steady } from "./flow.ts";
 import type { QueueProgram } from "./queue.ts";
 
-/** Jobs that wait at any time: enough that no worker is idle, and fewer than any queue minds. */
-const AHEAD = 5_000;
-const BEGUN = 1_000;
-const LOOK_EVERY_MS = 20;
-const STALLED_MS = 60_000;
-
-type Count = Awaited<ReturnType<QueueProgram<unknown>["count"]>>;
-
-/** What one window shows. */
-export interface Steady {
-  /** Jobs per second. */
-  readonly rate: number;
-  /** Microseconds that each process was busy for a job. */
-  readonly publisherMicros: number;
-  readonly workerMicros: number;
-  /** The same of the store, where its process is known. */
-  readonly storeMicros: number;
-}
+const windowMs = ({ quick }: Effort) => (quick ? 1_000 : 4_000);
+/** Until as many wait as ever. */
+const RAMP_MS = 1_000;
+/** Turns of several systems take as many times as long. */
+const TURNS_LONG_MS = 240_000;
 
 /** Measures while others are published, in windows after a warm-up, with a publisher and a worker that go on. */
 export async function measureSteady<Where>(
@@ -34,50 +20,36 @@ export async function measureSteady<Where>(
   where: Where,
   storePid?: number,
 ): Promise<Window<Steady>[]> {
-  await using publisher = startProgram<QueueProgram<Where>>(program(name));
-  await using worker = startProgram<QueueProgram<Where>>(program(name));
-  // One after the other: the first may make tables or topics.
-  await publisher.call("publisher", where);
-  await worker.call("worker", { where });
-
-  /** Keeps so many waiting until it is time to end, and returns the counts at the beginning and at the end. */
-  async function run(ends: (from: Count, now: Count) => boolean) {
-    const from = await worker.call("count", undefined);
-    for (let now = from; ; now = await worker.call("count", undefined)) {
-      await publisher.call("allow", { total: now.settled + AHEAD });
-      if (ends(from, now)) return { from, to: now };
-      if (now.settled === from.settled && now.at - from.at > STALLED_MS)
-        throw new Error(`${name} has worked on nothing for ${STALLED_MS / 1_000} s.`);
-      await setTimeout(LOOK_EVERY_MS);
-    }
-  }
-  const lasting = (ms: number) => run((from, now) => now.at - from.at >= ms);
-
-  // Whoever joins a group first waits for it: the warm-up begins when work is under way.
-  await run((from, now) => now.settled - from.settled >= BEGUN);
-  await lasting(effort.quick ? 500 : 3_000);
-  const windows = await quietest(effort, async () => {
-    const pids = [publisher.pid, worker.pid, ...(storePid === undefined ? [] : [storePid])];
-    const watches = pids.map(watchMicros);
-    const { from, to } = await lasting(effort.quick ? 1_000 : 4_000);
-    const jobs = to.settled - from.settled;
-    const [publisherMicros, workerMicros, storeMicros = Number.NaN] = watches.map((used) => used() / jobs);
-    return {
-      rate: (jobs / (to.at - from.at)) * 1_000,
-      publisherMicros: publisherMicros!,
-      workerMicros: workerMicros!,
-      storeMicros,
-    };
-  });
+  await using flow = await openFlow(effort, name, where, storePid);
+  const windows = await quietest(effort, () => flow.window(windowMs(effort)));
   // What is left goes before anything else comes.
-  await worker.call("idle", { total: await publisher.call("published", undefined) });
+  await flow.rest();
   return windows;
 }
 
-/** Microseconds of CPU that a process and its children used since. */
-function watchMicros(pid: number): () => number {
-  const before = treeCpuSeconds(pid);
-  return () => (treeCpuSeconds(pid) - before) * 1e6;
+/**
+ * Measures several systems in turns, each while the others rest, so that a machine that becomes slower or faster favours
+ * nobody: a window has one turn of each, in their order.
+ */
+export async function measureInTurns<Name extends string>(
+  effort: Effort,
+  flows: Readonly<Record<Name, Flow>>,
+): Promise<Window<Record<Name, Steady>>[]> {
+  const names = Object.keys(flows) as Name[];
+  for (const name of names) await flows[name].rest();
+  return quietest(
+    effort,
+    async () => {
+      const turns: Partial<Record<Name, Steady>> = {};
+      for (const name of names) {
+        await flows[name].flow(RAMP_MS);
+        turns[name] = await flows[name].window(windowMs(effort));
+        await flows[name].rest();
+      }
+      return turns as Record<Name, Steady>;
+    },
+    { longMs: TURNS_LONG_MS },
+  );
 }
 
 /** A row's cells: the rate, and what it cost the two processes and the store. */
@@ -87,6 +59,14 @@ export function steadyCells(windows: readonly Window<Steady>[]): string[] {
     return values.every(Number.isFinite) ? range(spread(values)) : "–";
   };
   return [cell("rate"), cell("publisherMicros"), cell("workerMicros"), cell("storeMicros")];
+}
+
+/** The turns of one system. */
+export function turnsOf<Name extends string>(
+  windows: readonly Window<Record<Name, Steady>>[],
+  name: Name,
+): Window<Steady>[] {
+  return windows.map(({ value, stolen }) => ({ value: value[name], stolen }));
 }
 
 /** The median rate. */

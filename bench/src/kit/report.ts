@@ -35,7 +35,7 @@ export function partText(part: Part): string {
     lines.push(`- other load on the machine meanwhile: ${part.otherLoad.toFixed(2)} cores`);
   if (part.stolen !== undefined)
     lines.push(
-      `- others on the same host took at most ${(part.stolen * 100).toFixed(0)} % of the CPU in the windows that count; with more than 5 %, others were measured too, up to four times as many or for a minute, and those count that had the most of it`,
+      `- others on the same host took at most ${(part.stolen * 100).toFixed(0)} % of the CPU in the windows that count; with more than 5 %, others were measured too, up to four times as many, for a minute at most (four where systems take turns), and those count that had the most of it`,
     );
   lines.push("");
   for (const table of part.tables) lines.push(tableText(table), "");

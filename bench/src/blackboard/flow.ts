@@ -1,0 +1,95 @@
+import { setTimeout } from "node:timers/promises";
+import type { Effort } from "../kit/plane.ts";
+import { treeCpuSeconds } from "../kit/proc.ts";
+import { startProgram } from "../kit/program.ts";
+import { program } from "./bench.ts";
+import type { QueueProgram } from "./queue.ts";
+
+/** Jobs that wait at any time: enough that no worker is idle, and fewer than any queue minds. */
+const AHEAD = 5_000;
+const BEGUN = 1_000;
+const LOOK_EVERY_MS = 20;
+const STALLED_MS = 60_000;
+
+type Count = Awaited<ReturnType<QueueProgram<unknown>["count"]>>;
+
+/** What one window shows. */
+export interface Steady {
+  /** Jobs per second. */
+  readonly rate: number;
+  /** Microseconds that each process was busy for a job. */
+  readonly publisherMicros: number;
+  readonly workerMicros: number;
+  /** The same of the store, where its process is known. */
+  readonly storeMicros: number;
+}
+
+/** A queue with a publisher and a worker that go on from one window to the next, or rest between them. */
+export interface Flow extends AsyncDisposable {
+  /** Lets it flow for so long, without a look. */
+  flow(ms: number): Promise<void>;
+  window(ms: number): Promise<Steady>;
+  /** Until nothing is left of what was published. */
+  rest(): Promise<void>;
+}
+
+/** Starts both, and lets them work until they are warm. */
+export async function openFlow<Where>(
+  { quick }: Effort,
+  name: string,
+  where: Where,
+  storePid?: number,
+): Promise<Flow> {
+  await using stack = new AsyncDisposableStack();
+  const publisher = stack.use(startProgram<QueueProgram<Where>>(program(name)));
+  const worker = stack.use(startProgram<QueueProgram<Where>>(program(name)));
+  // One after the other: the first may make tables or topics.
+  await publisher.call("publisher", where);
+  await worker.call("worker", { where });
+  const pids = [publisher.pid, worker.pid, ...(storePid === undefined ? [] : [storePid])];
+
+  /** Keeps so many waiting until it is time to end, and returns the counts at the beginning and at the end. */
+  async function run(ends: (from: Count, now: Count) => boolean) {
+    const from = await worker.call("count", undefined);
+    for (let now = from; ; now = await worker.call("count", undefined)) {
+      await publisher.call("allow", { total: now.settled + AHEAD });
+      if (ends(from, now)) return { from, to: now };
+      if (now.settled === from.settled && now.at - from.at > STALLED_MS)
+        throw new Error(`${name} has worked on nothing for ${STALLED_MS / 1_000} s.`);
+      await setTimeout(LOOK_EVERY_MS);
+    }
+  }
+  const lasting = (ms: number) => run((from, now) => now.at - from.at >= ms);
+
+  // Whoever joins a group first waits for it: the warm-up begins when work is under way.
+  await run((from, now) => now.settled - from.settled >= BEGUN);
+  await lasting(quick ? 500 : 3_000);
+  const processes = stack.move();
+  return {
+    async flow(ms) {
+      await lasting(ms);
+    },
+    async window(ms) {
+      const watches = pids.map(watchMicros);
+      const { from, to } = await lasting(ms);
+      const jobs = to.settled - from.settled;
+      const [publisherMicros, workerMicros, storeMicros = Number.NaN] = watches.map((used) => used() / jobs);
+      return {
+        rate: (jobs / (to.at - from.at)) * 1_000,
+        publisherMicros: publisherMicros!,
+        workerMicros: workerMicros!,
+        storeMicros,
+      };
+    },
+    async rest() {
+      await worker.call("idle", { total: await publisher.call("published", undefined) });
+    },
+    [Symbol.asyncDispose]: () => processes.disposeAsync(),
+  };
+}
+
+/** Microseconds of CPU that a process and its children used since. */
+function watchMicros(pid: number): () => number {
+  const before = treeCpuSeconds(pid);
+  return () => (treeCpuSeconds(pid) - before) * 1e6;
+}
