@@ -67,7 +67,9 @@ describe.runIf(kafkaHere())("a member of a group", () => {
       readCommitted: true,
       sessionTimeoutMs: 6_000,
       batch: 10,
-      onAssign: (partitions) => void (joined += partitions.length),
+      onAssign(partitions) {
+        joined += partitions.length;
+      },
       async onBatches([{ records }]) {
         inHand.resolve();
         await removed.promise;
