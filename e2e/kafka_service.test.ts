@@ -3,7 +3,7 @@ import { cp, mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { promisify } from "node:util";
+import { inspect, promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type KafkaClient, type KafkaSettings, openKafkaClient } from "../packages/kafka/src/client.ts";
 import { openTopicConfigs } from "../packages/kafka/src/topic_configs.ts";
@@ -49,7 +49,28 @@ async function entered(settings: KafkaSettings): Promise<boolean> {
   }
 }
 
-/** In which words we are not let in. */
+/** All that the client for the configs of topics says when it is not let in; no secret is in it. */
+async function saidBy(settings: KafkaSettings): Promise<string> {
+  const configs = await openTopicConfigs(settings);
+  try {
+    const error = await configs.describe(["any"]).then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    return withoutSecrets(inspect(error, { depth: Number.POSITIVE_INFINITY }), settings);
+  } finally {
+    await configs.close();
+  }
+}
+
+/** What was said, if it says nothing that must stay secret. */
+function withoutSecrets(said: string, { sasl, ssl }: Pick<KafkaSettings, "sasl" | "ssl">): string {
+  for (const secret of [sasl?.password, ssl?.key, ssl?.passphrase])
+    if (secret !== undefined) expect(said).not.toContain(secret);
+  return said;
+}
+
+/** In which words we are not let in; no secret is in what is said meanwhile. */
 async function refusal(settings: KafkaSettings): Promise<string> {
   const lines: string[] = [];
   const client = await openKafkaClient({ ...settings, log: (_, message) => lines.push(message) });
@@ -57,7 +78,9 @@ async function refusal(settings: KafkaSettings): Promise<string> {
   admin.connect().catch((error: Error) => lines.push(error.message));
   const word = /authentication failed|certificate verify failed|bad certificate|certificate required/i;
   try {
-    return await eventually("a refusal", () => word.exec(lines.join("\n"))?.[0].toLowerCase());
+    return await eventually("a refusal", () =>
+      word.exec(withoutSecrets(lines.join("\n"), settings))?.[0].toLowerCase(),
+    );
   } finally {
     await admin.disconnect();
   }
@@ -170,11 +193,12 @@ describe.runIf(ownKafka() !== undefined)("a broker that lets in only some", SLOW
     afterAll(() => broker[Symbol.asyncDispose]());
     const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const;
 
-    test.each(mechanisms)("%s", async (mechanism) => {
+    test.each(mechanisms)("%s, and the password that is wrong is not said", async (mechanism) => {
       const settings = { bootstrap: broker.bootstrap, clientId: "khala-test" };
       expect(await entered({ ...settings, sasl: { ...sasl, mechanism } })).toBe(true);
       const wrong = { ...settings, sasl: { ...sasl, mechanism, password: "a guess" } };
       expect(await refusal(wrong)).toBe("authentication failed");
+      expect(await saidBy(wrong)).toMatch(/authentication failed/i);
     });
   });
 
@@ -200,6 +224,37 @@ describe.runIf(ownKafka() !== undefined)("a broker that lets in only some", SLOW
     const [certText, keyText] = [await readFile(cert, "utf8"), await readFile(key, "utf8")];
     expect(await entered({ ...settings, ssl: { ca, cert: certText, key: keyText, passphrase } })).toBe(true);
     expect(await refusal({ ...settings, ssl: { ca } })).toMatch(/bad certificate|certificate required/);
+  });
+});
+
+describe.runIf(kafkaHere())("a private key that cannot be used is not said", () => {
+  const SECRET = "MIGHAgEAMBMGByqGSM49AgEG";
+  const settings = (key: string) => ({ bootstrap: "127.0.0.1:1", clientId: "khala-test", ssl: { key } });
+
+  test.each([
+    ["without its first line", SECRET],
+    ["in quotes", `"-----BEGIN PRIVATE KEY-----\n${SECRET}\n-----END PRIVATE KEY-----"`],
+    ["too long for a name", SECRET.repeat(1_000)],
+  ])("%s", async (_, key) => {
+    for (const opened of [openKafkaClient, openTopicConfigs]) {
+      const error = await opened(settings(key)).catch((reason: unknown) => reason);
+      expect(error).toMatchObject({ code: "invalid_request", details: { field: "KAFKA_SSL_KEY" } });
+      expect(inspect(error, { depth: Number.POSITIVE_INFINITY })).not.toContain(SECRET);
+    }
+  });
+
+  test("that is PEM, and no key", async () => {
+    const key = `-----BEGIN PRIVATE KEY-----\n${SECRET}\n-----END PRIVATE KEY-----\n`;
+    const lines: string[] = [];
+    const client = await openKafkaClient({ ...settings(key), log: (_, message) => lines.push(message) });
+    const error = await client
+      .admin()
+      .connect()
+      .catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(Error);
+    const said = `${lines.join("\n")}${inspect(error, { depth: Number.POSITIVE_INFINITY })}`;
+    expect(said).not.toContain(SECRET);
+    expect(await saidBy(settings(key))).not.toContain(SECRET);
   });
 });
 

@@ -92,6 +92,8 @@ const CONSUMER: Properties = {
 
 /** Loads the native client and points it at a cluster. Nothing is connected yet. */
 export async function openKafkaClient(settings: KafkaSettings): Promise<KafkaClient> {
+  // The native client would print what it cannot open, which may be a key.
+  await readPems(settings.ssl);
   const { KafkaJS } = await loadClient<NativeModule>(CLIENT);
   const kafka = new KafkaJS.Kafka({
     ...COMMON,
@@ -149,9 +151,26 @@ function isPem(text: string): boolean {
   return text.trimStart().startsWith("-----BEGIN");
 }
 
-/** The PEM of a setting that may name a file. */
-export async function pem(text: string): Promise<string> {
-  return isPem(text) ? text : readFile(text, "utf8");
+/** The PEMs of the settings of TLS, each of which may name a file. */
+export async function readPems(ssl: KafkaSettings["ssl"] = {}) {
+  const { ca, cert, key } = ssl;
+  return {
+    ...(ca !== undefined && { ca: await pem("KAFKA_SSL_CA", ca) }),
+    ...(cert !== undefined && { cert: await pem("KAFKA_SSL_CERT", cert) }),
+    ...(key !== undefined && { key: await pem("KAFKA_SSL_KEY", key) }),
+  };
+}
+
+async function pem(name: string, text: string): Promise<string> {
+  if (isPem(text)) return text;
+  try {
+    return await readFile(text, "utf8");
+  } catch (error) {
+    // Neither the text nor the cause, which has it: it may be a key that lacks its first line.
+    const { code = "no such file" } = error as NodeJS.ErrnoException;
+    const message = `${name} is neither PEM, which begins with "-----BEGIN", nor the name of a file that can be read (${code}).`;
+    throw new KhalaError("invalid_request", message, { field: name });
+  }
 }
 
 /** What the client is told of TLS. */

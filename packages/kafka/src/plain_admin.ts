@@ -1,4 +1,4 @@
-import { type KafkaSettings, loadClient, pem } from "./client.ts";
+import { type KafkaSettings, loadClient, readPems } from "./client.ts";
 
 // What is used of @platformatic/kafka 2.12.1: its Admin, for calls that the native client lacks or does not survive.
 interface AdminModule {
@@ -68,11 +68,7 @@ export async function openPlainAdmin({ bootstrap, clientId, sasl, ssl }: KafkaSe
   });
 }
 
-async function tlsOptions({ ca, cert, key, passphrase }: NonNullable<KafkaSettings["ssl"]>): Promise<object> {
-  return {
-    ...(ca !== undefined && { ca: await pem(ca) }),
-    ...(cert !== undefined && { cert: await pem(cert) }),
-    ...(key !== undefined && { key: await pem(key) }),
-    ...(passphrase !== undefined && { passphrase }),
-  };
+async function tlsOptions(ssl: NonNullable<KafkaSettings["ssl"]>): Promise<object> {
+  const { passphrase } = ssl;
+  return { ...(await readPems(ssl)), ...(passphrase !== undefined && { passphrase }) };
 }

@@ -88,6 +88,10 @@ describe("the description", () => {
     KHALA_AUTH_ISSUER_KEY: "a-key-of-the-issuer",
     DATABASE_URL: "postgres://user:hunter2@db/khala",
     REDIS_URL: "redis://:hunter2@cache",
+    CONVEX_SECRET: "a-secret-of-convex",
+    KAFKA_SASL_PASSWORD: "a-password-of-kafka",
+    KAFKA_SSL_KEY: "-----BEGIN PRIVATE KEY-----\nMIGHAgEA\n-----END PRIVATE KEY-----",
+    KAFKA_SSL_KEY_PASSPHRASE: "a-phrase-of-the-key",
   };
 
   test("says of every setting what it is for, and never shows a secret", () => {
@@ -99,5 +103,17 @@ describe("the description", () => {
     expect(text).not.toContain("hunter2");
     for (const name of Object.keys(secrets))
       expect(described.find((each) => each.name === name)?.value).toBe("(set)");
+  });
+
+  test("shows an address without the name, password or key in it", () => {
+    const described = describeConfig(
+      readConfig({
+        CONVEX_URL: "https://ann:hunter2@convex.example/app",
+        OTEL_EXPORTER_OTLP_ENDPOINT: "https://traces.example/v1?key=hunter2",
+      }),
+    );
+    const shown = (name: string) => described.find((each) => each.name === name)?.value;
+    expect(shown("CONVEX_URL")).toBe("https://***@convex.example/app");
+    expect(shown("OTEL_EXPORTER_OTLP_ENDPOINT")).toBe("https://traces.example/v1?***");
   });
 });

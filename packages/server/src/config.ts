@@ -62,9 +62,9 @@ const SETTINGS = z.object({
   KAFKA_SSL_CA: z
     .string()
     .optional()
-    .describe("File of the certificates that are trusted; unset: the system's"),
-  KAFKA_SSL_CERT: z.string().optional().describe("File of this server's certificate"),
-  KAFKA_SSL_KEY: z.string().optional().describe("File of this server's private key"),
+    .describe("Certificates that are trusted, a file or PEM as it is; unset: the system's"),
+  KAFKA_SSL_CERT: z.string().optional().describe("This server's certificate, likewise"),
+  KAFKA_SSL_KEY: z.string().optional().describe("This server's private key, likewise"),
   KAFKA_SSL_KEY_PASSPHRASE: z.string().optional().describe("Passphrase of that key"),
   KAFKA_TX_ENABLE: flag(true).describe("Exactly-once publication; off: at least once, with dedup"),
   KAFKA_TX_ID: z
@@ -230,6 +230,8 @@ const SECRET = new Set([
   "REDIS_URL",
   "CONVEX_SECRET",
   "KAFKA_SASL_PASSWORD",
+  // It may be the key itself, and not the file that has it.
+  "KAFKA_SSL_KEY",
   "KAFKA_SSL_KEY_PASSPHRASE",
 ]);
 
@@ -266,9 +268,17 @@ export function describeConfig(
     const secret = SECRET.has(name);
     return {
       name,
-      value: secret && value !== undefined ? "(set)" : value,
+      value: secret && value !== undefined ? "(set)" : withoutCredentials(value),
       meaning: schema.description ?? "",
       secret,
     };
   });
+}
+
+/** An address may carry a name, a password or a key. */
+function withoutCredentials(value: unknown): unknown {
+  if (typeof value !== "string") return value;
+  return value
+    .replace(/^([a-z][a-z0-9+.-]*:\/\/)[^/?#]*@/i, "$1***@")
+    .replace(/^([a-z][a-z0-9+.-]*:\/\/[^?#]*)\?.*$/i, "$1?***");
 }

@@ -61,7 +61,7 @@ export function settingsOf(config: Config): SettingJson[] {
     const text = written(value);
     return {
       name,
-      value: secret && text !== "" ? "***" : withoutCredentials(text),
+      value: secret && text !== "" ? "***" : text,
       default: text === defaults.get(name),
       secret,
       about: meaning,
@@ -72,11 +72,4 @@ export function settingsOf(config: Config): SettingJson[] {
 function written(value: unknown): string {
   if (value === undefined) return "";
   return Array.isArray(value) ? value.join(",") : String(value);
-}
-
-/** An address may carry a name, a password or a key. */
-function withoutCredentials(text: string): string {
-  return text
-    .replace(/^([a-z][a-z0-9+.-]*:\/\/)[^/?#]*@/i, "$1***@")
-    .replace(/^([a-z][a-z0-9+.-]*:\/\/[^?#]*)\?.*$/i, "$1?***");
 }
