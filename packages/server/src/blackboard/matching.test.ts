@@ -50,6 +50,14 @@ test("a labelled artifact is for agents that have all of its labels", () => {
   expect(matching({}, { visibility })).toBe(false);
 });
 
+test.each([{ kind: "labelled" }, { kind: "labelled", labels: [] }])(
+  "an artifact that is labelled, and has no label, is for no agent: %j",
+  (visibility) => {
+    expect(matching({}, { visibility })).toBe(false);
+    expect(matching({ labels: ["legal"] }, { visibility })).toBe(false);
+  },
+);
+
 test("a private artifact is for the agents that it names", () => {
   expect(matching({}, { visibility: { kind: "private", agents: ["other", "reviewer"] } })).toBe(true);
   expect(matching({}, { visibility: { kind: "private", agents: ["other"] } })).toBe(false);

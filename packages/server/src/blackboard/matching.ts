@@ -85,8 +85,11 @@ function sees(agent: Agent, { visibility }: Artifact): boolean {
     case "public":
     case "org":
       return true;
-    case "labelled":
-      return (visibility.labels ?? []).every((label) => agent.options.labels?.includes(label));
+    case "labelled": {
+      // Without a label there is nothing that an agent could have.
+      const labels = visibility.labels ?? [];
+      return labels.length > 0 && labels.every((label) => agent.options.labels?.includes(label));
+    }
     case "private":
       return (visibility.agents ?? []).includes(agent.name);
     default:
