@@ -29,7 +29,7 @@ export interface KafkaNode {
   readonly controller: number;
 }
 
-/** Prints that it has started, and what goes wrong. */
+/** Prints that it has started, what goes wrong, and what is not allowed. */
 export const LOG4J = `rootLogger.level=error
 rootLogger.appenderRef.out.ref=out
 appender.out.type=Console
@@ -38,6 +38,8 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=%d{HH:mm:ss,SSS} %p %m (%c{1})%n%throwable
 logger.server.name=kafka.server.KafkaRaftServer
 logger.server.level=info
+logger.access.name=kafka.authorizer.logger
+logger.access.level=info
 `;
 
 /** The file that a broker is started with. */

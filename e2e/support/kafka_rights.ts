@@ -1,0 +1,85 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { openPlainAdmin, type PlainAdmin } from "../../packages/kafka/src/plain_admin.ts";
+import { ROOT } from "../../scripts/run.ts";
+
+/** Something that somebody may do, as a row of the table in docs/protocol/BLACKBOARD.md has it. */
+export interface Right {
+  readonly who: string;
+  readonly kind: keyof typeof KINDS;
+  /** With `<agent>` and `<KAFKA_TX_ID>` as they stand there. */
+  readonly name: string;
+  readonly operation: keyof typeof OPERATIONS;
+}
+
+/** The access lists of a cluster. */
+export interface AccessLists {
+  grant(user: string, rights: readonly Right[]): Promise<void>;
+  revoke(user: string, right: Right): Promise<void>;
+  close(): Promise<void>;
+}
+
+interface AclAdmin extends PlainAdmin {
+  createAcls(options: { readonly creations: readonly object[] }): Promise<void>;
+  deleteAcls(options: { readonly filters: readonly object[] }): Promise<unknown>;
+}
+
+const HEADING = "### Who needs which rights";
+const KINDS = { topics: 2, groups: 3, "transactional ids": 5 };
+const OPERATIONS = { Read: 3, Write: 4, Create: 5, Describe: 8, DescribeConfigs: 10 };
+const LITERAL = 3;
+const PREFIXED = 4;
+const ALLOW = 3;
+
+/** The rights that the documentation names, one by one. */
+export async function documentedRights(): Promise<Right[]> {
+  const text = await readFile(join(ROOT, "docs/protocol/BLACKBOARD.md"), "utf8");
+  const rows = text
+    .slice(text.indexOf(HEADING))
+    .split("\n")
+    .filter((line) => line.startsWith("|"))
+    .slice(2);
+  let who = "";
+  return rows.flatMap((row) => {
+    const [first, where, what] = row.split("|").slice(1, 4) as [string, string, string];
+    who = first.trim() || who;
+    const kind = known(KINDS, where.slice(0, where.indexOf("`")).trim());
+    const names = [...where.matchAll(/`([^`]+)`/g)].map(([, name]) => name!);
+    const operations = what.split(",").map((operation) => known(OPERATIONS, operation.trim()));
+    return names.flatMap((name) => operations.map((operation) => ({ who, kind, name, operation })));
+  });
+}
+
+/** Opens the access lists, for whoever may change them; `names` are what stands for the names in angle brackets. */
+export async function openAccessLists(
+  kafka: Parameters<typeof openPlainAdmin>[0],
+  names: (user: string) => Readonly<Record<string, string>>,
+): Promise<AccessLists> {
+  const admin = (await openPlainAdmin(kafka)) as AclAdmin;
+  const entry = (user: string, { kind, name, operation }: Right) => {
+    const given = names(user);
+    const full = name.replace(/<[^>]+>/g, (placeholder) => given[placeholder] ?? placeholder);
+    const isPrefix = full.endsWith("*");
+    return {
+      resourceType: KINDS[kind],
+      resourceName: isPrefix ? full.slice(0, -1) : full,
+      resourcePatternType: isPrefix ? PREFIXED : LITERAL,
+      principal: `User:${user}`,
+      host: "*",
+      operation: OPERATIONS[operation],
+      permissionType: ALLOW,
+    };
+  };
+  return {
+    grant: (user, rights) => admin.createAcls({ creations: rights.map((right) => entry(user, right)) }),
+    async revoke(user, right) {
+      await admin.deleteAcls({ filters: [entry(user, right)] });
+    },
+    close: () => admin.close(),
+  };
+}
+
+function known<T extends object>(table: T, name: string): keyof T {
+  if (name in table) return name as keyof T;
+  throw new Error(`The table of rights says "${name}", and may say ${Object.keys(table).join(", ")}.`);
+}
