@@ -63,6 +63,24 @@ describe("a setting that is wrong is an error that names it", () => {
     { KHALA_PAYLOAD_MODE: "both" },
     { KHALA_MAX_TOPICS: "0" },
     { KHALA_REPLAY_MAX_UPDATES: "1.5" },
+    { KAFKA_SASL_MECHANISM: "gssapi" },
+    { KAFKA_SSL_ENABLE: "perhaps" },
+    { KAFKA_TX_ENABLE: "perhaps" },
+    { KAFKA_TOPIC_PREFIX: "a/b/c" },
+    { KAFKA_TOPIC_ARTIFACTS: "no spaces" },
+    { KAFKA_TOPIC_BY_ID: "no:colons" },
+    { KAFKA_TOPIC_PROCESSED: "x".repeat(181) },
+    { KAFKA_TOPIC_DLQ_PREFIX: "no/slashes" },
+    { KAFKA_PARTITIONS: "0" },
+    { KAFKA_PARTITIONS: "1001" },
+    { KAFKA_REPLICATION: "-2" },
+    { KAFKA_REPLICATION: "16" },
+    { KAFKA_LINGER_MS: "1001" },
+    { KAFKA_BATCH_BYTES: "1023" },
+    { KAFKA_ACKS: "two" },
+    { KAFKA_IDEMPOTENCE: "perhaps" },
+    { KAFKA_READ_COMMITTED: "perhaps" },
+    { FLOCK_INDEX_WINDOW: "0" },
   ])("%o", (environment: Record<string, string>) => {
     const [name, value] = Object.entries(environment)[0]!;
     expect(() => readConfig(environment)).toThrow(name);
@@ -79,6 +97,27 @@ describe("a setting that is wrong is an error that names it", () => {
   test("also when it is wrong only beside another", () => {
     expect(() => readConfig({ KHALA_SECOND_SINK: "convex" })).toThrow("CONVEX_URL");
     expect(() => readConfig({ KHALA_AUTH_MIN_TTL_S: "901" })).toThrow("KHALA_AUTH_MIN_TTL_S");
+    const lag = { KHALA_BOARD_LAG_SLOW: "5", KHALA_BOARD_LAG_REFUSE: "5" };
+    expect(() => readConfig(lag)).toThrow("KHALA_BOARD_LAG_SLOW must be below");
+    expect(readConfig({ ...lag, KHALA_BOARD_LAG_REFUSE: "6" })).toMatchObject({ KHALA_BOARD_LAG_SLOW: 5 });
+  });
+
+  test("a login to Kafka without a name or a password", () => {
+    const whole = {
+      KAFKA_SASL_MECHANISM: "plain",
+      KAFKA_SASL_USERNAME: "ann",
+      KAFKA_SASL_PASSWORD: "a password",
+    };
+    expect(readConfig(whole)).toMatchObject(whole);
+    for (const name of ["KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD"])
+      expect(() => readConfig({ ...whole, [name]: "" })).toThrow("KAFKA_SASL_MECHANISM needs");
+  });
+
+  test("records that only one broker has, where all must have them", () => {
+    const loose = { KAFKA_ACKS: "1", KAFKA_TX_ENABLE: "false", KAFKA_IDEMPOTENCE: "false" };
+    expect(readConfig(loose)).toMatchObject({ KAFKA_ACKS: "1" });
+    for (const name of ["KAFKA_TX_ENABLE", "KAFKA_IDEMPOTENCE"])
+      expect(() => readConfig({ ...loose, [name]: "true" })).toThrow("KAFKA_ACKS=1 needs");
   });
 });
 

@@ -26,9 +26,8 @@ export async function openKafka(
   const slot = config.KAFKA_TX_ID
     ? undefined
     : await takeSlot(database, context, "kafka transactions", SLOT_LEASE_MS);
-  const transactionalId = config.KAFKA_TX_ID ?? `${config.KAFKA_CLIENT_ID}-${slot!.number}`;
   try {
-    const board = await openKafkaBoard(context, { ...options, ...kafkaSettings(config, transactionalId) });
+    const board = await openKafkaBoard(context, { ...options, ...kafkaSettings(config, slot?.number) });
     const stop = async () => {
       await board.stop();
       await slot?.stop();
@@ -41,7 +40,8 @@ export async function openKafka(
   }
 }
 
-function kafkaSettings(config: Config, transactionalId: string) {
+/** What the driver is told of the settings. `slot` is this process's own, where they name no transactional id. */
+export function kafkaSettings(config: Config, slot = 0) {
   const { KAFKA_SASL_MECHANISM: mechanism } = config;
   return {
     bootstrap: config.KAFKA_BOOTSTRAP_SERVERS ?? "",
@@ -62,7 +62,7 @@ function kafkaSettings(config: Config, transactionalId: string) {
       },
     }),
     transactions: config.KAFKA_TX_ENABLE,
-    transactionalId,
+    transactionalId: config.KAFKA_TX_ID ?? `${config.KAFKA_CLIENT_ID}-${slot}`,
     prefix: config.KAFKA_TOPIC_PREFIX,
     topics: {
       ...(config.KAFKA_TOPIC_ARTIFACTS && { artifacts: config.KAFKA_TOPIC_ARTIFACTS }),
