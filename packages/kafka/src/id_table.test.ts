@@ -32,6 +32,23 @@ test("removals do not make it grow for ever", () => {
   expect([table.size, table.bytes]).toEqual([0, 16 * 30]);
 });
 
+test("a place takes 43 to 86 bytes, and those of a million 63 MB, as the documentation says", () => {
+  const table = new IdTable();
+  let [least, most] = [Number.POSITIVE_INFINITY, 0];
+  for (let i = 1; i <= 12_000; i++) {
+    const id = `${i.toString(16).padStart(8, "0")}-ac96-774b-bcce-b302099a8057`;
+    table.set(id, { partition: i % 8, offset: i, version: 1 });
+    if (i < 700) continue;
+    least = Math.min(least, table.bytes / i);
+    most = Math.max(most, table.bytes / i);
+  }
+  expect([Math.round(least), Math.round(most)]).toEqual([43, 86]);
+  // It has 1,024 slots, doubled as often as they are not enough.
+  const slots = [20, 21].map((exponent) => 2 ** exponent);
+  expect(slots.map((count) => count * (30 / least) >= 1_000_000)).toEqual([false, true]);
+  expect(Math.round(new IdTable(slots[1]).bytes / 1_000_000)).toBe(63);
+});
+
 test("bodies that were used last stay, and an older version does not replace a newer", () => {
   const cache = new BodyCache(3 * 400);
   for (const id of ["a", "b", "c"]) cache.put(id, 1, "x".repeat(100));
