@@ -5,7 +5,8 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ArtifactJson, ArtifactListJson, DeadLetterJson } from "@khala/contracts/blackboard/v1";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { replayAllDeadLetters } from "../packages/cli/src/commands/dlq.ts";
 import { ROOT } from "../scripts/run.ts";
 import { type BoardServer, startBoard } from "./support/board_server.ts";
 import { eventually } from "./support/eventually.ts";
@@ -59,12 +60,16 @@ async function deadLetters(count: number) {
   const correlation_id = randomUUID();
   const artifacts = Array.from({ length: count }, () => ({ type: "Fragile", payload: {}, correlation_id }));
   await server.post("/artifacts", { artifacts });
-  const letters = await eventually("dead letters", async () => {
+  return { correlation_id, letters: await listedOf(correlation_id, count) };
+}
+
+/** The dead letters of picky in a correlation, when there are so many. */
+function listedOf(correlation_id: string, count: number) {
+  return eventually(`${count} dead letters`, async () => {
     const path = `/dead-letters/picky?correlation_id=${correlation_id}&limit=1000`;
     const { body } = await server.get<{ dead_letters: Required<DeadLetterJson>[] }>(path);
     return body.dead_letters.length === count && body.dead_letters;
   });
-  return { correlation_id, letters };
 }
 
 describe("khala publish", () => {
@@ -173,15 +178,29 @@ describe("khala dlq", () => {
     expect(await khala(["dlq", "replay", "picky", ...both, "--payload", "1"])).toMatchObject({ code: 2 });
   });
 
-  test("replays all of a correlation, page by page", {
+  test("replays all of a correlation, page by page, and says how far it is", {
     timeout: 60_000,
   }, async () => {
     const { correlation_id } = await deadLetters(120);
     const all = await khala(["dlq", "replay-all", "picky", "--correlation", correlation_id]);
-    expect(all).toMatchObject({
-      code: 0,
-      out: expect.stringMatching(/^\d+ dead letters of picky run again\./),
-    });
+    expect(all).toMatchObject({ code: 0, out: "120 dead letters of picky run again.\n" });
+    // They fail again, as new ones before those that were replayed.
+    await listedOf(correlation_id, 240);
+    using out = vi.spyOn(process.stdout, "write").mockReturnValue(true);
+    const told: string[] = [];
+    const options = {
+      url: server.url,
+      token: env.KHALA_TOKEN!,
+      correlation: correlation_id,
+      json: true,
+    };
+    await replayAllDeadLetters("picky", options, () => ({
+      tell: (text) => told.push(text()),
+      [Symbol.dispose]() {},
+    }));
+    expect(told).toEqual(["100 replayed so far", "120 replayed so far", "120 replayed so far"]);
+    const counts = { replayed: 120, already_replayed: 120, undecodable: 0 };
+    expect(out.mock.calls).toEqual([[`${JSON.stringify(counts)}\n`]]);
   });
 });
 

@@ -9,7 +9,7 @@ import type {
 import { callServer } from "../api.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { showProgress } from "../progress.ts";
+import { type Progress, showProgress } from "../progress.ts";
 import { columns, fitted, print } from "../terminal.ts";
 import { tokenSource } from "../tokens.ts";
 import { readPayload } from "./publish_payload.ts";
@@ -87,12 +87,16 @@ export async function replayDeadLetters(
 }
 
 /** `khala dlq replay-all`: runs all of them again, page by page, and says how far it is. */
-export async function replayAllDeadLetters(agent: string, options: DeadLetterOptions): Promise<void> {
+export async function replayAllDeadLetters(
+  agent: string,
+  options: DeadLetterOptions,
+  show: () => Progress = showProgress,
+): Promise<void> {
   const { call } = await connect(agent, options, SCOPES.blackboardWrite);
   const total = { replayed: 0, already_replayed: 0, undecodable: 0 };
   const all = options.correlation === undefined ? await countOf(agent, options) : 0;
   let seen = 0;
-  using progress = showProgress();
+  using progress = show();
   for await (const page of pages(agent, options, PAGE)) {
     total.undecodable += page.filter(({ task }) => !task).length;
     const ids = page.flatMap(({ id, task }) => (id && task ? [id] : []));
