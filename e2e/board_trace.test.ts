@@ -7,6 +7,7 @@ import { describe, expect, test } from "vitest";
 import { arrived, boardServers, buried, listed, publish, stands } from "./support/board_world_servers.ts";
 import type { SyncFrame } from "./support/clients.ts";
 import { eventually } from "./support/eventually.ts";
+import { kafkaHere } from "./support/kafka.ts";
 import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "./support/phoenix.ts";
 
 type Value = { stringValue?: string; intValue?: number | string };
@@ -45,6 +46,24 @@ const attributesOf = ({ attributes }: Span): Record<string, string | number> =>
   Object.fromEntries(attributes.map(({ key, value }) => [key, value.stringValue ?? Number(value.intValue)]));
 
 const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736";
+const ENGINES = kafkaHere() ? (["Postgres", "Kafka"] as const) : (["Postgres"] as const);
+
+/** Publishes a topic over HTTP, as a part of a trace that began elsewhere. */
+async function publishInTrace(khala: Khala): Promise<{ readonly id: string }> {
+  const scopes = ["blackboard:write"];
+  const { token } = await khala.auth.issuer!.mint({ sub: "ada", org_id: "acme", scopes });
+  const response = await fetch(`${khala.url}/blackboard/v1/artifacts`, {
+    method: "POST",
+    headers: {
+      authorization: `Bearer ${token}`,
+      "content-type": "application/json",
+      traceparent: `00-${TRACE}-00f067aa0ba902b7-01`,
+    },
+    body: JSON.stringify({ type: "Topic", payload: null, correlation_id: "c" }),
+  });
+  expect(response.status).toBe(201);
+  return ((await response.json()) as { artifacts: [{ id: string }] }).artifacts[0];
+}
 
 describe("traces", () => {
   test("one trace spans publish, route, process and settle, and the same of what came of it", async () => {
@@ -62,21 +81,7 @@ describe("traces", () => {
       }),
     ];
     const khala = await servers.start({ agents, settings: { OTEL_EXPORTER_OTLP_ENDPOINT: sink.url } });
-    const { token } = await khala.auth.issuer!.mint({
-      sub: "ada",
-      org_id: "acme",
-      scopes: ["blackboard:write"],
-    });
-    const response = await fetch(`${khala.url}/blackboard/v1/artifacts`, {
-      method: "POST",
-      headers: {
-        authorization: `Bearer ${token}`,
-        "content-type": "application/json",
-        traceparent: `00-${TRACE}-00f067aa0ba902b7-01`,
-      },
-      body: JSON.stringify({ type: "Topic", payload: null, correlation_id: "c" }),
-    });
-    expect(response.status).toBe(201);
+    await publishInTrace(khala);
     const [review] = await arrived(khala, "Review");
     await stands(khala, "c", "done");
     const [[topic], [draft]] = [await listed(khala, "Topic"), await listed(khala, "Draft")];
@@ -124,6 +129,47 @@ describe("traces", () => {
       offset: expect.any(String),
       "khala.outcome": "done",
     });
+  });
+});
+
+describe.each(ENGINES)("a dead letter on %s", (engine) => {
+  test("has the trace of its artifact, from the publication to the attempts that failed", async () => {
+    await using sink = await collector();
+    await using servers = await boardServers(engine);
+    const agents = [
+      agent("printer", {
+        consumes: "Topic",
+        retry: { attempts: 2, base: 10 },
+        run() {
+          throw new Error("No paper.");
+        },
+      }),
+    ];
+    const khala = await servers.start({ agents, settings: { OTEL_EXPORTER_OTLP_ENDPOINT: sink.url } });
+    const { id } = await publishInTrace(khala);
+    const [letter] = await buried(khala, "printer", 1);
+    await servers.stop(khala);
+    const { traceparent = "" } = letter!.task!.artifacts[0];
+    const [, traceId, spanId] = traceparent.split("-");
+    expect(traceId).toBe(TRACE);
+    const of = (operation: string) =>
+      sink.spans.filter((span) => {
+        const attributes = attributesOf(span);
+        return attributes["messaging.operation.name"] === operation && attributes["artifact.id"] === id;
+      });
+    expect(of("publish")).toContainEqual(expect.objectContaining({ traceId: TRACE, spanId }));
+    const attempts = of("process");
+    expect(attempts.map((span) => attributesOf(span)["khala.attempt"])).toEqual([1, 2]);
+    for (const span of attempts) expect(span).toMatchObject({ traceId: TRACE, parentSpanId: spanId });
+    const settled = of("settle").map((span) => [
+      attributesOf(span)["khala.outcome"],
+      span.parentSpanId,
+      span.traceId,
+    ]);
+    expect(settled).toEqual([
+      ["retry", attempts[0]!.spanId, TRACE],
+      ["dead", attempts[1]!.spanId, TRACE],
+    ]);
   });
 });
 

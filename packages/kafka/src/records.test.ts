@@ -62,13 +62,16 @@ describe("there and back", () => {
   });
 
   test("a dead letter, with the headers of the convention", () => {
-    const letter = deadLetter({ task: task(), origin: "flock.tasks.reviewer/3@1042" });
+    const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const work = task({ artifacts: [artifact({ traceparent })] });
+    const letter = deadLetter({ task: work, origin: "flock.tasks.reviewer/3@1042" });
     const record = read(deadLetterRecord(letter, origin));
     expect(decodeDeadLetter(record, { ...place, topic: "flock.dlq.reviewer" }, "reviewer")).toEqual(letter);
     expect(headerText(record, "kafka_dlt-original-topic")).toBe("flock.tasks.reviewer");
     expect(headerNumber(record, "kafka_dlt-original-partition", 4)).toBe(3);
     expect(headerNumber(record, "kafka_dlt-original-offset", 8)).toBe(1_042);
     expect(headerText(record, "kafka_dlt-exception-fqcn")).toBe("TypeError");
+    expect(headerText(record, "traceparent")).toBe(traceparent);
   });
 });
 
