@@ -20,6 +20,25 @@ import { JumpClock } from "./support/jump_clock.ts";
 
 const HOUR = 3_600_000;
 
+test("lists look back as far as FLOCK_INDEX_WINDOW, also those of one type, and what is older is found by its id", async () => {
+  await using servers = await boardServers();
+  const khala = await servers.start({ agents: [], settings: { FLOCK_INDEX_WINDOW: "5" } });
+  const drafts = ["Odd", "Even", "Odd", "Even", "Odd", "Even", "Odd"].map((type, payload) => ({
+    type,
+    payload,
+  }));
+  const [oldest] = await publish(khala, ...drafts);
+  const payloads = async (query: { readonly type?: string; readonly limit: number }) =>
+    (await khala.blackboard.recent(ADA, query)).map(({ payload }) => payload);
+  expect(await payloads({ limit: 1_000 })).toEqual([6, 5, 4, 3, 2]);
+  expect(await payloads({ type: "Odd", limit: 1_000 })).toEqual([6, 4, 2]);
+  expect(await payloads({ type: "Odd", limit: 2 })).toEqual([6, 4]);
+  // Another org's artifacts take no room in it.
+  await khala.blackboard.publish(EVE, drafts);
+  expect(await payloads({ limit: 1_000 })).toEqual([6, 5, 4, 3, 2]);
+  expect(await khala.blackboard.get(ADA, oldest!)).toMatchObject({ type: "Odd", payload: 0 });
+});
+
 describe("what waits survives a restart", () => {
   test("a join of which one half came before the restart, and the other after it", async () => {
     await using servers = await boardServers();
