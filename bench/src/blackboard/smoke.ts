@@ -5,8 +5,6 @@ import { spread } from "../kit/stats.ts";
 import { type BoardStore, PARTITIONS, type PartRunner, program } from "./bench.ts";
 import type { Smoke, SmokeProgram } from "./programs/smoke.ts";
 
-const ROUNDS = 3;
-
 /** (e) The seed's smoke: makespan and latency of many artifacts at once. */
 export const smoke: PartRunner = async ({ postgres, kafka, rounds, quick }) => {
   const otherLoad = watchOtherLoad();
@@ -26,7 +24,7 @@ export const smoke: PartRunner = async ({ postgres, kafka, rounds, quick }) => {
       : []),
   ];
   const runs = systems.map((): Smoke[] => []);
-  for (let round = 0; round < Math.min(rounds, ROUNDS); round++) {
+  for (let round = 0; round < rounds; round++) {
     for (const [i, { store }] of systems.entries()) {
       await using server = startProgram<SmokeProgram>(program("smoke"));
       await postgres.checkpoint();
@@ -41,7 +39,7 @@ export const smoke: PartRunner = async ({ postgres, kafka, rounds, quick }) => {
   return {
     title: `(e) ${figure(count)} artifacts at once, ${PARTITIONS} partitions`,
     how: [
-      "one server without its gateway publishes as fast as its board takes it, four calls of 100 at a time, routes and works with an agent that does nothing; after a warm-up with a tenth of it; medians of three",
+      "one server without its gateway publishes as fast as its board takes it, four calls of 100 at a time, routes and works with an agent that does nothing; after a warm-up with a tenth of it",
       "latency: from the call that publishes to settled, the wait behind all the others included; makespan: from the first call to the last settlement",
       "in memory: the same agent, called from a list of ids with the artifacts in a map; nothing is checked, routed, durable, retried or counted",
       ...(kafka ? [] : ["Kafka: SKIPPED, there is none on this machine"]),
