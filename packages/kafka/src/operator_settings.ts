@@ -5,8 +5,8 @@ import type { KafkaBoardSettings, TopicOverrides } from "./settings.ts";
 export interface OperatorSettings extends Omit<KafkaSettings, "log"> {
   /** Exactly-once publication; without it, at least once with dedup. */
   readonly transactions: boolean;
-  /** Stable for this process, unique among those that live. */
-  readonly transactionalId: string;
+  /** Stable for this process, unique among those that live; a function is asked whenever a producer is made. */
+  readonly transactionalId: string | (() => Promise<string>);
   /** Before the name of every topic and group. */
   readonly prefix: string;
   /** Names that are not made of the prefix. */

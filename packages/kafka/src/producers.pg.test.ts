@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere, ownKafka, startKafka } from "../../../e2e/support/kafka.ts";
@@ -5,6 +6,7 @@ import { readTopic, values } from "../../../e2e/support/kafka_topics.ts";
 import { openProducers } from "./producers.ts";
 import { openStage, type Stage } from "./test_support.ts";
 
+const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
 const rival = (stage: Stage) => openProducers(stage.context, stage.client, stage.settings);
 const to = (stage: Stage, ...texts: string[]) =>
   texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
@@ -84,6 +86,32 @@ describe.runIf(kafkaHere())("transactions", () => {
           .catch((error: Error) => failures.push(error.message));
     expect(failures).toContainEqual(expect.stringContaining("Give every process its own KAFKA_TX_ID"));
     await other.stop();
+  });
+
+  test("one that was fenced off goes on under the id that its process has by then, and meets nobody", async () => {
+    const [taken, fresh] = [newName("taken"), newName("fresh")];
+    let own = taken;
+    await using stage = await openStage({ producers: 1, transactionalId: async () => own });
+    const other = openProducers(stage.context, stage.client, { ...stage.settings, transactionalId: taken });
+    const ids: (string | undefined)[] = [];
+    const write = async (producers: Stage["producers"], text: string) => {
+      ids.push(
+        await producers.transaction(async ({ id, send }) => {
+          await send(to(stage, text));
+          return id;
+        }),
+      );
+    };
+    await write(stage.producers, "1");
+    await write(other, "2");
+    own = fresh;
+    await expect(write(stage.producers, "never")).rejects.toMatchObject({ code: "stale_producer" });
+    for (const text of ["3", "4"]) {
+      await write(stage.producers, text);
+      await write(other, text);
+    }
+    await other.stop();
+    expect(ids).toEqual([taken, taken, fresh, taken, fresh, taken].map((id) => `${id}-0`));
   });
 
   test("without transactions offsets are committed after the records, not before", async () => {

@@ -56,12 +56,19 @@ export function openProducers(
     "message.max.bytes": largestTask(settings) + 131_072,
   };
   if (!settings.transactions) return plainProducer(client, properties);
-  const rivals = Array.from(
-    { length: settings.producers },
-    (_, slot) => new Rivals(context, `${settings.transactionalId}-${slot}`),
-  );
+  const rivals: Rivals[] = [];
+  /** Those that meet under this process's id of now; under another one it has met nobody. */
+  const rivalOf = async (slot: number): Promise<Rivals> => {
+    const { transactionalId } = settings;
+    const own = typeof transactionalId === "string" ? transactionalId : await transactionalId();
+    const id = `${own}-${slot}`;
+    const known = rivals[slot];
+    const rival = known?.id === id ? known : new Rivals(context, id);
+    rivals[slot] = rival;
+    return rival;
+  };
   const slots = new Slots(settings.producers, async (slot) => {
-    const rival = rivals[slot]!;
+    const rival = await rivalOf(slot);
     rival.refuse();
     const producer = client.producer({
       transactionalId: rival.id,

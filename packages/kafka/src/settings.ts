@@ -37,8 +37,11 @@ export interface KafkaBoardSettings {
   readonly maxRecordBytes?: number;
   /** Without them publication is at least once, and what comes twice is passed over downstream. */
   readonly transactions?: boolean;
-  /** Stable for this process and unlike that of any other that lives; the client's id unless set. */
-  readonly transactionalId?: string;
+  /**
+   * Stable for this process and unlike that of any other that lives; the client's id unless set. A function is asked for
+   * it with every producer that is made, also in place of one that was fenced off.
+   */
+  readonly transactionalId?: string | (() => Promise<string>);
   /** Producers of this process, one transaction at a time each; 4 unless set. */
   readonly producers?: number;
   /** The one delay of each retry topic, in milliseconds. */

@@ -4,8 +4,10 @@ import { describeConfig, readConfig } from "./config.ts";
 import { kafkaSettings } from "./kafka_setup.ts";
 
 /** What the driver and its board are told, given an environment. */
-function told(environment: Record<string, string> = {}) {
-  const driver: OperatorSettings = kafkaSettings(readConfig(environment), 3);
+async function told(environment: Record<string, string> = {}) {
+  const settings = kafkaSettings(readConfig(environment), async () => 3);
+  const { transactionalId: id } = settings;
+  const driver: OperatorSettings = { ...settings, transactionalId: typeof id === "string" ? id : await id() };
   return { driver, board: boardSettings(driver, undefined) };
 }
 
@@ -68,8 +70,8 @@ const CASES: [environment: Record<string, string>, changes: Record<string, unkno
 ];
 
 describe("a setting of Kafka changes what it says, and nothing else", () => {
-  test.each(CASES)("%j", (environment, changes) => {
-    expect(differences(told().board, told(environment).board)).toEqual(changes);
+  test.each(CASES)("%j", async (environment, changes) => {
+    expect(differences((await told()).board, (await told(environment)).board)).toEqual(changes);
   });
 
   test("every one of them is tried here", () => {
@@ -79,8 +81,8 @@ describe("a setting of Kafka changes what it says, and nothing else", () => {
   });
 });
 
-test("without settings the board has what is documented", () => {
-  expect(told().board).toEqual({
+test("without settings the board has what is documented", async () => {
+  expect((await told()).board).toEqual({
     kafka: { bootstrap: "", clientId: "khala" },
     prefix: "flock.",
     topics: {},

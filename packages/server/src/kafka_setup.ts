@@ -3,7 +3,7 @@ import type { Board, BoardOptions } from "./blackboard/board.ts";
 import type { HintedBoard } from "./blackboard/options.ts";
 import type { Config } from "./config.ts";
 import type { Database } from "./database/database.ts";
-import { takeSlot } from "./database/slot.ts";
+import { keepSlot } from "./database/slot.ts";
 import type { Context } from "./kit/context.ts";
 
 /** What of the Kafka driver is used here. It is a package of its own, because its client is native. */
@@ -25,9 +25,9 @@ export async function openKafka(
   // Two live processes with one transactional id would fence each other off.
   const slot = config.KAFKA_TX_ID
     ? undefined
-    : await takeSlot(database, context, "kafka transactions", SLOT_LEASE_MS);
+    : await keepSlot(database, context, "kafka transactions", SLOT_LEASE_MS);
   try {
-    const board = await openKafkaBoard(context, { ...options, ...kafkaSettings(config, slot?.number) });
+    const board = await openKafkaBoard(context, { ...options, ...kafkaSettings(config, () => slot!.number()) });
     const stop = async () => {
       await board.stop();
       await slot?.stop();
@@ -41,7 +41,7 @@ export async function openKafka(
 }
 
 /** What the driver is told of the settings. `slot` is this process's own, where they name no transactional id. */
-export function kafkaSettings(config: Config, slot = 0) {
+export function kafkaSettings(config: Config, slot: () => Promise<number>) {
   const { KAFKA_SASL_MECHANISM: mechanism } = config;
   return {
     bootstrap: config.KAFKA_BOOTSTRAP_SERVERS ?? "",
@@ -62,7 +62,7 @@ export function kafkaSettings(config: Config, slot = 0) {
       },
     }),
     transactions: config.KAFKA_TX_ENABLE,
-    transactionalId: config.KAFKA_TX_ID ?? `${config.KAFKA_CLIENT_ID}-${slot}`,
+    transactionalId: config.KAFKA_TX_ID ?? (async () => `${config.KAFKA_CLIENT_ID}-${await slot()}`),
     prefix: config.KAFKA_TOPIC_PREFIX,
     topics: {
       ...(config.KAFKA_TOPIC_ARTIFACTS && { artifacts: config.KAFKA_TOPIC_ARTIFACTS }),

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
+import { eventually } from "../../../../e2e/support/eventually.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
-import { takeSlot } from "./slot.ts";
+import { keepSlot, takeSlot } from "./slot.ts";
 
 test("processes that start at once have different numbers, the lowest ones, and a number that was given back is taken again", async () => {
   await using store = await testDatabase();
@@ -15,4 +16,25 @@ test("processes that start at once have different numbers, the lowest ones, and 
   expect(again.number).toBe(1);
   expect(again.held()).toBe(true);
   for (const slot of [...slots, again]) await slot.stop();
+});
+
+test("a process whose number another has taken meanwhile takes another one, once however many ask", async () => {
+  await using store = await testDatabase();
+  const context = await testContext();
+  const slot = await keepSlot(store.database, context, "things", 2_000);
+  expect(await Promise.all([slot.number(), slot.number()])).toEqual([0, 0]);
+  // As if it had stood still until its lease was over, and another one had come.
+  await store.database.query({
+    text: `UPDATE runtime.leases SET holder = $1, expires_at = now() + interval '1 hour' WHERE name = 'things 0'`,
+    values: [context.newId()],
+  });
+  const numbers = await eventually("it has another number", async () => {
+    const found = await Promise.all([slot.number(), slot.number()]);
+    return found[0] === 0 ? undefined : found;
+  });
+  expect(numbers).toEqual([1, 1]);
+  await slot.stop();
+  const next = await takeSlot(store.database, context, "things", 2_000);
+  expect(next.number).toBe(1);
+  await next.stop();
 });

@@ -11,6 +11,12 @@ export interface Slot extends Service {
   held(): boolean;
 }
 
+/** A number that no other live process has, whatever happens to the one that was taken first. */
+export interface KeptSlot extends Service {
+  /** The number; another one after somebody else has taken it, because this process was away for too long. */
+  number(): Promise<number>;
+}
+
 const SLOTS = 1_000;
 const TRIES = 20;
 const PAUSE_MS = 50;
@@ -35,6 +41,41 @@ export async function takeSlot(
     await lease.stop();
   }
   throw new Error(`No free slot of "${name}" could be taken. Is the database reachable and writable?`);
+}
+
+/** Takes a slot, and another one when it is asked for the number of one that was lost. */
+export async function keepSlot(
+  database: Database,
+  context: Context,
+  name: string,
+  ttlMs: number,
+): Promise<KeptSlot> {
+  let slot = await takeSlot(database, context, name, ttlMs);
+  let taking: Promise<void> | undefined;
+
+  async function take(): Promise<void> {
+    const before = slot.number;
+    // First, so that this process does not keep itself from the number, if nobody else has it.
+    await slot.stop();
+    slot = await takeSlot(database, context, name, ttlMs);
+    context.log.warn({ slot: name, before, now: slot.number }, "a slot was lost, and is taken anew");
+  }
+
+  return {
+    async number() {
+      if (!slot.held()) {
+        taking ??= take().finally(() => {
+          taking = undefined;
+        });
+        await taking;
+      }
+      return slot.number;
+    },
+    async stop() {
+      await taking?.catch(() => {});
+      await slot.stop();
+    },
+  };
 }
 
 async function lowestFree(database: Database, name: string): Promise<number> {
