@@ -26,3 +26,16 @@ test("the four calls that the seed names: publish, get, list and list_by_type, a
   const stranger = blackboardStore(server.khala.blackboard, { org: "other", subject: "eve" });
   expect([await stranger.get(id), await stranger.list()]).toEqual([undefined, []]);
 });
+
+test("the lists have all that the window keeps, also where it is larger than usual", async () => {
+  await using store = await testDatabase();
+  await using server = await startBoard(store.url, {}, { FLOCK_INDEX_WINDOW: "10002" });
+  const ada = { org: "acme", subject: "ada" };
+  const { blackboard } = server.khala;
+  const thousand = Array.from({ length: 1_000 }, () => ({ type: "Note", payload: null }));
+  for (let i = 0; i < 10; i++) await blackboard.publish(ada, thousand);
+  await blackboard.publish(ada, thousand.slice(0, 3));
+  const board = blackboardStore(blackboard, ada);
+  expect(await board.list()).toHaveLength(10_002);
+  expect(await board.list_by_type("Note")).toHaveLength(10_002);
+});

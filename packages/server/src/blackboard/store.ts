@@ -19,7 +19,8 @@ export function blackboardStore(
   caller: Caller,
   options: { readonly limit?: number } = {},
 ): BlackboardStore {
-  const { limit = 10_000 } = options;
+  // The window itself is the limit.
+  const { limit = Number.POSITIVE_INFINITY } = options;
   return {
     async publish(artifact) {
       const [published] = await plane.publish(caller, [artifact]);
