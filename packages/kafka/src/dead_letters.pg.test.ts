@@ -1,8 +1,19 @@
 import { describe, expect, test } from "vitest";
+import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere } from "../../../e2e/support/kafka.ts";
+import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
 import { deadLetterRecord } from "./records.ts";
 import { artifact, deadLetter, openStage, type Stage, task } from "./test_support.ts";
 import type { Views } from "./views.ts";
+
+interface Dropper extends PlainAdmin {
+  deleteRecords(options: {
+    readonly topics: readonly {
+      readonly name: string;
+      readonly partitions: readonly { readonly partition: number; readonly offset: bigint }[];
+    }[];
+  }): Promise<unknown>;
+}
 
 const origin = { topic: "flock.tasks.reviewer", partition: 1, offset: "42", timestamp: 7 };
 
@@ -37,7 +48,7 @@ describe.runIf(kafkaHere())("dead letters", () => {
     expect((await views.deadLetters("reviewer", { limit: 9 })).deadLetters).toEqual([letter]);
     expect(await views.deadLetter("reviewer", "0190a000-0000-7000-8000-000000000000")).toBeUndefined();
     expect(await views.deadLetters("nobody", { limit: 9 })).toEqual({ deadLetters: [] });
-    expect(views.deadCount("reviewer")).toBe(1);
+    expect((await views.deadCounts()).get("reviewer")).toBe(1);
     expect(await views.correlations(["c"])).toMatchObject([{ dead: 1 }]);
   });
 
@@ -90,6 +101,20 @@ describe.runIf(kafkaHere())("dead letters", () => {
     expect(deadLetters).toHaveLength(2);
     expect(deadLetters[1]).toEqual(letter);
     expect(deadLetters[0]).toMatchObject({ raw: "", failure: { class: "Error" } });
+  });
+
+  test("those that the log has dropped are counted no longer", async () => {
+    await using stage = await openStage();
+    const views = await stage.views();
+    await bury(stage, 5);
+    await eventually("all are counted", async () => (await views.deadCounts()).get("reviewer") === 5);
+    // What retention does after a while.
+    const admin = (await openPlainAdmin(stage.settings.kafka)) as Dropper;
+    const partitions = [{ partition: 0, offset: 3n }];
+    await admin.deleteRecords({ topics: [{ name: stage.names.deadLetters("reviewer"), partitions }] });
+    await admin.close();
+    expect((await views.deadCounts()).get("reviewer")).toBe(2);
+    expect((await (await stage.views()).deadCounts()).get("reviewer")).toBe(2);
   });
 
   test("a long stack does not make a legal task an illegal dead letter", async () => {

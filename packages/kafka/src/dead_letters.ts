@@ -43,9 +43,15 @@ export class DeadLetters {
     this.#log = log;
   }
 
-  /** How many there are in memory. */
-  get size(): number {
-    return this.#byId.size;
+  get topic(): string {
+    return this.#log.topic;
+  }
+
+  /** How many there are from `low` on, the first that the log still has; of more than the bound, the bound. */
+  count(low: number): number {
+    const kept = this.#noted.findIndex(({ offset }) => offset >= low);
+    this.#forget(kept < 0 ? this.#noted.length : kept);
+    return Math.min(this.#byId.size, MAX_NOTED);
   }
 
   /** Takes a record of the topic. */
@@ -54,9 +60,7 @@ export class DeadLetters {
     const noted = { id: letter.id, offset: record.at, correlationId: correlationOf(letter) };
     this.#noted.push(noted);
     this.#byId.set(noted.id, noted);
-    if (this.#noted.length > MAX_NOTED * 2) {
-      for (const { id } of this.#noted.splice(0, MAX_NOTED)) this.#byId.delete(id);
-    }
+    if (this.#noted.length > MAX_NOTED * 2) this.#forget(MAX_NOTED);
     return letter;
   };
 
@@ -104,6 +108,12 @@ export class DeadLetters {
       end = from;
     }
     return ids.flatMap((id) => found.get(id) ?? []);
+  }
+
+  /** Forgets the oldest; of letters with one id the newest counts. */
+  #forget(count: number): void {
+    for (const noted of this.#noted.splice(0, count))
+      if (this.#byId.get(noted.id) === noted) this.#byId.delete(noted.id);
   }
 
   #range(offset: number, to: number): Promise<LogRecord[]> {

@@ -95,7 +95,7 @@ export async function openBoard(
     };
 
     const count = async (): Promise<AgentCounts[]> => {
-      const [lags, retried] = await Promise.all([views.lag(), retries.count()]);
+      const [lags, retried, dead] = await Promise.all([views.lag(), retries.count(), views.deadCounts()]);
       return agents.map((agent) => {
         const own = [...works].filter((work) => work.agent === agent);
         const running = own.reduce((sum, work) => sum + work.running, 0);
@@ -104,7 +104,7 @@ export async function openBoard(
           .filter(({ reader }) => reader === agent)
           .reduce((sum, each) => sum + Number(each.lag ?? 0), 0);
         const waiting = Math.max(0, lag - running - ahead) + (retried.get(agent) ?? 0);
-        return { agent, waiting, running, dead: views.deadCount(agent) };
+        return { agent, waiting, running, dead: dead.get(agent) ?? 0 };
       });
     };
 

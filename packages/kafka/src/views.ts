@@ -44,8 +44,8 @@ export interface Views extends Service {
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
   deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
   deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
-  /** Dead letters that are in memory, by agent. */
-  deadCount(agent: string): number;
+  /** How many dead letters are kept, by agent, and from a bound on that there are at least so many. */
+  deadCounts(): Promise<ReadonlyMap<string, number>>;
   /** The newest version that is known here. */
   version(id: string): number | undefined;
   /** What this process has committed is seen here at once. */
@@ -158,6 +158,15 @@ export async function openViews(
     { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
     ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
   ];
+  const deadCounts = new Shared(async () => {
+    const lows = await offsets.list(
+      [...dead.values()].map(({ topic }) => topic),
+      "low",
+    );
+    return new Map(
+      [...dead].map(([agent, letters]) => [agent, letters.count(lows.get(letters.topic)?.get(0) ?? 0)]),
+    );
+  });
   const lag = new Shared(
     lagMeter(offsets, async (from, to) => (await lookup.range(from, to)).length, readers),
   );
@@ -184,7 +193,7 @@ export async function openViews(
     async deadLettersById(agent, ids) {
       return (await dead.get(agent)?.named(ids)) ?? [];
     },
-    deadCount: (agent) => dead.get(agent)?.size ?? 0,
+    deadCounts: () => deadCounts.run(),
     version: (id) => index.version(id),
     wrote(artifact, json = JSON.stringify(artifact)) {
       index.wrote(artifact, json);

@@ -1,0 +1,42 @@
+import { expect, test } from "vitest";
+import { DeadLetters } from "./dead_letters.ts";
+import type { LogRecord } from "./log_reader.ts";
+
+const TOPIC = "flock.dlq.reviewer";
+
+function opened(): { letters: DeadLetters; bury(count: number): void } {
+  let at = 0;
+  const letters = new DeadLetters("reviewer", {
+    topic: TOPIC,
+    fresh: async () => ({ partition: 0, low: 0, end: at }),
+    range: async () => [],
+  });
+  const bury = (count: number) => {
+    for (let i = 0; i < count; i++) letters.onRecord(recordAt(at++));
+  };
+  return { letters, bury };
+}
+
+function recordAt(at: number): LogRecord {
+  return { topic: TOPIC, partition: 0, at, offset: String(at), key: null, value: null, timestamp: "0" };
+}
+
+test("letters are counted one by one up to a bound, and a count that reached it stays there", () => {
+  const { letters, bury } = opened();
+  bury(9_999);
+  expect(letters.count(0)).toBe(9_999);
+  for (let i = 0; i < 6; i++) {
+    bury(2_500);
+    expect(letters.count(0)).toBe(10_000);
+  }
+});
+
+test("letters before the first that the log still has are not counted", () => {
+  const { letters, bury } = opened();
+  bury(10);
+  expect(letters.count(4)).toBe(6);
+  expect(letters.count(4)).toBe(6);
+  bury(1);
+  expect(letters.count(10)).toBe(1);
+  expect(letters.count(11)).toBe(0);
+});
