@@ -1,6 +1,6 @@
 import { type Artifact, type DeadLetter, type Place, sha256, type Task } from "@khala/server/blackboard";
 import type { KafkaRecord } from "./client_types.ts";
-import { failureOf, HEADER, headerNumber, headerText, originOf } from "./record_headers.ts";
+import { failureOf, HEADER, headerNumber, headerText, originOf, traceOf } from "./record_headers.ts";
 import { type ProcessedMark, placeText, type WaitingMark } from "./records.ts";
 
 /** What a record says, or why it says nothing: its bytes are then what there is. */
@@ -21,6 +21,12 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 /** Reads a record of the log of artifacts or of the index. What a foreign producer may leave out gets its default. */
 export function decodeArtifact(record: Pick<KafkaRecord, "value">): Decoded<Artifact> {
   return decoded(record, (value) => artifactOf(value, "the artifact"));
+}
+
+/** An artifact that names no trace is of the one that the header of its record names: other producers know only that. */
+export function withTrace(artifact: Artifact, record: Pick<KafkaRecord, "headers">): Artifact {
+  const traceparent = artifact.traceparent ? undefined : traceOf(record);
+  return traceparent === undefined ? artifact : { ...artifact, traceparent };
 }
 
 /** Reads a record of the tasks of an agent. */

@@ -72,7 +72,7 @@ export async function openBoard(
         ),
         ...retryDelaysMs.map((delayMs) =>
           supervise(context, `retry ${delayMs}`, (onFailure) =>
-            startRetryTier(context, { ...common, delayMs, delaysMs: retryDelaysMs, onFailure }),
+            startRetryTier(context, { ...common, observer, delayMs, delaysMs: retryDelaysMs, onFailure }),
           ),
         ),
       ];

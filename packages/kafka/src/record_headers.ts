@@ -26,6 +26,8 @@ export const MAX_HEADER_BYTES = 65_536;
 const MAX_CLASS_BYTES = 256;
 const MAX_MESSAGE_BYTES = 4_096;
 const MAX_STACK_BYTES = 32_768;
+/** Ids of nothing but zeros are none. */
+const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 export type Headers = NonNullable<NewRecord["headers"]>;
 
@@ -35,13 +37,20 @@ export interface Origin extends Place {
   readonly timestamp: number;
 }
 
+/** Where a record was first. */
+export function originHeaders({ topic, partition, offset, timestamp }: Origin): Headers {
+  return {
+    [HEADER.originalTopic]: topic,
+    [HEADER.originalPartition]: int32(partition),
+    [HEADER.originalOffset]: int64(BigInt(offset)),
+    [HEADER.originalTimestamp]: int64(BigInt(Math.trunc(timestamp))),
+  };
+}
+
 /** The failure, attempts and origin of a record, in the convention. */
 export function failureHeaders(failure: Failure, attempts: number, origin: Origin): Headers {
   return {
-    [HEADER.originalTopic]: origin.topic,
-    [HEADER.originalPartition]: int32(origin.partition),
-    [HEADER.originalOffset]: int64(BigInt(origin.offset)),
-    [HEADER.originalTimestamp]: int64(BigInt(Math.trunc(origin.timestamp))),
+    ...originHeaders(origin),
     [HEADER.attempts]: int32(attempts),
     // As bytes: the client ends a string at its first NUL.
     [HEADER.exceptionClass]: Buffer.from(cut(failure.class, MAX_CLASS_BYTES)),
@@ -85,6 +94,12 @@ export function originOf(record: Pick<KafkaRecord, "headers" | "timestamp">, pla
   if (topic === undefined || partition === undefined || offset === undefined)
     return { ...place, timestamp: Number(record.timestamp) };
   return { topic, partition, offset: String(offset), timestamp: timestamp ?? Number(record.timestamp) };
+}
+
+/** The trace that a record belongs to, if its header names one. */
+export function traceOf(record: Pick<KafkaRecord, "headers">): string | undefined {
+  const text = headerText(record, HEADER.traceparent);
+  return text !== undefined && TRACEPARENT.test(text) ? text : undefined;
 }
 
 /** The last header of that name, as text. */

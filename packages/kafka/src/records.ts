@@ -16,6 +16,7 @@ import {
   type Headers,
   indexHeader,
   type Origin,
+  originHeaders,
 } from "./record_headers.ts";
 
 /** A record and where it goes. */
@@ -77,6 +78,12 @@ export function taskRecord(task: Task, artifactJson?: Buffer): NewRecord {
 function around({ artifacts: _, ...rest }: Task, artifactJson: Buffer): Buffer {
   const before = Buffer.from(`${JSON.stringify(rest).slice(0, -1)},"artifacts":[`);
   return Buffer.concat([before, artifactJson, CLOSED]);
+}
+
+/** A task that is before its agent again, after a retry: it says where it was at first. */
+export function returnedRecord(task: Task, origin: Origin): NewRecord {
+  const { headers, ...record } = taskRecord(task);
+  return { ...record, headers: { ...headers, ...originHeaders(origin) } };
 }
 
 /** A task that waits in a retry topic until `dueAt`, with the failure that it comes from. `task` is the next attempt. */

@@ -1,4 +1,4 @@
-import { type Context, type Failure, ROUTER } from "@khala/server/blackboard";
+import { type BoardObserver, type Context, type Failure, ROUTER } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeRetry } from "./decoding.ts";
@@ -6,7 +6,7 @@ import { type Batch, joinGroup } from "./group.ts";
 import type { LogRecord } from "./log_reader.ts";
 import type { Producers } from "./producers.ts";
 import { failureOf, originOf } from "./record_headers.ts";
-import { deadLetterRecord, type Outgoing, placeText, retryRecord, taskRecord } from "./records.ts";
+import { deadLetterRecord, type Outgoing, placeText, retryRecord, returnedRecord } from "./records.ts";
 import type { Session } from "./supervised.ts";
 import type { TopicNames } from "./topics.ts";
 
@@ -21,6 +21,7 @@ export interface RetryOptions {
   readonly producers: Producers;
   readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly names: TopicNames;
+  readonly observer: Pick<BoardObserver, "unreadable">;
   readonly delayMs: number;
   readonly delaysMs: readonly number[];
   readonly readCommitted: boolean;
@@ -73,11 +74,14 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
     const waits = tier.waiting.findIndex((record) => readyAt(record, delayMs) > clock.now());
     const due = waits < 0 ? [...tier.waiting] : tier.waiting.slice(0, waits);
     const offset = String(due.at(-1)!.at + 1);
+    const moved = due.map((record) => movedOn(context, options, record));
     await producers.transaction(async (transaction) => {
-      void transaction.send(due.map((record) => movedOn(context, options, record)));
+      void transaction.send(moved);
       await transaction.sendOffsets(group.owner, [{ topic, partitions: [{ partition, offset }] }]);
     });
     tier.waiting.splice(0, due.length);
+    for (const { topic: to } of moved)
+      if (to === names.deadLetters(ROUTER)) options.observer.unreadable?.(ROUTER);
     if (tier.paused && tier.waiting.length < MAX_WAITING / 2) {
       tier.paused = false;
       group.resume({ topic, partition });
@@ -156,6 +160,6 @@ function movedOn({ clock, newId }: Context, { names, delaysMs }: RetryOptions, r
   const { task, dueAt } = decoded.value;
   const left = dueAt - clock.now();
   const tier = left > 0 ? tierFor(delaysMs, left) : undefined;
-  if (tier === undefined) return { topic: names.tasks(task.agent), record: taskRecord(task) };
+  if (tier === undefined) return { topic: names.tasks(task.agent), record: returnedRecord(task, origin) };
   return { topic: names.retry(tier), record: retryRecord(task, failureOf(record), origin, dueAt) };
 }

@@ -11,7 +11,7 @@ import {
 import type { KafkaSettings } from "./client.ts";
 import type { KafkaRecord } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
-import { decodeArtifact } from "./decoding.ts";
+import { decodeArtifact, withTrace } from "./decoding.ts";
 import { type Batch, joinGroup } from "./group.ts";
 import type { Producers } from "./producers.ts";
 import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "./records.ts";
@@ -58,7 +58,10 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
       void transaction.send(routed.flatMap(({ outgoing }) => outgoing));
       await transaction.sendOffsets(group.owner, [{ topic: names.artifacts, partitions }]);
     });
-    for (const { artifact, routing } of routed) if (artifact) observer.routed(artifact, routing.tasks);
+    for (const { artifact, routing } of routed) {
+      if (artifact) observer.routed(artifact, routing.tasks);
+      else observer.unreadable?.(ROUTER);
+    }
   }
 
   await producers.ready();
@@ -84,11 +87,11 @@ function routeRecord(
   const origin = { ...place, timestamp: Number(record.timestamp) };
   const decoded = decodeArtifact(record);
   if (decoded.ok) {
-    const artifact = decoded.value;
+    const artifact = withTrace(decoded.value, record);
     const routing = route(artifact);
     /** What is routed as it came need not be written anew. */
-    const jsonOf = ({ artifacts }: Task) =>
-      artifacts.length === 1 && artifacts[0] === artifact ? (record.value ?? undefined) : undefined;
+    const jsonOf = ({ artifacts: [only, ...others] }: Task) =>
+      only === decoded.value && others.length === 0 ? (record.value ?? undefined) : undefined;
     const outgoing = [
       ...routing.tasks.map((task) => ({
         topic: names.tasks(task.agent),

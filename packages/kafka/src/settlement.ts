@@ -17,7 +17,7 @@ import {
   placeText,
   processedRecord,
   retryRecord,
-  taskRecord,
+  returnedRecord,
 } from "./records.ts";
 import { tierFor } from "./retry_tiers.ts";
 import type { TopicNames } from "./topics.ts";
@@ -58,11 +58,18 @@ export function waitsInPlace(result: Result, { strict, retryDelaysMs }: Settleme
   return result.kind === "retry" && (strict || result.delayMs < Math.min(...retryDelaysMs));
 }
 
-/** Everything that is written with a result, in one transaction with the offset. */
+/** The outputs of a result that are not on the board: a second run has the same ones, and they are there. */
+export function freshOutputs(rules: SettlementRules, result: Result): readonly Artifact[] {
+  if (result.kind !== "done") return [];
+  return result.outputs.filter(({ id, version }) => (rules.version(id) ?? 0) < version);
+}
+
+/** Everything that is written with a result, in one transaction with the offset. `fresh` are those of its outputs. */
 export function recordsOf(
   context: Pick<Context, "clock" | "newId">,
   rules: SettlementRules,
   { work, result }: Finished,
+  fresh: readonly Artifact[],
 ): Outgoing[] {
   const { names, agent } = rules;
   const { task, partition } = work;
@@ -77,8 +84,6 @@ export function recordsOf(
     record: processedRecord(task, how, partition.place(work), isoTime(now)),
   });
   if (result.kind === "done") {
-    // A second run has the same outputs; they are there.
-    const fresh = result.outputs.filter(({ id, version }) => (rules.version(id) ?? 0) < version);
     const outputs = fresh.flatMap((artifact) => {
       const json = JSON.stringify(artifact);
       return [
@@ -93,9 +98,10 @@ export function recordsOf(
   const dueAt = now + result.delayMs;
   if (waitsInPlace(result, rules))
     return [{ topic: names.processed, record: waitingRecord(next, dueAt, partition.partition) }];
+  const origin = partition.origin(work);
   const tier = tierFor(rules.retryDelaysMs, result.delayMs);
-  if (tier === undefined) return [{ topic: names.tasks(agent), record: taskRecord(next) }];
-  const record = retryRecord(next, result.failure, partition.origin(work), Math.max(dueAt, now + tier));
+  if (tier === undefined) return [{ topic: names.tasks(agent), record: returnedRecord(next, origin) }];
+  const record = retryRecord(next, result.failure, origin, Math.max(dueAt, now + tier));
   return [{ topic: names.retry(tier), record }];
 }
 

@@ -1,9 +1,9 @@
 import { KhalaError } from "@khala/contracts";
-import { backoff, type Context, sleep } from "@khala/server/blackboard";
+import { type Artifact, backoff, type Context, sleep } from "@khala/server/blackboard";
 import type { OffsetOwner, TopicOffsets } from "./client_types.ts";
 import type { Producers } from "./producers.ts";
 import { type Outgoing, sizeOf } from "./records.ts";
-import { type Finished, offsetsOf, recordsOf, type SettlementRules } from "./settlement.ts";
+import { type Finished, freshOutputs, offsetsOf, recordsOf, type SettlementRules } from "./settlement.ts";
 
 /** What a settler works with. */
 export interface SettlerOptions {
@@ -12,7 +12,7 @@ export interface SettlerOptions {
   /** The group's member whose offsets are settled. */
   owner(): OffsetOwner;
   /** A result is durable. */
-  onSettled(finished: Finished): void;
+  onSettled(settled: Settled): void;
   /** Another has taken over, or the brokers gave this process up: nothing of it can be settled. */
   onFenced(error: Error): void;
 }
@@ -20,8 +20,16 @@ export interface SettlerOptions {
 const MAX_BATCH = 1_000;
 const MAX_BYTES = 8 * 1_048_576;
 
+/** A result that is durable. */
+export interface Settled extends Finished {
+  /** Its outputs that were published with it. */
+  readonly published: readonly Artifact[];
+  /** Undefined where transactions are off. */
+  readonly transactionId: string | undefined;
+}
+
 /** A result with the records that it is written as. */
-interface Written extends Finished {
+interface Written extends Omit<Settled, "transactionId"> {
   readonly records: readonly Outgoing[];
 }
 
@@ -34,7 +42,7 @@ export class Settler {
   readonly #options: SettlerOptions;
   #queue: Finished[] = [];
   #running: Promise<void> | undefined;
-  #open: Promise<void> | undefined;
+  #open: Promise<unknown> | undefined;
   #batch = MAX_BATCH;
   readonly #stopping = new AbortController();
 
@@ -84,18 +92,21 @@ export class Settler {
     const batch: Written[] = [];
     let bytes = 0;
     for (const finished of this.#queue.slice(0, this.#batch)) {
-      const records = recordsOf(this.#context, this.#options.rules, finished);
+      const published = freshOutputs(this.#options.rules, finished.result);
+      const records = recordsOf(this.#context, this.#options.rules, finished, published);
       bytes += records.reduce((sum, { record }) => sum + sizeOf(record), 0);
       if (batch.length > 0 && bytes > MAX_BYTES) break;
-      batch.push({ ...finished, records });
+      batch.push({ ...finished, published, records });
     }
     return batch;
   }
 
   async #attempt(batch: readonly Written[]): Promise<Error | undefined> {
+    let transactionId: string | undefined;
     try {
-      this.#open = this.#settle(batch);
-      await this.#open;
+      const settling = this.#settle(batch);
+      this.#open = settling;
+      transactionId = await settling;
     } catch (error) {
       return error as Error;
     } finally {
@@ -103,11 +114,13 @@ export class Settler {
     }
     this.#batch = Math.min(MAX_BATCH, this.#batch * 2);
     this.#queue = this.#queue.slice(batch.length);
-    for (const finished of batch) this.#options.onSettled(finished);
+    for (const { work, result, published } of batch)
+      this.#options.onSettled({ work, result, published, transactionId });
     return undefined;
   }
 
-  #settle(batch: readonly Written[]): Promise<void> {
+  /** Answers the id of the transaction. */
+  #settle(batch: readonly Written[]): Promise<string | undefined> {
     const { producers, rules, owner } = this.#options;
     return producers.transaction(async (transaction) => {
       // Not awaited: the commit waits for it, and fails with it.
@@ -117,6 +130,7 @@ export class Settler {
       if (lost) throw new KhalaError("lease_lost", "A partition was taken away: nothing of it is settled.");
       // Every partition of the batch is named, also where its offset stays: the group's generation is checked with it.
       await transaction.sendOffsets(owner(), byTopic(offsets));
+      return transaction.id;
     });
   }
 

@@ -11,7 +11,7 @@ import type { Marks } from "./marks.ts";
 import type { PartitionWork, Work } from "./partition_work.ts";
 import type { Producers } from "./producers.ts";
 import { type Finished, nextAttempt, type Result, type SettlementRules, waitsInPlace } from "./settlement.ts";
-import { Settler } from "./settler.ts";
+import { type Settled, Settler } from "./settler.ts";
 
 /** What the runs of an agent's tasks work with. */
 export interface TaskRunsOptions {
@@ -44,7 +44,7 @@ export class TaskRuns {
     this.#context = context;
     this.#options = options;
     const { producers, rules, owner, onFailure } = options;
-    const onSettled = (finished: Finished) => this.#settled(finished);
+    const onSettled = (settled: Settled) => this.#settled(settled);
     this.#settlers = Array.from(
       { length: SETTLERS },
       () => new Settler(context, { producers, rules, owner, onSettled, onFenced: onFailure }),
@@ -155,16 +155,18 @@ export class TaskRuns {
     this.#settlers[partition.partition % SETTLERS]!.submit(finished);
   }
 
-  #settled({ work, result }: Finished): void {
+  #settled({ work, result, published, transactionId }: Settled): void {
     const { partition, task } = work;
     const { observer, rules } = this.#options;
     partition.ended(work);
     if (partition.owned) this.#goOn(work, result);
     this.#wake.wake();
-    if (!task || result.kind === "unreadable") return;
+    if (!task || result.kind === "unreadable") return observer.unreadable?.(rules.agent);
     if (result.kind === "repeated") return observer.repeated(task);
-    if (result.kind === "done") for (const output of result.outputs) rules.wrote(output);
-    observer.settled(task, result, partition.place(work));
+    for (const output of published) rules.wrote(output);
+    if (published.length > 0) observer.published(published);
+    const place = partition.place(work);
+    observer.settled(task, result, transactionId === undefined ? place : { ...place, transactionId });
   }
 
   #goOn(work: Work, result: Result): void {

@@ -89,6 +89,8 @@ export interface BoardObserver {
   settled(task: Task, settlement: Settlement, place: Place): void;
   /** A task came again that had been settled, and was passed over. */
   repeated(task: Task): void;
+  /** A record could not be read, and is a dead letter of this agent, or of the router. Where others can write records. */
+  unreadable?(agent: string): void;
 }
 
 /** Where a record is: a topic of Kafka, or a table. */

@@ -4,6 +4,7 @@ import type { Context } from "../kit/context.ts";
 import type { Telemetry } from "../kit/telemetry.ts";
 import type { Timing } from "../kit/timings.ts";
 import type { BreakerState } from "./breaker.ts";
+import { ROUTER } from "./names.ts";
 import type { Slots } from "./slots.ts";
 import { gotten, openTally, type Series } from "./tally.ts";
 import type { Settlement } from "./task.ts";
@@ -48,7 +49,10 @@ export function boardMetrics(
       "khala_board_retries_total",
       "Attempts that will be repeated, by agent and kind of failure",
     ),
-    deadLetters: counter("khala_board_dead_letters_total", "Tasks that became dead letters, by agent"),
+    deadLetters: counter(
+      "khala_board_dead_letters_total",
+      "Tasks that became dead letters, and records that could not be read, by agent",
+    ),
     dedupHits: counter(
       "khala_board_dedup_hits_total",
       "Tasks that came again after they were settled, by agent",
@@ -82,6 +86,7 @@ export function boardMetrics(
     },
   };
   // A first failure is a rise only from a zero.
+  metrics.deadLetters.add(0, { agent: ROUTER });
   const { retries, deadLetters, dedupHits, timeouts, abandoned } = metrics;
   for (const agent of agents) {
     metrics.routed(agent, 0);

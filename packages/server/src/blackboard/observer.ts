@@ -27,6 +27,9 @@ export function boardObserver(metrics: BoardMetrics, spans: BoardSpans): BoardOb
     repeated(task) {
       metrics.dedupHits.add(1, { agent: task.agent });
     },
+    unreadable(agent) {
+      metrics.deadLetters.add(1, { agent });
+    },
   };
 }
 
@@ -44,6 +47,9 @@ export function everyObserver(observers: readonly BoardObserver[]): BoardObserve
     },
     repeated(task) {
       for (const each of observers) each.repeated(task);
+    },
+    unreadable(agent) {
+      for (const each of observers) each.unreadable?.(agent);
     },
   };
 }

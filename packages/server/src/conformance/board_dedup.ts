@@ -168,11 +168,14 @@ export function dedupPromises(open: OpenBoard): void {
     const task = makeTestTask("maker", makeTestArtifact({ partition_key: newName("k") }));
     await a.enqueue([task]);
     await made.ran(1);
+    for (const board of [a, b])
+      await eventually(async () => expect(await board.get(output.id)).toEqual(output));
     await a.enqueue([{ ...task, replay_id: newId() }]);
     await b.enqueue([{ ...task, replay_id: newId() }]);
     await eventually(() => expect(heard.settledBy("maker")).toHaveLength(3));
     await flush(made, makeTestTask("made", output));
     expect(made.runs).toHaveLength(1);
+    expect(heard.publications.filter(({ id }) => id === output.id)).toEqual([output]);
   });
 
   test("what one agent has settled another has not", async () => {

@@ -53,7 +53,7 @@ export function routingPromises(open: OpenBoard): void {
           partition: expect.any(Number),
           offset: expect.any(String),
         };
-        expect(place).toEqual(anywhere);
+        expect(place).toMatchObject(anywhere);
       }
     });
   });
@@ -147,6 +147,8 @@ export function routingPromises(open: OpenBoard): void {
     expect(settled.map(({ task }) => task.id).sort()).toEqual(artifacts.map(({ id }) => id).sort());
     const made = settled.flatMap(({ settlement }) => (settlement.kind === "done" ? settlement.outputs : []));
     expect(closer.payloads().sort()).toEqual(made.map(({ payload }) => payload).sort());
+    const published = heard.publications.filter(({ produced_by }) => produced_by === "agent:opener");
+    expect(published.map(({ id }) => id).sort()).toEqual(made.map(({ id }) => id).sort());
     for (const output of made.slice(0, 10))
       for (const board of [a, b])
         await eventually(async () => expect(await board.get(output.id)).toEqual(output));

@@ -35,6 +35,8 @@ export class Heard implements BoardObserver {
   readonly settlements: { readonly task: Task; readonly settlement: Settlement; readonly place: Place }[] =
     [];
   readonly repetitions: Task[] = [];
+  /** Whose records could not be read. */
+  readonly unread: string[] = [];
 
   published(artifacts: readonly Artifact[]): void {
     this.publications.push(...artifacts);
@@ -47,6 +49,9 @@ export class Heard implements BoardObserver {
   }
   repeated(task: Task): void {
     this.repetitions.push(task);
+  }
+  unreadable(agent: string): void {
+    this.unread.push(agent);
   }
   /** What became of the tasks of an agent, in this order. */
   settledBy(agent: string) {
