@@ -2,6 +2,7 @@ import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-tr
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openKafkaClient } from "../packages/kafka/src/client.ts";
 import type { KafkaProducer, NewRecord } from "../packages/kafka/src/client_types.ts";
+import { processedRecord, taskRecord } from "../packages/kafka/src/records.ts";
 import { type TopicNames, topicNames } from "../packages/kafka/src/topics.ts";
 import type { Board } from "../packages/server/src/blackboard/board.ts";
 import { agent } from "../packages/server/src/blackboard/define_agent.ts";
@@ -14,6 +15,7 @@ import {
   eventually,
   Heard,
   makeTestArtifact,
+  makeTestTask,
   newName,
   range,
   routeByTags,
@@ -25,7 +27,8 @@ import { testContext } from "./support/context.ts";
 import { kafkaHere } from "./support/kafka.ts";
 import { type KafkaBoard, kafkaBoard } from "./support/kafka_board.ts";
 
-const AGENTS = ["dying", "traced", "foreign", "unread"];
+const AGENTS = ["slow", "dying", "traced", "foreign", "unread"];
+const DAY_MS = 86_400_000;
 const TIER_MS = 100;
 const TRACE = `00-${"a".repeat(32)}-${"b".repeat(16)}-01`;
 
@@ -68,6 +71,23 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
   }, 120_000);
 
   const write = (topic: string, ...messages: NewRecord[]) => producer.send({ topic, messages });
+
+  test("what was settled weeks ago behind a task that still waits does not run again after a restart", async () => {
+    const before = Date.now() - 20 * DAY_MS;
+    const topic = names.tasks("slow");
+    const tasks = ["waits", "settled"].map((payload) => makeTestTask("slow", makeTestArtifact({ payload })));
+    const [waits, settled] = tasks as [(typeof tasks)[0], (typeof tasks)[0]];
+    const old = { partition: 0, timestamp: String(before) };
+    await write(topic, ...tasks.map((task) => ({ ...taskRecord(task), ...old })));
+    const at = new Date(before).toISOString();
+    const mark = processedRecord(settled, "done", { topic, partition: 0, offset: "1" }, at);
+    await write(names.processed, { ...mark, timestamp: old.timestamp });
+    const worker = new Worker("slow");
+    await using _ = start(worker, board);
+    await eventually(() => expect(heard.repetitions.map(({ id }) => id)).toContain(settled.id));
+    await eventually(() => expect(heard.settledBy("slow")).toHaveLength(1));
+    expect(worker.runs.map(({ task }) => payloadOf(task))).toEqual([payloadOf(waits)]);
+  });
 
   test("a dead letter says where its record was at first, after as many retries as there were", async () => {
     const worker = new Worker("dying", ({ attempt }) => (attempt < 3 ? retry(TIER_MS) : dead()));

@@ -3,6 +3,7 @@ import type { KafkaSettings } from "./client.ts";
 import type { TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { type Batch, type Group, joinGroup } from "./group.ts";
+import type { Position } from "./log_reader.ts";
 import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
 import { loadMarks, type MarkSource } from "./processed.ts";
 import type { Producers } from "./producers.ts";
@@ -91,7 +92,7 @@ export class AgentSession implements Session {
       sessionTimeoutMs,
       batch: BATCH,
       properties: { "queued.max.messages.kbytes": 16_384, "queued.min.messages": 1_000 },
-      onAssign: (partitions) => this.#assigned(partitions),
+      onAssign: (positions) => this.#assigned(positions),
       onRevoke: (partitions, lost) => this.#revoked(partitions, lost),
       onBatches: (batches) => {
         for (const batch of batches) this.#take(batch);
@@ -139,21 +140,20 @@ export class AgentSession implements Session {
     for (const partition of this.#partitions.values()) partition.lost.abort();
   }
 
-  #assigned(partitions: readonly TopicPartition[]): void {
-    const fresh = partitions.map(
+  #assigned(positions: readonly Position[]): void {
+    const fresh = positions.map(
       ({ topic, partition }) =>
         new PartitionWork({ topic, partition }, this.#consumer.order, this.#options.limits),
     );
     for (const work of fresh) this.#partitions.set(work.partition, work);
     if (fresh.length === 0) return;
     // Records are taken meanwhile; they run when it is known which of them were settled.
-    this.#load(fresh).catch(this.#onFailure);
+    this.#load(fresh, positions).catch(this.#onFailure);
   }
 
-  async #load(fresh: readonly PartitionWork[]): Promise<void> {
-    const numbers = fresh.map(({ partition }) => partition);
+  async #load(fresh: readonly PartitionWork[], positions: readonly Position[]): Promise<void> {
     const { marks, rules } = this.#options;
-    const loaded = await loadMarks(this.#context, marks, rules.agent, numbers, this.#stopping.signal);
+    const loaded = await loadMarks(this.#context, marks, rules.agent, positions, this.#stopping.signal);
     if (this.#stopping.signal.aborted) return;
     for (const work of fresh) work.marks = loaded.get(work.partition)!;
     this.#runs.wake();

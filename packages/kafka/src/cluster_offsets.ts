@@ -12,6 +12,9 @@ export type Committed = ReadonlyMap<string, ReadonlyMap<string, ReadonlyMap<numb
  */
 export type OffsetAt = "low" | "stable" | "high" | number;
 
+/** The same for all partitions, or a time for each. */
+export type OffsetsAt = OffsetAt | ((partition: number) => number);
+
 /** The offsets that brokers know of. */
 export interface ClusterOffsets extends Service {
   /** `stable` waits until no transaction that could change them is open. */
@@ -19,7 +22,7 @@ export interface ClusterOffsets extends Service {
   /** By topic and partition. `patient` is for whoever cannot ask again. */
   list(
     topics: readonly string[],
-    at: OffsetAt,
+    at: OffsetsAt,
     options?: { readonly patient?: boolean },
   ): Promise<ReadonlyMap<string, ReadonlyMap<number, number>>>;
 }
@@ -73,13 +76,12 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
     list: (topics, at, { patient = false } = {}) =>
       insist("where its topics end", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         await count(admin, counts, topics);
-        const timestamp = timestampOf(at);
         const found = await admin.listOffsets({
           topics: topics.map((name) => ({
             name,
             partitions: Array.from({ length: counts.get(name)! }, (_, partitionIndex) => ({
               partitionIndex,
-              timestamp,
+              timestamp: timestampOf(typeof at === "function" ? at(partitionIndex) : at),
             })),
           })),
           isolationLevel: at === "stable" ? READ_COMMITTED : READ_UNCOMMITTED,

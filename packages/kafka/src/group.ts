@@ -23,7 +23,8 @@ export interface GroupOptions {
   /** Records that are taken at a time. */
   readonly batch: number;
   readonly properties?: Properties;
-  onAssign?(partitions: readonly TopicPartition[]): void;
+  /** `positions` is where each begins. */
+  onAssign?(positions: readonly Position[]): void;
   /** The partitions are this member's until it resolves, unless they are lost. */
   onRevoke?(partitions: readonly TopicPartition[], lost: boolean): Promise<void>;
   /** Takes records, by partition. What it throws is tried again until they are another's, or the member leaves: nothing is passed over. */
@@ -84,8 +85,11 @@ export async function joinGroup(
     if (kind === "assign") {
       let positions: readonly TopicPartition[] = partitions;
       try {
-        if (partitions.length > 0 && !signal.aborted) positions = await committed(partitions);
-        if (!signal.aborted) options.onAssign?.(partitions);
+        if (!signal.aborted) {
+          const starts = partitions.length > 0 ? await committed(partitions) : [];
+          positions = starts;
+          if (!signal.aborted) options.onAssign?.(starts);
+        }
       } finally {
         consumer.assign(positions);
         for (const partition of partitions) assigned.add(placeOf(partition));

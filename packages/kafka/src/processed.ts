@@ -4,7 +4,7 @@ import type { KafkaSettings } from "./client.ts";
 import type { NewRecord } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeProcessed } from "./decoding.ts";
-import { type LogReader, openLogReader } from "./log_reader.ts";
+import { type LogReader, openLogReader, type Poll, type Position } from "./log_reader.ts";
 import { type Mark, Marks } from "./marks.ts";
 import type { WaitingMark } from "./records.ts";
 
@@ -23,12 +23,15 @@ interface Waits {
   readonly due_at: number;
 }
 
-/** Far more than can be in flight; a task that comes again after so long runs again. */
+/** So long a copy of a task is known for one, if no longer than that. */
 const WINDOW_MS = 86_400_000;
+/** By so much the clocks of servers may differ. */
+const CLOCKS_MS = 3_600_000;
+/** Far more than are behind the first task that is not settled. */
 const MARKS_PER_PARTITION = 200_000;
 const POLL_RECORDS = 5_000;
 const POLL_MS = 1_000;
-const LOAD_MS = 120_000;
+const STALLED_MS = 120_000;
 
 /** The mark of a task that waits in its place: `task` is the next attempt. A crash does not forget it. */
 export function waitingRecord(task: Task, dueAt: number, partition: number): NewRecord {
@@ -48,23 +51,37 @@ export function waitingRecord(task: Task, dueAt: number, partition: number): New
 
 /**
  * Reads what is known of an agent's tasks in these partitions, up to where their logs end now: whoever owned them
- * before can add nothing any more.
+ * before can add nothing any more. `positions` is where the tasks are read from: a task behind one that took days may
+ * have been settled days ago.
  */
 export async function loadMarks(
   context: Context,
   { kafka, offsets, topic, group }: MarkSource,
   agent: string,
-  partitions: readonly number[],
+  positions: readonly Position[],
   signal: AbortSignal,
 ): Promise<Map<number, Marks>> {
-  const marks = new Map(partitions.map((partition) => [partition, new Marks(MARKS_PER_PARTITION)]));
-  const spans = await spansOf(context, offsets, topic, partitions);
-  if (spans.length === 0) return marks;
-  const ends = new Map(spans.map(({ partition, end }) => [partition, end]));
+  const marks = new Map(positions.map(({ partition }) => [partition, new Marks(MARKS_PER_PARTITION)]));
+  const ends = await endsOf(offsets, topic, positions);
+  // Where nothing was ever settled.
+  if (ends.size === 0) return marks;
   const reader = await openLogReader(context, kafka, group);
   try {
-    reader.assign(spans.map(({ partition, start }) => ({ topic, partition, offset: start })));
-    await readTo(context, reader, ends, signal, (partition, key, value) => {
+    const times = await firstTimes(context, reader, positions, signal);
+    const now = context.clock.now();
+    const starts = await offsets.list([topic], (partition) => since(now, times.get(partition)), {
+      patient: true,
+    });
+    const from = [...ends].flatMap(([partition, end]) => {
+      // None that young: -1.
+      const offset = starts.get(topic)?.get(partition) ?? -1;
+      if (offset >= 0 && offset < end) return { topic, partition, offset };
+      ends.delete(partition);
+      return [];
+    });
+    if (from.length === 0) return marks;
+    reader.assign(from);
+    await readTo(context, reader, topic, ends, signal, (partition, key, value) => {
       const mark = key.split(":")[1] === agent ? markOf(value) : undefined;
       if (mark) marks.get(partition)?.set(key, mark);
     });
@@ -74,51 +91,82 @@ export async function loadMarks(
   return marks;
 }
 
-async function readTo(
-  { clock }: Context,
+/** From when on marks are wanted, if the first task that comes again was written at `first`. */
+function since(now: number, first = now): number {
+  return Math.max(0, Math.min(now - WINDOW_MS, first - CLOCKS_MS));
+}
+
+/** When the first of the tasks that are still to be read was written, by partition; missing where there is none. */
+async function firstTimes(
+  context: Context,
   reader: LogReader,
+  positions: readonly Position[],
+  signal: AbortSignal,
+): Promise<Map<number, number>> {
+  const times = new Map<number, number>();
+  const unknown = new Set(positions.map(({ partition }) => partition));
+  reader.assign(positions);
+  await readUntil(context, reader, signal, ({ records, ends }) => {
+    for (const { partition, timestamp } of records)
+      if (unknown.delete(partition)) times.set(partition, Number(timestamp));
+    for (const { partition } of ends) unknown.delete(partition);
+    return unknown.size === 0;
+  });
+  return times;
+}
+
+async function readTo(
+  context: Context,
+  reader: LogReader,
+  topic: string,
   ends: Map<number, number>,
   signal: AbortSignal,
   onMark: (partition: number, key: string, value: Buffer | null) => void,
 ): Promise<void> {
-  const deadline = clock.now() + LOAD_MS;
   const reached = (partition: number, offset: number) => {
     if (offset >= (ends.get(partition) ?? 0)) ends.delete(partition);
   };
-  while (ends.size > 0 && !signal.aborted) {
-    const poll = await reader.poll(POLL_RECORDS, POLL_MS, signal);
-    for (const { partition, key, value, at } of poll.records) {
+  await readUntil(context, reader, signal, (poll) => {
+    for (const { topic: source, partition, key, value, at } of poll.records) {
+      // What was on its way when the reader turned to the marks.
+      if (source !== topic) continue;
       if (key) onMark(partition, key.toString("utf8"), value);
       reached(partition, at + 1);
     }
-    for (const { partition, offset } of poll.ends) reached(partition, offset);
-    if (ends.size > 0 && clock.now() > deadline)
+    for (const { topic: source, partition, offset } of poll.ends)
+      if (source === topic) reached(partition, offset);
+    return ends.size === 0;
+  });
+}
+
+/** Reads until it is enough. However much there is is read, unless nothing more comes. */
+async function readUntil(
+  { clock }: Context,
+  reader: LogReader,
+  signal: AbortSignal,
+  isEnough: (poll: Poll) => boolean,
+): Promise<void> {
+  for (let deadline = clock.now() + STALLED_MS; !signal.aborted; ) {
+    const poll = await reader.poll(POLL_RECORDS, POLL_MS, signal);
+    if (isEnough(poll)) return;
+    if (poll.records.length > 0) deadline = clock.now() + STALLED_MS;
+    if (clock.now() > deadline)
       throw new KhalaError(
         "unavailable",
-        `What was settled cannot be read to its end within ${LOAD_MS} ms. Look for a hanging transaction.`,
+        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a hanging transaction.`,
       );
   }
 }
 
-/** Where to begin and to end; partitions that have nothing are left out. */
-async function spansOf(
-  { clock }: Context,
+/** Where the partitions end; those that never had anything are left out. */
+async function endsOf(
   offsets: Pick<ClusterOffsets, "list">,
   topic: string,
-  partitions: readonly number[],
-): Promise<{ partition: number; start: number; end: number }[]> {
-  const [ends, starts] = await Promise.all([
-    offsets.list([topic], "high", { patient: true }),
-    offsets.list([topic], clock.now() - WINDOW_MS, { patient: true }),
-  ]);
-  return partitions
-    .map((partition) => {
-      const end = ends.get(topic)?.get(partition) ?? 0;
-      // None that young: -1.
-      const start = starts.get(topic)?.get(partition) ?? -1;
-      return { partition, start: start < 0 ? end : start, end };
-    })
-    .filter(({ start, end }) => start < end);
+  positions: readonly Position[],
+): Promise<Map<number, number>> {
+  const ends = (await offsets.list([topic], "high", { patient: true })).get(topic);
+  const found = positions.map(({ partition }): [number, number] => [partition, ends?.get(partition) ?? 0]);
+  return new Map(found.filter(([, end]) => end > 0));
 }
 
 function markOf(value: Buffer | null): Mark | undefined {
