@@ -15,6 +15,8 @@ export interface KafkaDoor {
 export interface KafkaOptions extends KafkaDoor {
   /** Settings of the broker, over those of the tests. */
   readonly properties?: Readonly<Record<string, string | number | boolean>>;
+  /** The port of a proxy that clients are sent to, for a broker that is alone. */
+  readonly advertised?: number;
   /** Flags of the Java machine, in place of those that make it start quickly. */
   readonly jvm?: readonly string[];
 }
@@ -44,19 +46,20 @@ logger.access.level=info
 
 /** The file that a broker is started with. */
 export function properties(node: KafkaNode, nodes: readonly KafkaNode[], options: KafkaOptions): string {
-  const listeners = [
-    `CLIENT://127.0.0.1:${node.client}`,
-    `INTERNAL://127.0.0.1:${node.internal}`,
-    `CONTROLLER://127.0.0.1:${node.controller}`,
-  ].join(",");
+  const listeners = (client: number) =>
+    [
+      `CLIENT://127.0.0.1:${client}`,
+      `INTERNAL://127.0.0.1:${node.internal}`,
+      `CONTROLLER://127.0.0.1:${node.controller}`,
+    ].join(",");
   const replicas = Math.min(3, nodes.length);
   const inSync = Math.max(1, replicas - 1);
   const settings = {
     "process.roles": "broker,controller",
     "node.id": node.id,
     "controller.quorum.bootstrap.servers": nodes.map((n) => `127.0.0.1:${n.controller}`).join(","),
-    listeners,
-    "advertised.listeners": listeners,
+    listeners: listeners(node.client),
+    "advertised.listeners": listeners(options.advertised ?? node.client),
     "listener.security.protocol.map": `CLIENT:${protocol(options)},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT`,
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "INTERNAL",
