@@ -42,6 +42,8 @@ export class BoardChaos implements AsyncDisposable {
   readonly workers: GatewayProcess[] = [];
   /** Whether a broker comes back: then, and not before, the client's fault is expected. */
   brokerReturns = false;
+  /** The artifacts that were sent more than once, as nobody answered at first. */
+  readonly resent = new Set<string>();
   readonly #started: GatewayProcess[] = [];
   readonly #revivals: Promise<void>[] = [];
   readonly #folder: string;
@@ -143,13 +145,14 @@ export class BoardChaos implements AsyncDisposable {
   }
 
   /** Asks until somebody answers. */
-  insist<T>(path: string, body?: object): Promise<T> {
+  insist<T>(path: string, body?: object, failed: () => void = () => {}): Promise<T> {
     let last: unknown;
     return until(
       `an answer to ${path}`,
       async () => {
         const answer = await this.request<T>(path, body).catch((error: unknown) => {
           last = error;
+          failed();
           return undefined;
         });
         return answer && { answer };
@@ -163,16 +166,22 @@ export class BoardChaos implements AsyncDisposable {
     );
   }
 
+  async #send(artifacts: readonly { readonly id: string }[]): Promise<void> {
+    await this.insist("/artifacts", { artifacts }, () => {
+      for (const { id } of artifacts) this.resent.add(id);
+    });
+  }
+
   /** Publishes topics, one of every key at a time, the next when the last are there and `pace` lets them go. */
   async publish({ keys, each }: Amount, pace: (published: number) => Promise<unknown>): Promise<void> {
     for (let n = 0; n < each; n++) {
-      const artifacts: object[] = [];
+      const artifacts: { id: string }[] = [];
       for (let k = 0; k < keys; k++) {
         const key = `${KEY}${k}`;
         const note = { type: "Topic", payload: { key, n }, partition_key: key, correlation_id: key };
         artifacts.push({ id: this.#newId(), ...note });
       }
-      await this.insist("/artifacts", { artifacts });
+      await this.#send(artifacts);
       await pace((n + 1) * keys);
     }
   }
@@ -184,13 +193,14 @@ export class BoardChaos implements AsyncDisposable {
       type: "Leaf",
       payload: { n: first + i },
     }));
-    await this.insist("/artifacts", { artifacts });
+    await this.#send(artifacts);
   }
 
   /** Publishes a bomb; resolves with its id. */
   async bomb(payload: object): Promise<string> {
     const id = randomUUID();
-    await this.insist("/artifacts", { artifacts: [{ id, type: "Bomb", payload }] });
+    const bomb = { id, type: "Bomb", payload };
+    await this.#send([bomb]);
     return id;
   }
 
