@@ -9,6 +9,7 @@ import { until } from "./support/until.ts";
 vi.setConfig({ testTimeout: 600_000 });
 
 const AMOUNT = { keys: 50, each: 40 };
+const LONG = { deadlineMs: 60_000 };
 
 /** The artifacts of a type as the database has them, the oldest first. */
 async function logged({ store }: BoardChaos, type: string): Promise<Artifact[]> {
@@ -26,6 +27,33 @@ async function claims({ store }: BoardChaos): Promise<Set<string>> {
       WHERE claimed_by IS NOT NULL`,
   });
   return new Set(rows.map(({ claim }) => claim));
+}
+
+/** Tasks that are not settled, and artifacts that are not routed. */
+async function left({ store }: BoardChaos): Promise<number> {
+  const [row] = await store.database.query<{ n: bigint }>({
+    text: `SELECT (SELECT count(*) FROM runtime.board_queue) + (SELECT count(*) FROM runtime.board_bundles)
+      + (SELECT count(*) FROM runtime.board_unrouted) AS n`,
+  });
+  return Number(row!.n);
+}
+
+const runsOf = (runs: readonly string[], id: string) => runs.filter((key) => key === `${id}:bomb`).length;
+
+/** A server that dies at the steps of what it does. */
+interface Death {
+  readonly what: string;
+  /** How the server differs that takes what is published; without it the victim itself does. */
+  readonly front?: Readonly<Record<string, string>>;
+  readonly steps: readonly {
+    /** A statement. */
+    readonly name: string;
+    readonly moment: "before" | "after";
+    /** Dies at this one, which follows it on its connection. */
+    readonly next?: string;
+    /** How often the agent runs. */
+    readonly runs: number;
+  }[];
 }
 
 async function drafts({ store }: BoardChaos): Promise<number> {
@@ -90,11 +118,7 @@ describe("agents on Postgres", () => {
 
   test("a process that dies around its side effect: it runs again under the same key, and one output is visible", async () => {
     await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "1000" });
-    const bombs = [
-      { moment: "before" },
-      { moment: "after" },
-      ...[0, 1, 4].map((ms) => ({ moment: "settling", ms })),
-    ];
+    const bombs = [{ moment: "before" }, { moment: "after" }];
     await chaos.front();
     const ids: string[] = [];
     let victim = await chaos.start();
@@ -110,14 +134,74 @@ describe("agents on Postgres", () => {
       return agents.every(({ waiting, running }) => waiting === "0" && running === "0");
     });
     const runs = await chaos.runs("bomb");
-    const runsOf = (id: string) => runs.filter((key) => key === `${id}:bomb`).length;
-    const [before, after, ...settling] = ids.map(runsOf);
-    expect([before, after]).toEqual([1, 2]);
-    // Whether the settlement came through before the end is chance.
-    for (const count of settling) expect([1, 2]).toContain(count);
-    expect(runs).toHaveLength(ids.map(runsOf).reduce((a, b) => a + b));
+    expect(ids.map((id) => runsOf(runs, id))).toEqual([1, 2]);
+    expect(runs).toHaveLength(3);
     expect(await logged(chaos, "Crater")).toHaveLength(bombs.length);
   });
+
+  const DEATHS: readonly Death[] = [
+    {
+      what: "settles",
+      front: { KHALA_BOARD_AGENTS: "off" },
+      steps: [
+        { name: "board_settle", moment: "before", runs: 2 },
+        // The task has come to its end, and its output is not there: PostgreSQL has a half of the transaction.
+        { name: "board_put", moment: "before", runs: 2 },
+        { name: "board_settle", moment: "after", runs: 1 },
+      ],
+    },
+    {
+      what: "publishes and routes",
+      steps: [
+        { name: "board_put", moment: "before", runs: 1 },
+        { name: "board_put", moment: "after", runs: 1 },
+      ],
+    },
+    {
+      what: "routes what another has published",
+      front: { BOARD_AGENTS: "none" },
+      steps: [
+        { name: "board_route", moment: "before", runs: 1 },
+        { name: "board_route", moment: "after", runs: 1 },
+        { name: "board_route", moment: "after", next: "COMMIT", runs: 1 },
+      ],
+    },
+  ];
+  test.for(DEATHS)(
+    "a server that $what is killed at each step: all of it is done or nothing, and another finishes it",
+    async ({ front, steps }) => {
+      await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "1000" });
+      await using watchers = new AsyncDisposableStack();
+      if (front) await chaos.front(front);
+      const craters = (count: number) =>
+        until(`${count} craters`, async () => (await logged(chaos, "Crater")).length >= count, LONG);
+      const bombs: Promise<string>[] = [];
+      for (const { name, moment, next } of steps) {
+        const proxy = watchers.use(await chaos.watch());
+        const victim = await chaos.start({ DATABASE_URL: proxy.through(chaos.store.url) });
+        // It finishes what the one before has left.
+        await craters(bombs.length);
+        await Promise.all(bombs);
+        const trap = proxy.trap({ name, moment, holds: next ? "connection" : "client" });
+        bombs.push(chaos.bomb({}));
+        await until(`${moment} ${name}`, () => trap.caught, LONG);
+        if (next) {
+          const end = proxy.trap({ name: next, moment, holds: "client", on: trap });
+          trap.release();
+          await until(`${moment} ${next}`, () => end.caught, LONG);
+        }
+        chaos.take();
+        await victim.end("SIGKILL");
+      }
+      await chaos.start();
+      await craters(steps.length);
+      await until("nothing is left to do", async () => (await left(chaos)) === 0, LONG);
+      expect(await logged(chaos, "Crater")).toHaveLength(steps.length);
+      const runs = await chaos.runs("bomb");
+      const ids = await Promise.all(bombs);
+      expect(ids.map((id) => runsOf(runs, id))).toEqual(steps.map((step) => step.runs));
+    },
+  );
 
   test("tasks that share rows while the servers that have them are killed: each is taken over, and one output is visible", async () => {
     await using chaos = await BoardChaos.open({

@@ -9,7 +9,9 @@ import { uuidv7 } from "../../packages/server/src/kit/ids.ts";
 import { isFatal, KEY, type Note, noteOf } from "./board_world_rules.ts";
 import { type GatewayProcess, startGateway } from "./gateways.ts";
 import { type TestDatabase, testDatabase } from "./postgres.ts";
-import { startTcpProxy, type TcpProxy } from "./tcp_proxy.ts";
+import { postgresWire } from "./postgres_wire.ts";
+import { type StepProxy, startStepProxy } from "./step_proxy.ts";
+import { startTcpProxy, type Target, type TcpProxy } from "./tcp_proxy.ts";
 import { tokenMint } from "./tokens.ts";
 import { until } from "./until.ts";
 
@@ -69,8 +71,7 @@ export class BoardChaos implements AsyncDisposable {
 
   static async open(env: Readonly<Record<string, string>> = {}): Promise<BoardChaos> {
     const store = await testDatabase();
-    const { hostname, port } = new URL(store.url);
-    const proxy = await startTcpProxy({ host: hostname, port: Number(port || 5432) });
+    const proxy = await startTcpProxy(targetOf(store.url));
     const folder = await mkdtemp(join(tmpdir(), "khala-board-"));
     await writeFile(join(folder, "runs"), "");
     const mint = tokenMint();
@@ -107,8 +108,13 @@ export class BoardChaos implements AsyncDisposable {
   }
 
   /** Starts a server that only takes what is published, and is asked instead of the others. */
-  async front(): Promise<void> {
-    this.#front = await this.#server({ KHALA_BOARD_AGENTS: "off" });
+  async front(env: Readonly<Record<string, string>> = { KHALA_BOARD_AGENTS: "off" }): Promise<void> {
+    this.#front = await this.#server(env);
+  }
+
+  /** Starts a proxy between a server and the database that stops it at any statement. */
+  async watch(): Promise<StepProxy> {
+    return startStepProxy(postgresWire, targetOf(this.store.url));
   }
 
   async #server(env: Readonly<Record<string, string>> = {}): Promise<GatewayProcess> {
@@ -285,6 +291,11 @@ export class BoardChaos implements AsyncDisposable {
     await this.store[Symbol.asyncDispose]();
     await rm(this.#folder, { recursive: true, force: true });
   }
+}
+
+function targetOf(url: string): Target {
+  const { hostname, port } = new URL(url);
+  return { host: hostname, port: Number(port || 5432) };
 }
 
 const named = ({ key, n }: Note) => `${key}/${n}`;

@@ -6,18 +6,16 @@ export interface Note {
   readonly n: number;
 }
 
-/** When a bomb ends its process. */
+/** When a bomb ends its process: around its work, or not at all. */
 export interface Bomb {
-  readonly moment: "before" | "after" | "settling";
-  /** Milliseconds after the work has ended. */
-  readonly ms: number;
+  readonly moment?: "before" | "after";
 }
 
 /** What the names of keys begin with. */
 export const KEY = "key-";
 
 export const noteOf = ({ payload }: Pick<Artifact, "payload">) => payload as Partial<Note> as Note;
-export const bombOf = ({ payload }: Pick<Artifact, "payload">) => payload as Partial<Bomb> as Bomb;
+export const bombOf = ({ payload }: Pick<Artifact, "payload">) => payload as Bomb;
 
 /** Notes that nobody can review. */
 export const isFatal = ({ n }: Note): boolean => n % 20 === 7;

@@ -45,14 +45,13 @@ const agents = [
     consumes: "Bomb",
     retry,
     run(task) {
-      const { moment, ms } = bombOf(task.artifact);
+      const { moment } = bombOf(task.artifact);
       const die = () => process.kill(process.pid, "SIGKILL");
       const first = !readFileSync(runs, "utf8").includes(`armed ${task.idempotencyKey}`);
       if (first) effect("armed", task);
       if (first && moment === "before") die();
       effect("run", task);
       if (first && moment === "after") die();
-      if (first && moment === "settling") setTimeout(die, ms);
       return { type: "Crater", payload: null };
     },
   }),
@@ -69,6 +68,8 @@ const agents = [
     },
   }),
 ];
-const khala = await createKhala({ models: [], agents }, { config: readConfig() });
+// Who knows no agent does not route.
+const known = process.env.BOARD_AGENTS === "none" ? [] : agents;
+const khala = await createKhala({ models: [], agents: known }, { config: readConfig() });
 console.log(`listening on ${khala.url}`);
 process.once("SIGTERM", () => khala.stop().then(() => process.exit(0)));
