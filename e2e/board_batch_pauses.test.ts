@@ -1,11 +1,10 @@
 import { type AgentTask, agent, type Khala } from "@khala/server";
 import { describe, expect, test } from "vitest";
 import { ADA, arrived, boardServers, idle, publish, stands } from "./support/board_world_servers.ts";
+import { ENGINES } from "./support/engines.ts";
 import { eventually } from "./support/eventually.ts";
 import { JumpClock } from "./support/jump_clock.ts";
-import { kafkaHere } from "./support/kafka.ts";
 
-const ENGINES = kafkaHere() ? (["Postgres", "Kafka"] as const) : (["Postgres"] as const);
 const HOUR = 3_600_000;
 const SIZE = 3;
 

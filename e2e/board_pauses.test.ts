@@ -11,10 +11,9 @@ import {
   publish,
   stands,
 } from "./support/board_world_servers.ts";
+import { ENGINES } from "./support/engines.ts";
 import { eventually } from "./support/eventually.ts";
-import { kafkaHere } from "./support/kafka.ts";
 
-const ENGINES = kafkaHere() ? (["Postgres", "Kafka"] as const) : (["Postgres"] as const);
 const TIMEOUT = { timeout: 120_000 };
 
 /** An agent that writes down what it starts, by key. */

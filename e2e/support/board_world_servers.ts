@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import {
   type AppDefinition,
   type Artifact,
@@ -11,8 +10,8 @@ import { expect } from "vitest";
 import type { Caller } from "../../packages/server/src/blackboard/plane.ts";
 import type { Database } from "../../packages/server/src/database/database.ts";
 import type { Clock } from "../../packages/server/src/kit/clock.ts";
+import { type Engine, engineSettings } from "./engines.ts";
 import { eventually } from "./eventually.ts";
-import { sharedKafka } from "./kafka.ts";
 import { testDatabase } from "./postgres.ts";
 
 /** Who publishes unless a test says otherwise, and somebody of another org. */
@@ -34,9 +33,9 @@ export interface BoardServers extends AsyncDisposable {
 }
 
 /** Makes a database for servers that are to be started, and topics of their own if the board is on Kafka. */
-export async function boardServers(engine: "Postgres" | "Kafka" = "Postgres"): Promise<BoardServers> {
+export async function boardServers(engine: Engine = "Postgres"): Promise<BoardServers> {
   const store = await testDatabase();
-  const flow = engine === "Kafka" ? await kafkaFlow() : {};
+  const flow = await engineSettings(engine);
   const running = new Set<Khala>();
   const stop = async (khala: Khala) => {
     if (running.delete(khala)) await khala.stop();
@@ -64,17 +63,6 @@ export async function boardServers(engine: "Postgres" | "Kafka" = "Postgres"): P
       await Promise.all([...running].map(stop));
       await store[Symbol.asyncDispose]();
     },
-  };
-}
-
-async function kafkaFlow(): Promise<Record<string, string>> {
-  const prefix = `t${randomUUID().slice(0, 8)}.`;
-  return {
-    KAFKA_BOOTSTRAP_SERVERS: await sharedKafka(),
-    KAFKA_TOPIC_PREFIX: prefix,
-    // Transactional ids are made of it, and the broker is shared with other tests.
-    KAFKA_CLIENT_ID: prefix,
-    KAFKA_PARTITIONS: "2",
   };
 }
 
