@@ -1,12 +1,14 @@
 import type { Context, CorrelationCounts, Service } from "@khala/server/blackboard";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
-import type { Correlations } from "./correlations.ts";
+import type { Correlations, Doubts } from "./correlations.ts";
 import type { LogReader } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
 import { stableBounds } from "./offsets.ts";
 import { readUpToNow, startOf } from "./up_to_now.ts";
 
 export interface CountedLogs {
+  readonly artifacts: string;
+  readonly routerGroup: string;
   readonly processed: string;
   /** Of each agent. */
   readonly tasks: readonly string[];
@@ -20,13 +22,16 @@ export interface CountedCorrelations extends Service {
   counts(ids: readonly string[]): Promise<CorrelationCounts[]>;
 }
 
+/** A correlation of which something is heard meanwhile is looked at again, so often. */
+const LOOKS = 3;
+
 /**
  * Counts the tasks of correlations. Their logs are twice as many records as all others, and tell of nothing else: they
  * are followed from the first time that somebody asks.
  */
 export function openCorrelationCounts(
   context: Context,
-  offsets: Pick<ClusterOffsets, "list">,
+  offsets: Pick<ClusterOffsets, "committed" | "list">,
   openReader: () => Promise<LogReader>,
   logs: CountedLogs,
   correlations: Correlations,
@@ -35,6 +40,7 @@ export function openCorrelationCounts(
 
   async function follow(): Promise<LogTail> {
     const topics: [topic: string, onRecord: Source["onRecord"]][] = [
+      [logs.artifacts, correlations.onPublished],
       [logs.processed, correlations.onProcessed],
       ...logs.tasks.map((topic): (typeof topics)[number] => [topic, correlations.onTask]),
       ...logs.retries.map((topic): (typeof topics)[number] => [topic, correlations.onRetry]),
@@ -55,6 +61,16 @@ export function openCorrelationCounts(
     }
   }
 
+  /** Asks the router how far it is, and reads what it has made by then. */
+  async function look(tail: LogTail, doubts: Doubts): Promise<void> {
+    await readUpToNow(context, offsets, tail, logs.artifacts);
+    const committed = (await offsets.committed([logs.routerGroup]))
+      .get(logs.routerGroup)
+      ?.get(logs.artifacts);
+    await Promise.all(logs.tasks.map((topic) => readUpToNow(context, offsets, tail, topic)));
+    correlations.routed(doubts, committed ?? new Map());
+  }
+
   return {
     async counts(ids) {
       following ??= follow().catch((error: unknown) => {
@@ -62,8 +78,17 @@ export function openCorrelationCounts(
         following = undefined;
         throw error;
       });
-      await following;
-      return correlations.counts(ids, context.clock.now());
+      const tail = await following;
+      // Where there is no agent nothing is routed.
+      for (let looks = 0; looks < LOOKS && logs.tasks.length > 0; looks++) {
+        const doubts = correlations.doubts(ids);
+        if (doubts.size === 0) break;
+        await look(tail, doubts);
+      }
+      const doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(ids) : new Map();
+      return correlations
+        .counts(ids, context.clock.now())
+        .map((counts) => (doubts.has(counts.correlationId) ? { ...counts, open: 1 } : counts));
     },
     async stop() {
       // Whoever asked was told why they cannot be followed.

@@ -49,3 +49,35 @@ test("what has no correlation is not counted", () => {
   correlations.task(task(), "open");
   expect(correlations.counts([""], 0)).toEqual([]);
 });
+
+test("one that seems to be over is doubted until the router is behind its artifacts and nothing was heard meanwhile", () => {
+  const correlations = new Correlations(PLENTY);
+  const draft = of("c");
+  const publish = (at: number) => {
+    const value = Buffer.from(JSON.stringify(draft));
+    correlations.onPublished({
+      topic: "a",
+      partition: 1,
+      at,
+      offset: String(at),
+      key: null,
+      value,
+      timestamp: "0",
+    });
+  };
+  publish(5);
+  let doubts = correlations.doubts(["c", "unknown"]);
+  expect([...doubts.keys()]).toEqual(["c"]);
+  correlations.routed(doubts, new Map([[1, 5]]));
+  expect(correlations.doubts(["c"])).toEqual(doubts);
+  publish(8);
+  correlations.routed(doubts, new Map([[1, 9]]));
+  doubts = correlations.doubts(["c"]);
+  expect(doubts.size).toBe(1);
+  correlations.routed(doubts, new Map([[1, 9]]));
+  expect(correlations.doubts(["c"]).size).toBe(0);
+  correlations.task(task({ artifacts: [draft] }), "open");
+  expect(correlations.doubts(["c"]).size).toBe(0);
+  correlations.task(task({ artifacts: [draft] }), "done");
+  expect(correlations.doubts(["c"]).size).toBe(1);
+});

@@ -1,6 +1,6 @@
 import { type CorrelationCounts, idempotencyKey, type Task } from "@khala/server/blackboard";
-import { decodeProcessed, decodeRetry, decodeTask, decodeWaiting } from "./decoding.ts";
-import type { Indexed } from "./indexed.ts";
+import { decodeArtifact, decodeProcessed, decodeRetry, decodeTask, decodeWaiting } from "./decoding.ts";
+import { type Indexed, indexed } from "./indexed.ts";
 import type { LogRecord } from "./log_reader.ts";
 import { Oldest } from "./oldest.ts";
 import type { ProcessedMark, WaitingMark } from "./records.ts";
@@ -14,7 +14,16 @@ interface Correlation {
   readonly tasks: Map<string, Map<string, State>>;
   /** By open task that failed: when it is tried again. */
   readonly retries: Map<string, number>;
+  /** By partition: the last of its artifacts that may not be routed yet. */
+  readonly unrouted: Map<number, number>;
+  /** Grows with all that is heard of it. */
+  heard: number;
+  /** How much was heard of it when all of its artifacts were known to be routed, and their tasks read. */
+  routed: number;
 }
+
+/** Correlations that seem to be over, and how much was heard of them. */
+export type Doubts = ReadonlyMap<string, number>;
 
 /** How much is remembered: correlations, and ids in all of them. */
 export interface CorrelationLimits {
@@ -44,6 +53,17 @@ export class Correlations {
     if (!correlationId) return;
     const { artifacts } = this.#of(correlationId, org);
     this.#counting(artifacts, () => artifacts.add(id));
+  };
+
+  /** Takes a record of an artifact as the router reads it. */
+  onPublished = (record: LogRecord): void => {
+    if (!isCorrelated(record)) return;
+    const decoded = decodeArtifact(record);
+    if (!decoded.ok) return;
+    const artifact = indexed(decoded.value);
+    this.onArtifact(artifact);
+    if (artifact.correlationId)
+      this.#of(artifact.correlationId, artifact.org).unrouted.set(record.partition, record.at);
   };
 
   /** Takes a record of the tasks of an agent. */
@@ -103,6 +123,30 @@ export class Correlations {
     });
   }
 
+  /** Those that have nothing open, and of which it is not known that no task is still to be made of their artifacts. */
+  doubts(ids: readonly string[]): Doubts {
+    const doubts = new Map<string, number>();
+    for (const id of ids) {
+      const known = this.#correlations.get(id);
+      if (known && known.routed !== known.heard && !hasOpen(known)) doubts.set(id, known.heard);
+    }
+    return doubts;
+  }
+
+  /**
+   * The router has committed these offsets, and what was published when there were these doubts, and the tasks of what is
+   * routed, was read since.
+   */
+  routed(doubts: Doubts, committed: ReadonlyMap<number, number>): void {
+    for (const [id, heard] of doubts) {
+      const known = this.#correlations.get(id);
+      if (!known) continue;
+      for (const [partition, offset] of known.unrouted)
+        if (offset < (committed.get(partition) ?? -1)) known.unrouted.delete(partition);
+      if (known.unrouted.size === 0 && known.heard === heard) known.routed = heard;
+    }
+  }
+
   #processed({ correlation_id, org_id, task_id, agent, replay_id, result }: ProcessedMark): void {
     if (!correlation_id) return;
     this.#note(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, result);
@@ -133,7 +177,11 @@ export class Correlations {
       artifacts: new Set(),
       tasks: new Map(),
       retries: new Map(),
+      unrouted: new Map(),
+      heard: 0,
+      routed: -1,
     };
+    known.heard++;
     // The last to go from now on.
     this.#correlations.delete(correlationId);
     this.#correlations.set(correlationId, known);
@@ -158,6 +206,10 @@ export class Correlations {
 /** Whether it can belong to a correlation: what cannot is not worth decoding. */
 function isCorrelated({ value }: LogRecord): boolean {
   return value?.includes('"correlation_id"') ?? false;
+}
+
+function hasOpen({ tasks }: Correlation): boolean {
+  return tasks.values().some((lives) => newest(lives) === "open");
 }
 
 /** What became of the last replay; ids of replays sort by time. */

@@ -110,6 +110,8 @@ export async function openViews(
     offsets,
     openTailReader,
     {
+      artifacts: names.artifacts,
+      routerGroup: names.routerGroup,
       processed: names.processed,
       tasks: agents.map((agent) => names.tasks(agent)),
       retries: retryDelaysMs.map((ms) => names.retry(ms)),
