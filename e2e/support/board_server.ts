@@ -84,9 +84,11 @@ export async function startBoard(
     async claim(agent, given) {
       const ask = { worker: "test", wait_ms: 10_000 };
       const path = `/agents/${agent}/claim`;
-      const { body } = await server.post<{ claims?: Required<ClaimJson>[] }>(path, ask, given);
-      if (!body.claims?.[0]) throw new Error(`There was nothing to claim: ${JSON.stringify(body)}`);
-      return body.claims[0];
+      // A server that has just started may have to wait for its part of the work.
+      return eventually(`a task of ${agent}`, async () => {
+        const { body } = await server.post<{ claims?: Required<ClaimJson>[] }>(path, ask, given);
+        return body.claims?.[0];
+      });
     },
     deadLetters: (agent, count) =>
       eventually(`${count} dead letters of ${agent}`, async () => {

@@ -3,6 +3,7 @@ import { testContext } from "../../../../e2e/support/context.ts";
 import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import { until } from "../../../../e2e/support/until.ts";
 import type { Artifact } from "./artifact.ts";
+import { Cancelled } from "./cancellation.ts";
 import { FatalError, RateLimitedError, RetryableError } from "./errors.ts";
 import { openRemote, type Remote, type RemoteOptions } from "./remote.ts";
 import type { Settlement, Task } from "./task.ts";
@@ -174,7 +175,7 @@ test("work that is not wanted any more is cancelled for the worker", async () =>
   const cancel = new AbortController();
   const work = remote.work(await taskOf(agent), cancel.signal);
   const [claim] = await remote.claim(agent, ask, never);
-  cancel.abort(new Error("cancelled"));
+  cancel.abort(new Cancelled("cancelled"));
   await expect(work).rejects.toThrow("cancelled");
   await until("the news", async () => (await remote.heartbeat(claim!.claim_id!)).cancelled);
   await expect(remote.settle(claim!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
@@ -233,6 +234,30 @@ test("outputs that a server could not apply any more are applied by the next", a
   await expect(settle()).rejects.toMatchObject({ code: "unavailable" });
   expect(await execute(other, { ...task, attempt: 2 })).toMatchObject({ outputs: [{ type: "A" }] });
   expect(await until("the outcome", () => settle().catch(() => undefined))).toEqual({ status: "done" });
+});
+
+test("a task that goes to another server leaves the worker that has it its work, and one that nobody has is offered there", async () => {
+  const agent = newAgent();
+  await using before = await serverOf(agent);
+  await using after = await serverOf(agent);
+  const moved = new AbortController();
+  const tasks = [await taskOf(agent), await taskOf(agent)];
+  const works = tasks.map((task) => before.work(task, moved.signal).catch(() => undefined));
+  const [claim] = await after.claim(agent, ask, never);
+  moved.abort();
+  await Promise.all(works);
+  await until("the offer is taken back", async () => {
+    const [row] = await shared.database.query<{ open: number }>({
+      text: "SELECT count(*)::int AS open FROM runtime.board_claims WHERE agent = $1 AND state = 'offered'",
+      values: [agent],
+    });
+    return row!.open === 0;
+  });
+  expect(await before.heartbeat(claim!.claim_id!)).toMatchObject({ cancelled: false });
+  const taken = tasks.map((task) => execute(after, task));
+  const [second] = await before.claim(agent, ask, never);
+  for (const { claim_id } of [claim!, second!]) await before.settle(claim_id!, {});
+  expect(await Promise.all(taken)).toEqual(Array(2).fill({ kind: "done", outputs: [] }));
 });
 
 test("a server that drains leaves its offers and its workers to the next", async () => {

@@ -35,8 +35,8 @@ export interface RemoteOptions {
 export interface Remote extends Service {
   /**
    * Offers a task to workers and waits for its end, however long nobody comes: the agent's timeout counts from the claim.
-   * Throws what the worker reported, as an agent in this process would. When the signal aborts it rejects, and the worker
-   * is told to stop.
+   * Throws what the worker reported, as an agent in this process would. When the signal aborts it rejects: the worker of a
+   * task that was cancelled is told to stop, that of one that goes to another server is left to whoever gets it.
    */
   work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
   /** The board has settled a task: whoever waits for that is told. */

@@ -61,8 +61,8 @@ export interface Claims {
   /** Answers whether this settlement is the one that counts. */
   settle(claimId: string, settlement: string, failed: boolean, org: string | undefined): Promise<boolean>;
   find(claimId: string, org: string | undefined): Promise<SettledClaim | undefined>;
-  /** Ends a claim that is open: "lost" only if its lease has ended. Answers whether it did. */
-  end(claimId: string, state: "lost" | "withdrawn"): Promise<boolean>;
+  /** Ends a claim that is open: as lost only if its lease has ended, as retracted only if nobody has it. Answers whether it did. */
+  end(claimId: string, how: "lost" | "withdrawn" | "retracted"): Promise<boolean>;
   setOutcome(claimId: string, outcome: Outcome): Promise<void>;
   /** Removes old ones; answers whether there may be more. */
   sweep(olderThanMs: number, limit: number): Promise<boolean>;
@@ -177,13 +177,14 @@ export function openClaims(
       return row;
     },
 
-    async end(claimId, state) {
+    async end(claimId, how) {
+      const states = how === "retracted" ? ["offered"] : ["offered", "claimed"];
       const rows = await database.query({
         name: "board_claim_end",
         text: `UPDATE runtime.board_claims SET state = $2
-          WHERE claim_id = $1 AND server = $3 AND state IN ('offered', 'claimed')
+          WHERE claim_id = $1 AND server = $3 AND state = ANY($4::text[])
             AND ($2 = 'withdrawn' OR lease_until <= now()) RETURNING 1`,
-        values: [claimId, state, server],
+        values: [claimId, how === "lost" ? "lost" : "withdrawn", server, states],
       });
       return rows.length > 0;
     },

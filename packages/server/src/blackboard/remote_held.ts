@@ -1,5 +1,6 @@
 import type { Context } from "../kit/context.ts";
 import type { ArtifactDraft } from "./artifact.ts";
+import { Cancelled } from "./cancellation.ts";
 import { RetryableError } from "./errors.ts";
 import type { Claims, HeldClaim } from "./remote_claims.ts";
 import { outputsOf } from "./remote_settlement.ts";
@@ -123,11 +124,13 @@ export function openHeldWork(
         for (const [claimId, other] of held) {
           if (other !== work) continue;
           held.delete(claimId);
-          if (!draining)
-            beside(
-              "a claim was not withdrawn; its lease ends by itself",
-              claims.end(claimId, "withdrawn").then(() => {}),
-            );
+          if (draining) continue;
+          // A task that only goes to another server is wanted as before: who has it goes on, and only an offer is taken back.
+          const state = signal.reason instanceof Cancelled ? "withdrawn" : "retracted";
+          beside(
+            "a claim was not withdrawn; its lease ends by itself",
+            claims.end(claimId, state).then(() => {}),
+          );
         }
       }
     },
