@@ -11,6 +11,7 @@ import {
   publish,
   stands,
 } from "./support/board_world_servers.ts";
+import { ENGINES } from "./support/engines.ts";
 import { eventually } from "./support/eventually.ts";
 import { JumpClock } from "./support/jump_clock.ts";
 
@@ -32,349 +33,257 @@ const parts = (count: number, correlation_id: string) =>
 const stateOf = async ({ blackboard }: Khala, name: string) =>
   (await blackboard.agents()).find((each) => each.name === name)?.state;
 
-describe("approvals", () => {
-  const approvalsOf = ({ blackboard }: Khala, count: number) =>
-    eventually(`${count} approvals`, async () => {
-      const waiting = await blackboard.approvals(ADA);
-      return waiting.length === count && waiting;
-    });
+describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+  describe("approvals", () => {
+    const approvalsOf = ({ blackboard }: Khala, count: number) =>
+      eventually(`${count} approvals`, async () => {
+        const waiting = await blackboard.approvals(ADA);
+        return waiting.length === count && waiting;
+      });
 
-  test("a task waits for a person: approved it runs once, rejected never; a second decision changes nothing", async () => {
-    await using servers = await boardServers();
-    const ran: unknown[] = [];
-    const signer = agent("signer", {
-      consumes: "Contract",
-      approval: ({ payload }) => Number(payload) > 10,
-      run({ artifact }) {
-        ran.push(artifact.payload);
-        return { type: "Signed", payload: artifact.payload };
-      },
-    });
-    const [one, two] = [await servers.start({ agents: [signer] }), await servers.start({ agents: [signer] })];
-    await publish(one, ...[5, 20, 30].map((payload) => ({ type: "Contract", payload, correlation_id: "c" })));
-    const waiting = await approvalsOf(two, 2);
-    await arrived(one, "Signed");
-    expect(ran).toEqual([5]);
-    const idOf = (payload: number) =>
-      waiting.find(({ task }) => task?.artifacts?.[0]?.payload === payload)!.id!;
-
-    const yes = { approved: true };
-    const no = { approved: false, reason: "too dear" };
-    await Promise.all([one, two, one].map(({ blackboard }) => blackboard.decide(ADA, idOf(20), yes)));
-    await Promise.all([one, two].map(({ blackboard }) => blackboard.decide(ADA, idOf(30), no)));
-    await expect(two.blackboard.decide(ADA, idOf(30), yes)).rejects.toMatchObject({
-      code: "artifact_conflict",
-    });
-    await arrived(two, "Signed", 2);
-    await approvalsOf(one, 0);
-    await idle(one, "signer");
-    expect(ran).toEqual([5, 20]);
-    expect((await listed(two, "Signed")).map(({ payload }) => payload)).toEqual([5, 20]);
-    expect(await stands(one, "c", "done")).toMatchObject({ open: "0", dead: "0" });
-  });
-});
-
-describe("pause and resume", () => {
-  test("an agent that is paused on one server works on neither, and goes on when the other resumes it", async () => {
-    await using servers = await boardServers();
-    const worker = agent("worker", {
-      consumes: "Job",
-      run: ({ artifact }) => ({ type: "Result", payload: artifact.payload }),
-    });
-    const probe = agent("probe", { consumes: "Probe", run: () => ({ type: "Echo", payload: null }) });
-    const agents = [worker, probe];
-    const [one, two] = [await servers.start({ agents }), await servers.start({ agents })];
-    await one.blackboard.pause("worker");
-    await eventually("both know", async () => (await stateOf(two, "worker")) === "paused");
-    const jobs = Array.from({ length: 20 }, (_, payload) => ({ type: "Job", payload }));
-    await publish(two, ...jobs);
-    // Others go on on both meanwhile.
-    for (let i = 1; i <= 5; i++) {
-      await publish(i % 2 ? one : two, { type: "Probe", payload: i });
-      await arrived(one, "Echo", i);
-    }
-    expect(await listed(one, "Result")).toEqual([]);
-    await two.blackboard.resume("worker");
-    await arrived(one, "Result", 20);
-    await idle(one, "worker");
-    expect(await listed(one, "Result")).toHaveLength(20);
-  });
-
-  test("a pause outlives the servers", async () => {
-    await using servers = await boardServers();
-    const worker = agent("worker", { consumes: "Job", run: () => ({ type: "Result", payload: null }) });
-    const first = await servers.start({ agents: [worker] });
-    await first.blackboard.pause("worker");
-    await publish(first, { type: "Job", payload: 1 });
-    await servers.stop(first);
-    const second = await servers.start({ agents: [worker] });
-    expect(await stateOf(second, "worker")).toBe("paused");
-    await second.blackboard.resume("worker");
-    await arrived(second, "Result");
-  });
-
-  test("an agent that does not exist cannot be paused", async () => {
-    await using servers = await boardServers();
-    const khala = await servers.start({ agents: [] });
-    await expect(khala.blackboard.pause("nobody")).rejects.toMatchObject({ code: "not_found" });
-  });
-});
-
-describe("cancel and resume a correlation", () => {
-  test("what runs is told to stop, the rest is parked, and resuming runs all of it to the end", async () => {
-    await using servers = await boardServers();
-    const held = new Held();
-    let resumed = false;
-    const worker = agent("worker", {
-      consumes: "Job",
-      concurrency: 2,
-      order: "none",
-      async run({ artifact }, signal) {
-        if (!resumed && artifact.correlation_id === "c") await held.wait(artifact.id, signal);
-        return { type: "Result", payload: artifact.payload };
-      },
-    });
-    const [one, two] = [await servers.start({ agents: [worker] }), await servers.start({ agents: [worker] })];
-    const jobs = Array.from({ length: 8 }, (_, payload) => ({ type: "Job", payload, correlation_id: "c" }));
-    await publish(one, ...jobs);
-    await eventually("some run", () => held.started.length >= 2);
-    await two.blackboard.cancel(ADA, "c");
-    const letters = await buried(one, "worker", 8);
-    expect(new Set(letters.map(({ failure }) => failure.class))).toEqual(new Set(["Cancelled"]));
-    expect(held.aborted.toSorted()).toEqual(held.started.toSorted());
-    expect(await stands(one, "c", "cancelled")).toMatchObject({ open: "0", done: "0", dead: "8" });
-    // What comes to it later is parked too; others are not touched.
-    await publish(two, { type: "Job", payload: 8, correlation_id: "c" });
-    await buried(one, "worker", 9);
-    await publish(two, { type: "Job", payload: "other", correlation_id: "d" });
-    await stands(two, "d", "done");
-
-    resumed = true;
-    expect(await one.blackboard.resumeCorrelation(ADA, "c")).toBe(9);
-    await arrived(two, "Result", 10);
-    expect(await stands(two, "c", "done")).toMatchObject({
-      artifacts: "18",
-      open: "0",
-      done: "9",
-      dead: "0",
-    });
-    expect(await one.blackboard.resumeCorrelation(ADA, "c")).toBe(0);
-    await idle(one, "worker");
-    expect(await listed(one, "Result")).toHaveLength(10);
-  });
-
-  test("what waits for its time is forgotten", async () => {
-    await using servers = await boardServers();
-    const clock = new JumpClock();
-    const khala = await servers.start({ agents: [], clock });
-    const not_before = new Date(clock.now() + 60_000).toISOString();
-    const drafts = ["c", "d"].map((correlation_id) => ({
-      type: "Late",
-      payload: null,
-      correlation_id,
-      not_before,
-    }));
-    await khala.blackboard.publish(ADA, drafts);
-    await khala.blackboard.cancel(ADA, "c");
-    clock.jump(120_000);
-    const late = await arrived(khala, "Late");
-    expect(late.map(({ correlation_id }) => correlation_id)).toEqual(["d"]);
-  });
-
-  test("a correlation of which half failed is resumed where it failed", async () => {
-    await using servers = await boardServers();
-    const world = broken();
-    const polisher = agent("polisher", { consumes: "Whole", run: () => ({ type: "Shiny", payload: null }) });
-    const khala = await servers.start({ agents: [fragile(world), polisher] });
-    const payloads = ["sound", "cracked", "sound", "bent"];
-    await publish(khala, ...payloads.map((payload) => ({ type: "Part", payload, correlation_id: "c" })));
-    await arrived(khala, "Shiny", 2);
-    expect(await stands(khala, "c", "failed")).toMatchObject({ artifacts: "8", done: "4", dead: "2" });
-    world.mended = true;
-    expect(await khala.blackboard.resumeCorrelation(ADA, "c")).toBe(2);
-    await arrived(khala, "Shiny", 4);
-    expect(await stands(khala, "c", "done")).toMatchObject({ artifacts: "12", done: "8", dead: "0" });
-    expect(world.runs).toHaveLength(6);
-  });
-});
-
-describe("replays", () => {
-  test("two clicks on two servers run it once, under a key of its own", async () => {
-    await using servers = await boardServers();
-    const world = broken();
-    const [one, two] = [
-      await servers.start({ agents: [fragile(world)] }),
-      await servers.start({ agents: [fragile(world)] }),
-    ];
-    const [id] = await publish(one, { type: "Part", payload: "cracked" });
-    const [letter] = await buried(one, "fragile", 1);
-    world.mended = true;
-    const clicks = await Promise.all(
-      [one, two, one, two].map(({ blackboard }) => blackboard.replay(ADA, "fragile", letter!.id)),
-    );
-    expect(clicks.map(({ status }) => status).sort()).toEqual([
-      "already_replayed",
-      "already_replayed",
-      "already_replayed",
-      "replayed",
-    ]);
-    const [replayId, ...others] = new Set(clicks.map(({ replay_id }) => replay_id));
-    expect(others).toEqual([]);
-    await arrived(one, "Whole");
-    await idle(two, "fragile");
-    expect(world.runs).toEqual([`${id}:fragile`, `${id}:fragile:${replayId}`]);
-    expect(await listed(two, "Whole")).toHaveLength(1);
-    expect(await two.blackboard.deadLetter(ADA, "fragile", letter!.id)).toMatchObject({
-      replay_id: replayId,
-    });
-  });
-
-  test("a replay runs with the payload that a person put in its place, and a replay that fails is a new dead letter", async () => {
-    await using servers = await boardServers();
-    const world = broken();
-    const khala = await servers.start({ agents: [fragile(world)] });
-    await publish(khala, { type: "Part", payload: "cracked" }, { type: "Part", payload: "bent" });
-    const letters = await buried(khala, "fragile", 2);
-    const of = (payload: string) => letters.find(({ task }) => task?.artifacts[0].payload === payload)!.id;
-    await khala.blackboard.replay(ADA, "fragile", of("cracked"), { payload: "sound" });
-    const [whole] = await arrived(khala, "Whole");
-    expect(whole!.payload).toBe("sound");
-    await khala.blackboard.replay(ADA, "fragile", of("bent"));
-    const fresh = await eventually("a new dead letter", async () => {
-      const { deadLetters } = await khala.blackboard.deadLetters(ADA, "fragile", { limit: 10 });
-      return deadLetters.find(({ id, replay_id }) => !letters.some((old) => old.id === id) && !replay_id);
-    });
-    await khala.blackboard.replay(ADA, "fragile", fresh.id, { payload: "sound" });
-    await arrived(khala, "Whole", 2);
-    expect(world.runs).toHaveLength(5);
-  });
-
-  test("replay-all takes everything once, tells how far it is, and leaves nothing for the second", async () => {
-    await using servers = await boardServers();
-    const world = broken();
-    const [one, two] = [
-      await servers.start({ agents: [fragile(world)] }),
-      await servers.start({ agents: [fragile(world)] }),
-    ];
-    await publish(one, ...parts(250, "c"));
-    await buried(one, "fragile", 250);
-    world.mended = true;
-    const progress: number[] = [];
-    const [first, second] = await Promise.all([
-      one.blackboard.replayAll(ADA, "fragile", {}, (done) => progress.push(done)),
-      two.blackboard.replayAll(ADA, "fragile", {}),
-    ]);
-    expect(Number(first.replayed) + Number(second.replayed)).toBe(250);
-    expect(progress.length).toBeGreaterThan(1);
-    expect(progress).toEqual(progress.toSorted((a, b) => a - b));
-    await arrived(one, "Whole", 250);
-    expect(await stands(one, "c", "done")).toMatchObject({ artifacts: "500", done: "250", dead: "0" });
-    expect(world.runs).toHaveLength(500);
-  });
-});
-
-describe("backpressure", () => {
-  test("publishing is refused when an agent lags, and what runs still settles with its outputs", async () => {
-    await using servers = await boardServers();
-    const held = new Held();
-    const slow = agent("slow", {
-      consumes: "Job",
-      concurrency: 3,
-      order: "none",
-      async run({ artifact }, signal) {
-        await held.wait(artifact.id, signal);
-        return { type: "Result", payload: artifact.payload };
-      },
-    });
-    const next = agent("next", { consumes: "Result", run: () => ({ type: "Final", payload: null }) });
-    const settings = { KHALA_BOARD_LAG_SLOW: "4", KHALA_BOARD_LAG_REFUSE: "5" };
-    const khala = await servers.start({ agents: [slow, next], settings });
-    const jobs = Array.from({ length: 12 }, (_, payload) => ({ type: "Job", payload, correlation_id: "c" }));
-    await publish(khala, ...jobs);
-    await eventually("it is refused", async () => {
-      const refusal = await khala.blackboard.publish(ADA, [{ type: "Idle", payload: null }]).then(
-        () => undefined,
-        (error: { code?: string; details?: { retry_after_ms?: number } }) => error,
+    test("a task waits for a person: approved it runs once, rejected never; a second decision changes nothing", async () => {
+      await using servers = await boardServers(engine);
+      const ran: unknown[] = [];
+      const signer = agent("signer", {
+        consumes: "Contract",
+        approval: ({ payload }) => Number(payload) > 10,
+        run({ artifact }) {
+          ran.push(artifact.payload);
+          return { type: "Signed", payload: artifact.payload };
+        },
+      });
+      const [one, two] = [
+        await servers.start({ agents: [signer] }),
+        await servers.start({ agents: [signer] }),
+      ];
+      await publish(
+        one,
+        ...[5, 20, 30].map((payload) => ({ type: "Contract", payload, correlation_id: "c" })),
       );
-      if (refusal) expect(refusal).toMatchObject({ code: "overloaded" });
-      return Number(refusal?.details?.retry_after_ms) > 0;
+      const waiting = await approvalsOf(two, 2);
+      await arrived(one, "Signed");
+      expect(ran).toEqual([5]);
+      const idOf = (payload: number) =>
+        waiting.find(({ task }) => task?.artifacts?.[0]?.payload === payload)!.id!;
+
+      const yes = { approved: true };
+      const no = { approved: false, reason: "too dear" };
+      await Promise.all([one, two, one].map(({ blackboard }) => blackboard.decide(ADA, idOf(20), yes)));
+      await Promise.all([one, two].map(({ blackboard }) => blackboard.decide(ADA, idOf(30), no)));
+      await expect(two.blackboard.decide(ADA, idOf(30), yes)).rejects.toMatchObject({
+        code: "artifact_conflict",
+      });
+      await arrived(two, "Signed", 2);
+      await approvalsOf(one, 0);
+      await idle(one, "signer");
+      expect(ran).toEqual([5, 20]);
+      expect((await listed(two, "Signed")).map(({ payload }) => payload)).toEqual([5, 20]);
+      expect(await stands(one, "c", "done")).toMatchObject({ open: "0", dead: "0" });
     });
-    held.letGo();
-    await arrived(khala, "Final", 12);
-    expect(await stands(khala, "c", "done")).toMatchObject({ artifacts: "36", done: "24" });
-    await eventually("publishing is free again", () =>
-      khala.blackboard.publish(ADA, [{ type: "Idle", payload: null }]).catch(() => false),
-    );
   });
 
-  test("an agent that somebody paused holds no publisher back", async () => {
-    await using servers = await boardServers();
-    const lazy = agent("lazy", { consumes: "Job", run: () => undefined });
-    const settings = { KHALA_BOARD_LAG_SLOW: "1", KHALA_BOARD_LAG_REFUSE: "2" };
-    const clock = new JumpClock();
-    const khala = await servers.start({ agents: [lazy], settings, clock });
-    await khala.blackboard.pause("lazy");
-    await publish(khala, ...Array.from({ length: 10 }, (_, payload) => ({ type: "Job", payload })));
-    await eventually("they are routed", async () => {
-      const [state] = await khala.blackboard.agents();
-      return state?.waiting === "10";
+  describe("pause and resume", () => {
+    test("an agent that is paused on one server works on neither, and goes on when the other resumes it", async () => {
+      await using servers = await boardServers(engine);
+      const worker = agent("worker", {
+        consumes: "Job",
+        run: ({ artifact }) => ({ type: "Result", payload: artifact.payload }),
+      });
+      const probe = agent("probe", { consumes: "Probe", run: () => ({ type: "Echo", payload: null }) });
+      const agents = [worker, probe];
+      const [one, two] = [await servers.start({ agents }), await servers.start({ agents })];
+      await one.blackboard.pause("worker");
+      await eventually("both know", async () => (await stateOf(two, "worker")) === "paused");
+      const jobs = Array.from({ length: 20 }, (_, payload) => ({ type: "Job", payload }));
+      await publish(two, ...jobs);
+      // Others go on on both meanwhile.
+      for (let i = 1; i <= 5; i++) {
+        await publish(i % 2 ? one : two, { type: "Probe", payload: i });
+        await arrived(one, "Echo", i);
+      }
+      expect(await listed(one, "Result")).toEqual([]);
+      await two.blackboard.resume("worker");
+      await arrived(one, "Result", 20);
+      await idle(one, "worker");
+      expect(await listed(one, "Result")).toHaveLength(20);
     });
-    // The figure that it has is old by now.
-    clock.jump(10_000);
-    await publish(khala, { type: "Job", payload: "one more" });
+
+    test("a pause outlives the servers", async () => {
+      await using servers = await boardServers(engine);
+      const worker = agent("worker", { consumes: "Job", run: () => ({ type: "Result", payload: null }) });
+      const first = await servers.start({ agents: [worker] });
+      await first.blackboard.pause("worker");
+      await publish(first, { type: "Job", payload: 1 });
+      await servers.stop(first);
+      const second = await servers.start({ agents: [worker] });
+      expect(await stateOf(second, "worker")).toBe("paused");
+      await second.blackboard.resume("worker");
+      await arrived(second, "Result");
+    });
   });
 
-  test("what a server with an open breaker has taken is done by one that is well, long before its lease ends", async () => {
-    await using servers = await boardServers();
-    const how = { consumes: "Job", concurrency: 50, order: "none" } as const;
-    const retry = { attempts: 1_000, base: 1, cap: 1 };
-    const ill = agent("worker", {
-      ...how,
-      retry,
-      run() {
-        throw new Error("The model is away.");
-      },
+  describe("cancel and resume a correlation", () => {
+    test("what runs is told to stop, the rest is parked, and resuming runs all of it to the end", async () => {
+      await using servers = await boardServers(engine);
+      const held = new Held();
+      let resumed = false;
+      const worker = agent("worker", {
+        consumes: "Job",
+        concurrency: 2,
+        order: "none",
+        async run({ artifact }, signal) {
+          if (!resumed && artifact.correlation_id === "c") await held.wait(artifact.id, signal);
+          return { type: "Result", payload: artifact.payload };
+        },
+      });
+      const [one, two] = [
+        await servers.start({ agents: [worker] }),
+        await servers.start({ agents: [worker] }),
+      ];
+      const jobs = Array.from({ length: 8 }, (_, payload) => ({ type: "Job", payload, correlation_id: "c" }));
+      await publish(one, ...jobs);
+      await eventually("some run", () => held.started.length >= 2);
+      await two.blackboard.cancel(ADA, "c");
+      const letters = await buried(one, "worker", 8);
+      expect(new Set(letters.map(({ failure }) => failure.class))).toEqual(new Set(["Cancelled"]));
+      expect(held.aborted.toSorted()).toEqual(held.started.toSorted());
+      expect(await stands(one, "c", "cancelled")).toMatchObject({ open: "0", done: "0", dead: "8" });
+      // What comes to it later is parked too; others are not touched.
+      await publish(two, { type: "Job", payload: 8, correlation_id: "c" });
+      await buried(one, "worker", 9);
+      await publish(two, { type: "Job", payload: "other", correlation_id: "d" });
+      await stands(two, "d", "done");
+
+      resumed = true;
+      expect(await one.blackboard.resumeCorrelation(ADA, "c")).toBe(9);
+      await arrived(two, "Result", 10);
+      expect(await stands(two, "c", "done")).toMatchObject({
+        artifacts: "18",
+        open: "0",
+        done: "9",
+        dead: "0",
+      });
+      expect(await one.blackboard.resumeCorrelation(ADA, "c")).toBe(0);
+      await idle(one, "worker");
+      expect(await listed(one, "Result")).toHaveLength(10);
     });
-    const well = agent("worker", { ...how, retry, run: () => ({ type: "Result", payload: null }) });
-    const settings = { KHALA_BOARD_LEASE_MS: "600000", KHALA_BOARD_CONCURRENCY: "1" };
-    const first = await servers.start({ agents: [ill], settings });
-    await publish(first, ...Array.from({ length: 60 }, (_, payload) => ({ type: "Job", payload })));
-    await eventually("the breaker is open", async () => (await stateOf(first, "worker")) === "open");
-    const second = await servers.start({ agents: [well], settings });
-    await arrived(second, "Result", 60);
+
+    test("what waits for its time is forgotten", async () => {
+      await using servers = await boardServers(engine);
+      const clock = new JumpClock();
+      const khala = await servers.start({ agents: [], clock });
+      const not_before = new Date(clock.now() + 60_000).toISOString();
+      const drafts = ["c", "d"].map((correlation_id) => ({
+        type: "Late",
+        payload: null,
+        correlation_id,
+        not_before,
+      }));
+      await khala.blackboard.publish(ADA, drafts);
+      await khala.blackboard.cancel(ADA, "c");
+      clock.jump(120_000);
+      const late = await arrived(khala, "Late");
+      expect(late.map(({ correlation_id }) => correlation_id)).toEqual(["d"]);
+    });
+
+    test("a correlation of which half failed is resumed where it failed", async () => {
+      await using servers = await boardServers(engine);
+      const world = broken();
+      const polisher = agent("polisher", {
+        consumes: "Whole",
+        run: () => ({ type: "Shiny", payload: null }),
+      });
+      const khala = await servers.start({ agents: [fragile(world), polisher] });
+      const payloads = ["sound", "cracked", "sound", "bent"];
+      await publish(khala, ...payloads.map((payload) => ({ type: "Part", payload, correlation_id: "c" })));
+      await arrived(khala, "Shiny", 2);
+      expect(await stands(khala, "c", "failed")).toMatchObject({ artifacts: "8", done: "4", dead: "2" });
+      world.mended = true;
+      expect(await khala.blackboard.resumeCorrelation(ADA, "c")).toBe(2);
+      await arrived(khala, "Shiny", 4);
+      expect(await stands(khala, "c", "done")).toMatchObject({ artifacts: "12", done: "8", dead: "0" });
+      expect(world.runs).toHaveLength(6);
+    });
   });
 
-  test("the breaker of an agent that fails opens, lets one try, and closes after a success", async () => {
-    await using servers = await boardServers();
-    const clock = new JumpClock();
-    let broken = true;
-    let runs = 0;
-    const worker = agent("worker", {
-      consumes: "Job",
-      order: "none",
-      concurrency: 1,
-      retry: { attempts: 50, base: 1, cap: 1 },
-      run() {
-        runs++;
-        if (broken) throw new Error("The model is away.");
-        return { type: "Result", payload: null };
-      },
+  describe("replays", () => {
+    test("two clicks on two servers run it once, under a key of its own", async () => {
+      await using servers = await boardServers(engine);
+      const world = broken();
+      const [one, two] = [
+        await servers.start({ agents: [fragile(world)] }),
+        await servers.start({ agents: [fragile(world)] }),
+      ];
+      const [id] = await publish(one, { type: "Part", payload: "cracked" });
+      const [letter] = await buried(one, "fragile", 1);
+      world.mended = true;
+      const clicks = await Promise.all(
+        [one, two, one, two].map(({ blackboard }) => blackboard.replay(ADA, "fragile", letter!.id)),
+      );
+      expect(clicks.map(({ status }) => status).sort()).toEqual([
+        "already_replayed",
+        "already_replayed",
+        "already_replayed",
+        "replayed",
+      ]);
+      const [replayId, ...others] = new Set(clicks.map(({ replay_id }) => replay_id));
+      expect(others).toEqual([]);
+      await arrived(one, "Whole");
+      await idle(two, "fragile");
+      expect(world.runs).toEqual([`${id}:fragile`, `${id}:fragile:${replayId}`]);
+      expect(await listed(two, "Whole")).toHaveLength(1);
+      expect(await two.blackboard.deadLetter(ADA, "fragile", letter!.id)).toMatchObject({
+        replay_id: replayId,
+      });
     });
-    const khala = await servers.start({ agents: [worker], clock });
-    await publish(khala, ...Array.from({ length: 10 }, (_, payload) => ({ type: "Job", payload })));
-    const is = (state: string) =>
-      eventually(`the breaker is ${state}`, async () => (await stateOf(khala, "worker")) === state);
-    await is("open");
-    const before = runs;
-    clock.jump(60_000);
-    await eventually("one tried", () => runs > before);
-    await is("open");
-    broken = false;
-    await eventually("the work is done", async () => {
-      clock.jump(600_000);
-      return (await listed(khala, "Result")).length === 10;
+
+    test("a replay runs with the payload that a person put in its place, and a replay that fails is a new dead letter", async () => {
+      await using servers = await boardServers(engine);
+      const world = broken();
+      const khala = await servers.start({ agents: [fragile(world)] });
+      await publish(khala, { type: "Part", payload: "cracked" }, { type: "Part", payload: "bent" });
+      const letters = await buried(khala, "fragile", 2);
+      const of = (payload: string) => letters.find(({ task }) => task?.artifacts[0].payload === payload)!.id;
+      await khala.blackboard.replay(ADA, "fragile", of("cracked"), { payload: "sound" });
+      const [whole] = await arrived(khala, "Whole");
+      expect(whole!.payload).toBe("sound");
+      await khala.blackboard.replay(ADA, "fragile", of("bent"));
+      const fresh = await eventually("a new dead letter", async () => {
+        const { deadLetters } = await khala.blackboard.deadLetters(ADA, "fragile", { limit: 10 });
+        return deadLetters.find(({ id, replay_id }) => !letters.some((old) => old.id === id) && !replay_id);
+      });
+      await khala.blackboard.replay(ADA, "fragile", fresh.id, { payload: "sound" });
+      await arrived(khala, "Whole", 2);
+      expect(world.runs).toHaveLength(5);
     });
-    await is("running");
-    expect((await khala.blackboard.deadLetters(ADA, "worker", { limit: 1 })).deadLetters).toEqual([]);
+
+    test("replay-all takes everything once, tells how far it is, and leaves nothing for the second", async () => {
+      await using servers = await boardServers(engine);
+      const world = broken();
+      const [one, two] = [
+        await servers.start({ agents: [fragile(world)] }),
+        await servers.start({ agents: [fragile(world)] }),
+      ];
+      await publish(one, ...parts(250, "c"));
+      await buried(one, "fragile", 250);
+      world.mended = true;
+      const progress: number[] = [];
+      const [first, second] = await Promise.all([
+        one.blackboard.replayAll(ADA, "fragile", {}, (done) => progress.push(done)),
+        two.blackboard.replayAll(ADA, "fragile", {}),
+      ]);
+      expect(Number(first.replayed) + Number(second.replayed)).toBe(250);
+      expect(progress.length).toBeGreaterThan(1);
+      expect(progress).toEqual(progress.toSorted((a, b) => a - b));
+      await arrived(one, "Whole", 250);
+      expect(await stands(one, "c", "done")).toMatchObject({ artifacts: "500", done: "250", dead: "0" });
+      expect(world.runs).toHaveLength(500);
+    });
   });
+});
+
+test("an agent that does not exist cannot be paused", async () => {
+  await using servers = await boardServers();
+  const khala = await servers.start({ agents: [] });
+  await expect(khala.blackboard.pause("nobody")).rejects.toMatchObject({ code: "not_found" });
 });
