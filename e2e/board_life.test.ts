@@ -15,6 +15,7 @@ import {
   publish,
   stands,
 } from "./support/board_world_servers.ts";
+import { ENGINES } from "./support/engines.ts";
 import { eventually } from "./support/eventually.ts";
 import { JumpClock } from "./support/jump_clock.ts";
 
@@ -39,117 +40,122 @@ test("lists look back as far as FLOCK_INDEX_WINDOW, also those of one type, and 
   expect(await khala.blackboard.get(ADA, oldest!)).toMatchObject({ type: "Odd", payload: 0 });
 });
 
-describe("what waits survives a restart", () => {
-  test("a join of which one half came before the restart, and the other after it", async () => {
-    await using servers = await boardServers();
-    const pair = agent("pair", {
-      consumes: ["Left", "Right"],
-      join: { types: ["Left", "Right"], within: HOUR },
-      run: ({ artifacts }) => ({ type: "Pair", payload: artifacts.map(({ payload }) => payload) }),
-    });
-    const before = await servers.start({ agents: [pair] });
-    await publish(before, { type: "Left", payload: 1, correlation_id: "c" });
-    await eventually("the half waits", async () => (await stands(before, "c", "waiting")).done === "1");
-    await servers.stop(before);
-    const after = await servers.start({ agents: [pair] });
-    await publish(after, { type: "Right", payload: 2, correlation_id: "c" });
-    const [made] = await arrived(after, "Pair");
-    expect(made).toMatchObject({ payload: [1, 2], correlation_id: "c", depth: 1 });
-    expect(await stands(after, "c", "done")).toMatchObject({ artifacts: "3", dead: "0" });
-  });
-
-  test("a batch whose time ran out while no server was there", async () => {
-    await using servers = await boardServers();
-    const clock = new JumpClock();
-    const packer = agent("packer", {
-      consumes: "Item",
-      batch: { size: 10, timeout: HOUR },
-      run: ({ artifacts }) => ({ type: "Box", payload: artifacts.map(({ payload }) => payload) }),
-    });
-    const before = await servers.start({ agents: [packer], clock });
-    await publish(before, ...[1, 2, 3].map((payload) => ({ type: "Item", payload, correlation_id: "c" })));
-    await eventually("all three wait", async () => (await stands(before, "c", "waiting")).artifacts === "3");
-    await servers.stop(before);
-    clock.jump(HOUR + 1);
-    const after = await servers.start({ agents: [packer], clock });
-    const [box] = await arrived(after, "Box");
-    expect(box!.payload).toEqual([1, 2, 3]);
-    await publish(after, ...Array.from({ length: 10 }, (_, payload) => ({ type: "Item", payload })));
-    const boxes = await arrived(after, "Box", 2);
-    expect(boxes.map(({ payload }) => (payload as []).length)).toEqual([3, 10]);
-  });
-
-  test("work under way when the server stops is done by the next one, and visible once", async () => {
-    await using servers = await boardServers();
-    const held = new Held();
-    const keys: string[] = [];
-    const slow = agent("slow", {
-      consumes: "Job",
-      async run({ artifact, idempotencyKey }, signal) {
-        keys.push(idempotencyKey);
-        if (keys.length === 1) await held.wait(artifact.id, signal);
-        return { type: "Result", payload: null };
-      },
-    });
-    const before = await servers.start({ agents: [slow], settings: { KHALA_BOARD_LEASE_MS: "1000" } });
-    const [id] = await publish(before, { type: "Job", payload: 1 });
-    await eventually("it runs", () => keys.length);
-    await servers.stop(before);
-    const after = await servers.start({ agents: [slow] });
-    expect(await arrived(after, "Result")).toHaveLength(1);
-    await idle(after, "slow");
-    expect(keys).toEqual([`${id}:slow`, `${id}:slow`]);
-    expect(await listed(after, "Result")).toHaveLength(1);
-  });
-});
-
-describe("time", () => {
-  test("not_before publishes later, and not before", async () => {
-    await using servers = await boardServers();
-    const clock = new JumpClock();
-    const reader = agent("reader", { consumes: "Letter", run: () => ({ type: "Answer", payload: null }) });
-    const khala = await servers.start({ agents: [reader], clock });
-    const later = { type: "Letter", payload: 1, not_before: new Date(clock.now() + HOUR).toISOString() };
-    const [{ id, status } = {}] = await khala.blackboard.publish(ADA, [later]);
-    expect(status).toBe("scheduled");
-    await publish(khala, { type: "Letter", payload: 2 });
-    await arrived(khala, "Answer");
-    expect(await khala.blackboard.get(ADA, id!)).toBeUndefined();
-    clock.jump(HOUR + 1);
-    await arrived(khala, "Answer", 2);
-    expect(await khala.blackboard.get(ADA, id!)).toMatchObject({ payload: 1 });
-  });
-
-  test("a schedule fires once for each time with two servers", async () => {
-    await using servers = await boardServers();
-    const clock = new JumpClock();
-    // Far from now, so that none comes by itself while this runs.
-    const hour = (new Date(clock.now()).getUTCHours() + 12) % 24;
-    const parts = {
-      agents: [agent("news", { consumes: "Morning", run: () => ({ type: "Paper", payload: null }) })],
-      schedules: [
-        {
-          name: "daily",
-          cron: `0 ${hour} * * *`,
-          org: "acme",
-          artifact: { type: "Morning", payload: { hot: true } },
-        },
-      ],
-      clock,
-    };
-    const [one, two] = [await servers.start(parts), await servers.start(parts)];
-    for (let day = 1; day <= 3; day++) {
-      clock.jump(24 * HOUR);
-      await arrived(day % 2 ? one : two, "Paper", day);
-    }
-    const mornings = await listed(one, "Morning");
-    expect(mornings).toHaveLength(3);
-    for (const morning of mornings)
-      expect(morning).toMatchObject({
-        produced_by: "schedule:daily",
-        payload: { hot: true },
-        org_id: "acme",
+describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+  describe("what waits survives a restart", () => {
+    test("a join of which one half came before the restart, and the other after it", async () => {
+      await using servers = await boardServers(engine);
+      const pair = agent("pair", {
+        consumes: ["Left", "Right"],
+        join: { types: ["Left", "Right"], within: HOUR },
+        run: ({ artifacts }) => ({ type: "Pair", payload: artifacts.map(({ payload }) => payload) }),
       });
+      const before = await servers.start({ agents: [pair] });
+      await publish(before, { type: "Left", payload: 1, correlation_id: "c" });
+      await eventually("the half waits", async () => (await stands(before, "c", "waiting")).done === "1");
+      await servers.stop(before);
+      const after = await servers.start({ agents: [pair] });
+      await publish(after, { type: "Right", payload: 2, correlation_id: "c" });
+      const [made] = await arrived(after, "Pair");
+      expect(made).toMatchObject({ payload: [1, 2], correlation_id: "c", depth: 1 });
+      expect(await stands(after, "c", "done")).toMatchObject({ artifacts: "3", dead: "0" });
+    });
+
+    test("a batch whose time ran out while no server was there", async () => {
+      await using servers = await boardServers(engine);
+      const clock = new JumpClock();
+      const packer = agent("packer", {
+        consumes: "Item",
+        batch: { size: 10, timeout: HOUR },
+        run: ({ artifacts }) => ({ type: "Box", payload: artifacts.map(({ payload }) => payload) }),
+      });
+      const before = await servers.start({ agents: [packer], clock });
+      await publish(before, ...[1, 2, 3].map((payload) => ({ type: "Item", payload, correlation_id: "c" })));
+      await eventually(
+        "all three wait",
+        async () => (await stands(before, "c", "waiting")).artifacts === "3",
+      );
+      await servers.stop(before);
+      clock.jump(HOUR + 1);
+      const after = await servers.start({ agents: [packer], clock });
+      const [box] = await arrived(after, "Box");
+      expect(box!.payload).toEqual([1, 2, 3]);
+      await publish(after, ...Array.from({ length: 10 }, (_, payload) => ({ type: "Item", payload })));
+      const boxes = await arrived(after, "Box", 2);
+      expect(boxes.map(({ payload }) => (payload as []).length)).toEqual([3, 10]);
+    });
+
+    test("work under way when the server stops is done by the next one, and visible once", async () => {
+      await using servers = await boardServers(engine);
+      const held = new Held();
+      const keys: string[] = [];
+      const slow = agent("slow", {
+        consumes: "Job",
+        async run({ artifact, idempotencyKey }, signal) {
+          keys.push(idempotencyKey);
+          if (keys.length === 1) await held.wait(artifact.id, signal);
+          return { type: "Result", payload: null };
+        },
+      });
+      const before = await servers.start({ agents: [slow], settings: { KHALA_BOARD_LEASE_MS: "1000" } });
+      const [id] = await publish(before, { type: "Job", payload: 1 });
+      await eventually("it runs", () => keys.length);
+      await servers.stop(before);
+      const after = await servers.start({ agents: [slow] });
+      expect(await arrived(after, "Result")).toHaveLength(1);
+      await idle(after, "slow");
+      expect(keys).toEqual([`${id}:slow`, `${id}:slow`]);
+      expect(await listed(after, "Result")).toHaveLength(1);
+    });
+  });
+
+  describe("time", () => {
+    test("not_before publishes later, and not before", async () => {
+      await using servers = await boardServers(engine);
+      const clock = new JumpClock();
+      const reader = agent("reader", { consumes: "Letter", run: () => ({ type: "Answer", payload: null }) });
+      const khala = await servers.start({ agents: [reader], clock });
+      const later = { type: "Letter", payload: 1, not_before: new Date(clock.now() + HOUR).toISOString() };
+      const [{ id, status } = {}] = await khala.blackboard.publish(ADA, [later]);
+      expect(status).toBe("scheduled");
+      await publish(khala, { type: "Letter", payload: 2 });
+      await arrived(khala, "Answer");
+      expect(await khala.blackboard.get(ADA, id!)).toBeUndefined();
+      clock.jump(HOUR + 1);
+      await arrived(khala, "Answer", 2);
+      expect(await khala.blackboard.get(ADA, id!)).toMatchObject({ payload: 1 });
+    });
+
+    test("a schedule fires once for each time with two servers", async () => {
+      await using servers = await boardServers(engine);
+      const clock = new JumpClock();
+      // Far from now, so that none comes by itself while this runs.
+      const hour = (new Date(clock.now()).getUTCHours() + 12) % 24;
+      const parts = {
+        agents: [agent("news", { consumes: "Morning", run: () => ({ type: "Paper", payload: null }) })],
+        schedules: [
+          {
+            name: "daily",
+            cron: `0 ${hour} * * *`,
+            org: "acme",
+            artifact: { type: "Morning", payload: { hot: true } },
+          },
+        ],
+        clock,
+      };
+      const [one, two] = [await servers.start(parts), await servers.start(parts)];
+      for (let day = 1; day <= 3; day++) {
+        clock.jump(24 * HOUR);
+        await arrived(day % 2 ? one : two, "Paper", day);
+      }
+      const mornings = await listed(one, "Morning");
+      expect(mornings).toHaveLength(3);
+      for (const morning of mornings)
+        expect(morning).toMatchObject({
+          produced_by: "schedule:daily",
+          payload: { hot: true },
+          org_id: "acme",
+        });
+    });
   });
 });
 
