@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { partitionOf } from "@khala/contracts";
 import type {
@@ -29,6 +30,15 @@ const PARTITIONS = 3;
 const KEYS = Array.from({ length: PARTITIONS }, (_, partition) => {
   for (let i = 0; ; i++) if (partitionOf(`key-${i}`, PARTITIONS) === partition) return `key-${i}`;
 });
+
+const hasPython = spawnSync("python3", ["--version"]).status === 0;
+
+function needsPython(context: TestContext): void {
+  if (!hasPython && process.env.CI === "true")
+    throw new Error("CI needs python3 to try examples/python_worker.");
+  if (!hasPython) console.warn("SKIPPED: examples/python_worker, because python3 is not on PATH.");
+  context.skip(!hasPython, "python3 is not on PATH");
+}
 
 describe.each(ENGINES)("on %s", (engine) => {
   let database: TestDatabase;
@@ -180,13 +190,8 @@ describe.each(ENGINES)("on %s", (engine) => {
   });
 
   describe("examples/python_worker", () => {
-    const hasPython = spawnSync("python3", ["--version"]).status === 0;
-
     function pythonWorker(context: TestContext, env: Record<string, string>) {
-      if (!hasPython && process.env.CI === "true")
-        throw new Error("CI needs python3 to try examples/python_worker.");
-      if (!hasPython) console.warn("SKIPPED: examples/python_worker, because python3 is not on PATH.");
-      context.skip(!hasPython, "python3 is not on PATH");
+      needsPython(context);
       const { PATH = "", HOME = "" } = process.env;
       const program = join(ROOT, "examples/python_worker/worker.py");
       const child: ChildProcess = spawn("python3", ["-B", program, "--agent", "python", "--org", "org-1"], {
@@ -227,4 +232,28 @@ describe.each(ENGINES)("on %s", (engine) => {
       await eventually("it has said so", () => python.output().split('"dead"').length === 3);
     });
   });
+});
+
+interface KeyVector {
+  readonly artifact: object;
+  readonly key: string;
+  readonly murmur2: number;
+  readonly partitions: Readonly<Record<string, number>>;
+}
+
+test("Python finds the keys and partitions of the shared vectors", async (context) => {
+  needsPython(context);
+  const file = join(ROOT, "proto/vectors/board_keys.json");
+  const { cases } = JSON.parse(await readFile(file, "utf8")) as { cases: KeyVector[] };
+  const counts = Object.keys(cases[0]!.partitions);
+  const input = cases.map(({ artifact }) => JSON.stringify(artifact)).join("\n");
+  const program = join(ROOT, "examples/python_worker/board_keys.py");
+  const { stdout, stderr } = spawnSync("python3", ["-B", program, ...counts], { input, encoding: "utf8" });
+  expect(stderr).toBe("");
+  const found = stdout
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as object);
+  expect(found).toEqual(cases.map(({ key, murmur2, partitions }) => ({ key, murmur2, partitions })));
+  expect(found.length).toBeGreaterThan(20);
 });

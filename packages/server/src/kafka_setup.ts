@@ -27,7 +27,10 @@ export async function openKafka(
     ? undefined
     : await keepSlot(database, context, "kafka transactions", SLOT_LEASE_MS);
   try {
-    const board = await openKafkaBoard(context, { ...options, ...kafkaSettings(config, () => slot!.number()) });
+    const board = await openKafkaBoard(context, {
+      ...options,
+      ...kafkaSettings(config, () => slot!.number()),
+    });
     const stop = async () => {
       await board.stop();
       await slot?.stop();
