@@ -70,11 +70,11 @@ describe.runIf(kafkaHere())("a member of a group", () => {
       onAssign(partitions) {
         joined += partitions.length;
       },
-      async onBatches([{ records }]) {
+      async onBatches(batches) {
         inHand.resolve();
         await removed.promise;
         if (joined === 1) throw new Error("This is not a member of the group.");
-        taken.push(...records.map(({ at }) => at));
+        taken.push(...batches.flatMap(({ records }) => records.map(({ at }) => at)));
       },
       onFailure: (error) => failures.push(error),
     });
