@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, type Service, sleep } from "@khala/server/blackboard";
 import type { KafkaSettings } from "./client.ts";
+import type { TopicPartition } from "./client_types.ts";
 import { type GroupOffsetsFound, openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
 
 /** What groups have committed, by group, topic and partition. */
@@ -17,8 +18,14 @@ export type OffsetsAt = OffsetAt | ((partition: number) => number);
 
 /** The offsets that brokers know of. */
 export interface ClusterOffsets extends Service {
-  /** `stable` waits until no transaction that could change them is open. */
-  committed(groups: readonly string[], options?: { readonly stable?: boolean }): Promise<Committed>;
+  /**
+   * With `stable`, of these partitions, once no transaction that could change that is open. They must be named: without
+   * it only what was committed before is found, and not that the first commit of a partition is about to be decided.
+   */
+  committed(
+    groups: readonly string[],
+    options?: { readonly stable?: readonly TopicPartition[] },
+  ): Promise<Committed>;
   /** By topic and partition. `patient` is for whoever cannot ask again. */
   list(
     topics: readonly string[],
@@ -68,9 +75,12 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
   }
 
   return {
-    committed: (groups, { stable = false } = {}) =>
+    committed: (groups, { stable } = {}) =>
       insist("what groups have committed", stable ? PATIENTLY_MS : BRIEFLY_MS, async () => {
-        const found = await admin.listConsumerGroupOffsets({ groups, requireStable: stable });
+        const found = await admin.listConsumerGroupOffsets({
+          groups: stable ? groups.map((groupId) => ({ groupId, topics: byTopic(stable) })) : groups,
+          requireStable: stable !== undefined,
+        });
         return new Map(found.map(({ groupId, topics }) => [groupId, offsetsOf(topics)]));
       }),
     list: (topics, at, { patient = false } = {}) =>
@@ -106,6 +116,13 @@ async function count(admin: PlainAdmin, counts: Map<string, number>, topics: rea
   if (unknown.length === 0) return;
   const found = await admin.metadata({ topics: unknown });
   for (const [name, { partitionsCount }] of found.topics) counts.set(name, partitionsCount);
+}
+
+function byTopic(partitions: readonly TopicPartition[]) {
+  return [...Map.groupBy(partitions, ({ topic }) => topic)].map(([name, own]) => ({
+    name,
+    partitionIndexes: own.map(({ partition }) => partition),
+  }));
 }
 
 function timestampOf(at: OffsetAt): bigint {

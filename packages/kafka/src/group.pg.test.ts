@@ -5,7 +5,7 @@ import { patientClock, testContext } from "../../../e2e/support/context.ts";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere } from "../../../e2e/support/kafka.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
-import { joinGroup } from "./group.ts";
+import { type Batch, joinGroup } from "./group.ts";
 import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
 import { openStage } from "./test_support.ts";
 
@@ -13,9 +13,13 @@ interface Remover extends PlainAdmin {
   removeMembersFromConsumerGroup(options: { readonly groupId: string }): Promise<void>;
 }
 
+function offsetsOf(batches: readonly Batch[]): number[] {
+  return batches.flatMap(({ records }) => records.map(({ at }) => at));
+}
+
 describe.runIf(kafkaHere())("a member of a group", () => {
   test("leaves in order at any moment of its join, alone and while others join", {
-    timeout: 90_000,
+    timeout: 120_000,
   }, async () => {
     await using stage = await openStage({ partitions: 2 });
     const warnings: string[] = [];
@@ -49,7 +53,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
   });
 
   test("takes what it has in hand again, once it has joined anew, when the group goes on without it", {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     await using stage = await openStage({ partitions: 1 });
     const { kafka } = stage.settings;
@@ -74,7 +78,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
         inHand.resolve();
         await removed.promise;
         if (joined === 1) throw new Error("This is not a member of the group.");
-        taken.push(...batches.flatMap(({ records }) => records.map(({ at }) => at)));
+        taken.push(...offsetsOf(batches));
       },
       onFailure: (error) => failures.push(error),
     });
@@ -88,5 +92,61 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     await member.leave();
     await offsets.stop();
     expect({ taken, failures }).toEqual({ taken: [0], failures: [] });
+  });
+
+  test("begins behind what its predecessor's transaction commits, also if that is decided after it has asked", {
+    timeout: 120_000,
+  }, async () => {
+    await using stage = await openStage({ partitions: 1 });
+    const { kafka } = stage.settings;
+    const topic = stage.names.artifacts;
+    const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
+    await stage.write(topic, ...["a", "b", "c"].map((key) => ({ key, value: "{}" })));
+    const producer = stage.client.producer({ transactionalId: groupId, transactionTimeoutMs: 60_000 });
+    await producer.connect();
+    const predecessor = stage.client.consumer({ groupId });
+    await predecessor.connect();
+    await predecessor.subscribe({ topics: [topic] });
+    const pending = Promise.withResolvers<void>();
+    let isFirst = true;
+    await predecessor.run({
+      async eachBatch() {
+        if (!isFirst) return;
+        isFirst = false;
+        await producer.transaction();
+        const partitions = [{ partition: 0, offset: "2" }];
+        await producer.sendOffsets({ consumer: predecessor, topics: [{ topic, partitions }] });
+        pending.resolve();
+      },
+    });
+    await pending.promise;
+    await predecessor.disconnect();
+    const offsets = await openClusterOffsets(stage.context, kafka);
+    const taken: number[] = [];
+    let committing: Promise<void> | undefined;
+    const member = await joinGroup(stage.context, kafka, {
+      groupId,
+      offsets: {
+        async committed(groups, options) {
+          const answer = offsets.committed(groups, options);
+          // Who waits for nothing is answered by now: requests of a connection are answered in their order.
+          await offsets.committed(groups);
+          committing ??= producer.commit();
+          await committing;
+          return answer;
+        },
+      },
+      topics: [topic],
+      readCommitted: true,
+      sessionTimeoutMs: 6_000,
+      batch: 10,
+      onBatches: (batches) => void taken.push(...offsetsOf(batches)),
+      onFailure() {},
+    });
+    await eventually("the last record", () => taken.includes(2));
+    await member.leave();
+    await offsets.stop();
+    await producer.disconnect();
+    expect(taken).toEqual([2]);
   });
 });

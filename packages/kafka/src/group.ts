@@ -110,7 +110,7 @@ export async function joinGroup(
 
   /** Where to begin: whoever had them before may have a transaction open that decides it. */
   async function committed(partitions: readonly TopicPartition[]): Promise<Position[]> {
-    const found = await options.offsets.committed([options.groupId], { stable: true });
+    const found = await options.offsets.committed([options.groupId], { stable: partitions });
     const own = found.get(options.groupId);
     return partitions.map(({ topic, partition }) => {
       const offset = own?.get(topic)?.get(partition) ?? -1;

@@ -12,7 +12,8 @@ export interface PlainAdmin {
   }): Promise<ConfigDescription[]>;
   incrementalAlterConfigs(options: { readonly resources: readonly object[] }): Promise<void>;
   listConsumerGroupOffsets(options: {
-    readonly groups: readonly string[];
+    /** Of all partitions for which it has committed something, or of those that are named. */
+    readonly groups: readonly (string | GroupPartitions)[];
     readonly requireStable: boolean;
   }): Promise<GroupOffsetsFound[]>;
   metadata(options: { readonly topics: readonly string[] }): Promise<{
@@ -36,6 +37,11 @@ export interface PlainAdmin {
 interface ConfigDescription {
   readonly resourceName: string;
   readonly configs: readonly { readonly name: string; readonly value: string | null }[];
+}
+
+interface GroupPartitions {
+  readonly groupId: string;
+  readonly topics: readonly { readonly name: string; readonly partitionIndexes: readonly number[] }[];
 }
 
 /** What a group has committed. */
