@@ -62,9 +62,7 @@ export class LogLookup implements Service {
       );
     return new Promise((resolve, reject) => {
       this.#waiting.push({ ...position, to, found: [], resolve, reject });
-      this.#running ??= this.#run().finally(() => {
-        this.#running = undefined;
-      });
+      this.#running ??= this.#run();
     });
   }
 
@@ -79,6 +77,8 @@ export class LogLookup implements Service {
         await this.#close();
       }
     }
+    // Nothing is awaited between the last look and this, or who asks then would wait until somebody else does.
+    this.#running = undefined;
   }
 
   /** The first of each partition. */
