@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openKafkaClient } from "../packages/kafka/src/client.ts";
+import type { KafkaProducer } from "../packages/kafka/src/client_types.ts";
 import { taskRecord } from "../packages/kafka/src/records.ts";
 import { openTopicConfigs } from "../packages/kafka/src/topic_configs.ts";
 import { topicNames } from "../packages/kafka/src/topics.ts";
@@ -161,23 +162,43 @@ describe.skipIf(!kafkaHere())("the traps of Kafka", { timeout: 120_000 }, () => 
     await eventually(async () => expect(await made(board)).toHaveLength(1));
   });
 
-  test("7 and 8: nothing of aborted transactions is worked on, and their markers stop nobody", async () => {
+  test("7 and 8: nothing of aborted transactions is worked on, many at a time or read in parts, and their markers stop nobody", async () => {
     const board = await open();
+    const kafka = await client();
+    const [one, other] = [newName("t"), newName("t")].map((transactionalId) =>
+      kafka.producer({ transactionalId, transactionTimeoutMs: 60_000 }),
+    ) as [KafkaProducer, KafkaProducer];
+    await one.connect();
+    await other.connect();
+    const key = newName("k");
+    const committed: number[] = [];
+    let count = 0;
+    const send = async (producer: KafkaProducer, bytes: number, isKept: boolean) => {
+      const payload = { n: ++count, filler: "x".repeat(bytes) };
+      if (isKept) committed.push(count);
+      const task = makeTestTask("agent", makeTestArtifact({ partition_key: key, payload }));
+      await producer.send({ topic: names().tasks("agent"), messages: [taskRecord(task)] });
+    };
+    // All are written before anybody reads, so that one fetch has many of them. Every eighth is larger than a fetch
+    // (1 MiB), so that its marker comes with another one.
+    for (const round of range(1, 24)) {
+      const isKept = round % 3 === 0;
+      await one.transaction();
+      for (const bytes of round % 8 === 0 ? [400_000, 400_000, 400_000] : [10 * round])
+        await send(one, bytes, isKept);
+      if (round % 2 === 0) {
+        await other.transaction();
+        await send(other, 10, true);
+        await other.commit();
+      }
+      await (isKept ? one.commit() : one.abort());
+    }
+    await one.disconnect();
+    await other.disconnect();
     const worker = new Worker("agent");
     await using _ = start(worker, board);
-    const kafka = await client();
-    const producer = kafka.producer({ transactionalId: newName("t"), transactionTimeoutMs: 10_000 });
-    await producer.connect();
-    const key = newName("k");
-    for (const artifact of numbered([], key, 30)) {
-      await producer.transaction();
-      const task = makeTestTask("agent", artifact);
-      await producer.send({ topic: names().tasks("agent"), messages: [taskRecord(task)] });
-      await (Number(artifact.payload) % 3 ? producer.abort() : producer.commit());
-    }
-    await producer.disconnect();
-    await worker.ran(10);
-    expect(worker.payloads(key)).toEqual(range(1, 10).map((n) => 3 * n));
+    await worker.ran(committed.length);
+    expect(worker.runs.map(({ task }) => (payloadOf(task) as { n: number }).n)).toEqual(committed);
     await eventually(async () => {
       const lag = (await board.lag()).filter(({ reader }) => reader === "agent");
       expect(lag.every((each) => each.lag === "0")).toBe(true);
@@ -204,22 +225,28 @@ describe.skipIf(!kafkaHere())("the traps of Kafka", { timeout: 120_000 }, () => 
 
   test("10: what cannot be read goes to the dead letters as it is, and the partition goes on", async () => {
     const board = await open();
-    const worker = new Worker("agent");
+    // Each task goes through a retry topic, too.
+    const worker = new Worker("agent", ({ attempt }) => (attempt === 1 ? retry(1_000) : done()));
     await using _ = start(worker, board);
     const kafka = await client();
     const producer = kafka.producer();
     await producer.connect();
     const raw = Buffer.from([0xff, 0x00, 0x7b]);
-    for (const topic of [names().artifacts, names().tasks("agent")])
+    for (const topic of [names().artifacts, names().tasks("agent"), names().retry(1_000)])
       for (const partition of range(0, 3))
         await producer.send({ topic, messages: [{ key: "k", value: raw, partition }] });
     await producer.disconnect();
     await board.publish(range(1, 20).map(() => makeTestArtifact({ to: "agent" })));
-    await worker.ran(20);
-    for (const reader of ["router", "agent"])
+    await worker.ran(40);
+    const readers = [
+      ["router", [names().artifacts, names().retry(1_000)]],
+      ["agent", [names().tasks("agent")]],
+    ] as const;
+    for (const [reader, topics] of readers)
       await eventually(async () => {
-        const { deadLetters } = await board.deadLetters(reader, { limit: 10 });
-        expect(deadLetters).toHaveLength(4);
+        const { deadLetters } = await board.deadLetters(reader, { limit: 20 });
+        const origins = topics.flatMap((topic) => range(0, 3).map((partition) => `${topic}/${partition}@0`));
+        expect(deadLetters.map(({ origin }) => origin).toSorted()).toEqual(origins.toSorted());
         for (const letter of deadLetters)
           expect(letter).toMatchObject({
             raw: raw.toString("base64"),
@@ -265,28 +292,38 @@ describe.skipIf(!kafkaHere())("the traps of Kafka", { timeout: 120_000 }, () => 
     await eventually(() => expect(heard.settledBy("agent")).toHaveLength(12));
   });
 
-  test("13: where a dead letter cannot be written the task's offset stays, and nothing is lost", async () => {
-    const board = await open();
-    const kafka = { bootstrap: under.bootstrap, clientId: "test" };
-    const configs = await openTopicConfigs(kafka);
-    const topic = names().deadLetters("agent");
-    const before = (await configs.describe([topic])).get(topic)!.get("max.message.bytes")!;
-    // Room enough for the marker of a transaction, or the broker could not even abort it.
-    await configs.alter(topic, { "max.message.bytes": "300" });
-    const worker = new Worker("agent", () => dead("no"));
-    const started = start(worker, board);
-    await board.publish([makeTestArtifact({ to: "agent", payload: "x".repeat(1_000) })]);
-    await worker.ran(1);
-    const lagging = async () =>
-      (await board.lag()).filter(({ reader, lag }) => reader === "agent" && lag !== "0");
-    expect(await lagging()).toHaveLength(1);
-    expect(heard.settledBy("agent")).toEqual([]);
-    await configs.alter(topic, { "max.message.bytes": before });
-    await configs.close();
-    await eventually(() => expect(heard.settledBy("agent")).toHaveLength(1));
-    await eventually(async () => expect(await lagging()).toEqual([]));
-    expect((await board.deadLetters("agent", { limit: 10 })).deadLetters).toHaveLength(1);
-    expect(worker.runs).toHaveLength(1);
-    await started.stop();
-  });
+  test.each([
+    { what: "dead letter", topic: () => names().deadLetters("agent"), first: dead("no"), kinds: ["dead"] },
+    { what: "retry", topic: () => names().retry(1_000), first: retry(1_000), kinds: ["retry", "done"] },
+  ])(
+    "13: where a $what cannot be written the task's offset stays, and nothing is lost",
+    async ({ topic, first, kinds }) => {
+      const board = await open();
+      const kafka = { bootstrap: under.bootstrap, clientId: "test" };
+      const configs = await openTopicConfigs(kafka);
+      const before = (await configs.describe([topic()])).get(topic())!.get("max.message.bytes")!;
+      // Room enough for the marker of a transaction, or the broker could not even abort it.
+      await configs.alter(topic(), { "max.message.bytes": "300" });
+      const worker = new Worker("agent", ({ attempt }) => (attempt === 1 ? first : done()));
+      await using _ = start(worker, board);
+      await board.publish([makeTestArtifact({ to: "agent", payload: "x".repeat(1_000) })]);
+      await worker.ran(1);
+      const failed = () => under.warnings.filter((line) => line.includes("a settlement failed")).length;
+      // The second has seen what the first one left.
+      await eventually(() => expect(failed()).toBeGreaterThan(1));
+      const lagging = async () =>
+        (await board.lag()).filter(({ reader, lag }) => reader === "agent" && lag !== "0");
+      expect(await lagging()).toHaveLength(1);
+      expect(heard.settledBy("agent")).toEqual([]);
+      await configs.alter(topic(), { "max.message.bytes": before });
+      await configs.close();
+      await eventually(() =>
+        expect(heard.settledBy("agent").map(({ settlement }) => settlement.kind)).toEqual(kinds),
+      );
+      await eventually(async () => expect(await lagging()).toEqual([]));
+      const letters = (await board.deadLetters("agent", { limit: 10 })).deadLetters;
+      expect(letters).toHaveLength(kinds.filter((kind) => kind === "dead").length);
+      expect(worker.attempts()).toEqual(range(1, kinds.length));
+    },
+  );
 });

@@ -9,6 +9,9 @@ import { sharedKafka } from "./kafka.ts";
 export interface KafkaBoard extends AsyncDisposable {
   readonly bootstrap: string;
   readonly prefix: string;
+  readonly partitions: number;
+  /** What its processes have warned of. */
+  readonly warnings: readonly string[];
   open(options: BoardOptions, given?: Partial<KafkaBoardSettings>): Promise<Board>;
 }
 
@@ -16,21 +19,29 @@ export interface KafkaBoard extends AsyncDisposable {
 export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Promise<KafkaBoard> {
   const bootstrap = await sharedKafka();
   const prefix = `t${randomUUID().slice(0, 8)}.`;
+  const { partitions = 4 } = settings;
   const boards: Board[] = [];
+  const warnings: string[] = [];
   return {
     bootstrap,
     prefix,
+    partitions,
+    warnings,
     async open(options, given = {}) {
       const clientId = `${prefix}${boards.length}`;
-      const board = await openBoard(await testContext({ seed: boards.length + 1 }), {
+      const context = await testContext({
+        seed: boards.length + 1,
+        onWarning: (line) => warnings.push(line),
+      });
+      const board = await openBoard(context, {
         ...options,
         kafka: { bootstrap, clientId },
         prefix,
-        partitions: 4,
         producers: 2,
         retryDelaysMs: [1_000, 5_000, 60_000],
         sessionTimeoutMs: 6_000,
         ...settings,
+        partitions,
         ...given,
       });
       boards.push(board);
