@@ -81,6 +81,8 @@ export function properties(node: KafkaNode, nodes: readonly KafkaNode[], options
     "group.initial.rebalance.delay.ms": 0,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     "log.cleaner.dedupe.buffer.size": 4_194_304,
+    // A test that waits for compaction waits no longer than it must.
+    "log.cleaner.backoff.ms": 500,
     ...users(options.users),
     ...tls(options.tls),
     ...options.properties,

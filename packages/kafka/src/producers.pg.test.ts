@@ -3,6 +3,10 @@ import { describe, expect, test } from "vitest";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere, ownKafka, startKafka } from "../../../e2e/support/kafka.ts";
 import { readTopic, values } from "../../../e2e/support/kafka_topics.ts";
+import { until } from "../../../e2e/support/until.ts";
+import { loadClient } from "./client.ts";
+import { openClusterOffsets } from "./cluster_offsets.ts";
+import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
 import { openProducers } from "./producers.ts";
 import { openStage, type Stage } from "./test_support.ts";
 
@@ -10,6 +14,31 @@ const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
 const rival = (stage: Stage) => openProducers(stage.context, stage.client, stage.settings);
 const to = (stage: Stage, ...texts: string[]) =>
   texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
+
+interface Connecting extends PlainAdmin {
+  connectToBrokers(): Promise<ReadonlyMap<number, unknown>>;
+}
+
+interface Apis {
+  readonly describeTransactionsV0: {
+    readonly api: {
+      async(
+        connection: unknown,
+        ids: readonly string[],
+      ): Promise<{ readonly transactionStates: readonly { readonly transactionTimeoutMs: number }[] }>;
+    };
+  };
+}
+
+/** How long the broker lets a transaction under this id be open. */
+async function timeoutOf({ settings }: Stage, id: string): Promise<number | undefined> {
+  const { describeTransactionsV0 } = await loadClient<Apis>("@platformatic/kafka");
+  const admin = (await openPlainAdmin(settings.kafka)) as Connecting;
+  const [broker] = (await admin.connectToBrokers()).values();
+  const { transactionStates } = await describeTransactionsV0.api.async(broker, [id]);
+  await admin.close();
+  return transactionStates[0]?.transactionTimeoutMs;
+}
 
 describe.runIf(kafkaHere())("transactions", () => {
   test("everything that is sent in one becomes visible together, or not at all", async () => {
@@ -112,6 +141,43 @@ describe.runIf(kafkaHere())("transactions", () => {
     }
     await other.stop();
     expect(ids).toEqual([taken, taken, fresh, taken, fresh, taken].map((id) => `${id}-0`));
+  });
+
+  test("one that nobody ends is ended by the brokers, and holds readers up no longer than 15 seconds", {
+    timeout: 150_000,
+  }, async () => {
+    await using parts = new AsyncDisposableStack();
+    const stage = parts.use(await openStage({ producers: 1, partitions: 1 }));
+    const abandoned = Promise.withResolvers<void>();
+    parts.defer(() => abandoned.resolve());
+    const begun = Promise.withResolvers<void>();
+    const hanging = stage.producers.transaction(async ({ send }) => {
+      await send(to(stage, "never"));
+      begun.resolve();
+      await abandoned.promise;
+    });
+    hanging.catch(() => {});
+    await begun.promise;
+    const offsets = await openClusterOffsets(stage.context, stage.settings.kafka);
+    parts.defer(() => offsets.stop());
+    const ends = async () => {
+      const { artifacts } = stage.names;
+      const [high, stable] = await Promise.all(
+        (["high", "stable"] as const).map(
+          async (at) => (await offsets.list([artifacts], at)).get(artifacts)!,
+        ),
+      );
+      return { high: Math.max(...high!.values()), stable: Math.max(...stable!.values()) };
+    };
+    await until("its record is there", async () => (await ends()).high > 0);
+    await stage.write(stage.names.artifacts, { key: "k", value: "behind" });
+    // The time is the brokers', and it is what they were told.
+    expect(await timeoutOf(stage, `${stage.settings.transactionalId}-0`)).toBeLessThanOrEqual(15_000);
+    expect((await ends()).stable).toBe(0);
+    await until("readers get past it", async () => (await ends()).stable > 1, { deadlineMs: 60_000 });
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["behind"]);
+    abandoned.resolve();
+    await expect(hanging).rejects.toMatchObject({ code: "unavailable" });
   });
 
   test("without transactions offsets are committed after the records, not before", async () => {

@@ -40,6 +40,21 @@ describe.runIf(kafkaHere())("on a broker", () => {
     await configs.close();
   });
 
+  test("what was settled is known at least as long as a record from which it could come again is kept", async () => {
+    await using stage = await openStage();
+    const { names, settings } = stage;
+    const configs = await openTopicConfigs(settings.kafka);
+    const again = [names.artifacts, names.tasks("writer"), names.retry(settings.retryDelaysMs[0]!)];
+    const found = await configs.describe([names.processed, ...again]);
+    const kept = (topic: string) => Number(found.get(topic)!.get("retention.ms"));
+    for (const topic of again) expect(kept(names.processed), topic).toBeGreaterThanOrEqual(kept(topic));
+    await configs.alter(names.processed, { "retention.ms": "3600000" });
+    await configs.close();
+    await expect(stage.setUp()).rejects.toThrow(
+      `${names.processed} has retention.ms=3600000, and needs at least`,
+    );
+  });
+
   test("a wrong config is refused with the topic, the config, what was found and what is wanted", async () => {
     await using stage = await openStage();
     const configs = await openTopicConfigs(stage.settings.kafka);

@@ -1,6 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere } from "../../../e2e/support/kafka.ts";
+import { until } from "../../../e2e/support/until.ts";
+import { ArtifactIndex } from "./artifact_index.ts";
+import { BodyCache } from "./body_cache.ts";
+import { LogLookup } from "./log_lookup.ts";
+import { openLogReader } from "./log_reader.ts";
 import { byIdRecord, byIdTombstone, processedRecord, taskRecord } from "./records.ts";
 import { artifact, openStage, type Stage, task } from "./test_support.ts";
 import { openTopicConfigs } from "./topic_configs.ts";
@@ -64,27 +69,63 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     expect(await views.recent({ org: "acme", limit: 40 })).toHaveLength(40);
   });
 
-  test("duplicates and compaction change nothing: null is a deletion, an empty string is not", async () => {
-    await using stage = await openStage({ indexBytes: 1_000 });
-    const configs = await openTopicConfigs(stage.settings.kafka);
-    await configs.alter(stage.names.byId, {
+  test("duplicates and compaction change nothing: null is a deletion, an empty string is not", {
+    timeout: 120_000,
+  }, async () => {
+    await using stage = await openStage({ partitions: 1, indexBytes: 1_000 });
+    const { context, settings, names } = stage;
+    const topic = names.byId;
+    const [kept, gone, other] = [artifact(), artifact(), artifact()];
+    const views = await stage.views();
+    await stage.write(topic, byIdRecord(kept), byIdRecord(gone), byIdRecord(other));
+    for (let version = 1; version <= 20; version++)
+      await stage.write(topic, byIdRecord({ ...kept, version }), byIdRecord({ ...kept, version }));
+    await stage.write(topic, byIdRecord(gone), byIdTombstone(gone.id), byIdTombstone(gone.id));
+    await stage.write(topic, { key: kept.id, value: "" }, { key: kept.id, value: "{" });
+    await eventually("the last version", async () => (await views.get(kept.id))?.version === 20);
+
+    const reader = () => openLogReader(context, settings.kafka, `${settings.prefix}views`);
+    const lookup = new LogLookup(context, reader);
+    const end = 48;
+    const before = await lookup.range({ topic, partition: 0, offset: 0 }, end);
+    const configs = await openTopicConfigs(settings.kafka);
+    await configs.alter(topic, {
       "min.cleanable.dirty.ratio": "0.01",
       "segment.ms": "100",
       "max.compaction.lag.ms": "100",
     });
     await configs.close();
-    const [kept, gone] = [artifact(), artifact()];
-    const views = await stage.views();
-    for (let version = 1; version <= 20; version++)
-      await stage.write(stage.names.byId, byIdRecord({ ...kept, version }), byIdRecord({ ...kept, version }));
-    await stage.write(stage.names.byId, byIdRecord(gone), byIdTombstone(gone.id), byIdTombstone(gone.id));
-    await stage.write(stage.names.byId, { key: kept.id, value: "" }, { key: kept.id, value: "{" });
-    await eventually("the last version", async () => (await views.get(kept.id))?.version === 20);
+    const first = async () => {
+      // What is being written to is not compacted: the next record begins another segment.
+      await stage.write(topic, byIdRecord({ ...kept, version: 20 }));
+      return lookup.record({ topic, partition: 0, offset: 0 });
+    };
+    await until("compaction", async () => (await first())!.at === 2, { deadlineMs: 90_000 });
+    const after = await lookup.range({ topic, partition: 0, offset: 0 }, end);
+    expect(before).toHaveLength(end);
+    expect(after.length).toBeLessThan(10);
+
+    const found = [{ ...kept, version: 20 }, undefined, other];
+    const ids = [kept, gone, other].map(({ id }) => id);
     const restarted = await stage.views();
-    expect([await restarted.get(kept.id), await restarted.get(gone.id)]).toEqual([
-      { ...kept, version: 20 },
-      undefined,
-    ]);
+    expect(await Promise.all(ids.map((id) => restarted.get(id)))).toEqual(found);
+    // Of one that had come to the third record when the first two went.
+    const looked = [];
+    for (const id of ids) {
+      const index = new ArtifactIndex(context, {
+        topic,
+        bodies: new BodyCache(0),
+        lookup: (position) => lookup.record(position),
+        async fresh() {
+          const now = await lookup.range({ topic, partition: 0, offset: 0 }, Number.MAX_SAFE_INTEGER);
+          for (const record of now) index.onRecord(record);
+        },
+      });
+      for (const record of before.slice(0, 3)) index.onRecord(record);
+      looked.push(await index.get(id));
+    }
+    await lookup.stop();
+    expect(looked).toEqual(found);
   });
 
   test("a payload of null is a payload", async () => {

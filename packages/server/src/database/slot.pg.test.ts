@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
 import { eventually } from "../../../../e2e/support/eventually.ts";
+import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import { keepSlot, takeSlot } from "./slot.ts";
 
@@ -37,4 +38,31 @@ test("a process whose number another has taken meanwhile takes another one, once
   const next = await takeSlot(store.database, context, "things", 2_000);
   expect(next.number).toBe(1);
   await next.stop();
+});
+
+test("the number of a process that died goes to the next one when its time is over, not before, and it does not come back to it", async () => {
+  await using store = await testDatabase();
+  const { database } = store;
+  const ttlMs = 60_000;
+  // It says no more when its clock stands still.
+  const clock = new ManualClock();
+  const dead = await takeSlot(database, await testContext({ clock }), "things", ttlMs);
+  const context = await testContext();
+  const take = () => takeSlot(database, context, "things", ttlMs);
+  const beside = await take();
+  expect([dead.number, beside.number]).toEqual([0, 1]);
+  await database.query({
+    text: "UPDATE runtime.leases SET expires_at = now() - interval '1 second' WHERE name = $1",
+    values: ["things 0"],
+  });
+  const next = await take();
+  expect(next.number).toBe(0);
+  expect([next, beside].map((slot) => slot.held())).toEqual([true, true]);
+  await clock.advance(ttlMs);
+  expect(dead.held()).toBe(false);
+  // Whoever gives back what is another's gives nothing back.
+  await dead.stop();
+  const last = await take();
+  expect(last.number).toBe(2);
+  for (const slot of [beside, next, last]) await slot.stop();
 });
