@@ -14,12 +14,20 @@ import { testContext } from "./support/context.ts";
 import { kafkaHere, sharedKafka } from "./support/kafka.ts";
 import { kafkaBoard } from "./support/kafka_board.ts";
 
+const RECORD_BYTES = 1_048_576;
+/** More than a record has besides the artifact. */
+const OVERHEAD_BYTES = 2_048;
+
 describe.skipIf(!kafkaHere())("Kafka", () => {
-  boardSuite("Kafka", async () => ({ ...(await kafkaBoard()), conflicts: true }));
-  boardSuite("Kafka without transactions", async () => ({
-    ...(await kafkaBoard({ transactions: false })),
-    conflicts: true,
-  }));
+  for (const [name, transactions] of [
+    ["Kafka", true],
+    ["Kafka without transactions", false],
+  ] as const)
+    boardSuite(name, async () => ({
+      ...(await kafkaBoard({ transactions, maxRecordBytes: RECORD_BYTES })),
+      conflicts: true,
+      maxBytes: RECORD_BYTES - OVERHEAD_BYTES,
+    }));
 
   test.each([
     { transactions: true, acks: "all", idempotence: true },

@@ -8,6 +8,7 @@ import { sharedKafka } from "./kafka.ts";
 /** More than a record has besides the artifact. */
 const OVERHEAD_BYTES = 2_048;
 const RECORD_BYTES = 1_048_576;
+const PARTITIONS = 3;
 
 /** A board on topics of its own. */
 export async function kafkaBoard(): Promise<BoardUnderTest> {
@@ -22,7 +23,7 @@ export async function kafkaBoard(): Promise<BoardUnderTest> {
         ...options,
         kafka: { bootstrap, clientId },
         prefix: `${name}.`,
-        partitions: 3,
+        partitions: PARTITIONS,
         maxRecordBytes: RECORD_BYTES,
         retryDelaysMs: [100, 1_500, 60_000],
         sessionTimeoutMs: 6_000,
@@ -31,6 +32,7 @@ export async function kafkaBoard(): Promise<BoardUnderTest> {
       return board;
     },
     conflicts: false,
+    partitions: PARTITIONS,
     maxBytes: RECORD_BYTES - OVERHEAD_BYTES,
     async [Symbol.asyncDispose]() {
       await Promise.all(boards.map((board) => board.stop()));

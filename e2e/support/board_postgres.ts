@@ -1,4 +1,5 @@
 import type { Board, BoardOptions } from "../../packages/server/src/blackboard/board.ts";
+import { LANES } from "../../packages/server/src/blackboard/postgres/lanes.ts";
 import {
   openPostgresBoard,
   type PostgresBoard,
@@ -42,6 +43,7 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
   return {
     open,
     conflicts: true,
+    partitions: LANES,
     async usurp(board) {
       for (const table of ["board_queue", "board_bundles"])
         await database.query({

@@ -1,4 +1,5 @@
 import { setImmediate } from "node:timers/promises";
+import { partitionOf } from "@khala/contracts";
 import { expect, test } from "vitest";
 import type { Artifact } from "../blackboard/artifact.ts";
 import {
@@ -73,16 +74,30 @@ export function orderPromises(open: OpenBoard): void {
     expect(worker.payloads().toSorted((x, y) => Number(x) - Number(y))).toEqual(range(1, 20));
   });
 
-  test("in the order of partitions each key is in order too", async () => {
-    const { a, b } = at();
+  test("in the order of partitions all keys of one follow each other, one at a time", async () => {
+    const { under, a, b } = at();
     const worker = new Worker(PARTITION, (task) => unevenly(payloadOf(task)));
     await using _ = start(worker, a, b);
-    const keys = range(1, 8).map(() => newName("k"));
-    const rows = keys.map((key) => numbered("partition", key, 10));
-    for (const i of range(0, 9)) await (i % 2 ? a : b).publish(rows.map((row) => row[i]!));
+    /** Two partitions, with four keys each. */
+    const sides = [0, 1].map((partition) => {
+      const keys: string[] = [];
+      while (keys.length < 4) {
+        const key = newName("k");
+        if (partitionOf(key, under.partitions) === partition) keys.push(key);
+      }
+      return keys;
+    });
+    const artifacts = range(1, 40).flatMap((payload) =>
+      sides.map((keys) => makeTestArtifact({ to: "partition", partition_key: keys[payload % 4]!, payload })),
+    );
+    for (const i of range(0, 9)) await (i % 2 ? a : b).publish(artifacts.slice(8 * i, 8 * i + 8));
     await worker.ran(80);
-    expect(worker.overlaps).toEqual([]);
-    for (const key of keys) expect(worker.payloads(key)).toEqual(range(1, 10));
+    for (const keys of sides) {
+      const runs = worker.runs.filter(({ task }) => keys.includes(task.key));
+      expect(runs.map(({ task }) => payloadOf(task))).toEqual(range(1, 40));
+      for (const [i, { startedAt }] of runs.slice(1).entries())
+        expect(startedAt).toBeGreaterThanOrEqual(runs[i]!.endedAt!);
+    }
   });
 
   test("what several processes publish in turn on one key is worked on in that order, whether they route or not", async () => {

@@ -101,7 +101,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(worker.payloads(key)).toEqual(range(1, 6));
     expect(worker.overlaps).toEqual([]);
     if (!under.jump) return;
-    under.jump(LONG);
+    await under.jump(LONG);
     await worker.ran(7);
     expect(worker.payloads(key)).toEqual([1, 2, 3, 4, 5, 6, 2]);
   });
@@ -172,10 +172,10 @@ export function retryPromises(open: OpenBoard): void {
     await using _ = start(worker, a);
     await a.publish(numbered("late", newName("slow"), 1));
     await worker.ran(1);
-    under.jump!(LONG - 60_000);
+    await under.jump!(LONG - 60_000);
     await a.publish(numbered("late", newName("quick"), 1));
     await worker.ran(2);
-    under.jump!(61_000);
+    await under.jump!(61_000);
     await worker.ran(3);
     expect(worker.attempts()).toEqual([1, 1, 2]);
   });

@@ -14,8 +14,10 @@ export interface BoardUnderTest extends AsyncDisposable {
   readonly conflicts: boolean;
   /** Up to here it takes any artifact, in bytes of JSON, and none that is twice as large; if it has a limit itself. */
   readonly maxBytes?: number;
-  /** Puts the clocks of all its processes forward. */
-  jump?(ms: number): void;
+  /** Keys that are in the same one of so many partitions follow each other where that is the order. */
+  readonly partitions: number;
+  /** Lets so much of the time go by for which tasks wait. */
+  jump?(ms: number): Promise<void>;
   /** Takes away whatever a process works on now, as if nothing had been heard of it for too long. */
   usurp?(board: Board): Promise<void>;
 }

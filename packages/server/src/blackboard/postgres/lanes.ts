@@ -4,7 +4,8 @@ import type { Artifact } from "../artifact.ts";
 import type { BoardOptions, Routed } from "../board.ts";
 import type { Task } from "../task.ts";
 
-const LANES = 64;
+/** Partitions of the agents whose order they are. */
+export const LANES = 64;
 /** Of a key that is made of an artifact's type and id: hexadecimal digits. */
 export const OWN_KEY_LENGTH = 32;
 

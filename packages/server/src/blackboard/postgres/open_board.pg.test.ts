@@ -14,6 +14,7 @@ import { type Database, openDatabase } from "../../database/database.ts";
 import { openHints } from "../../database/hints.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Board, BoardOptions } from "../board.ts";
+import { LANES } from "./lanes.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 
 /** Keys as artifacts have them that say none: only these are routed without a lane. */
@@ -36,6 +37,7 @@ for (const [name, bundleFrom] of [
     const parts = new AsyncDisposableStack();
     const { database } = parts.use(await testDatabase({ poolSize: 12 }));
     const context = await testContext();
+    const boards: PostgresBoard[] = [];
     const open = async (options: BoardOptions): Promise<Board> => {
       let board: PostgresBoard | undefined;
       const hints = openHints(database, context, {
@@ -53,6 +55,7 @@ for (const [name, bundleFrom] of [
         pollMs: 500,
         bundleFrom,
       });
+      boards.push(board);
       const { stop } = board;
       parts.defer(async () => {
         await stop();
@@ -63,6 +66,14 @@ for (const [name, bundleFrom] of [
     return {
       open,
       conflicts: true,
+      partitions: LANES,
+      async jump(ms) {
+        await database.query({
+          text: `UPDATE runtime.board_queue SET due_at = due_at - $1 * interval '1 ms' WHERE claimed_by IS NULL`,
+          values: [ms],
+        });
+        for (const board of boards) board.recheck();
+      },
       async usurp(board) {
         const holder = (board as PostgresBoard).holder;
         for (const table of ["board_queue", "board_bundles"])
