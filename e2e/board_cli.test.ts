@@ -66,8 +66,8 @@ const lines = <T>(text: string) =>
 function buried(correlation: string, count: number) {
   return eventually(`${count} dead letters`, async () => {
     const path = `/dead-letters/picky?correlation_id=${correlation}&limit=1000`;
-    const { body } = await server.get<{ dead_letters: Required<DeadLetterJson>[] }>(path);
-    return body.dead_letters.length === count && body.dead_letters;
+    const { body } = await server.get<{ dead_letters?: Required<DeadLetterJson>[] }>(path);
+    return body.dead_letters?.length === count && body.dead_letters;
   });
 }
 
