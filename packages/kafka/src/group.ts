@@ -181,8 +181,12 @@ export async function joinGroup(
       await rebalancing;
       try {
         const records = await consumer.take(options.batch);
-        if (records.length > 0) {
-          handling = handle([...Map.groupBy(records, placed).values()].map(batchOf));
+        // Partitions may leave in the same call, after their records were collected: whoever has them by now reads them too.
+        await rebalancing;
+        const batches = [...Map.groupBy(records, placed).values()].map(batchOf);
+        const own = batches.filter((batch) => assigned.has(placeOf(batch)));
+        if (own.length > 0) {
+          handling = handle(own);
           await handling;
         }
         const idleMs = context.clock.now() - resumedAt < RESUMED_MS ? RESUMED_IDLE_MS : IDLE_MS;
