@@ -139,9 +139,13 @@ test("a failure's next attempt is a claim of its own", async () => {
 
 test("a lease that ends puts the task before another worker, and the late settlement is refused", async () => {
   const agent = newAgent();
-  await using remote = await serverOf(agent, { leaseMs: 50 });
+  await using remote = await serverOf(agent);
   const work = execute(remote, await taskOf(agent));
   const [late] = await remote.claim(agent, ask, never);
+  await shared.database.query({
+    text: "UPDATE runtime.board_claims SET lease_until = now() - interval '1 second' WHERE claim_id = $1",
+    values: [late!.claim_id],
+  });
   const [claim] = await remote.claim(agent, { ...ask, worker: "w2" }, never);
   expect(claim!.idempotency_key).toBe(late!.idempotency_key);
   await expect(remote.settle(late!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
