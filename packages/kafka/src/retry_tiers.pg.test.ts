@@ -60,7 +60,7 @@ async function openTier(
     delaysMs: [delayMs],
     readCommitted: true,
     sessionTimeoutMs: 6_000,
-    observer: { published() {}, routed() {}, settled() {}, repeated() {} },
+    observer: {},
     onFailure: (error) => failures.push(error),
   });
   parts.defer(() => tier.stop());
