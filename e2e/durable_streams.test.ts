@@ -23,7 +23,8 @@ afterAll(async () => {
 
 const config = { baseUrl: "", longPollTimeoutMs: LONG_POLL_MS };
 
-describe("the durable-streams conformance suite", () => {
+// It waits in real time for what lives a second: a machine that stands still for so long is given another chance.
+describe("the durable-streams conformance suite", { retry: 2 }, () => {
   // Forks are an extension that is not served, and the suite has no option for them. Subscriptions have one.
   beforeEach(({ task, skip }) => {
     if (task.suite?.name.startsWith("Fork - ")) skip("forks are not served");

@@ -16,7 +16,7 @@ export interface UntilOptions {
 export async function until<T>(
   what: string,
   condition: () => T | Promise<T>,
-  { on, deadlineMs = 10_000 }: UntilOptions = {},
+  { on, deadlineMs = 30_000 }: UntilOptions = {},
 ): Promise<Exclude<T, undefined | null | false | 0 | "">> {
   const deadline = AbortSignal.timeout(deadlineMs);
   for (;;) {

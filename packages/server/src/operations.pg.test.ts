@@ -1,6 +1,7 @@
 import { pino } from "pino";
 import { expect, test, vi } from "vitest";
 import { startConvexStandIn } from "../../../e2e/support/convex_stand_in.ts";
+import { patiently } from "../../../e2e/support/patiently.ts";
 import { testDatabase } from "../../../e2e/support/postgres.ts";
 import { defineApp } from "./app.ts";
 import { readConfig } from "./config.ts";
@@ -65,9 +66,9 @@ test("a model is rebuilt beside a running server, which tells its clients and go
   });
   expect(done).toMatchObject({ topic, documents: 2n, differing: 1n });
   expect([...phases]).toEqual(["comparing"]);
-  await vi.waitFor(() => expect(feed.head).toBe(3n));
+  await patiently(() => expect(feed.head).toBe(3n));
   await here.append("r1", "b");
-  await vi.waitFor(async () =>
+  await patiently(async () =>
     expect(await documents()).toEqual([
       { key: "run:r1", version: 3n, steps: "2" },
       { key: "run:r2", version: 1n, steps: "1" },
@@ -90,7 +91,7 @@ test("a server with the convex second sink keeps it equal, and parity says so", 
     secret: "s3cret",
   };
   const compare = () => parity({ databaseUrl: own.url, app, convex: settings });
-  await vi.waitFor(async () =>
+  await patiently(async () =>
     expect(parityLines(await compare())).toEqual([
       `${topic}: 2 documents, 2 equal, 0 differing, 0 missing, 0 extra, 0 behind; no lag`,
     ]),
@@ -129,7 +130,7 @@ test("a new epoch begins, and running servers take it up", async () => {
   const before = feed.epoch;
   const epoch = await rotateEpoch({ databaseUrl: own.url });
   expect(epoch).not.toBe(before);
-  await vi.waitFor(() => expect(feed.epoch).toBe(epoch));
+  await patiently(() => expect(feed.epoch).toBe(epoch));
 });
 
 test("a topic that the app does not have is named, with those that it has", async () => {

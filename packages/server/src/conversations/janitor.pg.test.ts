@@ -1,6 +1,7 @@
 import { topicForConv } from "@khala/contracts";
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
+import { patiently } from "../../../../e2e/support/patiently.ts";
 import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
@@ -232,10 +233,10 @@ test("in the background it works when it is its turn, and counts what it did", a
       return active;
     },
   });
-  await vi.waitFor(() => expect(looked).toBeGreaterThan(2));
+  await patiently(() => expect(looked).toBeGreaterThan(2));
   expect(await names("conversations")).toEqual(["idle", "long"]);
   active = true;
-  await vi.waitFor(async () => expect(await names("conversations")).toEqual(["long"]));
+  await patiently(async () => expect(await names("conversations")).toEqual(["long"]));
   await janitor.stop();
   const scraped = await context.telemetry.scrape();
   expect(scraped).toMatch(/khala_conversation_trimmed_entries_total(\{[^}]*\})? [1-9]/);
@@ -277,7 +278,7 @@ test("in the background it rests between its parts, three times as long as each 
     },
   };
   const calm = startJanitor(database, watched, { ...context, clock }, { ...options, active: () => true });
-  await vi.waitFor(() => expect(trimmed).toBe(10));
+  await patiently(() => expect(trimmed).toBe(10));
   await calm.stop();
   // Before the first part it has also looked for what there is to do.
   expect(rests).toEqual([60, 30]);

@@ -1,6 +1,7 @@
 import { expect, test, vi } from "vitest";
 import { seeded, testContext } from "../../../../e2e/support/context.ts";
 import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
+import { patiently } from "../../../../e2e/support/patiently.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import { type Database, openDatabase } from "../database/database.ts";
 import { openAuthority } from "../runtime/authority.ts";
@@ -119,7 +120,7 @@ test("one that takes over goes on where the other stopped", async () => {
     await projected(own.database, runSummaries);
   }
   expect(await document(own.database, runSummaries, "run:r")).toMatchObject({ steps: 6 });
-  await vi.waitFor(() => expect(first.state().position).toBeUndefined());
+  await patiently(() => expect(first.state().position).toBeUndefined());
   expect(second.state().position).toBe(6n);
 });
 
@@ -138,7 +139,7 @@ test("an append that commits late is never skipped: those behind it wait", async
   });
   await opened.promise;
   const behind = appendRun(parts.authority, "behind", [step()]);
-  await vi.waitFor(async () => {
+  await patiently(async () => {
     const waiting =
       "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     expect(await database.query({ text: waiting })).toHaveLength(1);
@@ -197,7 +198,7 @@ test.each(["id", "project", "access", "document", "key", "storage"] as const)(
       /^The projection of app\.fragile failed at event 3 \(run\.step, run r, sequence 3\): /,
     );
     // What comes before the event is not held back.
-    await vi.waitFor(async () =>
+    await patiently(async () =>
       expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 2 }),
     );
     expect(await appendRun(parts.authority, "r", [step()])).toBe(5n);
@@ -207,7 +208,7 @@ test.each(["id", "project", "access", "document", "key", "storage"] as const)(
     state.broken = false;
     await projected(own.database, model);
     expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 5 });
-    await vi.waitFor(() => expect(projector.state()).toMatchObject({ position: 5n, broken: undefined }));
+    await patiently(() => expect(projector.state()).toMatchObject({ position: 5n, broken: undefined }));
     expect((await journalOf(own.database, model.topic)).map((row) => row.version)).toEqual([
       1n,
       2n,
@@ -271,7 +272,7 @@ test("events of others cost no commit, and are not lost either", async () => {
   await using parts = await syncParts(counting);
   const projector = parts.project(workerSummaries);
   for (let i = 0; i < 20; i++) await appendRun(parts.authority, "r", [step()]);
-  await vi.waitFor(() => expect(projector.state().position).toBe(20n));
+  await patiently(() => expect(projector.state().position).toBe(20n));
   expect(commits).toBe(0);
   expect(await checkpoint(own.database, workerSummaries.topic)).toBe(0n);
 });
@@ -317,13 +318,13 @@ test("after events that came together a projection rests, so that more gather; a
       active: () => true,
     },
   );
-  await vi.waitFor(() => expect(projector.state().position).toBe(2n));
+  await patiently(() => expect(projector.state().position).toBe(2n));
   await Promise.all(["c", "d"].map(append));
   projector.wake();
   await append("e");
   projector.wake();
   expect(projector.state().position).toBe(2n);
   await clock.advance(5);
-  await vi.waitFor(() => expect(projector.state().position).toBe(5n));
+  await patiently(() => expect(projector.state().position).toBe(5n));
   await projector.stop();
 });

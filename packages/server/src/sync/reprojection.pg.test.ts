@@ -1,4 +1,5 @@
-import { expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
+import { patiently } from "../../../../e2e/support/patiently.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database } from "../database/database.ts";
 import { runs } from "../runtime/streams.ts";
@@ -125,7 +126,7 @@ test("a running projector goes on from what was re-emitted, not from what it rem
   parts.project(today);
   await appendRun(parts.authority, "fill", steps(["y"]));
   await appendRun(parts.authority, "fill", steps(["x7"], "unseen"));
-  await vi.waitFor(async () => expect(await journalOf(database, today.topic)).toHaveLength(3));
+  await patiently(async () => expect(await journalOf(database, today.topic)).toHaveLength(3));
   expect(await reproject(database, parts.context, today, { inline: true })).toMatchObject({ differing: 1n });
   await appendRun(parts.authority, "fill", steps(["x7", "y", "x7"]));
   await projected(database, today);
@@ -161,7 +162,7 @@ test("an event that changed nothing before is taken again once the rebuilt docum
   const projector = parts.project(doorkeeper(true));
   await appendRun(parts.authority, "r", steps(["guest"]));
   // It has passed the step without a word: nothing of it is stored.
-  await vi.waitFor(() => expect(projector.state().position).toBe(2n));
+  await patiently(() => expect(projector.state().position).toBe(2n));
   expect(await reproject(database, parts.context, doorkeeper(true), { inline: true })).toMatchObject({
     differing: 1n,
   });
@@ -301,7 +302,7 @@ test("one that lost its lock and was replaced does nothing any more", async () =
     text: `SELECT pg_terminate_backend(pid) FROM pg_locks
       WHERE locktype = 'advisory' AND classid = 7240116 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
   });
-  await vi.waitFor(() => reproject(database, parts.context, today, { inline: true }));
+  await patiently(() => reproject(database, parts.context, today, { inline: true }));
   const head = await headOf(database, today.topic);
   release();
   await expect(first).rejects.toThrow("took over");

@@ -1,4 +1,5 @@
-import { expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
+import { patiently } from "../../../../e2e/support/patiently.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database } from "../database/database.ts";
 import { Models } from "./model.ts";
@@ -156,7 +157,7 @@ test("writers succeed at any moment of a purge, also those that bring back what 
     const writing = parts.sink.write(runSummaries, upsert(id, 3)).finally(() => {
       answered = true;
     });
-    await vi.waitFor(async () => {
+    await patiently(async () => {
       const waiting =
         "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
       if (!answered) expect(await database.query({ text: waiting })).not.toEqual([]);
@@ -212,10 +213,10 @@ test("the background job trims every topic when it is its turn, and reports each
       return active;
     },
   });
-  await vi.waitFor(() => expect(looked).toBeGreaterThan(2));
+  await patiently(() => expect(looked).toBeGreaterThan(2));
   expect(await floorOf(database)).toBe(0n);
   active = true;
-  await vi.waitFor(async () => expect(await floorOf(database)).toBe(1n));
+  await patiently(async () => expect(await floorOf(database)).toBe(1n));
   await retention.stop();
   expect(await parts.context.telemetry.scrape()).toMatch(
     /khala_sync_retention_runs_total\{[^}]*outcome="ok"[^}]*\} [1-9]/,

@@ -1,4 +1,5 @@
 import { expect, test, vi } from "vitest";
+import { patiently } from "../../../../e2e/support/patiently.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database } from "../database/database.ts";
 import { rotateEpoch, settleEpoch } from "./epoch.ts";
@@ -167,7 +168,7 @@ test("a sink that fails is tried again until it succeeds, in order, and the firs
   here.follow(sink);
   for (let version = 1; version <= 50; version++)
     expect(await here.write("a", version)).toEqual({ watermark: BigInt(version) });
-  await vi.waitFor(() => expect(tries).toBeGreaterThan(3));
+  await patiently(() => expect(tries).toBeGreaterThan(3));
   expect(sink.batches).toEqual([]);
   works = true;
   await followed(here);
@@ -186,7 +187,7 @@ test("a sink that hangs and does not heed its signal holds up neither writers no
   };
   await here.write("a", 1);
   await using follower = here.follow(sink, { timeoutMs: 20 });
-  await vi.waitFor(() => expect(calls).toBeGreaterThan(2));
+  await patiently(() => expect(calls).toBeGreaterThan(2));
   await Promise.all(Array.from({ length: 20 }, (_, i) => here.write(`w${i}`, 1)));
   await follower[Symbol.asyncDispose]();
   const quick = new Recorder();
@@ -323,7 +324,7 @@ test("it is told only by the process whose turn it is", async () => {
       return active;
     },
   });
-  await vi.waitFor(() => expect(looked).toBeGreaterThan(2));
+  await patiently(() => expect(looked).toBeGreaterThan(2));
   expect(sink.batches).toEqual([]);
   active = true;
   await followed(here);

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { KhalaError } from "@khala/contracts";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
+import { patiently } from "../../../../e2e/support/patiently.ts";
 import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import { type Database, openDatabase } from "../database/database.ts";
 import { syncMetrics } from "./metrics.ts";
@@ -112,7 +113,7 @@ test("a transaction that commits late holds up those behind it, so that its wate
   });
   await opened.promise;
   const behind = sink.write(model, doc(model, "behind", 1));
-  await vi.waitFor(async () => {
+  await patiently(async () => {
     const waiting =
       "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     expect(await shared.database.query({ text: waiting })).toHaveLength(1);
@@ -182,7 +183,7 @@ test("writers that come together share a transaction, and are answered after its
   const writes = Array.from({ length: 50 }, (_, i) =>
     sink.write(model, doc(model, `d${i}`, 1)).then(() => answered++),
   );
-  await vi.waitFor(async () => expect(await headOf(shared.database, model.topic)).toBe(50n));
+  await patiently(async () => expect(await headOf(shared.database, model.topic)).toBe(50n));
   expect(answered).toBe(0);
   gate.resolve();
   await Promise.all(writes);
