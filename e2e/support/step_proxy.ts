@@ -1,6 +1,6 @@
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import type { Target } from "./tcp_proxy.ts";
+import { connect, createServer, type Socket } from "node:net";
+import { listenAnywhere, type Target } from "./tcp_proxy.ts";
 
 /** A message of a protocol, as it flows. */
 export interface WireMessage {
@@ -113,18 +113,8 @@ export async function startStepProxy(wire: () => Wire, first?: Target): Promise<
     connections.add(connection);
     near.once("close", () => connections.delete(connection));
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-
   return {
-    port,
-    through(url) {
-      const other = new URL(url);
-      other.hostname = "127.0.0.1";
-      other.port = String(port);
-      return other.toString();
-    },
+    ...(await listenAnywhere(server)),
     get target() {
       return target;
     },

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 
 /** Where a proxy sends connections. */
 export interface Target {
@@ -24,6 +24,22 @@ export interface TcpProxy extends AsyncDisposable {
   switchTo(target: Target): void;
   /** How many connections are open. */
   readonly connections: number;
+}
+
+/** Lets a proxy listen on a free port, and says where that is. */
+export async function listenAnywhere(server: Server): Promise<Pick<TcpProxy, "port" | "through">> {
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  return {
+    port,
+    through(url) {
+      const other = new URL(url);
+      other.hostname = "127.0.0.1";
+      other.port = String(port);
+      return other.toString();
+    },
+  };
 }
 
 /** Starts a proxy on a free port. */
@@ -66,18 +82,8 @@ export async function startTcpProxy(first: Target): Promise<TcpProxy> {
     }
     flows(near, far);
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-
   return {
-    port,
-    through(url) {
-      const other = new URL(url);
-      other.hostname = "127.0.0.1";
-      other.port = String(port);
-      return other.toString();
-    },
+    ...(await listenAnywhere(server)),
     pause: (what = "all") => hold(what),
     resume() {
       refusing = false;
