@@ -4,13 +4,32 @@ import { describe, expect, test } from "vitest";
 import { patientClock, testContext } from "../../../e2e/support/context.ts";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere } from "../../../e2e/support/kafka.ts";
+import type { OffsetOwner } from "./client_types.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
 import { type Batch, joinGroup } from "./group.ts";
 import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
-import { openStage } from "./test_support.ts";
+import { openStage, type Stage } from "./test_support.ts";
 
 interface Remover extends PlainAdmin {
   removeMembersFromConsumerGroup(options: { readonly groupId: string }): Promise<void>;
+}
+
+/** A member of a group of its own, but for what it does. */
+function memberOf({ names }: Stage) {
+  return {
+    groupId: `${names.routerGroup}-${randomUUID()}`,
+    topics: [names.artifacts],
+    readCommitted: true,
+    sessionTimeoutMs: 6_000,
+    batch: 10,
+  };
+}
+
+/** Lets the group go on without those who are in it. */
+async function removeMembers({ settings }: Stage, groupId: string): Promise<void> {
+  const admin = (await openPlainAdmin(settings.kafka)) as Remover;
+  await admin.removeMembersFromConsumerGroup({ groupId });
+  await admin.close();
 }
 
 function offsetsOf(batches: readonly Batch[]): number[] {
@@ -26,18 +45,8 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
     const { kafka } = stage.settings;
     const offsets = await openClusterOffsets(context, kafka);
-    const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
-    const join = () =>
-      joinGroup(context, kafka, {
-        groupId,
-        offsets,
-        topics: [stage.names.artifacts],
-        readCommitted: true,
-        sessionTimeoutMs: 6_000,
-        batch: 10,
-        onBatches() {},
-        onFailure() {},
-      });
+    const own = memberOf(stage);
+    const join = () => joinGroup(context, kafka, { ...own, offsets, onBatches() {}, onFailure() {} });
     // From when its join has hardly begun to when its partitions are on their way to it.
     for (const ms of [0, 10, 25, 40, 60]) {
       const alone = await join();
@@ -58,19 +67,15 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     await using stage = await openStage({ partitions: 1 });
     const { kafka } = stage.settings;
     const offsets = await openClusterOffsets(stage.context, kafka);
-    const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
+    const own = memberOf(stage);
     const inHand = Promise.withResolvers<void>();
     const removed = Promise.withResolvers<void>();
     const failures: Error[] = [];
     const taken: number[] = [];
     let joined = 0;
     const member = await joinGroup(stage.context, kafka, {
-      groupId,
+      ...own,
       offsets,
-      topics: [stage.names.artifacts],
-      readCommitted: true,
-      sessionTimeoutMs: 6_000,
-      batch: 10,
       onAssign(partitions) {
         joined += partitions.length;
       },
@@ -84,9 +89,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     });
     await stage.write(stage.names.artifacts, { key: "k", value: "{}" });
     await inHand.promise;
-    const admin = (await openPlainAdmin(kafka)) as Remover;
-    await admin.removeMembersFromConsumerGroup({ groupId });
-    await admin.close();
+    await removeMembers(stage, own.groupId);
     removed.resolve();
     await eventually("it takes the record again", () => taken.length > 0);
     await member.leave();
@@ -100,7 +103,8 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     await using stage = await openStage({ partitions: 1 });
     const { kafka } = stage.settings;
     const topic = stage.names.artifacts;
-    const groupId = `${stage.names.routerGroup}-${randomUUID()}`;
+    const own = memberOf(stage);
+    const { groupId } = own;
     await stage.write(topic, ...["a", "b", "c"].map((key) => ({ key, value: "{}" })));
     const producer = stage.client.producer({ transactionalId: groupId, transactionTimeoutMs: 60_000 });
     await producer.connect();
@@ -125,7 +129,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     const taken: number[] = [];
     let committing: Promise<void> | undefined;
     const member = await joinGroup(stage.context, kafka, {
-      groupId,
+      ...own,
       offsets: {
         async committed(groups, options) {
           const answer = offsets.committed(groups, options);
@@ -136,10 +140,6 @@ describe.runIf(kafkaHere())("a member of a group", () => {
           return answer;
         },
       },
-      topics: [topic],
-      readCommitted: true,
-      sessionTimeoutMs: 6_000,
-      batch: 10,
       onBatches: (batches) => void taken.push(...offsetsOf(batches)),
       onFailure() {},
     });
@@ -148,5 +148,40 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     await offsets.stop();
     await producer.disconnect();
     expect(taken).toEqual([2]);
+  });
+
+  test("an offset that it commits is the group's when it says so, also while others come and go", {
+    timeout: 180_000,
+  }, async () => {
+    await using stage = await openStage({ partitions: 1 });
+    const { kafka } = stage.settings;
+    const offsets = await openClusterOffsets(stage.context, kafka);
+    const own = { ...memberOf(stage), batch: 1, offsets };
+    const count = 60;
+    const topic = stage.names.artifacts;
+    await stage.write(topic, ...Array.from({ length: count }, () => ({ key: "k", value: "{}" })));
+    const committed: [said: number, is: number | undefined][] = [];
+    const taking = Promise.withResolvers<void>();
+    const take = async (owner: OffsetOwner, [batch]: readonly Batch[]) => {
+      const next = batch!.records[0].at + 1;
+      await owner.commitOffsets([{ topic, partition: batch!.partition, offset: String(next) }]);
+      const found = await offsets.committed([own.groupId]);
+      committed.push([next, found.get(own.groupId)?.get(topic)?.get(batch!.partition)]);
+      taking.resolve();
+    };
+    const join = async () => {
+      const member = await joinGroup(stage.context, kafka, {
+        ...own,
+        onBatches: (batches) => take(member.owner, batches),
+        onFailure() {},
+      });
+      return member;
+    };
+    const stays = await join();
+    await taking.promise;
+    while (committed.length < count) await (await join()).leave();
+    await stays.leave();
+    await offsets.stop();
+    expect(committed).toEqual(Array.from({ length: count }, (_, i) => [i + 1, i + 1]));
   });
 });

@@ -3,6 +3,7 @@ import { backoff, type Context, sleep, Wake } from "@khala/server/blackboard";
 import { FETCH, type KafkaSettings, type Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
+import { commitOffsets } from "./commit_offsets.ts";
 import { kafkaCode } from "./kafka_errors.ts";
 import type { LogRecord, Position } from "./log_reader.ts";
 import { type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
@@ -222,7 +223,10 @@ export async function joinGroup(
   consumer.subscribe(options.topics);
   const reading = read();
   return {
-    owner: consumer,
+    owner: {
+      lend: consumer.lend,
+      commitOffsets: (offsets = []) => commitOffsets(context, consumer, offsets),
+    },
     pause(partition) {
       if (!signal.aborted) consumer.pause(partition);
     },

@@ -14,6 +14,7 @@ interface Native {
   unsubscribe(): void;
   consume(max: number, done: Done<NativeRecord[]>): void;
   commitCb(positions: readonly Position[], done: Done<unknown>): void;
+  committed(partitions: readonly TopicPartition[], timeoutMs: number, done: Done<MaybePosition[]>): void;
   incrementalAssign(positions: readonly TopicPartition[]): void;
   incrementalUnassign(partitions: readonly TopicPartition[]): void;
   assignmentLost(): boolean;
@@ -24,12 +25,15 @@ interface Native {
   on(event: "event.error" | "error", listener: (error: Error) => void): void;
 }
 
+/** Without an offset where none is committed. */
+type MaybePosition = TopicPartition & { readonly offset?: number };
+
 interface NativeModule {
   readonly KafkaConsumer: new (properties: object, topicProperties: object) => Native;
 }
 
 /** A member of a group, as the addon has it: no memory of its own between the broker and us, and so no seeks. */
-export interface NativeConsumer extends OffsetOwner {
+export interface NativeConsumer extends Required<Pick<OffsetOwner, "lend">> {
   subscribe(topics: readonly string[]): void;
   /** Gives up what is assigned: that comes as a rebalance while records are taken. */
   unsubscribe(): void;
@@ -42,6 +46,10 @@ export interface NativeConsumer extends OffsetOwner {
   lost(): boolean;
   pause(partition: TopicPartition): void;
   resume(partition: TopicPartition): void;
+  /** Asks for offsets to be committed: whether they are, only `committed` tells. */
+  commit(positions: readonly Position[]): Promise<void>;
+  /** What the group has committed, with all that was asked for before. */
+  committed(partitions: readonly TopicPartition[]): Promise<readonly MaybePosition[]>;
   /**
    * Waits for the calls that are under way, and refuses others: the addon ends the process when a call meets a consumer
    * that is closed or being closed. A rebalance must not be open.
@@ -60,6 +68,7 @@ export interface NativeConsumerOptions {
 }
 
 const CONNECT_MS = 30_000;
+const COMMITTED_MS = 5_000;
 const ASSIGN = -175;
 
 /** Connects a consumer whose partitions are assigned by hand, as its group gives and takes them. */
@@ -108,10 +117,15 @@ export async function openNativeConsumer(
     lost: () => calls.closed || native.assignmentLost(),
     pause: (partition) => calls.now(() => native.pause([place(partition)])),
     resume: (partition) => calls.now(() => native.resume([place(partition)])),
-    async commitOffsets(offsets = []) {
-      const positions = offsets.map((each) => ({ ...place(each), offset: Number(each.offset) }));
+    async commit(positions) {
       await calls.run(() => called((done) => native.commitCb(positions, done)));
     },
+    committed: (partitions) =>
+      waiting(() =>
+        calls.run(() =>
+          called<MaybePosition[]>((done) => native.committed(partitions.map(place), COMMITTED_MS, done)),
+        ),
+      ),
     lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
     async close() {
       await calls.close();
