@@ -1,10 +1,12 @@
 import { KhalaError } from "@khala/contracts";
-import type { Context } from "@khala/server/blackboard";
+import { type Context, sleep } from "@khala/server/blackboard";
 
 // Codes of librdkafka (negative) and of the brokers. Its flags `fatal`, `retriable` and `abortable` are never set.
 const FENCED = new Set([-144, 47, 90]);
 const FATAL = -150;
-const TIMED_OUT = -185;
+const TIMED_OUT: ReadonlySet<number> = new Set([-185]);
+/** The coordinator loads or moves, or still ends the last transaction: all of that passes in seconds. */
+const COORDINATOR_MOVES: ReadonlySet<number> = new Set([14, 15, 16, 51]);
 const TOO_LARGE = new Set([10, 18]);
 
 /** The code of an error of the client, if it is one. */
@@ -20,6 +22,11 @@ export function isFenced(error: unknown): boolean {
   return FENCED.has(code) || (code === FATAL && /fenced/i.test((error as Error).message));
 }
 
+/** Whether a call of the client ended without an answer. */
+export function isTimeout(error: unknown): boolean {
+  return TIMED_OUT.has(kafkaCode(error) ?? 0);
+}
+
 /** A transaction that the brokers ended because it took too long: the next one may well succeed. */
 export function givenUp(error: unknown): KhalaError {
   return new KhalaError(
@@ -31,18 +38,42 @@ export function givenUp(error: unknown): KhalaError {
 }
 
 /** Makes the same call again while it answers that its time was over: it goes on behind that answer. */
-export async function repeated(
-  { clock }: Pick<Context, "clock">,
+export function repeated(
+  context: Pick<Context, "clock">,
   limitMs: number,
   call: () => Promise<void>,
 ): Promise<void> {
+  return insisting(context, { limitMs, codes: TIMED_OUT }, call);
+}
+
+/** Makes a call again, after a pause, while no broker coordinates its transactions. */
+export function coordinated<T>(
+  context: Pick<Context, "clock">,
+  limitMs: number,
+  call: () => Promise<T>,
+): Promise<T> {
+  return insisting(context, { limitMs, codes: COORDINATOR_MOVES, pauseMs: 250 }, call);
+}
+
+interface Insistence {
+  readonly limitMs: number;
+  readonly codes: ReadonlySet<number>;
+  readonly pauseMs?: number;
+}
+
+async function insisting<T>(
+  { clock }: Pick<Context, "clock">,
+  { limitMs, codes, pauseMs }: Insistence,
+  call: () => Promise<T>,
+): Promise<T> {
   const deadline = clock.now() + limitMs;
   for (;;) {
     try {
       return await call();
     } catch (error) {
-      if (kafkaCode(error) !== TIMED_OUT || clock.now() >= deadline) throw error;
+      if (!codes.has(kafkaCode(error) ?? 0) || clock.now() >= deadline) throw error;
     }
+    if (pauseMs) await sleep(clock, pauseMs);
   }
 }
 

@@ -1,7 +1,7 @@
 import type { Context, Service } from "@khala/server/blackboard";
 import type { KafkaClient } from "./client.ts";
 import type { KafkaProducer, NativeProducer, OffsetOwner, TopicOffsets } from "./client_types.ts";
-import { explained, givenUp, isFenced, repeated } from "./kafka_errors.ts";
+import { coordinated, explained, givenUp, isFenced, isTimeout, repeated } from "./kafka_errors.ts";
 import { handOver, nativeOf, WITHOUT_REPORTS } from "./native_producer.ts";
 import { waiting, waitingWithoutEnd } from "./native_waits.ts";
 import type { Outgoing } from "./records.ts";
@@ -70,12 +70,16 @@ export function openProducers(
   const slots = new Slots(settings.producers, async (slot) => {
     const rival = await rivalOf(slot);
     rival.refuse();
-    const producer = client.producer({
-      transactionalId: rival.id,
-      transactionTimeoutMs: TRANSACTION_TIMEOUT_MS,
-      properties: { ...properties, ...WITHOUT_REPORTS },
-    });
-    await connected(producer);
+    // Each time a new one: a producer that could not begin is of no more use.
+    const producer = await coordinated(context, TRANSACTION_TIMEOUT_MS, () =>
+      connected(
+        client.producer({
+          transactionalId: rival.id,
+          transactionTimeoutMs: TRANSACTION_TIMEOUT_MS,
+          properties: { ...properties, ...WITHOUT_REPORTS },
+        }),
+      ),
+    );
     return { rival, producer, native: nativeOf(producer) };
   });
   return {
@@ -93,7 +97,8 @@ export function openProducers(
         return result;
       } catch (error) {
         const reason = isFenced(error) ? error : await abort(context, producer);
-        healthy = reason === undefined;
+        // The client does not always find a coordinator again that stood still: each call would end like this one.
+        healthy = reason === undefined && !isTimeout(error);
         if (!isFenced(reason)) throw explained(error);
         // The brokers end a transaction that takes too long, as they do when one of them is lost: nobody else was there.
         if (context.clock.now() - beganAt >= TRANSACTION_TIMEOUT_MS / 2) throw givenUp(reason);
@@ -185,9 +190,10 @@ async function send(producer: KafkaProducer, records: readonly Outgoing[]): Prom
 }
 
 /** Connects, or leaves nothing open. */
-async function connected(producer: KafkaProducer): Promise<void> {
+async function connected(producer: KafkaProducer): Promise<KafkaProducer> {
   try {
     await waiting(() => producer.connect());
+    return producer;
   } catch (error) {
     await disconnected(producer);
     throw error;
@@ -203,11 +209,7 @@ function plainProducer(
   client: KafkaClient,
   properties: Readonly<Record<string, string | number | boolean>>,
 ): Producers {
-  const slots = new Slots(1, async () => {
-    const producer = client.producer({ properties });
-    await connected(producer);
-    return producer;
-  });
+  const slots = new Slots(1, () => connected(client.producer({ properties })));
   const users = new Set<Promise<unknown>>();
   const shared = async () => {
     const lease = await slots.take();
