@@ -120,7 +120,11 @@ export async function openViews(
     correlations,
   );
   const window = Math.min(indexWindow, Math.max(LEAST_WINDOW, share));
-  const windowStarts = (await stableBounds(offsets, names.byId)).map(
+  // Whoever starts cannot ask again.
+  const patiently: Pick<ClusterOffsets, "list"> = {
+    list: (topics, at) => offsets.list(topics, at, { patient: true }),
+  };
+  const windowStarts = (await stableBounds(patiently, names.byId)).map(
     (bounds) => startOf(names.byId, bounds, window).offset,
   );
   const onArtifact = (record: LogRecord) => {
@@ -143,14 +147,14 @@ export async function openViews(
   const ends: Position[] = [];
   const sources: Source[] = [];
   for (const [topic, back, onRecord] of follow) {
-    const bounds = await stableBounds(offsets, topic);
+    const bounds = await stableBounds(patiently, topic);
     ends.push(...bounds.map(({ partition, end }) => ({ topic, partition, offset: end })));
     sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
   }
   const tail = new LogTail(context, await openTailReader(), sources);
   try {
     await tail.reached(ends, START_MS, signal);
-    await Promise.all(follow.map(([topic]) => readUpToNow(context, offsets, tail, topic)));
+    await Promise.all(follow.map(([topic]) => readUpToNow(context, patiently, tail, topic)));
   } catch (error) {
     await tail.stop();
     throw error;
