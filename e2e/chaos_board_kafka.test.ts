@@ -55,7 +55,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
   };
 
   test("300 artifacts while servers and the broker are killed, one sleeps until others have done its work, and one joins", async () => {
-    await using broker = await startKafka();
+    await using broker = await startKafka({ mortal: true });
     const servers = await opened(broker.bootstrap);
     await servers.start();
     await servers.start();

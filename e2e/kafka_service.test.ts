@@ -123,7 +123,7 @@ describe.runIf(kafkaHere())("the Kafka that files share", SLOW, () => {
 
 describe.runIf(ownKafka() !== undefined)("a broker of one's own", SLOW, () => {
   test("it keeps its records through a kill and an orderly stop, at the same address", async () => {
-    await using broker = await startKafka();
+    await using broker = await startKafka({ mortal: true });
     const client = await open(broker.bootstrap);
     const topic = await newTopic(client);
     await send(client, topic, "one");

@@ -33,7 +33,7 @@ export async function startKafka(options?: KafkaOptions): Promise<KafkaServer> {
 
 /** Starts a cluster that belongs to the test: three copies of everything, of which two must be in sync. */
 export async function startKafkaCluster(count = 3, options?: KafkaOptions): Promise<KafkaCluster> {
-  return startKafkaServers(binary(), count, options);
+  return startKafkaServers(binary(), count, { mortal: true, ...options });
 }
 
 function binary() {

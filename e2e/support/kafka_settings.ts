@@ -13,6 +13,11 @@ export interface KafkaDoor {
 }
 
 export interface KafkaOptions extends KafkaDoor {
+  /**
+   * Tests kill it: the cluster misses it after seconds, and it is let back in when its last session is over. One that
+   * nobody kills keeps its place however long a busy machine lets it stand still.
+   */
+  readonly mortal?: boolean;
   /** Settings of the broker, over those of the tests. */
   readonly properties?: Readonly<Record<string, string | number | boolean>>;
   /** The port of a proxy that clients are sent to, for a broker that is alone. */
@@ -75,8 +80,7 @@ export function properties(node: KafkaNode, nodes: readonly KafkaNode[], options
     "share.coordinator.state.topic.replication.factor": replicas,
     "share.coordinator.state.topic.min.isr": inSync,
     "share.coordinator.state.topic.num.partitions": 1,
-    // A broker that was killed is let back in when its last session is over.
-    "broker.session.timeout.ms": 3_000,
+    "broker.session.timeout.ms": options.mortal ? 3_000 : 120_000,
     "broker.heartbeat.interval.ms": 500,
     "group.initial.rebalance.delay.ms": 0,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,

@@ -234,7 +234,7 @@ describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
   test("while there is none, a write is refused as unavailable, and later ones succeed", {
     timeout: 90_000,
   }, async () => {
-    await using broker = await startKafka();
+    await using broker = await startKafka({ mortal: true });
     await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "gone" } });
     await stage.producers.transaction(({ send }) => send(to(stage, "first")));
     await broker.kill();
