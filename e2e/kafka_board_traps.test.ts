@@ -323,7 +323,8 @@ describe.skipIf(!kafkaHere())("the traps of Kafka", { timeout: 120_000 }, () => 
       await eventually(async () => expect(await lagging()).toEqual([]));
       const letters = (await board.deadLetters("agent", { limit: 10 })).deadLetters;
       expect(letters).toHaveLength(kinds.filter((kind) => kind === "dead").length);
-      expect(worker.attempts()).toEqual(range(1, kinds.length));
+      // Whoever loses its partition before a result is written does the task again, as the same attempt.
+      expect([...new Set(worker.attempts())]).toEqual(range(1, kinds.length));
     },
   );
 });

@@ -103,22 +103,24 @@ describe.runIf(kafkaHere())("a retry topic", { timeout: 120_000 }, () => {
   });
 
   test("a delay that is longer than any topic's takes as long as it must, in several rounds", async () => {
-    const delayMs = 300;
-    await using stage = await openStage({ partitions: 1, retryDelaysMs: [delayMs] });
+    await using stage = await openStage({ partitions: 1, retryDelaysMs: [DELAY_MS] });
     const clock = new JumpClock();
-    const dueAt = clock.now() + 2.5 * delayMs;
+    const dueAt = clock.now() + 2.5 * DELAY_MS;
     const next = waiting(0, dueAt);
-    await stage.write(stage.names.retry(delayMs), next.record);
+    await stage.write(stage.names.retry(DELAY_MS), next.record);
     const moves: { readonly topic: string; readonly at: number }[] = [];
-    await using _ = await openTier(stage, clock, delayMs, (records) =>
+    await using _ = await openTier(stage, clock, DELAY_MS, (records) =>
       moves.push(...records.map(({ topic }) => ({ topic, at: clock.now() }))),
     );
+    clock.jump(DELAY_MS);
+    await eventually("it has waited for as long as the topic lets it", () => moves.length > 0);
+    clock.jump(1.5 * DELAY_MS);
     expect(await back(stage, 1)).toEqual([next.id]);
     const { topic, at } = moves.pop()!;
     expect(topic).toBe(stage.names.tasks("reviewer"));
     expect(at).toBeGreaterThanOrEqual(dueAt);
     expect(moves.length).toBeGreaterThan(0);
-    for (const each of moves) expect(each.topic).toBe(stage.names.retry(delayMs));
+    for (const each of moves) expect(each.topic).toBe(stage.names.retry(DELAY_MS));
   });
 
   test("what cannot be read is a dead letter as it was, and those behind it come back", async () => {
