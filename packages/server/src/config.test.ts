@@ -113,6 +113,19 @@ describe("a setting that is wrong is an error that names it", () => {
       expect(() => readConfig({ ...whole, [name]: "" })).toThrow("KAFKA_SASL_MECHANISM needs");
   });
 
+  test.each([
+    ["KAFKA_SASL_USERNAME", "KAFKA_SASL_MECHANISM"],
+    ["KAFKA_SASL_PASSWORD", "KAFKA_SASL_MECHANISM"],
+    ["KAFKA_SSL_CA", "KAFKA_SSL_ENABLE=true"],
+    ["KAFKA_SSL_CERT", "KAFKA_SSL_ENABLE=true"],
+    ["KAFKA_SSL_KEY", "KAFKA_SSL_ENABLE=true"],
+    ["KAFKA_SSL_KEY_PASSPHRASE", "KAFKA_SSL_ENABLE=true"],
+  ])("%s, which does nothing without %s", (name, needed) => {
+    const read = () => readConfig({ [name]: "a value" });
+    expect(read).toThrow(`${name} needs ${needed}`);
+    expect(read).not.toThrow("a value");
+  });
+
   test("records that only one broker has, where all must have them", () => {
     const loose = { KAFKA_ACKS: "1", KAFKA_TX_ENABLE: "false", KAFKA_IDEMPOTENCE: "false" };
     expect(readConfig(loose)).toMatchObject({ KAFKA_ACKS: "1" });
@@ -132,9 +145,10 @@ describe("the description", () => {
     KAFKA_SSL_KEY: "-----BEGIN PRIVATE KEY-----\nMIGHAgEA\n-----END PRIVATE KEY-----",
     KAFKA_SSL_KEY_PASSPHRASE: "a-phrase-of-the-key",
   };
+  const around = { KAFKA_SASL_MECHANISM: "plain", KAFKA_SASL_USERNAME: "ann", KAFKA_SSL_ENABLE: "true" };
 
   test("says of every setting what it is for, and never shows a secret", () => {
-    const described = describeConfig(readConfig({ ...secrets, KHALA_PORT: "4711" }));
+    const described = describeConfig(readConfig({ ...secrets, ...around, KHALA_PORT: "4711" }));
     for (const { name, meaning } of described) expect(meaning, name).not.toBe("");
     expect(described.find(({ name }) => name === "KHALA_PORT")?.value).toBe(4711);
     const text = JSON.stringify(described);

@@ -235,6 +235,10 @@ const SECRET = new Set([
   "KAFKA_SSL_KEY_PASSPHRASE",
 ]);
 
+/** What says nothing by itself. */
+const LOGIN = ["KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD"] as const;
+const TLS = ["KAFKA_SSL_CA", "KAFKA_SSL_CERT", "KAFKA_SSL_KEY", "KAFKA_SSL_KEY_PASSPHRASE"] as const;
+
 /** Reads the environment once. A bad value is an error that names the setting. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>> = process.env): Config {
   const known = Object.fromEntries(
@@ -250,6 +254,13 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     throw new Error("KHALA_SECOND_SINK=convex needs CONVEX_URL.");
   if (config.KAFKA_SASL_MECHANISM && !(config.KAFKA_SASL_USERNAME && config.KAFKA_SASL_PASSWORD))
     throw new Error("KAFKA_SASL_MECHANISM needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD.");
+  for (const [names, needed, isThere] of [
+    [LOGIN, "KAFKA_SASL_MECHANISM", config.KAFKA_SASL_MECHANISM !== undefined],
+    [TLS, "KAFKA_SSL_ENABLE=true", config.KAFKA_SSL_ENABLE],
+  ] as const) {
+    const name = names.find((each) => config[each] !== undefined);
+    if (name && !isThere) throw new Error(`${name} needs ${needed}: it would do nothing.`);
+  }
   if (config.KAFKA_ACKS !== "all" && (config.KAFKA_TX_ENABLE || config.KAFKA_IDEMPOTENCE))
     throw new Error("KAFKA_ACKS=1 needs KAFKA_TX_ENABLE=false and KAFKA_IDEMPOTENCE=false.");
   if (config.KHALA_BOARD_LAG_SLOW >= config.KHALA_BOARD_LAG_REFUSE)

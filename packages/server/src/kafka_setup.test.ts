@@ -33,7 +33,6 @@ const CASES: [environment: Record<string, string>, changes: Record<string, unkno
   [{ ...LOGIN, KAFKA_SASL_MECHANISM: "plain" }, { "kafka/sasl": sasl("plain") }],
   [{ ...LOGIN, KAFKA_SASL_MECHANISM: "scram-sha-256" }, { "kafka/sasl": sasl("scram-sha-256") }],
   [{ ...LOGIN, KAFKA_SASL_MECHANISM: "scram-sha-512" }, { "kafka/sasl": sasl("scram-sha-512") }],
-  [LOGIN, {}],
   [{ KAFKA_SSL_ENABLE: "true" }, { "kafka/ssl": {} }],
   [{ KAFKA_SSL_ENABLE: "true", KAFKA_SSL_CA: "/ca.pem" }, { "kafka/ssl": { ca: "/ca.pem" } }],
   [{ KAFKA_SSL_ENABLE: "true", KAFKA_SSL_CERT: "/cert.pem" }, { "kafka/ssl": { cert: "/cert.pem" } }],
@@ -41,7 +40,6 @@ const CASES: [environment: Record<string, string>, changes: Record<string, unkno
     { KAFKA_SSL_ENABLE: "true", KAFKA_SSL_KEY: "/key.pem", KAFKA_SSL_KEY_PASSPHRASE: "open" },
     { "kafka/ssl": { key: "/key.pem", passphrase: "open" } },
   ],
-  [{ KAFKA_SSL_CA: "/ca.pem" }, {}],
   [
     { KAFKA_TX_ENABLE: "false" },
     { transactions: false, "producerProperties/acks": -1, "producerProperties/enable.idempotence": true },
