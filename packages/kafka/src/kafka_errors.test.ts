@@ -38,6 +38,7 @@ describe("a call that is made again", () => {
     expect(moves.calls).toBe(4);
     const lost = failing(...Array.from({ length: 1_000 }, () => NOT_COORDINATOR));
     const never = expect(coordinated({ clock }, 15_000, lost)).rejects.toThrow("code 16");
+    await clock.advance(0);
     await clock.advance(20_000);
     await never;
     expect(lost.calls).toBe(61);
