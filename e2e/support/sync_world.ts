@@ -151,12 +151,16 @@ export class SyncWorld implements AsyncDisposable {
     await again(() => authority.append(append));
   }
 
-  /** Damages a document as only an accident can, and has the topic rebuilt from its events. */
+  /**
+   * Damages a document as only an accident can, and has the topic rebuilt from its events. Not in who may see it: an event
+   * that is projected before that would show it to them.
+   */
   async #mend(model: Model): Promise<void> {
     const { database } = this.#store;
-    const text = `UPDATE runtime.${model.table} SET payload = $1, payload_hash = sha256($1)
+    const damaged = `convert_to((convert_from(payload, 'UTF8')::jsonb || '{"damaged":true}')::text, 'UTF8')`;
+    const text = `UPDATE runtime.${model.table} SET payload = ${damaged}, payload_hash = sha256(${damaged})
       WHERE doc_key = (SELECT min(doc_key) FROM runtime.${model.table} WHERE NOT deleted)`;
-    await again(() => database.query({ text, values: [Buffer.from('{"damaged":true}')] }));
+    await again(() => database.query({ text }));
     await again(() => reproject(database, this.#context, model, { inline: true }));
   }
 
