@@ -23,7 +23,7 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
       onListening: () => board.recheck(),
     });
     const board: PostgresBoard = await openPostgresBoard(database, context, {
-      leaseMs: 5_000,
+      leaseMs: 30_000,
       pollMs: 500,
       ...settings,
       ...options,

@@ -39,7 +39,8 @@ export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Pr
         prefix,
         producers: 2,
         retryDelaysMs: [1_000, 5_000, 60_000],
-        sessionTimeoutMs: 6_000,
+        // Longer than a busy machine stands still: nobody is given up who is there.
+        sessionTimeoutMs: 30_000,
         ...settings,
         partitions,
         ...given,

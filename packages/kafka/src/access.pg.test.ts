@@ -88,7 +88,7 @@ describe.runIf(ownKafka() !== undefined)(
         partitions: 2,
         producers: 2,
         retryDelaysMs: [RETRY_MS],
-        sessionTimeoutMs: 6_000,
+        sessionTimeoutMs: 30_000,
         // So that a body is read from the log, by a client of its own.
         indexBytes: 0,
         ...given,

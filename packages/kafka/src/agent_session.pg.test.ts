@@ -67,7 +67,7 @@ class Process implements AsyncDisposable {
         groupId,
         topic: names.tasks(AGENT),
         readCommitted: true,
-        sessionTimeoutMs: 6_000,
+        sessionTimeoutMs: 30_000,
         limits: ROOMY,
         marks: { kafka: settings.kafka, offsets, topic: names.processed, group: `${groupId}.marks` },
         drainMs: 100,

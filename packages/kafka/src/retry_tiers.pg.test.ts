@@ -59,7 +59,7 @@ async function openTier(
     delayMs,
     delaysMs: [delayMs],
     readCommitted: true,
-    sessionTimeoutMs: 6_000,
+    sessionTimeoutMs: 30_000,
     observer: {},
     onFailure: (error) => failures.push(error),
   });

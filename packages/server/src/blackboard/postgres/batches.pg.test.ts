@@ -167,8 +167,8 @@ test("a batch never has much more than its bytes, however few artifacts that is"
 
 test("a batch that is tried again, by whomever, is the same task", async () => {
   await using own = await testDatabase();
-  await using one = await server(own.database, [THREE], { leaseMs: 400 });
-  await using two = await server(own.database, [THREE], { leaseMs: 400 });
+  await using one = await server(own.database, [THREE]);
+  await using two = await server(own.database, [THREE]);
   const first = new Worker("reviewer", (task) => (task.attempt < 3 ? retry(1) : done()));
   one.board.consume(first);
   two.board.consume(first);
