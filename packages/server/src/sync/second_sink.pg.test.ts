@@ -105,7 +105,7 @@ const followed = ({ database }: Setup, name = "recorder") =>
   vi.waitFor(
     async () =>
       expect(await place(database)).toMatchObject({ sink: name, watermark: await headOf(database, TOPIC) }),
-    { timeout: 10_000, interval: 10 },
+    { timeout: 30_000, interval: 10 },
   );
 
 test("what is there is listed first, then every update follows in order, and a restart goes on where it was", async () => {
@@ -194,6 +194,27 @@ test("a sink that hangs and does not heed its signal holds up neither writers no
   here.follow(quick);
   await followed(here);
   expect(quick.held.size).toBe(21);
+});
+
+test("who is stopped while it reads what is new does not begin to tell of it, and ends", async () => {
+  await using here = await setup();
+  const sink = new Recorder();
+  let calls = 0;
+  sink.before = () => {
+    calls++;
+    return new Promise(() => {});
+  };
+  await here.write("a", 1);
+  const stopped = Promise.withResolvers<void>();
+  const follower = here.follow(sink, {
+    active() {
+      // It reads from now on.
+      queueMicrotask(() => void follower[Symbol.asyncDispose]().then(stopped.resolve, stopped.reject));
+      return true;
+    },
+  });
+  await stopped.promise;
+  expect(calls).toBe(0);
 });
 
 test("a slow sink is told at its own pace, in bounded batches", async () => {

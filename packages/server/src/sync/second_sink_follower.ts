@@ -122,6 +122,8 @@ export function startSecondSinkFollower(
 
   /** A sink that does not heed its signal is not waited for either. */
   async function withinTime(work: (limit: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
+    // Who stops while something is read is not heard any more: a signal tells only once.
+    signal.throwIfAborted();
     const late = new AbortController();
     const cancel = context.clock.after(options.timeoutMs, () =>
       late.abort(new Error(`no answer within ${options.timeoutMs} ms`)),
