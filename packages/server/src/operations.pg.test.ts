@@ -50,7 +50,7 @@ test("a model is rebuilt beside a running server, which tells its clients and go
       text: `SELECT doc_key AS key, doc_version AS version, convert_from(payload, 'UTF8')::json->>'steps' AS steps
         FROM runtime.sync_run_summaries ORDER BY doc_key`,
     });
-  await vi.waitFor(async () => expect(await documents()).toHaveLength(2), { timeout: 10_000 });
+  await vi.waitFor(async () => expect(await documents()).toHaveLength(2), { timeout: 30_000 });
   // A document that went wrong: the log knows better.
   await own.database.query({
     text: `UPDATE runtime.sync_run_summaries SET payload = '{"steps":9}', payload_hash = sha256('{"steps":9}')
@@ -83,7 +83,7 @@ test("a server with the convex second sink keeps it equal, and parity says so", 
   await using here = await server(own.url, environment);
   await here.append("r1", "a");
   await here.append("r2", "a");
-  await vi.waitFor(() => expect(convex.topic(topic).size).toBe(2), { timeout: 10_000 });
+  await vi.waitFor(() => expect(convex.topic(topic).size).toBe(2), { timeout: 30_000 });
   const settings = {
     url: convex.url,
     mutation: "khala:applyUpdates",
@@ -110,7 +110,7 @@ test("the journals are trimmed now, and what each lost is told", async () => {
   await here.append("r1", "a");
   await here.append("r1", "b");
   await vi.waitFor(async () => expect((await here.khala.sync.hub.feed(topic)).head).toBe(2n), {
-    timeout: 10_000,
+    timeout: 30_000,
   });
   const removed: number[] = [];
   const onProgress = (progress: { removed: number }) => removed.push(progress.removed);

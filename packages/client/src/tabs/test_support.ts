@@ -332,7 +332,7 @@ class TabPlace extends HandPlace {
 
 /** Waits for what other tabs do. */
 export function soon(check: () => void): Promise<void> {
-  return vi.waitFor(check, { timeout: 10_000, interval: 5 });
+  return vi.waitFor(check, { timeout: 30_000, interval: 5 });
 }
 
 /** Waits until a tab shows all there is, live. */

@@ -193,7 +193,7 @@ test.each(["id", "project", "access", "document", "key", "storage"] as const)(
     const projector = parts.project(model);
     parts.project(runSummaries);
     await appendRun(parts.authority, "r", [step(), step(), step("bad"), step()]);
-    await vi.waitFor(() => expect(projector.state().broken?.event.position).toBe(3n), { timeout: 5_000 });
+    await vi.waitFor(() => expect(projector.state().broken?.event.position).toBe(3n), { timeout: 30_000 });
     expect(projector.state().broken?.message).toMatch(
       /^The projection of app\.fragile failed at event 3 \(run\.step, run r, sequence 3\): /,
     );

@@ -75,7 +75,7 @@ async function dualPublish(work: () => Promise<unknown> = async () => {}): Promi
         const [place] = await own.database.query<{ watermark: bigint }>({ text, values: [sink.name] });
         expect(place?.watermark).toBe(await headOf(own.database, TOPIC));
       },
-      { timeout: 15_000, interval: 10 },
+      { timeout: 30_000, interval: 10 },
     );
   } finally {
     await follower.stop();
@@ -126,7 +126,7 @@ test.each([
   await write("early", how);
   convex.behave(how);
   await dualPublish(async () => {
-    await vi.waitFor(() => expect(convex.calls.length).toBeGreaterThan(1), { timeout: 10_000 });
+    await vi.waitFor(() => expect(convex.calls.length).toBeGreaterThan(1), { timeout: 30_000 });
     expect(await write("meanwhile", how)).toMatchObject({ watermark: expect.any(BigInt) });
     convex.behave("works");
   });

@@ -106,7 +106,7 @@ export async function projected(database: Database, model: Model): Promise<void>
       const [live, whole] = [await liveDocuments(database, model), await foldOf(database, model)];
       if (JSON.stringify([...live]) !== JSON.stringify([...whole])) throw new Error("not projected yet");
     },
-    { timeout: 10_000, interval: 20 },
+    { timeout: 30_000, interval: 20 },
   );
 }
 
