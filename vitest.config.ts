@@ -22,7 +22,8 @@ export default defineConfig({
     execArgv: ["--conditions=khala-source"],
     pool: "forks",
     maxWorkers: 2,
-    testTimeout: 30_000,
+    // Bounds for what hangs, and not measures.
+    testTimeout: 60_000,
     hookTimeout: 60_000,
     reporters: ["default"],
     sequence: { sequencer: KafkaLast },
@@ -41,7 +42,7 @@ export default defineConfig({
           name: "services",
           include: ["packages/*/{src,test}/**/*.pg.test.ts", "e2e/**/*.test.ts"],
           globalSetup: ["e2e/support/services.ts"],
-          // A bound for what hangs, not a measure: a busy machine may take its time.
+          // A busy machine may take its time.
           testTimeout: 90_000,
           hookTimeout: 180_000,
           // It brings a Vitest of its own; this way its tests are tests of ours.
