@@ -28,10 +28,11 @@ export async function testDatabase({
   const name = `khala_test_${randomUUID().replaceAll("-", "")}`;
   await administer(
     server.DATABASE_URL!,
-    `CREATE DATABASE ${name} TEMPLATE ${empty ? "template0" : server.TEMPLATE}`,
+    `CREATE DATABASE ${name} TEMPLATE ${empty ? "template0" : server.TEMPLATE} ${server.HOW_TO_COPY}`,
   );
   const url = withDatabase(server.DATABASE_URL!, name);
-  const database = openDatabase({ url, poolSize, log: pino({ level: "silent" }) });
+  // Longer than a busy machine takes for a connection.
+  const database = openDatabase({ url, poolSize, log: pino({ level: "silent" }), connectTimeoutMs: 60_000 });
   return {
     url,
     database,

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdtemp, rm, statfs } from "node:fs/promises";
+import { freemem, tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
 import { pino } from "pino";
@@ -18,7 +18,7 @@ export interface PostgresServiceOptions {
 
 /**
  * PostgreSQL with a migrated template database: the server that KHALA_TEST_DATABASE_URL names, or the embedded one.
- * Its environment is DATABASE_URL, for administration, and TEMPLATE, the database to copy.
+ * Its environment is DATABASE_URL, for administration, TEMPLATE, the database to copy, and HOW_TO_COPY.
  */
 export function postgres({ durable = false }: PostgresServiceOptions = {}): Service {
   const given = process.env.KHALA_TEST_DATABASE_URL;
@@ -51,7 +51,12 @@ export function postgres({ durable = false }: PostgresServiceOptions = {}): Serv
         throw error;
       }
       return {
-        env: { DATABASE_URL: server.url, TEMPLATE: template },
+        env: {
+          DATABASE_URL: server.url,
+          TEMPLATE: template,
+          // Without a log of every page: much less work. PostgreSQL 14 does not know it yet.
+          HOW_TO_COPY: given ? "" : "STRATEGY file_copy",
+        },
         async stop() {
           if (given) await administer(server.url, `DROP DATABASE ${template}`);
           await server.stop();
@@ -61,10 +66,20 @@ export function postgres({ durable = false }: PostgresServiceOptions = {}): Serv
   };
 }
 
+const MEMORY = "/dev/shm";
+const ROOMY_BYTES = 8 * 2 ** 30;
+
+/** A folder in memory if there is plenty of it, where a database is copied in a tenth of the time; else one on disk. */
+async function roomyMemory(): Promise<string> {
+  const found = await statfs(MEMORY).catch(() => undefined);
+  const free = found ? Math.min(found.bavail * found.bsize, freemem()) : 0;
+  return free > ROOMY_BYTES ? MEMORY : tmpdir();
+}
+
 async function startInTemporaryFolder(
   durable: boolean,
 ): Promise<{ url: string } & Pick<RunningService, "stop">> {
-  const dataDir = await mkdtemp(join(tmpdir(), "khala-postgres-"));
+  const dataDir = await mkdtemp(join(durable ? tmpdir() : await roomyMemory(), "khala-postgres-"));
   const settings = ["max_connections=200"];
   if (!durable) settings.push("fsync=off", "synchronous_commit=off", "full_page_writes=off");
   const server = await startEmbeddedPostgres({
