@@ -12,22 +12,10 @@ import {
 import { start, Worker } from "../packages/server/src/conformance/board_worker.ts";
 import { testContext } from "./support/context.ts";
 import { kafkaHere, sharedKafka } from "./support/kafka.ts";
-import { kafkaBoard } from "./support/kafka_board.ts";
-
-const RECORD_BYTES = 1_048_576;
-/** More than a record has besides the artifact. */
-const OVERHEAD_BYTES = 2_048;
+import { kafkaBoardOfSuite } from "./support/kafka_board.ts";
 
 describe.skipIf(!kafkaHere())("Kafka", () => {
-  for (const [name, transactions] of [
-    ["Kafka", true],
-    ["Kafka without transactions", false],
-  ] as const)
-    boardSuite(name, async () => ({
-      ...(await kafkaBoard({ transactions, maxRecordBytes: RECORD_BYTES })),
-      conflicts: true,
-      maxBytes: RECORD_BYTES - OVERHEAD_BYTES,
-    }));
+  boardSuite("Kafka", () => kafkaBoardOfSuite({ transactions: true }));
 
   test.each([
     { transactions: true, acks: "all", idempotence: true },

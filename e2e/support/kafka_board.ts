@@ -53,3 +53,13 @@ export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Pr
     },
   };
 }
+
+const RECORD_BYTES = 1_048_576;
+/** More than a record has besides the artifact. */
+const OVERHEAD_BYTES = 2_048;
+
+/** The same for the suite that every board has to pass, with what it has to know of this one. */
+export async function kafkaBoardOfSuite(settings: Pick<KafkaBoardSettings, "transactions">) {
+  const board = await kafkaBoard({ ...settings, maxRecordBytes: RECORD_BYTES });
+  return { ...board, conflicts: true, maxBytes: RECORD_BYTES - OVERHEAD_BYTES };
+}
