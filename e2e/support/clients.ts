@@ -117,7 +117,7 @@ export class RawClient extends Changes implements AsyncDisposable {
     const params = query ?? new URLSearchParams({ ...(token && { token }), vsn: "2.0.0" }).toString();
     const ws = new WebSocket(`${endpoint}/websocket?${params}`, [...protocols], {
       perMessageDeflate: false,
-      handshakeTimeout: 10_000,
+      handshakeTimeout: 30_000,
       ...(headers && { headers }),
     });
     const client = new RawClient(ws);

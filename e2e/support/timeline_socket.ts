@@ -42,7 +42,7 @@ export class TimelineSocket extends Changes implements AsyncDisposable {
   ): Promise<TimelineSocket> {
     const ws = new WebSocket(`${url}?${new URLSearchParams(params)}`, {
       perMessageDeflate: false,
-      handshakeTimeout: 10_000,
+      handshakeTimeout: 30_000,
       headers,
     });
     const client = new TimelineSocket(ws);

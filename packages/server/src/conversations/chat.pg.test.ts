@@ -227,7 +227,7 @@ test("whoever answers the moment they see the end of a run is not told that the 
   const conv = convId();
   for (let turn = 0; turn < 20; turn++) {
     const { cursor } = await plane.chat(ada, { convId: conv, message: `turn ${turn}` });
-    for await (const { event } of plane.follow(ada, conv, cursor!, AbortSignal.timeout(10_000)))
+    for await (const { event } of plane.follow(ada, conv, cursor!, AbortSignal.timeout(30_000)))
       if (event.run_finished) break;
   }
 });

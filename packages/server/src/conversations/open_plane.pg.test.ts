@@ -54,7 +54,7 @@ const ends = ({ event }: Read) => event?.run_finished;
 
 async function collect(plane: OpenConversationPlane, conv: string, cursor: string) {
   const events: FollowedEvent[] = [];
-  for await (const event of plane.follow(ada, conv, cursor, AbortSignal.timeout(10_000))) {
+  for await (const event of plane.follow(ada, conv, cursor, AbortSignal.timeout(30_000))) {
     events.push(event);
     if (event.event.run_finished) break;
   }
@@ -216,7 +216,7 @@ test("a conversation that is removed is gone everywhere: its run, its log, its s
   const state = await a.plane.state(bob, conv);
   expect(state.messages![0]!.parts).toEqual([{ text: "mine now" }]);
   await expect(async () => {
-    for await (const _ of a.plane.follow(bob, conv, cursor!, AbortSignal.timeout(5_000)));
+    for await (const _ of a.plane.follow(bob, conv, cursor!, AbortSignal.timeout(30_000)));
   }).rejects.toMatchObject({ code: "stale_cursor" });
 });
 
