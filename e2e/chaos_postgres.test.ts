@@ -82,8 +82,11 @@ test.for([
     away.start();
     await chaos.agree({ lossless: false });
     for (const witness of chaos.witnesses) expect(witness.stales.length).toBeGreaterThan(0);
-    expect(away.stales[0]).toMatchObject({ topic: RUNS, sent: { ...old } });
-    expect(away.stales[0]!.floor.epoch).not.toBe(old.epoch);
+    const [{ topic, sent, floor }] = away.stales as [(typeof away.stales)[0]];
+    expect({ topic, epoch: sent.epoch }).toEqual({ topic: RUNS, epoch: old.epoch });
+    // A gateway that has not heard of it yet may have gone on with what it remembers from before.
+    expect(sent.watermark).toBeGreaterThanOrEqual(old.watermark);
+    expect(floor.epoch).not.toBe(old.epoch);
   },
 );
 
