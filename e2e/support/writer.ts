@@ -107,9 +107,9 @@ export class Writer {
   async append(path: string, id: string, events: readonly NewEvent[]): Promise<void> {
     const { urls, token, random } = this.#options;
     const body = JSON.stringify({ events: events.map((event) => ({ event_id: randomUUID(), ...event })) });
-    const deadline = Date.now() + 30_000;
+    const deadline = Date.now() + 60_000;
     for (let why = ""; ; this.retries++) {
-      if (Date.now() > deadline) throw new Error(`${id} could not be appended to in 30 s: ${why}`);
+      if (Date.now() > deadline) throw new Error(`${id} could not be appended to in 60 s: ${why}`);
       if (this.#abandoned) return;
       const all = urls();
       const url = all[Math.floor(random() * all.length)]!;
