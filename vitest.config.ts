@@ -47,9 +47,10 @@ export default defineConfig({
           name: "services",
           include: ["packages/*/{src,test}/**/*.pg.test.ts", "e2e/**/*.test.ts"],
           globalSetup: ["e2e/support/services.ts"],
+          setupFiles: ["e2e/support/take_turn.ts"],
           // A busy machine may take its time.
           testTimeout: 90_000,
-          hookTimeout: 180_000,
+          hookTimeout: 300_000,
           // It brings a Vitest of its own; this way its tests are tests of ours.
           server: { deps: { inline: ["@durable-streams/server-conformance-tests"] } },
         },

@@ -3,6 +3,12 @@ import { chromium } from "./chromium_service.ts";
 import { kafka } from "./kafka_service.ts";
 import { postgres } from "./postgres_service.ts";
 import { redis } from "./redis_service.ts";
+import { StolenTime } from "./stolen_time.ts";
+import { openTurns, room } from "./turns.ts";
+
+/** How often, and over how long, it is looked at what the host gives. */
+const LOOK_MS = 1_000;
+const WINDOW_MS = 15_000;
 
 /** An engine that tests or benchmarks run on. */
 export interface Service {
@@ -22,6 +28,8 @@ declare module "vitest" {
   interface ProvidedContext {
     /** The environment of each service that runs, by its name. */
     services: Readonly<Record<string, Readonly<Record<string, string>>>>;
+    /** The port where files wait for their turn. */
+    turns: number;
   }
 }
 
@@ -49,12 +57,32 @@ export async function startServices(services: readonly Service[], required: bool
   return { running, stop };
 }
 
+/** Lets as many files run at a time as the machine has room for while its host gives it to others. */
+async function startTurns(project: TestProject): Promise<() => Promise<void>> {
+  const stolen = new StolenTime();
+  const { maxWorkers } = project.config;
+  const turns = await openTurns(() => room(maxWorkers, stolen.share(Date.now() - WINDOW_MS, Date.now())));
+  const looking = setInterval(() => {
+    stolen.sample(Date.now());
+    turns.look();
+  }, LOOK_MS);
+  project.provide("turns", turns.port);
+  return async () => {
+    clearInterval(looking);
+    await turns[Symbol.asyncDispose]();
+  };
+}
+
 /** Vitest's global setup: services for all files of a run, found by `inject("services")`. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const { running, stop } = await startServices(
     [postgres(), redis(), kafka(), chromium()],
     process.env.CI === "true",
   );
+  const stopTurns = await startTurns(project);
   project.provide("services", Object.fromEntries([...running].map(([name, { env }]) => [name, env])));
-  return stop;
+  return async () => {
+    await stopTurns();
+    await stop();
+  };
 }
