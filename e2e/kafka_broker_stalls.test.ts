@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openBoard } from "../packages/kafka/src/open_board.ts";
+import { openPlainAdmin } from "../packages/kafka/src/plain_admin.ts";
 import type { Board } from "../packages/server/src/blackboard/board.ts";
 import {
   Heard,
@@ -11,11 +12,9 @@ import {
 import { start, Worker } from "../packages/server/src/conformance/board_worker.ts";
 import { testContext } from "./support/context.ts";
 import { ownKafka, startKafkaCluster } from "./support/kafka.ts";
-import type { KafkaCluster } from "./support/kafka_server.ts";
+import type { KafkaCluster, KafkaServer } from "./support/kafka_server.ts";
 import { until } from "./support/until.ts";
 
-/** Longer than the cluster waits for a broker. */
-const STALL_MS = 5_000;
 const LONG = { deadlineMs: 120_000 };
 
 describe.runIf(ownKafka())("a broker that stands still until the cluster has given it up", () => {
@@ -59,7 +58,7 @@ describe.runIf(ownKafka())("a broker that stands still until the cluster has giv
         // Each time while something else is on its way.
         await until("it has begun", () => ids.length >= 50 * at + 5 * at, LONG);
         await broker.pause();
-        await new Promise((resolve) => setTimeout(resolve, STALL_MS));
+        await givenUp(cluster, broker);
         await broker.resume();
         await publishing;
         await until("nobody lags", async () => (await lagging(boards[1]))?.length === 0, LONG);
@@ -78,6 +77,24 @@ describe.runIf(ownKafka())("a broker that stands still until the cluster has giv
     },
   );
 });
+
+/** Waits until the others no longer count on it. */
+async function givenUp(cluster: KafkaCluster, broker: KafkaServer): Promise<void> {
+  const others = cluster.brokers.filter((other) => other !== broker);
+  const bootstrap = others.map((other) => other.bootstrap).join(",");
+  const admin = await openPlainAdmin({ bootstrap, clientId: "onlooker" });
+  const counted = () =>
+    admin.metadata({ topics: [], forceUpdate: true }).then(
+      ({ brokers }) => brokers.size,
+      // The controller may be the one that stands still, until another takes over.
+      () => undefined,
+    );
+  try {
+    await until("the cluster has given it up", async () => (await counted()) === others.length, LONG);
+  } finally {
+    await admin.close();
+  }
+}
 
 /** Publishes them one after the other, each until it is taken. */
 async function insistOn(

@@ -13,7 +13,7 @@ import { type Watchdog, watchdog } from "./watchdog.ts";
 
 const run = promisify(execFile);
 const READY = "Kafka Server started";
-const START_MS = 60_000;
+const START_MS = 180_000;
 // Tests end before the second compiler pays.
 const QUICK = ["-XX:TieredStopAtLevel=1"];
 

@@ -80,7 +80,7 @@ export function properties(node: KafkaNode, nodes: readonly KafkaNode[], options
     "share.coordinator.state.topic.replication.factor": replicas,
     "share.coordinator.state.topic.min.isr": inSync,
     "share.coordinator.state.topic.num.partitions": 1,
-    "broker.session.timeout.ms": options.mortal ? 3_000 : 120_000,
+    "broker.session.timeout.ms": options.mortal ? 9_000 : 120_000,
     "broker.heartbeat.interval.ms": 500,
     "group.initial.rebalance.delay.ms": 0,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,

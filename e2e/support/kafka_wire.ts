@@ -12,6 +12,10 @@ const KEYS = {
 
 export type KafkaRequest = keyof typeof KEYS;
 
+const METADATA = 3;
+/** Since this version it is written in the compact form. */
+const COMPACT = 9;
+
 const NAMES = new Map<number, string>(Object.entries(KEYS).map(([name, key]) => [key, name]));
 
 /** Kafka's protocol, as far as its headers tell: what is asked, and by which client. */
@@ -30,11 +34,71 @@ export function kafkaWire(): Wire {
   };
 }
 
+/** The same, of a broker that says that there are none as long as it is `alone`: one that its controller has given up. */
+export function kafkaWireWithoutBrokers(alone: () => boolean): Wire {
+  return answering({ key: METADATA, since: COMPACT }, (answer) =>
+    alone() ? withoutBrokers(answer) : answer,
+  );
+}
+
+/** The same, of a broker that refuses the offsets of transactions with this error, if there is one. */
+export function kafkaWireRefusingOffsets(error: () => number | undefined): Wire {
+  return answering({ key: KEYS.TxnOffsetCommit, since: 3 }, (answer) => {
+    const code = error();
+    if (code === undefined) return answer;
+    const refused = Buffer.from(answer);
+    refused.writeInt16BE(code, errorAt(answer));
+    return refused;
+  });
+}
+
+/** Changes the answers to one kind of request. */
+function answering(
+  { key, since }: { readonly key: number; readonly since: number },
+  change: (answer: Buffer) => Buffer,
+): Wire {
+  const wire = kafkaWire();
+  const asked = new Set<number>();
+  return {
+    requests(chunk) {
+      const requests = wire.requests(chunk);
+      for (const { bytes, id } of requests)
+        if (bytes.readInt16BE(4) === key && bytes.readInt16BE(6) >= since) asked.add(id!);
+      return requests;
+    },
+    answers: (chunk) =>
+      wire
+        .answers(chunk)
+        .map((answer) => (asked.delete(answer.id!) ? { ...answer, bytes: change(answer.bytes) } : answer)),
+  };
+}
+
+/** An answer about the cluster without its brokers. */
+function withoutBrokers(answer: Buffer): Buffer {
+  // Its size, the id, no tags and the throttle time. All lengths are one more than they say, and fit one byte.
+  const brokers = 13;
+  let end = brokers + 1;
+  for (let left = answer[brokers]! - 1; left > 0; left--) {
+    end += 4;
+    end += answer[end]!;
+    end += 4;
+    end += Math.max(1, answer[end]!);
+    end += 1;
+  }
+  const emptied = Buffer.concat([answer.subarray(0, brokers), Buffer.of(1), answer.subarray(end)]);
+  emptied.writeInt32BE(emptied.length - 4, 0);
+  return emptied;
+}
+
 /** The error in an answer, 0 for none: to an EndTxn before version 3, or to a TxnOffsetCommit of version 3. */
 export function errorIn(answer: Buffer, to: "EndTxn" | "TxnOffsetCommit"): number {
-  if (to === "EndTxn") return answer.readInt16BE(12);
+  return answer.readInt16BE(to === "EndTxn" ? 12 : errorAt(answer));
+}
+
+/** Where the error of the first partition is in an answer to a TxnOffsetCommit. */
+function errorAt(answer: Buffer): number {
   // Its size, the id, no tags, the throttle time, the number of topics, and then the first one's name.
   const name = answer[14]! - 1;
   // The number of partitions, and the number of the first.
-  return answer.readInt16BE(15 + name + 1 + 4);
+  return 15 + name + 1 + 4;
 }

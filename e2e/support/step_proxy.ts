@@ -54,6 +54,8 @@ export interface StepProxy extends AsyncDisposable {
   target: Target | undefined;
   /** Waits for the next such request. */
   trap(step: Step): Trap;
+  /** Breaks every open connection at once; new ones are still taken. */
+  cut(): void;
 }
 
 class SetTrap implements Trap {
@@ -105,6 +107,9 @@ export async function startStepProxy(wire: () => Wire, first?: Target): Promise<
     trap.released = true;
     for (const connection of connections) connection.flow();
   };
+  const cut = () => {
+    for (const { near } of connections) near.resetAndDestroy();
+  };
 
   let target = first;
   const server = createServer((near) => {
@@ -126,9 +131,10 @@ export async function startStepProxy(wire: () => Wire, first?: Target): Promise<
       waiting.add(trap);
       return trap;
     },
+    cut,
     async [Symbol.asyncDispose]() {
       server.close();
-      for (const { near } of connections) near.resetAndDestroy();
+      cut();
       await once(server, "close");
     },
   };

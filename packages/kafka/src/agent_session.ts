@@ -1,5 +1,5 @@
 import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
-import type { KafkaSettings } from "./client.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
 import type { TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { type Batch, type Group, joinGroup } from "./group.ts";
@@ -13,7 +13,7 @@ import { TaskRuns } from "./task_runs.ts";
 
 /** What the sessions of an agent work with. */
 export interface SessionOptions {
-  readonly kafka: KafkaSettings;
+  readonly kafka: WatchedKafka;
   readonly producers: Producers;
   readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly observer: BoardObserver;

@@ -70,7 +70,14 @@ interface NativeModule {
   };
 }
 
+interface ClientErrors {
+  readonly KafkaJSGroupCoordinatorNotFound: unknown;
+  KafkaJSGroupCoordinatorNotAvailableError?: unknown;
+}
+
 const CLIENT = "@confluentinc/kafka-javascript";
+/** Its errors. One that it makes when a group has no coordinator is not there, which would end the process. */
+const ERRORS = `${CLIENT}/lib/kafkajs/_error.js`;
 const ASSIGN = -175;
 // The default of 100 ms makes exactly-once 2.5 times as slow: a transaction is several short waits.
 const COMMON: Properties = { "retry.backoff.ms": 10, "retry.backoff.max.ms": 50 };
@@ -95,6 +102,8 @@ export async function openKafkaClient(settings: KafkaSettings): Promise<KafkaCli
   // The native client would print what it cannot open, which may be a key.
   await readPems(settings.ssl);
   const { KafkaJS } = await loadClient<NativeModule>(CLIENT);
+  const errors = await loadClient<ClientErrors>(ERRORS);
+  errors.KafkaJSGroupCoordinatorNotAvailableError ??= errors.KafkaJSGroupCoordinatorNotFound;
   const kafka = new KafkaJS.Kafka({
     ...COMMON,
     ...RECONNECT,

@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import { backoff, type Context, sleep, Wake } from "@khala/server/blackboard";
-import { FETCH, type KafkaSettings, type Properties } from "./client.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
+import { FETCH, type Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { commitOffsets } from "./commit_offsets.ts";
@@ -63,7 +64,7 @@ const BEGINNING = -2;
 /** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
 export async function joinGroup(
   context: Context,
-  kafka: KafkaSettings,
+  kafka: WatchedKafka,
   options: GroupOptions,
 ): Promise<Group> {
   const { log } = context;
@@ -181,6 +182,7 @@ export async function joinGroup(
     while (!signal.aborted) {
       await rebalancing;
       try {
+        consumer.check();
         const records = await consumer.take(options.batch);
         // Partitions may leave in the same call, after their records were collected: whoever has them by now reads them too.
         await rebalancing;
@@ -193,7 +195,7 @@ export async function joinGroup(
         const idleMs = context.clock.now() - resumedAt < RESUMED_MS ? RESUMED_IDLE_MS : IDLE_MS;
         if (records.length === 0) await wake.wait(context, idleMs, signal);
       } catch (error) {
-        if (kafkaCode(error) === FATAL) options.onFailure(error as Error);
+        if (kafkaCode(error) === FATAL || isLost(error)) options.onFailure(error as Error);
         log.warn({ err: (error as Error).message, group: options.groupId }, "a poll failed");
         await sleep(context.clock, FAILED_MS, signal);
       }
@@ -264,6 +266,11 @@ function aborted(signal: AbortSignal): Promise<void> {
 function batchOf(records: readonly LogRecord[]): Batch {
   const [first, ...rest] = records as [LogRecord, ...LogRecord[]];
   return { topic: first.topic, partition: first.partition, records: [first, ...rest] };
+}
+
+/** Whether the member sees no broker any more. */
+function isLost(error: unknown): boolean {
+  return error instanceof KhalaError && error.code === "unavailable";
 }
 
 /** Whether this process was fenced off: nothing that it reads can be settled. */

@@ -5,6 +5,9 @@ import { type Context, sleep } from "@khala/server/blackboard";
 const FENCED = new Set([-144, 47, 90]);
 const FATAL = -150;
 const TIMED_OUT: ReadonlySet<number> = new Set([-185]);
+const MESSAGE_TIMED_OUT = -192;
+/** Our own. */
+const STUCK = -1_000;
 /** The coordinator loads or moves, or still ends the last transaction: all of that passes in seconds. */
 const COORDINATOR_MOVES: ReadonlySet<number> = new Set([14, 15, 16, 51]);
 const TOO_LARGE = new Set([10, 18]);
@@ -22,9 +25,20 @@ export function isFenced(error: unknown): boolean {
   return FENCED.has(code) || (code === FATAL && /fenced/i.test((error as Error).message));
 }
 
-/** Whether a call of the client ended without an answer. */
+/** Whether a call of the client, or a record that it was given, ended without an answer. */
 export function isTimeout(error: unknown): boolean {
-  return TIMED_OUT.has(kafkaCode(error) ?? 0);
+  const code = kafkaCode(error) ?? 0;
+  return TIMED_OUT.has(code) || code === MESSAGE_TIMED_OUT;
+}
+
+/** A call that is given up: the client itself would wait for ever. */
+export function stuck(what: string): Error {
+  return Object.assign(new Error(`${what} got no answer`), { code: STUCK });
+}
+
+/** Whether a call was given up that is still under way. */
+export function isStuck(error: unknown): boolean {
+  return kafkaCode(error) === STUCK;
 }
 
 /** A transaction that the brokers ended because it took too long: the next one may well succeed. */

@@ -1,7 +1,8 @@
-import { KhalaError } from "@khala/contracts";
 import { type Context, Wake } from "@khala/server/blackboard";
-import { FETCH, type KafkaSettings, loadClient, type Properties, RECONNECT, tls } from "./client.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
+import { FETCH, type Properties } from "./client.ts";
 import type { KafkaRecord, TopicPartition } from "./client_types.ts";
+import { called, connectNative, type Done, makeNativeConsumer, type NativeClient } from "./native_client.ts";
 import { waiting } from "./native_waits.ts";
 
 /** Where reading begins. */
@@ -28,7 +29,7 @@ export interface Poll {
 export interface LogReader {
   /** Reads these partitions, and no others, from there. */
   assign(positions: readonly Position[]): void;
-  /** Waits for something to come; empty after `ms` or when the signal aborts. */
+  /** Waits for something to come; empty after `ms` or when the signal aborts. Throws when it must be replaced. */
   poll(max: number, ms: number, signal: AbortSignal): Promise<Poll>;
   close(): Promise<void>;
 }
@@ -42,67 +43,32 @@ export interface NativeRecord extends TopicPartition {
   readonly headers?: readonly Readonly<Record<string, Buffer>>[];
 }
 
-interface NativeConsumer {
-  connect(options: { timeout: number }, done: (error: Error | null) => void): void;
-  disconnect(done: (error: Error | null) => void): void;
+interface Native extends NativeClient {
   assign(positions: readonly Position[]): void;
-  consume(max: number, done: (error: Error | null, records: NativeRecord[]) => void): void;
-  setDefaultConsumeTimeout(ms: number): void;
-  setDefaultIsTimeoutOnlyForFirstMessage(only: boolean): void;
+  consume(max: number, done: Done<NativeRecord[]>): void;
   on(event: "partition.eof", listener: (end: Position) => void): void;
   on(event: "event.error" | "error", listener: (error: Error) => void): void;
 }
 
-interface NativeModule {
-  readonly KafkaConsumer: new (properties: object, topicProperties: object) => NativeConsumer;
-}
-
-const CONNECT_MS = 30_000;
-
 /** Opens a reader. `name` is its group, which is never joined: a cluster with access lists must allow it. */
 export async function openLogReader(
   context: Pick<Context, "clock">,
-  { bootstrap, clientId, sasl, ssl, log }: KafkaSettings,
+  kafka: WatchedKafka,
   name: string,
   properties: Properties = {},
 ): Promise<LogReader> {
-  const { KafkaConsumer } = await loadClient<NativeModule>("@confluentinc/kafka-javascript");
   const wake = new Wake();
-  const consumer = new KafkaConsumer(
-    {
-      "bootstrap.servers": bootstrap,
-      "client.id": clientId,
-      "group.id": name,
-      "security.protocol": `${sasl ? "sasl_" : ""}${ssl ? "ssl" : "plaintext"}`,
-      ...(sasl && {
-        "sasl.mechanisms": sasl.mechanism.toUpperCase(),
-        "sasl.username": sasl.username,
-        "sasl.password": sasl.password,
-      }),
-      ...tls(ssl),
-      "isolation.level": "read_committed",
-      ...RECONNECT,
-      "enable.auto.commit": false,
-      "enable.auto.offset.store": false,
-      "enable.partition.eof": true,
-      ...FETCH,
-      ...properties,
-      queue_non_empty_cb: () => wake.wake(),
-    },
-    { "auto.offset.reset": "earliest" },
-  );
+  const consumer = await makeNativeConsumer<Native>(kafka, name, {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": true,
+    ...FETCH,
+    ...properties,
+    queue_non_empty_cb: () => wake.wake(),
+  });
   let ends: Position[] = [];
   consumer.on("partition.eof", ({ topic, partition, offset }) => ends.push({ topic, partition, offset }));
-  for (const event of ["event.error", "error"] as const)
-    consumer.on(event, (error) => log?.("warn", error.message));
-  await waiting(() => connected(consumer));
-  // What is there already, at once: the wait is ours, and takes no thread.
-  consumer.setDefaultConsumeTimeout(0);
-  consumer.setDefaultIsTimeoutOnlyForFirstMessage(true);
-  const take = (max: number) =>
-    new Promise<NativeRecord[]>((resolve, reject) => {
-      consumer.consume(max, (error, records) => (error ? reject(error) : resolve(records)));
-    });
+  await connectNative(consumer);
+  const sight = kafka.watch?.add(consumer);
   return {
     assign(positions) {
       ends = [];
@@ -111,7 +77,8 @@ export async function openLogReader(
     async poll(max, ms, signal) {
       const deadline = context.clock.now() + ms;
       for (;;) {
-        const records = (await take(max)).map(recordOf);
+        sight?.check();
+        const records = (await called<NativeRecord[]>((done) => consumer.consume(max, done))).map(recordOf);
         const reached = ends;
         ends = [];
         const left = deadline - context.clock.now();
@@ -120,27 +87,13 @@ export async function openLogReader(
         await wake.wait(context, left, signal);
       }
     },
-    close: () =>
-      waiting(
-        () =>
-          new Promise((resolve) => {
-            consumer.disconnect((error) => {
-              if (error) log?.("warn", `A reader did not disconnect in order: ${error.message}`);
-              resolve();
-            });
-          }),
-      ),
+    async close() {
+      await sight?.end();
+      await waiting(() => called((done) => consumer.disconnect(done))).catch((error: Error) =>
+        kafka.log?.("warn", `A reader did not disconnect in order: ${error.message}`),
+      );
+    },
   };
-}
-
-function connected(consumer: NativeConsumer): Promise<void> {
-  return new Promise((resolve, reject) => {
-    consumer.connect({ timeout: CONNECT_MS }, (error) => {
-      if (!error) return resolve();
-      const message = `Kafka cannot be reached: ${error.message}. Look at KAFKA_BOOTSTRAP_SERVERS and the brokers.`;
-      reject(new KhalaError("unavailable", message, {}, { cause: error }));
-    });
-  });
 }
 
 /** A record of the addon in the form that the driver uses. */

@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, runLoop, type Service, sleep, Wake } from "@khala/server/blackboard";
 import type { TopicPartition } from "./client_types.ts";
-import type { LogReader, LogRecord, Position } from "./log_reader.ts";
+import type { LogReader, LogRecord, Poll, Position } from "./log_reader.ts";
 
 /** A topic that is followed, and what hears of it. */
 export interface Source {
@@ -17,15 +17,32 @@ const POLL_MS = 500;
 /** Follows topics, in order within each partition, and knows how far it is. */
 export class LogTail implements Service {
   readonly #context: Context;
-  readonly #reader: LogReader;
+  readonly #open: () => Promise<LogReader>;
+  /** None while one that saw nothing any more is replaced. */
+  #reader: LogReader | undefined;
   readonly #sources: ReadonlyMap<string, Source>;
   /** By topic and partition, the offset that comes next. */
   readonly #next = new Map<string, number[]>();
   readonly #advanced = new Set<() => void>();
   readonly #loop: Service;
 
-  constructor(context: Context, reader: LogReader, sources: readonly Source[]) {
+  /** Opens a reader, and follows. */
+  static async open(
+    context: Context,
+    open: () => Promise<LogReader>,
+    sources: readonly Source[],
+  ): Promise<LogTail> {
+    return new LogTail(context, open, await open(), sources);
+  }
+
+  private constructor(
+    context: Context,
+    open: () => Promise<LogReader>,
+    reader: LogReader,
+    sources: readonly Source[],
+  ) {
     this.#context = context;
+    this.#open = open;
     this.#reader = reader;
     this.#sources = new Map(sources.map((source) => [source.topic, source]));
     for (const { topic, from } of sources) {
@@ -33,7 +50,7 @@ export class LogTail implements Service {
       for (const { partition, offset } of from) partitions[partition] = offset;
       this.#next.set(topic, partitions);
     }
-    reader.assign(sources.flatMap(({ from }) => from));
+    reader.assign(this.#positions());
     this.#loop = runLoop(context, "kafka tail", {
       step: (signal) => this.#step(signal),
       wake: new Wake(),
@@ -66,11 +83,11 @@ export class LogTail implements Service {
 
   async stop(): Promise<void> {
     await this.#loop.stop();
-    await this.#reader.close();
+    await this.#reader?.close();
   }
 
   async #step(signal: AbortSignal): Promise<boolean> {
-    const { records, ends } = await this.#reader.poll(BATCH, POLL_MS, signal);
+    const { records, ends } = await this.#poll(signal);
     for (const record of records) {
       this.#sources.get(record.topic)?.onRecord(record);
       this.#reach(record, record.at + 1);
@@ -78,6 +95,31 @@ export class LogTail implements Service {
     for (const end of ends) this.#reach(end, end.offset);
     for (const advanced of [...this.#advanced]) advanced();
     return true;
+  }
+
+  /** Another reader goes on where this one cannot. */
+  async #poll(signal: AbortSignal): Promise<Poll> {
+    this.#reader ??= await this.#reopened();
+    const reader = this.#reader;
+    try {
+      return await reader.poll(BATCH, POLL_MS, signal);
+    } catch (error) {
+      this.#reader = undefined;
+      await reader.close();
+      throw error;
+    }
+  }
+
+  async #reopened(): Promise<LogReader> {
+    const reader = await this.#open();
+    reader.assign(this.#positions());
+    return reader;
+  }
+
+  #positions(): Position[] {
+    return [...this.#next].flatMap(([topic, partitions]) =>
+      partitions.map((offset, partition) => ({ topic, partition, offset })),
+    );
   }
 
   #reach({ topic, partition }: TopicPartition, offset: number): void {

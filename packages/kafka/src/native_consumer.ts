@@ -1,15 +1,12 @@
-import { KhalaError } from "@khala/contracts";
+import type { WatchedKafka } from "./broker_watch.ts";
 import { Calls } from "./calls.ts";
-import { type KafkaSettings, loadClient, type Properties, RECONNECT, tls } from "./client.ts";
+import type { Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import { type LogRecord, type NativeRecord, type Position, recordOf } from "./log_reader.ts";
+import { called, connectNative, type Done, makeNativeConsumer, type NativeClient } from "./native_client.ts";
 import { waiting } from "./native_waits.ts";
 
-type Done<T> = (error: Error | null, value: T) => void;
-
-interface Native {
-  connect(options: { timeout: number }, done: Done<unknown>): void;
-  disconnect(done: Done<unknown>): void;
+interface Native extends NativeClient {
   subscribe(topics: readonly string[]): void;
   unsubscribe(): void;
   consume(max: number, done: Done<NativeRecord[]>): void;
@@ -20,23 +17,18 @@ interface Native {
   assignmentLost(): boolean;
   pause(partitions: readonly TopicPartition[]): void;
   resume(partitions: readonly TopicPartition[]): void;
-  setDefaultConsumeTimeout(ms: number): void;
-  setDefaultIsTimeoutOnlyForFirstMessage(only: boolean): void;
-  on(event: "event.error" | "error", listener: (error: Error) => void): void;
 }
 
 /** Without an offset where none is committed. */
 type MaybePosition = TopicPartition & { readonly offset?: number };
-
-interface NativeModule {
-  readonly KafkaConsumer: new (properties: object, topicProperties: object) => Native;
-}
 
 /** A member of a group, as the addon has it: no memory of its own between the broker and us, and so no seeks. */
 export interface NativeConsumer extends Required<Pick<OffsetOwner, "lend">> {
   subscribe(topics: readonly string[]): void;
   /** Gives up what is assigned: that comes as a rebalance while records are taken. */
   unsubscribe(): void;
+  /** Throws when it can read no more, and must be replaced. */
+  check(): void;
   /** What is there already. */
   take(max: number): Promise<LogRecord[]>;
   /** Begins where it is said, else at the committed offset. */
@@ -67,49 +59,28 @@ export interface NativeConsumerOptions {
   onRebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): void;
 }
 
-const CONNECT_MS = 30_000;
 const COMMITTED_MS = 5_000;
 const ASSIGN = -175;
 
 /** Connects a consumer whose partitions are assigned by hand, as its group gives and takes them. */
 export async function openNativeConsumer(
-  { bootstrap, clientId, sasl, ssl, log }: KafkaSettings,
+  kafka: WatchedKafka,
   options: NativeConsumerOptions,
 ): Promise<NativeConsumer> {
-  const { KafkaConsumer } = await loadClient<NativeModule>("@confluentinc/kafka-javascript");
-  const native = new KafkaConsumer(
-    {
-      "bootstrap.servers": bootstrap,
-      "client.id": clientId,
-      "group.id": options.groupId,
-      "security.protocol": `${sasl ? "sasl_" : ""}${ssl ? "ssl" : "plaintext"}`,
-      ...(sasl && {
-        "sasl.mechanisms": sasl.mechanism.toUpperCase(),
-        "sasl.username": sasl.username,
-        "sasl.password": sasl.password,
-      }),
-      ...tls(ssl),
-      "isolation.level": options.readCommitted ? "read_committed" : "read_uncommitted",
-      ...RECONNECT,
-      "enable.auto.commit": false,
-      "enable.auto.offset.store": false,
-      ...options.properties,
-      queue_non_empty_cb: options.onReady,
-      rebalance_cb: ({ code }: { readonly code: number }, partitions: readonly TopicPartition[]) =>
-        options.onRebalance(code === ASSIGN ? "assign" : "revoke", partitions),
-    },
-    { "auto.offset.reset": "earliest" },
-  );
-  for (const event of ["event.error", "error"] as const)
-    native.on(event, (error) => log?.("warn", error.message));
-  await connected(native);
-  // What is there already, at once: the wait is ours, and takes no thread.
-  native.setDefaultConsumeTimeout(0);
-  native.setDefaultIsTimeoutOnlyForFirstMessage(true);
+  const native = await makeNativeConsumer<Native>(kafka, options.groupId, {
+    "isolation.level": options.readCommitted ? "read_committed" : "read_uncommitted",
+    ...options.properties,
+    queue_non_empty_cb: options.onReady,
+    rebalance_cb: ({ code }: { readonly code: number }, partitions: readonly TopicPartition[]) =>
+      options.onRebalance(code === ASSIGN ? "assign" : "revoke", partitions),
+  });
+  await connectNative(native);
+  const sight = kafka.watch?.add(native);
   const calls = new Calls();
   return {
     subscribe: (topics) => calls.now(() => native.subscribe(topics)),
     unsubscribe: () => calls.now(() => native.unsubscribe()),
+    check: () => sight?.check(),
     take: async (max) =>
       (await calls.run(() => called<NativeRecord[]>((done) => native.consume(max, done)))).map(recordOf),
     assign: (positions) => calls.now(() => native.incrementalAssign(positions)),
@@ -128,7 +99,7 @@ export async function openNativeConsumer(
       ),
     lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
     async close() {
-      await calls.close();
+      await Promise.all([calls.close(), sight?.end()]);
       await called((done) => native.disconnect(done));
     },
   };
@@ -136,19 +107,4 @@ export async function openNativeConsumer(
 
 function place({ topic, partition }: TopicPartition): TopicPartition {
   return { topic, partition };
-}
-
-async function connected(native: Native): Promise<void> {
-  try {
-    await waiting(() => called((done) => native.connect({ timeout: CONNECT_MS }, done)));
-  } catch (error) {
-    const message = `Kafka cannot be reached: ${(error as Error).message}. Look at KAFKA_BOOTSTRAP_SERVERS and the brokers.`;
-    throw new KhalaError("unavailable", message, {}, { cause: error });
-  }
-}
-
-function called<T>(call: (done: Done<T>) => void): Promise<T> {
-  return new Promise((resolve, reject) => {
-    call((error, value) => (error ? reject(error) : resolve(value)));
-  });
 }

@@ -14,9 +14,12 @@ export function waiting<T>(call: () => Promise<T>): Promise<T> {
   return waits.run(call);
 }
 
-/** Makes a call that may wait without end, as long as the brokers are away. */
-export function waitingWithoutEnd<T>(call: () => Promise<T>): Promise<T> {
-  return endless.run(() => waits.run(call));
+/**
+ * Makes a call that may wait without end. Who gives up on it is told `late`; it goes on, and keeps the thread that it
+ * has, so that there is one fewer for the rest.
+ */
+export function waitingWithoutEnd<T>(call: () => Promise<T>, late: Promise<never>): Promise<T> {
+  return endless.run(() => Promise.race([waits.run(call), late]));
 }
 
 let armed = false;
@@ -30,7 +33,10 @@ export function exitWithoutWaiting(): void {
   if (armed) return;
   armed = true;
   process.once("exit", () => {
-    if (waits.longest > (nobodyAsks ? 0 : STUCK_MS)) process.kill(process.pid, "SIGKILL");
+    if (waits.longest <= (nobodyAsks ? 0 : STUCK_MS)) return;
+    // Whoever asked it to stop takes this for an answer; a SIGKILL would look as if memory had run out.
+    process.removeAllListeners("SIGTERM");
+    process.kill(process.pid, "SIGTERM");
   });
 }
 

@@ -16,7 +16,9 @@ export interface PlainAdmin {
     readonly groups: readonly (string | GroupPartitions)[];
     readonly requireStable: boolean;
   }): Promise<GroupOffsetsFound[]>;
-  metadata(options: { readonly topics: readonly string[] }): Promise<{
+  /** `forceUpdate` asks the brokers, whatever is known already. */
+  metadata(options: { readonly topics: readonly string[]; readonly forceUpdate?: boolean }): Promise<{
+    readonly brokers: ReadonlyMap<number, unknown>;
     readonly topics: ReadonlyMap<string, { readonly partitionsCount: number }>;
   }>;
   listOffsets(options: {

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, idempotencyKey, type Task } from "@khala/server/blackboard";
-import type { KafkaSettings } from "./client.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
 import type { NewRecord } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeProcessed } from "./decoding.ts";
@@ -10,7 +10,7 @@ import type { WaitingMark } from "./records.ts";
 
 /** Where marks are read from. */
 export interface MarkSource {
-  readonly kafka: KafkaSettings;
+  readonly kafka: WatchedKafka;
   readonly offsets: Pick<ClusterOffsets, "list">;
   readonly topic: string;
   /** The name that the reader has for the brokers. */

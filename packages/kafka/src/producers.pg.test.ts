@@ -3,10 +3,9 @@ import { describe, expect, test } from "vitest";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere, ownKafka, startKafka } from "../../../e2e/support/kafka.ts";
 import { readTopic, values } from "../../../e2e/support/kafka_topics.ts";
+import { transactionState } from "../../../e2e/support/kafka_transactions.ts";
 import { until } from "../../../e2e/support/until.ts";
-import { loadClient } from "./client.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
-import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
 import { openProducers } from "./producers.ts";
 import { openStage, type Stage } from "./test_support.ts";
 
@@ -14,31 +13,6 @@ const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
 const rival = (stage: Stage) => openProducers(stage.context, stage.client, stage.settings);
 const to = (stage: Stage, ...texts: string[]) =>
   texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
-
-interface Connecting extends PlainAdmin {
-  connectToBrokers(): Promise<ReadonlyMap<number, unknown>>;
-}
-
-interface Apis {
-  readonly describeTransactionsV0: {
-    readonly api: {
-      async(
-        connection: unknown,
-        ids: readonly string[],
-      ): Promise<{ readonly transactionStates: readonly { readonly transactionTimeoutMs: number }[] }>;
-    };
-  };
-}
-
-/** How long the broker lets a transaction under this id be open. */
-async function timeoutOf({ settings }: Stage, id: string): Promise<number | undefined> {
-  const { describeTransactionsV0 } = await loadClient<Apis>("@platformatic/kafka");
-  const admin = (await openPlainAdmin(settings.kafka)) as Connecting;
-  const [broker] = (await admin.connectToBrokers()).values();
-  const { transactionStates } = await describeTransactionsV0.api.async(broker, [id]);
-  await admin.close();
-  return transactionStates[0]?.transactionTimeoutMs;
-}
 
 describe.runIf(kafkaHere())("transactions", () => {
   test("everything that is sent in one becomes visible together, or not at all", async () => {
@@ -172,7 +146,9 @@ describe.runIf(kafkaHere())("transactions", () => {
     await until("its record is there", async () => (await ends()).high > 0);
     await stage.write(stage.names.artifacts, { key: "k", value: "behind" });
     // The time is the brokers', and it is what they were told.
-    expect(await timeoutOf(stage, `${stage.settings.transactionalId}-0`)).toBeLessThanOrEqual(15_000);
+    const { kafka, transactionalId } = stage.settings;
+    const state = await transactionState(kafka, `${transactionalId}-0`);
+    expect(state?.transactionTimeoutMs).toBeLessThanOrEqual(15_000);
     expect((await ends()).stable).toBe(0);
     await until("readers get past it", async () => (await ends()).stable > 1, { deadlineMs: 60_000 });
     expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["behind"]);

@@ -1,8 +1,17 @@
 import type { Context, Service } from "@khala/server/blackboard";
 import type { KafkaClient } from "./client.ts";
 import type { KafkaProducer, NativeProducer, OffsetOwner, TopicOffsets } from "./client_types.ts";
-import { coordinated, explained, givenUp, isFenced, isTimeout, repeated } from "./kafka_errors.ts";
-import { handOver, nativeOf, WITHOUT_REPORTS } from "./native_producer.ts";
+import {
+  coordinated,
+  explained,
+  givenUp,
+  isFenced,
+  isStuck,
+  isTimeout,
+  repeated,
+  stuck,
+} from "./kafka_errors.ts";
+import { handOver, nativeOf, placed, WITHOUT_REPORTS } from "./native_producer.ts";
 import { waiting, waitingWithoutEnd } from "./native_waits.ts";
 import type { Outgoing } from "./records.ts";
 import { Rivals } from "./rivals.ts";
@@ -42,6 +51,8 @@ const TRANSACTION_TIMEOUT_MS = 15_000;
  * coordinates a group when the coordinator is lost while offsets are sent: without it that call never ends.
  */
 const IDLE_MS = 5_000;
+/** After so long it has not helped: a client that was told that there are no brokers waits for ever. */
+const STUCK_MS = 30_000;
 
 /** Opens the producers of a process; they connect when they are needed first. */
 export function openProducers(
@@ -55,7 +66,8 @@ export function openProducers(
     ...settings.producerProperties,
     "message.max.bytes": largestTask(settings) + 131_072,
   };
-  if (!settings.transactions) return plainProducer(client, properties);
+  const { partitions } = settings;
+  if (!settings.transactions) return plainProducer(context, client, properties, partitions);
   const rivals: Rivals[] = [];
   /** Those that meet under this process's id of now; under another one it has met nobody. */
   const rivalOf = async (slot: number): Promise<Rivals> => {
@@ -91,11 +103,30 @@ export function openProducers(
       const { rival, producer, native } = lease.value;
       const beganAt = context.clock.now();
       let healthy = false;
+      /** Offsets that are being sent: the producer must not be called meanwhile. */
+      let sending: Promise<unknown> = Promise.resolve();
+      const sendOffsets: Transaction["sendOffsets"] = (consumer, topics) =>
+        repeated(context, TRANSACTION_TIMEOUT_MS, () =>
+          atMost(context, STUCK_MS, () => {
+            const call = consumer.lend
+              ? consumer.lend((member) => producer.sendOffsets({ consumer: member, topics }))
+              : producer.sendOffsets({ consumer, topics });
+            sending = call;
+            return call;
+          }),
+        );
       try {
-        const result = await inTransaction(context, rival.id, producer, native, work);
+        const result = await inTransaction(
+          context,
+          { id: rival.id, sendOffsets },
+          { producer, native, partitions },
+          work,
+        );
         healthy = true;
         return result;
       } catch (error) {
+        // The call goes on, and no other can be made.
+        if (isStuck(error)) throw explained(error);
         const reason = isFenced(error) ? error : await abort(context, producer);
         // The client does not always find a coordinator again that stood still: each call would end like this one.
         healthy = reason === undefined && !isTimeout(error);
@@ -106,7 +137,7 @@ export function openProducers(
         throw explained(reason);
       } finally {
         lease.giveBack(healthy);
-        if (!healthy) discard(context, producer);
+        if (!healthy) discard(context, producer, sending);
       }
     },
     async ready() {
@@ -120,11 +151,17 @@ export function openProducers(
   };
 }
 
+/** What a transaction writes with, and how many partitions its topics were made with. */
+interface Writing {
+  readonly producer: KafkaProducer;
+  readonly native: NativeProducer;
+  readonly partitions: number;
+}
+
 async function inTransaction<T>(
   context: Pick<Context, "clock">,
-  id: string,
-  producer: KafkaProducer,
-  native: NativeProducer,
+  { id, sendOffsets }: Pick<Transaction, "id" | "sendOffsets">,
+  { producer, native, partitions }: Writing,
   work: (transaction: Transaction) => Promise<T>,
 ): Promise<T> {
   await producer.transaction();
@@ -132,25 +169,34 @@ async function inTransaction<T>(
   const result = await work({
     id,
     send(records) {
-      const sending = (async () => handOver(native, records))();
+      const sending = (async () => handOver(native, records, partitions))();
       sending.catch(() => {});
       sends.push(sending);
       return sending;
     },
-    sendOffsets: (consumer, topics) =>
-      repeated(context, TRANSACTION_TIMEOUT_MS, () =>
-        waitingWithoutEnd(() =>
-          consumer.lend
-            ? consumer.lend((member) => producer.sendOffsets({ consumer: member, topics }))
-            : producer.sendOffsets({ consumer, topics }),
-        ),
-      ),
+    sendOffsets,
   });
   // Before the commit: it knows nothing of a record that the client itself refused.
   await Promise.all(sends);
   // It waits for the records. Its own limit is 5 s, and it goes on behind that: the second call asks for the same one.
   await repeated(context, TRANSACTION_TIMEOUT_MS, () => waiting(() => producer.commit()));
   return result;
+}
+
+/** A call that may wait without end is given up after so long. */
+async function atMost(
+  { clock }: Pick<Context, "clock">,
+  ms: number,
+  call: () => Promise<void>,
+): Promise<void> {
+  const late = Promise.withResolvers<never>();
+  late.promise.catch(() => {});
+  const cancel = clock.after(ms, () => late.reject(stuck("The coordinator of a group")));
+  try {
+    await waitingWithoutEnd(call, late.promise);
+  } finally {
+    cancel();
+  }
 }
 
 /** Aborts what is open; what it returns is why the producer is of no more use. */
@@ -168,23 +214,29 @@ async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaPro
   }
 }
 
-function discard({ log }: Pick<Context, "log">, producer: KafkaProducer): void {
-  disconnected(producer).catch((error: Error) =>
-    log.warn({ err: error.message }, "a producer did not disconnect in order"),
-  );
+/** Disconnects it once the call ends that is under way: until then that would wait as well, and hold a thread more. */
+function discard({ log }: Pick<Context, "log">, producer: KafkaProducer, call: Promise<unknown>): void {
+  call
+    .catch(() => {})
+    .then(() => disconnected(producer))
+    .catch((error: Error) => log.warn({ err: error.message }, "a producer did not disconnect in order"));
 }
 
-async function send(producer: KafkaProducer, records: readonly Outgoing[]): Promise<void> {
+async function send(
+  producer: KafkaProducer,
+  records: readonly Outgoing[],
+  partitions: number,
+): Promise<void> {
   const byTopic = Map.groupBy(records, ({ topic }) => topic);
   await producer.sendBatch({
     topicMessages: [...byTopic].map(([topic, outgoing]) => ({
       topic,
       // The client writes into what it is given.
       // And it ends a string at its first NUL, so that keys are bytes.
-      messages: outgoing.map(({ record }) => ({
-        ...record,
-        ...(typeof record.key === "string" && { key: Buffer.from(record.key) }),
-      })),
+      messages: outgoing.map(({ record }) => {
+        const key = typeof record.key === "string" ? Buffer.from(record.key) : (record.key ?? null);
+        return { ...record, key, partition: record.partition ?? placed(key, partitions) };
+      }),
     })),
   });
 }
@@ -206,25 +258,40 @@ function disconnected(producer: KafkaProducer): Promise<void> {
 
 /** At least once: everything is acknowledged before the offsets are committed. */
 function plainProducer(
+  context: Pick<Context, "log">,
   client: KafkaClient,
   properties: Readonly<Record<string, string | number | boolean>>,
+  partitions: number,
 ): Producers {
-  const slots = new Slots(1, () => connected(client.producer({ properties })));
+  const slots = new Slots(1, () =>
+    connected(
+      client.producer({ properties: { "message.timeout.ms": TRANSACTION_TIMEOUT_MS, ...properties } }),
+    ),
+  );
   const users = new Set<Promise<unknown>>();
   const shared = async () => {
     const lease = await slots.take();
     lease.giveBack(true);
     return lease.value;
   };
+  /** Others use another from now on, unless they do already. */
+  const replace = async (producer: KafkaProducer) => {
+    const lease = await slots.take();
+    const isSame = lease.value === producer;
+    lease.giveBack(!isSame);
+    if (isSame) discard(context, producer, Promise.resolve());
+  };
   const run = async <T>(work: (transaction: Transaction) => Promise<T>): Promise<T> => {
+    const producer = await shared().catch((error: unknown) => {
+      throw explained(error);
+    });
     try {
-      const producer = await shared();
       const sends: Promise<unknown>[] = [];
       const offsets: (() => Promise<void>)[] = [];
       const result = await work({
         id: undefined,
         send(records) {
-          const sending = send(producer, records);
+          const sending = send(producer, records, partitions);
           sending.catch(() => {});
           sends.push(sending);
           return sending;
@@ -237,6 +304,8 @@ function plainProducer(
       for (const commit of offsets) await commit();
       return result;
     } catch (error) {
+      // The client does not always find its brokers again: each record would end like this one.
+      if (isTimeout(error)) await replace(producer);
       throw explained(error);
     }
   };

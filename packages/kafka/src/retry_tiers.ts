@@ -1,5 +1,5 @@
 import { type BoardObserver, type Context, type Failure, ROUTER } from "@khala/server/blackboard";
-import type { KafkaSettings } from "./client.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeRetry } from "./decoding.ts";
 import { type Batch, joinGroup } from "./group.ts";
@@ -17,7 +17,7 @@ export function tierFor(delaysMs: readonly number[], delayMs: number): number | 
 }
 
 export interface RetryOptions {
-  readonly kafka: KafkaSettings;
+  readonly kafka: WatchedKafka;
   readonly producers: Producers;
   readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly names: TopicNames;

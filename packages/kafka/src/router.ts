@@ -8,7 +8,7 @@ import {
   type Routing,
   type Task,
 } from "@khala/server/blackboard";
-import type { KafkaSettings } from "./client.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
 import type { KafkaRecord } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeArtifact, withTrace } from "./decoding.ts";
@@ -19,7 +19,7 @@ import type { Session } from "./supervised.ts";
 import type { TopicNames } from "./topics.ts";
 
 export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
-  readonly kafka: KafkaSettings;
+  readonly kafka: WatchedKafka;
   readonly producers: Producers;
   readonly offsets: Pick<ClusterOffsets, "committed">;
   readonly names: TopicNames;

@@ -1,0 +1,107 @@
+import { KhalaError } from "@khala/contracts";
+import { type Context, runLoop, type Service, Wake } from "@khala/server/blackboard";
+import { Calls } from "./calls.ts";
+import type { KafkaSettings } from "./client.ts";
+import { called, type NativeClient } from "./native_client.ts";
+import { waiting } from "./native_waits.ts";
+import { openPlainAdmin } from "./plain_admin.ts";
+
+/**
+ * Notices native clients that no longer see brokers that are there. A broker that its controller has given up says for
+ * a moment that there are none; a client that hears it forgets all that it knew, and looks for none any more
+ * (librdkafka's issue 5301). Another client of the same process sees them.
+ */
+export interface BrokerWatch extends Service {
+  add(native: Pick<NativeClient, "getMetadata">): Sight;
+}
+
+/** What one client sees. */
+export interface Sight {
+  /** Throws once it is known to see nothing: it is of no more use. */
+  check(): void;
+  /** Ends the watch; call it before the client is closed. */
+  end(): Promise<void>;
+}
+
+/** Where the brokers are, and who watches that a client goes on seeing them. */
+export interface WatchedKafka extends KafkaSettings {
+  readonly watch?: BrokerWatch;
+}
+
+const LOOK_MS = 5_000;
+const ANSWER_MS = 5_000;
+/** A client that was cut off comes back within seconds. */
+const MISSES = 2;
+
+/** Watches the clients of a process. */
+export async function openBrokerWatch(context: Context, kafka: KafkaSettings): Promise<BrokerWatch> {
+  const admin = await openPlainAdmin(kafka);
+  const watched = new Set<Watched>();
+
+  /** Asked by other means: where nobody answers, a client that sees nothing sees well. */
+  async function areThere(): Promise<boolean> {
+    try {
+      return (await admin.metadata({ topics: [], forceUpdate: true })).brokers.size > 0;
+    } catch {
+      return false;
+    }
+  }
+
+  const loop = runLoop(context, "kafka watch", {
+    wake: new Wake(),
+    idleMs: LOOK_MS,
+    async step(signal) {
+      if (watched.size === 0 || !(await areThere())) return false;
+      // One after the other: each that sees nothing holds a thread until it is known.
+      for (const client of watched) if (!signal.aborted) await client.look();
+      return false;
+    },
+  });
+  return {
+    add(native) {
+      const client = new Watched(native, () => watched.delete(client));
+      watched.add(client);
+      return client;
+    },
+    async stop() {
+      await loop.stop();
+      await admin.close();
+    },
+  };
+}
+
+class Watched implements Sight {
+  readonly #native: Pick<NativeClient, "getMetadata">;
+  readonly #ended: () => void;
+  readonly #calls = new Calls();
+  #misses = 0;
+
+  constructor(native: Pick<NativeClient, "getMetadata">, ended: () => void) {
+    this.#native = native;
+    this.#ended = ended;
+  }
+
+  async look(): Promise<void> {
+    try {
+      const options = { allTopics: false, timeout: ANSWER_MS };
+      await this.#calls.run(() => waiting(() => called((done) => this.#native.getMetadata(options, done))));
+      this.#misses = 0;
+    } catch {
+      this.#misses++;
+    }
+  }
+
+  check(): void {
+    if (this.#misses >= MISSES)
+      throw new KhalaError(
+        "unavailable",
+        "This client of Kafka no longer sees brokers that are there. Another takes its place.",
+        { retry_after_ms: 1_000 },
+      );
+  }
+
+  end(): Promise<void> {
+    this.#ended();
+    return this.#calls.close();
+  }
+}

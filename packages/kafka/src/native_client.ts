@@ -1,0 +1,72 @@
+import { KhalaError } from "@khala/contracts";
+import { type KafkaSettings, loadClient, RECONNECT, tls } from "./client.ts";
+import { waiting } from "./native_waits.ts";
+
+/** How the addon answers. */
+export type Done<T> = (error: Error | null, value: T) => void;
+
+/** What every consumer of the addon has. */
+export interface NativeClient {
+  connect(options: { timeout: number }, done: Done<unknown>): void;
+  disconnect(done: Done<unknown>): void;
+  getMetadata(options: { allTopics: boolean; timeout: number }, done: Done<unknown>): void;
+  setDefaultConsumeTimeout(ms: number): void;
+  setDefaultIsTimeoutOnlyForFirstMessage(only: boolean): void;
+  on(event: "event.error" | "error", listener: (error: Error) => void): void;
+}
+
+interface NativeModule<T> {
+  readonly KafkaConsumer: new (properties: object, topicProperties: object) => T;
+}
+
+const CONNECT_MS = 30_000;
+
+/** Makes a consumer of the addon that commits only when told. It is not connected yet: events can be listened for. */
+export async function makeNativeConsumer<T extends NativeClient>(
+  { bootstrap, clientId, sasl, ssl, log }: KafkaSettings,
+  groupId: string,
+  properties: Readonly<Record<string, unknown>>,
+): Promise<T> {
+  const { KafkaConsumer } = await loadClient<NativeModule<T>>("@confluentinc/kafka-javascript");
+  const native = new KafkaConsumer(
+    {
+      "bootstrap.servers": bootstrap,
+      "client.id": clientId,
+      "group.id": groupId,
+      "security.protocol": `${sasl ? "sasl_" : ""}${ssl ? "ssl" : "plaintext"}`,
+      ...(sasl && {
+        "sasl.mechanisms": sasl.mechanism.toUpperCase(),
+        "sasl.username": sasl.username,
+        "sasl.password": sasl.password,
+      }),
+      ...tls(ssl),
+      ...RECONNECT,
+      "enable.auto.commit": false,
+      "enable.auto.offset.store": false,
+      ...properties,
+    },
+    { "auto.offset.reset": "earliest" },
+  );
+  for (const event of ["event.error", "error"] as const)
+    native.on(event, (error) => log?.("warn", error.message));
+  return native;
+}
+
+/** Connects it. It hands over what is there already, at once: the wait is ours, and takes no thread. */
+export async function connectNative(native: NativeClient): Promise<void> {
+  try {
+    await waiting(() => called((done) => native.connect({ timeout: CONNECT_MS }, done)));
+  } catch (error) {
+    const message = `Kafka cannot be reached: ${(error as Error).message}. Look at KAFKA_BOOTSTRAP_SERVERS and the brokers.`;
+    throw new KhalaError("unavailable", message, {}, { cause: error });
+  }
+  native.setDefaultConsumeTimeout(0);
+  native.setDefaultIsTimeoutOnlyForFirstMessage(true);
+}
+
+/** A call of the addon as a promise. */
+export function called<T>(call: (done: Done<T>) => void): Promise<T> {
+  return new Promise((resolve, reject) => {
+    call((error, value) => (error ? reject(error) : resolve(value)));
+  });
+}
