@@ -17,14 +17,17 @@ const USAGE = `Usage: npm run bench -- sync|conversations|blackboard [--only a|b
   --only   measure these parts alone, such as --only a or --only ac, and print them
   --quick  shorter and fewer runs: for a look while developing, not for results
 
-A full run takes ten to fifteen minutes and writes ${Object.values(PLANES)
+A full run takes ten to fifteen minutes, that of the blackboard up to forty, and writes ${Object.values(
+  PLANES,
+)
   .map(({ results }) => `bench/${results}`)
   .join(" or ")}.`;
 
-const { positionals, values } = parseArgs({
-  allowPositionals: true,
-  options: { only: { type: "string" }, quick: { type: "boolean", default: false } },
-});
+const { positionals, values } = readArguments();
+if (values.help) {
+  console.log(USAGE);
+  process.exit(0);
+}
 const [name = ""] = positionals;
 const plane = positionals.length === 1 && Object.hasOwn(PLANES, name) ? PLANES[name] : undefined;
 const chosen = values.only?.split("") ?? plane?.parts ?? [];
@@ -56,3 +59,19 @@ for (const part of chosen) {
   text += `\n${measured}`;
 }
 if (!values.quick && !values.only) await writeFile(new URL(`../${plane.results}`, import.meta.url), text);
+
+function readArguments() {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: {
+        only: { type: "string" },
+        quick: { type: "boolean", default: false },
+        help: { type: "boolean", short: "h", default: false },
+      },
+    });
+  } catch (error) {
+    console.error(`${(error as Error).message}\n\n${USAGE}`);
+    process.exit(2);
+  }
+}

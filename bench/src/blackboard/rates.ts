@@ -27,6 +27,12 @@ export async function measureSteady<Where>(
   return windows;
 }
 
+/** What happens around a turn, and is not measured. */
+export interface Around<Name extends string> {
+  before?(name: Name): Promise<void>;
+  after?(name: Name): Promise<void>;
+}
+
 /**
  * Measures several systems in turns, each while the others rest, so that a machine that becomes slower or faster favours
  * nobody: a window has one turn of each, in their order.
@@ -34,22 +40,50 @@ export async function measureSteady<Where>(
 export async function measureInTurns<Name extends string>(
   effort: Effort,
   flows: Readonly<Record<Name, Flow>>,
+  around: Around<Name> = {},
 ): Promise<Window<Record<Name, Steady>>[]> {
   const names = Object.keys(flows) as Name[];
   for (const name of names) await flows[name].rest();
-  return quietest(
-    effort,
-    async () => {
-      const turns: Partial<Record<Name, Steady>> = {};
-      for (const name of names) {
-        await flows[name].flow(RAMP_MS);
-        turns[name] = await flows[name].window(windowMs(effort));
-        await flows[name].rest();
-      }
-      return turns as Record<Name, Steady>;
-    },
-    { longMs: TURNS_LONG_MS },
-  );
+  return inTurns(effort, names, around, async (name) => {
+    await flows[name].flow(RAMP_MS);
+    const steady = await flows[name].window(windowMs(effort));
+    await flows[name].rest();
+    return steady;
+  });
+}
+
+/** A queue's program, what it is told, and how many jobs wait before its worker starts. */
+export interface Backlog {
+  readonly program: string;
+  readonly where: unknown;
+  readonly count: number;
+}
+
+/** Lets several systems work off a backlog, in turns: jobs per second. */
+export async function drainInTurns<Name extends string>(
+  effort: Effort,
+  backlogs: Readonly<Record<Name, Backlog>>,
+  around: Around<Name>,
+): Promise<Window<Record<Name, number>>[]> {
+  return inTurns(effort, Object.keys(backlogs) as Name[], around, (name) => drained(backlogs[name]));
+}
+
+function inTurns<Name extends string, T>(
+  effort: Effort,
+  names: readonly Name[],
+  { before, after }: Around<Name>,
+  turn: (name: Name) => Promise<T>,
+): Promise<Window<Record<Name, T>>[]> {
+  const round = async () => {
+    const turns: Partial<Record<Name, T>> = {};
+    for (const name of names) {
+      await before?.(name);
+      turns[name] = await turn(name);
+      await after?.(name);
+    }
+    return turns as Record<Name, T>;
+  };
+  return quietest(effort, round, { longMs: TURNS_LONG_MS });
 }
 
 /** A row's cells: the rate, and what it cost the two processes and the store. */
@@ -62,11 +96,16 @@ export function steadyCells(windows: readonly Window<Steady>[]): string[] {
 }
 
 /** The turns of one system. */
-export function turnsOf<Name extends string>(
-  windows: readonly Window<Record<Name, Steady>>[],
+export function turnsOf<Name extends string, T>(
+  windows: readonly Window<Record<Name, T>>[],
   name: Name,
-): Window<Steady>[] {
+): Window<T>[] {
   return windows.map(({ value, stolen }) => ({ value: value[name], stolen }));
+}
+
+/** The median of the ratios of each round: its turns saw the same machine. */
+export function medianRatio<Turns>(windows: readonly Window<Turns>[], of: (turns: Turns) => number): number {
+  return spread(windows.map(({ value }) => of(value))).median;
 }
 
 /** The median rate. */
@@ -83,22 +122,19 @@ export const STEADY_HEAD = [
 ];
 
 /** Publishes so many while nobody works, then lets one process work them off: jobs per second, as often as told. */
-export async function drainRates<Where>(
-  effort: Effort,
-  name: string,
-  where: Where,
-  count: number,
-): Promise<Window<number>[]> {
-  return quietest(effort, async () => {
-    {
-      await using publisher = startProgram<QueueProgram<Where>>(program(name));
-      await publisher.call("publisher", where);
-      await publisher.call("fill", { count });
-    }
-    await using worker = startProgram<QueueProgram<Where>>(program(name));
-    await worker.call("worker", { where, expected: count });
-    return await worker.call("drained", { expected: count });
-  });
+export function drainRates(effort: Effort, backlog: Backlog): Promise<Window<number>[]> {
+  return quietest(effort, () => drained(backlog));
+}
+
+async function drained({ program: name, where, count }: Backlog): Promise<number> {
+  {
+    await using publisher = startProgram<QueueProgram<unknown>>(program(name));
+    await publisher.call("publisher", where);
+    await publisher.call("fill", { count });
+  }
+  await using worker = startProgram<QueueProgram<unknown>>(program(name));
+  await worker.call("worker", { where, expected: count });
+  return await worker.call("drained", { expected: count });
 }
 
 /** Median, least and greatest of those that count. */

@@ -11,7 +11,7 @@ export const redisQueue: PartRunner = async (bench) => {
   const backlog = bench.quick ? 2_000 : 20_000;
   await using redis = await startRedis();
   const steady = await measureSteady(bench, "bullmq", redis.url, redis.pid);
-  const drained = await drainRates(bench, "bullmq", redis.url, backlog);
+  const drained = await drainRates(bench, { program: "bullmq", where: redis.url, count: backlog });
   return {
     title: "(c) For orientation: BullMQ on Redis",
     how: [

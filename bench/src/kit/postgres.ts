@@ -19,6 +19,8 @@ export interface Postgres extends AsyncDisposable {
   drop(url: string): Promise<void>;
   /** Writes out what is dirty, so that a run does not pay for the one before it. */
   checkpoint(): Promise<void>;
+  /** Clears away what is dead in a database, for the same reason. */
+  vacuum(url: string): Promise<void>;
 }
 
 /** Starts the server in a temporary folder. */
@@ -59,6 +61,11 @@ export async function startPostgres(): Promise<Postgres> {
     },
     async checkpoint() {
       await admin.query("CHECKPOINT");
+    },
+    async vacuum(url) {
+      const client = new pg.Client({ connectionString: url });
+      await client.connect();
+      await client.query("VACUUM (ANALYZE)").finally(() => client.end());
     },
     async [Symbol.asyncDispose]() {
       await admin.end();
