@@ -83,6 +83,27 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     },
   );
 
+  test("every server tells what runs on all, also one that does no work", async () => {
+    await using servers = await boardServers(engine);
+    const held = Promise.withResolvers<void>();
+    const worker = agent("worker", { consumes: "Job", run: () => held.promise });
+    const agents = [worker];
+    const busy = await servers.start({ agents });
+    const front = await servers.start({ agents, settings: { KHALA_BOARD_AGENTS: "false" } });
+    const figures = async ({ blackboard }: Khala) => {
+      const [state] = await blackboard.agents();
+      return `${state!.waiting} waiting, ${state!.running} running`;
+    };
+    const everywhere = (expected: string) =>
+      eventually(expected, async () =>
+        (await Promise.all([busy, front].map(figures))).every((said) => said === expected),
+      );
+    await publish(front, { type: "Job", payload: 1 }, { type: "Job", payload: 2 });
+    await everywhere("0 waiting, 2 running");
+    held.resolve();
+    await everywhere("0 waiting, 0 running");
+  });
+
   test("every server tells how much all have done, also after a restart", async () => {
     await using servers = await boardServers(engine);
     const failed = new Set<string>();

@@ -11,15 +11,22 @@ describe.runIf(kafkaHere())("the counts of a correlation", () => {
     const board = await under.open({ ...parts, routes: false });
     await board.publish([makeTestArtifact({ correlation_id: "c" })]);
     for (const _ of ["once", "again"])
-      expect(await board.correlations(["c"])).toMatchObject([{ artifacts: 1, open: 1, done: 0 }]);
+      expect(await board.correlations([{ org: "acme", name: "c" }])).toMatchObject([
+        { artifacts: 1, open: 1, done: 0 },
+      ]);
     await under.open({ ...parts, routes: true });
-    await eventually("it is routed", async () => (await board.correlations(["c"]))[0]?.open === 0);
+    await eventually(
+      "it is routed",
+      async () => (await board.correlations([{ org: "acme", name: "c" }]))[0]?.open === 0,
+    );
     await board.publish([makeTestArtifact({ to: "agent", correlation_id: "c" })]);
     await eventually("its task is there", async () => {
-      const [counts] = await board.correlations(["c"]);
+      const [counts] = await board.correlations([{ org: "acme", name: "c" }]);
       expect(counts?.open).toBe(1);
       return (await board.counts())[0]?.waiting === 1;
     });
-    expect(await board.correlations(["c"])).toMatchObject([{ artifacts: 2, open: 1, done: 0 }]);
+    expect(await board.correlations([{ org: "acme", name: "c" }])).toMatchObject([
+      { artifacts: 2, open: 1, done: 0 },
+    ]);
   });
 });

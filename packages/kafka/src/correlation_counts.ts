@@ -1,6 +1,6 @@
-import type { Context, CorrelationCounts, Service } from "@khala/server/blackboard";
+import type { Context, CorrelationCounts, CorrelationName, Service } from "@khala/server/blackboard";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
-import type { Correlations, Doubts } from "./correlations.ts";
+import { type Correlations, type Doubts, keyOf } from "./correlations.ts";
 import type { LogReader } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
 import { stableBounds } from "./offsets.ts";
@@ -19,7 +19,7 @@ export interface CountedLogs {
 
 /** Answers how far correlations have come. */
 export interface CountedCorrelations extends Service {
-  counts(ids: readonly string[]): Promise<CorrelationCounts[]>;
+  counts(names: readonly CorrelationName[]): Promise<CorrelationCounts[]>;
 }
 
 /** A correlation of which something is heard meanwhile is looked at again, so often. */
@@ -51,7 +51,7 @@ export function openCorrelationCounts(
         return { topic, onRecord, from: bounds.map((each) => startOf(topic, each, logs.back)) };
       }),
     );
-    const tail = new LogTail(context, await openReader(), sources);
+    const tail = await LogTail.open(context, openReader, sources);
     try {
       await Promise.all(topics.map(([topic]) => readUpToNow(context, offsets, tail, topic)));
       return tail;
@@ -72,7 +72,7 @@ export function openCorrelationCounts(
   }
 
   return {
-    async counts(ids) {
+    async counts(names) {
       following ??= follow().catch((error: unknown) => {
         // The next one who asks tries again.
         following = undefined;
@@ -81,14 +81,18 @@ export function openCorrelationCounts(
       const tail = await following;
       // Where there is no agent nothing is routed.
       for (let looks = 0; looks < LOOKS && logs.tasks.length > 0; looks++) {
-        const doubts = correlations.doubts(ids);
+        const doubts = correlations.doubts(names);
         if (doubts.size === 0) break;
         await look(tail, doubts);
       }
-      const doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(ids) : new Map();
+      const doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(names) : new Map();
       return correlations
-        .counts(ids, context.clock.now())
-        .map((counts) => (doubts.has(counts.correlationId) ? { ...counts, open: 1 } : counts));
+        .counts(names, context.clock.now())
+        .map((counts) =>
+          doubts.has(keyOf({ org: counts.org, name: counts.correlationId }))
+            ? { ...counts, open: 1 }
+            : counts,
+        );
     },
     async stop() {
       // Whoever asked was told why they cannot be followed.

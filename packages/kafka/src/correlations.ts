@@ -1,4 +1,9 @@
-import { type CorrelationCounts, idempotencyKey, type Task } from "@khala/server/blackboard";
+import {
+  type CorrelationCounts,
+  type CorrelationName,
+  idempotencyKey,
+  type Task,
+} from "@khala/server/blackboard";
 import { decodeArtifact, decodeProcessed, decodeRetry, decodeTask, decodeWaiting } from "./decoding.ts";
 import { type Indexed, indexed } from "./indexed.ts";
 import type { LogRecord } from "./log_reader.ts";
@@ -8,7 +13,6 @@ import type { ProcessedMark, WaitingMark } from "./records.ts";
 type State = "open" | "done" | "dead";
 
 interface Correlation {
-  readonly org: string;
   readonly artifacts: Set<string>;
   /** By task and agent: what became of it, and of each replay of it. */
   readonly tasks: Map<string, Map<string, State>>;
@@ -22,8 +26,13 @@ interface Correlation {
   routed: number;
 }
 
-/** Correlations that seem to be over, and how much was heard of them. */
+/** Correlations that seem to be over, by `keyOf`, and how much was heard of them. */
 export type Doubts = ReadonlyMap<string, number>;
+
+/** What tells a correlation from those of the same name that other orgs have. */
+export function keyOf({ org, name }: CorrelationName): string {
+  return `${org.length}:${org}:${name}`;
+}
 
 /** How much is remembered: correlations, and ids in all of them. */
 export interface CorrelationLimits {
@@ -109,9 +118,9 @@ export class Correlations {
   }
 
   /** The counts of those that are known, at a time. */
-  counts(ids: readonly string[], now: number): CorrelationCounts[] {
-    return ids.flatMap((correlationId) => {
-      const known = this.#correlations.get(correlationId);
+  counts(names: readonly CorrelationName[], now: number): CorrelationCounts[] {
+    return names.flatMap((each) => {
+      const known = this.#correlations.get(keyOf(each));
       if (!known) return [];
       const counts = { open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
       for (const [key, lives] of known.tasks) {
@@ -119,16 +128,16 @@ export class Correlations {
         counts[state]++;
         if (state === "open" && (known.retries.get(key) ?? 0) > now) counts.retrying++;
       }
-      return [{ correlationId, org: known.org, artifacts: known.artifacts.size, ...counts }];
+      return [{ correlationId: each.name, org: each.org, artifacts: known.artifacts.size, ...counts }];
     });
   }
 
   /** Those that have nothing open, and of which it is not known that no task is still to be made of their artifacts. */
-  doubts(ids: readonly string[]): Doubts {
+  doubts(names: readonly CorrelationName[]): Doubts {
     const doubts = new Map<string, number>();
-    for (const id of ids) {
-      const known = this.#correlations.get(id);
-      if (known && known.routed !== known.heard && !hasOpen(known)) doubts.set(id, known.heard);
+    for (const key of names.map(keyOf)) {
+      const known = this.#correlations.get(key);
+      if (known && known.routed !== known.heard && !hasOpen(known)) doubts.set(key, known.heard);
     }
     return doubts;
   }
@@ -138,8 +147,8 @@ export class Correlations {
    * routed, was read since.
    */
   routed(doubts: Doubts, committed: ReadonlyMap<number, number>): void {
-    for (const [id, heard] of doubts) {
-      const known = this.#correlations.get(id);
+    for (const [key, heard] of doubts) {
+      const known = this.#correlations.get(key);
       if (!known) continue;
       for (const [partition, offset] of known.unrouted)
         if (offset < (committed.get(partition) ?? -1)) known.unrouted.delete(partition);
@@ -172,8 +181,8 @@ export class Correlations {
   }
 
   #of(correlationId: string, org: string): Correlation {
-    const known = this.#correlations.get(correlationId) ?? {
-      org,
+    const key = keyOf({ org, name: correlationId });
+    const known = this.#correlations.get(key) ?? {
       artifacts: new Set(),
       tasks: new Map(),
       retries: new Map(),
@@ -183,8 +192,8 @@ export class Correlations {
     };
     known.heard++;
     // The last to go from now on.
-    this.#correlations.delete(correlationId);
-    this.#correlations.set(correlationId, known);
+    this.#correlations.delete(key);
+    this.#correlations.set(key, known);
     return known;
   }
 

@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import type { DeadLetter, DeadLetterPage } from "@khala/server/blackboard";
+import type { CorrelationName, DeadLetter, DeadLetterPage } from "@khala/server/blackboard";
+import { keyOf } from "./correlations.ts";
 import { decodeDeadLetter } from "./decoding.ts";
 import type { LogRecord, Position } from "./log_reader.ts";
 import type { Bounds } from "./offsets.ts";
@@ -15,13 +16,14 @@ export interface DeadLetterLog {
 export interface DeadLetterQuery {
   readonly after?: string;
   readonly limit: number;
-  readonly correlationId?: string;
+  readonly correlation?: CorrelationName;
 }
 
 interface Noted {
   readonly id: string;
   readonly offset: number;
-  readonly correlationId: string | undefined;
+  /** As `keyOf` has it. */
+  readonly correlation: string | undefined;
 }
 
 const PARTITION = 0;
@@ -47,17 +49,17 @@ export class DeadLetters {
     return this.#log.topic;
   }
 
-  /** How many there are from `low` on, the first that the log still has; of more than the bound, the bound. */
-  count(low: number): number {
+  /** Which there are from `low` on, the first that the log still has; of more than the bound, some. */
+  ids(low: number): string[] {
     const kept = this.#noted.findIndex(({ offset }) => offset >= low);
     this.#forget(kept < 0 ? this.#noted.length : kept);
-    return Math.min(this.#byId.size, MAX_NOTED);
+    return [...this.#byId.keys()].slice(-MAX_NOTED);
   }
 
   /** Takes a record of the topic. */
   onRecord = (record: LogRecord): DeadLetter => {
     const letter = this.#letter(record);
-    const noted = { id: letter.id, offset: record.at, correlationId: correlationOf(letter) };
+    const noted = { id: letter.id, offset: record.at, correlation: correlationOf(letter) };
     this.#noted.push(noted);
     this.#byId.set(noted.id, noted);
     if (this.#noted.length > MAX_NOTED * 2) this.#forget(MAX_NOTED);
@@ -65,23 +67,24 @@ export class DeadLetters {
   };
 
   /** Newest first. A page may be short where it looks for a correlation: as long as there is a `next`, there is more. */
-  async list({ after, limit, correlationId }: DeadLetterQuery): Promise<DeadLetterPage> {
+  async list({ after, limit, correlation: name }: DeadLetterQuery): Promise<DeadLetterPage> {
+    const correlation = name && keyOf(name);
     const { low, end: stable } = await this.#log.fresh();
     const deadLetters: DeadLetter[] = [];
     let end = Math.min(after === undefined ? stable : cursor(after), stable);
     const enough = Math.max(low, end - MAX_SCAN);
     while (end > low) {
-      const offset = this.#stepBack(end, low, limit - deadLetters.length, correlationId);
+      const offset = this.#stepBack(end, low, limit - deadLetters.length, correlation);
       const records = await this.#range(offset, end);
       for (const record of records.reverse()) {
         const letter = this.#letter(record);
-        if (correlationId !== undefined && correlationOf(letter) !== correlationId) continue;
+        if (correlation !== undefined && correlationOf(letter) !== correlation) continue;
         deadLetters.push(letter);
         if (deadLetters.length === limit)
           return { deadLetters, ...(record.at > low && { next: record.offset }) };
       }
       end = offset;
-      if (correlationId !== undefined && end <= enough) break;
+      if (correlation !== undefined && end <= enough) break;
     }
     return { deadLetters, ...(end > low && { next: String(end) }) };
   }
@@ -121,7 +124,7 @@ export class DeadLetters {
   }
 
   /** Where a step back from `end` begins: where memory knows the next letters to be, else by a fixed length. */
-  #stepBack(end: number, low: number, wanted: number, correlationId: string | undefined): number {
+  #stepBack(end: number, low: number, wanted: number, correlation: string | undefined): number {
     const first = this.#noted[0];
     const furthest = Math.max(low, end - STEP);
     if (!first || first.offset >= end) return furthest;
@@ -130,7 +133,7 @@ export class DeadLetters {
       const noted = this.#noted[i]!;
       if (noted.offset >= end) continue;
       if (noted.offset < furthest) break;
-      if (correlationId !== undefined && noted.correlationId !== correlationId) continue;
+      if (correlation !== undefined && noted.correlation !== correlation) continue;
       if (--left === 0) return Math.max(low, noted.offset);
     }
     return furthest;
@@ -154,7 +157,8 @@ function spansOf(offsets: readonly number[]): [from: number, to: number][] {
 }
 
 function correlationOf({ task }: DeadLetter): string | undefined {
-  return task?.artifacts[0].correlation_id;
+  const [artifact] = task?.artifacts ?? [];
+  return artifact?.correlation_id && keyOf({ org: artifact.org_id, name: artifact.correlation_id });
 }
 
 function cursor(after: string): number {

@@ -1,4 +1,5 @@
 import type { AgentCounts, Board, BoardOptions, Context, Service } from "@khala/server/blackboard";
+import { openBrokerWatch, type WatchedKafka } from "./broker_watch.ts";
 import { openKafkaClient } from "./client.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
 import { type AgentWork, consumeTasks } from "./consumer.ts";
@@ -29,9 +30,9 @@ export async function openBoard(
   context: Context,
   options: BoardOptions & KafkaBoardSettings,
 ): Promise<Board> {
-  const settings = resolveSettings(options);
-  const { kafka, replication, drainMs, retryDelaysMs, sessionTimeoutMs, readCommitted } = settings;
-  const names = topicNames(settings);
+  const resolved = resolveSettings(options);
+  const { replication, drainMs, retryDelaysMs, sessionTimeoutMs, readCommitted } = resolved;
+  const names = topicNames(resolved);
   const agents = options.agents.map(({ agent }) => agent);
   const opened: Service[] = [];
   const closing = async () => {
@@ -43,9 +44,13 @@ export async function openBoard(
     giveUpWaiting();
   };
   try {
-    const client = await openKafkaClient(kafka);
+    const client = await openKafkaClient(resolved.kafka);
+    const watch = await openBrokerWatch(context, resolved.kafka);
+    opened.push(watch);
+    const kafka: WatchedKafka = { ...resolved.kafka, watch };
+    const settings = { ...resolved, kafka };
     const specs = topicSpecs(settings, names, agents);
-    await prepareTopics(context, client, { kafka, specs, replication });
+    await prepareTopics(context, { kafka, specs, replication });
     const producers = openProducers(context, client, settings);
     opened.push(producers);
     const offsets = await openClusterOffsets(context, kafka);
@@ -95,11 +100,19 @@ export async function openBoard(
     };
 
     const count = async (): Promise<AgentCounts[]> => {
-      const [lags, retried, dead] = await Promise.all([views.lag(), retries.count(), views.deadCounts()]);
+      const here = Map.groupBy(works, ({ agent }) => agent);
+      const sum = (agent: string, of: (work: AgentWork) => number) =>
+        (here.get(agent) ?? []).reduce((total, work) => total + of(work), 0);
+      const own = new Map(agents.map((agent) => [agent, sum(agent, (work) => work.running)]));
+      const [lags, retried, dead, everywhere] = await Promise.all([
+        views.lag(),
+        retries.count(),
+        deadCounts(),
+        options.running?.(own) ?? own,
+      ]);
       return agents.map((agent) => {
-        const own = [...works].filter((work) => work.agent === agent);
-        const running = own.reduce((sum, work) => sum + work.running, 0);
-        const ahead = own.reduce((sum, work) => sum + work.ahead, 0);
+        const running = everywhere.get(agent) ?? 0;
+        const ahead = sum(agent, (work) => work.ahead);
         const lag = lags
           .filter(({ reader }) => reader === agent)
           .reduce((sum, each) => sum + Number(each.lag ?? 0), 0);
@@ -107,6 +120,17 @@ export async function openBoard(
         return { agent, waiting, running, dead: dead.get(agent) ?? 0 };
       });
     };
+
+    /** Those that were replayed stay in the log. */
+    const deadCounts = async (): Promise<ReadonlyMap<string, number>> =>
+      new Map(
+        await Promise.all(
+          [...(await views.deadIds())].map(async ([agent, ids]) => {
+            const replayed = ids.length > 0 ? ((await options.replayed?.(agent, ids)) ?? 0) : 0;
+            return [agent, ids.length - replayed] as const;
+          }),
+        ),
+      );
 
     let stopped: Promise<void> | undefined;
     return {
@@ -156,7 +180,7 @@ export async function openBoard(
       },
       lag: () => views.lag(),
       counts,
-      correlations: (ids) => views.correlations(ids),
+      correlations: (names) => views.correlations(names),
       deadLetters: (agent, query) => views.deadLetters(agent, query),
       deadLetter: (agent, id) => views.deadLetter(agent, id),
       deadLettersById: (agent, ids) => views.deadLettersById(agent, ids),

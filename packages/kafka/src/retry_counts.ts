@@ -1,5 +1,5 @@
 import type { Context, Service } from "@khala/server/blackboard";
-import type { KafkaSettings } from "./client.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { openLogReader } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
@@ -24,7 +24,7 @@ const MAX_WAITING = 20_000;
 /** Follows the retry topics: the records that their groups have not moved on yet are those that wait. */
 export async function openRetryCounts(
   context: Context,
-  kafka: KafkaSettings,
+  kafka: WatchedKafka,
   offsets: Pick<ClusterOffsets, "committed" | "list">,
   names: TopicNames,
   delaysMs: readonly number[],
@@ -62,7 +62,7 @@ export async function openRetryCounts(
       },
     });
   }
-  const tail = new LogTail(context, await openLogReader(context, kafka, group), sources);
+  const tail = await LogTail.open(context, () => openLogReader(context, kafka, group), sources);
 
   return {
     async count() {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere } from "../../../e2e/support/kafka.ts";
+import { alterTopic } from "../../../e2e/support/kafka_topics.ts";
 import { until } from "../../../e2e/support/until.ts";
 import { ArtifactIndex } from "./artifact_index.ts";
 import { BodyCache } from "./body_cache.ts";
@@ -8,7 +9,6 @@ import { LogLookup } from "./log_lookup.ts";
 import { openLogReader } from "./log_reader.ts";
 import { byIdRecord, byIdTombstone, processedRecord, taskRecord } from "./records.ts";
 import { artifact, openStage, type Stage, task } from "./test_support.ts";
-import { openTopicConfigs } from "./topic_configs.ts";
 import type { Views } from "./views.ts";
 
 const lagOf = async (views: Views, reader: string) =>
@@ -88,13 +88,11 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     const lookup = new LogLookup(context, reader);
     const end = 48;
     const before = await lookup.range({ topic, partition: 0, offset: 0 }, end);
-    const configs = await openTopicConfigs(settings.kafka);
-    await configs.alter(topic, {
+    await alterTopic(settings.kafka, topic, {
       "min.cleanable.dirty.ratio": "0.01",
       "segment.ms": "100",
       "max.compaction.lag.ms": "100",
     });
-    await configs.close();
     const first = async () => {
       // What is being written to is not compacted: the next record begins another segment.
       await stage.write(topic, byIdRecord({ ...kept, version: 20 }));
@@ -151,7 +149,7 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     await expect(failed).rejects.toThrow("the work failed");
     expect(await views.get(ghost.id)).toBeUndefined();
     expect(await views.recent({ org: "acme", limit: 9 })).toEqual([]);
-    expect(await views.correlations(["c"])).toEqual([]);
+    expect(await views.correlations([{ org: "acme", name: "c" }])).toEqual([]);
     const restarted = await stage.views();
     expect(await restarted.get(ghost.id)).toBeUndefined();
     expect(await restarted.recent({ org: "acme", limit: 9 })).toEqual([]);
@@ -220,10 +218,12 @@ describe.runIf(kafkaHere())("what the log answers", () => {
     const counts = { artifacts: 2, open: 1, retrying: 0, gathering: 0, done: 1, dead: 0 };
     const expected = { correlationId: "c", org: "acme", ...counts };
     await eventually("all topics", async () => {
-      const [counts] = await views.correlations(["c", "unknown"]);
+      const [counts] = await views.correlations(["c", "unknown"].map((name) => ({ org: "acme", name })));
       return counts?.open === 1 && counts.done === 1;
     });
-    expect(await views.correlations(["c", "unknown"])).toEqual([expected]);
-    expect(await (await stage.views()).correlations(["c"])).toEqual([expected]);
+    expect(await views.correlations(["c", "unknown"].map((name) => ({ org: "acme", name })))).toEqual([
+      expected,
+    ]);
+    expect(await (await stage.views()).correlations([{ org: "acme", name: "c" }])).toEqual([expected]);
   });
 });

@@ -3,6 +3,7 @@ import {
   type Artifact,
   type Context,
   type CorrelationCounts,
+  type CorrelationName,
   type DeadLetter,
   type DeadLetterPage,
   ROUTER,
@@ -40,12 +41,12 @@ export interface Views extends Service {
   get(id: string): Promise<Artifact | undefined>;
   recent(query: RecentQuery): Promise<Artifact[]>;
   lag(): Promise<readonly PartitionLagJson[]>;
-  correlations(ids: readonly string[]): Promise<readonly CorrelationCounts[]>;
+  correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
   deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
   deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
-  /** How many dead letters are kept, by agent, and from a bound on that there are at least so many. */
-  deadCounts(): Promise<ReadonlyMap<string, number>>;
+  /** Which dead letters are kept, by agent; the newest of them where there are more than a bound. */
+  deadIds(): Promise<ReadonlyMap<string, readonly string[]>>;
   /** The newest version that is known here. */
   version(id: string): number | undefined;
   /** What this process has committed is seen here at once. */
@@ -151,7 +152,7 @@ export async function openViews(
     ends.push(...bounds.map(({ partition, end }) => ({ topic, partition, offset: end })));
     sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
   }
-  const tail = new LogTail(context, await openTailReader(), sources);
+  const tail = await LogTail.open(context, openTailReader, sources);
   try {
     await tail.reached(ends, START_MS, signal);
     await Promise.all(follow.map(([topic]) => readUpToNow(context, patiently, tail, topic)));
@@ -164,13 +165,13 @@ export async function openViews(
     { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
     ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
   ];
-  const deadCounts = new Shared(async () => {
+  const deadIds = new Shared(async () => {
     const lows = await offsets.list(
       [...dead.values()].map(({ topic }) => topic),
       "low",
     );
     return new Map(
-      [...dead].map(([agent, letters]) => [agent, letters.count(lows.get(letters.topic)?.get(0) ?? 0)]),
+      [...dead].map(([agent, letters]) => [agent, letters.ids(lows.get(letters.topic)?.get(0) ?? 0)]),
     );
   });
   const lag = new Shared(
@@ -189,7 +190,7 @@ export async function openViews(
       return found;
     },
     lag: () => lag.run(),
-    correlations: (ids) => counted.counts(ids),
+    correlations: (names) => counted.counts(names),
     async deadLetters(agent, query) {
       return (await dead.get(agent)?.list(query)) ?? { deadLetters: [] };
     },
@@ -199,7 +200,7 @@ export async function openViews(
     async deadLettersById(agent, ids) {
       return (await dead.get(agent)?.named(ids)) ?? [];
     },
-    deadCounts: () => deadCounts.run(),
+    deadIds: () => deadIds.run(),
     version: (id) => index.version(id),
     wrote(artifact, json = JSON.stringify(artifact)) {
       index.wrote(artifact, json);

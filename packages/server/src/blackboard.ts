@@ -8,6 +8,7 @@ export type {
   BoardOptions,
   Consumer,
   CorrelationCounts,
+  CorrelationName,
   DeadLetterPage,
   Order,
   Place,

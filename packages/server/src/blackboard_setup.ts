@@ -66,7 +66,12 @@ function carrierOf(config: Config): Carrier {
   if (!config.KAFKA_BOOTSTRAP_SERVERS)
     return { system: "postgresql", artifacts: "board_artifacts", tasks: () => "board_tasks" };
   const { KAFKA_TOPIC_PREFIX: prefix, KAFKA_TOPIC_ARTIFACTS: artifacts = `${prefix}artifacts` } = config;
-  return { system: "kafka", artifacts, tasks: (agent) => `${prefix}tasks.${agent}` };
+  return {
+    system: "kafka",
+    artifacts,
+    tasks: (agent) => `${prefix}tasks.${agent}`,
+    group: (agent) => `${prefix}agent.${agent}`,
+  };
 }
 
 /** The board's figures become authority events, and so documents that anybody of the org can follow. */

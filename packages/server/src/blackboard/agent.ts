@@ -54,7 +54,7 @@ export interface AgentOptions {
   readonly where?: (artifact: Artifact) => boolean;
   /** All of these must be on the artifact. */
   readonly tags?: readonly string[];
-  /** Producers: "agent:<name>", "user:<subject>", or one with `*` at its end. */
+  /** Producers: "agent:<name>", "user:<subject>", "schedule:<name>", or one with `*` at its end. */
   readonly from?: readonly string[];
   /** What it may see of labelled artifacts. */
   readonly labels?: readonly string[];

@@ -78,6 +78,10 @@ export interface BoardOptions {
   route(artifact: Artifact): Routing;
   /** Whether this process routes; one that only publishes and looks does not. */
   readonly routes: boolean;
+  /** How many of these dead letters of an agent were replayed, for an engine that keeps them all the same. */
+  replayed?(agent: string, ids: readonly string[]): Promise<number>;
+  /** Tells the others how many tasks of each agent run here, and answers how many run everywhere: for an engine that cannot know. */
+  running?(own: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, number>>;
   /** Told of what happened here, for whoever shows progress. */
   readonly observer: BoardObserver;
 }
@@ -114,7 +118,14 @@ export interface AgentCounts {
   /** Ready, held back by their key, or waiting for a retry. */
   readonly waiting: number;
   readonly running: number;
+  /** Those that nobody has replayed. */
   readonly dead: number;
+}
+
+/** A correlation of an org: another org may use the same name for one of its own. */
+export interface CorrelationName {
+  readonly org: string;
+  readonly name: string;
 }
 
 /** How far a correlation has come. */
@@ -155,10 +166,10 @@ export interface Board extends Service {
   lag(): Promise<readonly PartitionLagJson[]>;
   counts(): Promise<readonly AgentCounts[]>;
   /** Of those that are known; on Kafka, of those in the window. */
-  correlations(ids: readonly string[]): Promise<readonly CorrelationCounts[]>;
+  correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(
     agent: string,
-    query: { readonly after?: string; readonly limit: number; readonly correlationId?: string },
+    query: { readonly after?: string; readonly limit: number; readonly correlation?: CorrelationName },
   ): Promise<DeadLetterPage>;
   deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
   /** Those of these that are there, in the order of the ids; found together. */

@@ -109,7 +109,10 @@ test("a replay that fails again is a dead letter of its own, and an edited one r
   const text = draft("Text", "c");
   await board.publish([text]);
   const letters = async (count: number) => {
-    const { deadLetters } = await board.deadLetters("parser", { limit: 10, correlationId: "c" });
+    const { deadLetters } = await board.deadLetters("parser", {
+      limit: 10,
+      correlation: { org: "acme", name: "c" },
+    });
     return deadLetters.length === count && deadLetters;
   };
   const [first] = await eventually("it failed", () => letters(1));

@@ -17,6 +17,7 @@ const OVER = [
   ["board_replays", "created_at < $1"],
   ["board_controls", "changed_at < $1 AND (kind = 'cancel' OR NOT active)"],
   ["board_totals_told", "told_at < $1"],
+  ["board_running", "told_at < $1"],
 ] as const;
 
 /** Forgets what is over: repetitions that were recognised, decisions, replays, cancellations. */

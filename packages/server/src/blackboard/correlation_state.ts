@@ -1,6 +1,6 @@
 import type { CorrelationCountedJson, CorrelationWaitsJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
-import type { CorrelationCounts } from "./board.ts";
+import type { CorrelationCounts, CorrelationName } from "./board.ts";
 
 /** What of a correlation waits off the flow, in rows. */
 export interface OffFlow {
@@ -12,12 +12,6 @@ export interface OffFlow {
   readonly returning: number;
   /** On its way back to the board. */
   readonly sending: number;
-}
-
-/** A correlation of an org. */
-export interface CorrelationName {
-  readonly org: string;
-  readonly name: string;
 }
 
 const NOTHING: OffFlow = { approvals: 0, gathering: 0, scheduled: 0, paused: 0, returning: 0, sending: 0 };

@@ -8,7 +8,7 @@ import { surelyFits } from "./plain_json.ts";
 /** Who an artifact is from, and what it inherits. */
 export interface Author {
   readonly org: string;
-  /** "agent:<name>" or "user:<subject>". */
+  /** "agent:<name>", "user:<subject>" or "schedule:<name>". */
   readonly producedBy: string;
   /** W3C trace context. */
   readonly trace?: string | undefined;

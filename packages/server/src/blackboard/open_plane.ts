@@ -4,7 +4,6 @@ import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import type { Agent } from "./agent.ts";
 import { openApprovals } from "./approvals.ts";
-import type { Artifact } from "./artifact.ts";
 import type { BoardAgent, BoardObserver } from "./board.ts";
 import { CONTROLS_HINT, openControls } from "./controls.ts";
 import { startControlsPurge } from "./controls_purge.ts";
@@ -20,16 +19,18 @@ import { boardObserver, everyObserver } from "./observer.ts";
 import type { BlackboardOptions } from "./options.ts";
 import { startOutbox } from "./outbox.ts";
 import { openParked } from "./parked.ts";
-import type { BlackboardPlane, Caller } from "./plane.ts";
+import type { BlackboardPlane } from "./plane.ts";
 import { startProgress } from "./progress.ts";
 import { openPublishing } from "./publishing.ts";
 import { openRemote } from "./remote.ts";
 import { openReplays } from "./replays.ts";
+import { openRunning } from "./running.ts";
 import { openSchedule } from "./schedule.ts";
 import { openSlots } from "./slots.ts";
 import { boardSpans } from "./spans.ts";
 import { openThrottle } from "./throttle.ts";
 import { openTotals } from "./totals.ts";
+import { mayRead, taskFor } from "./visibility.ts";
 import { startWorkers, type Workers } from "./workers.ts";
 
 export type { BlackboardOptions } from "./options.ts";
@@ -43,6 +44,9 @@ export interface OpenBlackboardPlane extends BlackboardPlane {
 }
 
 const LISTED_APPROVALS = 1_000;
+/** A list looks so many times as far back while it is not full, and no further than this. */
+const FURTHER = 8;
+const FURTHEST = 10_000;
 
 /** Opens the blackboard: the engine, what is kept in Postgres around it, and the agents at work. */
 export async function openBlackboardPlane(
@@ -73,9 +77,12 @@ export async function openBlackboardPlane(
     },
     // Who knows no agent would route to nobody.
     routes: agents.length > 0,
+    replayed: (agent, ids) => replays.count(agent, ids),
+    running: (own) => running.share(own),
     observer: everyObserver(observers),
   });
 
+  const running = openRunning(database, context);
   const sweeping = { pollMs };
   const controls = await openControls(database, context, { hints, pollMs, keepMs });
   const outbox = startOutbox(database, board, context, sweeping);
@@ -177,13 +184,18 @@ export async function openBlackboardPlane(
     },
 
     async recent(caller, { type, correlationId, limit }) {
-      const found = await board.recent({
+      const query = {
         org: caller.org,
-        limit,
         ...(type !== undefined && { type }),
         ...(correlationId !== undefined && { correlationId }),
-      });
-      return found.filter((artifact) => mayRead(caller, artifact));
+      };
+      // Among what the caller may not read there may be little else.
+      for (let looked = limit; ; looked *= FURTHER) {
+        const found = await board.recent({ ...query, limit: looked });
+        const readable = found.filter((artifact) => mayRead(caller, artifact));
+        if (readable.length >= limit || found.length < looked || looked * FURTHER > FURTHEST)
+          return readable.slice(0, limit);
+      }
     },
 
     async agents() {
@@ -209,7 +221,7 @@ export async function openBlackboardPlane(
 
     async correlation({ org }, correlationId) {
       const [counts, [off]] = await Promise.all([
-        board.correlations([correlationId]),
+        board.correlations([{ org, name: correlationId }]),
         offFlow(database, [{ org, name: correlationId }]),
       ]);
       const count = counts.find((each) => each.org === org);
@@ -264,7 +276,8 @@ export async function openBlackboardPlane(
       return replayed;
     },
 
-    approvals: ({ org }) => approvals.list(org, LISTED_APPROVALS),
+    approvals: (caller) =>
+      approvals.list(caller.org, { limit: LISTED_APPROVALS, show: (task) => taskFor(caller, task) }),
     async decide({ org, subject }, id, decision) {
       changed(org, await approvals.decide(org, id, decision, subject));
     },
@@ -295,6 +308,7 @@ export async function openBlackboardPlane(
       await progress.stop();
       await controls.stop();
       await board.stop();
+      await running.stop();
     },
   };
 }
@@ -304,11 +318,4 @@ function boardAgent({ name: agent, order, strict, options: { batch, join, key } 
   if (!batch || join) return known;
   const { size, timeout: timeoutMs } = batch;
   return { ...known, batch: { size, timeoutMs, byKey: key !== undefined } };
-}
-
-/** An artifact is for its org; what is for named or labelled agents only, besides them for who published it. */
-function mayRead({ org, subject }: Caller, { org_id, visibility, produced_by }: Artifact): boolean {
-  if (visibility.kind === "public") return true;
-  if (org_id !== org) return false;
-  return visibility.kind === "org" || produced_by === `user:${subject}`;
 }

@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
 import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { testAgent, testArtifact, testTask } from "../../../../e2e/support/recording_board.ts";
-import type { AgentCounts, CorrelationCounts } from "./board.ts";
+import type { AgentCounts, CorrelationCounts, CorrelationName } from "./board.ts";
 import type { OffFlow } from "./correlation_state.ts";
 import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";
 import type { Settlement } from "./task.ts";
@@ -54,10 +54,10 @@ beforeEach(async () => {
 
 async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
   const board = {
-    async correlations(ids: readonly string[]) {
-      asked.push([...ids]);
+    async correlations(names: readonly CorrelationName[]) {
+      asked.push(names.map(({ name }) => name));
       if (failing) throw new Error("down");
-      return ids.flatMap((id) => correlations.get(id) ?? []);
+      return names.flatMap(({ name }) => correlations.get(name) ?? []);
     },
     counts: async () => agents,
   };

@@ -4,8 +4,8 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Agent } from "./agent.ts";
 import type { Artifact } from "./artifact.ts";
-import type { AgentCounts, Board, BoardObserver } from "./board.ts";
-import { type CorrelationName, correlationState, type OffFlow } from "./correlation_state.ts";
+import type { AgentCounts, Board, BoardObserver, CorrelationName } from "./board.ts";
+import { correlationState, type OffFlow } from "./correlation_state.ts";
 import type { BoardReport } from "./options.ts";
 import { type Subject, Subjects, subjectKey } from "./progress_state.ts";
 import type { AgentTotals, Totals } from "./totals.ts";
@@ -48,10 +48,7 @@ export function startProgress(
 
   async function reportCorrelations(now: number): Promise<void> {
     await inParts(correlations, now, async (part) => {
-      const [counts, off] = await Promise.all([
-        board.correlations(part.map(({ name }) => name)),
-        options.offFlow(part),
-      ]);
+      const [counts, off] = await Promise.all([board.correlations(part), options.offFlow(part)]);
       const byKey = new Map(counts.map((count) => [subjectKey(count.org, count.correlationId), count]));
       const offByKey = new Map(part.map(({ key }, i) => [key, off[i]!]));
       return async (subject) => {

@@ -12,6 +12,8 @@ export interface Carrier {
   readonly artifacts: string;
   /** Where the tasks of an agent are. */
   tasks(agent: string): string;
+  /** Who reads them together; the agent's name unless it is said. */
+  group?(agent: string): string;
 }
 
 /** The steps of work as spans of one trace: publish, route, process, settle. */
@@ -108,7 +110,7 @@ export function boardSpans(
         ...attributesOf(artifacts),
         ...ofOrg(first.org_id),
         "messaging.message.id": id,
-        "messaging.consumer.group.name": agent,
+        "messaging.consumer.group.name": carrier.group?.(agent) ?? agent,
         "khala.agent": agent,
         "khala.attempt": attempt,
       });

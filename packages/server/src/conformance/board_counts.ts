@@ -108,7 +108,8 @@ export function countPromises(open: OpenBoard): void {
       numbered("related", newName("k"), 5).map((each) => ({ ...each, correlation_id, org_id })),
     );
     const numbers = { correlationId: correlation_id, org: org_id, retrying: 0, gathering: 0 };
-    const counts = () => b.correlations([correlation_id]);
+    const name = { org: org_id, name: correlation_id };
+    const counts = () => b.correlations([name]);
     await eventually(async () =>
       expect(await counts()).toEqual([{ ...numbers, artifacts: 5, open: 5, done: 0, dead: 0 }]),
     );
@@ -117,13 +118,13 @@ export function countPromises(open: OpenBoard): void {
     await eventually(async () =>
       expect(await counts()).toEqual([{ ...numbers, artifacts: 9, open: 0, done: 8, dead: 1 }]),
     );
-    await eventually(async () => expect(await a.correlations([correlation_id])).toEqual(await counts()));
+    await eventually(async () => expect(await a.correlations([name])).toEqual(await counts()));
   });
 
   test("what of a correlation is tried again later is told apart, wherever it waits", async () => {
     const { a, b } = at();
     const correlation_id = newName("c");
-    const counts = async () => (await b.correlations([correlation_id]))[0];
+    const counts = async () => (await b.correlations([{ org: "acme", name: correlation_id }]))[0];
     await counts();
     // Short of any tier of an engine, and longer than most; again and again, so that it can be seen however slowly.
     const failing = new Set([1, 2]);
@@ -141,12 +142,43 @@ export function countPromises(open: OpenBoard): void {
     await eventually(async () => expect(await counts()).toMatchObject({ open: 0, retrying: 0, done: 2 }));
   });
 
+  test("correlations of one name in two orgs know nothing of each other", async () => {
+    const { a, b } = at();
+    const correlation_id = newName("c");
+    const [ours, theirs] = [newName("org"), newName("org")];
+    const worker = new Worker("related", (task) => {
+      const { org_id } = task.artifacts[0];
+      if (org_id === ours) return payloadOf(task) === 1 ? dead() : done();
+      return retry(60_000);
+    });
+    await using _ = start(worker, a);
+    const counts = async () =>
+      (await b.correlations([theirs, ours].map((org) => ({ org, name: correlation_id })))).map(
+        ({ org, artifacts, open, done, dead }) => ({ org, artifacts, open, done, dead }),
+      );
+    await a.publish([
+      ...numbered("related", newName("k"), 3).map((each) => ({ ...each, correlation_id, org_id: ours })),
+      ...numbered("related", newName("k"), 2).map((each) => ({ ...each, correlation_id, org_id: theirs })),
+    ]);
+    await eventually(async () =>
+      expect(await counts()).toEqual([
+        { org: theirs, artifacts: 2, open: 2, done: 0, dead: 0 },
+        { org: ours, artifacts: 3, open: 0, done: 2, dead: 1 },
+      ]),
+    );
+    const letters = async (org: string) =>
+      (await b.deadLetters("related", { limit: 100, correlation: { org, name: correlation_id } }))
+        .deadLetters;
+    await eventually(async () => expect(await letters(ours)).toHaveLength(1));
+    expect(await letters(theirs)).toEqual([]);
+  });
+
   test("correlations that nobody knows are not answered, and those that are, together", async () => {
     const { a } = at();
     const ids = range(1, 3).map(() => newName("c"));
     await a.publish(ids.map((correlation_id) => makeTestArtifact({ correlation_id })));
     await eventually(async () => {
-      const found = await a.correlations([newName("c"), ...ids]);
+      const found = await a.correlations([newName("c"), ...ids].map((name) => ({ org: "acme", name })));
       expect(found.map(({ correlationId }) => correlationId).toSorted()).toEqual(ids.toSorted());
       expect(found.every((each) => each.artifacts === 1 && each.open === 0)).toBe(true);
     });

@@ -124,8 +124,8 @@ export function deadLetterPromises(open: OpenBoard): void {
       })),
     );
     await worker.ran(10);
-    const of = async (correlationId: string, limit = 100) =>
-      numbers((await b.deadLetters("related", { limit, correlationId })).deadLetters);
+    const of = async (name: string, limit = 100) =>
+      numbers((await b.deadLetters("related", { limit, correlation: { org: "acme", name } })).deadLetters);
     await eventually(async () => expect(await of(one)).toEqual([10, 8, 7, 5, 4, 2, 1]));
     await eventually(async () => expect(await of(two)).toEqual([9, 6, 3]));
     expect(await of(one, 2)).toEqual([10, 8]);

@@ -90,7 +90,7 @@ export function retryPromises(open: OpenBoard): void {
   });
 
   test("not strict: the later tasks of the key pass one that waits for its retry, in their order", async () => {
-    const { under, a, b } = at();
+    const { under, a, b, heard } = at();
     const key = newName("k");
     const worker = new Worker("passing", (task) =>
       payloadOf(task) === 2 && task.attempt === 1 ? retry(LONG) : done(),
@@ -101,6 +101,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(worker.payloads(key)).toEqual(range(1, 6));
     expect(worker.overlaps).toEqual([]);
     if (!under.jump) return;
+    await eventually(() => expect(heard.settledBy("passing")).toHaveLength(6));
     await under.jump(LONG);
     await worker.ran(7);
     expect(worker.payloads(key)).toEqual([1, 2, 3, 4, 5, 6, 2]);
@@ -164,14 +165,15 @@ export function retryPromises(open: OpenBoard): void {
   });
 
   test("an hour's delay takes an hour", async ({ skip }) => {
-    const { under, a } = at();
+    const { under, a, heard } = at();
     skip(!under.jump, "This driver's time cannot be set.");
     const worker = new Worker("late", ({ attempt, key }) =>
       attempt === 1 && key.startsWith("slow") ? retry(LONG) : done(),
     );
     await using _ = start(worker, a);
     await a.publish(numbered("late", newName("slow"), 1));
-    await worker.ran(1);
+    // What is not written yet would not be set.
+    await eventually(() => expect(heard.settledBy("late")).toHaveLength(1));
     await under.jump!(LONG - 60_000);
     await a.publish(numbered("late", newName("quick"), 1));
     await worker.ran(2);

@@ -3,6 +3,7 @@ import { gatheredId } from "../gather_task.ts";
 import { taskId } from "../matching.ts";
 import { unless, uuidArray } from "./arrays.ts";
 import { versionsOf } from "./arrivals.ts";
+import { correlationColumn } from "./correlation_column.ts";
 import type { Lanes } from "./lanes.ts";
 
 /** An artifact of a batch, as far as that needs to be known. */
@@ -28,7 +29,12 @@ export interface Packed {
   /** Each is a task. */
   readonly batches: readonly Gathered[];
   /** Each goes to the agent without a batch. */
-  readonly alone: readonly { readonly key: string; readonly member: Member; readonly how: Alone }[];
+  readonly alone: readonly {
+    readonly org: string;
+    readonly key: string;
+    readonly member: Member;
+    readonly how: Alone;
+  }[];
   /** These wait for more. */
   readonly kept: readonly Gathered[];
 }
@@ -63,7 +69,7 @@ export function pack(groups: readonly Gathered[], { size, maxBytes, overdue, alo
     for (const member of group.members) {
       const how = aloneHow(group.org, member);
       if (how) {
-        alone.push({ key: group.key, member, how });
+        alone.push({ org: group.org, key: group.key, member, how });
         continue;
       }
       if (member.bytes > maxBytes * LARGE && bytes + member.bytes > maxBytes) cut();
@@ -98,7 +104,7 @@ export function formStatement(
       ),
       batches.map(({ key }) => key),
       ids,
-      batches.map(({ members }) => members[0]!.correlationId),
+      batches.map(({ org, members }) => columnOf(org, members[0]!)),
       now,
       // The artifacts are put before the rest when it is read.
       batches.map(({ key }, i) => JSON.stringify({ id: ids[i], agent, key, attempt: 1, created_at })),
@@ -109,7 +115,7 @@ export function formStatement(
       alone.map(({ member }) => taskId(member)),
       alone.map(({ member }) => member.id),
       alone.map(({ member }) => member.version),
-      alone.map(({ member }) => member.correlationId),
+      alone.map(({ org, member }) => columnOf(org, member)),
       alone.map(({ member }) => member.arrivedAt),
       unless(
         null,
@@ -117,4 +123,8 @@ export function formStatement(
       ),
     ],
   };
+}
+
+function columnOf(org: string, { correlationId }: Member): string | null {
+  return correlationColumn({ org_id: org, correlation_id: correlationId ?? "" });
 }

@@ -265,10 +265,12 @@ test("what waits for a batch is open in its correlation, and a backlog is counte
   await one.board.publish([...drafts(2, { correlation_id: "c" }), ...drafts(2)]);
   const [counts] = await one.board.counts();
   expect(counts).toMatchObject({ agent: "reviewer", waiting: 4 });
-  expect(await one.board.correlations(["c"])).toMatchObject([{ artifacts: 2, open: 2, done: 0 }]);
+  expect(await one.board.correlations([{ org: "acme", name: "c" }])).toMatchObject([
+    { artifacts: 2, open: 2, done: 0 },
+  ]);
   one.board.consume(new Worker("reviewer"));
   await until("all is done", async () => {
-    const [now] = await one.board.correlations(["c"]);
+    const [now] = await one.board.correlations([{ org: "acme", name: "c" }]);
     return now!.open === 0 && now!.done === 3;
   });
   expect(await one.board.counts()).toMatchObject([{ waiting: 0, running: 0 }]);

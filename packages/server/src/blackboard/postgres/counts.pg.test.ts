@@ -77,7 +77,7 @@ describe.each(["without", "with"])("200,000 open tasks, %s statistics", (how) =>
 
   test("the state of a correlation reads that correlation alone", async () => {
     await using one = await opened();
-    const [found] = await one.board.correlations(["c7000"]);
+    const [found] = await one.board.correlations([{ org: "acme", name: "c7000" }]);
     expect(found).toMatchObject({ artifacts: 10, open: 10, done: 0 });
     await offFlow(one.database, [{ org: "acme", name: "c7000" }]);
     expect(await one.pages("board_correlations")).toBeLessThan(100);
@@ -104,13 +104,16 @@ test("up to its limit a queue is counted, and a longer one is estimated by the s
 test("figures of a long queue and of a large correlation are kept for a second, others are new", async () => {
   await using one = await opened();
   const { clock, board, statements } = one;
-  const asked = async (name: string, ask: () => Promise<unknown>) => {
+  const asked = async (name: string, at: number, ask: () => Promise<unknown>) => {
     statements.delete(name);
     await ask();
-    return statements.get(name)?.values?.[0];
+    return statements.get(name)?.values?.[at];
   };
-  const counts = () => asked("board_counts", () => board.counts());
-  const correlations = () => asked("board_correlations", () => board.correlations(["big", "c7000"]));
+  const counts = () => asked("board_counts", 0, () => board.counts());
+  const correlations = () =>
+    asked("board_correlations", 1, () =>
+      board.correlations(["big", "c7000"].map((name) => ({ org: "acme", name }))),
+    );
   expect(await counts()).toEqual(["free", "keyed", "batched"]);
   expect(await correlations()).toEqual(["big", "c7000"]);
   expect(await counts()).toBeUndefined();

@@ -1,9 +1,10 @@
 import type { Database } from "../../database/database.ts";
 import type { Clock } from "../../kit/clock.ts";
 import type { Artifact } from "../artifact.ts";
-import type { Board, CorrelationCounts, DeadLetterPage } from "../board.ts";
+import type { Board, CorrelationCounts, CorrelationName, DeadLetterPage } from "../board.ts";
 import type { DeadLetter } from "../task.ts";
 import { correlationArtifacts } from "./correlation_artifacts.ts";
+import { correlationColumn } from "./correlation_column.ts";
 import { type CountsOptions, openCounts } from "./counts.ts";
 import { KeptFigures } from "./kept_figures.ts";
 
@@ -27,44 +28,49 @@ SELECT r.body FROM (
   SELECT a.type, a.seq, a.body FROM runtime.board_artifacts a WHERE a.org_id = $1 ORDER BY a.seq DESC LIMIT $4
 ) r WHERE $2::text IS NULL OR r.type = $2 ORDER BY r.seq DESC LIMIT $3`;
 
+/** Both ways in which rows name a correlation; see correlation_column.ts. */
+const NAMED = "ANY (ARRAY[u.org || E'\\n' || u.id, u.id])";
+
 /**
- * How far correlations have come. A task is done if it was made, is not open, and did not end as a dead letter. What waits
- * for its batch is open, and one that came back from a pause (`+`) is no other task.
+ * How far correlations have come: orgs, names. A task is done if it was made, is not open, and did not end as a dead
+ * letter. What waits for its batch is open, and one that came back from a pause (`+`) is no other task.
  */
 const CORRELATIONS = `
-SELECT u.id, a.org, a.artifacts, q.open + r.open + b.open AS open, q.retrying, r.open + b.open AS gathering,
+SELECT u.org, u.id, a.artifacts, q.open + r.open + b.open AS open, q.retrying, r.open + b.open AS gathering,
   a.tasks + t.tasks - q.open - r.open - b.open - d.letters AS done, d.dead
-FROM unnest($1::text[]) AS u(id)
+FROM unnest($1::text[], $2::text[]) AS u(org, id)
 CROSS JOIN LATERAL (
-  SELECT min(a.org_id) AS org, count(DISTINCT a.id) AS artifacts, coalesce(sum(cardinality(a.routes)), 0)::bigint AS tasks
-  FROM runtime.board_artifacts a WHERE a.correlation_id = u.id OFFSET 0
+  SELECT count(DISTINCT a.id) AS artifacts, coalesce(sum(cardinality(a.routes)), 0)::bigint AS tasks
+  -- Apart, or all that the org has might be looked through.
+  FROM (SELECT a.id, a.org_id, a.routes FROM runtime.board_artifacts a WHERE a.correlation_id = u.id OFFSET 0) a
+  WHERE a.org_id = u.org
 ) a
 CROSS JOIN LATERAL (
-  SELECT count(*) AS tasks FROM runtime.board_tasks t WHERE t.correlation_id = u.id AND strpos(t.replay_id, '+') = 0 OFFSET 0
+  SELECT count(*) AS tasks FROM runtime.board_tasks t WHERE t.correlation_id = ${NAMED} AND strpos(t.replay_id, '+') = 0 OFFSET 0
 ) t
 CROSS JOIN LATERAL (
   SELECT count(*) AS open, count(*) FILTER (WHERE q.claimed_by IS NULL AND q.due_at > now()) AS retrying
-  FROM runtime.board_queue q WHERE q.correlation_id = u.id OFFSET 0
+  FROM runtime.board_queue q WHERE q.correlation_id = ${NAMED} OFFSET 0
 ) q
 CROSS JOIN LATERAL (
   SELECT count(*) AS open FROM runtime.board_arrivals r CROSS JOIN unnest(r.correlations) AS c
-  WHERE r.correlations @> ARRAY[u.id] AND c = u.id OFFSET 0
+  WHERE r.correlations @> ARRAY[u.id] AND r.org_id = u.org AND c = u.id OFFSET 0
 ) r
 CROSS JOIN LATERAL (
   SELECT count(*) AS open FROM runtime.board_batches b CROSS JOIN unnest(b.correlations) AS c
-  WHERE b.correlations @> ARRAY[u.id] AND c = u.id OFFSET 0
+  WHERE b.correlations @> ARRAY[u.id] AND b.org_id = u.org AND c = u.id OFFSET 0
 ) b
 CROSS JOIN LATERAL (
   SELECT count(*) AS letters, count(*) FILTER (WHERE d.replay_id IS NULL) AS dead
-  FROM runtime.board_dead_letters d WHERE d.correlation_id = u.id OFFSET 0
+  FROM runtime.board_dead_letters d WHERE d.correlation_id = ${NAMED} OFFSET 0
 ) d
 WHERE a.artifacts > 0`;
 
 const LETTER = "SELECT d.seq, d.replay_id, d.body FROM runtime.board_dead_letters d";
 /** A page of an agent's dead letters: agent, before which, limit. */
 const LETTERS = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 ORDER BY d.seq DESC LIMIT $3`;
-/** The same of one correlation. */
-const LETTERS_OF = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 AND d.correlation_id = $4
+/** The same of one correlation, by both of its names. */
+const LETTERS_OF = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 AND d.correlation_id = ANY ($4::text[])
 ORDER BY d.seq DESC LIMIT $3`;
 
 /** What can be looked up on the board. */
@@ -74,17 +80,18 @@ export function openReads(
   { agents, window, countUpTo }: CountsOptions & { readonly window: number },
 ): Reads {
   const related = new KeptFigures<CorrelationCounts>(clock, {
-    nameOf: ({ correlationId }) => correlationId,
+    nameOf: ({ org, correlationId }) => JSON.stringify([org, correlationId]),
     rowsOf: ({ artifacts, open, done }) => (open > 0 ? artifacts + open + done : 0),
   });
 
-  async function countCorrelations(ids: readonly string[]): Promise<CorrelationCounts[]> {
+  async function countCorrelations(texts: readonly string[]): Promise<CorrelationCounts[]> {
+    const names = texts.map((text) => JSON.parse(text) as [org: string, name: string]);
     const rows = await database.query<
       Record<Exclude<keyof CorrelationCounts, "correlationId">, unknown> & { id: string }
     >({
       name: "board_correlations",
       text: CORRELATIONS,
-      values: [ids],
+      values: [names.map(([org]) => org), names.map(([, name]) => name)],
     });
     return rows.map(({ id, org, artifacts, open, retrying, gathering, done, dead }) => ({
       correlationId: id,
@@ -120,15 +127,23 @@ export function openReads(
       return rows.map(({ body }) => JSON.parse(body) as Artifact);
     },
 
-    correlations: (ids) => related.get(ids, countCorrelations),
+    correlations: (names) =>
+      related.get(
+        names.map(({ org, name }) => JSON.stringify([org, name])),
+        countCorrelations,
+      ),
 
-    async deadLetters(agent, { after, limit, correlationId }): Promise<DeadLetterPage> {
+    async deadLetters(agent, { after, limit, correlation }): Promise<DeadLetterPage> {
       const before = after !== undefined && NUMBER.test(after) ? BigInt(after) : 2n ** 62n;
       const values = [agent, before, limit + 1];
       const rows = await database.query<LetterRow>(
-        correlationId === undefined
+        correlation === undefined
           ? { name: "board_letters", text: LETTERS, values }
-          : { name: "board_letters_of", text: LETTERS_OF, values: [...values, correlationId] },
+          : {
+              name: "board_letters_of",
+              text: LETTERS_OF,
+              values: [...values, [columnOf(correlation), correlation.name]],
+            },
       );
       const page = rows.slice(0, limit);
       const deadLetters = page.map(letterOf);
@@ -157,6 +172,10 @@ export function openReads(
       return rows.map(letterOf);
     },
   };
+}
+
+function columnOf({ org, name }: CorrelationName): string | null {
+  return correlationColumn({ org_id: org, correlation_id: name });
 }
 
 function letterOf({ body, replay_id }: LetterRow): DeadLetter {

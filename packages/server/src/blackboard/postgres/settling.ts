@@ -3,6 +3,7 @@ import type { Routed } from "../board.ts";
 import type { DeadLetter } from "../task.ts";
 import { unless } from "./arrays.ts";
 import type { Claimed, Taking } from "./claimed.ts";
+import { correlationColumn } from "./correlation_column.ts";
 import { type Lanes, lanesTogether } from "./lanes.ts";
 
 /** What becomes of a claim. */
@@ -45,7 +46,7 @@ export function settleStatement(
       retries(({ leaves }) => leaves),
       dead(({ letter }) => letter?.id ?? null),
       dead(({ claim }) => claim.task.id),
-      dead(({ claim }) => claim.task.artifacts[0].correlation_id ?? null),
+      dead(({ claim }) => correlationColumn(claim.task.artifacts[0])),
       dead(({ letter }) => (letter ? JSON.stringify(letter) : null)),
       outputs.length > 0,
       unless(false, next.wants),

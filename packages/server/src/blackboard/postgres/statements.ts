@@ -6,6 +6,7 @@ import { once, textArray, unless, uuidArray } from "./arrays.ts";
 import type { Arrivals } from "./arrivals.ts";
 import { type Bundled, bundleColumns, intoBundles } from "./bundles.ts";
 import type { Taking } from "./claimed.ts";
+import { correlationColumn } from "./correlation_column.ts";
 import { type Lanes, lanesTogether } from "./lanes.ts";
 
 /** Where a task's place is. */
@@ -68,10 +69,7 @@ function taskColumns(
       1,
       artifacts.map(({ version }) => version),
     ),
-    unless(
-      null,
-      artifacts.map(({ correlation_id }) => correlation_id ?? null),
-    ),
+    unless(null, artifacts.map(correlationColumn)),
     textArray(tasks.map((task) => task.agent)),
     unless(null, lanes),
     textArray(tasks.map((task) => task.key)),
@@ -95,7 +93,7 @@ function deadColumns(items: readonly Routed[]): unknown[] {
     dead.map(({ letter }) => letter.agent),
     dead.map(({ letter }) => letter.id),
     dead.map(({ letter, artifact }) => letter.task?.id ?? artifact.id),
-    dead.map(({ artifact }) => artifact.correlation_id ?? null),
+    dead.map(({ artifact }) => correlationColumn(artifact)),
     dead.map(({ letter }) => JSON.stringify(letter)),
   ];
 }
@@ -229,7 +227,7 @@ export function enqueueStatement(tasks: readonly Task[], lanes: Lanes, now: numb
       tasks.map((task) => task.key),
       tasks.map((task) => task.id),
       tasks.map((task) => task.replay_id ?? ""),
-      tasks.map((task) => task.artifacts[0].correlation_id ?? null),
+      tasks.map((task) => correlationColumn(task.artifacts[0])),
       tasks.map((task) => millis(task.created_at, now)),
       tasks.map((task) => JSON.stringify(task)),
       only.map((artifact) => artifact?.id ?? null),
