@@ -2,7 +2,7 @@ import { agent, FatalError } from "@khala/server";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { seriousFindings } from "./support/axe.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
-import { type DashboardServer, startDashboard, visit } from "./support/dashboard.ts";
+import { type DashboardServer, DEVELOPER, startDashboard, visit } from "./support/dashboard.ts";
 import { eventually } from "./support/eventually.ts";
 
 const topicOf = (payload: unknown) => String(Object(payload).topic);
@@ -48,7 +48,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     return (await ask<{ artifacts?: { payload: unknown }[] }>(path)).artifacts ?? [];
   };
   const agentOf = async (name: string) => {
-    const { agents } = await ask<{ agents: { name: string; waiting: string }[] }>("agents");
+    const { agents } = await ask<{ agents: { name: string; waiting: string; dead: string }[] }>("agents");
     return agents.find((each) => each.name === name)!;
   };
 
@@ -103,6 +103,56 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     await dialog.getByText("3 tasks of illustrator would run again.").waitFor();
     await dialog.getByRole("button", { name: "Replay 3" }).click();
     await dialog.getByText("3 dead letters replayed.").waitFor();
+    expect(context.problems).toEqual([]);
+  });
+
+  test("replaying many shows how far it is, and stops when a person says so", async () => {
+    await using context = await visit(browser);
+    const topics = Array.from({ length: 250 }, (_, n) => ({
+      type: "Draft",
+      payload: { topic: `the invisible crowd ${n}` },
+    }));
+    await server.post("/blackboard/v1/artifacts", { artifacts: topics });
+    await eventually("all have failed", async () => Number((await agentOf("illustrator")).dead) >= 250);
+    const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
+    let asked = 0;
+    const second = Promise.withResolvers<void>();
+    await page.route("**/dead-letters/illustrator/replay", async (route) => {
+      if (++asked === 2) await second.promise;
+      await route.continue();
+    });
+    await page.getByRole("button", { name: "Replay all…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("button", { name: /^Replay \d/ }).click();
+    await dialog.getByText(/^100 of \d+ replayed\.$/).waitFor();
+    await dialog.getByRole("button", { name: "Stop" }).click();
+    second.resolve();
+    await dialog.waitFor({ state: "detached" });
+    await eventually("no other follows", async () => {
+      const { dead_letters = [] } = await ask<{ dead_letters?: { replay_id?: string }[] }>(
+        "dead-letters/illustrator?limit=1000",
+      );
+      return dead_letters.filter(({ replay_id }) => replay_id).length >= 200;
+    });
+    expect(asked).toBe(2);
+    expect(context.problems).toEqual([]);
+  });
+
+  test("a dead letter of an artifact that is for others says so, and is replayed all the same", async () => {
+    await using context = await visit(browser);
+    const secret = { type: "Draft", payload: { topic: "the invisible secret" } };
+    const visibility = { kind: "private", agents: ["illustrator"] };
+    await server.khala.blackboard.publish({ org: DEVELOPER.org_id, subject: "eve" }, [
+      { ...secret, visibility },
+    ]);
+    const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
+    await page.getByText("Withheld: it may tell of an artifact that is not for you.").first().click();
+    const panel = page.getByRole("complementary", { name: "Dead letter" });
+    await panel.getByText("Not shown: the artifact is for named agents").waitFor();
+    expect(await panel.getByRole("button", { name: "Edit and replay" }).count()).toBe(0);
+    await panel.getByRole("button", { name: "Replay", exact: true }).click();
+    await panel.getByText("Replayed. It runs again once").waitFor();
+    expect(await page.content()).not.toContain("invisible secret");
     expect(context.problems).toEqual([]);
   });
 

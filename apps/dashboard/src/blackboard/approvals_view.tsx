@@ -3,11 +3,11 @@ import { Ago } from "../parts/ago.tsx";
 import { asFailure } from "../parts/asking.ts";
 import { Button } from "../parts/button.tsx";
 import { Dialog } from "../parts/dialog.tsx";
-import { Json } from "../parts/json.tsx";
 import { Empty, Failure, type FailureLike } from "../parts/states.tsx";
 import { links } from "../router.ts";
 import { boardWords } from "../strings/blackboard.ts";
 import type { Approval } from "./board_types.ts";
+import { Payload } from "./payload.tsx";
 
 const words = boardWords.approvals;
 
@@ -103,7 +103,7 @@ function ApprovalCard({ approval: { task, created_at }, busy, onApprove, onRefus
       {task.artifacts.map((artifact) => (
         <div key={artifact.id}>
           <h4>{artifact.type}</h4>
-          <Json value={artifact.payload} label={artifact.type} />
+          <Payload artifact={artifact} />
         </div>
       ))}
     </li>

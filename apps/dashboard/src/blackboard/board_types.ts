@@ -4,6 +4,7 @@ import type { FlowAgent } from "./flow_graph.ts";
 export interface Artifact {
   readonly id: string;
   readonly type: string;
+  /** Undefined if it is not for this person; null is a payload. */
   readonly payload: unknown;
   readonly correlation_id: string;
   readonly partition_key: string;
@@ -86,7 +87,7 @@ export function readArtifact(wire: WireArtifact): Artifact {
   return {
     id: wire.id ?? "",
     type: wire.type ?? "",
-    payload: wire.payload ?? null,
+    payload: wire.payload,
     correlation_id: wire.correlation_id ?? "",
     partition_key: wire.partition_key ?? "",
     tags: wire.tags ?? [],

@@ -6,12 +6,12 @@ import { asFailure, useAsk } from "../parts/asking.ts";
 import { Button } from "../parts/button.tsx";
 import { DetailPanel, Facts, Section } from "../parts/detail_panel.tsx";
 import { Id } from "../parts/id.tsx";
-import { Json } from "../parts/json.tsx";
 import { StateBadge } from "../parts/state_badge.tsx";
 import { Failure, type FailureLike } from "../parts/states.tsx";
 import { links, setParams } from "../router.ts";
 import { boardWords } from "../strings/blackboard.ts";
 import { type DeadLetter, readDeadLetter } from "./board_types.ts";
+import { Payload } from "./payload.tsx";
 import { PayloadEditor } from "./payload_editor.tsx";
 
 const words = boardWords.letter;
@@ -48,7 +48,8 @@ function Letter({ letter, onReplayed }: { readonly letter: DeadLetter; readonly 
   const [error, setError] = useState<FailureLike>();
   const [result, setResult] = useState<Replayed>();
   const { task, failure, agent, id } = letter;
-  const only = task?.artifacts.length === 1 ? task.artifacts[0] : undefined;
+  const [first] = task?.artifacts.length === 1 ? task.artifacts : [];
+  const only = first?.payload === undefined ? undefined : first;
 
   const replay = async (edit?: { readonly payload: unknown }) => {
     setBusy(true);
@@ -161,7 +162,7 @@ function Payloads({ letter: { task } }: { readonly letter: DeadLetter }) {
   const artifacts = task?.artifacts ?? [];
   return artifacts.map((artifact) => (
     <Section key={artifact.id} title={`${words.payload}: ${artifact.type}`}>
-      <Json value={artifact.payload} label={artifact.type} />
+      <Payload artifact={artifact} />
       <Button kind="bare" icon="arrow" onClick={() => setParams({ artifact: artifact.id, letter: "" })}>
         {words.openArtifact}
       </Button>

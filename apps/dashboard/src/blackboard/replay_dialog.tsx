@@ -1,5 +1,5 @@
 import { useKhala } from "@khala/client/react";
-import { useState } from "react";
+import { useRef, useState } from "react";
 import { asFailure, useAsk } from "../parts/asking.ts";
 import { Button } from "../parts/button.tsx";
 import { Dialog } from "../parts/dialog.tsx";
@@ -12,8 +12,8 @@ const words = boardWords.replayDialog;
 const PAGE = 1_000;
 /** Beyond this a dry run says "more than": counting on would take longer than a person waits. */
 const COUNTED = 10_000;
-/** The most ids that one request takes. */
-const AT_ONCE = 1_000;
+/** Of one request: few enough that a person sees how it goes on, and can stop it. */
+const AT_ONCE = 100;
 
 /** What is to be replayed: letters that were chosen, those that fit a filter, or all of an agent. */
 export interface ReplayPlan {
@@ -21,6 +21,8 @@ export interface ReplayPlan {
   readonly kind: "chosen" | "filtered" | "all";
   readonly letters: readonly DeadLetter[];
 }
+
+type Board = ReturnType<typeof useKhala>["board"];
 
 interface Count {
   readonly open: number;
@@ -40,33 +42,40 @@ export function ReplayDialog({ plan, onClose, onDone }: ReplayDialogProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<FailureLike>();
   const [result, setResult] = useState<{ readonly replayed: number; readonly already: number }>();
+  const [looked, setLooked] = useState(0);
+  const isStopped = useRef(false);
+  const close = () => {
+    isStopped.current = true;
+    onClose();
+  };
   const counted = useAsk(`count ${plan.agent} ${plan.kind} ${plan.letters.length}`, async () => {
     if (plan.kind !== "all") return countOf(plan.letters, false);
     const letters: DeadLetter[] = [];
-    let next: string | undefined;
-    do {
-      const page = await board.deadLetters(plan.agent, {
-        limit: PAGE,
-        ...(next !== undefined && { after: next }),
-      });
-      letters.push(...(page.dead_letters ?? []).map(readDeadLetter));
-      next = page.next;
-    } while (next !== undefined && letters.length < COUNTED);
-    return countOf(letters, next !== undefined);
+    for await (const page of pagesOf(board, plan.agent)) {
+      letters.push(...page);
+      if (letters.length >= COUNTED) return countOf(letters, true);
+    }
+    return countOf(letters, false);
   });
   const count = counted.data;
 
   const replay = async () => {
     setBusy(true);
     setError(undefined);
+    setLooked(0);
     try {
       const total = { replayed: 0, already: 0 };
-      for (const which of requests(plan)) {
-        const { replayed = 0, already_replayed = 0 } = await board.replayAll(plan.agent, which);
-        total.replayed += replayed;
-        total.already += already_replayed;
+      for await (const page of plan.kind === "all" ? pagesOf(board, plan.agent) : [plan.letters]) {
+        for (const ids of requests(page)) {
+          if (isStopped.current) break;
+          const { replayed = 0, already_replayed = 0 } = await board.replayAll(plan.agent, { ids });
+          total.replayed += replayed;
+          total.already += already_replayed;
+          setLooked(total.replayed + total.already);
+        }
+        if (isStopped.current) break;
       }
-      setResult(total);
+      if (!isStopped.current) setResult(total);
       onDone();
     } catch (failure) {
       setError(asFailure(failure));
@@ -79,7 +88,7 @@ export function ReplayDialog({ plan, onClose, onDone }: ReplayDialogProps) {
   return (
     <Dialog
       open
-      onClose={onClose}
+      onClose={close}
       title={title}
       actions={
         result ? (
@@ -88,7 +97,7 @@ export function ReplayDialog({ plan, onClose, onDone }: ReplayDialogProps) {
           </Button>
         ) : (
           <>
-            <Button onClick={onClose}>{words.cancel}</Button>
+            <Button onClick={close}>{busy ? words.stop : words.cancel}</Button>
             <Button
               kind="primary"
               icon="retry"
@@ -109,6 +118,11 @@ export function ReplayDialog({ plan, onClose, onDone }: ReplayDialogProps) {
           <Failure error={counted.error} inline onRetry={counted.again} />
         ) : count === undefined ? (
           <StateBadge state="working" word={words.counting} />
+        ) : busy ? (
+          <p>
+            {count.isMore ? words.soFar(looked) : words.progress(looked, count.open)}
+            {!count.isMore && <progress value={looked} max={count.open} aria-label={words.running} />}
+          </p>
         ) : (
           <DryRun count={count} plan={plan} />
         )}
@@ -142,10 +156,19 @@ function countOf(letters: readonly DeadLetter[], isMore: boolean): Count {
   return { open, before: letters.filter(({ replay_id }) => replay_id !== "").length, isMore };
 }
 
-function requests({ kind, letters }: ReplayPlan): readonly { ids?: string[] }[] {
-  if (kind === "all") return [{}];
-  const ids = letters.filter(({ raw }) => raw === "").map(({ id }) => id);
-  return Array.from({ length: Math.ceil(ids.length / AT_ONCE) }, (_, index) => ({
-    ids: ids.slice(index * AT_ONCE, (index + 1) * AT_ONCE),
-  }));
+/** All of an agent, the newest first. What fails again meanwhile is newer than any, and not among them. */
+async function* pagesOf(board: Board, agent: string): AsyncGenerator<DeadLetter[]> {
+  let next: string | undefined;
+  do {
+    const page = await board.deadLetters(agent, { limit: PAGE, ...(next !== undefined && { after: next }) });
+    yield (page.dead_letters ?? []).map(readDeadLetter);
+    next = page.next;
+  } while (next !== undefined);
+}
+
+function requests(letters: readonly DeadLetter[]): readonly string[][] {
+  const ids = letters.filter(({ raw, replay_id }) => raw === "" && replay_id === "").map(({ id }) => id);
+  return Array.from({ length: Math.ceil(ids.length / AT_ONCE) }, (_, index) =>
+    ids.slice(index * AT_ONCE, (index + 1) * AT_ONCE),
+  );
 }

@@ -187,8 +187,11 @@ export const boardWords = {
     confirm: (n: number) => `Replay ${n.toLocaleString("en")}`,
     confirmAll: "Replay all",
     cancel: "Cancel",
+    stop: "Stop",
     close: "Close",
     running: "Replaying…",
+    progress: (n: number, of: number) => `${n.toLocaleString("en")} of ${of.toLocaleString("en")} replayed.`,
+    soFar: (n: number) => `${n.toLocaleString("en")} replayed so far.`,
     result: (replayed: number, already: number) =>
       already === 0
         ? `${count(replayed, "dead letter")} replayed.`
@@ -260,6 +263,8 @@ export const boardWords = {
     visibility: "Visible to",
     depth: "Agents before it",
     payload: "Payload",
+    withheld:
+      "Not shown: the artifact is for named agents, and for who published it. It can be replayed or approved all the same.",
     trace: "Trace",
   },
 

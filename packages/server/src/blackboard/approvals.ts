@@ -18,8 +18,8 @@ export interface Decision {
 export interface Approvals {
   /** Takes a task off the flow, once however often it comes: its execution ends here. */
   hold(task: Task): Promise<void>;
-  /** Those that wait, the oldest first. */
-  list(org: string, limit?: number): Promise<ApprovalJson[]>;
+  /** Those that wait, the oldest first, as `show` has them. */
+  list(org: string, how?: { limit?: number; show?(task: Task): Task }): Promise<ApprovalJson[]>;
   /**
    * Lets a task run, or ends it. The same decision again changes nothing; another one is refused. Answers the correlation
    * of the task.
@@ -51,7 +51,7 @@ export function openApprovals(
       });
     },
 
-    async list(org, limit = 100) {
+    async list(org, { limit = 100, show = (task: Task) => task } = {}) {
       const rows = await database.query<{ id: string; task: Task; created: Date }>({
         name: "board_approvals",
         text: `SELECT approval_id AS id, task, created_at AS created FROM runtime.board_approvals
@@ -60,7 +60,7 @@ export function openApprovals(
       });
       return rows.map(({ id, task, created }) => ({
         id,
-        task: { ...task, artifacts: [...task.artifacts] },
+        task: { ...task, artifacts: [...show(task).artifacts] },
         created_at: created.toISOString(),
       }));
     },

@@ -19,7 +19,7 @@ const letter = (id: string, org?: string): DeadLetter => ({
 
 const letters = [letter("mine", "acme"), letter("theirs", "other"), letter("unreadable")];
 const replayed: string[] = [];
-const replays: Replays = {
+const replays: Omit<Replays, "count"> = {
   replay: async (_, { id }) => ({ replay_id: id, status: "replayed" }),
   async replayMany(_, pages) {
     for await (const page of pages) replayed.push(...page.map(({ id }) => id));

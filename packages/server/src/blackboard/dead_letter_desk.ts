@@ -3,6 +3,7 @@ import type { Board } from "./board.ts";
 import type { BlackboardPlane, Caller } from "./plane.ts";
 import type { Replays } from "./replays.ts";
 import type { DeadLetter } from "./task.ts";
+import { deadLetterFor } from "./visibility.ts";
 
 /** Dead letters as a caller may see them, and their replay. */
 export interface DeadLetterDesk {
@@ -19,13 +20,16 @@ const PAGE = 100;
 /** Opens the desk. `check` throws for a reader that has no dead letters. */
 export function openDeadLetterDesk(
   board: Pick<Board, "deadLetters" | "deadLetter" | "deadLettersById">,
-  replays: Replays,
+  replays: Omit<Replays, "count">,
   check: (agent: string) => void,
 ): DeadLetterDesk {
   async function* pagesOf(caller: Caller, agent: string, correlationId?: string) {
     for (let after: string | undefined; ; ) {
-      const query = { limit: PAGE, ...(after && { after }), ...(correlationId && { correlationId }) };
-      const page = await board.deadLetters(agent, query);
+      const page = await board.deadLetters(agent, {
+        limit: PAGE,
+        ...(after && { after }),
+        ...(correlationId && { correlation: { org: caller.org, name: correlationId } }),
+      });
       yield page.deadLetters.filter((letter) => isOf(caller, letter));
       after = page.next;
       if (!after) return;
@@ -45,29 +49,32 @@ export function openDeadLetterDesk(
     return letter && isOf(caller, letter) ? letter : undefined;
   }
 
-  async function withReplays(agent: string, letters: readonly DeadLetter[]): Promise<DeadLetter[]> {
+  async function shown(caller: Caller, agent: string, letters: readonly DeadLetter[]): Promise<DeadLetter[]> {
     const states = await replays.statesOf(
       agent,
       letters.map(({ id }) => id),
     );
     return letters.map((letter) => {
       const replay = states.get(letter.id);
-      return replay ? { ...letter, replay_id: replay } : letter;
+      return deadLetterFor(caller, replay ? { ...letter, replay_id: replay } : letter);
     });
   }
 
   return {
-    async list(caller, agent, query) {
+    async list(caller, agent, { correlationId, ...query }) {
       check(agent);
-      const page = await board.deadLetters(agent, query);
+      const page = await board.deadLetters(agent, {
+        ...query,
+        ...(correlationId && { correlation: { org: caller.org, name: correlationId } }),
+      });
       const own = page.deadLetters.filter((letter) => isOf(caller, letter));
-      return { ...page, deadLetters: await withReplays(agent, own) };
+      return { ...page, deadLetters: await shown(caller, agent, own) };
     },
 
     async get(caller, agent, id) {
       check(agent);
       const letter = await find(caller, agent, id);
-      return letter && (await withReplays(agent, [letter]))[0];
+      return letter && (await shown(caller, agent, [letter]))[0];
     },
 
     async replay(caller, agent, id, edit) {
