@@ -5,6 +5,7 @@
 #   FROM khala
 #   COPY --chown=node app/ app/
 #   CMD ["serve", "--app", "app/app.ts"]
+# Workers of it are the same image with the command `worker --app app/app.ts`; they are watched on the same port.
 #
 # With the Kafka driver: docker build --build-arg KAFKA=yes .
 
@@ -21,7 +22,7 @@ COPY packages/kafka/package.json packages/kafka/package-lock.json packages/kafka
 RUN if [ -n "$KAFKA" ]; then cd packages/kafka && npm ci --omit=dev; fi
 
 FROM node:24-slim
-ENV NODE_ENV=production KHALA_HOST=0.0.0.0 KHALA_PORT=4000
+ENV NODE_ENV=production KHALA_HOST=0.0.0.0 KHALA_PORT=4000 KHALA_WORKER_PORT=4000
 WORKDIR /khala
 COPY --from=install /khala ./
 COPY packages packages

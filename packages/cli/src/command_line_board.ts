@@ -67,8 +67,12 @@ Examples:
 Any number of workers and servers share the tasks; all of them run the same app. Servers with KHALA_BOARD_AGENTS=false leave
 the work to workers. Ctrl-C finishes what is under way and gives the rest back.
 
-Example:
-  DATABASE_URL=postgres://… khala worker --app app.ts`,
+KHALA_WORKER_PORT lets it be watched: /metrics, /healthz and /readyz on that port of KHALA_HOST. Without it nothing listens, and what
+its agents do is in no metric.
+
+Examples:
+  DATABASE_URL=postgres://… khala worker --app app.ts
+  DATABASE_URL=postgres://… KHALA_WORKER_PORT=4100 khala worker --app app.ts`,
     )
     .action(async (options) => (await import("./commands/worker.ts")).worker(options));
 }

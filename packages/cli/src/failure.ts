@@ -35,8 +35,13 @@ export function explain(error: unknown): { message: string; exitCode: ExitCode }
 
 /** An error of the connection says nothing about where to look; one of the database itself has said enough. */
 function unavailable({ message, cause }: KhalaError): string {
-  if (!(cause instanceof Error) || "severity" in cause) return message;
+  if (!(cause instanceof Error) || "severity" in cause || isOfNode(cause)) return message;
   return `The database cannot be reached (${reasonOf(cause)}). Check DATABASE_URL; \`khala doctor\` looks closer.`;
+}
+
+/** Such as a driver that is not installed. */
+function isOfNode(error: Error & { readonly code?: unknown }): boolean {
+  return typeof error.code === "string" && error.code.startsWith("ERR_");
 }
 
 /** The words of an error, or of the errors inside one that has none, as a refused connection to `localhost` is. */

@@ -10,11 +10,16 @@ import {
   openContext,
   openStore,
 } from "./foundation.ts";
+import { openWorkerDoor } from "./gateway/worker_door.ts";
+import { openWorkerHealth, type WorkerHealthParts } from "./health.ts";
 import { openAuthority } from "./runtime/authority.ts";
+import { workerListening } from "./settings.ts";
 
-/** The agents of an app at work in a process without a door. */
+/** The agents of an app at work, in a process that serves nobody. */
 export interface BoardWorker {
   readonly blackboard: BlackboardPlane;
+  /** Where `/metrics`, `/healthz` and `/readyz` are answered; undefined without KHALA_WORKER_PORT. */
+  readonly url: string | undefined;
   /** Finishes what is under way, and gives the rest back. */
   stop(): Promise<void>;
 }
@@ -29,6 +34,12 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
   try {
     const context = await openContext(options);
     closers.push(() => context.telemetry.shutdown());
+    // Opened first and closed last: a port that is in use interrupts no task, and a stop that waits for work can be watched.
+    const listening = workerListening(config);
+    let atWork: ReturnType<WorkerHealthParts["atWork"]>;
+    const health = openWorkerHealth({ context, config, atWork: () => atWork });
+    const door = listening && (await openWorkerDoor(context, { ...listening, health }));
+    if (door) closers.push(() => door.stop());
     const database = await openStore(config, context, closers);
     // Servers make documents of what is appended here.
     const authority = openAuthority(database, context, () => hints.send(EVENTS_HINT));
@@ -43,9 +54,13 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     closers.push(() => authority.drain());
     const working = { ...config, KHALA_BOARD_AGENTS: true };
     const blackboard = await openBlackboard(working, app, { database, context, authority, hints });
-    closers.push(() => blackboard.stop());
+    atWork = { database, blackboard };
+    closers.push(() => {
+      atWork = undefined;
+      return blackboard.stop();
+    });
     hints.start();
-    return { blackboard, stop };
+    return { blackboard, url: door?.url, stop };
   } catch (error) {
     await stop();
     throw error;

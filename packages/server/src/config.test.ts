@@ -19,6 +19,11 @@ describe("without any setting", () => {
     });
   });
 
+  test("workers do not listen", () => {
+    expect(readConfig({}).KHALA_WORKER_PORT).toBeUndefined();
+    expect(readConfig({ KHALA_WORKER_PORT: "" }).KHALA_WORKER_PORT).toBeUndefined();
+  });
+
   test("an empty setting is as good as none", () => {
     expect(readConfig({ KHALA_PORT: "", DATABASE_URL: "", KHALA_ORIGINS: "" })).toEqual(readConfig({}));
   });
@@ -36,6 +41,7 @@ describe("settings are read", () => {
       KHALA_ORIGINS: " https://a.example, ,https://b.example ",
     });
     expect(config.KHALA_PORT).toBe(0);
+    expect(readConfig({ KHALA_WORKER_PORT: "0" }).KHALA_WORKER_PORT).toBe(0);
     expect(config.KHALA_HINTS).toBe(false);
     expect(config.KHALA_ORIGINS).toEqual(["https://a.example", "https://b.example"]);
     for (const [text, value] of Object.entries({ true: true, "1": true, on: true, false: false, "0": false }))
@@ -53,6 +59,8 @@ describe("a setting that is wrong is an error that names it", () => {
     { KHALA_PORT: "65536" },
     { KHALA_PORT: "-1" },
     { KHALA_PORT: "many" },
+    { KHALA_WORKER_PORT: "65536" },
+    { KHALA_WORKER_PORT: "some" },
     { KHALA_LOG_LEVEL: "loud" },
     { KHALA_HINTS: "perhaps" },
     { DATABASE_URL: "mysql://somewhere" },
@@ -100,6 +108,13 @@ describe("a setting that is wrong is an error that names it", () => {
     const lag = { KHALA_BOARD_LAG_SLOW: "5", KHALA_BOARD_LAG_REFUSE: "5" };
     expect(() => readConfig(lag)).toThrow("KHALA_BOARD_LAG_SLOW must be below");
     expect(readConfig({ ...lag, KHALA_BOARD_LAG_REFUSE: "6" })).toMatchObject({ KHALA_BOARD_LAG_SLOW: 5 });
+  });
+
+  test("a login to Kafka that is not one of those there are; Kafka's own spelling is", () => {
+    const login = { KAFKA_SASL_USERNAME: "ann", KAFKA_SASL_PASSWORD: "a password" };
+    const read = (KAFKA_SASL_MECHANISM: string) => readConfig({ ...login, KAFKA_SASL_MECHANISM });
+    expect(read("SCRAM-SHA-512")).toMatchObject({ KAFKA_SASL_MECHANISM: "scram-sha-512" });
+    expect(() => read("GSSAPI")).toThrow("KAFKA_SASL_MECHANISM");
   });
 
   test("a login to Kafka without a name or a password", () => {

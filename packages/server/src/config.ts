@@ -53,9 +53,11 @@ const SETTINGS = z.object({
   KAFKA_BOOTSTRAP_SERVERS: z.string().optional().describe("Moves the blackboard to Kafka 3.5 or later"),
   KAFKA_CLIENT_ID: z.string().default("khala").describe("What brokers call this server in their logs"),
   KAFKA_SASL_MECHANISM: z
-    .enum(["plain", "scram-sha-256", "scram-sha-512"])
+    .string()
+    .toLowerCase()
+    .pipe(z.enum(["plain", "scram-sha-256", "scram-sha-512"]))
     .optional()
-    .describe("How to log in to Kafka"),
+    .describe("How to log in to Kafka: plain, scram-sha-256 or scram-sha-512"),
   KAFKA_SASL_USERNAME: z.string().optional().describe("Name to log in to Kafka with"),
   KAFKA_SASL_PASSWORD: z.string().optional().describe("Password to log in to Kafka with"),
   KAFKA_SSL_ENABLE: flag(false).describe("Speaks TLS with Kafka"),
@@ -196,6 +198,15 @@ const SETTINGS = z.object({
   KHALA_CHAT_JANITOR_S: count(60, 1).describe("How often conversations are trimmed and removed"),
 
   KHALA_BOARD_AGENTS: flag(true).describe("Whether this server does the work of the app's agents"),
+  KHALA_WORKER_PORT: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .max(65_535)
+    .optional()
+    .describe(
+      "Port on which `khala worker` answers /metrics, /healthz and /readyz; 0 picks a free one; unset: it does not listen",
+    ),
   KHALA_BOARD_CONCURRENCY: count(64, 1).describe("Tasks at a time on this server, of all agents together"),
   KHALA_BOARD_LEASE_MS: count(30_000, 300).describe(
     "After how long the task of a server that says nothing is given to another",
@@ -203,7 +214,9 @@ const SETTINGS = z.object({
   KHALA_BOARD_POLL_MS: count(1_000, 10).describe(
     "How often the board is asked for work that no hint told of",
   ),
-  KHALA_BOARD_KEEP_HOURS: count(168, 24).describe("How long artifacts and finished tasks are kept"),
+  KHALA_BOARD_KEEP_HOURS: count(168, 24).describe(
+    "How long artifacts are kept, and on PostgreSQL finished tasks",
+  ),
   KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe(
     "Waiting tasks of one reader from which publishing is slowed",
   ),

@@ -2,7 +2,8 @@ import type { BlackboardPlane } from "./blackboard/plane.ts";
 import type { Config } from "./config.ts";
 import type { Database } from "./database/database.ts";
 import type { Auth } from "./gateway/auth/setup.ts";
-import type { DependencyState, Health } from "./gateway/routes/health.ts";
+import type { DependencyState, Health } from "./gateway/health.ts";
+import { within } from "./gateway/within.ts";
 import type { Context } from "./kit/context.ts";
 import type { Log } from "./log/log.ts";
 import type { SyncPlane } from "./sync/plane.ts";
@@ -17,6 +18,9 @@ export interface HealthParts {
   readonly auth: Auth;
 }
 
+/** Brokers that are gone answer later than `/readyz` waits for all: it would take the server for dead. */
+const BOARD_MS = 2_000;
+
 /** Asks each part of the server how it is. */
 export function openHealth({
   context,
@@ -27,20 +31,6 @@ export function openHealth({
   blackboard,
   auth,
 }: HealthParts): Health {
-  async function databaseState(): Promise<DependencyState> {
-    const started = performance.now();
-    try {
-      await database.query({ text: "SELECT 1" });
-      return {
-        state: "ok",
-        engine: config.DATABASE_URL ? "postgres" : "embedded postgres",
-        latency_ms: Math.round(performance.now() - started),
-      };
-    } catch (error) {
-      return { state: "unavailable", message: (error as Error).message };
-    }
-  }
-
   async function conversationState(): Promise<DependencyState> {
     // In Postgres they are as well as the database is.
     if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
@@ -51,19 +41,6 @@ export function openHealth({
     } catch (error) {
       const message = `${(error as Error).message} Conversations wait for it; docs/runbooks/REDIS_FAILOVER.md helps.`;
       return { state: "degraded", engine: "redis", message };
-    }
-  }
-
-  async function blackboardState(): Promise<DependencyState> {
-    // In Postgres it is as well as the database is.
-    if (!config.KAFKA_BOOTSTRAP_SERVERS) return { state: "ok", engine: "postgres" };
-    const started = performance.now();
-    try {
-      await blackboard.lag();
-      return { state: "ok", engine: "kafka", latency_ms: Math.round(performance.now() - started) };
-    } catch (error) {
-      const message = `${(error as Error).message} Publishing and agents wait for it.`;
-      return { state: "degraded", engine: "kafka", message };
     }
   }
 
@@ -98,12 +75,86 @@ export function openHealth({
     return problems.length > 0 ? { state: "degraded", message: problems.join(" ") } : { state: "ok" };
   }
 
-  return async () => ({
-    database: await databaseState(),
-    projections: projectionState(),
-    delivery: deliveryState(),
-    conversations: await conversationState(),
-    blackboard: await blackboardState(),
-    auth: authState(),
+  return async () => {
+    // At once: one that is slow does not take the time of the others.
+    const [ofDatabase, conversations, ofBlackboard] = await Promise.all([
+      databaseState(config, database),
+      conversationState(),
+      // The rest of the server goes on without it.
+      blackboardState(context, config, blackboard, "degraded"),
+    ]);
+    return {
+      database: ofDatabase,
+      projections: projectionState(),
+      delivery: deliveryState(),
+      conversations,
+      blackboard: ofBlackboard,
+      auth: authState(),
+    };
+  };
+}
+
+export interface WorkerHealthParts {
+  readonly context: Pick<Context, "clock">;
+  readonly config: Config;
+  /** What its agents work on; nothing while the worker starts or stops. */
+  readonly atWork: () =>
+    | { readonly database: Pick<Database, "query">; readonly blackboard: Pick<BlackboardPlane, "lag"> }
+    | undefined;
+}
+
+/** Asks what a worker cannot do without how it is. */
+export function openWorkerHealth({ context, config, atWork }: WorkerHealthParts): Health {
+  return async () => {
+    const parts = atWork();
+    if (!parts)
+      return {
+        blackboard: { state: "unavailable", message: "The worker starts or stops: it takes no tasks." },
+      };
+    const [database, blackboard] = await Promise.all([
+      databaseState(config, parts.database),
+      blackboardState(context, config, parts.blackboard, "unavailable"),
+    ]);
+    return { database, blackboard };
+  };
+}
+
+async function databaseState(config: Config, database: Pick<Database, "query">): Promise<DependencyState> {
+  const started = performance.now();
+  try {
+    await database.query({ text: "SELECT 1" });
+    return {
+      state: "ok",
+      engine: config.DATABASE_URL ? "postgres" : "embedded postgres",
+      latency_ms: Math.round(performance.now() - started),
+    };
+  } catch (error) {
+    return { state: "unavailable", message: (error as Error).message };
+  }
+}
+
+/** `without` is what the process is while the board does not answer. */
+async function blackboardState(
+  { clock }: Pick<Context, "clock">,
+  config: Config,
+  blackboard: Pick<BlackboardPlane, "lag">,
+  without: "degraded" | "unavailable",
+): Promise<DependencyState> {
+  // In Postgres it is as well as the database is.
+  if (!config.KAFKA_BOOTSTRAP_SERVERS) return { state: "ok", engine: "postgres" };
+  const failed = (reason: string): DependencyState => ({
+    state: without,
+    engine: "kafka",
+    message: `${reason} Publishing and agents wait for it.`,
   });
+  const started = performance.now();
+  const asked = blackboard.lag().then(
+    (): DependencyState => ({
+      state: "ok",
+      engine: "kafka",
+      latency_ms: Math.round(performance.now() - started),
+    }),
+    (error: Error) => failed(error.message),
+  );
+  return within(clock, BOARD_MS, asked, failed(`There was no answer within ${BOARD_MS} ms.`));
 }

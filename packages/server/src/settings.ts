@@ -4,6 +4,7 @@ import type { Config } from "./config.ts";
 import type { ConversationSettings } from "./conversations/options.ts";
 import type { AuthSettings } from "./gateway/auth/setup.ts";
 import type { GatewaySettings } from "./gateway/gateway.ts";
+import type { Listening } from "./gateway/listening.ts";
 import type { SyncSettings } from "./sync/plane.ts";
 import type { ConvexSinkOptions } from "./sync/second_sink_convex.ts";
 
@@ -88,6 +89,12 @@ export function convexSettings(config: Config): ConvexSinkOptions {
     query: config.CONVEX_QUERY,
     secret: config.CONVEX_SECRET,
   };
+}
+
+/** Where a worker is asked how it is; nowhere unless a port is set. */
+export function workerListening(config: Config): Listening | undefined {
+  const { KHALA_HOST: host, KHALA_WORKER_PORT: port } = config;
+  return port === undefined ? undefined : { host, port, setting: "KHALA_WORKER_PORT" };
 }
 
 /** What the gateway is told. */

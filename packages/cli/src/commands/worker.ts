@@ -31,8 +31,12 @@ export async function worker(options: WorkerOptions): Promise<void> {
         throw new Failure(`The app has no agents. ${advice}`, EXIT.usage);
       }
       const running = await createBoardWorker(app, { config: { ...config, DATABASE_URL: url }, log });
+      const { url: address } = running;
+      const watch = address
+        ? `${address}/metrics and ${address}/readyz say how they are`
+        : "set KHALA_WORKER_PORT to watch them";
       // Whatever the level is: it is the only sign that it works.
-      log.child({}, { level: "info" }).info({ agents }, "the agents are at work");
+      log.child({}, { level: "info" }).info({ agents, address }, `the agents are at work; ${watch}`);
       return running;
     },
     { stopTimeoutMs: config.KHALA_DRAIN_MS + 30_000 },

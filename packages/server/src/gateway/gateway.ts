@@ -19,7 +19,9 @@ import type { Auth } from "./auth/setup.ts";
 import { conversationDoor } from "./conversation_socket.ts";
 import { readFiles } from "./dashboard/files.ts";
 import { dashboardRoutes } from "./dashboard/routes.ts";
+import type { Health } from "./health.ts";
 import { type Http, openHttp } from "./http.ts";
+import { urlOf, whyNotListening } from "./listening.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import { conversationChannel } from "./phoenix/conversation_channel.ts";
 import { opsChannel } from "./phoenix/ops_channel.ts";
@@ -29,7 +31,7 @@ import { blackboardRoutes } from "./routes/blackboard.ts";
 import { deadLetterRoutes } from "./routes/blackboard_dead_letters.ts";
 import { workerRoutes } from "./routes/blackboard_workers.ts";
 import { chatRoutes } from "./routes/chat.ts";
-import { type Health, healthRoutes } from "./routes/health.ts";
+import { healthRoutes } from "./routes/health.ts";
 import { homeRoute, socketHintRoute } from "./routes/home.ts";
 import { type OpsDesk, opsRoutes } from "./routes/ops.ts";
 import { opsConversationRoutes } from "./routes/ops_conversations.ts";
@@ -174,15 +176,11 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   try {
     await http.app.listen({ host, port });
   } catch (error) {
-    if ((error as { code?: string }).code !== "EADDRINUSE") throw error;
-    throw new Error(
-      `Port ${port} on ${host} is in use. Stop what listens there, or set KHALA_PORT (0 picks a free one).`,
-      { cause: error },
-    );
+    throw whyNotListening(error, { host, port, setting: "KHALA_PORT" });
   }
   const { port: actual } = http.app.server.address() as { port: number };
   return {
-    url: `http://${host.includes(":") ? `[${host}]` : host}:${actual}`,
+    url: urlOf(host, actual),
     async stop() {
       stopping.abort();
       await sockets.drain(settings.drainMs);

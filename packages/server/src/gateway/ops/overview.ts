@@ -5,11 +5,11 @@ import { isoTime } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import type { SyncPlane } from "../../sync/plane.ts";
-import type { Health } from "../routes/health.ts";
+import type { Health } from "../health.ts";
+import { within } from "../within.ts";
 import { blackboardState, conversationState, syncState } from "./plane_states.ts";
 import { openProcessMeter, rounded } from "./process_figures.ts";
 import { Rates } from "./rates.ts";
-import { within } from "./within.ts";
 
 /** A snapshot, as it is sent. */
 export type Snapshot = Plain<OverviewJson>;

@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { ManualClock } from "../../../e2e/support/manual_clock.ts";
+import type { BlackboardPlane } from "./blackboard/plane.ts";
+import { readConfig } from "./config.ts";
+import { openWorkerHealth } from "./health.ts";
+
+const KAFKA = readConfig({ KAFKA_BOOTSTRAP_SERVERS: "broker:9092" });
+const database = { query: async () => [] };
+const clock = new ManualClock();
+const context = { clock };
+const asked = (lag: BlackboardPlane["lag"]) =>
+  openWorkerHealth({ context, config: KAFKA, atWork: () => ({ database, blackboard: { lag } }) })();
+
+test("a worker whose board does not answer is unavailable, since it can do nothing else", async () => {
+  const dead = async () => {
+    throw new Error("No broker answers.");
+  };
+  expect(await asked(dead)).toMatchObject({
+    database: { state: "ok" },
+    blackboard: {
+      state: "unavailable",
+      engine: "kafka",
+      message: expect.stringContaining("No broker answers."),
+    },
+  });
+  expect(await asked(async () => [])).toMatchObject({ blackboard: { state: "ok", engine: "kafka" } });
+});
+
+test("a board that says nothing is told apart from the database", async () => {
+  const silent = asked(() => new Promise(() => {}));
+  await clock.advance(2_000);
+  expect(await silent).toMatchObject({
+    database: { state: "ok" },
+    blackboard: { state: "unavailable", message: expect.stringContaining("no answer within 2000 ms") },
+  });
+});
+
+test("a worker that is not at work is unavailable, without asking what may be closed", async () => {
+  const health = openWorkerHealth({ context, config: KAFKA, atWork: () => undefined });
+  expect(await health()).toMatchObject({ blackboard: { state: "unavailable" } });
+});
