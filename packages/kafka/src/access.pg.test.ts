@@ -117,14 +117,14 @@ describe.runIf(ownKafka() !== undefined)(
       const held = makeTestArtifact({ payload: "late", correlation_id });
       await publisher.enqueue([makeTestTask("agent", held)]);
       await eventually("all is settled", async () => {
-        const [counts] = await publisher.correlations([correlation_id]);
+        const [counts] = await publisher.correlations([{ org: "acme", name: correlation_id }]);
         return counts?.open === 0 && counts.done === 3 && counts.dead === 2;
       });
       expect(worker.errors).toEqual([]);
       expect(await publisher.get(made.id)).toEqual(made);
       const { deadLetters } = await publisher.deadLetters("agent", {
         limit: 10,
-        correlationId: correlation_id,
+        correlation: { org: "acme", name: correlation_id },
       });
       expect(deadLetters.map(({ failure }) => failure.message).sort()).toEqual(["never", "where() threw"]);
       await eventually("nothing waits", async () => (await publisher.lag()).every(({ lag }) => lag === "0"));

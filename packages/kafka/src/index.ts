@@ -7,11 +7,13 @@ export type { OperatorSettings as KafkaBoardSettings } from "./operator_settings
 
 /** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
 export function openKafkaBoard(context: Context, given: BoardOptions & OperatorSettings): Promise<Board> {
-  const { agents, route, routes, observer } = given;
+  const { agents, route, routes, replayed, running, observer } = given;
   return openBoard(context, {
     agents,
     route,
     routes,
+    ...(replayed && { replayed }),
+    ...(running && { running }),
     observer,
     ...boardSettings(given, clientLog(context)),
   });

@@ -1,3 +1,4 @@
+import { partitionOf } from "@khala/contracts";
 import { expect, test } from "vitest";
 import type { NativeProducer } from "./client_types.ts";
 import { handOver } from "./native_producer.ts";
@@ -9,15 +10,15 @@ function handedOver(record: Outgoing["record"]): unknown[] {
     produce: (...args) => void calls.push(args),
     removeAllListeners() {},
   };
-  handOver(native, [{ topic: "t", record }]);
+  handOver(native, [{ topic: "t", record }], 8);
   expect(calls).toHaveLength(1);
   return calls[0]!;
 }
 
-test("text is handed over as bytes, so that no NUL ends a key", () => {
+test("text is handed over as bytes, so that no NUL ends a key, to the partition of that", () => {
   expect(handedOver({ key: "a\0b", value: "ü" })).toEqual([
     "t",
-    -1,
+    partitionOf("a\0b", 8),
     Buffer.from("ü"),
     Buffer.from("a\0b"),
     0,
@@ -51,6 +52,6 @@ test("what the client refuses is thrown, and nothing behind it is handed over", 
     removeAllListeners() {},
   };
   const records = ["a", "b", "c"].map((topic) => ({ topic, record: { value: "v" } }));
-  expect(() => handOver(native, records)).toThrow("too large");
+  expect(() => handOver(native, records, 8)).toThrow("too large");
   expect(seen).toEqual(["a", "b"]);
 });

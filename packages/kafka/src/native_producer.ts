@@ -1,3 +1,4 @@
+import { murmur2 } from "@khala/contracts";
 import type { KafkaProducer, NativeHeader, NativeProducer, NewRecord } from "./client_types.ts";
 import type { Outgoing } from "./records.ts";
 
@@ -17,16 +18,25 @@ export function nativeOf(producer: KafkaProducer): NativeProducer {
   return native;
 }
 
+/**
+ * The partition of a record that names none, by its key among those that its topic was made with: somebody may have added
+ * others since, and a key stays where it was.
+ */
+export function placed(key: Buffer | null, partitions: number): number {
+  return key ? (murmur2(key) & 0x7fffffff) % partitions : ANY_PARTITION;
+}
+
 /** Hands records to the client. Throws what it refuses; those before it are part of the transaction. */
-export function handOver(native: NativeProducer, records: readonly Outgoing[]): void {
+export function handOver(native: NativeProducer, records: readonly Outgoing[], partitions: number): void {
   for (const { topic, record } of records) {
-    const { value, key = null, partition = ANY_PARTITION, timestamp = 0, headers } = record;
+    const { value, key: text = null, partition, timestamp = 0, headers } = record;
+    // It ends a string at its first NUL.
+    const key = typeof text === "string" ? Buffer.from(text) : text;
     native.produce(
       topic,
-      partition,
+      partition ?? placed(key, partitions),
       typeof value === "string" ? Buffer.from(value) : value,
-      // It ends a string at its first NUL.
-      typeof key === "string" ? Buffer.from(key) : key,
+      key,
       Number(timestamp),
       undefined,
       headers && headerList(headers),

@@ -67,12 +67,38 @@ describe("there and back", () => {
     const letter = deadLetter({ task: work, origin: "flock.tasks.reviewer/3@1042" });
     const record = read(deadLetterRecord(letter, origin));
     expect(decodeDeadLetter(record, { ...place, topic: "flock.dlq.reviewer" }, "reviewer")).toEqual(letter);
+    expect(headerText(record, "traceparent")).toBe(traceparent);
+    expect(headerText(record, "khala-dead-letter-id")).toBe(letter.id);
+    expect(headerText(record, "khala-failed-at")).toBe(letter.failed_at);
+    expectConvention(record, { attempts: letter.attempts });
+  });
+
+  test("a retry has them too, and when it is due", () => {
+    const record = read(retryRecord(task({ attempt: 4 }), deadLetter().failure, origin, 1_234));
+    expect(headerNumber(record, "retry_topic-backoff-timestamp", 8)).toBe(1_234);
+    expectConvention(record, { attempts: 3 });
+  });
+
+  test("an artifact says its type, and what the index keeps of it", () => {
+    const one = artifact({ correlation_id: "c", version: 2 });
+    expect(headerText(read(artifactRecord(one)), "khala-type")).toBe("Draft");
+    expect(headerText(read(byIdRecord(one)), "khala-index")).toBe('2 ["Draft","acme","c"]');
+  });
+
+  /** Names are written out, and not taken from the code: other programs look for them. Numbers are big-endian. */
+  function expectConvention(record: KafkaRecord, { attempts }: { readonly attempts: number }): void {
     expect(headerText(record, "kafka_dlt-original-topic")).toBe("flock.tasks.reviewer");
     expect(headerNumber(record, "kafka_dlt-original-partition", 4)).toBe(3);
     expect(headerNumber(record, "kafka_dlt-original-offset", 8)).toBe(1_042);
+    expect(headerNumber(record, "kafka_dlt-original-timestamp", 8)).toBe(1_700_000_000_000);
     expect(headerText(record, "kafka_dlt-exception-fqcn")).toBe("TypeError");
-    expect(headerText(record, "traceparent")).toBe(traceparent);
-  });
+    expect(headerText(record, "kafka_dlt-exception-message")).toBe("no");
+    expect(headerText(record, "kafka_dlt-exception-stacktrace")).toBe("at line 1");
+    expect(headerNumber(record, "retry_topic-attempts", 4)).toBe(attempts);
+    expect(headerText(record, "khala-failure-kind")).toBe("fatal");
+    expect(headerText(record, "khala-agent")).toBe("reviewer");
+    expect(headerText(record, "khala-type")).toBe("Draft");
+  }
 });
 
 describe("what cannot be read is a value, with its bytes", () => {

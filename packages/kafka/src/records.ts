@@ -129,6 +129,8 @@ export function deadLetterRecord(
   return {
     key: task ? task.key : raw.key,
     value: task ? JSON.stringify(task) : raw.value,
+    // Their topics have no other.
+    partition: 0,
     headers: {
       ...(task && taskHeaders(task)),
       ...failureHeaders(letter.failure, letter.attempts, origin),

@@ -6,7 +6,7 @@ export interface Retention {
   readonly artifacts?: number;
   /** 30 days unless set: longer than the longest pause of an agent, as a task that goes was never done. */
   readonly tasks?: number;
-  /** 30 days unless set: longer than a record may come again, as a task whose mark is gone could run twice. */
+  /** 30 days unless set, or as long as artifacts are kept: a record may come again, and a task without its mark would run twice. */
   readonly processed?: number;
   /** 90 days unless set. */
   readonly deadLetters?: number;
@@ -92,9 +92,13 @@ export function resolveSettings(settings: KafkaBoardSettings): ResolvedSettings 
     retention: {
       artifacts: 7 * DAY_MS,
       tasks: 30 * DAY_MS,
-      processed: 30 * DAY_MS,
+      processed: longest(30 * DAY_MS, settings.retention?.artifacts ?? 0, settings.retention?.tasks ?? 0),
       deadLetters: 90 * DAY_MS,
       ...settings.retention,
     },
   };
+}
+
+function longest(...times: readonly number[]): number {
+  return times.includes(-1) ? -1 : Math.max(...times);
 }

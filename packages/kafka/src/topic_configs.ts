@@ -2,14 +2,11 @@ import type { KafkaSettings } from "./client.ts";
 import { openPlainAdmin } from "./plain_admin.ts";
 
 const TOPIC = 2;
-const SET = 0;
 
-/** The settings of topics, which the native client can neither read nor change. */
+/** The settings of topics, which the native client cannot read. */
 export interface TopicConfigs {
   /** Every setting by its name, by topic. A topic that does not exist is an error. */
   describe(topics: readonly string[]): Promise<ReadonlyMap<string, ReadonlyMap<string, string | null>>>;
-  /** Changes the named settings of a topic and leaves the others. */
-  alter(topic: string, settings: Readonly<Record<string, string>>): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -27,16 +24,6 @@ export async function openTopicConfigs(settings: KafkaSettings): Promise<TopicCo
           new Map(configs.map(({ name, value }) => [name, value])),
         ]),
       );
-    },
-    async alter(topic, settings) {
-      const configs = Object.entries(settings).map(([name, value]) => ({
-        name,
-        value,
-        configOperation: SET,
-      }));
-      await admin.incrementalAlterConfigs({
-        resources: [{ resourceType: TOPIC, resourceName: topic, configs }],
-      });
     },
     close: () => admin.close(),
   };

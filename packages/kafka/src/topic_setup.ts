@@ -1,7 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, sleep } from "@khala/server/blackboard";
-import type { KafkaClient, KafkaSettings } from "./client.ts";
+import { type KafkaSettings, openKafkaClient } from "./client.ts";
 import type { KafkaAdmin, TopicMetadata } from "./client_types.ts";
+import { kafkaCode } from "./kafka_errors.ts";
 import { openTopicConfigs, type TopicConfigs } from "./topic_configs.ts";
 import type { TopicSpec } from "./topics.ts";
 
@@ -18,19 +19,35 @@ const LOOK_AGAIN_MS = 50;
 /** Numbers of which more is fine too, and -1 is without end. */
 const AT_LEAST = new Set(["retention.ms", "max.message.bytes"]);
 
-/** Creates or verifies the topics on a connection of its own. */
+/** Creates or verifies the topics on a connection of its own, the first of a board. */
 export async function prepareTopics(
   context: Pick<Context, "clock">,
-  client: KafkaClient,
   options: TopicSetupOptions,
 ): Promise<void> {
-  const admin = client.admin();
+  let complaint: string | undefined;
+  const log: KafkaSettings["log"] = (level, message) => {
+    if (level === "error") complaint = message;
+    options.kafka.log?.(level, message);
+  };
+  const admin = (await openKafkaClient({ ...options.kafka, log })).admin();
   await admin.connect();
   try {
     await createOrVerifyTopics(context, admin, options);
+  } catch (error) {
+    // Those below zero are the client's own: no broker has answered.
+    throw (kafkaCode(error) ?? 0) < 0 ? unreached(error as Error, complaint) : error;
   } finally {
     await admin.disconnect();
   }
+}
+
+/** The client's error does not say why, such as a certificate or a password that is refused. What it logs does. */
+function unreached(error: Error, complaint = error.message): KhalaError {
+  const reason = complaint.replace(/^\[thrd:.*?\]: /, "");
+  return new KhalaError(
+    "unavailable",
+    `Kafka cannot be reached: ${reason}. Look at KAFKA_BOOTSTRAP_SERVERS, the settings KAFKA_SSL_* and KAFKA_SASL_*, and the brokers.`,
+  );
 }
 
 /** Creates the topics that are not there, and refuses to start on one that is not as it must be. */

@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { partitionOf } from "@khala/contracts";
 import { describe, expect, test } from "vitest";
 import { kafkaHere } from "../../../e2e/support/kafka.ts";
+import { addPartitions, alterTopic, readTopic } from "../../../e2e/support/kafka_topics.ts";
 import { openStage } from "./test_support.ts";
 import { openTopicConfigs } from "./topic_configs.ts";
 import { delayText, topicNames } from "./topics.ts";
@@ -48,8 +50,8 @@ describe.runIf(kafkaHere())("on a broker", () => {
     const found = await configs.describe([names.processed, ...again]);
     const kept = (topic: string) => Number(found.get(topic)!.get("retention.ms"));
     for (const topic of again) expect(kept(names.processed), topic).toBeGreaterThanOrEqual(kept(topic));
-    await configs.alter(names.processed, { "retention.ms": "3600000" });
     await configs.close();
+    await alterTopic(settings.kafka, names.processed, { "retention.ms": "3600000" });
     await expect(stage.setUp()).rejects.toThrow(
       `${names.processed} has retention.ms=3600000, and needs at least`,
     );
@@ -57,10 +59,9 @@ describe.runIf(kafkaHere())("on a broker", () => {
 
   test("a wrong config is refused with the topic, the config, what was found and what is wanted", async () => {
     await using stage = await openStage();
-    const configs = await openTopicConfigs(stage.settings.kafka);
-    await configs.alter(stage.names.byId, { "cleanup.policy": "delete" });
-    await configs.alter(stage.names.tasks("writer"), { "max.message.bytes": "1048588" });
-    await configs.close();
+    const { kafka } = stage.settings;
+    await alterTopic(kafka, stage.names.byId, { "cleanup.policy": "delete" });
+    await alterTopic(kafka, stage.names.tasks("writer"), { "max.message.bytes": "1048588" });
     const refused = stage.setUp();
     await expect(refused).rejects.toMatchObject({ code: "invalid_request" });
     await expect(refused).rejects.toThrow(`${stage.names.byId} has cleanup.policy=delete, and needs compact`);
@@ -71,9 +72,11 @@ describe.runIf(kafkaHere())("on a broker", () => {
 
   test("more than is needed is not refused: a longer retention, larger records", async () => {
     await using stage = await openStage();
-    const configs = await openTopicConfigs(stage.settings.kafka);
-    await configs.alter(stage.names.artifacts, { "retention.ms": "-1", "max.message.bytes": "99999999" });
-    await configs.close();
+    const { settings, names } = stage;
+    await alterTopic(settings.kafka, names.artifacts, {
+      "retention.ms": "-1",
+      "max.message.bytes": "99999999",
+    });
     await stage.setUp();
   });
 
@@ -83,6 +86,27 @@ describe.runIf(kafkaHere())("on a broker", () => {
       `The topic ${stage.names.artifacts} has 2 partitions, and 3 are asked for.`,
     );
   });
+
+  test.each([true, false])(
+    "a key stays in its partition when somebody adds others to a live topic, transactions %s",
+    async (transactions) => {
+      await using stage = await openStage({ transactions });
+      const { names, settings } = stage;
+      const keys = Array.from({ length: 20 }, (_, i) => `key ${i}`);
+      const topic = names.artifacts;
+      await addPartitions(settings.kafka, topic, 14);
+      await stage.producers.transaction(async ({ send }) => {
+        await send(keys.map((key) => ({ topic, record: { key, value: "{}" } })));
+      });
+      const records = await readTopic(stage.client, topic, keys.length);
+      expect(Object.fromEntries(records.map(({ key, partition }) => [String(key), partition]))).toEqual(
+        Object.fromEntries(keys.map((key) => [key, partitionOf(key, settings.partitions)])),
+      );
+      await expect(stage.setUp()).rejects.toThrow(
+        `The topic ${topic} has 16 partitions, and 2 are asked for.`,
+      );
+    },
+  );
 
   test("two processes that start at once create the topics together", async () => {
     await using stage = await openStage();
