@@ -117,7 +117,7 @@ describe("agents on Postgres", () => {
   });
 
   test("a process that dies around its side effect: it runs again under the same key, and one output is visible", async () => {
-    await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "1000" });
+    await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "4000" });
     const bombs = [{ moment: "before" }, { moment: "after" }];
     await chaos.front();
     const ids: string[] = [];
@@ -170,7 +170,7 @@ describe("agents on Postgres", () => {
   test.for(DEATHS)(
     "a server that $what is killed at each step: all of it is done or nothing, and another finishes it",
     async ({ front, steps }) => {
-      await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "1000" });
+      await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "4000" });
       await using watchers = new AsyncDisposableStack();
       if (front) await chaos.front(front);
       const craters = (count: number) =>
@@ -205,7 +205,7 @@ describe("agents on Postgres", () => {
 
   test("tasks that share rows while the servers that have them are killed: each is taken over, and one output is visible", async () => {
     await using chaos = await BoardChaos.open({
-      KHALA_BOARD_LEASE_MS: "1000",
+      KHALA_BOARD_LEASE_MS: "4000",
       KHALA_BOARD_CONCURRENCY: "100",
     });
     const rounds = 4;

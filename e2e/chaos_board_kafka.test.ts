@@ -117,6 +117,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     const ended = server.end("SIGTERM");
     await until("it is gone", () => !server.running, { deadlineMs: 30_000 });
     await ended;
+    expect([0, "SIGTERM"]).toContain(server.ending);
   });
 
   test("a cluster of three that loses a broker in the middle", async () => {

@@ -204,7 +204,7 @@ test("SIGINT and SIGTERM stop it in order, also through npm, and it starts again
     });
   });
   npm.kill("SIGTERM");
-  await expect.poll(() => fetch(url).then(String, () => "gone"), { timeout: 15_000 }).toBe("gone");
+  await expect.poll(() => fetch(url).then(String, () => "gone"), { timeout: 60_000 }).toBe("gone");
 });
 
 describe("khala serve", () => {
@@ -278,7 +278,7 @@ describe("khala serve", () => {
       code: 0,
     });
     const held = convex.topic("runtime.run_summaries");
-    await expect.poll(() => held.has("run:r1"), { timeout: 10_000 }).toBe(true);
+    await expect.poll(() => held.has("run:r1"), { timeout: 60_000 }).toBe(true);
     expect(await khala(["parity"], env)).toMatchObject({ code: 0 });
     held.set("run:r1", { ...held.get("run:r1")!, payload_hash: "00".repeat(32) });
     const { code, out } = await khala(["parity"], env);

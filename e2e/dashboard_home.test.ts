@@ -152,7 +152,7 @@ describe.skipIf(!chromiumHere())("Home", () => {
     const mint = tokenMint();
     await using database = await testDatabase();
     const env = { DATABASE_URL: database.url, KHALA_AUTH_SECRETS: mint.secrets };
-    await using khala = await startKhala({ command: "serve", env, readyTimeoutMs: 60_000 });
+    await using khala = await startKhala({ command: "serve", env });
     await using visitor = await demo.visitor();
     const page = await visitor.open(khala.url);
     await page.getByRole("heading", { name: "Sign in with a token" }).waitFor();

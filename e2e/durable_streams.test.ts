@@ -23,8 +23,8 @@ afterAll(async () => {
 
 const config = { baseUrl: "", longPollTimeoutMs: LONG_POLL_MS };
 
-// It waits in real time for what lives a second: a machine that stands still for so long is given another chance.
-describe("the durable-streams conformance suite", { retry: 2 }, () => {
+// It waits in real time for what lives a second: a machine that stands still for so long is given other chances.
+describe("the durable-streams conformance suite", { retry: 6 }, () => {
   // Forks are an extension that is not served, and the suite has no option for them. Subscriptions have one.
   beforeEach(({ task, skip }) => {
     if (task.suite?.name.startsWith("Fork - ")) skip("forks are not served");

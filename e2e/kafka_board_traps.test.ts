@@ -26,6 +26,7 @@ import {
 } from "../packages/server/src/conformance/board_worker.ts";
 import { kafkaHere } from "./support/kafka.ts";
 import { type KafkaBoard, kafkaBoard } from "./support/kafka_board.ts";
+import { alterTopic } from "./support/kafka_topics.ts";
 import { type Program, startProgram } from "./support/programs.ts";
 
 const AGENTS = [rules("agent"), rules("strict", { strict: true })];
@@ -302,8 +303,9 @@ describe.skipIf(!kafkaHere())("the traps of Kafka", { timeout: 120_000 }, () => 
       const kafka = { bootstrap: under.bootstrap, clientId: "test" };
       const configs = await openTopicConfigs(kafka);
       const before = (await configs.describe([topic()])).get(topic())!.get("max.message.bytes")!;
+      await configs.close();
       // Room enough for the marker of a transaction, or the broker could not even abort it.
-      await configs.alter(topic(), { "max.message.bytes": "300" });
+      await alterTopic(kafka, topic(), { "max.message.bytes": "300" });
       const worker = new Worker("agent", ({ attempt }) => (attempt === 1 ? first : done()));
       await using _ = start(worker, board);
       await board.publish([makeTestArtifact({ to: "agent", payload: "x".repeat(1_000) })]);
@@ -315,8 +317,7 @@ describe.skipIf(!kafkaHere())("the traps of Kafka", { timeout: 120_000 }, () => 
         (await board.lag()).filter(({ reader, lag }) => reader === "agent" && lag !== "0");
       expect(await lagging()).toHaveLength(1);
       expect(heard.settledBy("agent")).toEqual([]);
-      await configs.alter(topic(), { "max.message.bytes": before });
-      await configs.close();
+      await alterTopic(kafka, topic(), { "max.message.bytes": before });
       await eventually(() =>
         expect(heard.settledBy("agent").map(({ settlement }) => settlement.kind)).toEqual(kinds),
       );

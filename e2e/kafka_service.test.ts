@@ -11,7 +11,7 @@ import { eventually } from "./support/eventually.ts";
 import { kafkaHere, ownKafka, sharedKafka, startKafka, startKafkaCluster } from "./support/kafka.ts";
 import { type Certificates, makeCertificates } from "./support/kafka_certificates.ts";
 import type { KafkaServer } from "./support/kafka_server.ts";
-import { newTopic, readTopic, values } from "./support/kafka_topics.ts";
+import { alterTopic, newTopic, readTopic, values } from "./support/kafka_topics.ts";
 import { startProgram } from "./support/programs.ts";
 
 const PACKAGE = join(import.meta.dirname, "../packages/kafka");
@@ -112,8 +112,9 @@ describe.runIf(kafkaHere())("the Kafka that files share", SLOW, () => {
     const bootstrap = await sharedKafka();
     const client = await open(bootstrap);
     const topic = await newTopic(client, { configEntries: [{ name: "cleanup.policy", value: "compact" }] });
-    const configs = await openTopicConfigs({ bootstrap, clientId: "khala-test" });
-    await configs.alter(topic, { "retention.ms": "1234" });
+    const kafka = { bootstrap, clientId: "khala-test" };
+    await alterTopic(kafka, topic, { "retention.ms": "1234" });
+    const configs = await openTopicConfigs(kafka);
     const settings = (await configs.describe([topic])).get(topic);
     expect([settings?.get("cleanup.policy"), settings?.get("retention.ms")]).toEqual(["compact", "1234"]);
     await expect(configs.describe([`${topic}.none`])).rejects.toThrow();

@@ -26,8 +26,8 @@ export interface WatchedBroker extends AsyncDisposable {
 }
 
 /** Starts a broker whose clients know only the proxy. */
-export async function startWatchedBroker(): Promise<WatchedBroker> {
-  const proxy = await startStepProxy(kafkaWire);
+export async function startWatchedBroker(wire = kafkaWire): Promise<WatchedBroker> {
+  const proxy = await startStepProxy(wire);
   const properties = { "group.min.session.timeout.ms": 1_000 };
   const broker = await startKafka({ advertised: proxy.port, properties });
   const { hostname: host, port } = new URL(`tcp://${broker.bootstrap}`);

@@ -211,7 +211,7 @@ export class BoardWorld {
       for (const name of NAMES) {
         const buried = expected.filter(({ agent, ends }) => agent === name && ends === "dead");
         await eventually(`the dead letters of ${name} are there`, async () => {
-          const query = { limit: 1_000, correlationId: this.#correlation };
+          const query = { limit: 1_000, correlation: { org: "acme", name: this.#correlation } };
           const { deadLetters } = await board.deadLetters(name, query);
           if (deadLetters.length < buried.length) return false;
           expect(deadLetters.map(({ task }) => task?.id).sort()).toEqual(buried.map(({ id }) => id).sort());
@@ -223,7 +223,7 @@ export class BoardWorld {
       if (this.#roots.length === 0) continue;
       const numbers = { artifacts: this.#sown.size, open: 0, done: count("done"), dead: count("dead") };
       await eventually(`the correlation counts ${JSON.stringify(numbers)}`, async () => {
-        const [counts] = await board.correlations([this.#correlation]);
+        const [counts] = await board.correlations([{ org: "acme", name: this.#correlation }]);
         return counts && Object.entries(numbers).every(([name, n]) => Reflect.get(counts, name) === n);
       });
     }

@@ -24,7 +24,7 @@ export async function startDemo(settings: Readonly<Record<string, string>> = {})
   const folder = await mkdtemp(join(tmpdir(), "khala-demo-"));
   stack.defer(() => rm(folder, { recursive: true, force: true }));
   const env = { DATABASE_URL: database.url, KHALA_DATA_DIR: folder, ...settings };
-  const khala = stack.use(await startKhala({ command: "dev", env, readyTimeoutMs: 60_000 }));
+  const khala = stack.use(await startKhala({ command: "dev", env }));
   const browser = stack.use(await startChromium());
   const all = stack.move();
   return {

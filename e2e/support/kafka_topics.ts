@@ -1,7 +1,13 @@
 import { randomUUID } from "node:crypto";
-import type { KafkaClient } from "../../packages/kafka/src/client.ts";
+import type { KafkaClient, KafkaSettings } from "../../packages/kafka/src/client.ts";
 import type { KafkaRecord, NewTopic } from "../../packages/kafka/src/client_types.ts";
+import { openPlainAdmin, type PlainAdmin } from "../../packages/kafka/src/plain_admin.ts";
+import { openTopicConfigs } from "../../packages/kafka/src/topic_configs.ts";
 import { eventually } from "./eventually.ts";
+import { until } from "./until.ts";
+
+const TOPIC = 2;
+const SET = 0;
 
 /** A topic with a name that nobody else has. */
 export async function newTopic(client: KafkaClient, options: Omit<NewTopic, "topic"> = {}): Promise<string> {
@@ -14,6 +20,56 @@ export async function newTopic(client: KafkaClient, options: Omit<NewTopic, "top
     await admin.disconnect();
   }
   return topic;
+}
+
+/** Changes the named settings of a topic and leaves the others. The broker that is asked knows them when it returns. */
+export async function alterTopic(
+  kafka: KafkaSettings,
+  topic: string,
+  settings: Readonly<Record<string, string>>,
+): Promise<void> {
+  const wanted = Object.entries(settings);
+  const admin = await openPlainAdmin(kafka);
+  const topicConfigs = await openTopicConfigs(kafka);
+  try {
+    const configs = wanted.map(([name, value]) => ({ name, value, configOperation: SET }));
+    await admin.incrementalAlterConfigs({
+      resources: [{ resourceType: TOPIC, resourceName: topic, configs }],
+    });
+    await until("the broker has heard it from the controller", async () => {
+      const known = (await topicConfigs.describe([topic])).get(topic);
+      return wanted.every(([name, value]) => known?.get(name) === value);
+    });
+  } finally {
+    await Promise.all([admin.close(), topicConfigs.close()]);
+  }
+}
+
+interface Partitioning extends PlainAdmin {
+  createPartitions(options: {
+    readonly topics: readonly {
+      readonly name: string;
+      readonly count: number;
+      readonly assignments: readonly { readonly brokerIds: readonly number[] }[];
+    }[];
+  }): Promise<void>;
+}
+
+/** Adds so many partitions to a topic, as an operator might. The broker that is asked knows them when it returns. */
+export async function addPartitions(kafka: KafkaSettings, topic: string, more: number): Promise<void> {
+  const admin = (await openPlainAdmin(kafka)) as Partitioning;
+  try {
+    const { brokers, topics } = await admin.metadata({ topics: [topic] });
+    const count = topics.get(topic)!.partitionsCount + more;
+    const assignments = Array.from({ length: more }, () => ({ brokerIds: [...brokers.keys()].slice(0, 1) }));
+    await admin.createPartitions({ topics: [{ name: topic, count, assignments }] });
+    await until("the broker has heard it from the controller", async () => {
+      const known = await admin.metadata({ topics: [topic], forceUpdate: true });
+      return known.topics.get(topic)?.partitionsCount === count;
+    });
+  } finally {
+    await admin.close();
+  }
 }
 
 /** A record and the partition that it was in. */

@@ -4,17 +4,19 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 
 const ROOT = join(import.meta.dirname, "../..");
+/** A start that takes longer than this is stuck, not slow. */
+const READY_MS = 60_000;
 const MAX_OUTPUT = 64 << 10;
 
 export interface KhalaProcessOptions {
-  readonly command: "serve" | "dev";
+  /** A worker needs a KHALA_WORKER_PORT: what has no address is never seen to be ready. */
+  readonly command: "serve" | "dev" | "worker";
   readonly args?: readonly string[];
   /** Added to PATH and HOME, the only variables that it takes from this process. */
   readonly env?: Readonly<Record<string, string>>;
-  readonly readyTimeoutMs?: number;
 }
 
-/** A Khala server in a process of its own. Disposing of it ends it. */
+/** A Khala server, or worker, in a process of its own. Disposing of it ends it. */
 export interface KhalaProcess extends AsyncDisposable {
   /** Where it listens, such as `http://127.0.0.1:41234`. */
   readonly url: string;
@@ -68,7 +70,7 @@ export async function startKhala(options: KhalaProcessOptions): Promise<KhalaPro
   };
 
   try {
-    const url = await ready(child, output, AbortSignal.timeout(options.readyTimeoutMs ?? 20_000));
+    const url = await ready(child, output, AbortSignal.timeout(READY_MS));
     return {
       url,
       pid: child.pid!,

@@ -14,9 +14,9 @@ const textOf = async (...args: Parameters<typeof eventsOf>) =>
 const ofBigint = (_: string, value: unknown) => (typeof value === "bigint" ? String(value) : value);
 
 /** A server whose time stands still: it renews nothing, and knows nothing of it. */
-async function pausedServer(servers: Servers, engine: GatedEngine) {
+async function pausedServer(servers: Servers, engine: GatedEngine, leaseMs = 200) {
   const clock = new ManualClock(Date.now());
-  const server = await servers.start({ engine: engine.factory, clock, leaseMs: 200 });
+  const server = await servers.start({ engine: engine.factory, clock, leaseMs });
   return { ...server, clock };
 }
 
@@ -45,7 +45,7 @@ test("a paused server that wakes up writes nothing more", async () => {
   const conv = convId();
   const { run_id } = await paused.plane.chat(ada, { convId: conv, message: "one" });
   await until("some text", async () => answerOf(await eventsOf(paused.log, conv)));
-  const other = await servers.start({ engine: quick, leaseMs: 100 });
+  const other = await servers.start({ engine: quick, leaseMs: 1_000 });
   await until("the takeover", () => endOf(other.log, conv, run_id!));
   const next = await until("the next run", () =>
     other.plane.chat(ada, { convId: conv, message: "two" }).catch(() => undefined),
@@ -126,11 +126,12 @@ test("an end that the lost server has still written counts, and gets no second o
 test("what waited behind a lost run is started by the server that took it over", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
-  const gone = await pausedServer(servers, engine);
+  // Both messages come before its lease is over.
+  const gone = await pausedServer(servers, engine, 3_000);
   const conv = convId();
   await gone.plane.chat(ada, { convId: conv, message: "one" });
   const second = await gone.plane.chat(ada, { convId: conv, message: "two", policy: "queue" });
-  const other = await servers.start({ engine: quick, leaseMs: 100 });
+  const other = await servers.start({ engine: quick, leaseMs: 1_000 });
   expect(await until("its end", () => endOf(other.log, conv, second.run_id!))).toHaveProperty("run_finished");
   expect(answerOf((await eventsOf(other.log, conv)).filter(({ runId }) => runId === second.run_id))).toBe(
     "two!",

@@ -92,7 +92,7 @@ test("a transaction commits without waiting for the answer to any of its stateme
   await remote.database.query({ text: "SELECT 1" });
   remote.proxy.pause("answers");
   const unanswered = remote.database.transaction([insert(301n), insert(302n)]);
-  await expect.poll(ids, { timeout: 10_000 }).toEqual(expect.arrayContaining([301n, 302n]));
+  await expect.poll(ids, { timeout: 60_000 }).toEqual(expect.arrayContaining([301n, 302n]));
   remote.proxy.resume();
   expect(await unanswered).toEqual([[], []]);
 });
@@ -104,7 +104,7 @@ test("a transaction in line is sent before the one before it is answered, and co
   const unanswered = Promise.all(
     [311n, 312n, 313n].map((id) => remote.database.transaction([insert(id)], "notes")),
   );
-  await expect.poll(ids, { timeout: 10_000 }).toEqual(expect.arrayContaining([311n, 312n, 313n]));
+  await expect.poll(ids, { timeout: 60_000 }).toEqual(expect.arrayContaining([311n, 312n, 313n]));
   remote.proxy.resume();
   await unanswered;
   const rows = await shared.database.query({ text: "SELECT id, xmin::text::bigint AS at FROM notes" });

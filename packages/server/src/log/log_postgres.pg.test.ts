@@ -203,7 +203,7 @@ test("a commit whose answer was lost fails its writer, and sends watchers to loo
   proxy.pause("answers");
   const failed = log.append("chat:cut", ["2"]).catch((error) => error);
   const direct = openPostgresLog(shared.database, context, { ttlMs: TTL, hints: deaf });
-  await expect.poll(() => textsOf(direct, "chat:cut"), { timeout: 10_000 }).toEqual(["1", "2"]);
+  await expect.poll(() => textsOf(direct, "chat:cut"), { timeout: 60_000 }).toEqual(["1", "2"]);
   proxy.cut();
   expect(await failed).toMatchObject({ code: "unavailable" });
   expect(missed).toBe(1);

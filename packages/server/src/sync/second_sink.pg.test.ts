@@ -294,7 +294,7 @@ test("after a restore, documents with lower versions replace those of the epoch 
   await here.write("a", 1, "restored");
   // The watermark is the same as before the restore: that it was reached says nothing.
   await expect
-    .poll(() => sink.held.get("run:a"), { timeout: 10_000 })
+    .poll(() => sink.held.get("run:a"), { timeout: 60_000 })
     .toMatchObject({
       docVersion: 1n,
       payload: '{"text":"restored","version":1}',
