@@ -114,6 +114,8 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     }));
     await server.post("/blackboard/v1/artifacts", { artifacts: topics });
     await eventually("all have failed", async () => Number((await agentOf("illustrator")).dead) >= 250);
+    await eventually("nothing is left to do", async () => (await agentOf("illustrator")).waiting === "0");
+    const { dead } = await agentOf("illustrator");
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
     let asked = 0;
     const second = Promise.withResolvers<void>();
@@ -134,6 +136,8 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
       );
       return dead_letters.filter(({ replay_id }) => replay_id).length >= 200;
     });
+    // Else they would come between those of the tests that follow.
+    await eventually("all have failed again", async () => (await agentOf("illustrator")).dead === dead);
     expect(asked).toBe(2);
     expect(context.problems).toEqual([]);
   });

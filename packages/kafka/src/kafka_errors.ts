@@ -27,8 +27,12 @@ export function isFenced(error: unknown): boolean {
 
 /** Whether a call of the client, or a record that it was given, ended without an answer. */
 export function isTimeout(error: unknown): boolean {
-  const code = kafkaCode(error) ?? 0;
-  return TIMED_OUT.has(code) || code === MESSAGE_TIMED_OUT;
+  return TIMED_OUT.has(kafkaCode(error) ?? 0) || isUndelivered(error);
+}
+
+/** Whether no broker took a record in time. */
+export function isUndelivered(error: unknown): boolean {
+  return kafkaCode(error) === MESSAGE_TIMED_OUT;
 }
 
 /** A call that is given up: the client itself would wait for ever. */

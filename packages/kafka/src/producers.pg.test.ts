@@ -207,6 +207,30 @@ describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
     expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
   });
 
+  test("without transactions a write is told how it ended, also when its producer is replaced meanwhile", {
+    timeout: 90_000,
+  }, async () => {
+    await using broker = await startKafka();
+    const kafka = { bootstrap: broker.bootstrap, clientId: "shared" };
+    await using stage = await openStage({ kafka, transactions: false });
+    const { transaction } = stage.producers;
+    await transaction(({ send }) => send(to(stage, "first")));
+    await broker.pause();
+    const written = transaction(({ send }) => send(to(stage, "second")));
+    const undelivered = Object.assign(new Error("Local: Message timed out"), { code: -192 });
+    const failed = transaction(() => Promise.reject(undelivered));
+    await expect(failed).rejects.toMatchObject({ code: "unavailable" });
+    // Longer than a client takes to disconnect, and shorter than a record is kept.
+    setTimeout(() => void broker.resume(), 8_000);
+    await written;
+    await transaction(({ send }) => send(to(stage, "third")));
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 3))).toEqual([
+      "first",
+      "second",
+      "third",
+    ]);
+  });
+
   test("while there is none, a write is refused as unavailable, and later ones succeed", {
     timeout: 90_000,
   }, async () => {

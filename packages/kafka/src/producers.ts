@@ -8,6 +8,7 @@ import {
   isFenced,
   isStuck,
   isTimeout,
+  isUndelivered,
   repeated,
   stuck,
 } from "./kafka_errors.ts";
@@ -268,23 +269,34 @@ function plainProducer(
       client.producer({ properties: { "message.timeout.ms": TRANSACTION_TIMEOUT_MS, ...properties } }),
     ),
   );
-  const users = new Set<Promise<unknown>>();
-  const shared = async () => {
-    const lease = await slots.take();
+  const users = new Map<Promise<unknown>, KafkaProducer>();
+  /** Runs `use` with the producer of now, which stays until it has ended. */
+  const shared = async <T>(use: (producer: KafkaProducer) => Promise<T>): Promise<T> => {
+    const lease = await slots.take().catch((error: unknown) => {
+      throw explained(error);
+    });
+    const running = use(lease.value);
+    users.set(running, lease.value);
     lease.giveBack(true);
-    return lease.value;
+    try {
+      return await running;
+    } finally {
+      users.delete(running);
+    }
   };
   /** Others use another from now on, unless they do already. */
   const replace = async (producer: KafkaProducer) => {
     const lease = await slots.take();
     const isSame = lease.value === producer;
     lease.giveBack(!isSame);
-    if (isSame) discard(context, producer, Promise.resolve());
+    // Nobody is told of records that a producer still has when it disconnects: whoever waits for them would wait for ever.
+    const others = [...users].flatMap(([running, used]) => (used === producer ? [running] : []));
+    if (isSame) discard(context, producer, Promise.allSettled(others));
   };
-  const run = async <T>(work: (transaction: Transaction) => Promise<T>): Promise<T> => {
-    const producer = await shared().catch((error: unknown) => {
-      throw explained(error);
-    });
+  const run = async <T>(
+    producer: KafkaProducer,
+    work: (transaction: Transaction) => Promise<T>,
+  ): Promise<T> => {
     try {
       const sends: Promise<unknown>[] = [];
       const offsets: (() => Promise<void>)[] = [];
@@ -305,27 +317,17 @@ function plainProducer(
       return result;
     } catch (error) {
       // The client does not always find its brokers again: each record would end like this one.
-      if (isTimeout(error)) await replace(producer);
+      if (isUndelivered(error)) await replace(producer);
       throw explained(error);
     }
   };
   return {
     transactional: false,
-    async transaction(work) {
-      const running = run(work);
-      users.add(running);
-      try {
-        return await running;
-      } finally {
-        users.delete(running);
-      }
-    },
-    async ready() {
-      await shared();
-    },
+    transaction: (work) => shared((producer) => run(producer, work)),
+    ready: () => shared(async () => {}),
     async stop() {
       const producers = await slots.drain();
-      await Promise.allSettled(users);
+      await Promise.allSettled(users.keys());
       await Promise.all(producers.map(disconnected));
     },
   };
