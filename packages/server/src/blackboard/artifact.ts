@@ -23,3 +23,9 @@ export function versionKey({ id, version }: Pick<Artifact, "id" | "version">): s
   // Most are first versions: for them there is nothing to put together.
   return version === 1 ? id.toLowerCase() : `${id.toLowerCase()} ${version}`;
 }
+
+/** Whether each of these keys comes after the one before, as those of new artifacts do: then all are different. */
+export function areAscending(keys: readonly string[]): boolean {
+  for (let i = 1; i < keys.length; i++) if (keys[i - 1]! >= keys[i]!) return false;
+  return true;
+}

@@ -6,7 +6,7 @@ import { intArray, quotedArrayText, textArray, unless, uuidArray } from "./array
 /** What is published for agents that have a batch. */
 export interface Arrivals {
   isBatched(agent: string): boolean;
-  /** The same without the tasks that go into batches. */
+  /** The same without the tasks that go into batches; nothing if there are no others. */
   without(items: readonly Routed[]): readonly Routed[];
   /** Puts those down, in the transaction that puts the artifacts on the board. */
   statements(items: readonly Routed[], bodies: readonly string[], now: number): Statement[];
@@ -56,6 +56,7 @@ export function arrivalsOf(agents: readonly BoardAgent[]): Arrivals {
 
     without(items) {
       if (batches.size === 0) return items;
+      if (items.every(({ routing }) => routing.tasks.every(({ agent }) => isBatched(agent)))) return [];
       return items.map((item): Routed => {
         const { artifact, routing } = item;
         if (!routing.tasks.some(({ agent }) => isBatched(agent))) return item;
@@ -100,16 +101,19 @@ function together(
 ): Arrival[] {
   const all: Arrival[] = [];
   const latest = new Map<string, Arrival>();
+  let arrival: Arrival | undefined;
   items.forEach(({ artifact, routing }, i) => {
     for (const task of routing.tasks) {
-      if (!isBatched(task.agent)) continue;
+      const { agent } = task;
+      if (!isBatched(agent)) continue;
+      const org = artifact.org_id;
       const key = keyOf(task);
-      const name = `${task.agent} ${artifact.org_id.length} ${artifact.org_id} ${key}`;
-      let arrival = latest.get(name);
+      // Most times it is that of the one before.
+      if (arrival?.agent !== agent || arrival.org !== org || arrival.key !== key)
+        arrival = latest.get(`${agent} ${org.length} ${org} ${key}`);
       if (!arrival || arrival.ids.length === MOST_TOGETHER) {
-        const { agent } = task;
-        arrival = { agent, org: artifact.org_id, key, ids: [], versions: [], sizes: [], correlations: [] };
-        latest.set(name, arrival);
+        arrival = { agent, org, key, ids: [], versions: [], sizes: [], correlations: [] };
+        latest.set(`${agent} ${org.length} ${org} ${key}`, arrival);
         all.push(arrival);
       }
       arrival.ids.push(artifact.id);

@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { type Database, isConnectionFailure } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
-import { type Artifact, versionKey } from "../artifact.ts";
+import { type Artifact, areAscending, versionKey } from "../artifact.ts";
 import { conflict, sameContent } from "../artifact_conflict.ts";
 import type { BoardOptions, Routed } from "../board.ts";
 import type { Task } from "../task.ts";
@@ -68,22 +68,25 @@ export class Publisher {
 
   async publish(artifacts: readonly Artifact[]): Promise<readonly Status[]> {
     if (artifacts.length === 0) return [];
+    const keys = artifacts.map(versionKey);
+    if (areAscending(keys)) return this.#write(artifacts, keys);
     const first = new Map<string, Artifact>();
-    const repeated = artifacts.map((artifact) => {
-      const key = versionKey(artifact);
-      const before = first.get(key);
-      if (!before) first.set(key, artifact);
+    const repeated = artifacts.map((artifact, i) => {
+      const before = first.get(keys[i]!);
+      if (!before) first.set(keys[i]!, artifact);
       else if (!sameContent(before, artifact)) throw conflict(artifact);
       return before !== undefined;
     });
-    const keys = [...first.keys()];
-    const unique = [...first.values()];
-    const bodies = unique.map((artifact) => JSON.stringify(artifact));
-    const bytes = bodies.reduce((sum, body) => sum + body.length + 200, 0);
-    const isFree = unique.every(this.#desk.lanes.isFree);
-    const statuses = await this.#calls.write({ artifacts: unique, keys, bodies, bytes, isFree });
+    const statuses = await this.#write([...first.values()], [...first.keys()]);
     let next = 0;
     return repeated.map((again) => (again ? "duplicate" : statuses[next++]!));
+  }
+
+  #write(artifacts: readonly Artifact[], keys: readonly string[]): Promise<readonly Status[]> {
+    const bodies = artifacts.map((artifact) => JSON.stringify(artifact));
+    const bytes = bodies.reduce((sum, body) => sum + body.length + 200, 0);
+    const isFree = artifacts.every(this.#desk.lanes.isFree);
+    return this.#calls.write({ artifacts, keys, bodies, bytes, isFree });
   }
 
   async enqueue(tasks: readonly Task[]): Promise<void> {
@@ -159,11 +162,12 @@ export class Publisher {
     if (artifacts.length === 0) return;
     const items: Routed[] = artifacts.map((artifact) => ({ artifact, routing: routed(options, artifact) }));
     const bodies = calls.flatMap((call) => call.bodies);
-    const taking = await handover.offer(arrivals.without(items));
+    const queued = arrivals.without(items);
+    const taking = await handover.offer(queued);
     try {
       const now = context.clock.now();
       const how = { routes: options.routes, lanes, arrivals, now, fewest, ...taking.statement };
-      const { statement, packed } = putting(items, bodies, how);
+      const { statement, packed } = putting(items, queued, bodies, how);
       const [rows] = await database.transaction([statement, ...arrivals.statements(items, bodies, now)]);
       tellOfArtifacts(this.#desk, items, rows!, taking.taken(packed, rows!));
     } finally {
@@ -236,7 +240,7 @@ export function tellOfArtifacts(
 
 /** Calls that share an artifact do not share a commit: the later ones find what the first has done. */
 function apart(calls: readonly Call[]): { now: number[]; later: number[] } {
-  if (calls.length === 1) return { now: [0], later: [] };
+  if (areAscending(calls.flatMap(({ keys }) => keys))) return { now: [...calls.keys()], later: [] };
   const seen = new Set<string>();
   const now: number[] = [];
   const later: number[] = [];

@@ -113,7 +113,7 @@ export class Settler {
               settleStatement(settling, next.taking, queued, lanes),
             ]
           : [];
-      const third = every ? this.#putting(routings, taking) : undefined;
+      const third = every ? this.#putting(routings, queued, taking) : undefined;
       const isMixed = first.length > 0 && second.length > 1;
       const locks = isMixed ? lockBundlesStatements(this.#holder, items.map(claimOf)) : [];
       const all = await database.transaction([...locks, ...first, ...second, ...(third?.statements ?? [])]);
@@ -134,12 +134,16 @@ export class Settler {
     }
   }
 
-  #putting(routings: readonly Routed[], taking: Offer): { statements: Statement[]; packed: Bundled } {
+  #putting(
+    routings: readonly Routed[],
+    queued: readonly Routed[],
+    taking: Offer,
+  ): { statements: Statement[]; packed: Bundled } {
     const { context, options, lanes, arrivals, fewest } = this.#desk;
     const bodies = routings.map(({ artifact }) => JSON.stringify(artifact));
     const now = context.clock.now();
     const how = { routes: options.routes, lanes, arrivals, now, fewest, ...taking.statement };
-    const { statement, packed } = putting(routings, bodies, how);
+    const { statement, packed } = putting(routings, queued, bodies, how);
     return { statements: [statement, ...arrivals.statements(routings, bodies, now)], packed };
   }
 

@@ -1,5 +1,5 @@
 import type { Statement } from "../../database/database.ts";
-import type { Artifact } from "../artifact.ts";
+import { type Artifact, areAscending } from "../artifact.ts";
 import type { Routed } from "../board.ts";
 import type { Task } from "../task.ts";
 import { once, textArray, unless, uuidArray } from "./arrays.ts";
@@ -107,6 +107,8 @@ export interface Putting {
 /** Puts artifacts on the board, with their tasks if this process routes, but for those that go into batches. */
 export function putting(
   items: readonly Routed[],
+  /** Without those that go into batches. */
+  queued: readonly Routed[],
   bodies: readonly string[],
   how: {
     readonly routes: boolean;
@@ -119,7 +121,6 @@ export function putting(
 ): Putting {
   const { taking, fewest } = how;
   const { ofArtifacts, ofTasks } = numbersOf(items, how.arrivals.isBatched);
-  const queued = how.arrivals.without(items);
   const laneOf = lanesTogether(queued, how.lanes);
   const { hasOwnKey } = how.lanes;
   const packed = intoBundles(queued, bodies, ofTasks, { laneOf, hasOwnKey, wants: taking?.wants, fewest });
@@ -182,7 +183,7 @@ function inOrder(items: readonly Routed[]): number[] {
   const keys = items.map(({ artifact }) => artifact.id.toLowerCase());
   const places = items.map((_, i) => i);
   // New ids follow each other.
-  if (keys.every((key, i) => i === 0 || keys[i - 1]! < key)) return places;
+  if (areAscending(keys)) return places;
   return places.sort((a, b) => {
     if (keys[a] !== keys[b]) return keys[a]! < keys[b]! ? -1 : 1;
     return items[a]!.artifact.version - items[b]!.artifact.version;
