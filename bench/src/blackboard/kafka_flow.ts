@@ -28,7 +28,7 @@ export const kafkaFlow: PartRunner = async (bench) => {
   return {
     title: "(a) Kafka: publish → route → run → settle",
     how: [
-      `a publisher with ${CALL.atOnce} calls of ${CALL.size} artifacts under way and a worker, both processes; at any time 5,000 wait; ${PARTITIONS} partitions, records of 450 bytes, one broker`,
+      `a publisher with ${CALL.atOnce} calls of ${CALL.size} artifacts under way and a worker, both processes; up to 5,000 wait at any time, fewer where the worker is the faster of the two; ${PARTITIONS} partitions, records of 450 bytes, one broker`,
       `Khala: two servers without their gateways; both route, and one works with an agent that does nothing (concurrency ${CONCURRENCY}); per artifact four records (the artifact, its index, the task, the mark that it was settled) and two offsets, and both servers read the index`,
       "the bare loop: reads what the publisher writes and writes it to another topic, with the client, the producers, the groups of calls and the batches (up to 500) of the board, and its transactions: what it wrote and its offset in one",
       `the broker is warm: each of the three has worked for ${WARM_UP_MS / 1_000} s before`,

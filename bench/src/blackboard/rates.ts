@@ -28,9 +28,16 @@ export async function measureSteady<Where>(
 }
 
 /** What happens around a turn, and is not measured. */
-export interface Around<Name extends string> {
+interface Around<Name extends string> {
   before?(name: Name): Promise<void>;
   after?(name: Name): Promise<void>;
+}
+
+/** The same of a turn that begins with jobs on their way. */
+interface AroundFlow<Name extends string> {
+  before?(name: Name): Promise<void>;
+  /** While it warms up, which lasts until this has ended. */
+  meanwhile?(name: Name): Promise<void>;
 }
 
 /**
@@ -40,12 +47,18 @@ export interface Around<Name extends string> {
 export async function measureInTurns<Name extends string>(
   effort: Effort,
   flows: Readonly<Record<Name, Flow>>,
-  around: Around<Name> = {},
+  { before = async () => {}, meanwhile = async () => {} }: AroundFlow<Name> = {},
 ): Promise<Window<Record<Name, Steady>>[]> {
   const names = Object.keys(flows) as Name[];
   for (const name of names) await flows[name].rest();
-  return inTurns(effort, names, around, async (name) => {
-    await flows[name].flow(RAMP_MS);
+  return inTurns(effort, names, { before }, async (name) => {
+    let isOver = false;
+    const other = meanwhile(name).finally(() => {
+      isOver = true;
+    });
+    do await flows[name].flow(RAMP_MS);
+    while (!isOver);
+    await other;
     const steady = await flows[name].window(windowMs(effort));
     await flows[name].rest();
     return steady;
