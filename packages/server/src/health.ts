@@ -3,8 +3,8 @@ import type { Config } from "./config.ts";
 import type { Database } from "./database/database.ts";
 import type { Auth } from "./gateway/auth/setup.ts";
 import type { DependencyState, Health } from "./gateway/health.ts";
-import { within } from "./gateway/within.ts";
 import type { Context } from "./kit/context.ts";
+import { within } from "./kit/within.ts";
 import type { Log } from "./log/log.ts";
 import type { SyncPlane } from "./sync/plane.ts";
 

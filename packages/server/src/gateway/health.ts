@@ -1,5 +1,5 @@
 import type { Clock } from "../kit/clock.ts";
-import { within } from "./within.ts";
+import { within } from "../kit/within.ts";
 
 /** What a dependency of the process is doing. */
 export interface DependencyState {

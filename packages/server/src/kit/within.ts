@@ -1,4 +1,4 @@
-import { type Clock, sleep } from "../kit/clock.ts";
+import { type Clock, sleep } from "./clock.ts";
 
 /** What the work answers, or something else when that takes too long. */
 export async function within<T>(clock: Clock, ms: number, work: Promise<T>, otherwise: T): Promise<T> {
