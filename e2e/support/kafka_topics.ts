@@ -22,6 +22,10 @@ export async function newTopic(client: KafkaClient, options: Omit<NewTopic, "top
   return topic;
 }
 
+interface Altering extends PlainAdmin {
+  incrementalAlterConfigs(options: { readonly resources: readonly object[] }): Promise<void>;
+}
+
 /** Changes the named settings of a topic and leaves the others. The broker that is asked knows them when it returns. */
 export async function alterTopic(
   kafka: KafkaSettings,
@@ -29,7 +33,7 @@ export async function alterTopic(
   settings: Readonly<Record<string, string>>,
 ): Promise<void> {
   const wanted = Object.entries(settings);
-  const admin = await openPlainAdmin(kafka);
+  const admin = (await openPlainAdmin(kafka)) as Altering;
   const topicConfigs = await openTopicConfigs(kafka);
   try {
     const configs = wanted.map(([name, value]) => ({ name, value, configOperation: SET }));

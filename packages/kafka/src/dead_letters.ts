@@ -49,7 +49,7 @@ export class DeadLetters {
     return this.#log.topic;
   }
 
-  /** Which there are from `low` on, the first that the log still has; of more than the bound, some. */
+  /** Which there are from `low` on, the first that the log still has; of more than the bound, the newest. */
   ids(low: number): string[] {
     const kept = this.#noted.findIndex(({ offset }) => offset >= low);
     this.#forget(kept < 0 ? this.#noted.length : kept);

@@ -10,7 +10,6 @@ export interface PlainAdmin {
   describeConfigs(options: {
     readonly resources: readonly { readonly resourceType: number; readonly resourceName: string }[];
   }): Promise<ConfigDescription[]>;
-  incrementalAlterConfigs(options: { readonly resources: readonly object[] }): Promise<void>;
   listConsumerGroupOffsets(options: {
     /** Of all partitions for which it has committed something, or of those that are named. */
     readonly groups: readonly (string | GroupPartitions)[];
