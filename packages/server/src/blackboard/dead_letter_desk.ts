@@ -28,7 +28,7 @@ export function openDeadLetterDesk(
       const page = await board.deadLetters(agent, {
         limit: PAGE,
         ...(after && { after }),
-        ...(correlationId && { correlation: { org: caller.org, name: correlationId } }),
+        ...ofCorrelation(caller, correlationId),
       });
       yield page.deadLetters.filter((letter) => isOf(caller, letter));
       after = page.next;
@@ -65,7 +65,7 @@ export function openDeadLetterDesk(
       check(agent);
       const page = await board.deadLetters(agent, {
         ...query,
-        ...(correlationId && { correlation: { org: caller.org, name: correlationId } }),
+        ...ofCorrelation(caller, correlationId),
       });
       const own = page.deadLetters.filter((letter) => isOf(caller, letter));
       return { ...page, deadLetters: await shown(caller, agent, own) };
@@ -95,4 +95,9 @@ export function openDeadLetterDesk(
 /** What cannot be decoded may be of any org: only who operates the whole sees it. */
 function isOf({ org, operates = false }: Caller, { task }: DeadLetter): boolean {
   return task === undefined ? operates : task.artifacts[0].org_id === org;
+}
+
+/** The part of a query that asks for one correlation of the caller's org, if it does. */
+function ofCorrelation({ org }: Caller, name: string | undefined) {
+  return name ? { correlation: { org, name } } : {};
 }

@@ -220,11 +220,8 @@ export async function openBlackboardPlane(
     lag: () => board.lag(),
 
     async correlation({ org }, correlationId) {
-      const [counts, [off]] = await Promise.all([
-        board.correlations([{ org, name: correlationId }]),
-        offFlow(database, [{ org, name: correlationId }]),
-      ]);
-      const count = counts.find((each) => each.org === org);
+      const names = [{ org, name: correlationId }];
+      const [[count], [off]] = await Promise.all([board.correlations(names), offFlow(database, names)]);
       const said = {
         cancelled: controls.cancelled(org, correlationId),
         paused: isPaused(org, correlationId),

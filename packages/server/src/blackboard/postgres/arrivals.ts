@@ -110,10 +110,10 @@ function together(
       const key = keyOf(task);
       // Most times it is that of the one before.
       if (arrival?.agent !== agent || arrival.org !== org || arrival.key !== key)
-        arrival = latest.get(`${agent} ${org.length} ${org} ${key}`);
+        arrival = latest.get(nameOf(agent, org, key));
       if (!arrival || arrival.ids.length === MOST_TOGETHER) {
         arrival = { agent, org, key, ids: [], versions: [], sizes: [], correlations: [] };
-        latest.set(`${agent} ${org.length} ${org} ${key}`, arrival);
+        latest.set(nameOf(agent, org, key), arrival);
         all.push(arrival);
       }
       arrival.ids.push(artifact.id);
@@ -123,6 +123,11 @@ function together(
     }
   });
   return all;
+}
+
+/** What tells a batch from all others. */
+function nameOf(agent: string, org: string, key: string): string {
+  return `${agent} ${org.length} ${org} ${key}`;
 }
 
 /** Correlations as the text of an array; null if there are none. */

@@ -80,18 +80,18 @@ export function openReads(
   { agents, window, countUpTo }: CountsOptions & { readonly window: number },
 ): Reads {
   const related = new KeptFigures<CorrelationCounts>(clock, {
-    nameOf: ({ org, correlationId }) => JSON.stringify([org, correlationId]),
+    nameOf: ({ org, correlationId }) => textOf({ org, name: correlationId }),
     rowsOf: ({ artifacts, open, done }) => (open > 0 ? artifacts + open + done : 0),
   });
 
   async function countCorrelations(texts: readonly string[]): Promise<CorrelationCounts[]> {
-    const names = texts.map((text) => JSON.parse(text) as [org: string, name: string]);
+    const names = texts.map(nameOf);
     const rows = await database.query<
       Record<Exclude<keyof CorrelationCounts, "correlationId">, unknown> & { id: string }
     >({
       name: "board_correlations",
       text: CORRELATIONS,
-      values: [names.map(([org]) => org), names.map(([, name]) => name)],
+      values: [names.map(({ org }) => org), names.map(({ name }) => name)],
     });
     return rows.map(({ id, org, artifacts, open, retrying, gathering, done, dead }) => ({
       correlationId: id,
@@ -127,11 +127,7 @@ export function openReads(
       return rows.map(({ body }) => JSON.parse(body) as Artifact);
     },
 
-    correlations: (names) =>
-      related.get(
-        names.map(({ org, name }) => JSON.stringify([org, name])),
-        countCorrelations,
-      ),
+    correlations: (names) => related.get(names.map(textOf), countCorrelations),
 
     async deadLetters(agent, { after, limit, correlation }): Promise<DeadLetterPage> {
       const before = after !== undefined && NUMBER.test(after) ? BigInt(after) : 2n ** 62n;
@@ -172,6 +168,16 @@ export function openReads(
       return rows.map(letterOf);
     },
   };
+}
+
+/** A name as one text, and back. */
+function textOf({ org, name }: CorrelationName): string {
+  return JSON.stringify([org, name]);
+}
+
+function nameOf(text: string): CorrelationName {
+  const [org, name] = JSON.parse(text) as [string, string];
+  return { org, name };
 }
 
 function columnOf({ org, name }: CorrelationName): string | null {
