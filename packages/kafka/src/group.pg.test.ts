@@ -61,6 +61,27 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     expect(warnings.filter((line) => line.includes("did not leave"))).toEqual([]);
   });
 
+  test("takes no turn from others while it waits for whoever watches it, who may wait for one", {
+    timeout: 120_000,
+  }, async () => {
+    await using stage = await openStage({ partitions: 1 });
+    const offsets = await openClusterOffsets(stage.context, stage.settings.kafka);
+    const count = 6;
+    let ending = 0;
+    const all = Promise.withResolvers<void>();
+    const end = () => {
+      if (++ending === count) all.resolve();
+      return all.promise;
+    };
+    const kafka = { ...stage.settings.kafka, watch: { add: () => ({ check() {}, end }), async stop() {} } };
+    const join = () =>
+      joinGroup(stage.context, kafka, { ...memberOf(stage), offsets, onBatches() {}, onFailure() {} });
+    const members = await Promise.all(Array.from({ length: count }, join));
+    await Promise.all(members.map((member) => member.leave()));
+    await all.promise;
+    await offsets.stop();
+  });
+
   test("takes what it has in hand again, once it has joined anew, when the group goes on without it", {
     timeout: 120_000,
   }, async () => {

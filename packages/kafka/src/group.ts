@@ -8,7 +8,6 @@ import { commitOffsets } from "./commit_offsets.ts";
 import { kafkaCode } from "./kafka_errors.ts";
 import type { LogRecord, Position } from "./log_reader.ts";
 import { type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
-import { waiting } from "./native_waits.ts";
 
 /** Records of one partition, in order. */
 export interface Batch extends TopicPartition {
@@ -158,7 +157,7 @@ export async function joinGroup(
       log.warn({ err: (error as Error).message, group: options.groupId }, "a poll failed");
     }
     cancel();
-    await waiting(() => consumer.close());
+    await consumer.close();
   }
 
   async function handle(batches: readonly Batch[]): Promise<void> {

@@ -100,7 +100,8 @@ export async function openNativeConsumer(
     lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
     async close() {
       await Promise.all([calls.close(), sight?.end()]);
-      await called((done) => native.disconnect(done));
+      // Not before: whoever waits for calls that wait for their turn must not have one.
+      await waiting(() => called((done) => native.disconnect(done)));
     },
   };
 }
