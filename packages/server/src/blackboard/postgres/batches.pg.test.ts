@@ -211,6 +211,24 @@ test("what a settlement publishes, and what a process publishes that does not ro
   expect(payloads(task!).sort()).toEqual(["first", "k", "second"]);
 });
 
+test("what is published together is divided: each agent has its own, in batches or one by one", async () => {
+  await using own = await testDatabase();
+  await using one = await server(own.database, [THREE, PLAIN]);
+  const [batched, plain] = [new Worker("reviewer"), new Worker("plain")];
+  for (const worker of [batched, plain]) one.board.consume(worker);
+  const of = (payload: number, ...to: string[]) => makeTestArtifact({ to, payload, partition_key: "k" });
+  await one.board.publish([
+    of(1, "reviewer"),
+    of(2, "plain"),
+    of(3, "reviewer", "plain"),
+    of(4),
+    of(5, "reviewer"),
+  ]);
+  const [task] = await runs(batched, 1);
+  expect(payloads(task!)).toEqual([1, 3, 5]);
+  expect((await runs(plain, 2)).flatMap(payloads)).toEqual([2, 3]);
+});
+
 test("while artifacts wait for the router, a batch has each of them once", async () => {
   await using own = await testDatabase();
   await using silent = await server(own.database, [], { routes: false });

@@ -23,10 +23,7 @@ const NUMBER = /^\d{1,18}$/;
 const GET = "SELECT a.body FROM runtime.board_artifacts a WHERE a.id = $1 ORDER BY a.version DESC LIMIT 1";
 
 /** The newest of an org within the window, of a type if it is given: org, type, limit, window. */
-const RECENT = `
-SELECT r.body FROM (
-  SELECT a.type, a.seq, a.body FROM runtime.board_artifacts a WHERE a.org_id = $1 ORDER BY a.seq DESC LIMIT $4
-) r WHERE $2::text IS NULL OR r.type = $2 ORDER BY r.seq DESC LIMIT $3`;
+const RECENT = "SELECT body FROM runtime.board_recent($1, $2, $3, $4) AS body";
 
 /** Both ways in which rows name a correlation; see correlation_column.ts. */
 const NAMED = "ANY (ARRAY[u.org || E'\\n' || u.id, u.id])";
@@ -122,7 +119,8 @@ export function openReads(
           limit,
           ...(type !== undefined && { type }),
         });
-      const values = [org, type ?? null, Math.min(limit, window), window];
+      const most = Math.min(limit, window);
+      const values = [org, type ?? null, most, type === undefined ? most : window];
       const rows = await database.query<{ body: string }>({ name: "board_recent", text: RECENT, values });
       return rows.map(({ body }) => JSON.parse(body) as Artifact);
     },

@@ -8,6 +8,7 @@ import { type Bundled, bundleColumns, intoBundles } from "./bundles.ts";
 import type { Taking } from "./claimed.ts";
 import { correlationColumn } from "./correlation_column.ts";
 import { type Lanes, lanesTogether } from "./lanes.ts";
+import { runColumns } from "./runs.ts";
 
 /** Where a task's place is. */
 export const QUEUE = "runtime.board_queue";
@@ -141,15 +142,17 @@ function putStatement(
   const isOneEach = queued.every(({ routing }, i) => routing.tasks.length === 1 && places[i] === i);
   const inPlace = places.map((at) => items[at]!);
   const each = <T>(value: (item: Routed) => T) => inPlace.map(value);
+  const numbers = places.map((at) => ofArtifacts[at]!);
+  const artifacts = each(({ artifact }) => artifact);
   return {
     name: "board_put",
     // What is by far the longest comes last, and as one text, in which JSON has no line breaks: it is copied once.
-    text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, string_to_array($39, E'\\n'), $9, $10, $11, $12,
+    text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, string_to_array($41, E'\\n'), $9, $10, $11, $12,
       $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36,
-      $37, $38)`,
+      $37, $38, $39, $40)`,
     values: [
       how.routes,
-      places.map((at) => ofArtifacts[at]),
+      numbers,
       uuidArray(each(({ artifact }) => artifact.id)),
       unless(
         1,
@@ -166,13 +169,10 @@ function putStatement(
       wants ? packed.places.map((place) => wants[place]) : null,
       ...followColumns(queued, how.lanes),
       ...deadColumns(items),
-      ...bundleColumns(
-        packed.bundles,
-        each(({ artifact }) => artifact),
-        how.now,
-      ),
+      ...bundleColumns(packed.bundles, artifacts, how.now),
       how.taking?.holder ?? null,
       how.taking?.leaseMs ?? 0,
+      ...runColumns(artifacts, numbers),
       places.map((at) => bodies[at]!).join("\n"),
     ],
   };
