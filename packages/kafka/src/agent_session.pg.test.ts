@@ -6,8 +6,9 @@ import { readTopic } from "../../../e2e/support/kafka_topics.ts";
 import { AgentSession, type SessionOptions } from "./agent_session.ts";
 import { type ClusterOffsets, openClusterOffsets } from "./cluster_offsets.ts";
 import { decodeArtifact } from "./decoding.ts";
+import { openProducers } from "./open_producers.ts";
 import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
-import { openProducers, type Producers } from "./producers.ts";
+import type { Producers } from "./producers.ts";
 import { taskRecord } from "./records.ts";
 import { artifact, openStage, type Stage, task } from "./test_support.ts";
 

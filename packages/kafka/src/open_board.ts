@@ -4,7 +4,7 @@ import { openKafkaClient } from "./client.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
 import { type AgentWork, consumeTasks } from "./consumer.ts";
 import { exitWithoutWaiting, giveUpWaiting } from "./native_waits.ts";
-import { openProducers } from "./producers.ts";
+import { openProducers } from "./open_producers.ts";
 import { openPublisher } from "./publisher.ts";
 import { openRetryCounts } from "./retry_counts.ts";
 import { startRetryTier } from "./retry_tiers.ts";

@@ -6,7 +6,7 @@ import { readTopic, values } from "../../../e2e/support/kafka_topics.ts";
 import { transactionState } from "../../../e2e/support/kafka_transactions.ts";
 import { until } from "../../../e2e/support/until.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
-import { openProducers } from "./producers.ts";
+import { openProducers } from "./open_producers.ts";
 import { openStage, type Stage } from "./test_support.ts";
 
 const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
