@@ -108,21 +108,25 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
     });
   });
 
-  test("the span of a settlement names its transaction", async () => {
+  test("the spans of routing and settling say where the record is, and name their transaction", async () => {
     const { context, metrics, spans } = traced;
     const executor = openExecutor(context, { slots: openSlots(1), metrics, spans, schemas: {}, maxDepth: 8 });
     const work = agent("traced", { consumes: "Draft", run: () => ({ type: "Review", payload: 1 }) });
     const service = board.consume(executor.consumer(work));
-    const artifact = makeTestArtifact({ to: "traced" });
+    const artifact = makeTestArtifact({ to: "traced", traceparent: TRACE });
     await board.publish([artifact]);
     await eventually(() => expect(heard.settledBy("traced")).toHaveLength(1));
-    const settle = ended.find(
-      ({ name, attributes }) => name.startsWith("settle ") && attributes["artifact.id"] === artifact.id,
-    );
-    expect(settle?.attributes).toMatchObject({
-      "kafka.topic": names.tasks("traced"),
+    const spanOf = (step: string) =>
+      ended.find(
+        ({ name, attributes }) => name.startsWith(`${step} `) && attributes["artifact.id"] === artifact.id,
+      )?.attributes;
+    const where = {
+      partition: expect.any(Number),
+      offset: expect.stringMatching(/^\d+$/),
       transaction_id: expect.stringMatching(new RegExp(`^${under.prefix}0-[01]$`)),
-    });
+    };
+    expect(spanOf("route")).toMatchObject({ "kafka.topic": names.artifacts, ...where });
+    expect(spanOf("settle")).toMatchObject({ "kafka.topic": names.tasks("traced"), ...where });
     await service.stop();
   });
 

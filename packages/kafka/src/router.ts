@@ -32,6 +32,7 @@ export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> 
 const BATCH = 2_000;
 
 interface Routed {
+  readonly place: Place;
   readonly artifact?: Artifact;
   readonly routing: Routing;
   readonly outgoing: readonly Outgoing[];
@@ -54,12 +55,14 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
       partition,
       offset: String(records.at(-1)!.at + 1),
     }));
-    await producers.transaction(async (transaction) => {
+    const transactionId = await producers.transaction(async (transaction) => {
       void transaction.send(routed.flatMap(({ outgoing }) => outgoing));
       await transaction.sendOffsets(group.owner, [{ topic: names.artifacts, partitions }]);
+      return transaction.id;
     });
-    for (const { artifact, routing } of routed) {
-      if (artifact) observer.routed(artifact, routing.tasks);
+    for (const { artifact, routing, place } of routed) {
+      if (artifact)
+        observer.routed(artifact, routing.tasks, { ...place, ...(transactionId && { transactionId }) });
       else observer.unreadable?.(ROUTER);
     }
   }
@@ -102,7 +105,7 @@ function routeRecord(
         record: deadLetterRecord({ ...letter, origin: placeText(place) }, origin),
       })),
     ];
-    return { artifact, routing, outgoing };
+    return { place, artifact, routing, outgoing };
   }
   const letter: DeadLetter = {
     id: newId(),
@@ -113,5 +116,5 @@ function routeRecord(
     origin: placeText(place),
   };
   const outgoing = [{ topic: names.deadLetters(ROUTER), record: deadLetterRecord(letter, origin, record) }];
-  return { routing: { tasks: [], dead: [] }, outgoing };
+  return { place, routing: { tasks: [], dead: [] }, outgoing };
 }

@@ -89,7 +89,8 @@ export interface BoardOptions {
 /** Hears of what this process did, after it is durable. */
 export interface BoardObserver {
   published(artifacts: readonly Artifact[]): void;
-  routed(artifact: Artifact, tasks: readonly Task[]): void;
+  /** `place` is where the artifact is, for an engine that knows. */
+  routed(artifact: Artifact, tasks: readonly Task[], place?: Place): void;
   settled(task: Task, settlement: Settlement, place: Place): void;
   /** A task came again that had been settled, and was passed over. */
   repeated(task: Task): void;

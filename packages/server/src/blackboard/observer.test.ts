@@ -76,7 +76,7 @@ test("one trace spans publish, route, process, settle and the outputs", async ()
   const artifact = await board.publish();
   const { tasks } = board.route(artifact);
   await board.clock.advance(20);
-  board.observer.routed(artifact, tasks);
+  board.observer.routed(artifact, tasks, { ...PLACE, topic: "flock.artifacts", offset: "7" });
   const settlement = await board.consumer.handle(tasks[0]!, never);
   await board.clock.advance(5);
   board.observer.settled(tasks[0]!, settlement, PLACE);
@@ -108,6 +108,14 @@ test("one trace spans publish, route, process, settle and the outputs", async ()
     "messaging.destination.name": "flock.artifacts",
     "messaging.operation.type": "send",
     "messaging.message.conversation_id": "c-1",
+  });
+  expect(route?.attributes).toMatchObject({
+    "kafka.topic": "flock.artifacts",
+    partition: 3,
+    offset: "7",
+    transaction_id: "flock-orch-1",
+    "messaging.kafka.offset": 7,
+    "khala.tasks": 1,
   });
   expect(process?.attributes).toMatchObject({
     "messaging.operation.type": "process",

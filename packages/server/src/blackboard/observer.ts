@@ -9,9 +9,9 @@ export function boardObserver(metrics: BoardMetrics, spans: BoardSpans): BoardOb
     published(artifacts) {
       for (const { type } of artifacts) metrics.published(type);
     },
-    routed(artifact, tasks) {
+    routed(artifact, tasks, place) {
       for (const { agent } of tasks) metrics.routed(agent);
-      spans.routed(artifact, tasks);
+      spans.routed(artifact, tasks, place);
     },
     settled(task, settlement, place) {
       if (settlement.kind === "done" && settlement.aside) return;
@@ -39,8 +39,8 @@ export function everyObserver(observers: readonly BoardObserver[]): BoardObserve
     published(artifacts) {
       for (const each of observers) each.published(artifacts);
     },
-    routed(artifact, tasks) {
-      for (const each of observers) each.routed(artifact, tasks);
+    routed(artifact, tasks, place) {
+      for (const each of observers) each.routed(artifact, tasks, place);
     },
     settled(task, settlement, place) {
       for (const each of observers) each.settled(task, settlement, place);

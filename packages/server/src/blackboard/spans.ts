@@ -24,8 +24,8 @@ export interface BoardSpans {
     run: (trace: string | undefined) => Promise<T>,
     describe: (result: T) => readonly Artifact[],
   ): Promise<T>;
-  /** From the publication to the tasks. */
-  routed(artifact: Artifact, tasks: readonly Task[]): void;
+  /** From the publication, which it says the place of where that is known, to the tasks. */
+  routed(artifact: Artifact, tasks: readonly Task[], place?: Place): void;
   /** The work on a task. What it publishes continues its `trace`. */
   process(task: Task): ProcessSpan;
   /** From the end of the work to its durable settlement. */
@@ -48,6 +48,13 @@ export function boardSpans(
 ): BoardSpans {
   const { tracer } = telemetry;
   let silentUntil = Number.NEGATIVE_INFINITY;
+  const placeAttributes = ({ partition, offset, transactionId }: Place): Attributes => ({
+    "messaging.destination.partition.id": String(partition),
+    ...(carrier.system === "kafka" && { "messaging.kafka.offset": Number(offset) }),
+    partition,
+    offset,
+    ...(transactionId && { transaction_id: transactionId }),
+  });
   const operation = (name: string, type: string, destination: string): Attributes => ({
     "messaging.system": carrier.system,
     "messaging.destination.name": destination,
@@ -75,7 +82,7 @@ export function boardSpans(
       }
     },
 
-    routed(artifact, tasks) {
+    routed(artifact, tasks, place) {
       if (!artifact.traceparent) return;
       const now = clock.now();
       recordSpan(telemetry, artifact.traceparent, {
@@ -87,6 +94,7 @@ export function boardSpans(
         attributes: {
           ...operation("route", "receive", carrier.artifacts),
           ...attributesOf([artifact]),
+          ...(place && placeAttributes(place)),
           "khala.tasks": tasks.length,
         },
       });
@@ -138,11 +146,7 @@ export function boardSpans(
           ...operation("settle", "settle", place.topic),
           ...attributesOf(task.artifacts),
           "messaging.message.id": task.id,
-          "messaging.destination.partition.id": String(place.partition),
-          ...(carrier.system === "kafka" && { "messaging.kafka.offset": Number(place.offset) }),
-          partition: place.partition,
-          offset: place.offset,
-          ...(place.transactionId && { transaction_id: place.transactionId }),
+          ...placeAttributes(place),
           "khala.agent": task.agent,
           "khala.outcome": settlement.kind,
         },
