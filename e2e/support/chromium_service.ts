@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
-import type { Service } from "./services.ts";
+import type { Service } from "./service.ts";
 
 const run = promisify(execFile);
 const NAMES = ["chromium", "chromium-browser", "google-chrome"];

@@ -7,7 +7,7 @@ import { fetchKafka, findKafka, type KafkaBinary, MAVEN_NEEDS } from "./kafka_bi
 import { cached, installPackages } from "./kafka_cache.ts";
 import { buildKafkaClient, findKafkaClient } from "./kafka_client.ts";
 import { type KafkaServer, startKafkaServer } from "./kafka_server.ts";
-import type { Service } from "./services.ts";
+import type { Service } from "./service.ts";
 
 const ARCHIVE = "kafka.jsa";
 

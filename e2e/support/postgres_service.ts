@@ -9,7 +9,7 @@ import { startEmbeddedPostgres } from "../../packages/server/src/database/embedd
 import { embeddedBinaries } from "../../packages/server/src/database/embedded_binaries.ts";
 import { migrate } from "../../packages/server/src/database/migrate.ts";
 import { systemClock } from "../../packages/server/src/kit/clock.ts";
-import type { RunningService, Service } from "./services.ts";
+import type { RunningService, Service } from "./service.ts";
 
 export interface PostgresServiceOptions {
   /** Waits for the disk at every commit, as a user's server does. Tests do without. */

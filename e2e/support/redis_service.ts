@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { findRedis, type RedisBinary, startRedisServer } from "./redis_server.ts";
-import type { Service } from "./services.ts";
+import type { Service } from "./service.ts";
 
 const run = promisify(execFile);
 

@@ -1,5 +1,6 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { type Service, startServices } from "./services.ts";
+import type { Service } from "./service.ts";
+import { startServices } from "./services.ts";
 
 const stopped: string[] = [];
 afterEach(() => {

@@ -3,26 +3,13 @@ import { chromium } from "./chromium_service.ts";
 import { kafka } from "./kafka_service.ts";
 import { postgres } from "./postgres_service.ts";
 import { redis } from "./redis_service.ts";
+import type { RunningService, Service } from "./service.ts";
 import { StolenTime } from "./stolen_time.ts";
 import { openTurns, room } from "./turns.ts";
 
 /** How often, and over how long, it is looked at what the host gives. */
 const LOOK_MS = 1_000;
 const WINDOW_MS = 15_000;
-
-/** An engine that tests or benchmarks run on. */
-export interface Service {
-  readonly name: string;
-  /** Why it cannot be had on this machine, or undefined when it can. */
-  available(): Promise<string | undefined>;
-  start(): Promise<RunningService>;
-}
-
-/** An engine that runs, and what a program needs to find it. */
-export interface RunningService {
-  readonly env: Readonly<Record<string, string>>;
-  stop(): Promise<void>;
-}
 
 declare module "vitest" {
   interface ProvidedContext {

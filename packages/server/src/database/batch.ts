@@ -1,7 +1,7 @@
 import type { Writable } from "node:stream";
 import pg from "pg";
-import type { Row, Statement } from "./database.ts";
 import { runMessage } from "./run_message.ts";
+import type { Row, Statement } from "./statement.ts";
 
 /** What `pg` hands to whatever it runs. Its types leave these out; pg-cursor relies on the same. */
 interface Wire {

@@ -3,16 +3,9 @@ import pg from "pg";
 import type { Logger } from "pino";
 import { Batch } from "./batch.ts";
 import { Lines, type Place } from "./lines.ts";
+import type { Row, Statement } from "./statement.ts";
 
-/** A statement: named ones are prepared once per connection. */
-export interface Statement {
-  readonly text: string;
-  readonly name?: string;
-  readonly values?: readonly unknown[];
-}
-
-/** Rows of a statement, bigint for int8. */
-export type Row = Record<string, unknown>;
+export type { Row, Statement };
 
 /** Where SQL runs: one pool for the process. */
 export interface Database {

@@ -1,12 +1,9 @@
 import { type Clock, sleep } from "../../kit/clock.ts";
-import type { EngineEvent, EngineFactory, Turn } from "../engine.ts";
+import type { EngineFactory } from "../engine.ts";
+import type { Script, Step } from "./script.ts";
 import { demoScript } from "./scripted_demo.ts";
 
-/** What a script does next: says something, or waits. */
-export type Step = EngineEvent | { readonly waitMs: number };
-
-/** Plays a turn. One that waits on its own account ends when the signal aborts. */
-export type Script = (turn: Turn, signal: AbortSignal) => Iterable<Step> | AsyncIterable<Step>;
+export type { Script, Step };
 
 export interface ScriptedOptions {
   /** What to answer; by default an echo that does more when it is asked to, see docs/ENGINES.md. */

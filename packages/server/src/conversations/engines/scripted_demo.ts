@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { EngineEvent, Turn } from "../engine.ts";
-import type { Step } from "./scripted.ts";
+import type { Step } from "./script.ts";
 
 const LONGEST = 100_000;
 const SLOW_MS = 250;
