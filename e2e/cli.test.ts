@@ -7,6 +7,7 @@ import { createInterface } from "node:readline";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT } from "../scripts/run.ts";
 import { startConvexStandIn } from "./support/convex_stand_in.ts";
+import { kafkaHere, sharedKafka } from "./support/kafka.ts";
 import { testDatabase } from "./support/postgres.ts";
 import { type KhalaProcess, startKhala } from "./support/processes.ts";
 
@@ -364,6 +365,30 @@ describe("the command line", () => {
     expect(out).not.toContain("sesame");
     for (const { mend } of problems) expect(mend).not.toBe("");
     expect(code).toBe(4);
+  });
+
+  test.runIf(kafkaHere())("doctor says whether Kafka lets it in, and if not, why", async () => {
+    const env = {
+      DATABASE_URL: "postgres://127.0.0.1:1/none",
+      KAFKA_BOOTSTRAP_SERVERS: await sharedKafka(),
+      KHALA_AUTH_SECRETS: SECRETS,
+    };
+    const kafka = async (more: Record<string, string> = {}) => {
+      const { out } = await khala(["doctor", "--json", "--port", "0"], { ...env, ...more });
+      expect(out).not.toContain("sesame");
+      return (JSON.parse(out) as { check: string }[]).find(({ check }) => check === "Kafka");
+    };
+    expect(await kafka()).toMatchObject({ state: "ok" });
+    const password = {
+      KAFKA_SASL_MECHANISM: "plain",
+      KAFKA_SASL_USERNAME: "ann",
+      KAFKA_SASL_PASSWORD: "sesame",
+    };
+    expect(await kafka(password)).toMatchObject({
+      state: "problem",
+      detail: expect.stringMatching(/SASL/),
+      mend: expect.stringContaining("KAFKA_SASL_*"),
+    });
   });
 
   test("an app that is none is refused with what it needs", async () => {

@@ -24,6 +24,7 @@ import {
 } from "../../server/src/conformance/board_support.ts";
 import { dead, done, payloadOf, retry, start, Worker } from "../../server/src/conformance/board_worker.ts";
 import type { KafkaSettings } from "./client.ts";
+import { askKafka } from "./index.ts";
 import { openBoard } from "./open_board.ts";
 import type { KafkaBoardSettings } from "./settings.ts";
 
@@ -140,6 +141,13 @@ describe.runIf(ownKafka() !== undefined)(
       const { board } = await open(kafkaOf("admin", mechanism, ca), true, given);
       await throughTheBoard(board, board);
       await board.stop();
+    });
+
+    test("whoever asks is told that they are let in, or why they are not", async () => {
+      const own = kafkaOf("admin", "scram-sha-512");
+      expect(await askKafka(own)).toEqual(expect.any(Array));
+      const wrong = { ...own, sasl: { ...own.sasl!, password: "another" } };
+      await expect(askKafka(wrong)).rejects.toThrow(/Kafka cannot be reached: .*authentication failed/i);
     });
 
     describe("whose users have the rights of the documentation", () => {

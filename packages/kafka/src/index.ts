@@ -1,5 +1,6 @@
 import type { Board, BoardOptions, Context } from "@khala/server/blackboard";
 import { clientLog } from "./client_log.ts";
+import { listTopics } from "./cluster_admin.ts";
 import { openBoard } from "./open_board.ts";
 import { boardSettings, type OperatorSettings } from "./operator_settings.ts";
 
@@ -17,4 +18,14 @@ export function openKafkaBoard(context: Context, given: BoardOptions & OperatorS
     observer,
     ...boardSettings(given, clientLog(context)),
   });
+}
+
+/** Asks the brokers which topics they have. Throws, and says why, if they do not let whoever has these settings in. */
+export function askKafka({
+  bootstrap,
+  clientId,
+  sasl,
+  ssl,
+}: Pick<OperatorSettings, "bootstrap" | "clientId" | "sasl" | "ssl">): Promise<readonly string[]> {
+  return listTopics({ bootstrap, clientId, ...(sasl && { sasl }), ...(ssl && { ssl }) });
 }

@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, sleep } from "@khala/server/blackboard";
-import { type KafkaSettings, openKafkaClient } from "./client.ts";
+import type { KafkaSettings } from "./client.ts";
 import type { KafkaAdmin, TopicMetadata } from "./client_types.ts";
-import { kafkaCode } from "./kafka_errors.ts";
+import { withAdmin } from "./cluster_admin.ts";
 import { openTopicConfigs, type TopicConfigs } from "./topic_configs.ts";
 import type { TopicSpec } from "./topics.ts";
 
@@ -24,30 +24,7 @@ export async function prepareTopics(
   context: Pick<Context, "clock">,
   options: TopicSetupOptions,
 ): Promise<void> {
-  let complaint: string | undefined;
-  const log: KafkaSettings["log"] = (level, message) => {
-    if (level === "error") complaint = message;
-    options.kafka.log?.(level, message);
-  };
-  const admin = (await openKafkaClient({ ...options.kafka, log })).admin();
-  await admin.connect();
-  try {
-    await createOrVerifyTopics(context, admin, options);
-  } catch (error) {
-    // Those below zero are the client's own: no broker has answered.
-    throw (kafkaCode(error) ?? 0) < 0 ? unreached(error as Error, complaint) : error;
-  } finally {
-    await admin.disconnect();
-  }
-}
-
-/** The client's error does not say why, such as a certificate or a password that is refused. What it logs does. */
-function unreached(error: Error, complaint = error.message): KhalaError {
-  const reason = complaint.replace(/^\[thrd:.*?\]: /, "");
-  return new KhalaError(
-    "unavailable",
-    `Kafka cannot be reached: ${reason}. Look at KAFKA_BOOTSTRAP_SERVERS, the settings KAFKA_SSL_* and KAFKA_SASL_*, and the brokers.`,
-  );
+  await withAdmin(options.kafka, (admin) => createOrVerifyTopics(context, admin, options));
 }
 
 /** Creates the topics that are not there, and refuses to start on one that is not as it must be. */

@@ -2,7 +2,8 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import { pino } from "pino";
-import { loadKafkaDriver } from "./kafka_setup.ts";
+import type { Config } from "./config.ts";
+import { kafkaAccess, loadKafkaDriver } from "./kafka_setup.ts";
 import { systemClock } from "./kit/clock.ts";
 import { uuidv7 } from "./kit/ids.ts";
 import { openTelemetry } from "./kit/telemetry.ts";
@@ -25,14 +26,17 @@ export async function probeRedis(url: string): Promise<RedisServer> {
   }
 }
 
-/** Which of Kafka's bootstrap servers can be reached; throws when none can, or the driver is not installed. */
-export async function probeKafka(bootstrap: string): Promise<readonly string[]> {
-  await loadKafkaDriver();
-  const addresses = bootstrap.split(",").map((address) => address.trim());
+/** Which of Kafka's bootstrap servers can be reached; throws when none can, none lets it in, or the driver is not installed. */
+export async function probeKafka(config: Config): Promise<readonly string[]> {
+  const { askKafka } = await loadKafkaDriver();
+  const access = kafkaAccess(config);
+  const addresses = access.bootstrap.split(",").map((address) => address.trim());
   const reached = await Promise.all(addresses.map(isReached));
   const found = addresses.filter((_, i) => reached[i]);
-  if (found.length > 0) return found;
-  throw new KhalaError("unavailable", `No Kafka broker answers at ${addresses.join(", ")}.`);
+  if (found.length === 0)
+    throw new KhalaError("unavailable", `No Kafka broker answers at ${addresses.join(", ")}.`);
+  await askKafka(access);
+  return found;
 }
 
 async function isReached(address: string): Promise<boolean> {

@@ -9,6 +9,7 @@ import type { Context } from "./kit/context.ts";
 /** What of the Kafka driver is used here. It is a package of its own, because its client is native. */
 interface KafkaDriver {
   openKafkaBoard(context: Context, options: BoardOptions & ReturnType<typeof kafkaSettings>): Promise<Board>;
+  askKafka(access: ReturnType<typeof kafkaAccess>): Promise<readonly string[]>;
 }
 
 const SLOT_LEASE_MS = 15_000;
@@ -43,8 +44,8 @@ export async function openKafka(
   }
 }
 
-/** What the driver is told of the settings. `slot` is this process's own, where they name no transactional id. */
-export function kafkaSettings(config: Config, slot: () => Promise<number>) {
+/** Where the brokers are, and how to get in. */
+export function kafkaAccess(config: Config) {
   const { KAFKA_SASL_MECHANISM: mechanism } = config;
   return {
     bootstrap: config.KAFKA_BOOTSTRAP_SERVERS ?? "",
@@ -64,6 +65,13 @@ export function kafkaSettings(config: Config, slot: () => Promise<number>) {
         ...(config.KAFKA_SSL_KEY_PASSPHRASE && { passphrase: config.KAFKA_SSL_KEY_PASSPHRASE }),
       },
     }),
+  };
+}
+
+/** What the driver is told of the settings. `slot` is this process's own, where they name no transactional id. */
+export function kafkaSettings(config: Config, slot: () => Promise<number>) {
+  return {
+    ...kafkaAccess(config),
     transactions: config.KAFKA_TX_ENABLE,
     transactionalId: config.KAFKA_TX_ID ?? (async () => `${config.KAFKA_CLIENT_ID}-${await slot()}`),
     prefix: config.KAFKA_TOPIC_PREFIX,

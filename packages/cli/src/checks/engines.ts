@@ -9,7 +9,7 @@ export async function checkEngines(config: Config): Promise<Finding[]> {
       ? checkRedis(config.REDIS_URL)
       : ok("Redis", "not used: conversations are in PostgreSQL"),
     config.KAFKA_BOOTSTRAP_SERVERS
-      ? checkKafka(config.KAFKA_BOOTSTRAP_SERVERS)
+      ? checkKafka(config, config.KAFKA_BOOTSTRAP_SERVERS.split(",").length)
       : ok("Kafka", "not used: the blackboard is in PostgreSQL"),
   ]);
 }
@@ -25,17 +25,17 @@ async function checkRedis(url: string): Promise<Finding> {
   }
 }
 
-async function checkKafka(bootstrap: string): Promise<Finding> {
-  const named = bootstrap.split(",").length;
+async function checkKafka(config: Config, named: number): Promise<Finding> {
   try {
-    const reached = await probeKafka(bootstrap);
-    if (reached.length === named) return ok("Kafka", `${reached.join(", ")} can be reached`);
+    const reached = await probeKafka(config);
+    if (reached.length === named)
+      return ok("Kafka", `${reached.join(", ")} ${named > 1 ? "answer" : "answers"}`);
     const mend =
       "One is enough to begin with; start the others, or take them out of KAFKA_BOOTSTRAP_SERVERS.";
     return warning("Kafka", `only ${reached.join(", ")} of ${named} brokers can be reached`, mend);
   } catch (error) {
     const mend =
-      "Start it, or correct KAFKA_BOOTSTRAP_SERVERS: host:9092,host:9092. Without it PostgreSQL is used.";
+      "Start it, or correct KAFKA_BOOTSTRAP_SERVERS (host:9092,host:9092), KAFKA_SSL_* or KAFKA_SASL_*. Without them PostgreSQL is used.";
     return problem("Kafka", (error as Error).message, mend);
   }
 }
