@@ -19,7 +19,7 @@ import { Rivals } from "./rivals.ts";
 import type { ResolvedSettings } from "./settings.ts";
 import { Slots } from "./slots.ts";
 
-/** After so long it has not helped: a client that was told that there are no brokers waits for ever. */
+/** So long offsets are waited for. A client that was told that there are no brokers would wait for ever. */
 const STUCK_MS = 30_000;
 
 /** Producers whose every use is a transaction, each under an id of this process. */
