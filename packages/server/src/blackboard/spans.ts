@@ -24,7 +24,7 @@ export interface BoardSpans {
     run: (trace: string | undefined) => Promise<T>,
     describe: (result: T) => readonly Artifact[],
   ): Promise<T>;
-  /** From the publication, which it says the place of where that is known, to the tasks. */
+  /** From the publication to the tasks; `place` is where the artifact is, if that is known. */
   routed(artifact: Artifact, tasks: readonly Task[], place?: Place): void;
   /** The work on a task. What it publishes continues its `trace`. */
   process(task: Task): ProcessSpan;
