@@ -40,8 +40,11 @@ export interface TakenClaim {
 
 /** The rows of claims. Time is the database's, which all servers share. */
 export interface Claims {
-  /** Offers a task, or takes over what another server left of it: an offer, a claim, or a settlement. */
-  offer(claimId: string, task: Task): Promise<HeldClaim>;
+  /**
+   * Offers a task, or takes over what another server left of it: an offer, a claim, or a settlement. An offer that is
+   * `closed` keeps the task's place, but nobody takes it.
+   */
+  offer(claimId: string, task: Task, how: { readonly closed: boolean }): Promise<HeldClaim>;
   /** Says that this server stands by its offers. */
   renew(): Promise<void>;
   /** Nobody takes its offers any more. */
@@ -77,8 +80,9 @@ export function openClaims(
   { server, leaseMs, offerMs }: { server: string; leaseMs: number; offerMs: number },
 ): Claims {
   return {
-    async offer(claimId, task) {
+    async offer(claimId, task, { closed }) {
       const work = workKey(task);
+      const openMs = closed ? 0 : offerMs;
       // A failure whose outcome nobody wrote down was followed by this offer: it was a retry.
       const [row] = await database.query<HeldClaim>({
         name: "board_claim_offer",
@@ -92,7 +96,7 @@ export function openClaims(
             task = CASE WHEN c.state = 'offered' THEN excluded.task ELSE c.task END,
             lease_until = CASE WHEN c.state = 'offered' THEN excluded.lease_until ELSE c.lease_until END
           RETURNING ${HELD}, false AS foreign`,
-        values: [claimId, work, task.agent, task.artifacts[0].org_id, JSON.stringify(task), server, offerMs],
+        values: [claimId, work, task.agent, task.artifacts[0].org_id, JSON.stringify(task), server, openMs],
       });
       return row!;
     },

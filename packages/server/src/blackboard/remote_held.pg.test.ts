@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { testContext } from "../../../../e2e/support/context.ts";
 import { testDatabase } from "../../../../e2e/support/postgres.ts";
+import { until } from "../../../../e2e/support/until.ts";
 import { makeTestArtifact, makeTestTask } from "../conformance/board_support.ts";
 import { openClaims } from "./remote_claims.ts";
 import { openHeldWork } from "./remote_held.ts";
@@ -26,11 +27,11 @@ test.each(["is made", "fails"])(
       context,
       {
         ...claims,
-        async offer(claimId, task) {
+        async offer(...asked) {
           offering.resolve();
           await slow.promise;
           if (how === "fails") throw new Error("the database is away");
-          return claims.offer(claimId, task);
+          return claims.offer(...asked);
         },
       },
       { timeoutOf: () => 60_000, offered() {}, told() {} },
@@ -45,5 +46,59 @@ test.each(["is made", "fails"])(
     await expect(work).rejects.toThrow(how === "fails" ? "the database is away" : "called off");
     await held.stop();
     expect(unheard).toEqual([]);
+  },
+);
+
+test.each(["made", "renewed"] as const)(
+  "an offer that is being %s when the server drains is taken by nobody, nor is one made after that",
+  async (how) => {
+    await using own = await testDatabase();
+    const context = await testContext();
+    const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
+    const begun = Promise.withResolvers<void>();
+    const slow = Promise.withResolvers<void>();
+    const delayed = async <T>(write: () => Promise<T>): Promise<T> => {
+      begun.resolve();
+      await slow.promise;
+      return write();
+    };
+    let now = context.clock.now();
+    const held = openHeldWork(
+      { ...context, clock: { ...context.clock, now: () => now } },
+      {
+        ...claims,
+        offer: (...asked) =>
+          how === "made" ? delayed(() => claims.offer(...asked)) : claims.offer(...asked),
+        renew: () => delayed(claims.renew),
+      },
+      { timeoutOf: () => 60_000, offered() {}, told() {} },
+    );
+    const given = new AbortController();
+    const works = [held.work(makeTestTask("remote", makeTestArtifact()), given.signal)];
+    if (how === "renewed") {
+      await until("the offer", async () => (await ownOffers()) === 1);
+      now += 3_600_000;
+      works.push(held.look().then(() => []));
+    }
+    await begun.promise;
+    const drained = held.drain();
+    slow.resolve();
+    await drained;
+    const take = () => claims.take({ agent: "remote", worker: "w", max: 10, org: undefined });
+    expect(await take()).toEqual([]);
+    works.push(held.work(makeTestTask("remote", makeTestArtifact()), given.signal));
+    await until("both offers", async () => (await ownOffers()) === 2);
+    expect(await take()).toEqual([]);
+    given.abort(new Error("given back"));
+    await Promise.allSettled(works);
+    await held.stop();
+
+    async function ownOffers() {
+      const [row] = await own.database.query<{ open: number }>({
+        text: "SELECT count(*)::int AS open FROM runtime.board_claims WHERE state = 'offered'",
+        values: [],
+      });
+      return row!.open;
+    }
   },
 );

@@ -48,6 +48,8 @@ export function openHeldWork(
   /** What was handed to the board and is not settled yet, by its idempotency key. */
   const applied = new Map<string, { claimId: string; at: number }>();
   const writes = new Set<Promise<void>>();
+  /** Writes under way that open offers. */
+  const opening = new Set<Promise<unknown>>();
   let draining = false;
   let renewedAt = context.clock.now();
 
@@ -59,11 +61,19 @@ export function openHeldWork(
     writes.add(done);
   }
 
-  async function offer(work: Held): Promise<string> {
-    const claim = await claims.offer(context.newId(), work.task);
+  async function open<T>(write: Promise<T>): Promise<T> {
+    opening.add(write);
+    try {
+      return await write;
+    } finally {
+      opening.delete(write);
+    }
+  }
+
+  async function offer(work: Held): Promise<void> {
+    const claim = await open(claims.offer(context.newId(), work.task, { closed: draining }));
     held.set(claim.claimId, work);
     options.offered(work.task.agent);
-    return claim.claimId;
   }
 
   function apply(claimId: string, work: Held, settlement: string): void {
@@ -155,7 +165,7 @@ export function openHeldWork(
       if (held.size === 0) return;
       if (!draining && now - renewedAt >= RENEW_EVERY_MS) {
         renewedAt = now;
-        await claims.renew();
+        await open(claims.renew());
       }
       const works = [...held];
       const found = await claims.held(works.map(([claimId]) => claimId));
@@ -168,6 +178,8 @@ export function openHeldWork(
 
     async drain() {
       draining = true;
+      // What is written after the offers lapse would open one again; those made from now on are closed from the start.
+      await Promise.allSettled(opening);
       await claims.lapse();
     },
 
