@@ -21,12 +21,13 @@ export interface ClusterOffsets extends Service {
   /**
    * With `stable`, of these partitions, once no transaction that could change that is open. They must be named: without
    * it only what was committed before is found, and not that the first commit of a partition is about to be decided.
+   * `patient` is for whoever cannot ask again, as whoever asks for `stable`.
    */
   committed(
     groups: readonly string[],
-    options?: { readonly stable?: readonly TopicPartition[] },
+    options?: { readonly stable?: readonly TopicPartition[]; readonly patient?: boolean },
   ): Promise<Committed>;
-  /** By topic and partition. `patient` is for whoever cannot ask again. */
+  /** By topic and partition. */
   list(
     topics: readonly string[],
     at: OffsetsAt,
@@ -75,8 +76,8 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
   }
 
   return {
-    committed: (groups, { stable } = {}) =>
-      insist("what groups have committed", stable ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+    committed: (groups, { stable, patient = stable !== undefined } = {}) =>
+      insist("what groups have committed", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         const found = await admin.listConsumerGroupOffsets({
           groups: stable ? groups.map((groupId) => ({ groupId, topics: byTopic(stable) })) : groups,
           requireStable: stable !== undefined,

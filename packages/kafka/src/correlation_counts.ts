@@ -4,6 +4,7 @@ import { type Correlations, type Doubts, keyOf } from "./correlations.ts";
 import type { LogReader } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
 import { stableBounds } from "./offsets.ts";
+import { Shared } from "./shared.ts";
 import { readUpToNow, startOf } from "./up_to_now.ts";
 
 export interface CountedLogs {
@@ -61,15 +62,20 @@ export function openCorrelationCounts(
     }
   }
 
-  /** Asks the router how far it is, and reads what it has made by then. */
-  async function look(tail: LogTail, doubts: Doubts): Promise<void> {
-    await readUpToNow(context, offsets, tail, logs.artifacts);
+  /**
+   * Asks the router how far it is, and reads what it has made by then: what it has committed by partition, or undefined if
+   * not all that was written could be read.
+   */
+  async function look(tail: LogTail): Promise<ReadonlyMap<number, number> | undefined> {
+    const published = await readUpToNow(context, offsets, tail, logs.artifacts);
     const committed = (await offsets.committed([logs.routerGroup]))
       .get(logs.routerGroup)
       ?.get(logs.artifacts);
-    await Promise.all(logs.tasks.map((topic) => readUpToNow(context, offsets, tail, topic)));
-    correlations.routed(doubts, committed ?? new Map());
+    const tasks = await Promise.all(logs.tasks.map((topic) => readUpToNow(context, offsets, tail, topic)));
+    return [published, ...tasks].some(({ behind }) => behind) ? undefined : (committed ?? new Map());
   }
+
+  const looks = new Shared(async () => look(await following!));
 
   return {
     async counts(names) {
@@ -78,14 +84,14 @@ export function openCorrelationCounts(
         following = undefined;
         throw error;
       });
-      const tail = await following;
+      await following;
       // Where there is no agent nothing is routed.
-      for (let looks = 0; looks < LOOKS && logs.tasks.length > 0; looks++) {
-        const doubts = correlations.doubts(names);
-        if (doubts.size === 0) break;
-        await look(tail, doubts);
+      let doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(names) : new Map();
+      for (let looked = 0; looked < LOOKS && doubts.size > 0; looked++) {
+        const committed = await looks.run();
+        if (!committed) break;
+        doubts = correlations.routed(doubts, committed);
       }
-      const doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(names) : new Map();
       return correlations
         .counts(names, context.clock.now())
         .map((counts) =>

@@ -22,8 +22,6 @@ interface Correlation {
   readonly unrouted: Map<number, number>;
   /** Grows with all that is heard of it. */
   heard: number;
-  /** How much was heard of it when all of its artifacts were known to be routed, and their tasks read. */
-  routed: number;
 }
 
 /** Correlations that seem to be over, by `keyOf`, and how much was heard of them. */
@@ -132,28 +130,31 @@ export class Correlations {
     });
   }
 
-  /** Those that have nothing open, and of which it is not known that no task is still to be made of their artifacts. */
+  /** Those that have nothing open, as far as was read. */
   doubts(names: readonly CorrelationName[]): Doubts {
     const doubts = new Map<string, number>();
     for (const key of names.map(keyOf)) {
       const known = this.#correlations.get(key);
-      if (known && known.routed !== known.heard && !hasOpen(known)) doubts.set(key, known.heard);
+      if (known && !hasOpen(known)) doubts.set(key, known.heard);
     }
     return doubts;
   }
 
   /**
    * The router has committed these offsets, and what was published when there were these doubts, and the tasks of what is
-   * routed, was read since.
+   * routed, was read since. What stays in doubt has artifacts of which tasks may still be made, or more was heard of it.
    */
-  routed(doubts: Doubts, committed: ReadonlyMap<number, number>): void {
+  routed(doubts: Doubts, committed: ReadonlyMap<number, number>): Doubts {
+    const left = new Map<string, number>();
     for (const [key, heard] of doubts) {
       const known = this.#correlations.get(key);
       if (!known) continue;
       for (const [partition, offset] of known.unrouted)
         if (offset < (committed.get(partition) ?? -1)) known.unrouted.delete(partition);
-      if (known.unrouted.size === 0 && known.heard === heard) known.routed = heard;
+      if (hasOpen(known) || (known.unrouted.size === 0 && known.heard === heard)) continue;
+      left.set(key, known.heard);
     }
+    return left;
   }
 
   #processed({ correlation_id, org_id, task_id, agent, replay_id, result }: ProcessedMark): void {
@@ -188,7 +189,6 @@ export class Correlations {
       retries: new Map(),
       unrouted: new Map(),
       heard: 0,
-      routed: -1,
     };
     known.heard++;
     // The last to go from now on.

@@ -12,6 +12,11 @@ export interface Bounds {
 
 type Listing = Pick<ClusterOffsets, "list">;
 
+/** The same, for whoever starts: they cannot ask again. */
+export function patiently(offsets: Listing): Listing {
+  return { list: (topics, at) => offsets.list(topics, at, { patient: true }) };
+}
+
 /** The bounds of a topic's partitions up to the last stable offsets: before them everything can be read. */
 export async function stableBounds(offsets: Listing, topic: string): Promise<Bounds[]> {
   const [lows, ends] = await Promise.all([offsets.list([topic], "low"), offsets.list([topic], "stable")]);

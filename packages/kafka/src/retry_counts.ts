@@ -3,7 +3,7 @@ import type { WatchedKafka } from "./broker_watch.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { openLogReader } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
-import { stableBounds } from "./offsets.ts";
+import { patiently, stableBounds } from "./offsets.ts";
 import { HEADER, headerText } from "./record_headers.ts";
 import type { TopicNames } from "./topics.ts";
 
@@ -34,16 +34,17 @@ export async function openRetryCounts(
   const topics = delaysMs.map((delayMs) => names.retry(delayMs));
 
   /** The offset behind what was moved on, by topic and partition; less than 0 where nothing was. */
-  async function committed(): Promise<Map<string, ReadonlyMap<number, number>>> {
+  async function committed(patient: boolean): Promise<Map<string, ReadonlyMap<number, number>>> {
     const groups = delaysMs.map((delayMs) => names.retryGroup(delayMs));
-    const found = await offsets.committed(groups);
+    const found = await offsets.committed(groups, { patient });
     return new Map(topics.map((topic, i) => [topic, found.get(groups[i]!)?.get(topic) ?? new Map()]));
   }
 
-  const done = await committed();
+  // Brokers that start as well have no coordinators yet.
+  const done = await committed(true);
   const sources: Source[] = [];
   for (const topic of topics) {
-    const bounds = await stableBounds(offsets, topic);
+    const bounds = await stableBounds(patiently(offsets), topic);
     const partitions: Waiting[][] = [];
     waiting.set(topic, partitions);
     sources.push({
@@ -72,7 +73,7 @@ export async function openRetryCounts(
       );
       await tail.reached(ends, TIMEOUT_MS);
       if (![...waiting.values()].flat().some((list) => list.length > 0)) return counts;
-      const done = await committed();
+      const done = await committed(false);
       for (const [topic, partitions] of waiting)
         for (const [partition, list] of partitions.entries()) {
           const left = (list ?? []).filter(({ offset }) => offset >= (done.get(topic)?.get(partition) ?? 0));

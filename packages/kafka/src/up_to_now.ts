@@ -10,6 +10,13 @@ const LOOK_AGAIN_MS = 10;
 /** A record may have a marker behind it, which has an offset too. */
 const OFFSETS_PER_RECORD = 2;
 
+/** What was read. */
+export interface UpToNow {
+  readonly bounds: readonly Bounds[];
+  /** Whether something that was written before the call is open still, and may have been committed. */
+  readonly behind: boolean;
+}
+
 /**
  * Reads what was committed before this call. A commit is answered before its markers are written: what seems open may
  * be committed, and is waited for, though not as long as a transaction may hang.
@@ -19,9 +26,10 @@ export async function readUpToNow(
   offsets: Pick<ClusterOffsets, "list">,
   tail: LogTail,
   topic: string,
-): Promise<Bounds[]> {
+  openMs = OPEN_MS,
+): Promise<UpToNow> {
   const written = await endsOf(offsets, topic, "high");
-  const deadline = clock.now() + OPEN_MS;
+  const deadline = clock.now() + openMs;
   for (;;) {
     const bounds = await stableBounds(offsets, topic);
     await tail.reached(
@@ -29,7 +37,7 @@ export async function readUpToNow(
       FRESH_MS,
     );
     const behind = written.some(({ partition, offset }) => tail.next(topic, partition) < offset);
-    if (!behind || clock.now() >= deadline) return bounds;
+    if (!behind || clock.now() >= deadline) return { bounds, behind };
     await sleep(clock, LOOK_AGAIN_MS);
   }
 }

@@ -20,7 +20,7 @@ import { lagMeter } from "./lag.ts";
 import { LogLookup } from "./log_lookup.ts";
 import { type LogRecord, openLogReader, type Position } from "./log_reader.ts";
 import { LogTail, type Source } from "./log_tail.ts";
-import { stableBounds } from "./offsets.ts";
+import { patiently, stableBounds } from "./offsets.ts";
 import { type RecentQuery, RecentWindow } from "./recent_window.ts";
 import type { ResolvedSettings } from "./settings.ts";
 import { Shared } from "./shared.ts";
@@ -56,6 +56,8 @@ export interface Views extends Service {
 }
 
 const START_MS = 600_000;
+/** Nobody asks again for what was being committed at the start. */
+const START_OPEN_MS = 2_000;
 const LOOK_BACK = 10_000;
 /** The window of a partition is at least so long, as chance may put many of few artifacts into it. */
 const LEAST_WINDOW = 1_000;
@@ -97,7 +99,7 @@ export async function openViews(
       const letters = fresh(topic);
       const log = {
         topic,
-        fresh: async () => (await letters.run())[0]!,
+        fresh: async () => (await letters.run()).bounds[0]!,
         range: (from: Position, to: number) => lookup.range(from, to),
       };
       return [agent, new DeadLetters(agent, log)] as const;
@@ -121,11 +123,8 @@ export async function openViews(
     correlations,
   );
   const window = Math.min(indexWindow, Math.max(LEAST_WINDOW, share));
-  // Whoever starts cannot ask again.
-  const patiently: Pick<ClusterOffsets, "list"> = {
-    list: (topics, at) => offsets.list(topics, at, { patient: true }),
-  };
-  const windowStarts = (await stableBounds(patiently, names.byId)).map(
+  const patient = patiently(offsets);
+  const windowStarts = (await stableBounds(patient, names.byId)).map(
     (bounds) => startOf(names.byId, bounds, window).offset,
   );
   const onArtifact = (record: LogRecord) => {
@@ -148,14 +147,14 @@ export async function openViews(
   const ends: Position[] = [];
   const sources: Source[] = [];
   for (const [topic, back, onRecord] of follow) {
-    const bounds = await stableBounds(patiently, topic);
+    const bounds = await stableBounds(patient, topic);
     ends.push(...bounds.map(({ partition, end }) => ({ topic, partition, offset: end })));
     sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
   }
   const tail = await LogTail.open(context, openTailReader, sources);
   try {
     await tail.reached(ends, START_MS, signal);
-    await Promise.all(follow.map(([topic]) => readUpToNow(context, patiently, tail, topic)));
+    await Promise.all(follow.map(([topic]) => readUpToNow(context, patient, tail, topic, START_OPEN_MS)));
   } catch (error) {
     await tail.stop();
     throw error;

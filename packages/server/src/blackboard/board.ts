@@ -166,7 +166,7 @@ export interface Board extends Service {
   /** By partition, for the router and for every agent. */
   lag(): Promise<readonly PartitionLagJson[]>;
   counts(): Promise<readonly AgentCounts[]>;
-  /** Of those that are known; on Kafka, of those in the window. */
+  /** Of those that are known; on Kafka, of those in the window. One of which nothing is open had nothing open at this call. */
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(
     agent: string,

@@ -1,6 +1,7 @@
 import type { CorrelationCountedJson, CorrelationWaitsJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
-import type { CorrelationCounts, CorrelationName } from "./board.ts";
+import type { Board, CorrelationCounts, CorrelationName } from "./board.ts";
+import { subjectKey } from "./progress_state.ts";
 
 /** What of a correlation waits off the flow, in rows. */
 export interface OffFlow {
@@ -63,14 +64,46 @@ export async function offFlow(database: Database, names: readonly CorrelationNam
   return found;
 }
 
+/** What the engine counts of a correlation, and what waits of it off the flow. */
+export interface Standing {
+  readonly count: CorrelationCounts | undefined;
+  readonly off: OffFlow;
+}
+
+/**
+ * Looks at correlations, in the order of their names. A task that leaves the flow or comes back is in both places for a
+ * moment, and the places are looked at one after the other: one that comes back in between is in neither. So the engine is
+ * asked again about those that seem to be over.
+ */
+export async function standings(
+  board: Pick<Board, "correlations">,
+  offFlowOf: (names: readonly CorrelationName[]) => Promise<readonly OffFlow[]>,
+  names: readonly CorrelationName[],
+): Promise<Standing[]> {
+  const before = byName(await board.correlations(names));
+  const off = await offFlowOf(names);
+  const over = names.filter(
+    ({ org, name }, i) =>
+      !before.get(subjectKey(org, name))?.open && Object.values(off[i]!).every((n) => n === 0),
+  );
+  const after = byName(over.length > 0 ? await board.correlations(over) : []);
+  return names.map(({ org, name }, i) => {
+    const key = subjectKey(org, name);
+    return { count: after.get(key) ?? before.get(key), off: off[i]! };
+  });
+}
+
+function byName(counts: readonly CorrelationCounts[]): Map<string, CorrelationCounts> {
+  return new Map(counts.map((count) => [subjectKey(count.org, count.correlationId), count]));
+}
+
 /**
  * How a correlation stands, from what the engine counts and what waits off the flow. The engine has settled tasks that
  * wait for a person or for the end of a pause, and may not have seen yet that they are back: for people they are open.
  * Undefined if nothing is known of it; one may be paused before there is anything of it.
  */
 export function correlationState(
-  count: CorrelationCounts | undefined,
-  off: OffFlow,
+  { count, off }: Standing,
   said: { readonly cancelled: boolean; readonly paused: boolean },
 ): CorrelationCountedJson | undefined {
   if (!count && !said.paused && Object.values(off).every((n) => n === 0)) return undefined;

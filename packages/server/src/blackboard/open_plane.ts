@@ -7,7 +7,7 @@ import { openApprovals } from "./approvals.ts";
 import type { BoardAgent, BoardObserver } from "./board.ts";
 import { CONTROLS_HINT, openControls } from "./controls.ts";
 import { startControlsPurge } from "./controls_purge.ts";
-import { correlationState, offFlow } from "./correlation_state.ts";
+import { correlationState, offFlow, standings } from "./correlation_state.ts";
 import { startCron } from "./cron.ts";
 import { openDeadLetterDesk } from "./dead_letter_desk.ts";
 import { openExecutor } from "./execution.ts";
@@ -221,12 +221,12 @@ export async function openBlackboardPlane(
 
     async correlation({ org }, correlationId) {
       const names = [{ org, name: correlationId }];
-      const [[count], [off]] = await Promise.all([board.correlations(names), offFlow(database, names)]);
+      const [standing] = await standings(board, (some) => offFlow(database, some), names);
       const said = {
         cancelled: controls.cancelled(org, correlationId),
         paused: isPaused(org, correlationId),
       };
-      const counted = correlationState(count, off!, said);
+      const counted = correlationState(standing!, said);
       if (!counted) return undefined;
       const updated_at = new Date(context.clock.now()).toISOString();
       return { correlation_id: correlationId, ...counted, updated_at };

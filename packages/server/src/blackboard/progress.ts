@@ -5,9 +5,9 @@ import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Agent } from "./agent.ts";
 import type { Artifact } from "./artifact.ts";
 import type { AgentCounts, Board, BoardObserver, CorrelationName } from "./board.ts";
-import { correlationState, type OffFlow } from "./correlation_state.ts";
+import { correlationState, type OffFlow, standings } from "./correlation_state.ts";
 import type { BoardReport } from "./options.ts";
-import { type Subject, Subjects, subjectKey } from "./progress_state.ts";
+import { type Subject, Subjects } from "./progress_state.ts";
 import type { AgentTotals, Totals } from "./totals.ts";
 
 export interface ProgressOptions {
@@ -48,13 +48,12 @@ export function startProgress(
 
   async function reportCorrelations(now: number): Promise<void> {
     await inParts(correlations, now, async (part) => {
-      const [counts, off] = await Promise.all([board.correlations(part), options.offFlow(part)]);
-      const byKey = new Map(counts.map((count) => [subjectKey(count.org, count.correlationId), count]));
-      const offByKey = new Map(part.map(({ key }, i) => [key, off[i]!]));
+      const found = await standings(board, options.offFlow, part);
+      const byKey = new Map(part.map(({ key }, i) => [key, found[i]!]));
       return async (subject) => {
         const { key, org, name } = subject;
         const said = { cancelled: options.cancelled(org, name), paused: options.paused(org, name) };
-        const counted = correlationState(byKey.get(key), offByKey.get(key)!, said);
+        const counted = correlationState(byKey.get(key)!, said);
         if (counted) await tell(correlations, subject, counted, () => report.correlation(org, name, counted));
         // The engine's figures may be a little behind: look again until nothing is open, or waits.
         if (!counted || Number(counted.open) > 0 || counted.waits) correlations.again(subject, now);
