@@ -46,6 +46,7 @@ export interface Group {
 
 /** So often a poll is made when there is nothing to read: brokers expect it, and a call that tells of news may fail. */
 const IDLE_MS = 100;
+const HEARTBEAT_MS = 3_000;
 /** After a partition was resumed nothing may tell of its first records. */
 const RESUMED_MS = 1_000;
 const RESUMED_IDLE_MS = 5;
@@ -208,7 +209,8 @@ export async function joinGroup(
       // Only the partitions that move are taken away, and their work with them.
       "partition.assignment.strategy": "cooperative-sticky",
       "session.timeout.ms": options.sessionTimeoutMs,
-      "heartbeat.interval.ms": Math.floor(options.sessionTimeoutMs / 3),
+      // A member learns of others that come and go with its heartbeats: however long silence is borne, that is soon.
+      "heartbeat.interval.ms": Math.min(HEARTBEAT_MS, Math.floor(options.sessionTimeoutMs / 3)),
       ...FETCH,
       ...options.properties,
     },

@@ -15,11 +15,17 @@ export function waiting<T>(call: () => Promise<T>): Promise<T> {
 }
 
 /**
- * Makes a call that may wait without end. Who gives up on it is told `late`; it goes on, and keeps the thread that it
- * has, so that there is one fewer for the rest.
+ * Makes a call that may wait without end. Who gives up on it is told `late`. One that has begun goes on, and keeps the
+ * thread that it has, so that there is one fewer for the rest; one that has not is never made.
  */
 export function waitingWithoutEnd<T>(call: () => Promise<T>, late: Promise<never>): Promise<T> {
-  return endless.run(() => Promise.race([waits.run(call), late]));
+  let givenUp = false;
+  late.catch(() => {
+    givenUp = true;
+  });
+  // What it would be made with may be gone by the time that it has its turn.
+  const made = () => (givenUp ? late : call());
+  return endless.run(() => Promise.race([waits.run(made), late]));
 }
 
 let armed = false;

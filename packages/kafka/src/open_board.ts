@@ -18,7 +18,6 @@ import { within } from "./within.ts";
 
 /** What may be of one partition of an agent's tasks in this process. */
 const LIMITS = { records: 1_000, bytes: 16 * 1_048_576, span: 10_000 };
-const LEAVE_MS = 5_000;
 /** How long closing waits for brokers that may be gone. */
 const CLOSE_MS = 5_000;
 /** While more than so many tasks wait, their number may be so old: whoever watches asks several times a second. */
@@ -31,7 +30,7 @@ export async function openBoard(
   options: BoardOptions & KafkaBoardSettings,
 ): Promise<Board> {
   const resolved = resolveSettings(options);
-  const { replication, drainMs, retryDelaysMs, sessionTimeoutMs, readCommitted } = resolved;
+  const { replication, drainMs, leaveMs, retryDelaysMs, sessionTimeoutMs, readCommitted } = resolved;
   const names = topicNames(resolved);
   const agents = options.agents.map(({ agent }) => agent);
   const opened: Service[] = [];
@@ -166,7 +165,7 @@ export async function openBoard(
               group: `${names.agentGroup(consumer.agent)}.marks`,
             },
             drainMs,
-            leaveMs: LEAVE_MS,
+            leaveMs,
           },
           consumer,
         );

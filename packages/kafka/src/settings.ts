@@ -52,6 +52,8 @@ export interface KafkaBoardSettings {
   readonly sessionTimeoutMs?: number;
   /** How long stopping waits for work under way before it is aborted; 10,000 unless set. */
   readonly drainMs?: number;
+  /** How long work may still take whose partition goes to another process before it is aborted; 5,000 unless set. */
+  readonly leaveMs?: number;
   /** Artifacts that `recent` and the counts of correlations look back; 10,000 unless set. */
   readonly indexWindow?: number;
   /** Memory for the bodies of artifacts; 64 MiB unless set. What is not in it is read from the log. */
@@ -84,6 +86,7 @@ export function resolveSettings(settings: KafkaBoardSettings): ResolvedSettings 
     readCommitted: true,
     sessionTimeoutMs: 10_000,
     drainMs: 10_000,
+    leaveMs: 5_000,
     indexWindow: 10_000,
     indexBytes: 64 * 1_048_576,
     producerProperties: {},
