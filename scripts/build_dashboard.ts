@@ -1,7 +1,7 @@
 // npm run build -w @khala/dashboard, and after every install: builds the page that a server shows at its address.
-import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { brotliCompress, constants, gzip } from "node:zlib";
@@ -10,7 +10,6 @@ const FOLDER = join(import.meta.dirname, "..", "apps", "dashboard");
 const DIST = join(FOLDER, "dist");
 /** Made beside the page that is there, and put in its place at the end: a server that starts meanwhile finds a whole one. */
 const NEXT = join(FOLDER, "dist-next");
-const LAST = join(FOLDER, "dist-last");
 const COMPRESSED = /\.(js|css|html|svg)$/;
 /** Below this, headers weigh more than what is saved. */
 const LEAST_BYTES = 1024;
@@ -49,13 +48,25 @@ async function compress(): Promise<void> {
   );
 }
 
+/** Puts the new files into the place of the old ones. Whoever reads meanwhile finds an index, and what it names. */
 async function swap(): Promise<void> {
-  await rm(LAST, { recursive: true, force: true });
-  await rename(DIST, LAST).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== "ENOENT") throw error;
-  });
-  await rename(NEXT, DIST);
-  await rm(LAST, { recursive: true, force: true });
+  const made = await filesOf(NEXT);
+  const isIndex = (file: string) => file.startsWith("index.html");
+  for (const file of [...made].sort((a, b) => Number(isIndex(a)) - Number(isIndex(b)))) {
+    await mkdir(dirname(join(DIST, file)), { recursive: true });
+    await rename(join(NEXT, file), join(DIST, file));
+  }
+  for (const file of await filesOf(DIST)) if (!made.has(file)) await rm(join(DIST, file));
+  await rm(NEXT, { recursive: true, force: true });
+}
+
+async function filesOf(folder: string): Promise<Set<string>> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  return new Set(
+    entries
+      .filter((entry) => entry.isFile())
+      .map(({ parentPath, name }) => relative(folder, join(parentPath, name))),
+  );
 }
 
 const began = performance.now();

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { ManualClock } from "../../../e2e/support/manual_clock.ts";
 import type { BlackboardPlane } from "./blackboard/plane.ts";
 import { readConfig } from "./config.ts";
-import { openWorkerHealth } from "./health.ts";
+import { type HealthParts, openHealth, openWorkerHealth } from "./health.ts";
 
 const KAFKA = readConfig({ KAFKA_BOOTSTRAP_SERVERS: "broker:9092" });
 const database = { query: async () => [] };
@@ -38,4 +38,21 @@ test("a board that says nothing is told apart from the database", async () => {
 test("a worker that is not at work is unavailable, without asking what may be closed", async () => {
   const health = openWorkerHealth({ context, config: KAFKA, atWork: () => undefined });
   expect(await health()).toMatchObject({ blackboard: { state: "unavailable" } });
+});
+
+test("a server that has not polled yet has not been silent since the beginning of time", async () => {
+  const time = new ManualClock();
+  const health = openHealth({
+    context: { clock: time },
+    config: readConfig({}),
+    database,
+    sync: { projections: () => [], hub: { lastPoll: () => ({ heads: undefined, at: 0 }), open: () => [] } },
+    blackboard: { lag: async () => [] },
+    auth: { keyring: { problems: () => [] } },
+  } as unknown as HealthParts);
+  expect(await health()).toMatchObject({ delivery: { state: "ok" } });
+  await time.advance(60_000);
+  expect(await health()).toMatchObject({
+    delivery: { state: "degraded", message: "The database was last polled 60000 ms ago." },
+  });
 });

@@ -31,6 +31,8 @@ export function openHealth({
   blackboard,
   auth,
 }: HealthParts): Health {
+  const started = context.clock.now();
+
   async function conversationState(): Promise<DependencyState> {
     // In Postgres they are as well as the database is.
     if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
@@ -64,7 +66,7 @@ export function openHealth({
         message: "There is a backlog that does not move.",
         stuck: stuck.map((feed) => feed.model.topic),
       };
-    const quietMs = context.clock.now() - at;
+    const quietMs = context.clock.now() - Math.max(at, started);
     if (quietMs > Math.max(10_000, config.KHALA_POLL_MS * 4))
       return { state: "degraded", message: `The database was last polled ${quietMs} ms ago.` };
     return { state: "ok" };

@@ -4,6 +4,7 @@ import { readdirSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { lockDataFolder } from "./data_folder.ts";
 
@@ -75,4 +76,24 @@ test("of ten processes that want a folder at once, at most one gets it", async (
   await using _all = new AsyncDisposableStack();
   for (const other of rivals) _all.use(other);
   expect(rivals.filter((other) => other.words === "mine").length).toBeLessThanOrEqual(1);
+});
+
+test("a mark is never there without its text, by which a rival would take its process for one that is gone", async () => {
+  // Opening a file and writing to it are two calls: it says what is there between them.
+  const program = `import fs from "node:fs";
+    import { syncBuiltinESMExports } from "node:module";
+    const [module, folder] = process.argv.slice(1);
+    const write = fs.writeFileSync;
+    fs.writeFileSync = (file, ...rest) => {
+      write(file, "");
+      console.log(fs.readdirSync(folder).filter((name) => /^lock\\.\\d+$/.test(name)).length);
+      write(file, ...rest);
+    };
+    syncBuiltinESMExports();
+    (await import(module)).lockDataFolder(folder);`;
+  const module = join(import.meta.dirname, "data_folder.ts");
+  const child = spawn(process.execPath, ["--input-type=module", "-e", program, module, folder], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  expect(await text(child.stdout)).toBe("0\n");
 });

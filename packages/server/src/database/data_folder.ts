@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 
 const LOCK = /^lock\.(\d+)$/;
@@ -13,7 +13,9 @@ export function lockDataFolder(folder: string): () => void {
   mkdirSync(home, { recursive: true });
   const mark = join(home, `lock.${process.pid}`);
   if (existsSync(mark) && contents(mark) === startOf(process.pid)) throw inUse(home, process.pid);
-  writeFileSync(mark, startOf(process.pid), { mode: 0o600 });
+  // At once: a mark that is there without its text would look like that of a process that is gone.
+  writeFileSync(`${mark}.new`, startOf(process.pid), { mode: 0o600 });
+  renameSync(`${mark}.new`, mark);
   const release = () => rmSync(mark, { force: true });
 
   for (const name of readdirSync(home)) {

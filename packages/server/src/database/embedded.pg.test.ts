@@ -1,3 +1,4 @@
+import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { chownSync, closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
@@ -20,15 +21,18 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dataDir, { recursive: true, force: true }));
 
-async function start(settings: readonly string[] = []) {
+async function start(settings: readonly string[] = [], clock = systemClock) {
   const server = await startEmbeddedPostgres({
     dataDir,
-    clock: systemClock,
+    clock,
     newPassword: randomUUID,
     settings,
   });
   return { ...server, [Symbol.asyncDispose]: server.stop };
 }
+
+/** A process that hears no SIGINT, as one whose disk is gone. */
+const DEAF = `process.on("SIGINT", () => {}); setInterval(() => {}, 1_000); console.log("there");`;
 
 async function ask(url: string, sql: string): Promise<unknown[]> {
   const client = new pg.Client({ connectionString: url });
@@ -100,6 +104,19 @@ test("a server orphaned by kill -9 of its owner is stopped and taken over at the
   expect(await ask(server.url, "SELECT one FROM kept")).toEqual([{ one: 1 }]);
   heir.child.kill("SIGTERM");
   expect(await heir.ended).toEqual({ code: 0, errors: "" });
+});
+
+test("an orphan that does not end when it is asked to is ended", async () => {
+  await (await start()).stop();
+  const cluster = join(dataDir, "pg");
+  const deaf = spawn(process.execPath, ["-e", DEAF, cluster], { stdio: ["ignore", "pipe", "inherit"] });
+  const ended = once(deaf, "exit");
+  using _ = { [Symbol.dispose]: () => deaf.kill("SIGKILL") };
+  await once(deaf.stdout, "data");
+  writeFileSync(join(cluster, "postmaster.pid"), `${deaf.pid}\n`);
+  await using server = await start([], { ...systemClock, after: (ms, fn) => systemClock.after(ms / 50, fn) });
+  expect(await ended).toEqual([null, "SIGQUIT"]);
+  expect(await ask(server.url, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
 });
 
 test("a second start on a used data folder names the process that has it, and does not disturb it", async () => {
