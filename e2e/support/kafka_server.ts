@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import type { KafkaBinary } from "./kafka_binary.ts";
 import { formatArguments, type KafkaNode, type KafkaOptions, LOG4J, properties } from "./kafka_settings.ts";
-import { freePorts } from "./redis_server.ts";
+import { freePorts } from "./ports.ts";
 import { until } from "./until.ts";
 import { type Watchdog, watchdog } from "./watchdog.ts";
 

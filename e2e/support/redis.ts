@@ -2,7 +2,6 @@ import { Redis } from "ioredis";
 import { inject } from "vitest";
 import { eventually } from "./eventually.ts";
 import {
-  freePort,
   type RedisBinary,
   type RedisServer,
   type RedisServerOptions,
@@ -45,14 +44,10 @@ export async function startRedis(options: RedisServerOptions = {}): Promise<Redi
   return startRedisServer(JSON.parse(binary) as RedisBinary, options);
 }
 
-/** Starts a node that can join a cluster. Nodes speak with each other on the port that is 10,000 higher. */
+/** Starts a node that can join a cluster. */
 export async function startRedisNode(): Promise<RedisServer> {
-  const settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
-  for (;;) {
-    const port = await freePort();
-    if (port < 55_000)
-      return startRedis({ port, settings: [...settings, "--repl-diskless-sync-delay", "0"] });
-  }
+  const settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "15000"];
+  return startRedis({ settings: [...settings, "--repl-diskless-sync-delay", "0"] });
 }
 
 /** Three masters, each with a third of the slots. */
