@@ -164,6 +164,7 @@ test("a socket that does not read holds back its own answer, and has every word 
   const performance = await onStage(server, id);
   slow.ws.pause();
   quick.say({ type: "resume", requestId: "b", id });
+  await until("it follows", () => quick.of("b").length > 0);
   const words = Array.from({ length: 200 }, (_, i) => `${i}:${"x".repeat(20_000)} `);
   performance.say(...words);
   performance.finish();

@@ -40,7 +40,7 @@ function fill(folder: string): () => void {
 test.skipIf(!mayMount)(
   "a full disk refuses writes, and nothing is lost or doubled once there is room",
   {
-    timeout: 90_000,
+    timeout: 240_000,
   },
   async () => {
     const disk = smallDisk(300);
@@ -57,8 +57,14 @@ test.skipIf(!mayMount)(
     const grown = chaos.writers[0]!.grow(60);
     await eventually("writes are refused", () => retries() > before + 10);
     free();
-    // Without room for its log PostgreSQL ends, and whoever runs it starts it again.
-    if (!postgres.running) await postgres.start();
+    // Without room for its log PostgreSQL ends, sooner or later, and whoever runs it starts it again.
+    await eventually("PostgreSQL answers", async () => {
+      if (!postgres.running) await postgres.start();
+      return postgres.database.query({ text: "SELECT 1" }).then(
+        () => true,
+        () => false,
+      );
+    });
     await grown;
     await chaos.steps(50);
     await chaos.stopWriters();

@@ -67,7 +67,7 @@ function tail(args: readonly string[], env: Record<string, string>) {
 
 /** Pastes the commands that a server has printed. */
 async function tryWhatItPrints(server: KhalaProcess): Promise<void> {
-  await expect.poll(() => server.output()).toContain("Ctrl-C stops it");
+  await expect.poll(() => server.output(), { timeout: 60_000 }).toContain("Ctrl-C stops it");
   const lines = server
     .output()
     .split("\n")
@@ -238,7 +238,7 @@ describe("khala serve", () => {
 
     expect(await khala(["epoch", "rotate"], env)).toMatchObject({ code: 2 });
     expect(await khala(["epoch", "rotate", "--yes"], env)).toMatchObject({ code: 0 });
-    await expect.poll(follower.states).toContain("stale");
+    await expect.poll(follower.states, { timeout: 60_000 }).toContain("stale");
     await append("anew");
     expect(await follower.next()).toMatchObject({ doc_key: "run:anew" });
   });

@@ -185,7 +185,7 @@ describe.skipIf(!chromiumHere())("tabs of one browser", () => {
       expect(text.startsWith(shown[i]!), `${shown[i]} → ${text}`).toBe(true);
     const third = await open();
     await shows(third, "Tell me.|Once upon a time.");
-    expect(await talks.metric("khala_gateway_sockets")).toBe(1);
+    await eventually("one socket", async () => (await talks.metric("khala_gateway_sockets")) === 1);
     noProblems(context);
   });
 });

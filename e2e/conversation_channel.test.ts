@@ -132,6 +132,7 @@ test("the join is answered before the first frame, and pushes that came meanwhil
   await server
     .chat(convId, "hi")
     .then(async ({ run_id }) => (await server.stage.performance(run_id)).finish());
+  await server.settled(convId);
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   const topic = `conversation:${convId}`;
   raw.cast(topic, "phx_join", { replay: 10 });

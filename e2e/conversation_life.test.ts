@@ -1,11 +1,12 @@
 import { topicForConv } from "@khala/contracts";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { CLOSE_GRACE_MS } from "../packages/server/src/gateway/connection.ts";
 import { RawClient, until } from "./support/clients.ts";
 import { type ConversationServer, startConversations } from "./support/conversations.ts";
 import { JumpClock } from "./support/jump_clock.ts";
 import { type TestDatabase, testDatabase } from "./support/postgres.ts";
 
-const clock = new JumpClock();
+const clock = new JumpClock({ leapOnlyMs: CLOSE_GRACE_MS });
 let database: TestDatabase;
 let server: ConversationServer;
 beforeAll(async () => {

@@ -184,6 +184,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     // The agent works again, and what is paused still waits.
     await page.goto(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Resume writer" }).click();
+    await page.getByText("writer takes tasks again.").waitFor();
     await page.goto(`${server.url}/blackboard?correlation=halted`);
     await bar.getByText("1 paused").waitFor();
     expect(await pictures("halted")).toEqual([]);
@@ -209,6 +210,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
       .getByText("What waited for writer becomes dead letters. What comes from now on runs.")
       .waitFor();
     await page.getByRole("button", { name: "Resume writer" }).click();
+    await page.getByText("writer takes tasks again.").waitFor();
     await page.goto(`${server.url}/blackboard?tab=dead&agent=writer`);
     const letters = page.getByRole("grid", { name: "Dead letters of writer" });
     await letters.getByText("Cancelled", { exact: true }).waitFor();

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { CLOSE_GRACE_MS } from "../packages/server/src/gateway/connection.ts";
 import { RawClient, until } from "./support/clients.ts";
 import { JumpClock } from "./support/jump_clock.ts";
 import { applyUpdates, listAll, watermarkOf } from "./support/lists.ts";
@@ -15,7 +16,7 @@ const PAYLOAD = { text: "x".repeat(200_000) };
 /** Longer than a busy machine stands still: only a leap of the clock makes it pass. */
 const SLOW_MS = 60_000;
 
-const clock = new JumpClock();
+const clock = new JumpClock({ leapOnlyMs: CLOSE_GRACE_MS });
 let database: TestDatabase;
 let server: TestServer;
 beforeAll(async () => {

@@ -2,6 +2,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { memoryRevocations } from "../packages/server/src/gateway/auth/revocation.ts";
+import { CLOSE_GRACE_MS } from "../packages/server/src/gateway/connection.ts";
 import { gatewayMetrics } from "../packages/server/src/gateway/metrics.ts";
 import { type ChannelFactory, ok, type Reply } from "../packages/server/src/gateway/phoenix/channel.ts";
 import { phoenixDoor } from "../packages/server/src/gateway/phoenix/socket.ts";
@@ -151,7 +152,7 @@ describe("channels", () => {
 });
 
 test("a client that asks and asks but does not read the answers is not read any more, then closed", async () => {
-  const clock = new JumpClock();
+  const clock = new JumpClock({ leapOnlyMs: CLOSE_GRACE_MS });
   const settings = { KHALA_SOCKET_BUFFER_BYTES: "16384" };
   await using server = await startServer(database.url, { settings, clock });
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });

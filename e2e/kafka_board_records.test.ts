@@ -125,6 +125,7 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
       offset: expect.stringMatching(/^\d+$/),
       transaction_id: expect.stringMatching(new RegExp(`^${under.prefix}0-[01]$`)),
     };
+    await eventually(() => expect(spanOf("route")).toBeDefined());
     expect(spanOf("route")).toMatchObject({ "kafka.topic": names.artifacts, ...where });
     expect(spanOf("settle")).toMatchObject({ "kafka.topic": names.tasks("traced"), ...where });
     await service.stop();

@@ -126,7 +126,16 @@ describe("about", () => {
 
 describe("overview", () => {
   test("has the figures of every plane, as numbers", async () => {
-    const overview = await get<Overview>("/ops/v1/overview");
+    // A plane that takes its time on a busy machine is left out of a snapshot.
+    const overview = await eventually("one with all planes", async () => {
+      const each = await get<Overview>("/ops/v1/overview");
+      return (
+        each.sync!.state === "ok" &&
+        each.conversations!.state === "ok" &&
+        each.blackboard!.agents === 1 &&
+        each
+      );
+    });
     expect(overview).toMatchObject({
       at: expect.stringMatching(/^\d{4}-.*Z$/),
       uptime_s: expect.any(Number),
@@ -162,13 +171,9 @@ describe("overview", () => {
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ type: "Doom", payload: {} }),
     });
-    const { blackboard } = await eventually("the dead letter", async () => {
-      const overview = await get<Overview>("/ops/v1/overview");
-      return overview.blackboard!.dead === 1 && overview;
-    });
-    expect(blackboard).toMatchObject({
-      state: "degraded",
-      message: expect.stringContaining("1 dead letter"),
+    await eventually("the dead letter", async () => {
+      const { dead, state, message } = (await get<Overview>("/ops/v1/overview")).blackboard!;
+      return dead === 1 && state === "degraded" && message?.includes("1 dead letter");
     });
   });
 
@@ -176,11 +181,10 @@ describe("overview", () => {
     const post = (what: string) =>
       server.request(`/blackboard/v1/agents/doomed/${what}`, operator, { method: "POST" });
     await post("pause");
-    const { blackboard } = await eventually("the pause", async () => {
-      const overview = await get<Overview>("/ops/v1/overview");
-      return overview.blackboard!.paused === 1 && overview;
+    await eventually("the pause", async () => {
+      const { paused, state, message } = (await get<Overview>("/ops/v1/overview")).blackboard!;
+      return paused === 1 && state === "degraded" && message?.includes("Paused: doomed");
     });
-    expect(blackboard!.message).toContain("Paused: doomed");
     await post("resume");
   });
 });
@@ -201,9 +205,12 @@ describe("the channel ops:v1", () => {
     const proto = other.channel("ops:v1", { encoding: "proto" });
     proto.on("frame", (data) => binary.push(data as ArrayBuffer));
     await answerOf(proto.join());
-    await until("a binary snapshot", () => binary.length > 0);
-    const { body } = fromBinary(FrameSchema, new Uint8Array(binary[0]!));
-    expect(body.case === "overview" && body.value.blackboard?.agents).toBe(1);
+    await until("a binary snapshot with the board", () =>
+      binary.some((data) => {
+        const { body } = fromBinary(FrameSchema, new Uint8Array(data));
+        return body.case === "overview" && body.value.blackboard?.agents === 1;
+      }),
+    );
   });
 
   test("is refused without the scope", async () => {

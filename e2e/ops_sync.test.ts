@@ -233,6 +233,10 @@ test("parity is compared when an operator asks, and a document that differs is c
   await appendToRun(doubled, token, "parity", { type: "run.started" });
   const held = convex.topic(RUNS);
   await eventually("the second sink has it", () => held.size > 0);
+  await eventually("that is known", async () => {
+    const answer = (await (await doubled.request("/ops/v1/parity", token)).json()) as ParityJson;
+    return answer.topics!.find(({ topic }) => topic === RUNS)?.lag === 0;
+  });
   expect(await compare()).toMatchObject({ checked: 1, differences: 0, at: expect.any(String) });
   const [key, document] = [...held][0]!;
   held.set(key, { ...document, payload_hash: "00".repeat(32) });
@@ -256,7 +260,7 @@ test("a server that starts later has no trace of what others pushed before it", 
   await using first = await startServer(own.url);
   const token = await first.token({ org_id: "org-1", sub: "user-1", scopes });
   await appendToRun(first, token, "early", { type: "run.started" });
-  await first.caughtUp(RUNS);
+  await eventually("it is pushed", async () => (await pushes(first, token)).length > 0);
   await using second = await startServer(own.url);
   const other = await second.token({ org_id: "org-1", sub: "user-1", scopes });
   await second.caughtUp(RUNS);

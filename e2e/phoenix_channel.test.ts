@@ -123,13 +123,13 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
 
   test("heartbeats are answered", async () => {
     const params = { token: await server.token() };
-    using socket = await openPhoenix(client, server.socketUrl, { params, heartbeatIntervalMs: 1_000 });
+    using socket = await openPhoenix(client, server.socketUrl, { params, heartbeatIntervalMs: 3_000 });
     let closes = 0;
     socket.onClose(() => closes++);
     const answers: unknown[] = [];
     socket.onMessage(({ topic, payload }) => topic === "phoenix" && answers.push(payload));
     socket.connect();
-    await until("two answers", () => answers.length >= 2);
+    await until("an answer", () => answers.length > 0);
     expect(answers[0]).toEqual({ status: "ok", response: {} });
     expect(closes).toBe(0);
   });

@@ -1,11 +1,10 @@
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, test } from "vitest";
-import type { BoardUnderTest } from "../packages/server/src/conformance/board.ts";
 import { type Command, histories } from "./support/board_commands.ts";
-import { kafkaBoard } from "./support/board_kafka.ts";
 import { postgresBoard } from "./support/board_postgres.ts";
-import { BoardWorld } from "./support/board_world.ts";
+import { BoardWorld, type OpenedBoard } from "./support/board_world.ts";
 import { kafkaHere } from "./support/kafka.ts";
+import { kafkaBoard } from "./support/kafka_board.ts";
 
 // KHALA_PROPERTY_RUNS makes it search longer, KHALA_PROPERTY_SEED repeats a search.
 const SEED = Number(process.env.KHALA_PROPERTY_SEED ?? Date.now() % 2 ** 31);
@@ -14,14 +13,15 @@ interface Engine {
   readonly name: string;
   /** How many histories a run can afford. */
   readonly runs: number;
-  open(): Promise<BoardUnderTest>;
+  open(): Promise<OpenedBoard>;
 }
 
+const onKafka = () => kafkaBoard({ partitions: 3, retryDelaysMs: [100, 1_500, 60_000] });
 const engines: Engine[] = [{ name: "Postgres", runs: 15, open: () => postgresBoard() }];
-if (kafkaHere()) engines.push({ name: "Kafka", runs: 3, open: kafkaBoard });
+if (kafkaHere()) engines.push({ name: "Kafka", runs: 3, open: onKafka });
 
 describe.each(engines)("on $name", ({ name, open, runs }) => {
-  let under: BoardUnderTest;
+  let under: OpenedBoard;
   beforeAll(async () => {
     under = await open();
   }, 120_000);

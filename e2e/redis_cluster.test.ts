@@ -86,7 +86,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
   });
 
   test("a node that is killed and comes back is used again, and what is on the others goes on meanwhile", async () => {
-    await using log = await openTestLog(cluster.url, { commandTimeoutMs: 1_000 });
+    await using log = await openTestLog(cluster.url, { commandTimeoutMs: 5_000 });
     const streams = Array.from({ length: 12 }, newStream);
     const followers = await Promise.all(streams.map((stream) => new Follower(log, stream).start()));
     await Promise.all(streams.map((stream) => log.append(stream, ["1"])));
@@ -111,7 +111,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
   });
 
   test("a replica that takes over is followed", async () => {
-    await using log = await openTestLog(cluster.url, { commandTimeoutMs: 1_000 });
+    await using log = await openTestLog(cluster.url, { commandTimeoutMs: 5_000 });
     await using replica = await startRedisNode();
     const stream = newStream();
     await log.append(stream, ["1"]);

@@ -13,6 +13,10 @@ const source = readFile(createRequire(import.meta.url).resolve("axe-core/axe.min
 
 /** What axe finds on a page that keeps people out: serious and critical, each with where it is. */
 export async function seriousFindings(page: Page): Promise<readonly string[]> {
+  // What fades in has too little contrast until it is there.
+  await page.evaluate(
+    "Promise.all(document.getAnimations().filter((each) => each.effect.getComputedTiming().endTime < Infinity).map((each) => each.finished.catch(() => {})))",
+  );
   // The page's own policy forbids scripts from elsewhere, so it is evaluated, not added.
   await page.evaluate(await source);
   const findings = await page.evaluate<readonly Finding[]>(

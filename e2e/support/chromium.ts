@@ -52,6 +52,8 @@ export async function startChromium(): Promise<TestBrowser> {
 /** What tests use of a context, with the problems of its pages collected. */
 export function testContext(context: BrowserContext): TestContext {
   const problems: string[] = [];
+  // A busy machine may take its time.
+  context.setDefaultTimeout(60_000);
   context.on("page", (page) => {
     page.on("console", (message) => {
       if (message.type() === "error") problems.push(`console: ${message.text()} (${message.location().url})`);
@@ -75,6 +77,11 @@ export function testContext(context: BrowserContext): TestContext {
       await context.addInitScript({ content });
       await context.route("**/favicon.ico", (route) => route.fulfill({ status: 204 }));
     },
-    [Symbol.asyncDispose]: () => context.close(),
+    async [Symbol.asyncDispose]() {
+      // A test may end while a request is being answered: nobody waits for that, and its failure is nobody's.
+      const routed = [context, ...context.pages()];
+      await Promise.allSettled(routed.map((each) => each.unrouteAll({ behavior: "ignoreErrors" })));
+      await context.close();
+    },
   };
 }

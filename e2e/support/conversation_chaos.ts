@@ -29,10 +29,11 @@ const SETTINGS = {
   KHALA_CHAT_READER_GRACE_MS: "500",
   KHALA_HEARTBEAT_MS: "1000",
   KHALA_DATABASE_POOL: "6",
+  KHALA_CHAT_LEASE_MS: "60000",
 };
 
 /** For tests in which a lease has to run out. In all others none should, however slow the machine is. */
-export const SHORT_LEASE = { KHALA_CHAT_LEASE_MS: "1500" };
+export const SHORT_LEASE = { KHALA_CHAT_LEASE_MS: "6000" };
 
 /** A run in each of some conversations. */
 export type Runs = ReadonlyMap<Conversation, string>;

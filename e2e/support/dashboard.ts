@@ -84,11 +84,9 @@ export async function startDashboard(options: DashboardOptions = {}): Promise<Da
   };
 }
 
-/** A visitor with a browser of their own, as patient as a machine needs that has much else to do. */
-export async function visit(browser: TestBrowser, options?: BrowserContextOptions): Promise<TestContext> {
-  const context = await browser.context(options);
-  context.browser.setDefaultTimeout(60_000);
-  return context;
+/** A visitor with a browser of their own. */
+export function visit(browser: TestBrowser, options?: BrowserContextOptions): Promise<TestContext> {
+  return browser.context(options);
 }
 
 interface BuiltPage extends AsyncDisposable {

@@ -2,19 +2,33 @@ import type { Clock } from "../../packages/server/src/kit/clock.ts";
 
 interface Timer {
   readonly at: number;
+  readonly leapOnly: boolean;
   readonly fn: () => void;
   cancel: () => void;
 }
 
-/** The machine's clock, which a test can also put forward: for servers that do real work while time leaps. */
+/**
+ * The machine's clock, which a test can also put forward: for servers that do real work while time leaps. Timers of
+ * exactly `leapOnlyMs` go off only in a leap, however slow the machine is.
+ */
 export class JumpClock implements Clock {
   #ahead = 0;
   readonly #timers = new Set<Timer>();
+  readonly #leapOnlyMs: number | undefined;
+
+  constructor({ leapOnlyMs }: { readonly leapOnlyMs?: number } = {}) {
+    this.#leapOnlyMs = leapOnlyMs;
+  }
 
   readonly now = (): number => Date.now() + this.#ahead;
 
   after(ms: number, fn: () => void): () => void {
-    const timer: Timer = { at: this.now() + ms, fn, cancel: () => {} };
+    const timer: Timer = {
+      at: this.now() + ms,
+      leapOnly: ms === this.#leapOnlyMs,
+      fn,
+      cancel: () => {},
+    };
     this.#arm(timer);
     return () => {
       timer.cancel();
@@ -36,6 +50,7 @@ export class JumpClock implements Clock {
 
   #arm(timer: Timer): void {
     this.#timers.add(timer);
+    if (timer.leapOnly) return;
     const handle = setTimeout(() => this.#fire(timer), Math.max(0, timer.at - this.now()));
     handle.unref();
     timer.cancel = () => clearTimeout(handle);

@@ -41,6 +41,7 @@ export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Pr
         retryDelaysMs: [1_000, 5_000, 60_000],
         // Longer than a busy machine stands still: nobody is given up who is there.
         sessionTimeoutMs: 30_000,
+        leaveMs: 60_000,
         ...settings,
         partitions,
         ...given,

@@ -27,8 +27,8 @@ export interface WitnessOptions extends WitnessHttpOptions {
 export type SavedWitness = Readonly<Record<string, SavedView>>;
 
 const BEAT_MS = 100;
-/** A gateway that is silent for so long is taken for dead. */
-const SILENCE_MS = 3_000;
+/** A gateway that leaves so many without an answer is taken for dead. A machine that stands still sends none. */
+const MOST_UNANSWERED = 30;
 
 /** The id of a stream, which tells whose it is: every document's key contains it. */
 export function ownedId(org: string, owner: string, name: string): string {
@@ -177,7 +177,7 @@ export class Witness {
     });
     const beat = setInterval(() => {
       if (socket.paused) return;
-      if (Date.now() - socket.heardAt > SILENCE_MS) return socket.terminate();
+      if (++socket.unanswered > MOST_UNANSWERED) return socket.terminate();
       socket.push("heartbeat", HeartbeatSchema, {}, {});
     }, BEAT_MS);
     this.#socket = socket;

@@ -61,8 +61,8 @@ export class WitnessSocket {
   /** Which message a binary reply holds. */
   readonly #asked = new Map<string, "subscribe" | "heartbeat" | "auth">();
   #refs = 1;
-  /** When something was last heard. */
-  heardAt = Date.now();
+  /** Heartbeats since something was heard. */
+  unanswered = 0;
 
   private constructor(ws: WebSocket, encoding: Encoding, onMessage: (message: WireMessage) => void) {
     this.#ws = ws;
@@ -115,7 +115,7 @@ export class WitnessSocket {
   }
 
   resume(): void {
-    this.heardAt = Date.now();
+    this.unanswered = 0;
     this.#ws.resume();
   }
 
@@ -129,7 +129,7 @@ export class WitnessSocket {
   }
 
   #receive(data: Buffer, binary: boolean): void {
-    this.heardAt = Date.now();
+    this.unanswered = 0;
     const message = binary ? this.#readBinary(data) : this.#readText(data.toString());
     if (message) this.#onMessage(message);
   }

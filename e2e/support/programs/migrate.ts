@@ -4,6 +4,6 @@ import { openDatabase } from "../../../packages/server/src/database/database.ts"
 import { migrate } from "../../../packages/server/src/database/migrate.ts";
 
 const log = pino({ level: "silent" });
-const database = openDatabase({ url: process.argv[2]!, poolSize: 1, log });
+const database = openDatabase({ url: process.argv[2]!, poolSize: 1, connectTimeoutMs: 60_000, log });
 await migrate(database, log);
 await database.close();

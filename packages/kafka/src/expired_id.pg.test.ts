@@ -11,7 +11,7 @@ import { openBoard } from "./open_board.ts";
 import { resolveSettings } from "./settings.ts";
 import { topicNames } from "./topics.ts";
 
-const EXPIRATION_MS = 10_000;
+const EXPIRATION_MS = 20_000;
 
 describe.runIf(ownKafka() !== undefined)("a transactional id that the broker has forgotten", () => {
   test("costs whoever publishes one more try at most, routing and settling go on by themselves, and nothing is there twice", {

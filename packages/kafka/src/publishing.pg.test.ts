@@ -20,7 +20,7 @@ describe.runIf(kafkaHere()).each([true, false])("publishing, transactions %s", (
     expect(await publisher.publish([draft])).toEqual(["published"]);
     expect(await here.get(draft.id)).toEqual(draft);
     expect(await here.recent({ org: "acme", limit: 10 })).toEqual([draft]);
-    expect(await elsewhere.get(draft.id)).toEqual(draft);
+    expect(await eventually("it is found elsewhere", () => elsewhere.get(draft.id))).toEqual(draft);
     expect(await elsewhere.get("0190a000-0000-7000-8000-000000000000")).toBeUndefined();
     await eventually("the other window", async () => (await elsewhere.recent({ org: "acme", limit: 1 }))[0]);
     expect(stage.published).toEqual([draft]);

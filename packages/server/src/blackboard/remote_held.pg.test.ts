@@ -57,6 +57,7 @@ test.each(["made", "renewed"] as const)(
     const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
     const begun = Promise.withResolvers<void>();
     const slow = Promise.withResolvers<void>();
+    const offered = Promise.withResolvers<void>();
     const delayed = async <T>(write: () => Promise<T>): Promise<T> => {
       begun.resolve();
       await slow.promise;
@@ -71,12 +72,12 @@ test.each(["made", "renewed"] as const)(
           how === "made" ? delayed(() => claims.offer(...asked)) : claims.offer(...asked),
         renew: () => delayed(claims.renew),
       },
-      { timeoutOf: () => 60_000, offered() {}, told() {} },
+      { timeoutOf: () => 60_000, offered: () => offered.resolve(), told() {} },
     );
     const given = new AbortController();
     const works = [held.work(makeTestTask("remote", makeTestArtifact()), given.signal)];
     if (how === "renewed") {
-      await until("the offer", async () => (await ownOffers()) === 1);
+      await offered.promise;
       now += 3_600_000;
       works.push(held.look().then(() => []));
     }

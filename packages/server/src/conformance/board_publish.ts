@@ -147,6 +147,7 @@ export function publishPromises(open: OpenBoard): void {
     const newer = { ...artifacts[7]!, version: 2, payload: "newer" };
     await a.publish(artifacts);
     await a.publish([newer]);
+    await caughtUp(at(), [a], key);
     const late = await open({ routes: false });
     expect(await late.get(artifacts[0]!.id)).toEqual(artifacts[0]);
     expect(await late.get(artifacts[49]!.id)).toEqual(artifacts[49]);
@@ -167,9 +168,9 @@ export function publishPromises(open: OpenBoard): void {
     }
     for (const board of [a, b]) {
       await eventually(async () =>
-        expect(await board.recent({ org: org_id, limit: 1 })).toEqual([published[0]]),
+        expect(await board.recent({ org: org_id, limit: 100 })).toEqual(published),
       );
-      expect(await board.recent({ org: org_id, limit: 100 })).toEqual(published);
+      expect(await board.recent({ org: org_id, limit: 1 })).toEqual([published[0]]);
       expect(await board.recent({ org: org_id, limit: 5 })).toEqual(published.slice(0, 5));
       const fizz = published.filter(({ type }) => type === "Fizz");
       expect(await board.recent({ type: "Fizz", org: org_id, limit: 100 })).toEqual(fizz);
@@ -196,8 +197,9 @@ export function publishPromises(open: OpenBoard): void {
       await a.publish([artifact]);
     const query = { org: org_id, correlationId: correlation_id };
     for (const board of [a, b]) {
-      await eventually(async () => expect(await board.recent({ ...query, limit: 1 })).toEqual([third]));
-      expect(await board.recent({ ...query, limit: 100 })).toEqual([third, second, first]);
+      await eventually(async () =>
+        expect(await board.recent({ ...query, limit: 100 })).toEqual([third, second, first]),
+      );
       expect(await board.recent({ ...query, type: "Fizz", limit: 100 })).toEqual([third, first]);
     }
   });
@@ -207,6 +209,7 @@ export function publishPromises(open: OpenBoard): void {
     const [org_id, key] = [newName("org"), newName("k")];
     const artifacts = numbered([], key, 20).map((each) => ({ ...each, org_id }));
     for (const each of artifacts) await a.publish([each]);
+    await caughtUp(at(), [a], key);
     const late = await open({ routes: false });
     expect(await late.recent({ org: org_id, limit: 5 })).toEqual(artifacts.slice(-5).reverse());
     await late.stop();

@@ -21,7 +21,7 @@ export function retryPromises(open: OpenBoard): void {
   const at = stage(open, [...STRICT, ...LOOSE, rules("any", { order: "none" })]);
 
   test("strict: three failures, then a success, keep the order of the key, and other keys go on meanwhile", async () => {
-    const { a, b, heard } = at();
+    const { a, heard } = at();
     const [failing, fine] = [newName("k"), newName("k")];
     const othersDone = () => eventually(() => expect(worker.payloads(fine)).toHaveLength(8));
     const worker = new Worker(STRICT[0]!, async (task: Task) => {
@@ -30,7 +30,7 @@ export function retryPromises(open: OpenBoard): void {
       if (task.attempt === 2) await othersDone();
       return task.attempt <= 3 ? retry(20) : done();
     });
-    await using _ = start(worker, a, b);
+    await using _ = start(worker, a);
     await a.publish([...numbered("parking", failing, 5), ...numbered("parking", fine, 8)]);
     await worker.ran(16);
     expect(worker.payloads(failing)).toEqual([1, 2, 2, 2, 2, 3, 4, 5]);

@@ -39,11 +39,11 @@ export function routingPromises(open: OpenBoard): void {
     await a.publish([artifact]);
     for (const worker of workers) await worker.ran(1);
     for (const { agent, runs } of workers) expect(runs[0]!.task).toMatchObject(makeTestTask(agent, artifact));
-    const routed = heard.routings.filter((each) => each.artifact.id === artifact.id);
-    expect(routed.map(({ tasks }) => tasks.map(({ agent }) => agent))).toEqual([
-      ["first", "second", "third"],
-    ]);
     await eventually(() => {
+      const routed = heard.routings.filter((each) => each.artifact.id === artifact.id);
+      expect(routed.map(({ tasks }) => tasks.map(({ agent }) => agent))).toEqual([
+        ["first", "second", "third"],
+      ]);
       const settled = heard.settlements.filter(({ task }) => task.id === artifact.id);
       expect(settled.map(({ task }) => task.agent).sort()).toEqual(["first", "second", "third"]);
       for (const { settlement, place } of settled) {
@@ -143,12 +143,16 @@ export function routingPromises(open: OpenBoard): void {
     await closer.ran(80);
     await twin.ran(40);
     await eventually(() => expect(heard.settledBy("closer")).toHaveLength(80));
+    // Their outputs may be seen before their processes know that they are.
+    await eventually(() => expect(heard.settledBy("opener")).toHaveLength(40));
     const settled = heard.settledBy("opener");
     expect(settled.map(({ task }) => task.id).sort()).toEqual(artifacts.map(({ id }) => id).sort());
     const made = settled.flatMap(({ settlement }) => (settlement.kind === "done" ? settlement.outputs : []));
     expect(closer.payloads().sort()).toEqual(made.map(({ payload }) => payload).sort());
-    const published = heard.publications.filter(({ produced_by }) => produced_by === "agent:opener");
-    expect(published.map(({ id }) => id).sort()).toEqual(made.map(({ id }) => id).sort());
+    await eventually(() => {
+      const published = heard.publications.filter(({ produced_by }) => produced_by === "agent:opener");
+      expect(published.map(({ id }) => id).sort()).toEqual(made.map(({ id }) => id).sort());
+    });
     for (const output of made.slice(0, 10))
       for (const board of [a, b])
         await eventually(async () => expect(await board.get(output.id)).toEqual(output));

@@ -197,6 +197,7 @@ test("when the log cannot be written, the error is thrown, the key is free, and 
       append: (...args) => (broken ? Promise.reject(new RangeError("no log")) : real.append(...args)),
     }),
     leaseMs: 3_600_000,
+    runTimeoutMs: 60_000_000,
     // The time for which it is tried goes by at once.
     clock: { now: () => began + (Date.now() - began) * 1_000, after: leap },
   });

@@ -64,7 +64,7 @@ test("a stop ends the run with what it had said, and the conversation takes the 
 
 test.each([
   ["with a hint", true, 60_000],
-  ["with the next renewal when the hint is lost", false, 300],
+  ["with the next renewal when the hint is lost", false, 6_000],
 ])("a run on another server is stopped %s", async (_, hinting, leaseMs) => {
   await using servers = await Servers.open();
   servers.hinting = hinting;

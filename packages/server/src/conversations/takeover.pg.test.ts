@@ -27,7 +27,7 @@ test("the run of a server that is gone is marked failed by another one, which sa
   const conv = convId();
   const { run_id } = await gone.plane.chat(ada, { convId: conv, message: "one" });
   await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
-  const other = await servers.start({ engine: quick, leaseMs: 100 });
+  const other = await servers.start({ engine: quick, leaseMs: 1_000 });
   const end = await until("the end", () => endOf(other.log, conv, run_id!));
   expect(end.run_failed).toEqual({
     code: "server_lost",
@@ -51,6 +51,7 @@ test("a paused server that wakes up writes nothing more", async () => {
     other.plane.chat(ada, { convId: conv, message: "two" }).catch(() => undefined),
   );
   await until("its end", () => endOf(other.log, conv, next.run_id!));
+  await until("its record", async () => (await other.plane.run(ada, conv))?.status === "finished");
   const before = await textOf(other.log, conv);
   // The engine wakes first and ends its answer; then the timers fire.
   engine.release("one");
@@ -74,6 +75,7 @@ test("a paused server that wakes up in the middle of an answer stops its engine"
   await until("some text", async () => answerOf(await eventsOf(paused.log, conv)));
   const other = await servers.start({ engine: quick, leaseMs: 100 });
   await until("the takeover", () => endOf(other.log, conv, run_id!));
+  await until("its record", async () => (await other.plane.run(ada, conv))?.status === "failed");
   const before = await textOf(other.log, conv);
   await until("the engine ends", async () => {
     await paused.clock.advance(100);
@@ -87,6 +89,8 @@ test("a message takes the conversation over as soon as the lease is over, withou
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
   const other = await servers.start({ engine: quick, leaseMs: 60_000 });
+  // That of its start is over, or as good as: it takes nothing over that is to come.
+  await other.plane.sweep();
   const conv = convId();
   const first = await gone.plane.chat(ada, { convId: conv, message: "one" });
   await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
@@ -144,6 +148,8 @@ test("stopping a run that is lost ends it", async () => {
   const gone = await pausedServer(servers, engine);
   servers.hinting = false;
   const other = await servers.start({ engine: quick, leaseMs: 60_000 });
+  // That of its start is over, or as good as: it takes nothing over that is to come.
+  await other.plane.sweep();
   const conv = convId();
   const { run_id } = await gone.plane.chat(ada, { convId: conv, message: "one" });
   await until("the end", async () => {
@@ -164,8 +170,8 @@ test("two servers that take over the same conversations end each run once", asyn
     runs.push([conv, run_id!]);
   }
   const [a, b] = await Promise.all([
-    servers.start({ engine: quick, leaseMs: 100 }),
-    servers.start({ engine: quick, leaseMs: 100 }),
+    servers.start({ engine: quick, leaseMs: 1_000 }),
+    servers.start({ engine: quick, leaseMs: 1_000 }),
   ]);
   for (const [conv] of runs)
     await until("the record", async () => (await a.plane.run(ada, conv))?.status === "failed");

@@ -23,14 +23,14 @@ const insert = (id: bigint) => ({
 });
 
 /** A pool whose only way to the server can be broken. */
-async function behindProxy(options: { answerTimeoutMs?: number } = {}) {
+async function behindProxy(options: { answerTimeoutMs?: number; connectTimeoutMs?: number } = {}) {
   const { hostname, port } = new URL(shared.url);
   const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
   const database = openDatabase({
     url: proxy.through(shared.url),
     poolSize: 1,
     log: pino({ level: "silent" }),
-    connectTimeoutMs: 500,
+    connectTimeoutMs: 30_000,
     ...options,
   });
   return {
@@ -237,7 +237,7 @@ test.for([
   ["transaction", CALLS.transaction] as const,
   ["transaction in line", CALLS["transaction in line"]] as const,
 ])("%s: an answer that never comes is a retryable unavailable, and the next call works", async ([, call]) => {
-  await using remote = await behindProxy({ answerTimeoutMs: 200 });
+  await using remote = await behindProxy({ answerTimeoutMs: 3_000 });
   await call(remote.database);
   remote.proxy.pause("answers");
   expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
@@ -246,7 +246,7 @@ test.for([
 });
 
 test("a server that takes a connection and never answers is a retryable unavailable", async () => {
-  await using remote = await behindProxy();
+  await using remote = await behindProxy({ connectTimeoutMs: 500 });
   remote.proxy.pause();
   expect(await failure(remote.database.query({ text: "SELECT 1" }))).toMatchObject({ code: "unavailable" });
 });

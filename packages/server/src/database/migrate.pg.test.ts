@@ -56,7 +56,7 @@ test("a database that cannot hold every character is refused with what to do", a
   await server.database.query({
     text: `CREATE DATABASE "${name}" ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`,
   });
-  const latin = openDatabase({ url: String(url), poolSize: 1, log });
+  const latin = openDatabase({ url: String(url), poolSize: 1, connectTimeoutMs: 60_000, log });
   try {
     await expect(migrate(latin, log)).rejects.toThrow(/encoded in LATIN1.*ENCODING 'UTF8'/);
   } finally {

@@ -45,7 +45,8 @@ export interface ClientSocket {
   channels(): SocketChannelJson[];
 }
 
-const CLOSE_GRACE_MS = 5_000;
+/** How long a client may take to answer a close. */
+export const CLOSE_GRACE_MS = 5_000;
 
 /** One client's WebSocket: what waits for it, whose it is, and when it has to go. What is said on it is its socket's matter. */
 export class Connection {

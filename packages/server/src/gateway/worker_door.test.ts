@@ -100,7 +100,7 @@ describe("nobody holds it up", () => {
   const dial = (url: string) => connect({ host: HOST, port: Number(new URL(url).port) });
 
   test("a request that does not come to an end is cut", async () => {
-    const { url } = await open({ requestMs: 50 });
+    const { url } = await open({ requestMs: 1_000 });
     const socket = dial(url);
     socket.write("GET /healthz HTTP/1.1\r\nHost: ");
     expect(await text(socket)).toMatch(/^HTTP\/1\.1 408 /);

@@ -190,7 +190,12 @@ test("a transaction that fails fails its writers, and the next append goes on wi
 test("a commit whose answer was lost fails its writer, and sends watchers to look", async () => {
   const { hostname, port } = new URL(shared.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
-  const database = openDatabase({ url: proxy.through(shared.url), poolSize: 2, log: context.log });
+  const database = openDatabase({
+    url: proxy.through(shared.url),
+    poolSize: 2,
+    connectTimeoutMs: 60_000,
+    log: context.log,
+  });
   await using _closed = { [Symbol.asyncDispose]: () => database.close() };
   const hinted: string[] = [];
   const log = openPostgresLog(database, context, {

@@ -188,7 +188,12 @@ test("data is stored as a JSON object, not as a text with JSON in it", async () 
 
 test("of many who append to one run at the same sequence exactly one wins, from two processes too", async () => {
   const run = freshRun();
-  const other = openDatabase({ url: shared.url, poolSize: 4, log: (await testContext()).log });
+  const other = openDatabase({
+    url: shared.url,
+    poolSize: 4,
+    connectTimeoutMs: 60_000,
+    log: (await testContext()).log,
+  });
   try {
     const second = openAuthority(other, await testContext({ seed: 2 }), () => {});
     for (let seq = 0n; seq < 5n; seq++) {

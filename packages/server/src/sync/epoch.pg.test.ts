@@ -18,7 +18,7 @@ import { rotateEpoch, settleEpoch } from "./epoch.ts";
 /** The epoch that a server would find at a URL, over a pool that is gone afterwards. */
 async function epochAt(url: string): Promise<string> {
   const context = await testContext();
-  const database = openDatabase({ url, poolSize: 2, log: context.log });
+  const database = openDatabase({ url, poolSize: 2, connectTimeoutMs: 60_000, log: context.log });
   try {
     return await settleEpoch(database, context);
   } finally {
@@ -105,7 +105,12 @@ test("a server that restarts keeps its epoch, and one whose data folder was copi
     });
     try {
       const context = await testContext();
-      const database = openDatabase({ url: server.url, poolSize: 1, log: context.log });
+      const database = openDatabase({
+        url: server.url,
+        poolSize: 1,
+        connectTimeoutMs: 60_000,
+        log: context.log,
+      });
       await migrate(database, context.log).finally(() => database.close());
       return await epochAt(server.url);
     } finally {

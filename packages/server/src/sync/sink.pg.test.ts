@@ -58,7 +58,12 @@ const rowsOf = (model: Model) =>
 
 test("50 writers of two processes get dense watermarks, in the order in which their commits become visible", async () => {
   const model = await freshModel();
-  const other = openDatabase({ url: shared.url, poolSize: 4, log: (await testContext()).log });
+  const other = openDatabase({
+    url: shared.url,
+    poolSize: 4,
+    connectTimeoutMs: 60_000,
+    log: (await testContext()).log,
+  });
   try {
     const sinks = [await sinkOn(shared.database), await sinkOn(other)];
     let done = false;

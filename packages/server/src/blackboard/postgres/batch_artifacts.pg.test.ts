@@ -29,7 +29,12 @@ async function opened({ agents = [batching("one", 3)], pollMs = 50, asUsual = fa
   const own = parts.use(await testDatabase());
   const url = new URL(own.url);
   url.searchParams.set("options", `-c synchronous_commit=${asUsual ? "on" : "off"}`);
-  const database = openDatabase({ url: String(url), poolSize: 10, log: pino({ level: "silent" }) });
+  const database = openDatabase({
+    url: String(url),
+    poolSize: 10,
+    connectTimeoutMs: 60_000,
+    log: pino({ level: "silent" }),
+  });
   parts.defer(() => database.close());
   const heard = new Heard();
   const board = await openPostgresBoard(database, await testContext(), {

@@ -14,7 +14,7 @@ const AGENTS = [
   { agent: "two", order: "none", strict: false },
 ] as const;
 
-async function opened(leaseMs = 2_000) {
+async function opened(leaseMs = 60_000) {
   const parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase({ poolSize: 12 }));
   const context = await testContext();

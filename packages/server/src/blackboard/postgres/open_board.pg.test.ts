@@ -51,7 +51,7 @@ for (const [name, bundleFrom] of [
         ...options,
         route,
         hints,
-        leaseMs: 5_000,
+        leaseMs: 30_000,
         pollMs: 500,
         bundleFrom,
       });
@@ -89,7 +89,12 @@ for (const [name, bundleFrom] of [
 const KEYED = ["one", "two"].map((agent) => ({ agent, order: "key", strict: true }) as const);
 
 /** A server's board without hints: it finds what others did by polling. */
-function opened(database: Database, context: Context, heard: Heard, leaseMs = 5_000): Promise<PostgresBoard> {
+function opened(
+  database: Database,
+  context: Context,
+  heard: Heard,
+  leaseMs = 30_000,
+): Promise<PostgresBoard> {
   const options = { agents: KEYED, route: routeByTags, routes: true, observer: heard, hints: { send() {} } };
   return openPostgresBoard(database, context, { ...options, leaseMs, pollMs: 50 });
 }
@@ -102,7 +107,7 @@ test("with 50 consumers on ten servers every task is settled once, in the order 
   const random = seeded(5);
   const boards: PostgresBoard[] = [];
   for (const _ of range(1, 10)) {
-    const database = openDatabase({ url, poolSize: 3, log: context.log });
+    const database = openDatabase({ url, poolSize: 3, connectTimeoutMs: 60_000, log: context.log });
     parts.defer(() => database.close());
     const board = await opened(database, context, heard);
     parts.defer(() => board.stop());
@@ -166,8 +171,16 @@ test("a settlement whose answer was lost counts once: nothing runs again, and it
   const proxy = parts.use(await startTcpProxy({ host: hostname, port: Number(port) }));
   const context = await testContext();
   const heard = new Heard();
-  const through = openDatabase({ url: proxy.through(url), poolSize: 4, log: context.log });
+  const poolSize = 8;
+  const through = openDatabase({
+    url: proxy.through(url),
+    poolSize,
+    connectTimeoutMs: 60_000,
+    log: context.log,
+  });
   parts.defer(() => through.close());
+  // While there are no answers none can be opened, and those that look for work hold some.
+  await Promise.all(range(1, poolSize).map(() => through.query({ text: "SELECT pg_sleep(0.1)" })));
   const board = await opened(through, context, heard);
   parts.defer(() => board.stop());
   const direct = await opened(database, context, heard);
@@ -189,14 +202,15 @@ test("a settlement whose answer was lost counts once: nothing runs again, and it
   expect(await outputs()).toBe(1);
 });
 
-/** Another process that works on one agent, and says so before its settlement. */
+/** Another process that works on one agent, and says so before its settlement. It does ten tasks and no more: some are left to the next. */
 const PROCESS = `
 const [support, board, hub, url] = process.argv.slice(1);
 const { testContext } = await import(support + "/context.ts");
 const { openDatabase } = await import(hub + "/database/database.ts");
 const { openPostgresBoard } = await import(board);
 const context = await testContext();
-const database = openDatabase({ url, poolSize: 4, log: context.log });
+const database = openDatabase({ url, poolSize: 4, connectTimeoutMs: 60_000, log: context.log });
+let left = 10;
 const silent = { published() {}, routed() {}, settled() {}, repeated() {} };
 const agents = [{ agent: "one", order: "key", strict: true }];
 const route = () => ({ tasks: [], dead: [] });
@@ -207,6 +221,7 @@ opened.consume({
   async handle(task) {
     const output = { ...task.artifacts[0], id: context.newId(), tags: [], payload: "output of " + task.artifacts[0].payload };
     console.log(task.id);
+    if (left-- <= 0) await new Promise(() => {});
     return { kind: "done", outputs: [output] };
   },
 });
@@ -246,4 +261,4 @@ test("a process that is killed in the middle of its settlements leaves nothing h
     );
     expect(outputs.map(({ payload }) => payload)).toEqual(range(1, 8).map((n) => `output of ${9 - n}`));
   }
-}, 60_000);
+});

@@ -36,7 +36,7 @@ const AGENTS: readonly BoardAgent[] = ["a", "b", "slow"].map((agent) => ({
 /** For counts that are not to depend on how long it takes. */
 const PATIENT = { leaseMs: 60_000, pollMs: 10_000 };
 
-async function opened(database: Database, agents = AGENTS, waits = { leaseMs: 400, pollMs: 100 }) {
+async function opened(database: Database, agents = AGENTS, waits = { leaseMs: 8_000, pollMs: 100 }) {
   const heard = new Heard();
   const board: PostgresBoard = await openPostgresBoard(database, await testContext(), {
     agents,
@@ -115,7 +115,7 @@ test.each(["without statistics", "with statistics"])(
     // A server of its own: what is dead stays in the way while anybody on a server has an older transaction open.
     await using server = await PostgresServer.start();
     // One connection: what it has read is known when it says so.
-    const database = openDatabase({ url: server.url, poolSize: 1, log: quiet });
+    const database = openDatabase({ url: server.url, poolSize: 1, connectTimeoutMs: 60_000, log: quiet });
     await migrate(database, quiet);
     const { board, heard } = await opened(database, AGENTS, PATIENT);
     await withoutStatistics(database);
