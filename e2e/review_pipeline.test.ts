@@ -1,5 +1,10 @@
 import { randomUUID } from "node:crypto";
-import type { ApprovalListJson, ArtifactJson, ArtifactListJson } from "@khala/contracts/blackboard/v1";
+import type {
+  ApprovalListJson,
+  ArtifactJson,
+  ArtifactListJson,
+  CorrelationStateJson,
+} from "@khala/contracts/blackboard/v1";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import app from "../examples/review_pipeline/app.ts";
 import { type BoardServer, startBoard } from "./support/board_server.ts";
@@ -76,6 +81,26 @@ describe.each(ENGINES)("on %s", (engine) => {
     ]);
     expect(await server.correlation(correlation, "done")).toMatchObject({ artifacts: "4", dead: "0" });
     expect(await approvalsOf(correlation)).toEqual([]);
+  });
+
+  test("whoever asks all the time is never told that it is done before all has come of it", async () => {
+    const early: unknown[] = [];
+    const follow = async (correlation: string) => {
+      for (;;) {
+        const { body } = await server.get<CorrelationStateJson>(`/correlations/${correlation}`);
+        if (body.status !== "done") continue;
+        if (body.artifacts !== "4") early.push(body);
+        return;
+      }
+    };
+    for (let round = 0; round < 8; round++)
+      await Promise.all(
+        Array.from({ length: 5 }, async () => {
+          const correlation = await pullRequest("+password = 1");
+          await Promise.all([follow(correlation), follow(correlation)]);
+        }),
+      );
+    expect(early).toEqual([]);
   });
 
   test("a person who says no ends it", async () => {
