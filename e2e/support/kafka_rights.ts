@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { openPlainAdmin, type PlainAdmin } from "../../packages/kafka/src/plain_admin.ts";
 import { ROOT } from "../../scripts/run.ts";
+import { eventually } from "./eventually.ts";
 
 /** Something that somebody may do, as a row of the table in docs/protocol/BLACKBOARD.md has it. */
 export interface Right {
@@ -22,6 +23,7 @@ export interface AccessLists {
 interface AclAdmin extends PlainAdmin {
   createAcls(options: { readonly creations: readonly object[] }): Promise<void>;
   deleteAcls(options: { readonly filters: readonly object[] }): Promise<unknown>;
+  describeAcls(options: { readonly filter: object }): Promise<readonly unknown[]>;
 }
 
 const HEADING = "### Who needs which rights";
@@ -43,9 +45,9 @@ export async function documentedRights(): Promise<Right[]> {
   return rows.flatMap((row) => {
     const [first, where, what] = row.split("|").slice(1, 4) as [string, string, string];
     who = first.trim() || who;
-    const kind = known(KINDS, where.slice(0, where.indexOf("`")).trim());
+    const kind = named(KINDS, where.slice(0, where.indexOf("`")).trim());
     const names = [...where.matchAll(/`([^`]+)`/g)].map(([, name]) => name!);
-    const operations = what.split(",").map((operation) => known(OPERATIONS, operation.trim()));
+    const operations = what.split(",").map((operation) => named(OPERATIONS, operation.trim()));
     return names.flatMap((name) => operations.map((operation) => ({ who, kind, name, operation })));
   });
 }
@@ -70,16 +72,28 @@ export async function openAccessLists(
       permissionType: ALLOW,
     };
   };
+  /** The controller answers before the broker knows; it learns of changes in their order. */
+  const known = (filter: object, there: boolean) =>
+    eventually("the broker knows the rights", async () => {
+      const found = await admin.describeAcls({ filter });
+      return found.length > 0 === there;
+    });
   return {
-    grant: (user, rights) => admin.createAcls({ creations: rights.map((right) => entry(user, right)) }),
+    async grant(user, rights) {
+      const creations = rights.map((right) => entry(user, right));
+      await admin.createAcls({ creations });
+      await known(creations.at(-1)!, true);
+    },
     async revoke(user, right) {
-      await admin.deleteAcls({ filters: [entry(user, right)] });
+      const filter = entry(user, right);
+      await admin.deleteAcls({ filters: [filter] });
+      await known(filter, false);
     },
     close: () => admin.close(),
   };
 }
 
-function known<T extends object>(table: T, name: string): keyof T {
+function named<T extends object>(table: T, name: string): keyof T {
   if (name in table) return name as keyof T;
   throw new Error(`The table of rights says "${name}", and may say ${Object.keys(table).join(", ")}.`);
 }
