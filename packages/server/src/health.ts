@@ -9,13 +9,15 @@ import type { Log } from "./log/log.ts";
 import type { SyncPlane } from "./sync/plane.ts";
 
 export interface HealthParts {
-  readonly context: Context;
+  readonly context: Pick<Context, "clock">;
   readonly config: Config;
-  readonly database: Database;
-  readonly sync: SyncPlane;
-  readonly chatLog: Log;
+  readonly database: Pick<Database, "query">;
+  readonly sync: Pick<SyncPlane, "projections"> & {
+    readonly hub: Pick<SyncPlane["hub"], "lastPoll" | "open">;
+  };
+  readonly chatLog: Pick<Log, "heads">;
   readonly blackboard: Pick<BlackboardPlane, "lag">;
-  readonly auth: Auth;
+  readonly auth: { readonly keyring: Pick<Auth["keyring"], "problems"> };
 }
 
 /** Brokers that are gone answer later than `/readyz` waits for all: it would take the server for dead. */
@@ -31,7 +33,7 @@ export function openHealth({
   blackboard,
   auth,
 }: HealthParts): Health {
-  const started = context.clock.now();
+  const openedAt = context.clock.now();
 
   async function conversationState(): Promise<DependencyState> {
     // In Postgres they are as well as the database is.
@@ -66,7 +68,7 @@ export function openHealth({
         message: "There is a backlog that does not move.",
         stuck: stuck.map((feed) => feed.model.topic),
       };
-    const quietMs = context.clock.now() - Math.max(at, started);
+    const quietMs = context.clock.now() - Math.max(at, openedAt);
     if (quietMs > Math.max(10_000, config.KHALA_POLL_MS * 4))
       return { state: "degraded", message: `The database was last polled ${quietMs} ms ago.` };
     return { state: "ok" };
