@@ -15,34 +15,44 @@ beforeEach(() => {
 });
 afterEach(() => void process.off("unhandledRejection", hear));
 
+/** Lets writes wait. */
+function gate() {
+  const begun = Promise.withResolvers<void>();
+  const open = Promise.withResolvers<void>();
+  return {
+    begun: begun.promise,
+    open: open.resolve,
+    async through<T>(write: () => Promise<T>): Promise<T> {
+      begun.resolve();
+      await open.promise;
+      return write();
+    },
+  };
+}
+
 test.each(["is made", "fails"])(
   "work that is called off while its offer %s is called off, and no more",
   async (how) => {
     await using own = await testDatabase();
     const context = await testContext();
     const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
-    const offering = Promise.withResolvers<void>();
-    const slow = Promise.withResolvers<void>();
+    const slow = gate();
+    const offer: typeof claims.offer = async (...asked) => {
+      if (how === "fails") throw new Error("the database is away");
+      return claims.offer(...asked);
+    };
     const held = openHeldWork(
       context,
-      {
-        ...claims,
-        async offer(...asked) {
-          offering.resolve();
-          await slow.promise;
-          if (how === "fails") throw new Error("the database is away");
-          return claims.offer(...asked);
-        },
-      },
+      { ...claims, offer: (...asked) => slow.through(() => offer(...asked)) },
       { timeoutOf: () => 60_000, offered() {}, told() {} },
     );
     const called = new AbortController();
     const work = held.work(makeTestTask("remote", makeTestArtifact()), called.signal);
-    await offering.promise;
+    await slow.begun;
     called.abort(new Error("called off"));
     // Nobody who could hear of it waits yet.
     for (let turns = 0; turns < 3; turns++) await new Promise(setImmediate);
-    slow.resolve();
+    slow.open();
     await expect(work).rejects.toThrow(how === "fails" ? "the database is away" : "called off");
     await held.stop();
     expect(unheard).toEqual([]);
@@ -55,22 +65,16 @@ test.each(["made", "renewed"] as const)(
     await using own = await testDatabase();
     const context = await testContext();
     const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
-    const begun = Promise.withResolvers<void>();
-    const slow = Promise.withResolvers<void>();
+    const slow = gate();
     const offered = Promise.withResolvers<void>();
-    const delayed = async <T>(write: () => Promise<T>): Promise<T> => {
-      begun.resolve();
-      await slow.promise;
-      return write();
-    };
     let now = context.clock.now();
     const held = openHeldWork(
       { ...context, clock: { ...context.clock, now: () => now } },
       {
         ...claims,
         offer: (...asked) =>
-          how === "made" ? delayed(() => claims.offer(...asked)) : claims.offer(...asked),
-        renew: () => delayed(claims.renew),
+          how === "made" ? slow.through(() => claims.offer(...asked)) : claims.offer(...asked),
+        renew: () => slow.through(claims.renew),
       },
       { timeoutOf: () => 60_000, offered: () => offered.resolve(), told() {} },
     );
@@ -81,9 +85,9 @@ test.each(["made", "renewed"] as const)(
       now += 3_600_000;
       works.push(held.look().then(() => []));
     }
-    await begun.promise;
+    await slow.begun;
     const drained = held.drain();
-    slow.resolve();
+    slow.open();
     await drained;
     const take = () => claims.take({ agent: "remote", worker: "w", max: 10, org: undefined });
     expect(await take()).toEqual([]);

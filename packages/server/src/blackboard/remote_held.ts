@@ -61,7 +61,7 @@ export function openHeldWork(
     writes.add(done);
   }
 
-  async function open<T>(write: Promise<T>): Promise<T> {
+  async function opens<T>(write: Promise<T>): Promise<T> {
     opening.add(write);
     try {
       return await write;
@@ -71,7 +71,7 @@ export function openHeldWork(
   }
 
   async function offer(work: Held): Promise<void> {
-    const claim = await open(claims.offer(context.newId(), work.task, { closed: draining }));
+    const claim = await opens(claims.offer(context.newId(), work.task, { closed: draining }));
     held.set(claim.claimId, work);
     options.offered(work.task.agent);
   }
@@ -165,7 +165,7 @@ export function openHeldWork(
       if (held.size === 0) return;
       if (!draining && now - renewedAt >= RENEW_EVERY_MS) {
         renewedAt = now;
-        await open(claims.renew());
+        await opens(claims.renew());
       }
       const works = [...held];
       const found = await claims.held(works.map(([claimId]) => claimId));
