@@ -27,7 +27,7 @@ export interface ClusterOffsets extends Service {
     groups: readonly string[],
     options?: { readonly stable?: readonly TopicPartition[]; readonly patient?: boolean },
   ): Promise<Committed>;
-  /** By topic and partition. */
+  /** By topic and partition. `patient` is as above. */
   list(
     topics: readonly string[],
     at: OffsetsAt,

@@ -3,6 +3,9 @@ import { eventually } from "../../../e2e/support/eventually.ts";
 import { kafkaHere } from "../../../e2e/support/kafka.ts";
 import { kafkaBoard } from "../../../e2e/support/kafka_board.ts";
 import { Heard, makeTestArtifact, routeByTags, rules } from "../../server/src/conformance/board_support.ts";
+import { openKafkaClient } from "./client.ts";
+import { artifactRecord } from "./records.ts";
+import { topicNames } from "./topics.ts";
 
 describe.runIf(kafkaHere())("the counts of a correlation", () => {
   test("have something open as long as one of its artifacts is not routed, also if nobody wants it", async () => {
@@ -28,5 +31,28 @@ describe.runIf(kafkaHere())("the counts of a correlation", () => {
     expect(await board.correlations([{ org: "acme", name: "c" }])).toMatchObject([
       { artifacts: 2, open: 1, done: 0 },
     ]);
+  });
+
+  test("have something open while it is not decided whether one more artifact is published", async () => {
+    await using under = await kafkaBoard();
+    const parts = { agents: [rules("agent")], route: routeByTags, routes: true, observer: new Heard() };
+    const board = await under.open(parts);
+    await board.publish([makeTestArtifact({ correlation_id: "c" })]);
+    const open = async () => (await board.correlations([{ org: "acme", name: "c" }]))[0]?.open;
+    await eventually("it is over", async () => (await open()) === 0);
+    const client = await openKafkaClient({ bootstrap: under.bootstrap, clientId: "test" });
+    const producer = client.producer({
+      transactionalId: `${under.prefix}other`,
+      transactionTimeoutMs: 60_000,
+    });
+    await producer.connect();
+    await producer.transaction();
+    const { artifacts } = topicNames({ prefix: under.prefix });
+    const messages = [artifactRecord(makeTestArtifact({ correlation_id: "c" }))];
+    await producer.send({ topic: artifacts, messages });
+    expect(await open()).toBe(1);
+    await producer.abort();
+    await eventually("it is over again", async () => (await open()) === 0);
+    await producer.disconnect();
   });
 });

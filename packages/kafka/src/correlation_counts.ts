@@ -23,6 +23,15 @@ export interface CountedCorrelations extends Service {
   counts(names: readonly CorrelationName[]): Promise<CorrelationCounts[]>;
 }
 
+/** What the router has committed, by partition. */
+type Routed = ReadonlyMap<number, number>;
+
+/** The logs, and looks at them that those share who ask at once; a look finds nothing if what was written cannot be read yet. */
+interface Followed {
+  readonly tail: LogTail;
+  readonly looks: Shared<Routed | undefined>;
+}
+
 /** A correlation of which something is heard meanwhile is looked at again, so often. */
 const LOOKS = 3;
 
@@ -37,9 +46,9 @@ export function openCorrelationCounts(
   logs: CountedLogs,
   correlations: Correlations,
 ): CountedCorrelations {
-  let following: Promise<LogTail> | undefined;
+  let following: Promise<Followed> | undefined;
 
-  async function follow(): Promise<LogTail> {
+  async function follow(): Promise<Followed> {
     const topics: [topic: string, onRecord: Source["onRecord"]][] = [
       [logs.artifacts, correlations.onPublished],
       [logs.processed, correlations.onProcessed],
@@ -55,18 +64,15 @@ export function openCorrelationCounts(
     const tail = await LogTail.open(context, openReader, sources);
     try {
       await Promise.all(topics.map(([topic]) => readUpToNow(context, offsets, tail, topic)));
-      return tail;
+      return { tail, looks: new Shared(() => look(tail)) };
     } catch (error) {
       await tail.stop();
       throw error;
     }
   }
 
-  /**
-   * Asks the router how far it is, and reads what it has made by then: what it has committed by partition, or undefined if
-   * not all that was written could be read.
-   */
-  async function look(tail: LogTail): Promise<ReadonlyMap<number, number> | undefined> {
+  /** Asks the router how far it is, and reads what it has made by then. */
+  async function look(tail: LogTail): Promise<Routed | undefined> {
     const published = await readUpToNow(context, offsets, tail, logs.artifacts);
     const committed = (await offsets.committed([logs.routerGroup]))
       .get(logs.routerGroup)
@@ -75,8 +81,6 @@ export function openCorrelationCounts(
     return [published, ...tasks].some(({ behind }) => behind) ? undefined : (committed ?? new Map());
   }
 
-  const looks = new Shared(async () => look(await following!));
-
   return {
     async counts(names) {
       following ??= follow().catch((error: unknown) => {
@@ -84,7 +88,7 @@ export function openCorrelationCounts(
         following = undefined;
         throw error;
       });
-      await following;
+      const { looks } = await following;
       // Where there is no agent nothing is routed.
       let doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(names) : new Map();
       for (let looked = 0; looked < LOOKS && doubts.size > 0; looked++) {
@@ -102,7 +106,7 @@ export function openCorrelationCounts(
     },
     async stop() {
       // Whoever asked was told why they cannot be followed.
-      await (await following?.catch(() => undefined))?.stop();
+      await (await following?.catch(() => undefined))?.tail.stop();
     },
   };
 }

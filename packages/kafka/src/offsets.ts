@@ -11,10 +11,14 @@ export interface Bounds {
 }
 
 type Listing = Pick<ClusterOffsets, "list">;
+type Known = Pick<ClusterOffsets, "committed" | "list">;
 
 /** The same, for whoever starts: they cannot ask again. */
-export function patiently(offsets: Listing): Listing {
-  return { list: (topics, at) => offsets.list(topics, at, { patient: true }) };
+export function patiently(offsets: Known): Known {
+  return {
+    committed: (groups, options) => offsets.committed(groups, { ...options, patient: true }),
+    list: (topics, at) => offsets.list(topics, at, { patient: true }),
+  };
 }
 
 /** The bounds of a topic's partitions up to the last stable offsets: before them everything can be read. */

@@ -34,17 +34,20 @@ export async function openRetryCounts(
   const topics = delaysMs.map((delayMs) => names.retry(delayMs));
 
   /** The offset behind what was moved on, by topic and partition; less than 0 where nothing was. */
-  async function committed(patient: boolean): Promise<Map<string, ReadonlyMap<number, number>>> {
+  async function committed(
+    known: Pick<ClusterOffsets, "committed">,
+  ): Promise<Map<string, ReadonlyMap<number, number>>> {
     const groups = delaysMs.map((delayMs) => names.retryGroup(delayMs));
-    const found = await offsets.committed(groups, { patient });
+    const found = await known.committed(groups);
     return new Map(topics.map((topic, i) => [topic, found.get(groups[i]!)?.get(topic) ?? new Map()]));
   }
 
   // Brokers that start as well have no coordinators yet.
-  const done = await committed(true);
+  const patient = patiently(offsets);
+  const done = await committed(patient);
   const sources: Source[] = [];
   for (const topic of topics) {
-    const bounds = await stableBounds(patiently(offsets), topic);
+    const bounds = await stableBounds(patient, topic);
     const partitions: Waiting[][] = [];
     waiting.set(topic, partitions);
     sources.push({
@@ -73,7 +76,7 @@ export async function openRetryCounts(
       );
       await tail.reached(ends, TIMEOUT_MS);
       if (![...waiting.values()].flat().some((list) => list.length > 0)) return counts;
-      const done = await committed(false);
+      const done = await committed(offsets);
       for (const [topic, partitions] of waiting)
         for (const [partition, list] of partitions.entries()) {
           const left = (list ?? []).filter(({ offset }) => offset >= (done.get(topic)?.get(partition) ?? 0));
