@@ -6,7 +6,7 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { watchStolen } from "../bench/src/kit/proc.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
-import { type DashboardServer, DEVELOPER, startDashboard, visit } from "./support/dashboard.ts";
+import { type DashboardServer, DEVELOPER, startDashboard } from "./support/dashboard.ts";
 import { live } from "./support/demo.ts";
 import { mainThreadTasks } from "./support/main_thread.ts";
 
@@ -135,7 +135,7 @@ describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a secon
   }
 
   test("Home is never blocked, and ends with the documents that changed last", async () => {
-    await using visitor = await visit(browser);
+    await using visitor = await browser.context();
     const page = await live(await visitor.open(server.url));
     const list = page.getByRole("list", { name: "Documents that changed last" });
     await list.getByRole("link").first().waitFor();
@@ -156,7 +156,7 @@ describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a secon
   });
 
   test("a table of 100,000 documents is never blocked, still, scrolling or jumping, and ends with every version", async () => {
-    await using visitor = await visit(browser);
+    await using visitor = await browser.context();
     const { topic } = workerSummaries;
     const page = await live(await visitor.open(`${server.url}/sync?topic=${topic}`));
     const grid = page.getByRole("grid", { name: `Documents of ${topic}` });
@@ -196,7 +196,7 @@ describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a secon
   });
 
   test("a conversation that is being written is never blocked, and ends with the last word", async () => {
-    await using visitor = await visit(browser);
+    await using visitor = await browser.context();
     const page = await live(await visitor.open(`${server.url}/conversations?conv=load`));
     const words = BATCH * BATCHES;
     const answer = page.locator(".message-assistant .said").last();
@@ -213,7 +213,7 @@ describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a secon
   });
 
   test("the graph of the blackboard is never blocked, and counts what went along it", async () => {
-    await using visitor = await visit(browser);
+    await using visitor = await browser.context();
     const page = await live(await visitor.open(`${server.url}/blackboard`));
     await page.locator(".react-flow__node").first().waitFor();
     await underLoad(

@@ -2,7 +2,7 @@ import { agent, FatalError } from "@khala/server";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { seriousFindings } from "./support/axe.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
-import { type DashboardServer, DEVELOPER, startDashboard, visit } from "./support/dashboard.ts";
+import { type DashboardServer, DEVELOPER, startDashboard } from "./support/dashboard.ts";
 import { eventually } from "./support/eventually.ts";
 
 const topicOf = (payload: unknown) => String(Object(payload).topic);
@@ -53,7 +53,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   };
 
   test("a dead letter is understood, its payload mended, and replayed, by keyboard alone", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     await publish("the invisible otter", "mended");
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
     const grid = page.getByRole("grid", { name: "Dead letters of illustrator" });
@@ -94,7 +94,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("replaying all says first how many would run, and then how many did", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     for (const n of [1, 2, 3]) await publish(`the invisible number ${n}`, `many-${n}`);
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator&q=number`);
     await page.getByText("the invisible number 3").waitFor();
@@ -107,7 +107,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("replaying many shows how far it is, and stops when a person says so", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const topics = Array.from({ length: 250 }, (_, n) => ({
       type: "Draft",
       payload: { topic: `the invisible crowd ${n}` },
@@ -143,7 +143,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("a dead letter of an artifact that is for others says so, and is replayed all the same", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const secret = { type: "Draft", payload: { topic: "the invisible secret" } };
     const visibility = { kind: "private", agents: ["illustrator"] };
     await server.khala.blackboard.publish({ org: DEVELOPER.org_id, subject: "eve" }, [
@@ -161,7 +161,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("an agent is paused and resumed, and the state is seen", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
     await page.getByText("writer is paused on every server.").waitFor();
@@ -171,7 +171,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("a correlation is paused and goes on, and what waits for an agent is cancelled", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
     await page.getByText("writer is paused on every server.").waitFor();
@@ -220,7 +220,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("the lag grows while an agent is paused, is gone when it has caught up, and is said to be old when nobody answers", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
     await page.getByText("writer is paused on every server.").waitFor();
@@ -249,7 +249,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("a task that waits for a person is approved", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     await publish("a heron", "approved");
     const page = await context.open(`${server.url}/blackboard?tab=approvals`);
     const card = page.getByRole("listitem").filter({ hasText: "a heron" });
@@ -260,7 +260,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("what came of a request is shown in time, and leads to each of its artifacts", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     await publish("a kingfisher", "story");
     const page = await context.open(`${server.url}/blackboard?correlation=story`);
     const timeline = page.getByRole("list", { name: "What came of story" });
@@ -273,7 +273,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("the flow is a graph, and the same facts are a table for those who cannot see it", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard`);
     await page
       .getByRole("button", { name: /^writer, running/ })
@@ -287,7 +287,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("with the details open the graph stays readable, around what is selected", async () => {
-    await using context = await visit(browser, { viewport: { width: 1000, height: 800 } });
+    await using context = await browser.context({ viewport: { width: 1000, height: 800 } });
     const page = await context.open(`${server.url}/blackboard?tab=flow&agent=writer`);
     await page.getByRole("complementary").waitFor();
     const writer = page.locator('[data-id="agent:writer"]');
@@ -302,7 +302,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("on a phone the flow is a table at first, and agents show their dead letters and can be paused", async () => {
-    await using context = await visit(browser, { viewport: { width: 390, height: 844 } });
+    await using context = await browser.context({ viewport: { width: 390, height: 844 } });
     const page = await context.open(`${server.url}/blackboard`);
     await page.getByRole("grid", { name: "The flow as a table" }).waitFor();
     await page.getByRole("button", { name: "Graph" }).click();
@@ -320,7 +320,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test("Home says that a dead letter waits for a person, and leads to it", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     await publish("the invisible newt", "parked");
     const page = await context.open(server.url);
     await page.getByText("No conversation yet. Send something above.").waitFor();
@@ -334,7 +334,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   });
 
   test.each(["light", "dark"] as const)("nothing keeps people out, %s", async (colorScheme) => {
-    await using context = await visit(browser, { colorScheme, reducedMotion: "reduce" });
+    await using context = await browser.context({ colorScheme, reducedMotion: "reduce" });
     await publish("the invisible moth", `axe-${colorScheme}`);
     const page = await context.open(`${server.url}/blackboard`);
     await page

@@ -2,7 +2,7 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { seriousFindings } from "./support/axe.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
-import { type DashboardServer, startDashboard, visit } from "./support/dashboard.ts";
+import { type DashboardServer, startDashboard } from "./support/dashboard.ts";
 
 const WORDS = 300;
 const COUNTED = Array.from({ length: WORDS }, (_, i) => i + 1).join(" ");
@@ -29,8 +29,8 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   const finished = (page: Page) => page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
 
   test("two devices show the same words as they come, and either can stop them", async () => {
-    await using here = await visit(browser);
-    await using there = await visit(browser);
+    await using here = await browser.context();
+    await using there = await browser.context();
     const first = await here.open(address("both"));
     const second = await there.open(address("both"));
     await say(first, "/long 5000");
@@ -44,7 +44,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   });
 
   test("a reload in the middle of an answer loses, doubles and moves no word", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(address("reloaded"));
     await say(page, `/long ${WORDS}`);
     await answer(page)
@@ -62,7 +62,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   });
 
   test("reasoning and tools are there for those who open them", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(address("tools"));
     await say(page, "What is the weather in Bern?");
     await page.getByText("Tool: weather").click();
@@ -73,7 +73,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   });
 
   test("an answer that breaks off says what happened and what to do", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(address("broken"));
     await say(page, "/fail");
     await page.getByText("The answer broke off. Send the message again.").waitFor();
@@ -82,7 +82,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   });
 
   test("a refused message comes back into the box with the ways out", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(address("busy"));
     await say(page, "/long 5000");
     await page.getByRole("button", { name: "Stop" }).waitFor();
@@ -97,7 +97,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   });
 
   test("the log is replayed event by event, by keyboard", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(address("replayed"));
     await say(page, "/long 40");
     await answer(page).getByText(/\b40$/).waitFor();
@@ -121,21 +121,21 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   });
 
   test("the link for a second device leads to the same conversation", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(address("linked"));
     await say(page, "Hello there");
     await page.getByText("You said: Hello there").waitFor();
     await page.getByRole("button", { name: "Second device" }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("img", { name: `QR code of ${address("linked")}` }).waitFor();
-    await using other = await visit(browser);
+    await using other = await browser.context();
     const second = await other.open((await dialog.getByRole("link").getAttribute("href")) ?? "");
     await second.getByText("You said: Hello there").waitFor();
     expect([...context.problems, ...other.problems]).toEqual([]);
   });
 
   test("a conversation is begun, found in the list and deleted, by keyboard alone", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/conversations`);
     await page.getByRole("button", { name: "New conversation" }).focus();
     await page.keyboard.press("Enter");
@@ -158,7 +158,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     ["dark", 390],
   ] as const)("nothing keeps people out, %s and %i pixels wide", async (colorScheme, width) => {
     const conv = `axe-${colorScheme}`;
-    await using context = await visit(browser, {
+    await using context = await browser.context({
       colorScheme,
       reducedMotion: "reduce",
       viewport: { width, height: 800 },

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { seriousFindings } from "./support/axe.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
 import { startConvexStandIn } from "./support/convex_stand_in.ts";
-import { type DashboardServer, DEVELOPER, startDashboard, visit } from "./support/dashboard.ts";
+import { type DashboardServer, DEVELOPER, startDashboard } from "./support/dashboard.ts";
 
 const RUNS = "runtime.run_summaries";
 const WORKERS = "runtime.codex_worker_summaries";
@@ -41,7 +41,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   const rowsDrawn = (page: Page) => page.locator(".table-row").count();
 
   test("100,000 documents scroll to the last, with a screenful of rows in the page", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
     await page.getByText("run:many-000001").waitFor();
     await page.getByText(/of about 100,000 documents/).waitFor();
@@ -58,7 +58,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   });
 
   test("scrolling reads on by itself", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
     await page.getByText("run:many-000001").waitFor();
     const grid = page.getByRole("grid", { name: `Documents of ${RUNS}` });
@@ -72,7 +72,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   });
 
   test("a document is found by a part of its key, and the search is in the address", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
     await page.getByRole("searchbox", { name: "Search by key" }).fill("099999");
     await page.getByText("run:many-099999").waitFor();
@@ -84,7 +84,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   });
 
   test("a document whose versions left the journal is read by itself, without listing its topic", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/sync`);
     const asked: string[] = [];
     page.on("request", (request) => asked.push(new URL(request.url()).pathname));
@@ -97,7 +97,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   });
 
   test("a document's history shows what each version changed", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     await happen("historic", "worker.registered", { name: "Ada" });
     await happen("historic", "worker.status", { status: "busy" });
     await happen("historic", "worker.status", { status: "idle" });
@@ -119,7 +119,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   });
 
   test("versions change in place, and new documents wait until they are asked for", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     await happen("live-b", "worker.registered");
     const page = await context.open(`${server.url}/sync?topic=${WORKERS}`);
     const row = page.getByRole("row", { name: /worker:live-b/ });
@@ -138,13 +138,13 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   });
 
   test("every connected client is shown with its cursor and how far behind it is", async () => {
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${server.url}/sync`);
     const topics = page.getByRole("grid", { name: "Topics" });
     await topics.getByRole("row", { name: new RegExp(RUNS) }).waitFor();
     await page.getByRole("tab", { name: "Clients" }).click();
     await page.getByRole("heading", { name: "Nobody follows a topic" }).waitFor();
-    await using other = await visit(browser);
+    await using other = await browser.context();
     await other.open(`${server.url}/blackboard?correlation=nothing`);
     const clients = page.getByRole("grid", { name: /Connected clients/ });
     await clients.getByRole("row", { name: /dev blackboard\.correlations up to date/ }).waitFor();
@@ -157,7 +157,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     ["light", 1280],
     ["dark", 390],
   ] as const)("nothing keeps people out, %s and %i pixels wide", async (colorScheme, width) => {
-    await using context = await visit(browser, {
+    await using context = await browser.context({
       colorScheme,
       reducedMotion: "reduce",
       viewport: { width, height: 800 },
@@ -188,7 +188,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     const held = convex.topic(RUNS);
     await expect.poll(() => held.has("run:r1"), { timeout: 30_000 }).toBe(true);
     held.set("run:r1", { ...held.get("run:r1")!, payload_hash: "00".repeat(32) });
-    await using context = await visit(browser);
+    await using context = await browser.context();
     const page = await context.open(`${doubled.url}/sync?tab=parity`);
     const row = page.getByRole("row").filter({ hasText: RUNS });
     await row.getByText("never").waitFor();

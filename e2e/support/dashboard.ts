@@ -14,8 +14,6 @@ import {
   workerSummaries,
 } from "@khala/server";
 import { scripted } from "@khala/server/engines";
-import type { BrowserContextOptions } from "playwright-core";
-import type { TestBrowser, TestContext } from "./chromium.ts";
 import { type TestDatabase, testDatabase } from "./postgres.ts";
 
 const FOLDER = join(import.meta.dirname, "..", "..", "apps", "dashboard");
@@ -82,11 +80,6 @@ export async function startDashboard(options: DashboardOptions = {}): Promise<Da
       await page[Symbol.asyncDispose]();
     },
   };
-}
-
-/** A visitor with a browser of their own. */
-export function visit(browser: TestBrowser, options?: BrowserContextOptions): Promise<TestContext> {
-  return browser.context(options);
 }
 
 interface BuiltPage extends AsyncDisposable {
