@@ -18,7 +18,10 @@ const COMPACT = 9;
 
 const NAMES = new Map<number, string>(Object.entries(KEYS).map(([name, key]) => [key, name]));
 
-/** Kafka's protocol, as far as its headers tell: what is asked, and by which client. */
+/** What readers have behind the name of their process. */
+const OWN_ID = /-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** Kafka's protocol, as far as its headers tell: what is asked, and by which process. */
 export function kafkaWire(): Wire {
   const cut = () => cutter((rest) => (rest.length < 4 ? undefined : 4 + rest.readInt32BE(0)));
   const [requests, answers] = [cut(), cut()];
@@ -27,7 +30,7 @@ export function kafkaWire(): Wire {
       requests(chunk).map((bytes) => {
         const name = NAMES.get(bytes.readInt16BE(4));
         const end = 14 + Math.max(0, bytes.readInt16BE(12));
-        const client = bytes.toString("utf8", 14, end);
+        const client = bytes.toString("utf8", 14, end).replace(OWN_ID, "");
         return { bytes, name, id: bytes.readInt32BE(8), client, content: bytes.subarray(end) };
       }),
     answers: (chunk) => answers(chunk).map((bytes) => ({ bytes, id: bytes.readInt32BE(4) })),

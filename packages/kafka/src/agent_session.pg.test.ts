@@ -171,7 +171,9 @@ describe.runIf(kafkaHere())("the work of an agent", { timeout: 120_000 }, () => 
       owned.resolve();
       return offsets.committed(...asked);
     };
-    const kept = parts.use(new Process(stage, offsets, "kept", done("kept"), { offsets: { committed } }));
+    const kept = parts.use(
+      new Process(stage, offsets, "kept", done("kept"), { offsets: { ...offsets, committed } }),
+    );
     await kept.session.start();
     await owned.promise;
     taken.resolve();

@@ -1,8 +1,7 @@
 import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
 import type { WatchedKafka } from "./broker_watch.ts";
 import type { TopicPartition } from "./client_types.ts";
-import type { ClusterOffsets } from "./cluster_offsets.ts";
-import { type Batch, type Group, joinGroup } from "./group.ts";
+import { type Batch, type Group, type GroupOptions, joinGroup } from "./group.ts";
 import type { Position } from "./log_reader.ts";
 import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
 import { loadMarks, type MarkSource } from "./processed.ts";
@@ -15,7 +14,7 @@ import { TaskRuns } from "./task_runs.ts";
 export interface SessionOptions {
   readonly kafka: WatchedKafka;
   readonly producers: Producers;
-  readonly offsets: Pick<ClusterOffsets, "committed">;
+  readonly offsets: GroupOptions["offsets"];
   readonly observer: BoardObserver;
   readonly rules: SettlementRules;
   readonly groupId: string;

@@ -16,7 +16,7 @@ export type OffsetAt = "low" | "stable" | "high" | number;
 /** The same for all partitions, or a time for each. */
 export type OffsetsAt = OffsetAt | ((partition: number) => number);
 
-/** The offsets that brokers know of. */
+/** The offsets that brokers know of, and the groups that commit them. */
 export interface ClusterOffsets extends Service {
   /**
    * With `stable`, of these partitions, once no transaction that could change that is open. They must be named: without
@@ -33,6 +33,8 @@ export interface ClusterOffsets extends Service {
     at: OffsetsAt,
     options?: { readonly patient?: boolean },
   ): Promise<ReadonlyMap<string, ReadonlyMap<number, number>>>;
+  /** Takes whoever has this client id out of a group: one that has ended would be waited for as long as its session lasts. */
+  dismiss(group: string, clientId: string): Promise<void>;
 }
 
 /** For whoever looks: they can ask again. */
@@ -103,6 +105,14 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
             new Map(partitions.map(({ partitionIndex, offset }) => [partitionIndex, Number(offset)])),
           ]),
         );
+      }),
+    dismiss: (groupId, clientId) =>
+      insist("who is in its groups", BRIEFLY_MS, async () => {
+        const group = (await admin.describeGroups({ groups: [groupId] })).get(groupId);
+        const members = [...(group?.members.values() ?? [])]
+          .filter((member) => member.clientId === clientId)
+          .map(({ id }) => ({ memberId: id, reason: "it has ended" }));
+        if (members.length > 0) await admin.removeMembersFromConsumerGroup({ groupId, members });
       }),
     async stop() {
       stopping.abort();

@@ -7,12 +7,8 @@ import { kafkaHere } from "../../../e2e/support/kafka.ts";
 import type { OffsetOwner } from "./client_types.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
 import { type Batch, joinGroup } from "./group.ts";
-import { openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
+import { openPlainAdmin } from "./plain_admin.ts";
 import { openStage, type Stage } from "./test_support.ts";
-
-interface Remover extends PlainAdmin {
-  removeMembersFromConsumerGroup(options: { readonly groupId: string }): Promise<void>;
-}
 
 /** A member of a group of its own, but for what it does. */
 function memberOf({ names }: Stage) {
@@ -27,7 +23,7 @@ function memberOf({ names }: Stage) {
 
 /** Lets the group go on without those who are in it. */
 async function removeMembers({ settings }: Stage, groupId: string): Promise<void> {
-  const admin = (await openPlainAdmin(settings.kafka)) as Remover;
+  const admin = await openPlainAdmin(settings.kafka);
   await admin.removeMembersFromConsumerGroup({ groupId });
   await admin.close();
 }
@@ -59,6 +55,51 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     }
     await offsets.stop();
     expect(warnings.filter((line) => line.includes("did not leave"))).toEqual([]);
+  });
+
+  test("is gone when it has left, also while its group waits for others to join again", {
+    timeout: 120_000,
+  }, async () => {
+    await using stage = await openStage({ partitions: 1 });
+    const warnings: string[] = [];
+    const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
+    const { kafka } = stage.settings;
+    const offsets = await openClusterOffsets(context, kafka);
+    const own = memberOf(stage);
+    const admin = await openPlainAdmin(kafka);
+    const members = async () =>
+      (await admin.describeGroups({ groups: [own.groupId] })).get(own.groupId)?.members.size;
+    const join = async (heartbeatMs: number) => {
+      const told = Promise.withResolvers<void>();
+      const member = await joinGroup(context, kafka, {
+        ...own,
+        sessionTimeoutMs: 60_000,
+        properties: { "heartbeat.interval.ms": heartbeatMs },
+        offsets,
+        onAssign: () => told.resolve(),
+        onBatches() {},
+        onFailure() {},
+      });
+      return { ...member, told: told.promise };
+    };
+    const owner = await join(500);
+    await owner.told;
+    const idle = await join(500);
+    await idle.told;
+    // It is told late that another comes, and until then all wait for it.
+    const slow = await join(50_000);
+    await slow.told;
+    const newcomer = await join(500);
+    await eventually("the newcomer is known", async () => (await members()) === 4);
+    // The others know of it by now, and have joined again.
+    await sleep(context.clock, 900);
+    await Promise.all([owner.leave(), idle.leave(), newcomer.leave()]);
+    expect(await members()).toBe(1);
+    await slow.leave();
+    expect(await members()).toBe(0);
+    await admin.close();
+    await offsets.stop();
+    expect(warnings).toEqual([]);
   });
 
   test("takes no turn from others while it waits for whoever watches it, who may wait for one", {
@@ -152,6 +193,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     const member = await joinGroup(stage.context, kafka, {
       ...own,
       offsets: {
+        dismiss: offsets.dismiss,
         async committed(groups, options) {
           const answer = offsets.committed(groups, options);
           // Who waits for nothing is answered by now: requests of a connection are answered in their order.

@@ -17,7 +17,7 @@ export interface Batch extends TopicPartition {
 /** What a member of a consumer group does. */
 export interface GroupOptions {
   readonly groupId: string;
-  readonly offsets: Pick<ClusterOffsets, "committed">;
+  readonly offsets: Pick<ClusterOffsets, "committed" | "dismiss">;
   readonly topics: readonly string[];
   readonly readCommitted: boolean;
   readonly sessionTimeoutMs: number;
@@ -55,9 +55,10 @@ const MAX_FAILURES = 12;
 const GIVEN_UP_MS = 60_000;
 /** So long a member that leaves is waited for. */
 const CLOSE_MS = 3_000;
-/** So long it tries to leave in order, if need be after that. */
-const GIVE_UP_MS = 15_000;
-const GIVE_UP_EVERY_MS = 5;
+/** So long one that joins is waited for before it leaves. */
+const JOINING_MS = 1_000;
+const JOINING_EVERY_MS = 5;
+const FAREWELL_MS = 500;
 const FATAL = -150;
 const BEGINNING = -2;
 
@@ -80,6 +81,9 @@ export async function joinGroup(
   const assigned = new Set<string>();
   /** After partitions were taken away it joins again. */
   let joining = true;
+  let closing = false;
+  // Of its own, so that its group can be asked for it.
+  const clientId = `${kafka.clientId}-${context.newId()}`;
 
   async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
     log.debug({ group: options.groupId, kind, partitions }, "partitions move");
@@ -100,8 +104,11 @@ export async function joinGroup(
       for (const partition of partitions) consumer.resume(partition);
     } else {
       try {
-        await handling;
-        await options.onRevoke?.(partitions, consumer.lost());
+        // Whoever closes has given up their work before.
+        if (!closing) {
+          await handling;
+          await options.onRevoke?.(partitions, consumer.lost());
+        }
       } finally {
         consumer.unassign(partitions);
         for (const partition of partitions) assigned.delete(placeOf(partition));
@@ -129,36 +136,48 @@ export async function joinGroup(
     }
   }
 
-  /** Gives all partitions up. The addon hangs if it is closed in the middle of a rebalance, and then refuses to end it. */
-  async function giveUp(until: AbortSignal): Promise<void> {
-    // What is read is not handled, and its offset not committed: it comes again to whoever is next.
-    const poll = async () => {
+  /** Waits until it has joined, if it is about to: before that its group has no name for it, and could not let it go. */
+  async function joined(until: AbortSignal): Promise<void> {
+    await steady();
+    while (joining && !until.aborted) {
+      await sleep(context.clock, JOINING_EVERY_MS, until);
+      // What is read is not handled, and its offset not committed: it comes again to whoever is next.
       await consumer.take(1);
       await steady();
-    };
-    await steady();
-    // Partitions come also to a member that says farewell while it joins.
-    while (joining && !until.aborted) {
-      await sleep(context.clock, GIVE_UP_EVERY_MS, until);
-      await poll();
     }
-    consumer.unsubscribe();
-    do {
-      await poll();
-      if (assigned.size > 0) await sleep(context.clock, GIVE_UP_EVERY_MS, until);
-    } while (assigned.size > 0 && !until.aborted);
   }
 
   async function close(): Promise<void> {
     const late = new AbortController();
-    const cancel = context.clock.after(GIVE_UP_MS, () => late.abort());
+    const cancel = context.clock.after(JOINING_MS, () => late.abort());
     try {
-      await giveUp(late.signal);
+      await joined(late.signal);
     } catch (error) {
       log.warn({ err: (error as Error).message, group: options.groupId }, "a poll failed");
     }
     cancel();
-    await consumer.close();
+    closing = true;
+    const hasPartitions = assigned.size > 0 && !consumer.lost();
+    const begun = Promise.withResolvers<void>();
+    const over = new AbortController();
+    const closed = consumer.close(begun.resolve).finally(() => over.abort());
+    await Promise.race([begun.promise, closed]);
+    await sleep(context.clock, FAREWELL_MS, over.signal);
+    // One that joins again, which it tells nobody, is not heard on its connection until its group has come together,
+    // and if it has no partitions it says no farewell at all.
+    if (!hasPartitions || !over.signal.aborted) await dismissed();
+    await closed;
+  }
+
+  async function dismissed(): Promise<void> {
+    try {
+      await options.offsets.dismiss(options.groupId, clientId);
+    } catch (error) {
+      log.warn(
+        { err: (error as Error).message, group: options.groupId },
+        "a reader may be in its group until its session is over",
+      );
+    }
   }
 
   async function handle(batches: readonly Batch[]): Promise<void> {
@@ -202,27 +221,30 @@ export async function joinGroup(
     }
   }
 
-  const consumer: NativeConsumer = await openNativeConsumer(kafka, {
-    groupId: options.groupId,
-    readCommitted: options.readCommitted,
-    properties: {
-      // Only the partitions that move are taken away, and their work with them.
-      "partition.assignment.strategy": "cooperative-sticky",
-      "session.timeout.ms": options.sessionTimeoutMs,
-      // A member learns of others that come and go with its heartbeats: however long silence is borne, that is soon.
-      "heartbeat.interval.ms": Math.min(HEARTBEAT_MS, Math.floor(options.sessionTimeoutMs / 3)),
-      ...FETCH,
-      ...options.properties,
+  const consumer: NativeConsumer = await openNativeConsumer(
+    { ...kafka, clientId },
+    {
+      groupId: options.groupId,
+      readCommitted: options.readCommitted,
+      properties: {
+        // Only the partitions that move are taken away, and their work with them.
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": options.sessionTimeoutMs,
+        // A member learns of others that come and go with its heartbeats: however long silence is borne, that is soon.
+        "heartbeat.interval.ms": Math.min(HEARTBEAT_MS, Math.floor(options.sessionTimeoutMs / 3)),
+        ...FETCH,
+        ...options.properties,
+      },
+      onReady: () => wake.wake(),
+      onRebalance(kind, partitions) {
+        rebalancing = rebalancing
+          .then(() => rebalance(kind, partitions))
+          .catch((error: Error) => {
+            if (!signal.aborted) options.onFailure(error);
+          });
+      },
     },
-    onReady: () => wake.wake(),
-    onRebalance(kind, partitions) {
-      rebalancing = rebalancing
-        .then(() => rebalance(kind, partitions))
-        .catch((error: Error) => {
-          if (!signal.aborted) options.onFailure(error);
-        });
-    },
-  });
+  );
   consumer.subscribe(options.topics);
   const reading = read();
   return {

@@ -8,7 +8,6 @@ import { waiting } from "./native_waits.ts";
 
 interface Native extends NativeClient {
   subscribe(topics: readonly string[]): void;
-  unsubscribe(): void;
   consume(max: number, done: Done<NativeRecord[]>): void;
   commitCb(positions: readonly Position[], done: Done<unknown>): void;
   committed(partitions: readonly TopicPartition[], timeoutMs: number, done: Done<MaybePosition[]>): void;
@@ -25,8 +24,6 @@ type MaybePosition = TopicPartition & { readonly offset?: number };
 /** A member of a group, as the addon has it: no memory of its own between the broker and us, and so no seeks. */
 export interface NativeConsumer extends Required<Pick<OffsetOwner, "lend">> {
   subscribe(topics: readonly string[]): void;
-  /** Gives up what is assigned: that comes as a rebalance while records are taken. */
-  unsubscribe(): void;
   /** Throws when it can read no more, and must be replaced. */
   check(): void;
   /** What is there already. */
@@ -44,9 +41,10 @@ export interface NativeConsumer extends Required<Pick<OffsetOwner, "lend">> {
   committed(partitions: readonly TopicPartition[]): Promise<readonly MaybePosition[]>;
   /**
    * Waits for the calls that are under way, and refuses others: the addon ends the process when a call meets a consumer
-   * that is closed or being closed. A rebalance must not be open.
+   * that is closed or being closed. Only a rebalance is answered until the end: what is assigned is taken away now, and
+   * closing waits for that without end. `begun` is called when it has its turn.
    */
-  close(): Promise<void>;
+  close(begun: () => void): Promise<void>;
 }
 
 export interface NativeConsumerOptions {
@@ -79,12 +77,19 @@ export async function openNativeConsumer(
   const calls = new Calls();
   return {
     subscribe: (topics) => calls.now(() => native.subscribe(topics)),
-    unsubscribe: () => calls.now(() => native.unsubscribe()),
     check: () => sight?.check(),
     take: async (max) =>
       (await calls.run(() => called<NativeRecord[]>((done) => native.consume(max, done)))).map(recordOf),
-    assign: (positions) => calls.now(() => native.incrementalAssign(positions)),
-    unassign: (partitions) => calls.now(() => native.incrementalUnassign(partitions)),
+    assign(positions) {
+      try {
+        native.incrementalAssign(positions);
+      } catch (error) {
+        // What closes takes one answer to everything: that nothing is kept.
+        if (!calls.closed) throw error;
+        native.incrementalUnassign(positions);
+      }
+    },
+    unassign: (partitions) => native.incrementalUnassign(partitions),
     lost: () => calls.closed || native.assignmentLost(),
     pause: (partition) => calls.now(() => native.pause([place(partition)])),
     resume: (partition) => calls.now(() => native.resume([place(partition)])),
@@ -98,10 +103,13 @@ export async function openNativeConsumer(
         ),
       ),
     lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
-    async close() {
+    async close(begun) {
       await Promise.all([calls.close(), sight?.end()]);
       // Not before: whoever waits for calls that wait for their turn must not have one.
-      await waiting(() => called((done) => native.disconnect(done)));
+      await waiting(() => {
+        begun();
+        return called((done) => native.disconnect(done));
+      });
     },
   };
 }

@@ -32,6 +32,19 @@ export interface PlainAdmin {
       readonly partitions: readonly { readonly partitionIndex: number; readonly offset: bigint }[];
     }[]
   >;
+  describeGroups(options: {
+    readonly groups: readonly string[];
+  }): Promise<
+    ReadonlyMap<
+      string,
+      { readonly members: ReadonlyMap<string, { readonly id: string; readonly clientId: string }> }
+    >
+  >;
+  /** All of them, if none is named. */
+  removeMembersFromConsumerGroup(options: {
+    readonly groupId: string;
+    readonly members?: readonly { readonly memberId: string; readonly reason: string }[];
+  }): Promise<void>;
   close(): Promise<void>;
 }
 

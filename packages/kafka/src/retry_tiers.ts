@@ -1,8 +1,7 @@
 import { type BoardObserver, type Context, type Failure, ROUTER } from "@khala/server/blackboard";
 import type { WatchedKafka } from "./broker_watch.ts";
-import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeRetry } from "./decoding.ts";
-import { type Batch, joinGroup } from "./group.ts";
+import { type Batch, type GroupOptions, joinGroup } from "./group.ts";
 import type { LogRecord } from "./log_reader.ts";
 import type { Producers } from "./producers.ts";
 import { failureOf, originOf } from "./record_headers.ts";
@@ -19,7 +18,7 @@ export function tierFor(delaysMs: readonly number[], delayMs: number): number | 
 export interface RetryOptions {
   readonly kafka: WatchedKafka;
   readonly producers: Producers;
-  readonly offsets: Pick<ClusterOffsets, "committed">;
+  readonly offsets: GroupOptions["offsets"];
   readonly names: TopicNames;
   readonly observer: Pick<BoardObserver, "unreadable">;
   readonly delayMs: number;

@@ -10,9 +10,8 @@ import {
 } from "@khala/server/blackboard";
 import type { WatchedKafka } from "./broker_watch.ts";
 import type { KafkaRecord } from "./client_types.ts";
-import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { decodeArtifact, withTrace } from "./decoding.ts";
-import { type Batch, joinGroup } from "./group.ts";
+import { type Batch, type GroupOptions, joinGroup } from "./group.ts";
 import type { Producers } from "./producers.ts";
 import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "./records.ts";
 import type { Session } from "./supervised.ts";
@@ -21,7 +20,7 @@ import type { TopicNames } from "./topics.ts";
 export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
   readonly kafka: WatchedKafka;
   readonly producers: Producers;
-  readonly offsets: Pick<ClusterOffsets, "committed">;
+  readonly offsets: GroupOptions["offsets"];
   readonly names: TopicNames;
   readonly readCommitted: boolean;
   readonly sessionTimeoutMs: number;

@@ -51,7 +51,10 @@ const SETTINGS = z.object({
     .optional()
     .describe("Moves conversations to Redis Streams, 6.2 or later, Valkey, or a cluster"),
   KAFKA_BOOTSTRAP_SERVERS: z.string().optional().describe("Moves the blackboard to Kafka 3.5 or later"),
-  KAFKA_CLIENT_ID: z.string().default("khala").describe("What brokers call this server in their logs"),
+  KAFKA_CLIENT_ID: z
+    .string()
+    .default("khala")
+    .describe("What brokers call this server in their logs; readers have an id behind it"),
   KAFKA_SASL_MECHANISM: z
     .string()
     .toLowerCase()
