@@ -5,6 +5,7 @@ import { chromiumHere, startChromium, type TestBrowser } from "./support/chromiu
 import { type DashboardServer, DEVELOPER, startDashboard } from "./support/dashboard.ts";
 import { eventually } from "./support/eventually.ts";
 
+const WITHHELD = "Withheld: it may tell of an artifact that is not for you.";
 const topicOf = (payload: unknown) => String(Object(payload).topic);
 
 /** Writes, and cannot draw certain things. */
@@ -47,6 +48,15 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     const path = `artifacts?type=Picture&correlation_id=${correlation}`;
     return (await ask<{ artifacts?: { payload: unknown }[] }>(path)).artifacts ?? [];
   };
+  type Letter = { readonly failure: { readonly class: string; readonly message: string } };
+  /** The page shows the letters that there are when it is opened, and counts those that come. */
+  const buried = (agent: string, words: string) =>
+    eventually(`a dead letter of ${agent} says "${words}"`, async () => {
+      const { dead_letters = [] } = await ask<{ dead_letters?: Letter[] }>(
+        `dead-letters/${agent}?limit=1000`,
+      );
+      return dead_letters.some(({ failure }) => `${failure.class}: ${failure.message}`.includes(words));
+    });
   const agentOf = async (name: string) => {
     const { agents } = await ask<{ agents: { name: string; waiting: string; dead: string }[] }>("agents");
     return agents.find((each) => each.name === name)!;
@@ -54,8 +64,10 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
 
   test("a dead letter is understood, its payload mended, and replayed, by keyboard alone", async () => {
     await using context = await browser.context();
-    await publish("the invisible otter", "mended");
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
+    await page.getByText("illustrator has no dead letters").waitFor();
+    // Nothing is in its place that it could push away: it comes by itself.
+    await publish("the invisible otter", "mended");
     const grid = page.getByRole("grid", { name: "Dead letters of illustrator" });
     await grid.getByText("Nobody can draw the invisible otter.").waitFor();
 
@@ -96,6 +108,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   test("replaying all says first how many would run, and then how many did", async () => {
     await using context = await browser.context();
     for (const n of [1, 2, 3]) await publish(`the invisible number ${n}`, `many-${n}`);
+    for (const n of [1, 2, 3]) await buried("illustrator", `the invisible number ${n}`);
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator&q=number`);
     await page.getByText("the invisible number 3").waitFor();
     await page.getByRole("button", { name: "Replay all…" }).click();
@@ -149,8 +162,9 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     await server.khala.blackboard.publish({ org: DEVELOPER.org_id, subject: "eve" }, [
       { ...secret, visibility },
     ]);
+    await buried("illustrator", WITHHELD);
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
-    await page.getByText("Withheld: it may tell of an artifact that is not for you.").first().click();
+    await page.getByText(WITHHELD).first().click();
     const panel = page.getByRole("complementary", { name: "Dead letter" });
     await panel.getByText("Not shown: the artifact is for named agents").waitFor();
     expect(await panel.getByRole("button", { name: "Edit and replay" }).count()).toBe(0);
@@ -211,6 +225,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
       .waitFor();
     await page.getByRole("button", { name: "Resume writer" }).click();
     await page.getByText("writer takes tasks again.").waitFor();
+    await buried("writer", "Cancelled");
     await page.goto(`${server.url}/blackboard?tab=dead&agent=writer`);
     const letters = page.getByRole("grid", { name: "Dead letters of writer" });
     await letters.getByText("Cancelled", { exact: true }).waitFor();
@@ -336,6 +351,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
   test.each(["light", "dark"] as const)("nothing keeps people out, %s", async (colorScheme) => {
     await using context = await browser.context({ colorScheme, reducedMotion: "reduce" });
     await publish("the invisible moth", `axe-${colorScheme}`);
+    await buried("illustrator", "the invisible moth");
     const page = await context.open(`${server.url}/blackboard`);
     await page
       .getByLabel(/^writer, running/)

@@ -88,9 +88,9 @@ export function useDeadLetters(agent: string): DeadLetters {
     const timer = setInterval(() => {
       if (document.visibilityState !== "visible") return;
       board.deadLetters(agent, { limit: PAGE }).then(
-        ({ dead_letters = [] }) =>
+        ({ dead_letters = [], next }) =>
           setState((old) =>
-            old && old.agent === agent ? compared(old, dead_letters.map(readDeadLetter)) : old,
+            old && old.agent === agent ? compared(old, dead_letters.map(readDeadLetter), next) : old,
           ),
         (error: unknown) => setState((old) => old && { ...old, error: asFailure(error) }),
       );
@@ -109,7 +109,9 @@ export function useDeadLetters(agent: string): DeadLetters {
   };
 }
 
-function compared(old: State, newest: readonly DeadLetter[]): State {
+function compared(old: State, newest: readonly DeadLetter[], next: string | undefined): State {
+  // Where nothing is shown, nothing moves.
+  if (old.rows.length === 0) return { agent: old.agent, rows: newest, next, fresh: 0 };
   const now = new Map(newest.map((letter) => [letter.id, letter]));
   const shown = new Set(old.rows.map(({ id }) => id));
   const fresh = newest.filter(({ id }) => !shown.has(id)).length;
