@@ -5,6 +5,7 @@ import { seriousFindings } from "./support/axe.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
 import { startConvexStandIn } from "./support/convex_stand_in.ts";
 import { type DashboardServer, DEVELOPER, startDashboard } from "./support/dashboard.ts";
+import { eventually } from "./support/eventually.ts";
 
 const RUNS = "runtime.run_summaries";
 const WORKERS = "runtime.codex_worker_summaries";
@@ -37,6 +38,13 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   const happen = (worker: string, type: string, data: object = {}) =>
     server.post(`/runtime/v1/workers/${worker}/events`, {
       events: [{ event_id: crypto.randomUUID(), type, data }],
+    });
+  /** The page shows the documents that there are when it is opened, and counts those that come. */
+  const projected = (worker: string, version: number) =>
+    eventually(`version ${version} of ${worker}`, async () => {
+      const headers = { authorization: `Bearer ${await server.token()}` };
+      const answer = await fetch(`${server.url}/sync/v1/doc/worker:${worker}`, { headers });
+      return answer.ok && Number(((await answer.json()) as { doc_version: string }).doc_version) >= version;
     });
   const rowsDrawn = (page: Page) => page.locator(".table-row").count();
 
@@ -101,6 +109,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     await happen("historic", "worker.registered", { name: "Ada" });
     await happen("historic", "worker.status", { status: "busy" });
     await happen("historic", "worker.status", { status: "idle" });
+    await projected("historic", 3);
     const page = await context.open(`${server.url}/sync?topic=${WORKERS}`);
     const grid = page.getByRole("grid", { name: `Documents of ${WORKERS}` });
     await grid.getByText("worker:historic").waitFor();
@@ -121,6 +130,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
   test("versions change in place, and new documents wait until they are asked for", async () => {
     await using context = await browser.context();
     await happen("live-b", "worker.registered");
+    await projected("live-b", 1);
     const page = await context.open(`${server.url}/sync?topic=${WORKERS}`);
     const row = page.getByRole("row", { name: /worker:live-b/ });
     await row.waitFor();
@@ -164,6 +174,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     });
     await happen("axe", "worker.registered", { name: "Ada" });
     await happen("axe", "worker.status", { status: "busy" });
+    await projected("axe", 2);
     const page = await context.open(`${server.url}/sync`);
     await page.getByText(RUNS).waitFor();
     expect(await seriousFindings(page), "topics").toEqual([]);

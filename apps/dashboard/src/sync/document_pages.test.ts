@@ -35,6 +35,11 @@ describe("a page that is read again", () => {
     expect(added).toEqual(["b"]);
   });
 
+  test("that was empty shows what there is now", () => {
+    const { page: after, added } = refreshPage(page(""), page("abc", "c"));
+    expect([keys(after), after.next, added]).toEqual(["abc", "c", []]);
+  });
+
   test("does not call gone what was only pushed to the next page", () => {
     expect(goneOf(refreshPage(page("ace", "e"), page("abc", "c")).page)).toEqual([]);
   });

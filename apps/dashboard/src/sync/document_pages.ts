@@ -29,6 +29,8 @@ export interface Refreshed {
  * a reader; behind the last row that both have, nothing can be told, because what was added has pushed it to the next page.
  */
 export function refreshPage(page: DocumentPage, again: DocumentPage): Refreshed {
+  // Where nothing is shown, nothing moves.
+  if (page.rows.length === 0 && again.rows.length > 0) return { page: again, added: [] };
   const before = new Map(page.rows.map((row, index) => [row.doc_key, index]));
   const now = new Map(again.rows.map((row) => [row.doc_key, row]));
   const complete = again.next === undefined;
