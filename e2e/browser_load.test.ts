@@ -8,7 +8,7 @@ import { watchStolen } from "../bench/src/kit/proc.ts";
 import { chromiumHere, startChromium, type TestBrowser } from "./support/chromium.ts";
 import { type DashboardServer, DEVELOPER, startDashboard } from "./support/dashboard.ts";
 import { live } from "./support/demo.ts";
-import { mainThreadTasks } from "./support/main_thread.ts";
+import { type MainThreadTask, mainThreadTasks } from "./support/main_thread.ts";
 
 vi.setConfig({ testTimeout: 600_000 });
 
@@ -18,8 +18,10 @@ const BATCHES = 30;
 /** Documents that change, and those of the long table. */
 const CHANGING = 200;
 const MANY = 100_000;
-/** What a page may do in one go. Its own work counts, not what it waits for: this holds on a machine that has much else to do. */
+/** What a page may do in one go. Its own work counts, not what it waits for. */
 const MOST_MS = 50;
+/** So many times as long as without the load, where a machine is too slow for that: what blocks takes far more. */
+const MOST_TIMES = 2;
 const CHANCES = 6;
 /** What the host gives to others is counted as work, too: a round with more of that is none of the chances. */
 const MOST_STOLEN = 0.05;
@@ -35,6 +37,9 @@ const engine = scripted({ tokenMs: 1 });
 
 const runKey = (n: number) => `run:load-${String(n).padStart(6, "0")}`;
 const workerKey = (n: number) => `worker:load-${String(n).padStart(6, "0")}`;
+
+const longest = (tasks: readonly MainThreadTask[], of: keyof MainThreadTask) =>
+  tasks.reduce((long, task) => Math.max(long, task[of]), 0);
 
 describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a second", () => {
   let browser: TestBrowser;
@@ -111,27 +116,28 @@ describe.skipIf(!chromiumHere())("a page that gets a thousand updates in a secon
     loading: () => Promise<number>,
     act: () => Promise<void> = async () => {},
   ): Promise<void> {
-    let most = Number.POSITIVE_INFINITY;
+    let least = Number.POSITIVE_INFINITY;
     let chance = 0;
-    for (let round = 0; chance < CHANCES && round < MOST_ROUNDS && most >= MOST_MS; round++) {
+    for (let round = 0; chance < CHANCES && round < MOST_ROUNDS && least >= MOST_MS; round++) {
       let rate = 0;
       const stolen = process.platform === "linux" ? watchStolen() : () => 0;
       const tasks = await mainThreadTasks(page, async () => {
         [rate] = await Promise.all([loading(), act()]);
       });
-      const longest = (of: "cpuMs" | "wallMs") => tasks.reduce((long, task) => Math.max(long, task[of]), 0);
-      most = longest("cpuMs");
+      const [cpu, wall] = [longest(tasks, "cpuMs"), longest(tasks, "wallMs")];
+      least = Math.min(least, cpu);
       const share = stolen();
       if (share <= MOST_STOLEN) chance++;
-      const [cpu, wall] = [most, longest("wallMs")].map((ms) => ms.toFixed(1));
       console.log(
-        `${view}: ${rate} updates/s, longest task ${cpu} ms of work, ${wall} ms by the clock, ${(share * 100).toFixed(0)} % stolen`,
+        `${view}: ${rate} updates/s, longest task ${cpu.toFixed(1)} ms of work, ${wall.toFixed(1)} ms by the clock, ${(share * 100).toFixed(0)} % stolen`,
       );
       expect(tasks.length, "tasks that were traced").toBeGreaterThan(0);
     }
-    if (most >= MOST_MS && chance < CHANCES)
-      return console.warn(`${view}: the host takes too much of this machine to tell.`);
-    expect(most, `${view}, longest task`).toBeLessThan(MOST_MS);
+    if (least < MOST_MS) return;
+    if (chance < CHANCES) return console.warn(`${view}: the host takes too much of this machine to tell.`);
+    const without = longest(await mainThreadTasks(page, act), "cpuMs");
+    console.log(`${view}: longest task without the load ${without.toFixed(1)} ms of work`);
+    expect(least, `${view}, longest task`).toBeLessThan(Math.max(MOST_MS, MOST_TIMES * without));
   }
 
   test("Home is never blocked, and ends with the documents that changed last", async () => {
