@@ -21,6 +21,20 @@ function memberOf({ names }: Stage) {
   };
 }
 
+/** Where members that leave are watched, with what they warn of. A second of their patience takes five. */
+async function openWatched(partitions: number) {
+  await using parts = new AsyncDisposableStack();
+  const stage = parts.use(await openStage({ partitions }));
+  const warnings: string[] = [];
+  const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
+  const { kafka } = stage.settings;
+  const offsets = await openClusterOffsets(context, kafka);
+  parts.defer(() => offsets.stop());
+  const own = { ...memberOf(stage), offsets, onBatches() {}, onFailure() {} };
+  const closing = parts.move();
+  return { context, kafka, own, warnings, [Symbol.asyncDispose]: () => closing.disposeAsync() };
+}
+
 /** Lets the group go on without those who are in it. */
 async function removeMembers({ settings }: Stage, groupId: string): Promise<void> {
   const admin = await openPlainAdmin(settings.kafka);
@@ -36,13 +50,9 @@ describe.runIf(kafkaHere())("a member of a group", () => {
   test("leaves in order at any moment of its join, alone and while others join", {
     timeout: 120_000,
   }, async () => {
-    await using stage = await openStage({ partitions: 2 });
-    const warnings: string[] = [];
-    const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
-    const { kafka } = stage.settings;
-    const offsets = await openClusterOffsets(context, kafka);
-    const own = memberOf(stage);
-    const join = () => joinGroup(context, kafka, { ...own, offsets, onBatches() {}, onFailure() {} });
+    await using watched = await openWatched(2);
+    const { context, kafka, own, warnings } = watched;
+    const join = () => joinGroup(context, kafka, own);
     // From when its join has hardly begun to when its partitions are on their way to it.
     for (const ms of [0, 10, 25, 40, 60]) {
       const alone = await join();
@@ -53,19 +63,14 @@ describe.runIf(kafkaHere())("a member of a group", () => {
       await sleep(context.clock, ms);
       for (const member of members) await member.leave();
     }
-    await offsets.stop();
     expect(warnings.filter((line) => line.includes("did not leave"))).toEqual([]);
   });
 
   test("is gone when it has left, also while its group waits for others to join again", {
     timeout: 120_000,
   }, async () => {
-    await using stage = await openStage({ partitions: 1 });
-    const warnings: string[] = [];
-    const context = await testContext({ clock: patientClock, onWarning: (line) => warnings.push(line) });
-    const { kafka } = stage.settings;
-    const offsets = await openClusterOffsets(context, kafka);
-    const own = memberOf(stage);
+    await using watched = await openWatched(1);
+    const { context, kafka, own, warnings } = watched;
     const admin = await openPlainAdmin(kafka);
     const members = async () =>
       (await admin.describeGroups({ groups: [own.groupId] })).get(own.groupId)?.members.size;
@@ -75,10 +80,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
         ...own,
         sessionTimeoutMs: 60_000,
         properties: { "heartbeat.interval.ms": heartbeatMs },
-        offsets,
         onAssign: () => told.resolve(),
-        onBatches() {},
-        onFailure() {},
       });
       return { ...member, told: told.promise };
     };
@@ -98,7 +100,6 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     await slow.leave();
     expect(await members()).toBe(0);
     await admin.close();
-    await offsets.stop();
     expect(warnings).toEqual([]);
   });
 
