@@ -39,6 +39,9 @@ export interface DatabaseOptions {
   readonly answerTimeoutMs?: number;
 }
 
+/** Statements here run for milliseconds: compiling one takes longer than running it, on a stock server up to seconds. */
+const JIT_OFF = "set_config('jit', 'off', false)";
+
 const types = new pg.TypeOverrides();
 types.setTypeParser(pg.types.builtins.INT8, BigInt);
 
@@ -67,7 +70,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     // the planner out of it, and making a plan costs more than running one.
     const { rows } = await client.query(
       `SELECT pg_postmaster_start_time()::text AS server, set_config('enable_seqscan', 'off', false),
-        set_config('plan_cache_mode', 'force_generic_plan', false)`,
+        set_config('plan_cache_mode', 'force_generic_plan', false), ${JIT_OFF}`,
     );
     ({ server } = rows[0]);
   }
@@ -143,6 +146,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       // From the start: the server may cut it in the same breath as it lets it in.
       client.on("error", broke);
       await client.connect().catch(translate);
+      await client.query(`SELECT ${JIT_OFF}`).catch(translate);
       return client;
     },
 
