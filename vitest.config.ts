@@ -4,55 +4,76 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** Packages are tested from their source, without a build. */
 const resolve = { conditions: ["khala-source"] };
 
-/** Kafka's files go last: where its parts are made from nothing, that takes minutes, and the others need not wait. */
+/** Runs Kafka's files last: where its parts are built from nothing, that takes minutes, and other files need not wait. */
 class KafkaLast extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
-    // The longest of them first, or one is left alone at the end.
-    const rank = ({ moduleId }: TestSpecification) =>
-      !moduleId.includes("kafka") ? 0 : moduleId.includes("board") ? 1 : 2;
-    return sorted.toSorted((a, b) => rank(a) - rank(b));
+    const usesKafka = ({ moduleId }: TestSpecification) => Number(moduleId.includes("kafka"));
+    return sorted.toSorted((a, b) => usesKafka(a) - usesKafka(b));
   }
 }
+
+/** `*.pg.test.ts` beside the code needs PostgreSQL alone; `*.redis.test.ts` and `*.kafka.test.ts` need their backend too. */
+const besideCode = (backend: string) => `packages/*/src/**/*.${backend}.test.ts`;
 
 export default defineConfig({
   resolve,
   ssr: { resolve },
-  // Where Vitest itself runs the global setup.
+  // Vitest runs the global setup here.
   environments: { __vitest__: { resolve } },
   test: {
     execArgv: ["--conditions=khala-source"],
     pool: "forks",
     // More than the cores of a small machine: much of the time is spent waiting for servers, brokers and browsers.
     maxWorkers: 3,
-    // Bounds for what hangs, and not measures.
+    // Limits for what hangs, not measurements.
     testTimeout: 60_000,
     hookTimeout: 60_000,
     reporters: ["default"],
     sequence: { sequencer: KafkaLast },
+    // The tiers of scripts/run_tests.ts are made of these.
     projects: [
       {
         extends: true,
         test: {
           name: "unit",
           include: ["{packages,apps}/*/src/**/*.test.ts", "{scripts,bench}/**/*.test.ts"],
-          exclude: ["**/node_modules/**", "**/*.pg.test.ts"],
-          // They leave nothing behind, and most of their time went into loading the same modules again.
+          exclude: ["**/node_modules/**", "**/*.{pg,redis,kafka}.test.ts"],
+          // Unit tests leave nothing behind, and most of their time would go into loading the same modules again.
           isolate: false,
         },
       },
       {
         extends: true,
         test: {
-          name: "services",
-          include: ["packages/*/{src,test}/**/*.pg.test.ts", "e2e/**/*.test.ts"],
-          globalSetup: ["e2e/support/services.ts"],
-          setupFiles: ["e2e/support/take_turn.ts"],
-          // A busy machine may take its time.
+          name: "postgres",
+          include: [besideCode("pg"), "e2e/stories/*.test.ts", "e2e/*/property_*.test.ts"],
+          globalSetup: ["packages/testing/src/services/postgres_only.ts"],
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "backends",
+          include: [besideCode("redis"), besideCode("kafka"), "e2e/**/*.test.ts"],
+          exclude: ["**/node_modules/**", "e2e/{stories,chaos}/**"],
+          globalSetup: ["packages/testing/src/services/services.ts"],
           testTimeout: 90_000,
           hookTimeout: 300_000,
-          // It brings a Vitest of its own; this way its tests are tests of ours.
+          // It brings a Vitest of its own; inlined, its tests are tests of ours.
           server: { deps: { inline: ["@durable-streams/server-conformance-tests"] } },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "chaos",
+          include: ["e2e/chaos/*.test.ts"],
+          globalSetup: ["packages/testing/src/services/services.ts"],
+          testTimeout: 600_000,
+          hookTimeout: 300_000,
+          // Each file loads the machine by itself.
+          fileParallelism: false,
         },
       },
     ],

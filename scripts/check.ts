@@ -57,7 +57,7 @@ const STEPS: readonly Step[] = [
   },
   {
     name: "unit tests",
-    run: () => run("node", ["scripts/run_tests.ts", "--project=unit", "--reporter=dot"]),
+    run: () => run("node", ["scripts/run_tests.ts", "quick", "--project=unit", "--reporter=dot"]),
     advice: "`npx vitest --project=unit` runs them again as you edit.",
   },
 ];

@@ -1,83 +1,68 @@
-// npm test: all tests, by Vitest, whose options and file names it takes. A file that fails while the host of a virtual
-// machine takes much of it is run again, alone, and the end of the output says so. The last line counts the tests.
+// Runs one tier of tests: npm test, npm run test:backends, npm run test:chaos. Takes Vitest's options and file names.
+// The last line counts the tests.
 import { relative } from "node:path";
 import { type CliOptions, createCLI, createVitest, type TestModule, TestsNotFoundError } from "vitest/node";
-import { StolenTime } from "../e2e/support/stolen_time.ts";
 import { ROOT } from "./run.ts";
-import { type Ran, runAgain } from "./second_run.ts";
 
-const SAMPLE_MS = 1_000;
-/** A run that is slower than this gets no second chances: who waits for it would give up first. */
-const SECOND_RUNS_UNTIL_MS = 70 * 60_000;
+/** The projects of vitest.config.ts in each tier. */
+const TIERS: Readonly<Record<string, readonly string[]>> = {
+  quick: ["unit", "postgres"],
+  backends: ["backends"],
+  chaos: ["chaos"],
+};
+const SLOWEST_FILES = 10;
 
-const cli = createCLI();
-const { args, options } = parse();
+const [tier = "", ...rest] = process.argv.slice(2);
+const projects = TIERS[tier];
+if (!projects) {
+  console.error(`Unknown tier "${tier}". Use one of: ${Object.keys(TIERS).join(", ")}.`);
+  process.exit(1);
+}
+const { args, options } = parse(tier === "chaos" ? takeChaosOptions(rest) : rest);
 Object.assign(process.env, { TEST: "true", VITEST: "true", NODE_ENV: process.env.NODE_ENV ?? "test" });
 
-const startedAt = Date.now();
-const stolen = new StolenTime();
-const sample = () => {
-  const now = Date.now();
-  stolen.sample(now);
-  return now;
-};
-sample();
-const sampling = setInterval(sample, SAMPLE_MS);
-
-/** Two projects may have a file of one path. */
-const nameOf = (module: TestModule) => `${module.project.name} ${relative(ROOT, module.moduleId)}`;
-const times = new Map<string, { begun: number; ended?: number }>();
-const clockOf = {
-  onTestModuleQueued: (module: TestModule) => void times.set(nameOf(module), { begun: sample() }),
-  onTestModuleEnd: (module: TestModule) => {
-    const time = times.get(nameOf(module));
-    if (time) time.ended = sample();
-  },
-};
-const ran = (module: TestModule): Ran => {
-  const { begun, ended } = times.get(nameOf(module)) ?? { begun: startedAt };
-  return { failed: !module.ok(), stolen: stolen.share(begun, ended ?? Date.now()) };
-};
-
 const vitest = await createVitest({
+  project: [...projects],
   ...(options as CliOptions),
   run: true,
   watch: false,
-  reporters: [...[options.reporters ?? "default"].flat(), clockOf],
 });
-const moduleOf = (name: string) => vitest.state.getTestModules().find((module) => nameOf(module) === name)!;
 let succeeded = false;
 try {
   const { testModules, unhandledErrors } = await vitest.start([...args]);
-  const broken = new Map(
-    testModules.filter((module) => !module.ok()).map((module) => [nameOf(module), ran(module)]),
-  );
-  const mended = await runAgain(broken, {
-    async again(name) {
-      console.log(`\nAgain and alone, as the host took ${percent(ran(moduleOf(name)).stolen)}: ${name}`);
-      const result = await vitest.runTestSpecifications([moduleOf(name).toTestSpecification()]);
-      unhandledErrors.push(...result.unhandledErrors);
-      return ran(moduleOf(name));
-    },
-    inTime: () => Date.now() - startedAt < SECOND_RUNS_UNTIL_MS,
-  });
-  const total = stolen.share(startedAt, Date.now());
-  if (total >= 0.01) console.log(`The host of this machine took ${percent(total)} of it during this run.`);
-  for (const name of mended)
-    console.log(`FAILED ONCE, while it took ${percent(broken.get(name)!.stolen)}, and passed alone: ${name}`);
-  succeeded = report(unhandledErrors.length);
+  printSlowest(testModules);
+  succeeded = report(testModules, unhandledErrors.length);
 } catch (error) {
-  // Vitest has said so.
+  // Vitest has printed it.
   if (!(error instanceof TestsNotFoundError)) throw error;
 } finally {
-  clearInterval(sampling);
   await vitest.close();
 }
 process.exit(succeeded ? 0 : 1);
 
-/** Help and a version end the program once they are printed, as does an option that Vitest does not have. */
-function parse() {
-  const parsed = cli.parse(["node", "vitest", "run", ...process.argv.slice(2)], { run: false });
+/** Takes `--minutes` and `--seed` out of the arguments and passes them on as the environment of the chaos tests. */
+function takeChaosOptions(given: readonly string[]): string[] {
+  const left: string[] = [];
+  for (let i = 0; i < given.length; i++) {
+    const match = /^--(minutes|seed)(?:=(.*))?$/.exec(given[i]!);
+    if (!match) {
+      left.push(given[i]!);
+      continue;
+    }
+    const value = match[2] ?? given[++i] ?? "";
+    if (!/^\d+(\.\d+)?$/.test(value)) {
+      console.error(`--${match[1]} takes a number, not "${value}".`);
+      process.exit(1);
+    }
+    process.env[`KHALA_CHAOS_${match[1]!.toUpperCase()}`] = value;
+  }
+  return left;
+}
+
+function parse(given: readonly string[]) {
+  const cli = createCLI();
+  const parsed = cli.parse(["node", "vitest", "run", ...given], { run: false });
+  // Vitest has printed its help or its version.
   if (parsed.options.help || parsed.options.version) process.exit(0);
   try {
     cli.matchedCommand?.checkUnknownOptions();
@@ -88,20 +73,26 @@ function parse() {
   return parsed;
 }
 
-/** Prints the last line; answers whether all is well. */
-function report(errors: number): boolean {
+function printSlowest(modules: readonly TestModule[]): void {
+  const timed = modules.map((module) => {
+    const { collectDuration, duration } = module.diagnostic();
+    return { name: relative(ROOT, module.moduleId), ms: collectDuration + duration };
+  });
+  const slowest = timed.toSorted((a, b) => b.ms - a.ms).slice(0, SLOWEST_FILES);
+  console.log("\nSlowest files:");
+  for (const { name, ms } of slowest) console.log(`${(ms / 1000).toFixed(1).padStart(7)} s  ${name}`);
+}
+
+/** Prints the last line, and returns whether every test passed. */
+function report(modules: readonly TestModule[], errors: number): boolean {
   const counts = { passed: 0, failed: 0, skipped: 0, pending: 0 };
-  for (const module of vitest.state.getTestModules()) {
+  for (const module of modules) {
     const before = counts.failed;
     for (const test of module.children.allTests()) counts[test.result().state]++;
-    // One that fails outside its tests, or before they are known, has none to count.
+    // A file that fails outside its tests, or before they are collected, has none to count.
     if (!module.ok() && counts.failed === before) counts.failed++;
   }
   const failed = counts.failed + counts.pending + errors;
   console.log(`${counts.passed} passed, ${failed} failed, ${counts.skipped} skipped`);
   return failed === 0 && counts.passed > 0;
-}
-
-function percent(share: number): string {
-  return `${Math.round(100 * share)} %`;
 }

@@ -1,6 +1,6 @@
-import { findKafka } from "../../../e2e/support/kafka_binary.ts";
-import { findKafkaClient } from "../../../e2e/support/kafka_client.ts";
-import { type KafkaServer, startKafkaServer } from "../../../e2e/support/kafka_server.ts";
+import { findKafka } from "@khala/testing/kafka/binary";
+import { findKafkaClient } from "@khala/testing/kafka/client";
+import { type KafkaServer, startKafkaServer } from "@khala/testing/kafka/server";
 
 /** Starts a broker, or says why there can be none. */
 export async function startKafka(): Promise<KafkaServer | string> {

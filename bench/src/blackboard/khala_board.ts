@@ -1,23 +1,23 @@
 import { pino } from "pino";
 import { openKafkaBoard } from "../../../packages/kafka/src/index.ts";
-import type { Agent } from "../../../packages/server/src/blackboard/agent.ts";
 import type { BoardObserver, BoardOptions } from "../../../packages/server/src/blackboard/board.ts";
-import { agent } from "../../../packages/server/src/blackboard/define_agent.ts";
+import type { Agent } from "../../../packages/server/src/blackboard/model/agent.ts";
+import { agent } from "../../../packages/server/src/blackboard/model/define_agent.ts";
+import type { Task } from "../../../packages/server/src/blackboard/model/task.ts";
 import {
   type OpenBlackboardPlane,
   openBlackboardPlane,
 } from "../../../packages/server/src/blackboard/open_plane.ts";
 import type { HintedBoard } from "../../../packages/server/src/blackboard/options.ts";
 import { openPostgresBoard } from "../../../packages/server/src/blackboard/postgres/open_board.ts";
-import type { Task } from "../../../packages/server/src/blackboard/task.ts";
-import { type Config, readConfig } from "../../../packages/server/src/config.ts";
 import { type Database, openDatabase } from "../../../packages/server/src/database/database.ts";
 import { type Hints, openHints } from "../../../packages/server/src/database/hints.ts";
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";
 import { openTelemetry } from "../../../packages/server/src/kit/telemetry.ts";
-import { blackboardSettings } from "../../../packages/server/src/settings.ts";
+import { type Config, readConfig } from "../../../packages/server/src/main/config.ts";
+import { blackboardSettings } from "../../../packages/server/src/main/settings.ts";
 import { BATCH, type BoardStore, CONCURRENCY, PARTITIONS } from "./bench.ts";
 import type { Publishing } from "./queue.ts";
 

@@ -1,6 +1,6 @@
 import type { Board, BoardOptions, Context } from "@khala/server/blackboard";
-import { clientLog } from "./client_log.ts";
-import { listTopics } from "./cluster_admin.ts";
+import { clientLog } from "./client/client_log.ts";
+import { listTopics } from "./client/cluster_admin.ts";
 import { openBoard } from "./open_board.ts";
 import { boardSettings, type OperatorSettings } from "./operator_settings.ts";
 

@@ -1,20 +1,20 @@
 import type { AgentCounts, Board, BoardOptions, Context, Service } from "@khala/server/blackboard";
-import { openBrokerWatch, type WatchedKafka } from "./broker_watch.ts";
-import { openKafkaClient } from "./client.ts";
-import { openClusterOffsets } from "./cluster_offsets.ts";
-import { type AgentWork, consumeTasks } from "./consumer.ts";
-import { exitWithoutWaiting, giveUpWaiting } from "./native_waits.ts";
-import { openProducers } from "./open_producers.ts";
-import { openPublisher } from "./publisher.ts";
-import { openRetryCounts } from "./retry_counts.ts";
-import { startRetryTier } from "./retry_tiers.ts";
-import { startRouter } from "./router.ts";
+import { openBrokerWatch, type WatchedKafka } from "./client/broker_watch.ts";
+import { openKafkaClient } from "./client/client.ts";
+import { openClusterOffsets } from "./client/cluster_offsets.ts";
+import { exitWithoutWaiting, giveUpWaiting } from "./client/native_waits.ts";
+import { within } from "./client/timeout.ts";
+import { type AgentWork, consumeTasks } from "./flow/consumer.ts";
+import { openPublisher } from "./flow/publisher.ts";
+import { openRetryCounts } from "./flow/retry_counts.ts";
+import { startRetryTier } from "./flow/retry_tiers.ts";
+import { startRouter } from "./flow/router.ts";
+import { supervise } from "./flow/supervised.ts";
+import { openProducers } from "./producers/open_producers.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
-import { supervise } from "./supervised.ts";
-import { prepareTopics } from "./topic_setup.ts";
-import { topicNames, topicSpecs } from "./topics.ts";
-import { openViews } from "./views.ts";
-import { within } from "./within.ts";
+import { prepareTopics } from "./topics/topic_setup.ts";
+import { topicNames, topicSpecs } from "./topics/topics.ts";
+import { openViews } from "./views/views.ts";
 
 /** What may be of one partition of an agent's tasks in this process. */
 const LIMITS = { records: 1_000, bytes: 16 * 1_048_576, span: 10_000 };

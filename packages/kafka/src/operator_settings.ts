@@ -1,4 +1,4 @@
-import type { KafkaSettings } from "./client.ts";
+import type { KafkaSettings } from "./client/client.ts";
 import type { KafkaBoardSettings, TopicOverrides } from "./settings.ts";
 
 /** What an operator sets of the board on Kafka. Times are milliseconds. */

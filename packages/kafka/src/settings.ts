@@ -1,4 +1,4 @@
-import type { KafkaSettings, Properties } from "./client.ts";
+import type { KafkaSettings, Properties } from "./client/client.ts";
 
 /** How long records are kept, in milliseconds; -1 is for ever. */
 export interface Retention {

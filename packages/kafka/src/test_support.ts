@@ -1,17 +1,17 @@
 import { randomUUID } from "node:crypto";
 import type { Artifact, Context, DeadLetter, Task } from "@khala/server/blackboard";
-import { testContext } from "../../../e2e/support/context.ts";
-import { sharedKafka } from "../../../e2e/support/kafka.ts";
-import { type KafkaClient, openKafkaClient } from "./client.ts";
-import type { KafkaAdmin, NewRecord } from "./client_types.ts";
-import { openClusterOffsets } from "./cluster_offsets.ts";
-import { openProducers } from "./open_producers.ts";
-import type { Producers } from "./producers.ts";
-import { openPublisher, type Publisher } from "./publisher.ts";
+import { sharedKafka } from "@khala/testing/kafka/kafka";
+import { testContext } from "@khala/testing/kit/context";
+import { type KafkaClient, openKafkaClient } from "./client/client.ts";
+import type { KafkaAdmin, NewRecord } from "./client/client_types.ts";
+import { openClusterOffsets } from "./client/cluster_offsets.ts";
+import { openPublisher, type Publisher } from "./flow/publisher.ts";
+import { openProducers } from "./producers/open_producers.ts";
+import type { Producers } from "./producers/producers.ts";
 import { type KafkaBoardSettings, type ResolvedSettings, resolveSettings } from "./settings.ts";
-import { createOrVerifyTopics } from "./topic_setup.ts";
-import { type TopicNames, topicNames, topicSpecs } from "./topics.ts";
-import { openViews, type Views } from "./views.ts";
+import { createOrVerifyTopics } from "./topics/topic_setup.ts";
+import { type TopicNames, topicNames, topicSpecs } from "./topics/topics.ts";
+import { openViews, type Views } from "./views/views.ts";
 
 /** Topics of a test's own on the shared broker, and what works on them. */
 export interface Stage extends AsyncDisposable {

@@ -1,9 +1,9 @@
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import type { Agent, Schedule } from "./blackboard/agent.ts";
-import { type CheckedSchedule, checkSchedules } from "./blackboard/cron.ts";
-import type { EngineFactory } from "./conversations/engine.ts";
-import type { HttpStream, StreamDefinition } from "./runtime/stream.ts";
-import { runs, workers } from "./runtime/streams.ts";
+import type { Agent, Schedule } from "./blackboard/model/agent.ts";
+import { type CheckedSchedule, checkSchedules } from "./blackboard/publish/cron.ts";
+import type { EngineFactory } from "./conversations/engines/engine.ts";
+import type { HttpStream, StreamDefinition } from "./events/stream.ts";
+import { runs, workers } from "./events/streams.ts";
 import type { DocumentsOf, Model } from "./sync/model.ts";
 import { Models } from "./sync/model.ts";
 import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboard.ts";

@@ -1,6 +1,5 @@
 // What a driver of the board that is a package of its own builds on.
-export type { Artifact } from "./blackboard/artifact.ts";
-export { conflict, sameContent } from "./blackboard/artifact_conflict.ts";
+
 export type {
   AgentCounts,
   Board,
@@ -14,14 +13,16 @@ export type {
   Place,
   Routing,
 } from "./blackboard/board.ts";
-export { AGENT_NAME, ROUTER } from "./blackboard/names.ts";
+export type { Artifact } from "./blackboard/model/artifact.ts";
+export { conflict, sameContent } from "./blackboard/model/artifact_conflict.ts";
+export { AGENT_NAME, ROUTER } from "./blackboard/model/names.ts";
 export {
   type DeadLetter,
   type Failure,
   idempotencyKey,
   type Settlement,
   type Task,
-} from "./blackboard/task.ts";
+} from "./blackboard/model/task.ts";
 export { backoff } from "./kit/backoff.ts";
 export { isoTime, sleep } from "./kit/clock.ts";
 export type { Context } from "./kit/context.ts";

@@ -1,4 +1,10 @@
-export type { ConversationKey, Engine, EngineEvent, EngineFactory, Turn } from "./conversations/engine.ts";
 export { type AiSdkOptions, aiSdk, type ModelChoice } from "./conversations/engines/ai_sdk.ts";
+export type {
+  ConversationKey,
+  Engine,
+  EngineEvent,
+  EngineFactory,
+  Turn,
+} from "./conversations/engines/engine.ts";
 export { type HttpEngineOptions, http } from "./conversations/engines/http.ts";
 export { type Script, type ScriptedOptions, type Step, scripted } from "./conversations/engines/scripted.ts";

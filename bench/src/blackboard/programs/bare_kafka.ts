@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { GroupCommit, type Outcome } from "@khala/server/blackboard";
 import { pino } from "pino";
-import { openKafkaClient } from "../../../../packages/kafka/src/client.ts";
-import type { NewRecord } from "../../../../packages/kafka/src/client_types.ts";
-import { openProducers } from "../../../../packages/kafka/src/open_producers.ts";
+import { openKafkaClient } from "../../../../packages/kafka/src/client/client.ts";
+import type { NewRecord } from "../../../../packages/kafka/src/client/client_types.ts";
+import { openProducers } from "../../../../packages/kafka/src/producers/open_producers.ts";
 import { resolveSettings } from "../../../../packages/kafka/src/settings.ts";
 import { systemClock } from "../../../../packages/server/src/kit/clock.ts";
 import { type BoardStore, PARTITIONS } from "../bench.ts";

@@ -1,5 +1,5 @@
-import { openKafkaClient } from "../../../../packages/kafka/src/client.ts";
-import { byIdRecord } from "../../../../packages/kafka/src/records.ts";
+import { openKafkaClient } from "../../../../packages/kafka/src/client/client.ts";
+import { byIdRecord } from "../../../../packages/kafka/src/topics/records.ts";
 import { systemClock } from "../../../../packages/server/src/kit/clock.ts";
 import { uuidv7 } from "../../../../packages/server/src/kit/ids.ts";
 import { serve } from "../../kit/program.ts";

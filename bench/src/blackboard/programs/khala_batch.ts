@@ -1,4 +1,4 @@
-import { isGathered } from "../../../../packages/server/src/blackboard/gather.ts";
+import { isGathered } from "../../../../packages/server/src/blackboard/waiting/gather.ts";
 import type { BoardStore } from "../bench.ts";
 import { BATCHES, khalaPublisher, openKhalaBoard } from "../khala_board.ts";
 import { serveQueue } from "../queue.ts";

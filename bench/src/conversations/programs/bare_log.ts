@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { topicForConv } from "@khala/contracts";
 import { Redis } from "ioredis";
-import { APPEND, keysOf } from "../../../../packages/server/src/log/redis_scripts.ts";
+import { APPEND, keysOf } from "../../../../packages/server/src/conversations/log/redis/scripts.ts";
 
 const TTL_MS = "3600000";
 

@@ -1,14 +1,14 @@
 import { topicForConv } from "@khala/contracts";
 import { pino } from "pino";
+import type { Log } from "../../../../packages/server/src/conversations/log/log.ts";
+import { openPostgresLog } from "../../../../packages/server/src/conversations/log/postgres/postgres_log.ts";
+import { openRedisLog } from "../../../../packages/server/src/conversations/log/redis/redis_log.ts";
 import { openDatabase } from "../../../../packages/server/src/database/database.ts";
 import { openHints } from "../../../../packages/server/src/database/hints.ts";
 import { systemClock } from "../../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../../packages/server/src/kit/ids.ts";
 import { openTelemetry } from "../../../../packages/server/src/kit/telemetry.ts";
-import type { Log } from "../../../../packages/server/src/log/log.ts";
-import { openPostgresLog } from "../../../../packages/server/src/log/log_postgres.ts";
-import { openRedisLog } from "../../../../packages/server/src/log/log_redis.ts";
 import type { Store } from "../bench.ts";
 
 /** Writes to conversations as a run does, from a process that is not the gateway. */

@@ -1,7 +1,7 @@
 import { runSummaries } from "@khala/server";
 import pg from "pg";
-import { writePlain } from "../../../../packages/server/src/sync/write_plain.ts";
-import { lockTopic } from "../../../../packages/server/src/sync/write_statement.ts";
+import { writePlain } from "../../../../packages/server/src/sync/write/write_fast_path.ts";
+import { lockTopic } from "../../../../packages/server/src/sync/write/write_statement.ts";
 import { serve } from "../../kit/program.ts";
 import { docKey, KEYS, ORG, runSummaryText } from "../documents.ts";
 import { closedLoop, type Load } from "./closed_loop.ts";

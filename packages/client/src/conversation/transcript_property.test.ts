@@ -1,7 +1,7 @@
 import type { EventJson, RunJson } from "@khala/contracts/conversation/v1";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { Transcript as ServerTranscript } from "../../../server/src/conversations/transcript.ts";
+import { Transcript as ServerTranscript } from "../../../server/src/conversations/timeline/transcript.ts";
 import { keepable, MOST_CHARACTERS } from "./conversation_store.ts";
 import type { ConversationFrame, ConversationState } from "./source.ts";
 import { apply, asked, delta, type Entry, eventFrame, framesOf, ofRun, started } from "./test_support.ts";

@@ -1,7 +1,7 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Service } from "../kit/service.ts";
-import type { Artifact } from "./artifact.ts";
-import type { DeadLetter, Settlement, Task } from "./task.ts";
+import type { Artifact } from "./model/artifact.ts";
+import type { DeadLetter, Settlement, Task } from "./model/task.ts";
 
 /** How the tasks of an agent follow each other: by key, by partition, or as they come. */
 export type Order = "key" | "partition" | "none";

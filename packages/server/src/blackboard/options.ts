@@ -1,10 +1,10 @@
 import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Hints } from "../database/hints.ts";
-import type { Agent } from "./agent.ts";
 import type { Board, BoardOptions } from "./board.ts";
-import type { CheckedSchedule } from "./cron.ts";
-import type { Carrier } from "./spans.ts";
+import type { Agent } from "./model/agent.ts";
+import type { Carrier } from "./observe/spans.ts";
+import type { CheckedSchedule } from "./publish/cron.ts";
 
 /** What an operator sets. Times are milliseconds. */
 export interface BlackboardSettings {

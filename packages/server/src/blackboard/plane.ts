@@ -12,9 +12,9 @@ import type {
   SettleResponseJson,
 } from "@khala/contracts/blackboard/v1";
 import type { Service } from "../kit/service.ts";
-import type { Artifact, ArtifactDraft } from "./artifact.ts";
 import type { DeadLetterPage } from "./board.ts";
-import type { DeadLetter } from "./task.ts";
+import type { Artifact, ArtifactDraft } from "./model/artifact.ts";
+import type { DeadLetter } from "./model/task.ts";
 
 /** Who publishes or asks. */
 export interface Caller {

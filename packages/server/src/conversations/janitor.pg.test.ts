@@ -1,13 +1,13 @@
 import { topicForConv } from "@khala/contracts";
+import { testContext } from "@khala/testing/kit/context";
+import { patiently } from "@khala/testing/kit/patiently";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { testContext } from "../../../../e2e/support/context.ts";
-import { patiently } from "../../../../e2e/support/patiently.ts";
-import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
-import type { Log } from "../log/log.ts";
-import { openPostgresLog } from "../log/log_postgres.ts";
 import { type JanitorOptions, startJanitor } from "./janitor.ts";
+import type { Log } from "./log/log.ts";
+import { openPostgresLog } from "./log/postgres/postgres_log.ts";
 import { conversationMetrics } from "./metrics.ts";
 
 const DAY = 86_400_000;

@@ -3,7 +3,7 @@ import type { Database } from "../database/database.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
-import type { Log } from "../log/log.ts";
+import type { Log } from "./log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 
 export interface JanitorOptions {

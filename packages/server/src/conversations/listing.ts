@@ -1,11 +1,11 @@
 import { KhalaError, topicForConv } from "@khala/contracts";
 import type { ConversationSummaryJson, RunJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../database/database.ts";
-import type { Cursor } from "../log/cursor.ts";
-import { formatCursor } from "../log/cursor.ts";
-import type { Log } from "../log/log.ts";
+import type { Cursor } from "./log/cursor.ts";
+import { formatCursor } from "./log/cursor.ts";
+import type { Log } from "./log/log.ts";
 import type { Caller, ListedConversation, ListPage, LogPage, PageQuery } from "./plane.ts";
-import { eventFrame } from "./timeline.ts";
+import { eventFrame } from "./timeline/timeline.ts";
 
 const LOG_BYTES = 4 << 20;
 const BEFORE_ALL = { seq: 0n, time: 0 };

@@ -1,13 +1,13 @@
 import { randomUUID } from "node:crypto";
 import type { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { Changes, until } from "@khala/testing/kit/until";
 import { expect, test } from "vitest";
-import { Changes, until } from "../../../../e2e/support/until.ts";
-import type { Member } from "./attachment.ts";
 import type { OpenConversationPlane } from "./open_plane.ts";
 import type { FollowedEvent } from "./plane.ts";
 import { answerOf, endOf, engineOf, eventsOf, GatedEngine, Servers } from "./test_support.ts";
-import type { Outgoing } from "./timeline.ts";
+import type { Member } from "./timeline/attachment.ts";
+import type { Outgoing } from "./timeline/timeline.ts";
 
 const ada = { org: "acme", subject: "ada" };
 const bob = { org: "acme", subject: "bob" };

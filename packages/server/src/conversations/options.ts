@@ -1,5 +1,5 @@
 import type { Hints } from "../database/hints.ts";
-import type { EngineFactory, PublishArtifacts } from "./engine.ts";
+import type { EngineFactory, PublishArtifacts } from "./engines/engine.ts";
 
 /** What the settings say about conversations. */
 export interface ConversationSettings {

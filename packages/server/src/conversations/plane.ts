@@ -6,9 +6,9 @@ import type {
   StopResponseJson,
 } from "@khala/contracts/conversation/v1";
 import type { Service } from "../kit/service.ts";
-import type { Member, Start } from "./attachment.ts";
 import type { ConversationMetrics } from "./metrics.ts";
-import type { TimelineEvent } from "./timeline.ts";
+import type { Member, Start } from "./timeline/attachment.ts";
+import type { TimelineEvent } from "./timeline/timeline.ts";
 
 /** Who asks. A conversation belongs to an org and a subject; for everybody else it does not exist. */
 export interface Caller {

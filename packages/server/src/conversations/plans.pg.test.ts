@@ -1,10 +1,10 @@
+import { readsOf, withoutStatistics } from "@khala/testing/postgres/plans";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { readsOf, withoutStatistics } from "../../../../e2e/support/plans.ts";
-import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 import type { Database, Statement } from "../database/database.ts";
-import { openLeases } from "./leases.ts";
 import { listOfOrg, listOwn } from "./listing.ts";
-import { failed } from "./outcome.ts";
+import { openLeases } from "./runs/leases.ts";
+import { failed } from "./runs/outcome.ts";
 import { openStore } from "./store.ts";
 
 /** Enough that reading all of them would show. */

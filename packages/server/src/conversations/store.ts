@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import type { RunJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../database/database.ts";
-import { readable } from "./outcome.ts";
 import type { BusyPolicy, Caller } from "./plane.ts";
+import { readable } from "./runs/outcome.ts";
 
 type Tx = Pick<Database, "query">;
 

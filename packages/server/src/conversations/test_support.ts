@@ -1,15 +1,15 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import { testContext } from "../../../../e2e/support/context.ts";
-import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
+import { testContext } from "@khala/testing/kit/context";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import type { Database } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
-import type { Log } from "../log/log.ts";
-import { openPostgresLog, type PostgresLog } from "../log/log_postgres.ts";
-import type { Engine, EngineEvent, EngineFactory } from "./engine.ts";
+import type { Engine, EngineEvent, EngineFactory } from "./engines/engine.ts";
+import type { Log } from "./log/log.ts";
+import { openPostgresLog, type PostgresLog } from "./log/postgres/postgres_log.ts";
 import { type OpenConversationPlane, openConversationPlane, STOP_HINT } from "./open_plane.ts";
 import type { ConversationSettings, RunEvents } from "./options.ts";
-import { readEntry, type TimelineEvent } from "./timeline.ts";
+import { readEntry, type TimelineEvent } from "./timeline/timeline.ts";
 
 /** Settings under which nothing happens by itself within a test, except what a test is about. */
 const SETTINGS: ConversationSettings = {

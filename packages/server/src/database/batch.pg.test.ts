@@ -1,6 +1,6 @@
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
 
 let shared: TestDatabase;
 beforeAll(async () => {

@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type TestDatabase, testDatabase } from "../../../../e2e/support/postgres.ts";
-import { startTcpProxy } from "../../../../e2e/support/tcp_proxy.ts";
 import { openDatabase } from "./database.ts";
 
 let shared: TestDatabase;

@@ -1,7 +1,7 @@
+import { testContext } from "@khala/testing/kit/context";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { testContext } from "../../../../e2e/support/context.ts";
-import { testDatabase } from "../../../../e2e/support/postgres.ts";
-import { startTcpProxy } from "../../../../e2e/support/tcp_proxy.ts";
 import { openDatabase } from "./database.ts";
 
 test("a server that answers nothing any more is left for one that does", async () => {

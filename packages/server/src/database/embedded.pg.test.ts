@@ -5,9 +5,9 @@ import { chownSync, closeSync, mkdirSync, openSync, readFileSync, writeFileSync 
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { startProgram } from "@khala/testing/processes/programs";
 import pg from "pg";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { startProgram } from "../../../../e2e/support/programs.ts";
 import { systemClock } from "../kit/clock.ts";
 import { isRunning } from "./data_folder.ts";
 import { startEmbeddedPostgres } from "./embedded.ts";

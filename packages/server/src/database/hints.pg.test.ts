@@ -1,9 +1,9 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { until } from "@khala/testing/kit/until";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { expect, onTestFinished, test } from "vitest";
-import { testContext } from "../../../../e2e/support/context.ts";
-import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
-import { testDatabase } from "../../../../e2e/support/postgres.ts";
-import { startTcpProxy } from "../../../../e2e/support/tcp_proxy.ts";
-import { until } from "../../../../e2e/support/until.ts";
 import { openDatabase } from "./database.ts";
 import { openHints } from "./hints.ts";
 

@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { startProgram } from "@khala/testing/processes/programs";
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { testDatabase } from "../../../../e2e/support/postgres.ts";
-import { startProgram } from "../../../../e2e/support/programs.ts";
 import { type Database, openDatabase } from "./database.ts";
 import { migrate } from "./migrate.ts";
 

@@ -1,8 +1,8 @@
+import { testContext } from "@khala/testing/kit/context";
+import { eventually } from "@khala/testing/kit/eventually";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../e2e/support/context.ts";
-import { eventually } from "../../../../e2e/support/eventually.ts";
-import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
-import { testDatabase } from "../../../../e2e/support/postgres.ts";
 import { keepSlot, takeSlot } from "./slot.ts";
 
 test("processes that start at once have different numbers, the lowest ones, and a number that was given back is taken again", async () => {

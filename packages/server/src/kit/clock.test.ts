@@ -1,6 +1,6 @@
 import { getEventListeners } from "node:events";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { isoTime, sleep, systemClock } from "./clock.ts";
 
 test("a time is written as RFC 3339, the same and another one", () => {

@@ -1,5 +1,5 @@
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { sha256 } from "./hash.ts";
 import { uuidv7 } from "./ids.ts";
 

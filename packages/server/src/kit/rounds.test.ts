@@ -1,5 +1,5 @@
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { lookAround } from "./rounds.ts";
 
 function looking(size: number) {

@@ -1,6 +1,6 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { describe, expect, test } from "vitest";
-import { testContext } from "../../../../e2e/support/context.ts";
-import { ManualClock } from "../../../../e2e/support/manual_clock.ts";
 import { runLoop, Wake } from "./service.ts";
 
 /** A loop on a clock that the test moves, which notes when it stepped. */

@@ -1,4 +1,4 @@
-import type { AuthorityEvent, StreamDefinition } from "../runtime/stream.ts";
+import type { AuthorityEvent, StreamDefinition } from "../events/stream.ts";
 
 /** What a projection returns to delete its document. */
 export const tombstone: unique symbol = Symbol("khala.tombstone");

@@ -1,10 +1,10 @@
 import type { BatchObservableResult, Observable } from "@opentelemetry/api";
 import type { Database } from "../database/database.ts";
+import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
-import type { Authority } from "../runtime/authority.ts";
-import type { Hub } from "./hub.ts";
 import type { Models } from "./model.ts";
-import type { ProjectorState } from "./projector.ts";
+import type { Hub } from "./read/hub.ts";
+import type { ProjectorState } from "./write/projector.ts";
 
 export interface ObserveOptions {
   readonly database: Database;

@@ -1,22 +1,22 @@
 import type { Database } from "../database/database.ts";
 import type { Hints } from "../database/hints.ts";
 import { holdLease, type Lease } from "../database/lease.ts";
+import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
-import type { Authority } from "../runtime/authority.ts";
-import { settleEpoch } from "./epoch.ts";
-import { mayWaitMs, tellsItselfAfterMs } from "./hint_pace.ts";
-import { type Hub, openHub } from "./hub.ts";
-import { openJournal, type ReadLimits } from "./journal.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
+import type { SecondSink } from "./mirror/mirror.ts";
+import { type SecondSinkFollowers, startSecondSink } from "./mirror/mirror_followers.ts";
 import type { Models } from "./model.ts";
 import { observeSync } from "./observe.ts";
-import { type Projector, type ProjectorState, startProjector } from "./projector.ts";
-import { createReadModels } from "./read_models.ts";
-import { startRetention } from "./retention.ts";
-import type { SecondSink } from "./second_sink.ts";
-import { type SecondSinkFollowers, startSecondSink } from "./second_sink_followers.ts";
-import { openSink, type Sink } from "./sink.ts";
+import { settleEpoch } from "./read/epoch.ts";
+import { type Hub, openHub } from "./read/hub.ts";
+import { openJournal, type ReadLimits } from "./read/journal.ts";
+import { createReadModels } from "./read/read_models.ts";
+import { mayWaitMs, tellsItselfAfterMs } from "./read/wakeup_pace.ts";
+import { startRetention } from "./rebuild/retention.ts";
+import { type Projector, type ProjectorState, startProjector } from "./write/projector.ts";
+import { openSink, type Sink } from "./write/sink.ts";
 
 export interface SyncSettings {
   readonly inline: boolean;

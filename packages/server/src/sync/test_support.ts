@@ -1,16 +1,16 @@
+import { testContext } from "@khala/testing/kit/context";
 import { vi } from "vitest";
-import { testContext } from "../../../../e2e/support/context.ts";
 import type { Database } from "../database/database.ts";
+import { type Authority, type NewEvent, openAuthority, readEvents } from "../events/authority.ts";
+import { runs } from "../events/streams.ts";
 import type { Context } from "../kit/context.ts";
 import type { WireFrame } from "../kit/wire_frame.ts";
-import { type Authority, type NewEvent, openAuthority, readEvents } from "../runtime/authority.ts";
-import { runs } from "../runtime/streams.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
 import type { Model } from "./model.ts";
-import { applyEvent } from "./projection.ts";
-import { type Projector, type ProjectorOptions, startProjector } from "./projector.ts";
-import { type CurrentDocument, createReadModels } from "./read_models.ts";
-import { openSink, type Sink } from "./sink.ts";
+import { type CurrentDocument, createReadModels } from "./read/read_models.ts";
+import { applyEvent } from "./write/projection.ts";
+import { type Projector, type ProjectorOptions, startProjector } from "./write/projector.ts";
+import { openSink, type Sink } from "./write/sink.ts";
 
 /** What a process has of the sync plane, without feeds and gateway. */
 export interface SyncParts extends AsyncDisposable {

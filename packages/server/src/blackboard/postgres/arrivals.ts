@@ -1,6 +1,6 @@
 import type { Statement } from "../../database/database.ts";
 import type { BoardAgent, Routed } from "../board.ts";
-import type { Task } from "../task.ts";
+import type { Task } from "../model/task.ts";
 import { intArray, quotedArrayText, textArray, unless, uuidArray } from "./arrays.ts";
 
 /** What is published for agents that have a batch. */

@@ -1,10 +1,10 @@
+import { Heard, makeTestArtifact, range, routeByTags } from "@khala/testing/conformance/board/support";
+import { dead, done, payloadOf, retry } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { until } from "../../../../../e2e/support/until.ts";
-import { Heard, makeTestArtifact, range, routeByTags } from "../../conformance/board_support.ts";
-import { dead, done, payloadOf, retry } from "../../conformance/board_worker.ts";
-import type { Task } from "../task.ts";
+import type { Task } from "../model/task.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const CONCURRENCY = 20;

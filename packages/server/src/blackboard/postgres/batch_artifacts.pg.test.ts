@@ -1,8 +1,3 @@
-import { pino } from "pino";
-import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { until } from "../../../../../e2e/support/until.ts";
 import {
   Heard,
   makeTestArtifact,
@@ -10,11 +5,16 @@ import {
   newId,
   range,
   routeByTags,
-} from "../../conformance/board_support.ts";
-import { Worker } from "../../conformance/board_worker.ts";
+} from "@khala/testing/conformance/board/support";
+import { Worker } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { pino } from "pino";
+import { expect, test } from "vitest";
 import { openDatabase } from "../../database/database.ts";
-import type { Artifact } from "../artifact.ts";
 import type { BoardAgent } from "../board.ts";
+import type { Artifact } from "../model/artifact.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const HOUR = 3_600_000;

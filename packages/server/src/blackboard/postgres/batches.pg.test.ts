@@ -1,23 +1,23 @@
-import fc from "fast-check";
-import { expect, test } from "vitest";
-import { seeded, testContext } from "../../../../../e2e/support/context.ts";
-import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { until } from "../../../../../e2e/support/until.ts";
 import {
   Heard,
   makeTestArtifact,
   makeTestTask,
   range,
   routeByTags,
-} from "../../conformance/board_support.ts";
-import { done, retry, Worker } from "../../conformance/board_worker.ts";
+} from "@khala/testing/conformance/board/support";
+import { done, retry, Worker } from "@khala/testing/conformance/board/worker";
+import { seeded, testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { until } from "@khala/testing/kit/until";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import fc from "fast-check";
+import { expect, test } from "vitest";
 import type { Database } from "../../database/database.ts";
 import { type Clock, systemClock } from "../../kit/clock.ts";
 import { uuidv7 } from "../../kit/ids.ts";
 import type { BoardAgent, BoardOptions } from "../board.ts";
-import { isGathered } from "../gather.ts";
-import type { Task } from "../task.ts";
+import type { Task } from "../model/task.ts";
+import { isGathered } from "../waiting/gather.ts";
 import { openPostgresBoard, type PostgresBoardOptions } from "./open_board.ts";
 import { makePartitions, sweepBoard } from "./partitions.ts";
 

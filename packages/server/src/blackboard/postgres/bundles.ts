@@ -1,7 +1,7 @@
 import type { Statement } from "../../database/database.ts";
-import type { Artifact } from "../artifact.ts";
 import type { Routed } from "../board.ts";
-import type { Task } from "../task.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { Task } from "../model/task.ts";
 import { arrayText, quotedArrayText, textArray, uuidArray } from "./arrays.ts";
 import type { Claimed } from "./claimed.ts";
 

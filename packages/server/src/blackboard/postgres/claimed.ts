@@ -1,4 +1,4 @@
-import type { Settlement, Task } from "../task.ts";
+import type { Settlement, Task } from "../model/task.ts";
 
 /** A claim, as its holder knows it. */
 export interface Claimed {

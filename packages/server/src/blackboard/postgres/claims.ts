@@ -1,7 +1,7 @@
 import type { Database, Row } from "../../database/database.ts";
 import type { Clock } from "../../kit/clock.ts";
-import type { Artifact } from "../artifact.ts";
-import type { Task } from "../task.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { Task } from "../model/task.ts";
 import { BundledClaim, type Claimed } from "./claimed.ts";
 import { OWN_KEY_LENGTH } from "./lanes.ts";
 

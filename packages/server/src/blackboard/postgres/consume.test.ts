@@ -1,10 +1,10 @@
+import { makeTestArtifact, range } from "@khala/testing/conformance/board/support";
+import { done } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { until } from "@khala/testing/kit/until";
 import { describe, expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
-import { until } from "../../../../../e2e/support/until.ts";
-import { makeTestArtifact, range } from "../../conformance/board_support.ts";
-import { done } from "../../conformance/board_worker.ts";
-import type { Settlement } from "../task.ts";
+import type { Settlement } from "../model/task.ts";
 import type { Claimed } from "./claimed.ts";
 import { Consumption } from "./consume.ts";
 

@@ -1,5 +1,5 @@
 import type { Database } from "../../database/database.ts";
-import type { Artifact } from "../artifact.ts";
+import type { Artifact } from "../model/artifact.ts";
 
 /** What is wanted of a correlation. */
 export interface CorrelationQuery {

@@ -1,4 +1,4 @@
-import type { Artifact } from "../artifact.ts";
+import type { Artifact } from "../model/artifact.ts";
 
 /**
  * How the rows of tasks and dead letters name a correlation: with its org, since another may use the same name. A name has

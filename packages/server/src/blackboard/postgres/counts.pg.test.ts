@@ -1,10 +1,10 @@
+import { Heard, routeByTags } from "@khala/testing/conformance/board/support";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { buffersOf, recording } from "@khala/testing/postgres/plans";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
-import { buffersOf, recording } from "../../../../../e2e/support/plans.ts";
-import { type TestDatabase, testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { Heard, routeByTags } from "../../conformance/board_support.ts";
-import { offFlow } from "../correlation_state.ts";
+import { offFlow } from "../observe/correlation_state.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const OPEN = 200_000;

@@ -2,7 +2,7 @@ import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
 import type { Clock } from "../../kit/clock.ts";
 import type { AgentCounts, Board, BoardOptions } from "../board.ts";
-import { ROUTER } from "../names.ts";
+import { ROUTER } from "../model/names.ts";
 import { MOST_TOGETHER } from "./bundles.ts";
 import { KeptFigures } from "./kept_figures.ts";
 import { QUEUE } from "./statements.ts";

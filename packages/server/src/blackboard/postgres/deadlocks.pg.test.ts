@@ -1,9 +1,9 @@
+import { Heard, makeTestArtifact, range, routeByTags, rules } from "@khala/testing/conformance/board/support";
+import { done, retry, Worker } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { until } from "../../../../../e2e/support/until.ts";
-import { Heard, makeTestArtifact, range, routeByTags, rules } from "../../conformance/board_support.ts";
-import { done, retry, Worker } from "../../conformance/board_worker.ts";
 import type { Database } from "../../database/database.ts";
 import { codeOf } from "./known.ts";
 import { openPostgresBoard } from "./open_board.ts";

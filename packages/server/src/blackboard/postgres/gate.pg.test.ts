@@ -1,9 +1,15 @@
+import {
+  Heard,
+  makeTestArtifact,
+  numbered,
+  range,
+  routeByTags,
+} from "@khala/testing/conformance/board/support";
+import { done, Worker } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { eventually } from "@khala/testing/kit/eventually";
+import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { eventually } from "../../../../../e2e/support/eventually.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { Heard, makeTestArtifact, numbered, range, routeByTags } from "../../conformance/board_support.ts";
-import { done, Worker } from "../../conformance/board_worker.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const STRICT = { agent: "one", order: "key", strict: true } as const;

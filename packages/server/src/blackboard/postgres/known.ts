@@ -3,7 +3,7 @@ import type { Database } from "../../database/database.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import { type Artifact, versionKey } from "../artifact.ts";
+import { type Artifact, versionKey } from "../model/artifact.ts";
 
 /** Those of the artifacts that are on the board already, by their version key. */
 export async function knownOf(

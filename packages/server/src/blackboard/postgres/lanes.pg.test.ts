@@ -1,11 +1,11 @@
 import { artifactKey } from "@khala/contracts";
+import { Heard, makeTestArtifact, range, routeByTags } from "@khala/testing/conformance/board/support";
+import { done, retry, Worker } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { eventually } from "@khala/testing/kit/eventually";
+import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { eventually } from "../../../../../e2e/support/eventually.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { Heard, makeTestArtifact, range, routeByTags } from "../../conformance/board_support.ts";
-import { done, retry, Worker } from "../../conformance/board_worker.ts";
-import type { Artifact } from "../artifact.ts";
+import type { Artifact } from "../model/artifact.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 async function opened(strict = false, routes = true) {

@@ -1,8 +1,8 @@
 import { hash } from "node:crypto";
 import { partitionOf } from "@khala/contracts";
-import type { Artifact } from "../artifact.ts";
 import type { BoardOptions, Routed } from "../board.ts";
-import type { Task } from "../task.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { Task } from "../model/task.ts";
 
 /** Partitions of the agents whose order they are. */
 export const LANES = 64;

@@ -1,6 +1,6 @@
 import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
-import type { DeadLetter } from "../task.ts";
+import type { DeadLetter } from "../model/task.ts";
 import { unbundleStatements } from "./bundles.ts";
 import type { MissingTask } from "./claims.ts";
 import { QUEUE } from "./statements.ts";

@@ -2,14 +2,20 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { artifactKey } from "@khala/contracts";
+import { boardSuite } from "@khala/testing/conformance/board/board";
+import {
+  Heard,
+  makeTestArtifact,
+  numbered,
+  range,
+  routeByTags,
+} from "@khala/testing/conformance/board/support";
+import { dead, done, payloadOf, retry, Worker } from "@khala/testing/conformance/board/worker";
+import { seeded, testContext } from "@khala/testing/kit/context";
+import { eventually } from "@khala/testing/kit/eventually";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { expect, test } from "vitest";
-import { seeded, testContext } from "../../../../../e2e/support/context.ts";
-import { eventually } from "../../../../../e2e/support/eventually.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { startTcpProxy } from "../../../../../e2e/support/tcp_proxy.ts";
-import { boardSuite } from "../../conformance/board.ts";
-import { Heard, makeTestArtifact, numbered, range, routeByTags } from "../../conformance/board_support.ts";
-import { dead, done, payloadOf, retry, Worker } from "../../conformance/board_worker.ts";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { openHints } from "../../database/hints.ts";
 import type { Context } from "../../kit/context.ts";
@@ -205,7 +211,7 @@ test("a settlement whose answer was lost counts once: nothing runs again, and it
 /** Another process that works on one agent, and says so before its settlement. It does ten tasks and no more: some are left to the next. */
 const PROCESS = `
 const [support, board, hub, url] = process.argv.slice(1);
-const { testContext } = await import(support + "/context.ts");
+const { testContext } = await import(support + "/kit/context.ts");
 const { openDatabase } = await import(hub + "/database/database.ts");
 const { openPostgresBoard } = await import(board);
 const context = await testContext();
@@ -234,10 +240,7 @@ test("a process that is killed in the middle of its settlements leaves nothing h
   const heard = new Heard();
   const board = await opened(database, context, heard, 1_500);
   parts.defer(() => board.stop());
-  const [home, support] = [
-    `${import.meta.dirname}/../..`,
-    `${import.meta.dirname}/../../../../../e2e/support`,
-  ];
+  const [home, support] = [`${import.meta.dirname}/../..`, `${import.meta.dirname}/../../../../testing/src`];
   const keys = range(1, 5).map((key) => `key ${key}`);
   await board.publish(keys.flatMap((key) => numbered("one", key, 8)));
   for (const _ of range(1, 3)) {

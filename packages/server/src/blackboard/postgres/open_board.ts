@@ -4,7 +4,7 @@ import { holdLease, type Lease } from "../../database/lease.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Board, BoardObserver, BoardOptions } from "../board.ts";
-import { ROUTER } from "../names.ts";
+import { ROUTER } from "../model/names.ts";
 import { arrivalsOf } from "./arrivals.ts";
 import { type Batches, startBatches } from "./batches.ts";
 import { FEWEST, unbundleStatements } from "./bundles.ts";

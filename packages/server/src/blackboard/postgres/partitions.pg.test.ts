@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
+import { Heard, makeTestArtifact, makeTestTask, routeByTags } from "@khala/testing/conformance/board/support";
+import { done, Worker } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { until } from "../../../../../e2e/support/until.ts";
-import { Heard, makeTestArtifact, makeTestTask, routeByTags } from "../../conformance/board_support.ts";
-import { done, Worker } from "../../conformance/board_worker.ts";
 import type { Database } from "../../database/database.ts";
 import { uuidv7 } from "../../kit/ids.ts";
 import { openPostgresBoard } from "./open_board.ts";

@@ -1,10 +1,3 @@
-import { pino } from "pino";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { readsOf, recording, withoutStatistics } from "../../../../../e2e/support/plans.ts";
-import { type TestDatabase, testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { PostgresServer } from "../../../../../e2e/support/postgres_server.ts";
-import { until } from "../../../../../e2e/support/until.ts";
 import {
   Heard,
   makeTestArtifact,
@@ -12,8 +5,15 @@ import {
   numbered,
   range,
   routeByTags,
-} from "../../conformance/board_support.ts";
-import { dead, done, retry, Worker } from "../../conformance/board_worker.ts";
+} from "@khala/testing/conformance/board/support";
+import { dead, done, retry, Worker } from "@khala/testing/conformance/board/worker";
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { readsOf, recording, withoutStatistics } from "@khala/testing/postgres/plans";
+import { PostgresServer } from "@khala/testing/postgres/server";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { pino } from "pino";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { migrate } from "../../database/migrate.ts";
 import type { BoardAgent } from "../board.ts";

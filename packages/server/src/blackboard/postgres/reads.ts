@@ -1,8 +1,8 @@
 import type { Database } from "../../database/database.ts";
 import type { Clock } from "../../kit/clock.ts";
-import type { Artifact } from "../artifact.ts";
 import type { Board, CorrelationCounts, CorrelationName, DeadLetterPage } from "../board.ts";
-import type { DeadLetter } from "../task.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { DeadLetter } from "../model/task.ts";
 import { correlationArtifacts } from "./correlation_artifacts.ts";
 import { correlationColumn } from "./correlation_column.ts";
 import { type CountsOptions, openCounts } from "./counts.ts";

@@ -1,6 +1,6 @@
 import { runLoop, type Service, type Wake } from "../../kit/service.ts";
-import type { Artifact } from "../artifact.ts";
 import type { Routed } from "../board.ts";
+import type { Artifact } from "../model/artifact.ts";
 import type { Desk } from "./publish.ts";
 import { routeStatement } from "./statements.ts";
 

@@ -1,11 +1,17 @@
+import {
+  Heard,
+  makeTestArtifact,
+  numbered,
+  range,
+  routeByTags,
+} from "@khala/testing/conformance/board/support";
+import { testContext } from "@khala/testing/kit/context";
+import { buffersOf, recording } from "@khala/testing/postgres/plans";
+import { testDatabase } from "@khala/testing/postgres/test_database";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { buffersOf, recording } from "../../../../../e2e/support/plans.ts";
-import { testDatabase } from "../../../../../e2e/support/postgres.ts";
-import { Heard, makeTestArtifact, numbered, range, routeByTags } from "../../conformance/board_support.ts";
 import type { Database } from "../../database/database.ts";
-import type { Artifact } from "../artifact.ts";
+import type { Artifact } from "../model/artifact.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const WINDOW = 100;

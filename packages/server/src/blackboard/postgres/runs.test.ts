@@ -1,5 +1,5 @@
+import { makeTestArtifact, range } from "@khala/testing/conformance/board/support";
 import { expect, test } from "vitest";
-import { makeTestArtifact, range } from "../../conformance/board_support.ts";
 import { runColumns } from "./runs.ts";
 
 const made = (orgs: readonly string[]) => orgs.map((org_id) => makeTestArtifact({ org_id }));

@@ -1,4 +1,4 @@
-import type { Artifact } from "../artifact.ts";
+import type { Artifact } from "../model/artifact.ts";
 import { arrayText } from "./arrays.ts";
 
 /** More ids would make a long row of a short one. */

@@ -1,6 +1,6 @@
 import type { Statement } from "../../database/database.ts";
 import type { Routed } from "../board.ts";
-import type { DeadLetter } from "../task.ts";
+import type { DeadLetter } from "../model/task.ts";
 import { unless } from "./arrays.ts";
 import type { Claimed, Taking } from "./claimed.ts";
 import { correlationColumn } from "./correlation_column.ts";

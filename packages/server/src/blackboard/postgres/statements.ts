@@ -1,7 +1,7 @@
 import type { Statement } from "../../database/database.ts";
-import { type Artifact, areAscending } from "../artifact.ts";
 import type { Routed } from "../board.ts";
-import type { Task } from "../task.ts";
+import { type Artifact, areAscending } from "../model/artifact.ts";
+import type { Task } from "../model/task.ts";
 import { once, textArray, unless, uuidArray } from "./arrays.ts";
 import type { Arrivals } from "./arrivals.ts";
 import { type Bundled, bundleColumns, intoBundles } from "./bundles.ts";

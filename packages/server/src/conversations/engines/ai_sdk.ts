@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import type { CustomJson } from "@khala/contracts/conversation/v1";
 import type { LanguageModel, streamText, TextStreamPart, ToolSet } from "ai";
-import type { ConversationKey, EngineEvent, EngineFactory, Turn } from "../engine.ts";
 import { modelMessages } from "./ai_sdk_messages.ts";
+import type { ConversationKey, EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
 type StreamTextOptions = Parameters<typeof streamText<ToolSet>>[0];
 

@@ -1,6 +1,6 @@
 import type { PartJson, ToolJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { AssistantModelMessage, ModelMessage, ToolModelMessage } from "ai";
-import type { Turn } from "../engine.ts";
+import type { Turn } from "./engine.ts";
 
 type AssistantPart = Exclude<AssistantModelMessage["content"], string>[number];
 type ToolPart = ToolModelMessage["content"][number];

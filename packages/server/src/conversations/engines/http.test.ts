@@ -2,8 +2,8 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
 import { http } from "./http.ts";
 import { play, textOf, turnOf } from "./test_support.ts";
 

@@ -2,7 +2,7 @@ import { fromJson } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import { type EventJson, EventSchema } from "@khala/contracts/conversation/v1";
 import { type Clock, systemClock } from "../../kit/clock.ts";
-import type { EngineEvent, EngineFactory, Turn } from "../engine.ts";
+import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
 import { linesOf, type NumberedText, ndjsonOf, type ReadBytes, sseOf } from "./http_lines.ts";
 
 export interface HttpEngineOptions {

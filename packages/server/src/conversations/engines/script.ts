@@ -1,4 +1,4 @@
-import type { EngineEvent, Turn } from "../engine.ts";
+import type { EngineEvent, Turn } from "./engine.ts";
 
 /** What a script does next: says something, or waits. */
 export type Step = EngineEvent | { readonly waitMs: number };

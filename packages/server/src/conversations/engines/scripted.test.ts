@@ -1,5 +1,5 @@
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
 import { type Step, scripted } from "./scripted.ts";
 import { words } from "./scripted_demo.ts";
 import { play, textOf, turnOf } from "./test_support.ts";

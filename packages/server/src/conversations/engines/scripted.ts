@@ -1,5 +1,5 @@
 import { type Clock, sleep } from "../../kit/clock.ts";
-import type { EngineFactory } from "../engine.ts";
+import type { EngineFactory } from "./engine.ts";
 import type { Script, Step } from "./script.ts";
 import { demoScript } from "./scripted_demo.ts";
 

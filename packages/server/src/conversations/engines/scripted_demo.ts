@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import type { EngineEvent, Turn } from "../engine.ts";
+import type { EngineEvent, Turn } from "./engine.ts";
 import type { Step } from "./script.ts";
 
 const LONGEST = 100_000;

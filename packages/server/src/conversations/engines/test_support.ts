@@ -1,4 +1,4 @@
-import type { Engine, EngineEvent, EngineFactory, Turn } from "../engine.ts";
+import type { Engine, EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
 /** A turn of a conversation that nobody else has. */
 export function turnOf(message: string, more: Partial<Turn> = {}): Turn {

@@ -3,7 +3,7 @@ import type { FastifyReply } from "fastify";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Viewer } from "../auth/claims.ts";
-import { shownError } from "../shown_error.ts";
+import { shownError } from "../sockets/shown_error.ts";
 import { EventStream } from "./ai_event_stream.ts";
 import { type FollowedRun, followRun } from "./ai_run.ts";
 

@@ -1,7 +1,7 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
 import { readUIMessageStream, type UIMessage, type UIMessageChunk, uiMessageChunkSchema } from "ai";
 import { expect, test } from "vitest";
-import { Transcript } from "../../conversations/transcript.ts";
+import { Transcript } from "../../conversations/timeline/transcript.ts";
 import { type AiChunk, AiChunks } from "./ai_chunks.ts";
 
 const message_id = "m1";

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import fastify from "fastify";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
 import { EventStream } from "./ai_event_stream.ts";
 
 const HOUR = 3_600_000;

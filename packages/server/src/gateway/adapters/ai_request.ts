@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { ChatCommand } from "../../conversations/plane.ts";
-import { readChat } from "../conversation_request.ts";
+import { readChat } from "../http/conversation_request.ts";
 
 interface Sent {
   readonly id?: unknown;

@@ -1,7 +1,7 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { testContext } from "../../../../../e2e/support/context.ts";
-import { ManualClock } from "../../../../../e2e/support/manual_clock.ts";
 import type { FollowedEvent } from "../../conversations/plane.ts";
 import { followRun } from "./ai_run.ts";
 

@@ -7,7 +7,7 @@ import type { Page } from "../../durable_streams/pages.ts";
 import type { DurableStreams } from "../../durable_streams/store.ts";
 import { isJson, type StreamName } from "../../durable_streams/stream.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Http } from "../http.ts";
+import type { Http } from "../http/http.ts";
 import { answerAppend, noStream, tailOffset } from "./durable_streams_answer.ts";
 import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
 import {

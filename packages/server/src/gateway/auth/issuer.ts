@@ -3,7 +3,7 @@ import { KhalaError } from "@khala/contracts";
 import { type JWK, SignJWT } from "jose";
 import type { Clock } from "../../kit/clock.ts";
 import type { NewId } from "../../kit/ids.ts";
-import { jwkAlgorithm, type PinnedKey, secretKey } from "./algorithms.ts";
+import { jwkAlgorithm, type PinnedKey, secretKey } from "./keys/algorithms.ts";
 import { isName, MAX_TOKEN_CHARS } from "./read_claims.ts";
 
 /** The key that tokens are signed with. */

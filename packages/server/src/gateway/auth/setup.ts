@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import type { Context } from "../../kit/context.ts";
-import { loadOrCreateDevKey } from "./dev_key.ts";
 import { createIssuer, type Issuer } from "./issuer.ts";
-import { createKeyring, type Keyring, type KeySource } from "./keys.ts";
+import { loadOrCreateDevKey } from "./keys/dev_key.ts";
+import { createKeyring, type Keyring, type KeySource } from "./keys/keys.ts";
 import type { Revocations } from "./revocation.ts";
 import { createVerifier, type Verifier } from "./verifier.ts";
 

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import { exportJWK, type GenerateKeyPairResult, generateKeyPair, type JWK, SignJWT } from "jose";
 import type { Clock } from "../../kit/clock.ts";
-import { createKeyring, type Keyring, type KeySource } from "./keys.ts";
+import { createKeyring, type Keyring, type KeySource } from "./keys/keys.ts";
 import { memoryRevocations } from "./revocation.ts";
 import { createVerifier, type Verifier } from "./verifier.ts";
 

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { createKeyring, type Keyring } from "./keys.ts";
+import { createKeyring, type Keyring } from "./keys/keys.ts";
 import { memoryRevocations, type Revocations } from "./revocation.ts";
 import {
   denied,

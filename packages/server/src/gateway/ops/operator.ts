@@ -1,7 +1,7 @@
 import { SCOPES } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 import { requireScope, type Viewer } from "../auth/claims.ts";
-import type { Http } from "../http.ts";
+import type { Http } from "../http/http.ts";
 
 /** Who asks, if the token allows to operate. */
 export async function operator(http: Http, request: FastifyRequest): Promise<Viewer> {

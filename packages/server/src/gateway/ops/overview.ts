@@ -6,7 +6,7 @@ import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import { within } from "../../kit/within.ts";
 import type { SyncPlane } from "../../sync/plane.ts";
-import type { Health } from "../health.ts";
+import type { Health } from "../http/health.ts";
 import { blackboardState, conversationState, syncState } from "./plane_states.ts";
 import { openProcessMeter, rounded } from "./process_figures.ts";
 import { Rates } from "./rates.ts";

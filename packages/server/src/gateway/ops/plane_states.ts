@@ -1,5 +1,5 @@
 import type { AgentStateJson, PartitionLagJson } from "@khala/contracts/blackboard/v1";
-import type { DependencyState, Health } from "../health.ts";
+import type { DependencyState, Health } from "../http/health.ts";
 
 /** How a plane is, in one word, and what to do about it. */
 export interface PlaneState {

@@ -1,7 +1,7 @@
 import type { KhalaError } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Viewer } from "../auth/claims.ts";
-import type { Outbox } from "../outbox.ts";
+import type { Outbox } from "../sockets/outbox.ts";
 
 /** What a channel answers to a push: JSON text, or bytes for a binary reply. */
 export type Reply = { readonly status: "ok" | "error"; readonly response: string | Uint8Array };

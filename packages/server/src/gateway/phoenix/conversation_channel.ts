@@ -1,11 +1,11 @@
 import { CONVERSATION_CHANNEL, KhalaError, phoenix, SCOPES } from "@khala/contracts";
 import { AuthSchema } from "@khala/contracts/sync/v1";
-import type { Member, Start } from "../../conversations/attachment.ts";
 import type { Attached, Caller, ConversationPlane } from "../../conversations/plane.ts";
-import { errorFrame, type Outgoing } from "../../conversations/timeline.ts";
+import type { Member, Start } from "../../conversations/timeline/attachment.ts";
+import { errorFrame, type Outgoing } from "../../conversations/timeline/timeline.ts";
 import { hasScope, requireScope } from "../auth/claims.ts";
-import { callerOf, readChat, readConvId, readStart } from "../conversation_request.ts";
-import { readMessage } from "../read_message.ts";
+import { callerOf, readChat, readConvId, readStart } from "../http/conversation_request.ts";
+import { readMessage } from "../http/read_message.ts";
 import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
 
 /** The channels `conversation:<conv_id>`: the frames of `/ws`, and what is said goes over it as well. */

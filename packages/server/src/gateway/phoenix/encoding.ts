@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import type { Encoding } from "../../sync/update_codec.ts";
+import type { Encoding } from "../../sync/read/update_codec.ts";
 
 /** How the client wants to be written to: the join parameter `encoding`. */
 export function encodingOf(params: unknown): Encoding {

@@ -3,10 +3,10 @@ import { KhalaError, OPS_CHANNEL, phoenix, SCOPES } from "@khala/contracts";
 import { type FrameJson, FrameSchema } from "@khala/contracts/ops/v1";
 import { AuthSchema } from "@khala/contracts/sync/v1";
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
-import type { Encoding } from "../../sync/update_codec.ts";
+import type { Encoding } from "../../sync/read/update_codec.ts";
 import { hasScope, requireScope } from "../auth/claims.ts";
+import { readMessage } from "../http/read_message.ts";
 import type { Overview, Snapshot } from "../ops/overview.ts";
-import { readMessage } from "../read_message.ts";
 import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
 import { encodingOf } from "./encoding.ts";
 

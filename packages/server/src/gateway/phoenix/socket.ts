@@ -1,9 +1,9 @@
 import { KhalaError, phoenix } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Context } from "../../kit/context.ts";
-import type { ClientSocket, Connection } from "../connection.ts";
-import type { Door } from "../door.ts";
-import { shownError } from "../shown_error.ts";
+import type { ClientSocket, Connection } from "../sockets/connection.ts";
+import { shownError } from "../sockets/shown_error.ts";
+import type { Door } from "../sockets/socket_kind.ts";
 import type { Channel, ChannelFactory, Link, Reply } from "./channel.ts";
 
 export interface PhoenixOptions {

@@ -14,14 +14,14 @@ import {
   UnsubscribeSchema,
 } from "@khala/contracts/sync/v1";
 import type { Context } from "../../kit/context.ts";
-import { resumeFrom, viewerEpoch } from "../../sync/cursor.ts";
-import type { Feed, Subscription } from "../../sync/feed.ts";
-import type { Hub } from "../../sync/hub.ts";
-import type { Bounds } from "../../sync/journal.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
-import type { Encoding } from "../../sync/update_codec.ts";
+import { resumeFrom, viewerEpoch } from "../../sync/read/cursor.ts";
+import type { Feed, Subscription } from "../../sync/read/feed.ts";
+import type { Hub } from "../../sync/read/hub.ts";
+import type { Bounds } from "../../sync/read/journal.ts";
+import type { Encoding } from "../../sync/read/update_codec.ts";
 import { requireTopic, rightsFingerprint } from "../auth/claims.ts";
-import { readMessage } from "../read_message.ts";
+import { readMessage } from "../http/read_message.ts";
 import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
 import { encodingOf } from "./encoding.ts";
 import { Pump } from "./pump.ts";

@@ -4,7 +4,7 @@ import type {
   CorrelationCountedJson,
   CorrelationStateJson,
 } from "@khala/contracts/blackboard/v1";
-import { boardAgents, boardCorrelations } from "../../runtime/streams.ts";
+import { boardAgents, boardCorrelations } from "../../events/streams.ts";
 import { defineModel } from "../model.ts";
 
 /** What comes after the org in the id of a stream of the board. */

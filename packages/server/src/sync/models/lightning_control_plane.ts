@@ -12,7 +12,7 @@ import {
   type PaymentStartedJson,
   PaymentStartedSchema,
 } from "@khala/contracts/lightning/v1";
-import { defineStream } from "../../runtime/stream.ts";
+import { defineStream } from "../../events/stream.ts";
 import { defineModel } from "../model.ts";
 
 /** Invoices and the payments made for them. */

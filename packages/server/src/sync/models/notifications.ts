@@ -1,6 +1,6 @@
 import type { NotificationJson, RunFailedJson } from "@khala/contracts/runtime/v1";
-import type { AuthorityEvent } from "../../runtime/stream.ts";
-import { runs, workers } from "../../runtime/streams.ts";
+import type { AuthorityEvent } from "../../events/stream.ts";
+import { runs, workers } from "../../events/streams.ts";
 import { defineModel } from "../model.ts";
 
 const TEXTS: Record<string, (event: AuthorityEvent) => string> = {

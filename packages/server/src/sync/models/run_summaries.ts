@@ -6,8 +6,8 @@ import type {
   RunStepJson,
   RunSummaryJson,
 } from "@khala/contracts/runtime/v1";
-import type { AuthorityEvent } from "../../runtime/stream.ts";
-import { runs } from "../../runtime/streams.ts";
+import type { AuthorityEvent } from "../../events/stream.ts";
+import { runs } from "../../events/streams.ts";
 import { defineModel, tombstone } from "../model.ts";
 
 /** `runtime.run_summaries`: one document per run, `run:<run_id>`. */

@@ -1,5 +1,5 @@
 import type { WorkerRegisteredJson, WorkerStatusJson, WorkerSummaryJson } from "@khala/contracts/runtime/v1";
-import { workers } from "../../runtime/streams.ts";
+import { workers } from "../../events/streams.ts";
 import { defineModel } from "../model.ts";
 
 /** `runtime.codex_worker_summaries`: one document per worker, `worker:<worker_id>`. */

@@ -1,0 +1,48 @@
+import { agent, blackboardStore } from "@khala/server";
+import { eventually } from "@khala/testing/kit/eventually";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { ENGINES, engineSettings } from "@khala/testing/servers/backends";
+import { startBoard } from "@khala/testing/servers/board_server";
+import { describe, expect, test } from "vitest";
+
+describe.each(ENGINES)("on %s", (engine) => {
+  test("the four calls that the seed names: publish, get, list and list_by_type, after a restart too", async () => {
+    await using store = await testDatabase();
+    const settings = await engineSettings(engine);
+    const shout = agent("shout", {
+      consumes: "Word",
+      run: ({ artifact }) => ({ type: "Shout", payload: String(artifact.payload).toUpperCase() }),
+    });
+    const ada = { org: "acme", subject: "ada" };
+    let id: string;
+    {
+      await using server = await startBoard(store.url, { agents: [shout] }, settings);
+      const board = blackboardStore(server.khala.blackboard, ada);
+      id = await board.publish({ type: "Word", payload: "hello" });
+      await eventually(
+        "the agent has answered",
+        async () => (await board.list_by_type("Shout")).length === 1,
+      );
+    }
+    await using server = await startBoard(store.url, { agents: [shout] }, settings);
+    const board = blackboardStore(server.khala.blackboard, ada);
+    expect(await board.get(id)).toMatchObject({ id, type: "Word", payload: "hello", org_id: "acme" });
+    expect((await board.list()).map(({ payload }) => payload)).toEqual(["HELLO", "hello"]);
+    expect(await board.list_by_type("Other")).toEqual([]);
+    const stranger = blackboardStore(server.khala.blackboard, { org: "other", subject: "eve" });
+    expect([await stranger.get(id), await stranger.list()]).toEqual([undefined, []]);
+  });
+});
+
+test("the lists have all that the window keeps, also where it is larger than usual", async () => {
+  await using store = await testDatabase();
+  await using server = await startBoard(store.url, {}, { FLOCK_INDEX_WINDOW: "10002" });
+  const ada = { org: "acme", subject: "ada" };
+  const { blackboard } = server.khala;
+  const thousand = Array.from({ length: 1_000 }, () => ({ type: "Note", payload: null }));
+  for (let i = 0; i < 10; i++) await blackboard.publish(ada, thousand);
+  await blackboard.publish(ada, thousand.slice(0, 3));
+  const board = blackboardStore(blackboard, ada);
+  expect(await board.list()).toHaveLength(10_002);
+  expect(await board.list_by_type("Note")).toHaveLength(10_002);
+});

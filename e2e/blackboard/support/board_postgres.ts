@@ -1,0 +1,56 @@
+import type { BoardUnderTest } from "@khala/testing/conformance/board/board";
+import { testContext } from "@khala/testing/kit/context";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import type { Board, BoardOptions } from "../../../packages/server/src/blackboard/board.ts";
+import { LANES } from "../../../packages/server/src/blackboard/postgres/lanes.ts";
+import {
+  openPostgresBoard,
+  type PostgresBoard,
+  type PostgresBoardOptions,
+} from "../../../packages/server/src/blackboard/postgres/open_board.ts";
+import { openHints } from "../../../packages/server/src/database/hints.ts";
+
+/** A board on a database of its own. Each handle hears the hints of the others, as processes do. */
+export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}): Promise<BoardUnderTest> {
+  const parts = new AsyncDisposableStack();
+  const { database } = parts.use(await testDatabase({ poolSize: 12 }));
+  const context = await testContext();
+  const holders = new Map<Board, string>();
+  const open = async (options: BoardOptions): Promise<Board> => {
+    const hints = openHints(database, context, {
+      enabled: true,
+      onHint: (name) => board.hint(name),
+      onListening: () => board.recheck(),
+    });
+    const board: PostgresBoard = await openPostgresBoard(database, context, {
+      leaseMs: 30_000,
+      pollMs: 500,
+      ...settings,
+      ...options,
+      hints,
+    });
+    hints.start();
+    let stopping: Promise<void> | undefined;
+    const stop = () => {
+      stopping ??= board.stop().then(() => hints.stop());
+      return stopping;
+    };
+    parts.defer(stop);
+    const handle = { ...board, stop };
+    holders.set(handle, board.holder);
+    return handle;
+  };
+  return {
+    open,
+    conflicts: true,
+    partitions: LANES,
+    async usurp(board) {
+      for (const table of ["board_queue", "board_bundles"])
+        await database.query({
+          text: `UPDATE runtime.${table} SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
+          values: [holders.get(board)],
+        });
+    },
+    [Symbol.asyncDispose]: () => parts.disposeAsync(),
+  };
+}

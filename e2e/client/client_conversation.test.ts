@@ -1,0 +1,265 @@
+import { createClient, type KhalaClient } from "@khala/client";
+import { Changes, until } from "@khala/testing/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { startTcpProxy, type TcpProxy } from "@khala/testing/processes/tcp_proxy";
+import { newConv } from "@khala/testing/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+
+let database: TestDatabase;
+let server: ConversationServer;
+let proxy: TcpProxy;
+beforeAll(async () => {
+  database = await testDatabase();
+  server = await startConversations(database.url);
+  const { hostname, port } = new URL(server.url);
+  proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+});
+afterAll(async () => {
+  await proxy[Symbol.asyncDispose]();
+  await server[Symbol.asyncDispose]();
+  await database[Symbol.asyncDispose]();
+});
+
+const clients: KhalaClient[] = [];
+afterEach(async () => {
+  proxy.resume();
+  for (const client of clients.splice(0)) await client.close();
+});
+
+/** A device that has the conversation open, and everything that it ever showed. */
+class Device extends Changes {
+  readonly client: KhalaClient;
+  readonly #convId: string;
+  /** The texts after each change. */
+  readonly pictures: string[][] = [];
+
+  constructor(convId: string, url = server.url) {
+    super();
+    this.client = createClient({ url, token: () => server.token() });
+    clients.push(this.client);
+    this.#convId = convId;
+    this.conversation.subscribe(() => {
+      this.pictures.push(this.texts);
+      this.changed();
+    });
+  }
+
+  get conversation() {
+    return this.client.conversation(this.#convId);
+  }
+
+  get texts(): string[] {
+    return this.conversation
+      .state()
+      .messages.map(({ parts = [] }) => parts.map(({ text = "" }) => text).join(""));
+  }
+
+  live(): Promise<unknown> {
+    return until("live", () => this.conversation.state().health === "live", { on: this });
+  }
+
+  shows(...texts: readonly string[]): Promise<unknown> {
+    const wanted = JSON.stringify(texts);
+    return until(wanted, () => JSON.stringify(this.texts) === wanted, { on: this });
+  }
+
+  idle(): Promise<unknown> {
+    return until("the end of the run", () => this.conversation.state().run === null, { on: this });
+  }
+
+  /** Pictures in which something that was there before was gone, or stood twice. */
+  get flickers(): string[][] {
+    return this.pictures.filter((texts, i) => {
+      const before = this.pictures[i - 1] ?? [];
+      return (
+        before.some((text, at) => !(texts[at] ?? "").startsWith(text)) || new Set(texts).size < texts.length
+      );
+    });
+  }
+}
+
+/** What the log says, in its order. */
+async function logged(convId: string): Promise<string[]> {
+  return [...(await server.texts(convId)).values()];
+}
+
+async function send(device: Device, text: string) {
+  const { run_id } = await device.conversation.send(text);
+  return server.stage.performance(run_id);
+}
+
+test("two devices on one conversation see the same words, as they are said", async () => {
+  const convId = newConv();
+  const [laptop, phone] = [new Device(convId), new Device(convId)];
+  await Promise.all([laptop.live(), phone.live()]);
+  const performance = await send(laptop, "Hello?");
+  performance.say("Hel");
+  await Promise.all([laptop.shows("Hello?", "Hel"), phone.shows("Hello?", "Hel")]);
+  expect(phone.conversation.state().run).toMatchObject({ run_id: performance.turn.runId, status: "running" });
+  performance.say("lo.");
+  performance.finish();
+  await Promise.all([laptop.idle(), phone.idle()]);
+  const answer = await send(phone, "And again?");
+  answer.say("Yes.");
+  answer.finish();
+  const all = ["Hello?", "Hello.", "And again?", "Yes."];
+  await Promise.all([laptop.shows(...all), phone.shows(...all)]);
+  await Promise.all([laptop.idle(), phone.idle()]);
+  expect(laptop.conversation.state().messages).toEqual(phone.conversation.state().messages);
+  expect(laptop.conversation.state().messages).toEqual((await server.state(convId)).messages);
+  expect([laptop.flickers, phone.flickers]).toEqual([[], []]);
+  expect(await logged(convId)).toEqual(all);
+});
+
+test("a page that is reloaded in the middle of an answer has what was said, and then the rest", async () => {
+  const convId = newConv();
+  const before = new Device(convId);
+  await before.live();
+  const performance = await send(before, "Tell me.");
+  performance.emit(
+    { reasoning_delta: { text: "Hm." } },
+    { tool_call: { tool_call_id: "t", tool: "search", input: { q: "otters" } } },
+  );
+  performance.say("Once ");
+  await before.shows("Tell me.", "Once ");
+  await before.client.close();
+  const after = new Device(convId);
+  performance.say("upon ");
+  await after.shows("Tell me.", "Once upon ");
+  performance.emit({ tool_result: { tool_call_id: "t", tool: "search", output: ["one"] } });
+  performance.say("a time.");
+  performance.finish();
+  await after.shows("Tell me.", "Once upon a time.");
+  await after.idle();
+  expect(after.flickers).toEqual([]);
+  expect(after.conversation.state().messages).toEqual((await server.state(convId)).messages);
+});
+
+test("whenever the line is cut in the middle of a run, no word is missing, doubled or out of order", async () => {
+  const convId = newConv();
+  const steady = new Device(convId);
+  const shaky = new Device(convId, proxy.through(server.url));
+  await Promise.all([steady.live(), shaky.live()]);
+  const performance = await send(shaky, "Count.");
+  let text = "";
+  for (let i = 1; i <= 120; i++) {
+    text += `${i} `;
+    performance.say(`${i} `);
+    if (i % 30 !== 0) continue;
+    // Somewhere in the middle of what is said: the answer so far has come to some part.
+    await until("some words", () => (shaky.texts[1]?.length ?? 0) > text.length / 2, { on: shaky });
+    proxy.cut();
+    performance.say("| ");
+    text += "| ";
+    await shaky.shows("Count.", text);
+  }
+  performance.finish();
+  await Promise.all([steady.shows("Count.", text), shaky.shows("Count.", text)]);
+  await Promise.all([steady.idle(), shaky.idle()]);
+  expect([steady.flickers, shaky.flickers]).toEqual([[], []]);
+  expect(shaky.conversation.state().messages).toEqual((await server.state(convId)).messages);
+});
+
+test("a message whose answer is lost is sent again, starts one run, and is shown once", async () => {
+  const convId = newConv();
+  const device = new Device(convId, proxy.through(server.url));
+  await device.live();
+  proxy.pause("answers");
+  const sent = device.conversation.send("Once.");
+  await until("the run", () => server.stage.turns(convId) === 1, { on: server.stage });
+  proxy.cut();
+  proxy.resume();
+  const { run_id } = await sent;
+  (await server.stage.performance(run_id)).finish();
+  await device.shows("Once.");
+  await device.idle();
+  expect(server.stage.turns(convId)).toBe(1);
+  expect(device.flickers).toEqual([]);
+});
+
+describe("what one device does, the other sees", () => {
+  test("a stop ends the answer on both, with all that was said", async () => {
+    const convId = newConv();
+    const [laptop, phone] = [new Device(convId), new Device(convId)];
+    await Promise.all([laptop.live(), phone.live()]);
+    const performance = await send(laptop, "Talk.");
+    performance.say("Blah ");
+    await phone.shows("Talk.", "Blah ");
+    expect(await phone.conversation.stop()).toBe(true);
+    await Promise.all([laptop.idle(), phone.idle()]);
+    for (const device of [laptop, phone])
+      expect(device.conversation.state()).toMatchObject({
+        messages: [{ status: "done" }, { status: "stopped", parts: [{ text: "Blah " }] }],
+        outcome: { status: "stopped" },
+      });
+    await server.settled(convId);
+    expect(await phone.conversation.stop()).toBe(false);
+  });
+
+  test("a message while a run is under way is refused, queued or interrupts, as asked", async () => {
+    const convId = newConv();
+    const [laptop, phone] = [new Device(convId), new Device(convId)];
+    await Promise.all([laptop.live(), phone.live()]);
+    const first = await send(laptop, "One.");
+    await expect(phone.conversation.send("No.")).rejects.toMatchObject({ code: "conversation_busy" });
+    expect(phone.texts).not.toContain("No.");
+    const { run_id } = await phone.conversation.send("Two.", { policy: "queue" });
+    expect(phone.conversation.state().messages.at(-1)).toMatchObject({ status: "queued" });
+    first.say("First.");
+    first.finish();
+    const second = await server.stage.performance(run_id);
+    second.say("Second");
+    await laptop.shows("One.", "First.", "Two.", "Second");
+    const { run_id: third } = await laptop.conversation.send("Three!", { policy: "interrupt" });
+    (await server.stage.performance(third)).finish();
+    const all = ["One.", "First.", "Two.", "Second", "Three!"];
+    await Promise.all([laptop.shows(...all), phone.shows(...all)]);
+    await Promise.all([laptop.idle(), phone.idle()]);
+    expect(phone.conversation.state().messages[3]).toMatchObject({ status: "stopped" });
+    expect(laptop.flickers).toEqual([]);
+  });
+
+  test("a deleted conversation is empty everywhere, and the next message begins a new one", async () => {
+    const convId = newConv();
+    const [laptop, phone] = [new Device(convId), new Device(convId)];
+    await Promise.all([laptop.live(), phone.live()]);
+    (await send(laptop, "Old.")).finish();
+    await phone.shows("Old.");
+    await server.settled(convId);
+    await phone.conversation.delete();
+    await Promise.all([laptop.shows(), phone.shows()]);
+    const performance = await send(laptop, "New.");
+    performance.say("Yes.");
+    performance.finish();
+    await laptop.shows("New.", "Yes.");
+    await laptop.idle();
+  });
+});
+
+test("a conversation of somebody else says that it is not there", async () => {
+  const convId = newConv();
+  (await server.chat(convId, "mine").then(({ run_id }) => server.stage.performance(run_id))).finish();
+  const stranger = createClient({ url: server.url, token: () => server.token({ sub: "somebody-else" }) });
+  clients.push(stranger);
+  const conversation = stranger.conversation(convId);
+  conversation.subscribe(() => {});
+  await until("the refusal", () => conversation.state().health === "error");
+  expect(conversation.state()).toMatchObject({ messages: [], error: { code: "not_found" } });
+});
+
+test("own conversations are listed, and a log is read page by page", async () => {
+  const convId = newConv();
+  const device = new Device(convId);
+  const performance = await send(device, "Write it down.");
+  performance.say("Done.");
+  performance.finish();
+  await device.shows("Write it down.", "Done.");
+  const { conversations = [] } = await device.client.conversations.list({ limit: 100 });
+  expect(conversations).toContainEqual(expect.objectContaining({ conv_id: convId, title: "Write it down." }));
+  const first = await device.client.conversations.log(convId, { limit: 2 });
+  const rest = await device.client.conversations.log(convId, { after: first.next! });
+  const events = [...(first.events ?? []), ...(rest.events ?? [])];
+  expect(events.map(({ seq }) => seq)).toEqual(events.map((_, i) => String(i + 1)));
+  expect(events[1]).toMatchObject({ event: { message: { text: "Write it down." } } });
+});

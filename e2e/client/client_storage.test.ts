@@ -1,0 +1,79 @@
+import { storageConformance } from "@khala/client/storage";
+import { bundleForBrowser } from "@khala/testing/browser/bundle";
+import {
+  chromiumHere,
+  startChromium,
+  type TestBrowser,
+  type TestContext,
+} from "@khala/testing/browser/chromium";
+import { programFile } from "@khala/testing/processes/programs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+
+const ORIGIN = "http://localhost/";
+
+describe.skipIf(!chromiumHere())("storages in a real browser", () => {
+  let browser: TestBrowser;
+  let script: string;
+  beforeAll(async () => {
+    script = await bundleForBrowser(programFile("storage_page"));
+    browser = await startChromium();
+  });
+  afterAll(() => browser?.[Symbol.asyncDispose]());
+
+  async function place(): Promise<TestContext> {
+    const context = await browser.context();
+    await context.serve(ORIGIN, script);
+    return context;
+  }
+
+  for (const driver of ["localStorage", "indexedDb"])
+    describe(driver, () => {
+      for (const { name } of storageConformance)
+        it(name, async () => {
+          await using context = await place();
+          const page = await context.open(ORIGIN);
+          const problem = await page.evaluate(`khalaStorage.check("${driver}", ${JSON.stringify(name)})`);
+          expect(problem).toBeUndefined();
+          expect(context.problems).toEqual([]);
+        });
+    });
+
+  it("a full localStorage is said, leaves the last commit whole, and takes the next one that fits", async () => {
+    await using context = await place();
+    const page = await context.open(ORIGIN);
+    const result = await page.evaluate("khalaStorage.fill()");
+    expect(result).toMatchObject({ code: "limit_exceeded", whole: true, keysLeft: 1 });
+    expect((result as { commits: number }).commits).toBeGreaterThan(20);
+  });
+
+  it("a newer version of the page takes IndexedDB over, and the older one says so instead of standing in its way", async () => {
+    await using context = await place();
+    const old = await context.open(ORIGIN);
+    const commit = `storage.commit("s", "t", { put: [], remove: [], cursor: { epoch: "e", watermark: "1" } })`;
+    await old.evaluate(`globalThis.storage = khalaStorage.indexedDb(); ${commit}`);
+    const newer = await context.open(ORIGIN);
+    const upgraded = await newer.evaluate(`new Promise((resolve) => {
+      const request = indexedDB.open("khala", 2);
+      request.onblocked = () => resolve("blocked");
+      request.onupgradeneeded = () => {};
+      request.onsuccess = () => resolve("upgraded");
+    })`);
+    expect(upgraded).toBe("upgraded");
+    const refused = await old.evaluate(`${commit}.then(() => "stored", (error) => error.code)`);
+    expect(refused).toBe("unavailable");
+  });
+
+  it("a database that the browser deletes under a page is made anew by its next commit", async () => {
+    await using context = await place();
+    const page = await context.open(ORIGIN);
+    const cursor = await page.evaluate(`(async () => {
+      const storage = khalaStorage.indexedDb();
+      await storage.commit("s", "t", { put: [], remove: [], cursor: { epoch: "e", watermark: "1" } });
+      await new Promise((resolve) => { indexedDB.deleteDatabase("khala").onsuccess = resolve; });
+      const absent = await storage.load("s", "t");
+      await storage.commit("s", "t", { put: [], remove: [], cursor: { epoch: "e", watermark: "2" } });
+      return [absent, (await storage.load("s", "t")).cursor.watermark];
+    })()`);
+    expect(cursor).toEqual([undefined, "2"]);
+  });
+});

@@ -1,0 +1,187 @@
+import { once } from "node:events";
+import { until } from "@khala/testing/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { newConv, onStage } from "@khala/testing/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { WebSocket } from "ws";
+
+let database: TestDatabase;
+let server: ConversationServer;
+beforeAll(async () => {
+  database = await testDatabase();
+  server = await startConversations(database.url, { settings: { KHALA_SOCKET_BUFFER_BYTES: "65536" } });
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+  await database[Symbol.asyncDispose]();
+});
+
+interface Frame {
+  readonly type: string;
+  readonly requestId: string;
+  readonly sequence?: number;
+  readonly chunk?: { readonly type: string; readonly delta?: string };
+  readonly errorText?: string;
+}
+
+/** A socket that speaks the protocol by hand. */
+async function connect(token?: string) {
+  const bearer = token ?? (await server.token());
+  const ws = new WebSocket(`${server.url.replace("http", "ws")}/ai/ws?token=${bearer}`);
+  const frames: Frame[] = [];
+  let closed: { code: number; reason: string } | undefined;
+  ws.on("message", (data) => frames.push(JSON.parse(String(data)) as Frame));
+  ws.on("close", (code, reason) => {
+    closed = { code, reason: String(reason) };
+  });
+  await once(ws, "open");
+  return {
+    ws,
+    frames,
+    say: (frame: unknown) => ws.send(JSON.stringify(frame)),
+    of: (requestId: string) => frames.filter((frame) => frame.requestId === requestId),
+    closed: () => until("the close", () => closed),
+    ended: (requestId: string) =>
+      until("the end of an answer", () => frames.some((f) => f.requestId === requestId && f.type === "end")),
+    [Symbol.dispose]: () => ws.terminate(),
+  };
+}
+
+const send = (requestId: string, id: string, text = "Hello?") => ({
+  type: "send",
+  requestId,
+  id,
+  trigger: "submit-message",
+  messages: [{ id: `${requestId}-message`, role: "user", parts: [{ type: "text", text }] }],
+  headers: {},
+  body: {},
+});
+
+test("answers share a socket, each with its own id and its own sequence from 0", async () => {
+  using socket = await connect();
+  const conversations = [newConv(), newConv()];
+  socket.say(send("a", conversations[0]!));
+  socket.say(send("b", conversations[1]!));
+  const [a, b] = await Promise.all(conversations.map((id) => onStage(server, id)));
+  a!.say("1");
+  b!.say("1");
+  await until("both answers", () => socket.of("a").length > 3 && socket.of("b").length > 3);
+  a!.say("2");
+  a!.finish();
+  b!.finish();
+  await Promise.all([socket.ended("a"), socket.ended("b")]);
+  for (const id of ["a", "b"]) {
+    const frames = socket.of(id);
+    expect(frames[0]).toEqual({ requestId: id, type: "start" });
+    expect(frames.at(-1)).toEqual({ requestId: id, type: "end" });
+    const sequences = frames.slice(1, -1).map(({ sequence }) => sequence);
+    expect(sequences).toEqual(sequences.map((_, i) => i));
+  }
+});
+
+test("a resume is answered from 0 again, and one from a sequence is refused: an answer is resumed in one piece", async () => {
+  using socket = await connect();
+  const id = newConv();
+  socket.say(send("a", id));
+  const performance = await onStage(server, id);
+  performance.say("Hello");
+  await until("the text", () => socket.frames.some(({ chunk }) => chunk?.delta === "Hello"));
+  socket.say({ type: "resume", requestId: "b", id, headers: {}, body: {} });
+  socket.say({ type: "resume", requestId: "c", id, lastSequence: 3, headers: {}, body: {} });
+  await until("both", () => socket.of("b").length >= 5 && socket.of("c").length > 0);
+  expect(socket.of("c")).toEqual([
+    { type: "error", requestId: "c", errorText: expect.stringContaining("lastSequence") },
+  ]);
+  performance.finish();
+  await socket.ended("b");
+  expect(socket.of("b").map(({ sequence, chunk }) => [sequence, chunk?.type])).toEqual([
+    [undefined, undefined],
+    [0, "start"],
+    [1, "start-step"],
+    [2, "text-start"],
+    [3, "text-delta"],
+    [4, "text-end"],
+    [5, "finish-step"],
+    [6, "finish"],
+    [undefined, undefined],
+  ]);
+});
+
+test("an abort stops the run of its request and no other, also when it comes before the run has begun", async () => {
+  using socket = await connect();
+  const [one, two] = [newConv(), newConv()];
+  socket.say(send("a", one));
+  const kept = await onStage(server, one);
+  socket.say(send("b", two));
+  socket.say({ type: "abort", requestId: "b" });
+  socket.say({ type: "abort", requestId: "unknown" });
+  const caller = { org: "org-1", subject: "user-1" };
+  await until("the conversation", async () => (await server.request(`/chat/${two}`)).ok);
+  await until("the stop", async () => (await server.plane.run(caller, two))?.status === "stopped");
+  expect(kept.signal.aborted).toBe(false);
+  kept.finish();
+  await socket.ended("a");
+  expect(socket.of("b").some(({ type }) => type === "end")).toBe(false);
+});
+
+test("a frame that is not understood ends the socket with a code that says so", async () => {
+  for (const text of [
+    "{",
+    "null",
+    '{"type":"send"}',
+    '{"type":"dance","requestId":"a"}',
+    '{"requestId":""}',
+  ]) {
+    using socket = await connect();
+    socket.ws.send(text);
+    expect(await socket.closed()).toEqual({ code: 4400, reason: "invalid_request" });
+  }
+});
+
+test("a request that cannot be is answered with an error, and the socket stays", async () => {
+  using socket = await connect();
+  socket.say({ ...send("a", "not an id") });
+  socket.say({ ...send("b", newConv()), messages: [] });
+  socket.say({ type: "resume", requestId: "c", id: "not an id" });
+  socket.say({ type: "resume", requestId: "d", id: newConv() });
+  await until("four answers", () => socket.frames.length >= 4);
+  const types = ["a", "b", "c", "d"].map((id) => socket.of(id).map(({ type }) => type));
+  expect(types).toEqual([["error"], ["error"], ["error"], ["no-active"]]);
+});
+
+test("a socket waits for a bounded number of answers", async () => {
+  using socket = await connect();
+  for (let i = 0; i < 33; i++) socket.say(send(`r${i}`, newConv()));
+  expect(await socket.closed()).toEqual({ code: 4429, reason: "limit_exceeded" });
+});
+
+test("a socket that does not read holds back its own answer, and has every word of it later", async () => {
+  using slow = await connect();
+  using quick = await connect();
+  const id = newConv();
+  slow.say(send("a", id));
+  const performance = await onStage(server, id);
+  slow.ws.pause();
+  quick.say({ type: "resume", requestId: "b", id });
+  await until("it follows", () => quick.of("b").length > 0);
+  const words = Array.from({ length: 200 }, (_, i) => `${i}:${"x".repeat(20_000)} `);
+  performance.say(...words);
+  performance.finish();
+  await quick.ended("b");
+  expect(await server.metric("khala_gateway_waiting_bytes")).toBeLessThan(1 << 20);
+  slow.ws.resume();
+  await slow.ended("a");
+  const text = (requestId: string) =>
+    (requestId === "a" ? slow : quick)
+      .of(requestId)
+      .map(({ chunk }) => chunk?.delta ?? "")
+      .join("");
+  expect(text("a") === words.join("")).toBe(true);
+  expect(text("b") === words.join("")).toBe(true);
+});
+
+test("a socket takes a token with the scope chat", async () => {
+  const token = await server.token({ scopes: [] });
+  await expect(connect(token)).rejects.toThrow("403");
+});

@@ -1,0 +1,248 @@
+import { RawClient, until } from "@khala/testing/clients/clients";
+import {
+  answerOf,
+  openPhoenix,
+  PHOENIX_CLIENTS,
+  type PhoenixChannel,
+  type PhoenixClient,
+} from "@khala/testing/clients/phoenix";
+import { type TimelineJson, TimelineView } from "@khala/testing/clients/timeline_view";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+let database: TestDatabase;
+let server: ConversationServer;
+beforeAll(async () => {
+  database = await testDatabase();
+  server = await startConversations(database.url);
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+  await database[Symbol.asyncDispose]();
+});
+
+let conversations = 0;
+const newConv = () => `conv-${++conversations}`;
+
+async function connected(client: PhoenixClient, claims = {}) {
+  const params = { token: await server.token(claims) };
+  const socket = await openPhoenix(client, server.socketUrl, { params, rejoinAfterMs: () => 20 });
+  socket.connect();
+  await until("a connection", () => socket.isConnected());
+  return { socket, [Symbol.dispose]: () => socket.disconnect() };
+}
+
+/** Everything that arrives as `frame`, and what it comes to. */
+function followed(channel: PhoenixChannel) {
+  const frames: TimelineJson[] = [];
+  const view = new TimelineView();
+  channel.on("frame", (payload) => {
+    frames.push(payload as TimelineJson);
+    view.apply(payload as TimelineJson);
+  });
+  const ended = (runId: string) =>
+    until("the end of the run", () => {
+      const ends = ({ event, run_id }: TimelineJson) =>
+        run_id === runId && (event?.run_finished || event?.run_failed || event?.run_stopped);
+      return frames.find(ends);
+    });
+  return { frames, view, ended };
+}
+
+describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
+  test("joins, says something, and gets the answer as it is made", async () => {
+    const convId = newConv();
+    using it = await connected(client);
+    const channel = it.socket.channel(`conversation:${convId}`);
+    const { frames, view, ended } = followed(channel);
+    expect(await answerOf(channel.join())).toEqual({ status: "ok", response: {} });
+    const { status, response } = await answerOf<{ run_id: string }>(
+      channel.push("chat", { message: "hello" }),
+    );
+    expect({ status, response }).toEqual({
+      status: "ok",
+      response: { conv_id: convId, run_id: expect.any(String), cursor: expect.any(String) },
+    });
+    const performance = await server.stage.performance(response.run_id);
+    performance.say("wör", "ld");
+    performance.finish();
+    await ended(response.run_id);
+    expect(frames[0]).toMatchObject({ type: "hello", conv_id: convId });
+    expect([...view.texts.values()]).toEqual(["hello", "wörld"]);
+    expect(view.wrong).toEqual([]);
+    expect(await answerOf(channel.push("state", {}))).toMatchObject({
+      status: "ok",
+      response: { conv_id: convId, messages: [{ role: "user" }, { role: "assistant", status: "done" }] },
+    });
+  });
+
+  test("is told what was wrong with a join, and stops asking", async () => {
+    const convId = newConv();
+    await server
+      .chat(convId, "mine")
+      .then(async ({ run_id }) => (await server.stage.performance(run_id)).finish());
+    using stranger = await connected(client, { sub: "somebody-else" });
+    using reader = await connected(client, { scopes: ["ops"] });
+    using it = await connected(client);
+    for (const [{ socket }, topic, params, error] of [
+      [stranger, `conversation:${convId}`, {}, { code: "not_found" }],
+      [reader, `conversation:${convId}`, {}, { code: "missing_scope" }],
+      [it, "conversation:a:b", {}, { code: "invalid_request", field: "conv_id" }],
+      [it, `conversation:${convId}`, { after: "x" }, { code: "invalid_request", field: "after" }],
+      [it, `conversation:${convId}`, { replay: 1_001 }, { code: "invalid_request", field: "replay" }],
+    ] as const) {
+      const channel = socket.channel(topic, params);
+      const { frames } = followed(channel);
+      expect(await answerOf(channel.join())).toMatchObject({ status: "error", response: { error } });
+      await until("the channel's end", () => channel.state === "closed");
+      expect(frames).toEqual([]);
+    }
+  });
+
+  test("after the line was cut it rejoins from its cursor, and has all of the answer once", async () => {
+    const convId = newConv();
+    using it = await connected(client);
+    let cursor: string | undefined;
+    const channel = it.socket.channel(`conversation:${convId}`, () => ({ ...(cursor && { after: cursor }) }));
+    const { frames, view, ended } = followed(channel);
+    channel.on("frame", () => {
+      cursor = view.cursor;
+    });
+    await answerOf(channel.join());
+    const { response } = await answerOf<{ run_id: string }>(channel.push("chat", { message: "go on" }));
+    const performance = await server.stage.performance(response.run_id);
+    performance.say("one ");
+    await until("text", () => frames.some(({ event }) => event?.text_delta));
+    it.socket.conn!.close();
+    performance.say("two ");
+    await until("a second hello", () => frames.filter(({ type }) => type === "hello").length === 2);
+    performance.say("three");
+    performance.finish();
+    await ended(response.run_id);
+    expect(view.wrong).toEqual([]);
+    expect(view.texts.get(performance.turn.messageId)).toBe("one two three");
+  });
+});
+
+const [, , CLIENT] = PHOENIX_CLIENTS;
+
+test("the join is answered before the first frame, and pushes that came meanwhile after it", async () => {
+  const convId = newConv();
+  await server
+    .chat(convId, "hi")
+    .then(async ({ run_id }) => (await server.stage.performance(run_id)).finish());
+  await server.settled(convId);
+  await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
+  const topic = `conversation:${convId}`;
+  raw.cast(topic, "phx_join", { replay: 10 });
+  const asked = raw.cast(topic, "state", {});
+  await until("the answer", () => raw.received.some(({ ref }) => ref === asked), { on: raw });
+  const came = raw.received.map(({ event, payload }) =>
+    event === "frame" ? (payload as TimelineJson).type : event,
+  );
+  expect(came).toEqual(["phx_reply", "hello", "snapshot", "phx_reply"]);
+});
+
+test("the frames are those of /ws, the same JSON in the same bytes", async () => {
+  const convId = newConv();
+  await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
+  await using plain = await server.connect(convId);
+  await plain.first("hello");
+  await raw.push(`conversation:${convId}`, "phx_join");
+  const { run_id } = await server.chat(convId, "hi");
+  const performance = await server.stage.performance(run_id);
+  performance.say("söme", " text");
+  performance.finish();
+  await plain.runEnded(run_id);
+  const events = await until(
+    "the same number",
+    () => {
+      const texts = raw.received.filter(({ event }) => event === "frame").map(({ raw }) => String(raw));
+      const mine = texts.filter((text) => text.includes('"type":"event"'));
+      return mine.length === plain.events.length && mine;
+    },
+    { on: raw },
+  );
+  expect(events).toEqual(plain.events.map((json) => `[null,null,"conversation:${convId}","frame",${json}]`));
+});
+
+test("stop from the channel ends a run that was started over HTTP", async () => {
+  const convId = newConv();
+  using it = await connected(CLIENT);
+  const channel = it.socket.channel(`conversation:${convId}`);
+  const { ended } = followed(channel);
+  await answerOf(channel.join());
+  const { run_id } = await server.chat(convId, "go on");
+  await server.stage.performance(run_id);
+  expect(await answerOf(channel.push("stop", {}))).toMatchObject({
+    status: "ok",
+    response: { run_id, stopped: true },
+  });
+  expect((await ended(run_id)).event).toHaveProperty("run_stopped");
+});
+
+test("a push that is wrong says what was wrong, and the channel goes on", async () => {
+  using it = await connected(CLIENT);
+  const channel = it.socket.channel(`conversation:${newConv()}`);
+  await answerOf(channel.join());
+  for (const [event, payload, error] of [
+    ["chat", {}, { code: "invalid_request", field: "message" }],
+    ["chat", { message: "m", policy: "never" }, { code: "invalid_request", field: "policy" }],
+    ["dance", {}, { code: "invalid_request" }],
+    ["state", {}, undefined],
+  ] as const) {
+    const { status, response } = await answerOf(channel.push(event, payload));
+    expect({ status, response }).toMatchObject(
+      error ? { status: "error", response: { error } } : { status: "ok" },
+    );
+  }
+});
+
+test("leaving detaches: nothing more is heard, and the other channels of the socket go on", async () => {
+  using it = await connected(CLIENT);
+  const [left, stays] = [newConv(), newConv()];
+  const first = it.socket.channel(`conversation:${left}`);
+  const second = it.socket.channel(`conversation:${stays}`);
+  const heard = followed(first);
+  const { ended } = followed(second);
+  await answerOf(first.join());
+  await answerOf(second.join());
+  await until("hello", () => heard.frames.length === 1);
+  expect(await answerOf(first.leave())).toMatchObject({ status: "ok" });
+  for (const convId of [left, stays]) {
+    const { run_id } = await server.chat(convId, "hi");
+    (await server.stage.performance(run_id)).finish();
+    if (convId === stays) await ended(run_id);
+  }
+  expect(heard.frames).toHaveLength(1);
+});
+
+test("a conversation that is deleted closes its channel and leaves the socket open", async () => {
+  const convId = newConv();
+  using it = await connected(CLIENT);
+  const channel = it.socket.channel(`conversation:${convId}`);
+  const { frames } = followed(channel);
+  await answerOf(channel.join());
+  await server.request(`/chat/${convId}`, { method: "DELETE" });
+  await until("the channel's end", () => channel.state === "closed");
+  expect(frames.map(({ type }) => type)).toEqual(["hello", "resync", "error"]);
+  expect(it.socket.isConnected()).toBe(true);
+});
+
+test("a token that is refreshed without the scope ends the channel with the next frame", async () => {
+  const convId = newConv();
+  using it = await connected(CLIENT);
+  const channel = it.socket.channel(`conversation:${convId}`);
+  const { frames } = followed(channel);
+  await answerOf(channel.join());
+  const token = await server.token({ scopes: ["ops"] });
+  expect(await answerOf(channel.push("auth", { token }))).toMatchObject({
+    status: "ok",
+    response: { expires_at: expect.any(String) },
+  });
+  const { run_id } = await server.chat(convId, "secret");
+  (await server.stage.performance(run_id)).finish();
+  await until("the channel's end", () => channel.state === "closed");
+  expect(frames.map(({ type, code }) => code ?? type)).toEqual(["hello", "missing_scope"]);
+});

@@ -1,0 +1,214 @@
+import { until } from "@khala/testing/clients/clients";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+let database: TestDatabase;
+let server: ConversationServer;
+beforeAll(async () => {
+  database = await testDatabase();
+  server = await startConversations(database.url);
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+  await database[Symbol.asyncDispose]();
+});
+
+let conversations = 0;
+const newConv = () => `conv-${++conversations}`;
+
+function post(body: unknown, headers: Record<string, string> = {}, token?: string): Promise<Response> {
+  return server.request("/chat", { method: "POST", body: JSON.stringify(body), headers }, token);
+}
+
+const codeOf = async (response: Response) => {
+  const { error } = (await response.json()) as { error: { code: string; field?: string } };
+  return { status: response.status, code: error.code, ...(error.field && { field: error.field }) };
+};
+
+describe("POST /chat", () => {
+  test("answers 202 with the run and the cursor before it, once the run is durable", async () => {
+    const convId = newConv();
+    const response = await post({ conv_id: convId, message: "hello" });
+    expect(response.status).toBe(202);
+    const body = (await response.json()) as { conv_id: string; run_id: string; cursor: string };
+    expect(body).toEqual({ conv_id: convId, run_id: expect.any(String), cursor: expect.any(String) });
+    await using client = await server.connect(convId, { after: body.cursor });
+    const performance = await server.stage.performance(body.run_id);
+    performance.say("hi");
+    performance.finish();
+    await client.runEnded(body.run_id);
+    expect([...client.view.texts.values()]).toEqual(["hello", "hi"]);
+  });
+
+  test.each([
+    ["in the body", { idempotency_key: "key" }, {}],
+    ["in the header", {}, { "idempotency-key": "key" }],
+  ])("the same key %s is answered the same and starts nothing twice", async (_, more, headers) => {
+    const convId = newConv();
+    const send = () => post({ conv_id: convId, message: "once", ...more }, headers);
+    const answers = [];
+    for (const response of [...(await Promise.all([send(), send()])), await send()]) {
+      expect(response.status).toBe(202);
+      answers.push(await response.json());
+    }
+    expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
+    const performance = await server.stage.performance((answers[0] as { run_id: string }).run_id);
+    performance.finish();
+    expect(await server.settled(convId)).toBe("finished");
+    expect(server.stage.turns(convId)).toBe(1);
+  });
+
+  test("while a run is under way a message is rejected, waits, or interrupts it", async () => {
+    const convId = newConv();
+    const first = await server.chat(convId, "one");
+    const one = await server.stage.performance(first.run_id);
+    expect(await codeOf(await post({ conv_id: convId, message: "two" }))).toEqual({
+      status: 409,
+      code: "conversation_busy",
+    });
+    const queued = await server.chat(convId, "two", { policy: "queue" });
+    one.finish();
+    const two = await server.stage.performance(queued.run_id);
+    const interrupting = await server.chat(convId, "three", { policy: "interrupt" });
+    const three = await server.stage.performance(interrupting.run_id);
+    expect(two.signal.aborted).toBe(true);
+    three.finish();
+    expect(await server.settled(convId)).toBe("finished");
+  });
+
+  test.each([
+    ["no conv_id", { message: "m" }, "conv_id"],
+    ["a conv_id with a slash", { conv_id: "a/b", message: "m" }, "conv_id"],
+    ["a conv_id that is no text", { conv_id: 7, message: "m" }, "conv_id"],
+    ["no message", { conv_id: "a" }, "message"],
+    ["an empty message", { conv_id: "a", message: "" }, "message"],
+    ["a message with a NUL", { conv_id: "a", message: "a\0b" }, "message"],
+    ["a policy that does not exist", { conv_id: "a", message: "m", policy: "wait" }, "policy"],
+    ["an empty key", { conv_id: "a", message: "m", idempotency_key: "" }, "idempotency_key"],
+    [
+      "a key that is too long",
+      { conv_id: "a", message: "m", idempotency_key: "k".repeat(256) },
+      "idempotency_key",
+    ],
+    ["a field that does not exist", { conv_id: "a", message: "m", colour: "red" }, "colour"],
+  ])("%s is a 400 that names the field", async (_, body, field) => {
+    expect(await codeOf(await post(body))).toEqual({ status: 400, code: "invalid_request", field });
+  });
+
+  test("two keys that differ are refused", async () => {
+    const response = await post(
+      { conv_id: "a", message: "m", idempotency_key: "x" },
+      { "idempotency-key": "y" },
+    );
+    expect(await codeOf(response)).toEqual({
+      status: 400,
+      code: "invalid_request",
+      field: "idempotency_key",
+    });
+  });
+});
+
+describe("GET, stop and DELETE /chat/:conv_id", () => {
+  test("GET gives the messages, the run, and the cursor that they are true at", async () => {
+    const convId = newConv();
+    const { run_id } = await server.chat(convId, "hello");
+    const performance = await server.stage.performance(run_id);
+    performance.say("hal");
+    const half = await until("half of it", async () => {
+      const state = await server.state(convId);
+      return state.messages?.length === 2 && state;
+    });
+    expect(half).toMatchObject({
+      conv_id: convId,
+      run: { run_id, status: "running" },
+      messages: [
+        { role: "user", parts: [{ text: "hello" }] },
+        { role: "assistant", run_id, parts: [{ text: "hal" }], status: "streaming" },
+      ],
+    });
+    await using client = await server.connect(convId, { after: half.cursor! });
+    performance.say("lo");
+    performance.finish();
+    await client.runEnded(run_id);
+    expect([...client.view.texts.values()]).toEqual(["lo"]);
+    expect(client.view.wrong).toEqual([]);
+  });
+
+  test("stop says what it stopped, and that nothing ran", async () => {
+    const convId = newConv();
+    const { run_id } = await server.chat(convId, "hello");
+    const performance = await server.stage.performance(run_id);
+    const stop = async () => (await server.request(`/chat/${convId}/stop`, { method: "POST" })).json();
+    expect(await stop()).toMatchObject({ run_id, stopped: true });
+    expect(await server.settled(convId)).toBe("stopped");
+    expect(performance.signal.aborted).toBe(true);
+    expect(await stop()).toMatchObject({ stopped: false });
+  });
+
+  test("DELETE removes it; it does not exist afterwards, and can begin anew", async () => {
+    const convId = newConv();
+    const { run_id } = await server.chat(convId, "hello");
+    (await server.stage.performance(run_id)).finish();
+    expect(await server.settled(convId)).toBe("finished");
+    const response = await server.request(`/chat/${convId}`, { method: "DELETE" });
+    expect([response.status, await response.text()]).toEqual([204, ""]);
+    expect(await codeOf(await server.request(`/chat/${convId}`))).toEqual({ status: 404, code: "not_found" });
+    const again = await server.chat(convId, "again");
+    (await server.stage.performance(again.run_id)).finish();
+    expect(await server.settled(convId)).toBe("finished");
+    const state = await server.state(convId);
+    expect(state.messages).toMatchObject([{ parts: [{ text: "again" }] }]);
+  });
+
+  test.each(["GET", "DELETE"])("%s of a conv_id that cannot be is a 400 that names it", async (method) => {
+    expect(await codeOf(await server.request("/chat/-a", { method }))).toEqual({
+      status: 400,
+      code: "invalid_request",
+      field: "conv_id",
+    });
+  });
+});
+
+describe("who may", () => {
+  test("for another subject and another org the conversation does not exist", async () => {
+    const convId = newConv();
+    const { run_id } = await server.chat(convId, "mine");
+    const performance = await server.stage.performance(run_id);
+    for (const claims of [{ sub: "somebody-else" }, { org_id: "another-org" }]) {
+      const token = await server.token(claims);
+      const answers = await Promise.all([
+        post({ conv_id: convId, message: "m", policy: "interrupt" }, {}, token),
+        server.request(`/chat/${convId}`, {}, token),
+        server.request(`/chat/${convId}/stop`, { method: "POST" }, token),
+        server.request(`/chat/${convId}`, { method: "DELETE" }, token),
+      ]);
+      for (const answer of answers) expect(await codeOf(answer)).toEqual({ status: 404, code: "not_found" });
+    }
+    expect(performance.signal.aborted).toBe(false);
+    performance.finish();
+  });
+
+  test("without the scope everything is refused, and without a token too", async () => {
+    const token = await server.token({ scopes: ["runtime:write"] });
+    for (const [path, method] of [
+      ["/chat/a", "GET"],
+      ["/chat/a", "DELETE"],
+      ["/chat/a/stop", "POST"],
+    ] as const) {
+      expect(await codeOf(await server.request(path, { method }, token))).toEqual({
+        status: 403,
+        code: "missing_scope",
+      });
+      expect((await fetch(server.url + path, { method })).status).toBe(401);
+    }
+    expect((await post({ conv_id: "a", message: "m" }, {}, token)).status).toBe(403);
+  });
+
+  test("GET /ws without an upgrade says what it is", async () => {
+    expect(await codeOf(await server.request("/ws?conv_id=a"))).toEqual({
+      status: 426,
+      code: "upgrade_required",
+    });
+  });
+});

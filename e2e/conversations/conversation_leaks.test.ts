@@ -1,0 +1,38 @@
+import { until } from "@khala/testing/clients/clients";
+import { JumpClock } from "@khala/testing/kit/jump_clock";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { startConversations } from "@khala/testing/servers/conversations";
+import { expect, test } from "vitest";
+import type { Member, Start } from "../../packages/server/src/conversations/timeline/attachment.ts";
+
+const CALLER = { org: "org-1", subject: "user-1" };
+const CYCLES = 10_000;
+const AT_ONCE = 50;
+
+test("10,000 cycles of attaching and detaching leave no reader and no socket, and shutdown leaves none", async () => {
+  await using database = await testDatabase();
+  const clock = new JumpClock();
+  await using server = await startConversations(database.url, {
+    clock,
+    conversations: { graceMs: 1_000 },
+  });
+  const ended: unknown[] = [];
+  const member: Member = { offer: () => true, end: (error) => ended.push(error) };
+  const starts: Start[] = [{ kind: "now" }, { kind: "replay", messages: 1 }];
+  const attach = (i: number) =>
+    server.plane.attach(CALLER, `conv-${i % 100}`, member, starts[i % starts.length]!);
+  for (let i = 0; i < CYCLES; i += AT_ONCE) {
+    const attached = await Promise.all(Array.from({ length: AT_ONCE }, (_, j) => attach(i + j)));
+    for (const each of attached) each.close();
+  }
+  expect(ended).toEqual([]);
+  expect(await server.metric("khala_conversation_sockets")).toBe(0);
+  expect(await server.metric("khala_conversation_readers")).toBeLessThanOrEqual(100);
+  clock.jump(1_001);
+  await until("no reader", async () => (await server.metric("khala_conversation_readers")) === 0);
+
+  await attach(0);
+  expect(await server.metric("khala_conversation_readers")).toBe(1);
+  await server.plane.stop();
+  expect(await server.metric("khala_conversation_readers")).toBe(0);
+});

@@ -1,0 +1,274 @@
+import { topicForConv } from "@khala/contracts";
+import type { EventJson } from "@khala/contracts/conversation/v1";
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import fc from "fast-check";
+import { expect } from "vitest";
+import { parseCursor } from "../../../packages/server/src/conversations/log/cursor.ts";
+import type { Log } from "../../../packages/server/src/conversations/log/log.ts";
+import { conversationMetrics } from "../../../packages/server/src/conversations/metrics.ts";
+import { Attachment, type Start } from "../../../packages/server/src/conversations/timeline/attachment.ts";
+import { openReaders, type Readers } from "../../../packages/server/src/conversations/timeline/readers.ts";
+import type { Context } from "../../../packages/server/src/kit/context.ts";
+import { ConversationClient } from "./conversation_client.ts";
+
+/** Two servers' handles on one store. */
+export interface TwoLogs extends AsyncDisposable {
+  readonly logs: readonly [Log, Log];
+}
+
+export type Command =
+  | { readonly do: "say"; readonly pieces: readonly string[] }
+  | { readonly do: "end" }
+  | {
+      readonly do: "attach";
+      readonly client: number;
+      readonly server: number;
+      readonly how: "anew" | "resume" | "replay";
+    }
+  | { readonly do: "detach"; readonly client: number }
+  | { readonly do: "fill"; readonly client: number }
+  | { readonly do: "crash"; readonly server: number }
+  | { readonly do: "deafen"; readonly server: number; readonly deaf: boolean }
+  | { readonly do: "trim"; readonly entries: number }
+  | { readonly do: "delete" };
+
+const client = fc.nat(4);
+const server = fc.nat(1);
+const attach = fc.record({
+  do: fc.constant("attach" as const),
+  client,
+  server,
+  how: fc.constantFrom("anew" as const, "resume" as const, "resume" as const, "replay" as const),
+});
+const say = fc.record({
+  do: fc.constant("say" as const),
+  pieces: fc.array(fc.string({ unit: "grapheme", minLength: 1, maxLength: 8 }), {
+    minLength: 1,
+    maxLength: 6,
+  }),
+});
+
+/** What may happen, what is common more often. */
+export const commands = fc.array(
+  fc.oneof(
+    { weight: 8, arbitrary: say },
+    { weight: 6, arbitrary: attach },
+    { weight: 2, arbitrary: fc.record({ do: fc.constant("end" as const) }) },
+    { weight: 2, arbitrary: fc.record({ do: fc.constant("detach" as const), client }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("fill" as const), client }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("crash" as const), server }) },
+    {
+      weight: 1,
+      arbitrary: fc.record({ do: fc.constant("deafen" as const), server, deaf: fc.boolean() }),
+    },
+    {
+      weight: 1,
+      arbitrary: fc.record({ do: fc.constant("trim" as const), entries: fc.integer({ min: 1, max: 10 }) }),
+    },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("delete" as const) }) },
+  ),
+  { minLength: 10, maxLength: 40 },
+);
+
+interface Said {
+  readonly firstSeq: bigint;
+  text: string;
+}
+
+/** A conversation on two servers with a few clients, and what was really said in it. */
+export class ConversationWorld {
+  readonly #convId: string;
+  readonly #logs: readonly Log[];
+  readonly #context: Context;
+  readonly #readers: (Readers | undefined)[] = [];
+  readonly #deaf = [false, false];
+  readonly #clients = Array.from({ length: 5 }, () => new ConversationClient());
+  #said = new Map<string, Said>();
+  #seq = 0n;
+  #epoch: string | undefined;
+  #run: { runId: string; messageId: string } | undefined;
+  #count = 0;
+
+  private constructor(convId: string, logs: readonly Log[], context: Context) {
+    this.#convId = convId;
+    this.#logs = logs;
+    this.#context = context;
+  }
+
+  static async open(convId: string, { logs }: TwoLogs, seed: number): Promise<ConversationWorld> {
+    return new ConversationWorld(convId, logs, await testContext({ seed }));
+  }
+
+  async run(command: Command): Promise<void> {
+    switch (command.do) {
+      case "say":
+        return this.#say(command.pieces);
+      case "end":
+        return this.#end();
+      case "attach":
+        return this.#attach(this.#clients[command.client]!, command.server, command.how);
+      case "detach":
+        return this.#clients[command.client]!.detach();
+      case "fill":
+        this.#clients[command.client]!.full = true;
+        return;
+      case "crash":
+        return this.#crash(command.server);
+      case "deafen":
+        this.#deaf[command.server] = command.deaf;
+        return;
+      case "trim":
+        await this.#logs[0]!.trim(this.#stream, { entries: command.entries });
+        return;
+      case "delete":
+        await this.#logs[0]!.delete(this.#stream);
+        this.#said = new Map();
+        this.#seq = 0n;
+        this.#epoch = undefined;
+        this.#run = undefined;
+    }
+  }
+
+  /** Everybody who is attached has the log's text; everybody else comes back and has it too. */
+  async settle(): Promise<void> {
+    await this.#end();
+    for (const each of this.#clients) {
+      each.full = false;
+      // As an outbox does when it has drained.
+      each.attachment?.room();
+      if (each.cursor !== undefined && !each.attachment) await this.#attach(each, 0, "resume");
+    }
+    for (const each of this.#clients) {
+      if (each.cursor === undefined) continue;
+      await until("every client is at the head", async () => {
+        if (each.failure) throw each.failure;
+        // A conversation that was deleted under a socket closes it; the client comes back.
+        if (!each.attachment) await this.#attach(each, 1, "resume");
+        return (
+          each.seq === this.#seq && (this.#epoch === undefined || each.cursor!.startsWith(`${this.#epoch}.`))
+        );
+      });
+      this.#check(each);
+    }
+    for (const readers of this.#readers) await readers?.stop();
+  }
+
+  #check(each: ConversationClient): void {
+    for (const [id, { text, truncated }] of each.messages) {
+      const said = this.#said.get(id)!;
+      expect(said, `${id} was said`).toBeDefined();
+      if (truncated) expect(said.text.endsWith(text), `${id} ends with ${text}`).toBe(true);
+      else expect(text).toBe(said.text);
+    }
+    for (const [id, { firstSeq }] of this.#said) {
+      if (firstSeq > each.completeAfter) expect(each.messages.has(id), `${id} is known`).toBe(true);
+    }
+  }
+
+  get #stream(): string {
+    return topicForConv(this.#convId);
+  }
+
+  async #say(pieces: readonly string[]): Promise<void> {
+    const events: EventJson[] = [];
+    if (!this.#run) {
+      const n = ++this.#count;
+      this.#run = { runId: `run-${n}`, messageId: `message-${n}` };
+      events.push({ run_started: { subject: "ann" } });
+    }
+    const { messageId } = this.#run;
+    for (const text of pieces) events.push({ text_delta: { message_id: messageId, text } });
+    await this.#append(events);
+    const said = this.#said.get(messageId) ?? {
+      firstSeq: this.#seq - BigInt(pieces.length) + 1n,
+      text: "",
+    };
+    this.#said.set(messageId, { ...said, text: said.text + pieces.join("") });
+  }
+
+  async #end(): Promise<void> {
+    if (!this.#run) return;
+    await this.#append([{ run_finished: {} }]);
+    this.#run = undefined;
+  }
+
+  async #append(events: readonly EventJson[]): Promise<void> {
+    const entries = events.map((event) => JSON.stringify({ run_id: this.#run!.runId, event }));
+    const log = this.#logs[this.#count % 2]!;
+    const { head, epoch } = await log.append(this.#stream, entries);
+    this.#seq = head.seq;
+    this.#epoch = epoch;
+  }
+
+  #readersOf(server: number): Readers {
+    let readers = this.#readers[server];
+    if (!readers) {
+      readers = openReaders(this.#context, {
+        log: this.#hearing(server),
+        metrics: conversationMetrics(this.#context.telemetry.meter),
+        serverId: `server-${server}`,
+        recentBytes: 600,
+        graceMs: 20,
+        pollMs: 20,
+        bookmarkMs: 20,
+      });
+      this.#readers[server] = readers;
+    }
+    return readers;
+  }
+
+  /** The server's log, which tells nothing of news while the server is deaf. */
+  #hearing(server: number): Log {
+    const log = this.#logs[server]!;
+    const watch: Log["watch"] = (stream, watcher) =>
+      log.watch(stream, {
+        position: () => watcher.position?.(),
+        news: (news) => {
+          if (!this.#deaf[server]) watcher.news(news);
+        },
+        missed: () => {
+          if (!this.#deaf[server]) watcher.missed();
+        },
+      });
+    return new Proxy(log, {
+      get: (target, name) => {
+        if (name === "watch") return watch;
+        const value = Reflect.get(target, name);
+        return typeof value === "function" ? value.bind(target) : value;
+      },
+    });
+  }
+
+  async #attach(each: ConversationClient, server: number, how: "anew" | "resume" | "replay"): Promise<void> {
+    each.detach();
+    each.full = false;
+    if (how !== "resume" || each.cursor === undefined) each.forget();
+    const start: Start =
+      each.cursor !== undefined
+        ? { kind: "after", cursor: parseCursor(each.cursor, "after") }
+        : how === "replay"
+          ? { kind: "replay", messages: 2 }
+          : { kind: "now" };
+    const { reader, release } = await this.#readersOf(server).acquire(this.#convId);
+    const attachment = new Attachment(
+      this.#convId,
+      reader,
+      each,
+      this.#context,
+      conversationMetrics(this.#context.telemetry.meter),
+    );
+    each.attachment = attachment;
+    each.server = server;
+    each.release = release;
+    const run = this.#run && { run_id: this.#run.runId, status: "running" };
+    await attachment.begin(start, run ?? null);
+  }
+
+  async #crash(server: number): Promise<void> {
+    const readers = this.#readers[server];
+    this.#readers[server] = undefined;
+    await readers?.stop();
+    for (const each of this.#clients) if (each.server === server) each.detach();
+  }
+}

@@ -1,0 +1,297 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { runConformanceTests } from "@durable-streams/server-conformance-tests";
+import { seeded } from "@khala/testing/kit/context";
+import { eventually } from "@khala/testing/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
+import { LONG_POLL_MS, type StreamServer, serveStreams } from "@khala/testing/servers/durable_streams";
+import { pino } from "pino";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { openDatabase } from "../../packages/server/src/database/database.ts";
+
+let shared: TestDatabase;
+let server: StreamServer;
+beforeAll(async () => {
+  shared = await testDatabase({ poolSize: 8 });
+  server = await serveStreams(shared.database);
+  config.baseUrl = server.url;
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+  await shared[Symbol.asyncDispose]();
+});
+
+const config = { baseUrl: "", longPollTimeoutMs: LONG_POLL_MS };
+
+// It waits in real time for what lives a second: a machine that stands still for so long is given other chances.
+describe("the durable-streams conformance suite", { retry: 6 }, () => {
+  // Forks are an extension that is not served, and the suite has no option for them. Subscriptions have one.
+  beforeEach(({ task, skip }) => {
+    if (task.suite?.name.startsWith("Fork - ")) skip("forks are not served");
+  });
+  runConformanceTests(config);
+});
+
+const text = { "Content-Type": "text/plain" };
+const nextOffset = (response: Response) => response.headers.get("Stream-Next-Offset")!;
+
+async function create(url: string, headers: Record<string, string> = text, body?: string): Promise<string> {
+  const response = await fetch(url, { method: "PUT", headers, ...(body !== undefined && { body }) });
+  expect(response.status).toBe(201);
+  return nextOffset(response);
+}
+
+const append = (url: string, body: string, headers: Record<string, string> = {}) =>
+  fetch(url, { method: "POST", headers: { ...text, ...headers }, body });
+
+/** Another process's view of the same database: a pool and hints of its own. */
+async function otherServer(options: Parameters<typeof serveStreams>[1]) {
+  const database = openDatabase({ url: shared.url, poolSize: 4, log: pino({ level: "silent" }) });
+  const other = await serveStreams(database, options);
+  return {
+    ...other,
+    async [Symbol.asyncDispose]() {
+      await other[Symbol.asyncDispose]();
+      await database.close();
+    },
+  };
+}
+
+test("an append on one server wakes a long-poll on another, by a hint", async () => {
+  await using other = await otherServer({ pollMs: 3_600_000, longPollMs: 20_000 });
+  await other.listening;
+  const offset = await create(`${server.url}/wake/hint`);
+  const waiting = fetch(`${other.url}/wake/hint?offset=${offset}&live=long-poll`);
+  await other.waits();
+  expect((await append(`${server.url}/wake/hint`, "hello")).status).toBe(204);
+  const answer = await waiting;
+  expect([answer.status, await answer.text()]).toEqual([200, "hello"]);
+});
+
+test("an append on one server wakes a long-poll on another that hears no hints", async () => {
+  await using other = await otherServer({ hints: false, pollMs: 50, longPollMs: 20_000 });
+  const offset = await create(`${server.url}/wake/poll`);
+  const waiting = fetch(`${other.url}/wake/poll?offset=${offset}&live=long-poll`);
+  await other.waits();
+  expect((await append(`${server.url}/wake/poll`, "hello")).status).toBe(204);
+  const answer = await waiting;
+  expect([answer.status, await answer.text()]).toEqual([200, "hello"]);
+});
+
+test("a deletion on one server ends a long-poll on another with 404", async () => {
+  await using other = await otherServer({ pollMs: 50, longPollMs: 20_000 });
+  const offset = await create(`${server.url}/wake/deleted`);
+  const waiting = fetch(`${other.url}/wake/deleted?offset=${offset}&live=long-poll`);
+  await other.waits();
+  await fetch(`${server.url}/wake/deleted`, { method: "DELETE" });
+  expect((await waiting).status).toBe(404);
+});
+
+test("a producer that repeats what was not answered loses and doubles nothing, whatever connection breaks", async () => {
+  const { hostname, port } = new URL(shared.url);
+  await using toDatabase = await startTcpProxy({ host: hostname, port: Number(port) });
+  const database = openDatabase({
+    url: toDatabase.through(shared.url),
+    poolSize: 2,
+    log: pino({ level: "silent" }),
+    connectTimeoutMs: 1_000,
+  });
+  await using fragile = await serveStreams(database);
+  const { port: httpPort } = new URL(fragile.url);
+  await using toServer = await startTcpProxy({ host: "127.0.0.1", port: Number(httpPort) });
+  const url = `${toServer.through(fragile.url)}/producers/chaos`;
+  await create(`${server.url}/producers/chaos`);
+  const random = seeded(7);
+  const words = Array.from({ length: 120 }, (_, i) => `word ${i};`);
+  const statuses: number[] = [];
+  for (const [seq, word] of words.entries()) {
+    const headers = { "Producer-Id": "writer", "Producer-Epoch": "0", "Producer-Seq": String(seq) };
+    const broken = random() < 0.5 && (random() < 0.7 ? toDatabase : toServer);
+    const attempt = () =>
+      append(url, word, headers).then(
+        ({ status }) => status,
+        () => 0,
+      );
+    const first = attempt();
+    if (broken) await delay(random() * 6).then(() => broken.cut());
+    const status = await first;
+    statuses.push(status);
+    if (status !== 200)
+      statuses.push(
+        await eventually(`word ${seq} is stored`, async () => {
+          const again = await attempt();
+          return again === 200 || again === 204 ? again : undefined;
+        }),
+      );
+  }
+  // Otherwise nothing broke, and this test shows nothing.
+  expect(statuses.filter((status) => status !== 200 && status !== 204)).not.toEqual([]);
+  expect(await (await fetch(`${server.url}/producers/chaos`)).text()).toBe(words.join(""));
+  await fragile[Symbol.asyncDispose]();
+  await database.close();
+});
+
+test("appends that are sent at once are all there, each whole, and each writer's in its order", async () => {
+  const url = `${server.url}/order/many`;
+  await using other = await otherServer({});
+  await create(url);
+  const writers = Array.from({ length: 8 }, async (_, writer) => {
+    const target = writer % 2 === 0 ? url : `${other.url}/order/many`;
+    for (let n = 0; n < 20; n++) expect((await append(target, `${writer}:${n};`)).status).toBe(204);
+  });
+  await Promise.all(writers);
+  const stored = (await (await fetch(url)).text()).split(";").slice(0, -1);
+  for (let writer = 0; writer < 8; writer++)
+    expect(stored.filter((word) => word.startsWith(`${writer}:`))).toEqual(
+      Array.from({ length: 20 }, (_, n) => `${writer}:${n}`),
+    );
+  expect(stored).toHaveLength(160);
+});
+
+test("another org's stream looks like none, and its path is free", async () => {
+  const url = `${server.url}/orgs/one`;
+  const other = { "x-org": "umbrella" };
+  await create(url, text, "ours");
+  for (const method of ["GET", "HEAD", "DELETE"])
+    expect((await fetch(url, { method, headers: other })).status, method).toBe(404);
+  expect((await append(url, "theirs", other)).status).toBe(404);
+  for (const live of ["sse", "long-poll"])
+    expect((await fetch(`${url}?offset=-1&live=${live}`, { headers: other })).status, live).toBe(404);
+  await create(url, { ...text, ...other }, "theirs");
+  expect(await (await fetch(url)).text()).toBe("ours");
+  expect(await (await fetch(url, { headers: other })).text()).toBe("theirs");
+});
+
+test("an offset of a stream that was deleted and made anew is answered with 410", async () => {
+  const url = `${server.url}/anew`;
+  const old = await create(url, text, "a long beginning");
+  await fetch(url, { method: "DELETE" });
+  const fresh = await create(url, text, "short");
+  expect(fresh > old).toBe(true);
+  const answer = await fetch(`${url}?offset=${old}`);
+  expect(answer.status).toBe(410);
+  expect(await answer.json()).toMatchObject({ error: { code: "stale_cursor" } });
+});
+
+test("a number in a JSON stream comes back with all its digits", async () => {
+  const url = `${server.url}/json/digits`;
+  await create(url, { "Content-Type": "application/json" });
+  const json = { "Content-Type": "application/json" };
+  await append(url, '[12345678901234567890, {"pi": 3.14159265358979323846}]', json);
+  await append(url, " 1e400 ", json);
+  expect(await (await fetch(url)).text()).toBe(
+    '[12345678901234567890, {"pi": 3.14159265358979323846},1e400]',
+  );
+});
+
+test("a long stream is read in pages that join without a gap", async () => {
+  const url = `${server.url}/pages`;
+  await create(url);
+  const parts = Array.from({ length: 5 }, (_, i) => String(i).repeat(700_000));
+  for (const part of parts) expect((await append(url, part)).status).toBe(204);
+  const pages: string[] = [];
+  for (let offset = "-1", done = false; !done; ) {
+    const page = await fetch(`${url}?offset=${offset}`);
+    pages.push(await page.text());
+    offset = nextOffset(page);
+    done = page.headers.get("Stream-Up-To-Date") === "true";
+  }
+  expect(pages.length).toBeGreaterThan(2);
+  expect(pages.join("") === parts.join("")).toBe(true);
+});
+
+test("a character whose bytes come in two appends is one character in the events", async () => {
+  const url = `${server.url}/characters`;
+  await create(url);
+  const [first, second] = [Buffer.from([0x63, 0x61, 0x66, 0xc3]), Buffer.from([0xa9, 0x21])];
+  expect((await fetch(url, { method: "POST", headers: text, body: first })).status).toBe(204);
+  const events = await fetch(`${url}?offset=-1&live=sse`);
+  const reader = events.body!.pipeThrough(new TextDecoderStream()).getReader();
+  const beginning = (await reader.read()).value!;
+  expect(beginning).toContain("data:caf\n");
+  const close = { ...text, "Stream-Closed": "true" };
+  expect((await fetch(url, { method: "POST", headers: close, body: second })).status).toBe(204);
+  let rest = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) rest += part.value;
+  expect(rest).toContain("data:é!\n");
+  expect(rest).toContain('"streamClosed":true');
+  // Whoever was cut off in between goes on from there.
+  const [, offset] = /"streamNextOffset":"([^"]+)"/.exec(beginning)!;
+  expect(await (await fetch(`${url}?offset=${offset}`)).text()).toBe("é!");
+});
+
+test("a fork is refused, not made as an empty stream", async () => {
+  const url = `${server.url}/fork`;
+  const answer = await fetch(url, { method: "PUT", headers: { ...text, "Stream-Forked-From": "/pages" } });
+  expect(answer.status).toBe(400);
+  expect((await fetch(url)).status).toBe(404);
+});
+
+test("a body over the limit is refused, and nothing of it is kept", async () => {
+  const url = `${server.url}/limits/body`;
+  await create(url);
+  const answer = await append(url, "x".repeat((1 << 20) + 1));
+  expect(answer.status).toBe(413);
+  expect(await answer.json()).toMatchObject({ error: { code: "payload_too_large" } });
+  expect(await (await fetch(url)).text()).toBe("");
+});
+
+test("live reads beyond the limit are refused, and one that ends makes room", async () => {
+  await using small = await otherServer({ maxLive: 1, longPollMs: 20_000 });
+  const url = `${small.url}/limits/live`;
+  const offset = await create(url);
+  const leaving = new AbortController();
+  const first = fetch(`${url}?offset=${offset}&live=long-poll`, { signal: leaving.signal });
+  await small.waits();
+  const refused = await fetch(`${url}?offset=${offset}&live=sse`);
+  expect([refused.status, refused.headers.get("Retry-After")]).toEqual([503, "1"]);
+  expect(await refused.json()).toMatchObject({ error: { code: "overloaded" } });
+  leaving.abort();
+  await expect(first).rejects.toThrow();
+  const last = await eventually("there is room", async () => {
+    const answer = await fetch(`${url}?offset=${offset}&live=sse`);
+    return answer.status === 200 && answer;
+  });
+  await last.body?.cancel();
+});
+
+test("closing a server ends its live reads: a long-poll with 204, events with the end of the body", async () => {
+  const closing = await otherServer({ longPollMs: 600_000 });
+  const url = `${closing.url}/closing`;
+  const offset = await create(url);
+  const poll = fetch(`${url}?offset=${offset}&live=long-poll`);
+  await closing.waits();
+  const events = await fetch(`${url}?offset=${offset}&live=sse`);
+  await closing.waits();
+  await closing[Symbol.asyncDispose]();
+  expect((await poll).status).toBe(204);
+  expect(await events.text()).toContain('"upToDate":true');
+});
+
+test("what has expired is removed from the database with all that it held", async () => {
+  const url = `${server.url}/expired`;
+  await using sweeping = await otherServer({ sweepMs: 20 });
+  const offset = await create(url, { ...text, "Stream-TTL": "0" }, "gone at once");
+  expect((await fetch(url)).status).toBe(404);
+  const id = BigInt(offset.split("_")[0]!);
+  const rows = (table: string, column: string) =>
+    shared.database.query({ text: `SELECT 1 FROM runtime.${table} WHERE ${column} = $1`, values: [id] });
+  await eventually("the stream is swept", async () => (await rows("durable_streams", "id")).length === 0);
+  expect(await rows("durable_stream_chunks", "stream_id")).toEqual([]);
+  expect(sweeping.url).toBeTruthy();
+});
+
+test("a page of another origin is told what it may send, and only an allowed one that it may", async () => {
+  await using open = await otherServer({ origins: ["https://app.example.com"] });
+  const preflight = (origin: string) =>
+    fetch(`${open.url}/cors`, {
+      method: "OPTIONS",
+      headers: { origin, "Access-Control-Request-Method": "PUT" },
+    });
+  const allowed = await preflight("https://app.example.com");
+  expect(allowed.headers.get("Access-Control-Allow-Origin")).toBe("https://app.example.com");
+  expect(allowed.headers.get("Access-Control-Allow-Methods")).toContain("PUT");
+  expect(allowed.headers.get("Access-Control-Allow-Headers")).toContain("producer-id");
+  const foreign = await preflight("https://evil.example.com");
+  expect(foreign.headers.get("Access-Control-Allow-Origin")).toBeNull();
+});

@@ -1,0 +1,199 @@
+import { request as httpRequest } from "node:http";
+import { createConnection } from "node:net";
+import { text } from "node:stream/consumers";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+const ISSUER_KEY = "the-key-of-the-issuer";
+let database: TestDatabase;
+let server: TestServer;
+beforeAll(async () => {
+  database = await testDatabase();
+  server = await startServer(database.url, {
+    settings: { KHALA_MAX_BODY_BYTES: "2048", KHALA_AUTH_ISSUER_KEY: ISSUER_KEY },
+  });
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+  await database[Symbol.asyncDispose]();
+});
+
+interface Answered {
+  readonly status: number;
+  readonly error?: { readonly code: string; readonly message: string; readonly field?: string };
+}
+
+async function post(
+  path: string,
+  body: unknown,
+  { at = server, token = "", headers = {} } = {},
+): Promise<Answered & Record<string, unknown>> {
+  const response = await at.request(path, token || undefined, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: typeof body === "string" ? body : JSON.stringify(body),
+  });
+  return { status: response.status, ...((await response.json()) as object) };
+}
+
+/** A request with headers that fetch does not let a program set. */
+function postAs(host: string, at: TestServer, headers: Record<string, string> = {}): Promise<number> {
+  const { hostname, port } = new URL(at.url);
+  return new Promise((resolve, reject) => {
+    const options = {
+      hostname,
+      port,
+      path: "/api/sync/token",
+      method: "POST",
+      headers: { "content-type": "application/json", host, ...headers },
+    };
+    httpRequest(options, (response) => resolve(response.resume().statusCode!))
+      .on("error", reject)
+      .end(JSON.stringify({ sub: "s", org_id: "o", scopes: [] }));
+  });
+}
+
+describe("POST /api/sync/token", () => {
+  const wish = { sub: "user-1", org_id: "org-1", scopes: [RUNS], ttl_s: 120 };
+
+  test("in development it is open on this machine, and what it gives is good", async () => {
+    const { status, token, expires_at, kid } = await post("/api/sync/token", wish);
+    expect({ status, kid }).toEqual({ status: 200, kid: "test" });
+    expect(Math.abs(Date.parse(String(expires_at)) - Date.now() - 120_000)).toBeLessThan(30_000);
+    expect((await server.request(`/sync/v1/list/${RUNS}`, String(token))).status).toBe(200);
+  });
+
+  test("in development it is closed to a foreign page, and to a name that somebody points at this machine", async () => {
+    expect(await postAs(new URL(server.url).host, server)).toBe(200);
+    expect(await postAs("evil.example", server)).toBe(401);
+    expect(await postAs(new URL(server.url).host, server, { origin: "https://evil.example" })).toBe(401);
+  });
+
+  test("in production it needs the issuer key", async () => {
+    await using production = await startServer(database.url, {
+      dev: false,
+      settings: { KHALA_AUTH_ISSUER_KEY: ISSUER_KEY },
+    });
+    const ask = (token: string) => post("/api/sync/token", wish, { at: production, token });
+    expect(await post("/api/sync/token", wish, { at: production })).toMatchObject({
+      status: 401,
+      error: { code: "missing_authorization" },
+    });
+    expect(await ask("another-key-of-the-issuer")).toMatchObject({
+      status: 401,
+      error: { code: "invalid_token" },
+    });
+    expect(await ask(await production.token({ scopes: ["ops"] }))).toMatchObject({
+      status: 401,
+      error: { code: "invalid_token" },
+    });
+    expect(await ask(ISSUER_KEY)).toMatchObject({ status: 200, token: expect.any(String) });
+  });
+
+  test.each([
+    ["sub", { ...wish, sub: "" }],
+    ["org_id", { ...wish, org_id: 7 }],
+    ["scopes", { ...wish, scopes: "all" }],
+    ["scopes", { ...wish, scopes: ["two words"] }],
+    ["ttl_s", { ...wish, ttl_s: 1 }],
+    ["ttl_s", { ...wish, ttl_s: 901 }],
+    ["admin", { ...wish, admin: true }],
+  ])("names the field %s when it is wrong", async (field, body) => {
+    expect(await post("/api/sync/token", body)).toMatchObject({
+      status: 400,
+      error: { code: "invalid_request", field },
+    });
+  });
+});
+
+describe("every error has the one shape", () => {
+  test("a body over the limit is 413", async () => {
+    const answer = await post("/api/sync/token", { sub: "x".repeat(3_000) });
+    expect(answer).toMatchObject({
+      status: 413,
+      error: { code: "payload_too_large", message: expect.stringContaining("2048") },
+    });
+  });
+
+  test("a body that is not JSON, or not called JSON, is 400", async () => {
+    for (const body of ["{", "", "null", "[]", '"text"'])
+      expect(await post("/api/sync/token", body)).toMatchObject({
+        status: 400,
+        error: { code: "invalid_request" },
+      });
+    const headers = { "content-type": "text/plain" };
+    expect(await post("/api/sync/token", "{}", { headers })).toMatchObject({
+      status: 400,
+      error: { field: "content-type" },
+    });
+  });
+
+  test("a wrong field of an append is named", async () => {
+    const token = await server.token();
+    const append = (body: unknown) => post("/runtime/v1/runs/r1/events", body, { token });
+    expect(await append({ events: "all" })).toMatchObject({ status: 400, error: { field: "events" } });
+    expect(await append({ expected_seq: "many", events: [] })).toMatchObject({
+      status: 400,
+      error: { field: "expected_seq" },
+    });
+    expect(await append({ evnets: [] })).toMatchObject({ status: 400, error: { field: "evnets" } });
+    expect(await append({ events: [] })).toMatchObject({ status: 400, error: { field: "events" } });
+    expect(await append({ events: [{ event_id: "1", type: "run.step", data: { name: 1 } }] })).toMatchObject({
+      status: 400,
+      error: { code: "invalid_request" },
+    });
+    expect(await append({ events: [{ event_id: "1", type: "no.such" }] })).toMatchObject({
+      status: 400,
+      error: { code: "unknown_event_type" },
+    });
+  });
+
+  test("a route that does not exist is 404", async () => {
+    for (const path of ["/nowhere", "/sync/v1/doc", `/sync/v1/doc/${"x".repeat(2_000)}`, "/socket"]) {
+      const response = await server.request(path, await server.token());
+      expect([path.length, response.status, await response.json()]).toMatchObject([
+        path.length,
+        404,
+        { error: { code: "not_found" } },
+      ]);
+    }
+    expect((await server.request("/healthz", undefined, { method: "DELETE" })).status).toBe(404);
+  });
+
+  test("an address or a request that cannot be read is 400", async () => {
+    const bad = await server.request("/sync/v1/doc/%zz", await server.token());
+    expect([bad.status, await bad.json()]).toMatchObject([400, { error: { code: "invalid_request" } }]);
+    const socket = createConnection(Number(new URL(server.url).port), "127.0.0.1");
+    socket.write("THIS IS NOT HTTP\r\n\r\n");
+    const answer = await text(socket);
+    expect(answer).toMatch(/^HTTP\/1.1 400 /);
+    expect(JSON.parse(answer.split("\r\n\r\n")[1]!)).toMatchObject({ error: { code: "invalid_request" } });
+  });
+
+  test("no token is 401 and says how; what is asked for is never shown as ours to tell", async () => {
+    const response = await server.request(`/sync/v1/list/${RUNS}`);
+    expect(response.headers.get("www-authenticate")).toBe("Bearer");
+    expect([response.status, await response.json()]).toMatchObject([
+      401,
+      { error: { code: "missing_authorization" } },
+    ]);
+  });
+
+  test("keys that the database cannot hold are not found, or named", async () => {
+    const token = await server.token();
+    expect((await server.request("/sync/v1/doc/run:%00", token)).status).toBe(404);
+    const response = await server.request(`/sync/v1/list/${RUNS}?after=AAAA`, token);
+    expect([response.status, await response.json()]).toMatchObject([400, { error: { field: "after" } }]);
+  });
+});
+
+test("pages of allowed origins may call; others get no permission", async () => {
+  const preflight = (origin: string) =>
+    server.request("/api/sync/token", undefined, {
+      method: "OPTIONS",
+      headers: { origin, "access-control-request-method": "POST" },
+    });
+  expect((await preflight(server.url)).headers.get("access-control-allow-origin")).toBe(server.url);
+  expect((await preflight("https://evil.example")).headers.get("access-control-allow-origin")).toBeNull();
+});

@@ -1,0 +1,272 @@
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Board } from "@khala/server/blackboard";
+import {
+  Heard,
+  makeTestArtifact,
+  makeTestTask,
+  newName,
+  routeByTags,
+  rules,
+} from "@khala/testing/conformance/board/support";
+import { dead, done, payloadOf, retry, start, Worker } from "@khala/testing/conformance/board/worker";
+import { type Certificates, makeCertificates } from "@khala/testing/kafka/certificates";
+import { ownKafka, startKafka } from "@khala/testing/kafka/kafka";
+import { type AccessLists, documentedRights, openAccessLists, type Right } from "@khala/testing/kafka/rights";
+import type { KafkaServer } from "@khala/testing/kafka/server";
+import { testContext } from "@khala/testing/kit/context";
+import { eventually } from "@khala/testing/kit/eventually";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { askKafka } from "../index.ts";
+import { openBoard } from "../open_board.ts";
+import type { KafkaBoardSettings } from "../settings.ts";
+import type { KafkaSettings } from "./client.ts";
+
+const USERS = {
+  admin: "a secret of admin",
+  publisher: "a secret of publisher",
+  router: "a secret of router",
+  worker: "a secret of worker",
+  loose: "a secret of loose",
+};
+type User = keyof typeof USERS;
+type Mechanism = NonNullable<KafkaSettings["sasl"]>["mechanism"];
+const RETRY_MS = 500;
+
+describe.runIf(ownKafka() !== undefined)(
+  "a broker with TLS, passwords and access lists",
+  {
+    timeout: 120_000,
+  },
+  () => {
+    let folder: string;
+    let certificates: Certificates;
+    let broker: KafkaServer;
+    const lines: string[] = [];
+    const boards: Board[] = [];
+    beforeAll(async () => {
+      folder = await mkdtemp(join(tmpdir(), "khala-kafka-access-"));
+      certificates = await makeCertificates(folder);
+      broker = await startKafka({
+        users: USERS,
+        tls: { keystore: certificates.broker },
+        properties: {
+          "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+          // The broker and its controller speak with each other in the clear, and have no name.
+          "super.users": "User:ANONYMOUS;User:admin",
+        },
+      });
+    }, 120_000);
+    afterAll(async () => {
+      await Promise.all(boards.map((board) => board.stop()));
+      await broker?.[Symbol.asyncDispose]();
+      await rm(folder, { recursive: true, force: true });
+    }, 60_000);
+
+    const kafkaOf = (user: User, mechanism: Mechanism, ca = certificates.ca): KafkaSettings => ({
+      bootstrap: broker.bootstrap,
+      clientId: user,
+      sasl: { mechanism, username: user, password: USERS[user] },
+      ssl: { ca },
+      log: (_, message) => lines.push(message),
+    });
+
+    async function open(kafka: KafkaSettings, routes: boolean, given: Partial<KafkaBoardSettings> = {}) {
+      const heard = new Heard();
+      const context = await testContext({ seed: boards.length + 1, onWarning: (line) => lines.push(line) });
+      const board = await openBoard(context, {
+        agents: [rules("agent")],
+        route: routeByTags,
+        routes,
+        observer: heard,
+        kafka,
+        partitions: 2,
+        producers: 2,
+        retryDelaysMs: [RETRY_MS],
+        sessionTimeoutMs: 30_000,
+        // So that a body is read from the log, by a client of its own.
+        indexBytes: 0,
+        ...given,
+      });
+      boards.push(board);
+      return { board, heard };
+    }
+
+    /** What is done at once, what is done the second time, and what is never done: published, and settled elsewhere. */
+    async function throughTheBoard(publisher: Board, runner: Board): Promise<void> {
+      const correlation_id = newName("c");
+      const given = { to: "agent", correlation_id };
+      const made = makeTestArtifact({ type: "Made", payload: "of it", correlation_id });
+      const worker = new Worker("agent", (task) => {
+        if (payloadOf(task) === "never") return dead();
+        if (payloadOf(task) === "late") return task.attempt === 1 ? retry(RETRY_MS) : done();
+        return done(made);
+      });
+      await using _ = start(worker, runner);
+      await publisher.publish([
+        makeTestArtifact({ ...given, payload: "soon" }),
+        makeTestArtifact({ ...given, payload: "late" }),
+        makeTestArtifact({ ...given, payload: "never" }),
+        makeTestArtifact({ breaks: "agent", correlation_id }),
+      ]);
+      const held = makeTestArtifact({ payload: "late", correlation_id });
+      await publisher.enqueue([makeTestTask("agent", held)]);
+      await eventually("all is settled", async () => {
+        const [counts] = await publisher.correlations([{ org: "acme", name: correlation_id }]);
+        return counts?.open === 0 && counts.done === 3 && counts.dead === 2;
+      });
+      expect(worker.errors).toEqual([]);
+      expect(await publisher.get(made.id)).toEqual(made);
+      const { deadLetters } = await publisher.deadLetters("agent", {
+        limit: 10,
+        correlation: { org: "acme", name: correlation_id },
+      });
+      expect(deadLetters.map(({ failure }) => failure.message).sort()).toEqual(["never", "where() threw"]);
+      await eventually("nothing waits", async () => (await publisher.lag()).every(({ lag }) => lag === "0"));
+      expect(await publisher.counts()).toMatchObject([{ agent: "agent", waiting: 0 }]);
+    }
+
+    const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const;
+    test.each(mechanisms)("a whole board works behind TLS and %s", async (mechanism) => {
+      const ca = mechanism === "plain" ? await readFile(certificates.ca, "utf8") : certificates.ca;
+      const prefix = `${mechanism}.`;
+      // Exactly once with one of them is enough to know; without transactions the client has other calls.
+      const given = { prefix, transactions: mechanism !== "plain" };
+      const { board } = await open(kafkaOf("admin", mechanism, ca), true, given);
+      await throughTheBoard(board, board);
+      await board.stop();
+    });
+
+    test("whoever asks is told that they are let in, or why they are not", async () => {
+      const own = kafkaOf("admin", "scram-sha-512");
+      expect(await askKafka(own)).toEqual(expect.any(Array));
+      const wrong = { ...own, sasl: { ...own.sasl!, password: "another" } };
+      await expect(askKafka(wrong)).rejects.toThrow(/Kafka cannot be reached: .*authentication failed/i);
+    });
+
+    describe("whose users have the rights of the documentation", () => {
+      const ROLES: Record<Exclude<User, "admin">, readonly string[]> = {
+        publisher: ["every process", "the first to start"],
+        router: ["every process", "those that route"],
+        worker: ["every process", "those that run agents"],
+        loose: ["every process", "those that route", "those that run agents"],
+      };
+      let rights: Right[];
+      let lists: AccessLists;
+      let publisher: Board;
+      let worker: Awaited<ReturnType<typeof open>>;
+      beforeAll(async () => {
+        rights = await documentedRights();
+        lists = await openAccessLists(kafkaOf("admin", "plain"), (user) => ({
+          "<agent>": "agent",
+          "<KAFKA_TX_ID>": user,
+        }));
+        for (const [user, roles] of Object.entries(ROLES))
+          await lists.grant(
+            user,
+            rights.filter(
+              ({ who, kind }) => roles.includes(who) && (user !== "loose" || kind !== "transactional ids"),
+            ),
+          );
+        const kafka = (user: User) => kafkaOf(user, "scram-sha-512");
+        publisher = (await open(kafka("publisher"), false)).board;
+        await open(kafka("router"), true);
+        worker = await open(kafka("worker"), false);
+      }, 120_000);
+      afterAll(() => lists?.close());
+
+      /** What somebody was not allowed, as the broker writes it. */
+      const denied = (user: User, what = "") =>
+        broker
+          .output()
+          .split("\n")
+          .filter((line) => line.includes(`User:${user} is Denied`) && line.includes(what));
+
+      test("the table has roles that are known, and no others", () => {
+        expect([...new Set(rights.map(({ who }) => who))].sort()).toEqual(
+          [...new Set(Object.values(ROLES).flat())].sort(),
+        );
+      });
+
+      test("they are enough to publish, route, retry, bury and settle, and to see all of it", async () => {
+        await throughTheBoard(publisher, worker.board);
+        for (const user of ["publisher", "router", "worker"] as const) expect(denied(user)).toEqual([]);
+      });
+
+      test("without transactions those to their ids are not needed, and no others instead", async () => {
+        const { board } = await open(kafkaOf("loose", "scram-sha-512"), true, { transactions: false });
+        await throughTheBoard(board, board);
+        await board.stop();
+        expect(denied("loose")).toEqual([]);
+      });
+
+      const right = (who: string, kind: string, name: string): Right => {
+        const found = rights.filter((each) => each.who === who && each.kind === kind && each.name === name);
+        expect(found).toHaveLength(1);
+        return found[0]!;
+      };
+
+      test("who may not write the index publishes nothing", async () => {
+        const missing = rights.find(
+          ({ name, operation }) => name === "flock.by_id" && operation === "Write",
+        )!;
+        await lists.revoke("publisher", missing);
+        await eventually("publishing is refused", () =>
+          publisher.publish([makeTestArtifact()]).then(
+            () => false,
+            ({ message }: Error) => /authorization/i.test(message),
+          ),
+        );
+        await lists.grant("publisher", [missing]);
+        await eventually("it is taken again", () =>
+          publisher.publish([makeTestArtifact()]).then(
+            () => true,
+            () => false,
+          ),
+        );
+        expect(denied("publisher", "Topic:LITERAL:flock.by_id")).not.toEqual([]);
+      });
+
+      test("who may not look at groups knows no lag", async () => {
+        const missing = right("every process", "groups", "flock.*");
+        await lists.revoke("publisher", missing);
+        await eventually("the lag is refused", () =>
+          publisher.lag().then(
+            () => false,
+            () => denied("publisher", "Group:LITERAL:flock.router").length > 0,
+          ),
+        );
+        await lists.grant("publisher", [missing]);
+      });
+
+      test("who may not write marks settles nothing, and goes on when it may", async () => {
+        const missing = right("those that run agents", "topics", "flock.processed");
+        await lists.revoke("worker", missing);
+        const agent = new Worker("agent");
+        await using _ = start(agent, worker.board);
+        const publish = async () => {
+          const artifact = makeTestArtifact({ to: "agent" });
+          await publisher.publish([artifact]);
+          await eventually("it has run", () => agent.runs.some(({ task }) => task.id === artifact.id));
+          return artifact.id;
+        };
+        // The broker hears of it within moments.
+        await eventually("a settlement is refused", async () => {
+          await publish();
+          return denied("worker", "Topic:LITERAL:flock.processed").length > 0;
+        });
+        const id = await publish();
+        const isSettled = () => worker.heard.settledBy("agent").some(({ task }) => task.id === id);
+        expect(isSettled()).toBe(false);
+        await lists.grant("worker", [missing]);
+        await eventually("it is settled", isSettled);
+      });
+    });
+
+    test("no password is in what was said meanwhile", () => {
+      const said = `${lines.join("\n")}${broker.output()}`;
+      for (const password of Object.values(USERS)) expect(said).not.toContain(password);
+    });
+  },
+);

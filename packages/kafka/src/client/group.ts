@@ -1,0 +1,302 @@
+import { KhalaError } from "@khala/contracts";
+import { backoff, type Context, sleep, Wake } from "@khala/server/blackboard";
+import type { LogRecord, Position } from "../topics/log_reader.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
+import { FETCH, type Properties } from "./client.ts";
+import type { OffsetOwner, TopicPartition } from "./client_types.ts";
+import type { ClusterOffsets } from "./cluster_offsets.ts";
+import { commitOffsets } from "./commit_offsets.ts";
+import { kafkaCode } from "./kafka_errors.ts";
+import { type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
+
+/** Records of one partition, in order. */
+export interface Batch extends TopicPartition {
+  readonly records: readonly [LogRecord, ...LogRecord[]];
+}
+
+/** What a member of a consumer group does. */
+export interface GroupOptions {
+  readonly groupId: string;
+  readonly offsets: Pick<ClusterOffsets, "committed" | "dismiss">;
+  readonly topics: readonly string[];
+  readonly readCommitted: boolean;
+  readonly sessionTimeoutMs: number;
+  /** Records that are taken at a time. */
+  readonly batch: number;
+  readonly properties?: Properties;
+  /** `positions` is where each begins. */
+  onAssign?(positions: readonly Position[]): void;
+  /** The partitions are this member's until it resolves, unless they are lost. */
+  onRevoke?(partitions: readonly TopicPartition[], lost: boolean): Promise<void>;
+  /** Takes records, by partition. What it throws is tried again until they are another's, or the member leaves: nothing is passed over. */
+  onBatches(batches: readonly Batch[]): Promise<void> | void;
+  /** The member cannot go on. */
+  onFailure(error: Error): void;
+}
+
+/** A member of a consumer group. */
+export interface Group {
+  /** For the offsets in a transaction. */
+  readonly owner: OffsetOwner;
+  /** Only while a batch is taken: what comes meanwhile would come twice. */
+  pause(partition: TopicPartition): void;
+  resume(partition: TopicPartition): void;
+  leave(): Promise<void>;
+}
+
+/** So often a poll is made when there is nothing to read: brokers expect it, and a call that tells of news may fail. */
+const IDLE_MS = 100;
+const HEARTBEAT_MS = 3_000;
+/** After a partition was resumed nothing may tell of its first records. */
+const RESUMED_MS = 1_000;
+const RESUMED_IDLE_MS = 5;
+const FAILED_MS = 1_000;
+const MAX_FAILURES = 12;
+const GIVEN_UP_MS = 60_000;
+/** So long a member that leaves is waited for. */
+const CLOSE_MS = 3_000;
+/** So long one that joins is waited for before it leaves. */
+const JOINING_MS = 1_000;
+const JOINING_EVERY_MS = 5;
+const FAREWELL_MS = 500;
+const FATAL = -150;
+const BEGINNING = -2;
+
+/** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
+export async function joinGroup(
+  context: Context,
+  kafka: WatchedKafka,
+  options: GroupOptions,
+): Promise<Group> {
+  const { log } = context;
+  // Of one topic the number says it all, and need not be written for each record.
+  const placed: (record: TopicPartition) => number | string =
+    options.topics.length === 1 ? ({ partition }) => partition : placeOf;
+  const leaving = new AbortController();
+  const { signal } = leaving;
+  const wake = new Wake();
+  let resumedAt = 0;
+  let handling: Promise<unknown> = Promise.resolve();
+  let rebalancing: Promise<void> = Promise.resolve();
+  const assigned = new Set<string>();
+  /** After partitions were taken away it joins again. */
+  let joining = true;
+  let closing = false;
+  // Of its own, so that its group can be asked for it.
+  const clientId = `${kafka.clientId}-${context.newId()}`;
+
+  async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
+    log.debug({ group: options.groupId, kind, partitions }, "partitions move");
+    // The addon waits for the last call of each, whatever happens before it, also when it is closed.
+    if (kind === "assign") {
+      let positions: readonly TopicPartition[] = partitions;
+      try {
+        if (!signal.aborted) {
+          const starts = partitions.length > 0 ? await committed(partitions) : [];
+          positions = starts;
+          if (!signal.aborted) options.onAssign?.(starts);
+        }
+      } finally {
+        consumer.assign(positions);
+        for (const partition of partitions) assigned.add(placeOf(partition));
+        joining = false;
+      }
+      for (const partition of partitions) consumer.resume(partition);
+    } else {
+      try {
+        // Whoever closes has given up their work before.
+        if (!closing) {
+          await handling;
+          await options.onRevoke?.(partitions, consumer.lost());
+        }
+      } finally {
+        consumer.unassign(partitions);
+        for (const partition of partitions) assigned.delete(placeOf(partition));
+        joining = true;
+      }
+    }
+  }
+
+  /** Where to begin: whoever had them before may have a transaction open that decides it. */
+  async function committed(partitions: readonly TopicPartition[]): Promise<Position[]> {
+    const found = await options.offsets.committed([options.groupId], { stable: partitions });
+    const own = found.get(options.groupId);
+    return partitions.map(({ topic, partition }) => {
+      const offset = own?.get(topic)?.get(partition) ?? -1;
+      return { topic, partition, offset: offset >= 0 ? offset : BEGINNING };
+    });
+  }
+
+  /** Waits for rebalances that are under way, or on their way to this thread. */
+  async function steady(): Promise<void> {
+    for (let seen: unknown; seen !== rebalancing; ) {
+      seen = rebalancing;
+      await rebalancing;
+      for (let turns = 0; turns < 2; turns++) await new Promise(setImmediate);
+    }
+  }
+
+  /** Waits until it has joined, if it is about to: before that its group has no name for it, and could not let it go. */
+  async function joined(until: AbortSignal): Promise<void> {
+    await steady();
+    while (joining && !until.aborted) {
+      await sleep(context.clock, JOINING_EVERY_MS, until);
+      // What is read is not handled, and its offset not committed: it comes again to whoever is next.
+      await consumer.take(1);
+      await steady();
+    }
+  }
+
+  async function close(): Promise<void> {
+    const late = new AbortController();
+    const cancel = context.clock.after(JOINING_MS, () => late.abort());
+    try {
+      await joined(late.signal);
+    } catch (error) {
+      log.warn({ err: (error as Error).message, group: options.groupId }, "a poll failed");
+    }
+    cancel();
+    closing = true;
+    const hasPartitions = assigned.size > 0 && !consumer.lost();
+    const begun = Promise.withResolvers<void>();
+    const over = new AbortController();
+    const closed = consumer.close(begun.resolve).finally(() => over.abort());
+    await Promise.race([begun.promise, closed]);
+    await sleep(context.clock, FAREWELL_MS, over.signal);
+    // One that joins again, which it tells nobody, is not heard on its connection until its group has come together,
+    // and if it has no partitions it says no farewell at all.
+    if (!hasPartitions || !over.signal.aborted) await dismissed();
+    await closed;
+  }
+
+  async function dismissed(): Promise<void> {
+    try {
+      await options.offsets.dismiss(options.groupId, clientId);
+    } catch (error) {
+      log.warn(
+        { err: (error as Error).message, group: options.groupId },
+        "a reader may be in its group until its session is over",
+      );
+    }
+  }
+
+  async function handle(batches: readonly Batch[]): Promise<void> {
+    for (let failures = 0; !signal.aborted; ) {
+      try {
+        return await options.onBatches(batches);
+      } catch (error) {
+        log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be taken");
+        // Whoever has them now reads them from its last commit; to try on would keep this member from joining again.
+        if (consumer.lost()) return;
+        if (isStale(error) || ++failures >= MAX_FAILURES) {
+          options.onFailure(error as Error);
+          await sleep(context.clock, GIVEN_UP_MS, signal);
+        }
+        await sleep(context.clock, backoff(failures, context.random, { base: 20, cap: 2_000 }), signal);
+      }
+    }
+  }
+
+  async function read(): Promise<void> {
+    while (!signal.aborted) {
+      await rebalancing;
+      try {
+        consumer.check();
+        const records = await consumer.take(options.batch);
+        // Partitions may leave in the same call, after their records were collected: whoever has them by now reads them too.
+        await rebalancing;
+        const batches = [...Map.groupBy(records, placed).values()].map(batchOf);
+        const own = batches.filter((batch) => assigned.has(placeOf(batch)));
+        if (own.length > 0) {
+          handling = handle(own);
+          await handling;
+        }
+        const idleMs = context.clock.now() - resumedAt < RESUMED_MS ? RESUMED_IDLE_MS : IDLE_MS;
+        if (records.length === 0) await wake.wait(context, idleMs, signal);
+      } catch (error) {
+        if (kafkaCode(error) === FATAL || isLost(error)) options.onFailure(error as Error);
+        log.warn({ err: (error as Error).message, group: options.groupId }, "a poll failed");
+        await sleep(context.clock, FAILED_MS, signal);
+      }
+    }
+  }
+
+  const consumer: NativeConsumer = await openNativeConsumer(
+    { ...kafka, clientId },
+    {
+      groupId: options.groupId,
+      readCommitted: options.readCommitted,
+      properties: {
+        // Only the partitions that move are taken away, and their work with them.
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": options.sessionTimeoutMs,
+        // A member learns of others that come and go with its heartbeats: however long silence is borne, that is soon.
+        "heartbeat.interval.ms": Math.min(HEARTBEAT_MS, Math.floor(options.sessionTimeoutMs / 3)),
+        ...FETCH,
+        ...options.properties,
+      },
+      onReady: () => wake.wake(),
+      onRebalance(kind, partitions) {
+        rebalancing = rebalancing
+          .then(() => rebalance(kind, partitions))
+          .catch((error: Error) => {
+            if (!signal.aborted) options.onFailure(error);
+          });
+      },
+    },
+  );
+  consumer.subscribe(options.topics);
+  const reading = read();
+  return {
+    owner: {
+      lend: consumer.lend,
+      commitOffsets: (offsets = []) => commitOffsets(context, consumer, offsets),
+    },
+    pause(partition) {
+      if (!signal.aborted) consumer.pause(partition);
+    },
+    resume(partition) {
+      if (signal.aborted) return;
+      consumer.resume(partition);
+      resumedAt = context.clock.now();
+      wake.wake();
+    },
+    async leave() {
+      leaving.abort();
+      const late = new AbortController();
+      const cancel = context.clock.after(CLOSE_MS, () => late.abort());
+      const left = reading.then(close);
+      await Promise.race([left, aborted(late.signal)]);
+      cancel();
+      if (late.signal.aborted) {
+        left.catch(() => {});
+        log.warn({ group: options.groupId }, "a reader did not leave its group in time");
+      }
+    },
+  };
+}
+
+function placeOf({ topic, partition }: TopicPartition): string {
+  return `${partition}/${topic}`;
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    signal.addEventListener("abort", () => resolve(), { once: true });
+  });
+}
+
+function batchOf(records: readonly LogRecord[]): Batch {
+  const [first, ...rest] = records as [LogRecord, ...LogRecord[]];
+  return { topic: first.topic, partition: first.partition, records: [first, ...rest] };
+}
+
+/** Whether the member sees no broker any more. */
+function isLost(error: unknown): boolean {
+  return error instanceof KhalaError && error.code === "unavailable";
+}
+
+/** Whether this process was fenced off: nothing that it reads can be settled. */
+function isStale(error: unknown): boolean {
+  return error instanceof KhalaError && error.code === "stale_producer";
+}

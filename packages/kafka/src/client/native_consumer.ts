@@ -1,0 +1,119 @@
+import { type LogRecord, type NativeRecord, type Position, recordOf } from "../topics/log_reader.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
+import { Calls } from "./calls.ts";
+import type { Properties } from "./client.ts";
+import type { OffsetOwner, TopicPartition } from "./client_types.ts";
+import { called, connectNative, type Done, makeNativeConsumer, type NativeClient } from "./native_client.ts";
+import { waiting } from "./native_waits.ts";
+
+interface Native extends NativeClient {
+  subscribe(topics: readonly string[]): void;
+  consume(max: number, done: Done<NativeRecord[]>): void;
+  commitCb(positions: readonly Position[], done: Done<unknown>): void;
+  committed(partitions: readonly TopicPartition[], timeoutMs: number, done: Done<MaybePosition[]>): void;
+  incrementalAssign(positions: readonly TopicPartition[]): void;
+  incrementalUnassign(partitions: readonly TopicPartition[]): void;
+  assignmentLost(): boolean;
+  pause(partitions: readonly TopicPartition[]): void;
+  resume(partitions: readonly TopicPartition[]): void;
+}
+
+/** Without an offset where none is committed. */
+type MaybePosition = TopicPartition & { readonly offset?: number };
+
+/** A member of a group, as the addon has it: no memory of its own between the broker and us, and so no seeks. */
+export interface NativeConsumer extends Required<Pick<OffsetOwner, "lend">> {
+  subscribe(topics: readonly string[]): void;
+  /** Throws when it can read no more, and must be replaced. */
+  check(): void;
+  /** What is there already. */
+  take(max: number): Promise<LogRecord[]>;
+  /** Begins where it is said, else at the committed offset. */
+  assign(positions: readonly TopicPartition[]): void;
+  unassign(partitions: readonly TopicPartition[]): void;
+  /** Whether the brokers have given this member up. */
+  lost(): boolean;
+  pause(partition: TopicPartition): void;
+  resume(partition: TopicPartition): void;
+  /** Asks for offsets to be committed: whether they are, only `committed` tells. */
+  commit(positions: readonly Position[]): Promise<void>;
+  /** What the group has committed, with all that was asked for before. */
+  committed(partitions: readonly TopicPartition[]): Promise<readonly MaybePosition[]>;
+  /**
+   * Waits for the calls that are under way, and refuses others: the addon ends the process when a call meets a consumer
+   * that is closed or being closed. Only a rebalance is answered until the end: what is assigned is taken away now, and
+   * closing waits for that without end. `begun` is called when it has its turn.
+   */
+  close(begun: () => void): Promise<void>;
+}
+
+export interface NativeConsumerOptions {
+  readonly groupId: string;
+  readonly readCommitted: boolean;
+  readonly properties: Properties;
+  /** There is something to take. */
+  onReady(): void;
+  /** Partitions come, or leave when they are unassigned. */
+  onRebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): void;
+}
+
+const COMMITTED_MS = 5_000;
+const ASSIGN = -175;
+
+/** Connects a consumer whose partitions are assigned by hand, as its group gives and takes them. */
+export async function openNativeConsumer(
+  kafka: WatchedKafka,
+  options: NativeConsumerOptions,
+): Promise<NativeConsumer> {
+  const native = await makeNativeConsumer<Native>(kafka, options.groupId, {
+    "isolation.level": options.readCommitted ? "read_committed" : "read_uncommitted",
+    ...options.properties,
+    queue_non_empty_cb: options.onReady,
+    rebalance_cb: ({ code }: { readonly code: number }, partitions: readonly TopicPartition[]) =>
+      options.onRebalance(code === ASSIGN ? "assign" : "revoke", partitions),
+  });
+  await connectNative(native);
+  const sight = kafka.watch?.add(native);
+  const calls = new Calls();
+  return {
+    subscribe: (topics) => calls.now(() => native.subscribe(topics)),
+    check: () => sight?.check(),
+    take: async (max) =>
+      (await calls.run(() => called<NativeRecord[]>((done) => native.consume(max, done)))).map(recordOf),
+    assign(positions) {
+      try {
+        native.incrementalAssign(positions);
+      } catch (error) {
+        // What closes takes one answer to everything: that nothing is kept.
+        if (!calls.closed) throw error;
+        native.incrementalUnassign(positions);
+      }
+    },
+    unassign: (partitions) => native.incrementalUnassign(partitions),
+    lost: () => calls.closed || native.assignmentLost(),
+    pause: (partition) => calls.now(() => native.pause([place(partition)])),
+    resume: (partition) => calls.now(() => native.resume([place(partition)])),
+    async commit(positions) {
+      await calls.run(() => called((done) => native.commitCb(positions, done)));
+    },
+    committed: (partitions) =>
+      waiting(() =>
+        calls.run(() =>
+          called<MaybePosition[]>((done) => native.committed(partitions.map(place), COMMITTED_MS, done)),
+        ),
+      ),
+    lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
+    async close(begun) {
+      await Promise.all([calls.close(), sight?.end()]);
+      // Not before: whoever waits for calls that wait for their turn must not have one.
+      await waiting(() => {
+        begun();
+        return called((done) => native.disconnect(done));
+      });
+    },
+  };
+}
+
+function place({ topic, partition }: TopicPartition): TopicPartition {
+  return { topic, partition };
+}

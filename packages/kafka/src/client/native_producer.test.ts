@@ -1,0 +1,57 @@
+import { partitionOf } from "@khala/contracts";
+import { expect, test } from "vitest";
+import type { Outgoing } from "../topics/records.ts";
+import type { NativeProducer } from "./client_types.ts";
+import { handOver } from "./native_producer.ts";
+
+function handedOver(record: Outgoing["record"]): unknown[] {
+  const calls: unknown[][] = [];
+  const native: NativeProducer = {
+    produce: (...args) => void calls.push(args),
+    removeAllListeners() {},
+  };
+  handOver(native, [{ topic: "t", record }], 8);
+  expect(calls).toHaveLength(1);
+  return calls[0]!;
+}
+
+test("text is handed over as bytes, so that no NUL ends a key, to the partition of that", () => {
+  expect(handedOver({ key: "a\0b", value: "ü" })).toEqual([
+    "t",
+    partitionOf("a\0b", 8),
+    Buffer.from("ü"),
+    Buffer.from("a\0b"),
+    0,
+    undefined,
+    undefined,
+  ]);
+});
+
+test("a tombstone stays null, and a partition and a time that are given are kept", () => {
+  const record = { key: Buffer.from("k"), value: null, partition: 0, timestamp: "1700000000000" };
+  expect(handedOver(record)).toEqual(["t", 0, null, record.key, 1_700_000_000_000, undefined, undefined]);
+});
+
+test("headers are a list with one member each, those with several values as often", () => {
+  const headers = { type: "Draft", raw: Buffer.from([0, 1]), many: ["x", "y"] };
+  expect(handedOver({ value: "v", headers }).at(-1)).toEqual([
+    { type: "Draft" },
+    { raw: Buffer.from([0, 1]) },
+    { many: "x" },
+    { many: "y" },
+  ]);
+});
+
+test("what the client refuses is thrown, and nothing behind it is handed over", () => {
+  const seen: string[] = [];
+  const native: NativeProducer = {
+    produce(topic) {
+      seen.push(topic);
+      if (topic === "b") throw new Error("too large");
+    },
+    removeAllListeners() {},
+  };
+  const records = ["a", "b", "c"].map((topic) => ({ topic, record: { value: "v" } }));
+  expect(() => handOver(native, records, 8)).toThrow("too large");
+  expect(seen).toEqual(["a", "b"]);
+});

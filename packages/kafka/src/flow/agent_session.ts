@@ -1,0 +1,193 @@
+import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
+import type { WatchedKafka } from "../client/broker_watch.ts";
+import type { TopicPartition } from "../client/client_types.ts";
+import { type Batch, type Group, type GroupOptions, joinGroup } from "../client/group.ts";
+import type { Producers } from "../producers/producers.ts";
+import type { Position } from "../topics/log_reader.ts";
+import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
+import { loadMarks, type MarkSource } from "./processed.ts";
+import type { SettlementRules } from "./settlement.ts";
+import type { Session } from "./supervised.ts";
+import { TaskRuns } from "./task_runs.ts";
+
+/** What the sessions of an agent work with. */
+export interface SessionOptions {
+  readonly kafka: WatchedKafka;
+  readonly producers: Producers;
+  readonly offsets: GroupOptions["offsets"];
+  readonly observer: BoardObserver;
+  readonly rules: SettlementRules;
+  readonly groupId: string;
+  readonly topic: string;
+  readonly readCommitted: boolean;
+  readonly sessionTimeoutMs: number;
+  readonly limits: PartitionLimits;
+  readonly marks: MarkSource;
+  /** How long stopping waits for work under way before it is aborted. */
+  readonly drainMs: number;
+  /** How long a partition that moves to another member waits for its work under way. */
+  readonly leaveMs: number;
+}
+
+const ABANDONED_MS = 1_000;
+/** Records that are taken at a time: so many may be over a partition's limit. */
+const BATCH = 250;
+
+/** The work of an agent as one member of its group, until it is stopped or fails. */
+export class AgentSession implements Session {
+  readonly #context: Context;
+  readonly #options: SessionOptions;
+  readonly #consumer: Consumer;
+  readonly #runs: TaskRuns;
+  readonly #partitions = new Map<number, PartitionWork>();
+  readonly #stopping = new AbortController();
+  readonly #onFailure: (error: Error) => void;
+  #group: Group | undefined;
+  #dispatching: Promise<void> | undefined;
+
+  /** `onFailure` hears what makes it impossible to go on. */
+  constructor(
+    context: Context,
+    options: SessionOptions,
+    consumer: Consumer,
+    onFailure: (error: Error) => void,
+  ) {
+    this.#context = context;
+    this.#onFailure = onFailure;
+    this.#options = options;
+    this.#consumer = consumer;
+    const { producers, observer, rules } = options;
+    this.#runs = new TaskRuns(context, {
+      consumer,
+      producers,
+      observer,
+      rules,
+      partitions: () => this.#partitions.values(),
+      owner: () => this.#group!.owner,
+      resume: (partition) => this.#group?.resume(partition),
+      onFailure,
+    });
+  }
+
+  get running(): number {
+    return this.#runs.running;
+  }
+
+  /** Tasks that are settled, and not behind the committed offset yet. */
+  get ahead(): number {
+    return [...this.#partitions.values()].reduce((sum, { tracker }) => sum + tracker.span - tracker.open, 0);
+  }
+
+  /** Joins the group and begins to work. */
+  async start(): Promise<void> {
+    const { kafka, offsets, groupId, topic, readCommitted, sessionTimeoutMs } = this.#options;
+    // Who cannot settle takes no task.
+    await this.#options.producers.ready();
+    this.#group = await joinGroup(this.#context, kafka, {
+      groupId,
+      offsets,
+      topics: [topic],
+      readCommitted,
+      sessionTimeoutMs,
+      batch: BATCH,
+      properties: { "queued.max.messages.kbytes": 16_384, "queued.min.messages": 1_000 },
+      onAssign: (positions) => this.#assigned(positions),
+      onRevoke: (partitions, lost) => this.#revoked(partitions, lost),
+      onBatches: (batches) => {
+        for (const batch of batches) this.#take(batch);
+      },
+      onFailure: this.#onFailure,
+    });
+    this.#dispatching = this.#runs.dispatch(this.#stopping.signal);
+  }
+
+  /** Waits for what is under way, settles it, and leaves the group. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#dispatching;
+    const { clock } = this.#context;
+    const ended = new AbortController();
+    const cancel = clock.after(this.#options.drainMs, () => this.#abandon());
+    // Work that goes on elsewhere is not waited for, and what does not heed its signal is left behind.
+    const handled = this.#consumer.away ? Promise.resolve() : this.#runs.handled();
+    await Promise.race([
+      handled.then(() => this.#runs.drained()),
+      sleep(clock, this.#options.drainMs + ABANDONED_MS, ended.signal),
+    ]);
+    ended.abort();
+    cancel();
+    this.#abandon();
+    this.#runs.stopSettling();
+    await this.#close();
+  }
+
+  /** Drops everything: nothing of it is settled. */
+  async discard(): Promise<void> {
+    this.#stopping.abort();
+    this.#abandon();
+    this.#runs.stopSettling();
+    await this.#dispatching;
+    await this.#runs.drained();
+    await this.#close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#group?.leave();
+  }
+
+  #abandon(): void {
+    for (const partition of this.#partitions.values()) partition.lost.abort();
+  }
+
+  #assigned(positions: readonly Position[]): void {
+    const fresh = positions.map(
+      ({ topic, partition }) =>
+        new PartitionWork({ topic, partition }, this.#consumer.order, this.#options.limits),
+    );
+    for (const work of fresh) this.#partitions.set(work.partition, work);
+    if (fresh.length === 0) return;
+    // Records are taken meanwhile; they run when it is known which of them were settled.
+    this.#load(fresh, positions).catch(this.#onFailure);
+  }
+
+  async #load(fresh: readonly PartitionWork[], positions: readonly Position[]): Promise<void> {
+    const { marks, rules } = this.#options;
+    const loaded = await loadMarks(this.#context, marks, rules.agent, positions, this.#stopping.signal);
+    if (this.#stopping.signal.aborted) return;
+    for (const work of fresh) work.marks = loaded.get(work.partition)!;
+    this.#runs.wake();
+  }
+
+  /**
+   * The partitions stay this member's until this resolves, unless they are lost: what is under way may end, and
+   * nothing more begins. What takes too long is aborted, and runs again elsewhere.
+   */
+  async #revoked(partitions: readonly TopicPartition[], lost: boolean): Promise<void> {
+    const leaving = partitions.flatMap(({ partition }) => this.#partitions.get(partition) ?? []);
+    // What was given up already is not waited for.
+    const idle = Promise.all(leaving.map((work) => (work.owned ? work.leave() : undefined)));
+    if (!lost && !this.#consumer.away) {
+      const late = new AbortController();
+      const over = sleep(this.#context.clock, this.#options.leaveMs, late.signal);
+      await Promise.race([idle, over]);
+      late.abort();
+    }
+    for (const work of leaving) {
+      work.lost.abort();
+      this.#partitions.delete(work.partition);
+    }
+    await this.#runs.quiet();
+  }
+
+  #take({ partition, records }: Batch): void {
+    const work = this.#partitions.get(partition);
+    // What was taken away comes again to its new owner.
+    if (!work || work.leaving) return;
+    work.take(records);
+    if (work.full && !work.paused) {
+      work.paused = true;
+      this.#group?.pause(work);
+    }
+    this.#runs.wake();
+  }
+}

@@ -1,0 +1,184 @@
+import { KhalaError } from "@khala/contracts";
+import { type Context, idempotencyKey, type Task } from "@khala/server/blackboard";
+import type { WatchedKafka } from "../client/broker_watch.ts";
+import type { NewRecord } from "../client/client_types.ts";
+import type { ClusterOffsets } from "../client/cluster_offsets.ts";
+import { decodeProcessed } from "../topics/decoding.ts";
+import { type LogReader, openLogReader, type Poll, type Position } from "../topics/log_reader.ts";
+import type { WaitingMark } from "../topics/records.ts";
+import { type Mark, Marks } from "./marks.ts";
+
+/** Where marks are read from. */
+export interface MarkSource {
+  readonly kafka: WatchedKafka;
+  readonly offsets: Pick<ClusterOffsets, "list">;
+  readonly topic: string;
+  /** The name that the reader has for the brokers. */
+  readonly group: string;
+}
+
+interface Waits {
+  readonly result: "waits";
+  readonly attempt: number;
+  readonly due_at: number;
+}
+
+/** So long a copy of a task is known for one, if no longer than that. */
+const WINDOW_MS = 86_400_000;
+/** By so much the clocks of servers may differ. */
+const CLOCKS_MS = 3_600_000;
+/** Far more than are behind the first task that is not settled. */
+const MARKS_PER_PARTITION = 200_000;
+const POLL_RECORDS = 5_000;
+const POLL_MS = 1_000;
+const STALLED_MS = 120_000;
+
+/** The mark of a task that waits in its place: `task` is the next attempt. A crash does not forget it. */
+export function waitingRecord(task: Task, dueAt: number, partition: number): NewRecord {
+  const [{ correlation_id, org_id }] = task.artifacts;
+  const mark = {
+    task_id: task.id,
+    agent: task.agent,
+    ...(task.replay_id && { replay_id: task.replay_id }),
+    ...(correlation_id && { correlation_id }),
+    org_id,
+    result: "waits",
+    attempt: task.attempt,
+    due_at: dueAt,
+  } satisfies WaitingMark & Waits;
+  return { key: idempotencyKey(task), value: JSON.stringify(mark), partition };
+}
+
+/**
+ * Reads what is known of an agent's tasks in these partitions, up to where their logs end now: whoever owned them
+ * before can add nothing any more. `positions` is where the tasks are read from: a task behind one that took days may
+ * have been settled days ago.
+ */
+export async function loadMarks(
+  context: Context,
+  { kafka, offsets, topic, group }: MarkSource,
+  agent: string,
+  positions: readonly Position[],
+  signal: AbortSignal,
+): Promise<Map<number, Marks>> {
+  const marks = new Map(positions.map(({ partition }) => [partition, new Marks(MARKS_PER_PARTITION)]));
+  const ends = await endsOf(offsets, topic, positions);
+  // Where nothing was ever settled.
+  if (ends.size === 0) return marks;
+  const reader = await openLogReader(context, kafka, group);
+  try {
+    const times = await firstTimes(context, reader, positions, signal);
+    const now = context.clock.now();
+    const starts = await offsets.list([topic], (partition) => since(now, times.get(partition)), {
+      patient: true,
+    });
+    const from = [...ends].flatMap(([partition, end]) => {
+      // None that young: -1.
+      const offset = starts.get(topic)?.get(partition) ?? -1;
+      if (offset >= 0 && offset < end) return { topic, partition, offset };
+      ends.delete(partition);
+      return [];
+    });
+    if (from.length === 0) return marks;
+    reader.assign(from);
+    await readTo(context, reader, topic, ends, signal, (partition, key, value) => {
+      const mark = key.split(":")[1] === agent ? markOf(value) : undefined;
+      if (mark) marks.get(partition)?.set(key, mark);
+    });
+  } finally {
+    await reader.close();
+  }
+  return marks;
+}
+
+/** From when on marks are wanted, if the first task that comes again was written at `first`. */
+function since(now: number, first = now): number {
+  return Math.max(0, Math.min(now - WINDOW_MS, first - CLOCKS_MS));
+}
+
+/** When the first of the tasks that are still to be read was written, by partition; missing where there is none. */
+async function firstTimes(
+  context: Context,
+  reader: LogReader,
+  positions: readonly Position[],
+  signal: AbortSignal,
+): Promise<Map<number, number>> {
+  const times = new Map<number, number>();
+  const unknown = new Set(positions.map(({ partition }) => partition));
+  reader.assign(positions);
+  await readUntil(context, reader, signal, ({ records, ends }) => {
+    for (const { partition, timestamp } of records)
+      if (unknown.delete(partition)) times.set(partition, Number(timestamp));
+    for (const { partition } of ends) unknown.delete(partition);
+    return unknown.size === 0;
+  });
+  return times;
+}
+
+async function readTo(
+  context: Context,
+  reader: LogReader,
+  topic: string,
+  ends: Map<number, number>,
+  signal: AbortSignal,
+  onMark: (partition: number, key: string, value: Buffer | null) => void,
+): Promise<void> {
+  const reached = (partition: number, offset: number) => {
+    if (offset >= (ends.get(partition) ?? 0)) ends.delete(partition);
+  };
+  await readUntil(context, reader, signal, (poll) => {
+    for (const { topic: source, partition, key, value, at } of poll.records) {
+      // What was on its way when the reader turned to the marks.
+      if (source !== topic) continue;
+      if (key) onMark(partition, key.toString("utf8"), value);
+      reached(partition, at + 1);
+    }
+    for (const { topic: source, partition, offset } of poll.ends)
+      if (source === topic) reached(partition, offset);
+    return ends.size === 0;
+  });
+}
+
+/** Reads until it is enough. However much there is is read, unless nothing more comes. */
+async function readUntil(
+  { clock }: Context,
+  reader: LogReader,
+  signal: AbortSignal,
+  isEnough: (poll: Poll) => boolean,
+): Promise<void> {
+  for (let deadline = clock.now() + STALLED_MS; !signal.aborted; ) {
+    const poll = await reader.poll(POLL_RECORDS, POLL_MS, signal);
+    if (isEnough(poll)) return;
+    if (poll.records.length > 0) deadline = clock.now() + STALLED_MS;
+    if (clock.now() > deadline)
+      throw new KhalaError(
+        "unavailable",
+        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a hanging transaction.`,
+      );
+  }
+}
+
+/** Where the partitions end; those that never had anything are left out. */
+async function endsOf(
+  offsets: Pick<ClusterOffsets, "list">,
+  topic: string,
+  positions: readonly Position[],
+): Promise<Map<number, number>> {
+  const ends = (await offsets.list([topic], "high", { patient: true })).get(topic);
+  const found = positions.map(({ partition }): [number, number] => [partition, ends?.get(partition) ?? 0]);
+  return new Map(found.filter(([, end]) => end > 0));
+}
+
+function markOf(value: Buffer | null): Mark | undefined {
+  if (value === null) return undefined;
+  const settled = decodeProcessed({ value });
+  if (settled.ok) return { kind: "settled" };
+  try {
+    const { result, attempt, due_at } = JSON.parse(value.toString("utf8")) as Partial<Waits>;
+    if (result !== "waits" || !Number.isInteger(attempt) || !Number.isFinite(due_at)) return undefined;
+    return { kind: "waits", attempt: attempt!, dueAt: due_at! };
+  } catch {
+    // Nothing that this driver wrote: there is no mark.
+    return undefined;
+  }
+}

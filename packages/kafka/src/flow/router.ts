@@ -1,0 +1,119 @@
+import {
+  type Artifact,
+  type BoardOptions,
+  type Context,
+  type DeadLetter,
+  type Place,
+  ROUTER,
+  type Routing,
+  type Task,
+} from "@khala/server/blackboard";
+import type { WatchedKafka } from "../client/broker_watch.ts";
+import type { KafkaRecord } from "../client/client_types.ts";
+import { type Batch, type GroupOptions, joinGroup } from "../client/group.ts";
+import type { Producers } from "../producers/producers.ts";
+import { decodeArtifact, withTrace } from "../topics/decoding.ts";
+import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "../topics/records.ts";
+import type { TopicNames } from "../topics/topics.ts";
+import type { Session } from "./supervised.ts";
+
+export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
+  readonly kafka: WatchedKafka;
+  readonly producers: Producers;
+  readonly offsets: GroupOptions["offsets"];
+  readonly names: TopicNames;
+  readonly readCommitted: boolean;
+  readonly sessionTimeoutMs: number;
+  onFailure(error: Error): void;
+}
+
+/** Artifacts that are routed at a time, in one transaction. */
+const BATCH = 2_000;
+
+interface Routed {
+  readonly place: Place;
+  readonly artifact?: Artifact;
+  readonly routing: Routing;
+  readonly outgoing: readonly Outgoing[];
+}
+
+/**
+ * Makes a task of each artifact for each agent that it matches. The tasks and the offsets of their artifacts are one
+ * transaction, so that an artifact is routed once.
+ */
+export async function startRouter(context: Context, options: RouterOptions): Promise<Session> {
+  const { kafka, producers, offsets, names, observer, readCommitted, sessionTimeoutMs } = options;
+
+  async function onBatches(batches: readonly Batch[]): Promise<void> {
+    const routed = batches.flatMap(({ topic, partition, records }) =>
+      records.map((record) =>
+        routeRecord(context, options, record, { topic, partition, offset: record.offset }),
+      ),
+    );
+    const partitions = batches.map(({ partition, records }) => ({
+      partition,
+      offset: String(records.at(-1)!.at + 1),
+    }));
+    const transactionId = await producers.transaction(async (transaction) => {
+      void transaction.send(routed.flatMap(({ outgoing }) => outgoing));
+      await transaction.sendOffsets(group.owner, [{ topic: names.artifacts, partitions }]);
+      return transaction.id;
+    });
+    for (const { artifact, routing, place } of routed) {
+      if (artifact)
+        observer.routed(artifact, routing.tasks, { ...place, ...(transactionId && { transactionId }) });
+      else observer.unreadable?.(ROUTER);
+    }
+  }
+
+  await producers.ready();
+  const group = await joinGroup(context, kafka, {
+    groupId: names.routerGroup,
+    offsets,
+    topics: [names.artifacts],
+    readCommitted,
+    sessionTimeoutMs,
+    batch: BATCH,
+    onBatches,
+    onFailure: options.onFailure,
+  });
+  return { stop: () => group.leave(), discard: () => group.leave() };
+}
+
+function routeRecord(
+  { clock, newId }: Context,
+  { route, names }: RouterOptions,
+  record: KafkaRecord,
+  place: Place,
+): Routed {
+  const origin = { ...place, timestamp: Number(record.timestamp) };
+  const decoded = decodeArtifact(record);
+  if (decoded.ok) {
+    const artifact = withTrace(decoded.value, record);
+    const routing = route(artifact);
+    /** What is routed as it came need not be written anew. */
+    const jsonOf = ({ artifacts: [only, ...others] }: Task) =>
+      only === decoded.value && others.length === 0 ? (record.value ?? undefined) : undefined;
+    const outgoing = [
+      ...routing.tasks.map((task) => ({
+        topic: names.tasks(task.agent),
+        record: taskRecord(task, jsonOf(task)),
+      })),
+      ...routing.dead.map((letter) => ({
+        topic: names.deadLetters(letter.agent),
+        record: deadLetterRecord({ ...letter, origin: placeText(place) }, origin),
+      })),
+    ];
+    return { place, artifact, routing, outgoing };
+  }
+  const letter: DeadLetter = {
+    id: newId(),
+    agent: ROUTER,
+    failure: { class: "UnreadableRecord", message: decoded.error, kind: "fatal" },
+    attempts: 1,
+    failed_at: new Date(clock.now()).toISOString(),
+    origin: placeText(place),
+  };
+  const outgoing = [{ topic: names.deadLetters(ROUTER), record: deadLetterRecord(letter, origin, record) }];
+  return { place, routing: { tasks: [], dead: [] }, outgoing };
+}

@@ -1,0 +1,144 @@
+import {
+  type Artifact,
+  type Context,
+  type DeadLetter,
+  type Failure,
+  isoTime,
+  type Settlement,
+  type Task,
+} from "@khala/server/blackboard";
+import {
+  artifactRecord,
+  byIdRecord,
+  deadLetterRecord,
+  type Outgoing,
+  placeText,
+  processedRecord,
+  retryRecord,
+  returnedRecord,
+} from "../topics/records.ts";
+import type { TopicNames } from "../topics/topics.ts";
+import type { PartitionWork, Work } from "./partition_work.ts";
+import { waitingRecord } from "./processed.ts";
+import { tierFor } from "./retry_tiers.ts";
+
+/** What became of a record: a settlement, or there was nothing to settle. */
+export type Result =
+  | Settlement
+  /** The task had been settled before. */
+  | { readonly kind: "repeated" }
+  /** It cannot be read, and goes to the dead letters as it is. */
+  | { readonly kind: "unreadable" };
+
+/** A record with its result, to be settled. */
+export interface Finished {
+  readonly work: Work;
+  readonly result: Result;
+}
+
+/** What decides how a result is written. */
+export interface SettlementRules {
+  readonly agent: string;
+  readonly strict: boolean;
+  readonly names: TopicNames;
+  readonly retryDelaysMs: readonly number[];
+  /** The newest version of an artifact that is known. */
+  version(id: string): number | undefined;
+  /** An output is published. */
+  wrote(output: Artifact): void;
+}
+
+/** The task that runs after a failure. */
+export function nextAttempt(task: Task): Task {
+  return { ...task, attempt: task.attempt + 1 };
+}
+
+/** Whether a retry waits where it is: to hold its key back, or because its delay is shorter than any topic's. */
+export function waitsInPlace(result: Result, { strict, retryDelaysMs }: SettlementRules): boolean {
+  return result.kind === "retry" && (strict || result.delayMs < Math.min(...retryDelaysMs));
+}
+
+/** The outputs of a result that are not on the board: a second run has the same ones, and they are there. */
+export function freshOutputs(rules: SettlementRules, result: Result): readonly Artifact[] {
+  if (result.kind !== "done") return [];
+  return result.outputs.filter(({ id, version }) => (rules.version(id) ?? 0) < version);
+}
+
+/** Everything that is written with a result, in one transaction with the offset. `fresh` are those of its outputs. */
+export function recordsOf(
+  context: Pick<Context, "clock" | "newId">,
+  rules: SettlementRules,
+  { work, result }: Finished,
+  fresh: readonly Artifact[],
+): Outgoing[] {
+  const { names, agent } = rules;
+  const { task, partition } = work;
+  if (result.kind === "repeated") return [];
+  if (!task || result.kind === "unreadable") {
+    const failure: Failure = { class: "UnreadableRecord", message: work.error ?? "", kind: "fatal" };
+    return [deadRecord(context, rules, work, failure)];
+  }
+  const now = context.clock.now();
+  const mark = (how: "done" | "dead") => ({
+    topic: names.processed,
+    record: processedRecord(task, how, partition.place(work), isoTime(now)),
+  });
+  if (result.kind === "done") {
+    const outputs = fresh.flatMap((artifact) => {
+      const json = JSON.stringify(artifact);
+      return [
+        { topic: names.artifacts, record: artifactRecord(artifact, json) },
+        { topic: names.byId, record: byIdRecord(artifact, json) },
+      ];
+    });
+    return [...outputs, mark("done")];
+  }
+  if (result.kind === "dead") return [deadRecord(context, rules, work, result.failure), mark("dead")];
+  const next = nextAttempt(task);
+  const dueAt = now + result.delayMs;
+  if (waitsInPlace(result, rules))
+    return [{ topic: names.processed, record: waitingRecord(next, dueAt, partition.partition) }];
+  const origin = partition.origin(work);
+  const tier = tierFor(rules.retryDelaysMs, result.delayMs);
+  if (tier === undefined) return [{ topic: names.tasks(agent), record: returnedRecord(next, origin) }];
+  const record = retryRecord(next, result.failure, origin, Math.max(dueAt, now + tier));
+  return [{ topic: names.retry(tier), record }];
+}
+
+function deadRecord(
+  { clock, newId }: Pick<Context, "clock" | "newId">,
+  { names, agent }: SettlementRules,
+  work: Work,
+  failure: Failure,
+): Outgoing {
+  const origin = work.partition.origin(work);
+  const letter: DeadLetter = {
+    id: newId(),
+    agent,
+    ...(work.task && { task: work.task }),
+    failure,
+    attempts: work.task?.attempt ?? 1,
+    failed_at: new Date(clock.now()).toISOString(),
+    origin: placeText(origin),
+  };
+  return { topic: names.deadLetters(agent), record: deadLetterRecord(letter, origin, work.record) };
+}
+
+/** The offsets that may be committed when these are settled: below the lowest that is not. */
+export function offsetsOf(
+  batch: readonly Finished[],
+  rules: SettlementRules,
+): Map<PartitionWork, { readonly offset: string }> {
+  const finished = new Map<PartitionWork, Set<number>>();
+  for (const { work, result } of batch) {
+    const offsets = finished.get(work.partition) ?? new Set();
+    finished.set(work.partition, offsets);
+    if (!waitsInPlace(result, rules)) offsets.add(work.offset);
+  }
+  return new Map(
+    [...finished].map(([partition, offsets]) => [
+      partition,
+      { offset: String(partition.tracker.position(offsets)) },
+    ]),
+  );
+}

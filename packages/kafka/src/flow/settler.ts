@@ -1,0 +1,167 @@
+import { KhalaError } from "@khala/contracts";
+import { type Artifact, backoff, type Context, sleep } from "@khala/server/blackboard";
+import type { OffsetOwner, TopicOffsets } from "../client/client_types.ts";
+import type { Producers } from "../producers/producers.ts";
+import { type Outgoing, sizeOf } from "../topics/records.ts";
+import { type Finished, freshOutputs, offsetsOf, recordsOf, type SettlementRules } from "./settlement.ts";
+
+/** What a settler works with. */
+export interface SettlerOptions {
+  readonly producers: Producers;
+  readonly rules: SettlementRules;
+  /** The group's member whose offsets are settled. */
+  owner(): OffsetOwner;
+  /** A result is durable. */
+  onSettled(settled: Settled): void;
+  /** Another has taken over, or the brokers gave this process up: nothing of it can be settled. */
+  onFenced(error: Error): void;
+}
+
+const MAX_BATCH = 1_000;
+const MAX_BYTES = 8 * 1_048_576;
+
+/** A result that is durable. */
+export interface Settled extends Finished {
+  /** Its outputs that were published with it. */
+  readonly published: readonly Artifact[];
+  /** Undefined where transactions are off. */
+  readonly transactionId: string | undefined;
+}
+
+/** A result with the records that it is written as. */
+interface Written extends Omit<Settled, "transactionId"> {
+  readonly records: readonly Outgoing[];
+}
+
+/**
+ * Settles what is finished, one transaction after the other: outputs, marks, retries and dead letters together with
+ * the offsets of their partitions, or nothing at all. What comes meanwhile shares the next one.
+ */
+export class Settler {
+  readonly #context: Context;
+  readonly #options: SettlerOptions;
+  #queue: Finished[] = [];
+  #running: Promise<void> | undefined;
+  #open: Promise<unknown> | undefined;
+  #batch = MAX_BATCH;
+  readonly #stopping = new AbortController();
+
+  constructor(context: Context, options: SettlerOptions) {
+    this.#context = context;
+    this.#options = options;
+  }
+
+  submit(finished: Finished): void {
+    this.#queue.push(finished);
+    this.#running ??= this.#run();
+  }
+
+  /** Resolves when no transaction is open. Partitions that are not owned by then are in none that follows. */
+  async quiet(): Promise<void> {
+    await this.#open?.catch(() => {});
+  }
+
+  /** Resolves when all that was submitted is settled, or cannot be. */
+  async drained(): Promise<void> {
+    while (this.#running) await this.#running;
+  }
+
+  /** Gives up what is not settled yet. */
+  stop(): void {
+    this.#stopping.abort();
+    this.#queue = [];
+  }
+
+  async #run(): Promise<void> {
+    // Tasks that end in the same turn of the event loop share a transaction.
+    await new Promise(setImmediate);
+    let failures = 0;
+    while (this.#queue.length > 0 && !this.#stopping.signal.aborted) {
+      this.#queue = this.#queue.filter(({ work }) => work.partition.owned);
+      const batch = this.#nextBatch();
+      if (batch.length === 0) continue;
+      const error = await this.#attempt(batch);
+      if (error) await this.#failed(error, batch, failures++);
+      else failures = 0;
+    }
+    // Nothing is awaited between the last look and this, or what is submitted then would wait for ever.
+    this.#running = undefined;
+  }
+
+  #nextBatch(): Written[] {
+    const batch: Written[] = [];
+    let bytes = 0;
+    for (const finished of this.#queue.slice(0, this.#batch)) {
+      const published = freshOutputs(this.#options.rules, finished.result);
+      const records = recordsOf(this.#context, this.#options.rules, finished, published);
+      bytes += records.reduce((sum, { record }) => sum + sizeOf(record), 0);
+      if (batch.length > 0 && bytes > MAX_BYTES) break;
+      batch.push({ ...finished, published, records });
+    }
+    return batch;
+  }
+
+  async #attempt(batch: readonly Written[]): Promise<Error | undefined> {
+    let transactionId: string | undefined;
+    try {
+      const settling = this.#settle(batch);
+      this.#open = settling;
+      transactionId = await settling;
+    } catch (error) {
+      return error as Error;
+    } finally {
+      this.#open = undefined;
+    }
+    this.#batch = Math.min(MAX_BATCH, this.#batch * 2);
+    this.#queue = this.#queue.slice(batch.length);
+    for (const { work, result, published } of batch)
+      this.#options.onSettled({ work, result, published, transactionId });
+    return undefined;
+  }
+
+  /** Answers the id of the transaction. */
+  #settle(batch: readonly Written[]): Promise<string | undefined> {
+    const { producers, rules, owner } = this.#options;
+    return producers.transaction(async (transaction) => {
+      // Not awaited: the commit waits for it, and fails with it.
+      void transaction.send(batch.flatMap(({ records }) => records));
+      const offsets = offsetsOf(batch, rules);
+      const lost = [...offsets.keys()].some((partition) => !partition.owned);
+      if (lost) throw new KhalaError("lease_lost", "A partition was taken away: nothing of it is settled.");
+      // Every partition of the batch is named, also where its offset stays: the group's generation is checked with it.
+      await transaction.sendOffsets(owner(), byTopic(offsets));
+      return transaction.id;
+    });
+  }
+
+  async #failed(error: Error, batch: readonly Finished[], failures: number): Promise<void> {
+    const { log, clock, random } = this.#context;
+    if (error instanceof KhalaError && error.code === "stale_producer") {
+      this.stop();
+      this.#options.onFenced(error);
+      return;
+    }
+    log.warn({ err: error.message, tasks: batch.length }, "a settlement failed and will be tried again");
+    const [only] = batch;
+    if (error instanceof KhalaError && error.code === "payload_too_large" && batch.length === 1 && only)
+      this.#queue[0] = tooLarge(only, error);
+    // One at a time, so that what cannot be written does not hold up the others.
+    this.#batch = 1;
+    await sleep(clock, backoff(failures, random, { base: 20, cap: 2_000 }), this.#stopping.signal);
+  }
+}
+
+/** What its agent answered does not fit into a record; the task itself did. */
+function tooLarge({ work, result }: Finished, error: Error): Finished {
+  if (result.kind !== "done") return { work, result };
+  const failure = { class: "PayloadTooLarge", message: error.message, kind: "fatal" } as const;
+  return { work, result: { kind: "dead", failure } };
+}
+
+function byTopic(offsets: ReturnType<typeof offsetsOf>): TopicOffsets[] {
+  const topics = Map.groupBy(offsets, ([{ topic }]) => topic);
+  return [...topics].map(([topic, partitions]) => ({
+    topic,
+    partitions: partitions.map(([{ partition }, { offset }]) => ({ partition, offset })),
+  }));
+}

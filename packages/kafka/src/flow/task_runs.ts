@@ -1,0 +1,204 @@
+import {
+  type BoardObserver,
+  type Consumer,
+  type Context,
+  idempotencyKey,
+  type Task,
+  Wake,
+} from "@khala/server/blackboard";
+import type { OffsetOwner, TopicPartition } from "../client/client_types.ts";
+import type { Producers } from "../producers/producers.ts";
+import type { Marks } from "./marks.ts";
+import type { PartitionWork, Work } from "./partition_work.ts";
+import { type Finished, nextAttempt, type Result, type SettlementRules, waitsInPlace } from "./settlement.ts";
+import { type Settled, Settler } from "./settler.ts";
+
+/** What the runs of an agent's tasks work with. */
+export interface TaskRunsOptions {
+  readonly consumer: Consumer;
+  readonly producers: Producers;
+  readonly observer: BoardObserver;
+  readonly rules: SettlementRules;
+  /** The partitions that are this member's now. */
+  partitions(): Iterable<PartitionWork>;
+  /** The group's member whose offsets are settled. */
+  owner(): OffsetOwner;
+  /** A partition has room for more records. */
+  resume(partition: TopicPartition): void;
+  /** It is impossible to go on. */
+  onFailure(error: Error): void;
+}
+
+/** Transactions at a time, of different partitions. */
+const SETTLERS = 2;
+
+/** Runs the tasks of the partitions that a member has, each when its turn has come, and settles what becomes of them. */
+export class TaskRuns {
+  readonly #context: Context;
+  readonly #options: TaskRunsOptions;
+  readonly #settlers: readonly Settler[];
+  readonly #wake = new Wake();
+  readonly #handling = new Set<Promise<void>>();
+
+  constructor(context: Context, options: TaskRunsOptions) {
+    this.#context = context;
+    this.#options = options;
+    const { producers, rules, owner, onFailure } = options;
+    const onSettled = (settled: Settled) => this.#settled(settled);
+    this.#settlers = Array.from(
+      { length: SETTLERS },
+      () => new Settler(context, { producers, rules, owner, onSettled, onFenced: onFailure }),
+    );
+  }
+
+  /** Tasks under way. */
+  get running(): number {
+    return this.#handling.size;
+  }
+
+  /** There may be something to run. */
+  wake(): void {
+    this.#wake.wake();
+  }
+
+  /** Resolves when what runs now has ended; it may not be settled yet. */
+  async handled(): Promise<void> {
+    await Promise.all(this.#handling);
+  }
+
+  /** Resolves when all that has ended is settled, or cannot be. */
+  async drained(): Promise<void> {
+    await Promise.all(this.#settlers.map((settler) => settler.drained()));
+  }
+
+  /** Resolves when no transaction is open. */
+  async quiet(): Promise<void> {
+    await Promise.all(this.#settlers.map((settler) => settler.quiet()));
+  }
+
+  /** Settles nothing more. */
+  stopSettling(): void {
+    for (const settler of this.#settlers) settler.stop();
+  }
+
+  /** Begins tasks until the signal aborts. */
+  async dispatch(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const next = this.#handling.size < this.#options.consumer.concurrency ? this.#next() : undefined;
+      if (!next) {
+        await this.#wake.wait(this.#context, 1_000, signal);
+        continue;
+      }
+      await this.#options.consumer.gate(signal);
+      if (signal.aborted || !next.partition.owned || next.partition.leaving) continue;
+      this.#begin(next);
+    }
+  }
+
+  /** The next task that may run, from the partition that has the fewest running: a heavy one gets its fair share. */
+  #next(): (Work & { readonly task: Task; readonly marks: Marks }) | undefined {
+    for (;;) {
+      const partition = this.#idlest();
+      const work = partition?.lanes.next()?.item;
+      if (!work || !partition?.marks) return undefined;
+      const { task } = work;
+      if (!task) {
+        this.#submit({ work, result: { kind: "unreadable" } });
+        continue;
+      }
+      const mark = partition.marks.get(idempotencyKey(task));
+      if (mark?.kind === "settled") {
+        this.#submit({ work, result: { kind: "repeated" } });
+        continue;
+      }
+      if (mark?.kind === "waits" && mark.attempt > task.attempt) {
+        this.#wait({ ...work, task: { ...task, attempt: mark.attempt } }, mark.dueAt);
+        continue;
+      }
+      return { ...work, task, marks: partition.marks };
+    }
+  }
+
+  #idlest(): PartitionWork | undefined {
+    let idlest: PartitionWork | undefined;
+    for (const partition of this.#options.partitions()) {
+      if (!partition.marks || !partition.lanes.hasReady || partition.leaving) continue;
+      if (!idlest || partition.running < idlest.running) idlest = partition;
+    }
+    return idlest;
+  }
+
+  #begin(work: Work & { readonly task: Task }): void {
+    const { partition, task } = work;
+    partition.running++;
+    partition.began(work);
+    // Its own, so that what has ended is not told of what becomes of the partition later.
+    const stop = new AbortController();
+    partition.stops.add(stop);
+    const handling = Promise.resolve(this.#options.consumer.handle(task, stop.signal)).then(
+      (result) => this.#submit({ work, result }),
+      this.#options.onFailure,
+    );
+    this.#handling.add(handling);
+    void handling.then(() => {
+      partition.stops.delete(stop);
+      partition.running--;
+      this.#handling.delete(handling);
+      this.#wake.wake();
+    });
+  }
+
+  #submit(finished: Finished): void {
+    const { partition } = finished.work;
+    partition.began(finished.work);
+    // Always the same one for a partition, so that its offsets follow each other.
+    this.#settlers[partition.partition % SETTLERS]!.submit(finished);
+  }
+
+  #settled({ work, result, published, transactionId }: Settled): void {
+    const { partition, task } = work;
+    const { observer, rules } = this.#options;
+    partition.ended(work);
+    if (partition.owned) this.#goOn(work, result);
+    this.#wake.wake();
+    if (!task || result.kind === "unreadable") return observer.unreadable?.(rules.agent);
+    if (result.kind === "repeated") return observer.repeated(task);
+    for (const output of published) rules.wrote(output);
+    if (published.length > 0) observer.published(published);
+    const place = partition.place(work);
+    observer.settled(task, result, transactionId === undefined ? place : { ...place, transactionId });
+  }
+
+  #goOn(work: Work, result: Result): void {
+    const { partition, task } = work;
+    if (task && result.kind === "retry" && waitsInPlace(result, this.#options.rules)) {
+      const next = nextAttempt(task);
+      const dueAt = this.#context.clock.now() + result.delayMs;
+      partition.marks?.set(idempotencyKey(task), { kind: "waits", attempt: next.attempt, dueAt });
+      return this.#wait({ ...work, task: next }, dueAt);
+    }
+    if (task && (result.kind === "done" || result.kind === "dead"))
+      partition.marks?.set(idempotencyKey(task), { kind: "settled" });
+    partition.tracker.finish(work.offset);
+    partition.lanes.release(partition.laneOf(work));
+    if (partition.paused && partition.roomy) {
+      partition.paused = false;
+      this.#options.resume(partition);
+    }
+  }
+
+  /** Keeps a task in its place until it is due; its lane with it, where its key must wait. */
+  #wait(work: Work, dueAt: number): void {
+    const { partition } = work;
+    const lane = partition.laneOf(work);
+    const { strict } = this.#options.rules;
+    if (!strict) partition.lanes.release(lane);
+    const cancel = this.#context.clock.after(Math.max(0, dueAt - this.#context.clock.now()), () => {
+      partition.lost.signal.removeEventListener("abort", cancel);
+      if (strict) partition.lanes.putBack(lane, work);
+      else partition.lanes.add(lane, work);
+      this.#wake.wake();
+    });
+    partition.lost.signal.addEventListener("abort", cancel, { once: true });
+  }
+}

@@ -1,0 +1,108 @@
+import type { Context } from "@khala/server/blackboard";
+import type { KafkaClient, Properties } from "../client/client.ts";
+import type { KafkaProducer, TopicOffsets } from "../client/client_types.ts";
+import { explained, isUndelivered } from "../client/kafka_errors.ts";
+import { placed } from "../client/native_producer.ts";
+import type { Outgoing } from "../topics/records.ts";
+import { connected, discard, disconnected, PRODUCER_TIMEOUT_MS } from "./producer_life.ts";
+import type { Producers, Transaction } from "./producers.ts";
+import { Slots } from "./slots.ts";
+
+/** At least once: everything is acknowledged before the offsets are committed. */
+export function plainProducer(
+  context: Pick<Context, "log">,
+  client: KafkaClient,
+  properties: Properties,
+  partitions: number,
+): Producers {
+  const slots = new Slots(1, () =>
+    connected(client.producer({ properties: { "message.timeout.ms": PRODUCER_TIMEOUT_MS, ...properties } })),
+  );
+  const users = new Map<Promise<unknown>, KafkaProducer>();
+  /** Runs `use` with the producer of now, which stays until it has ended. */
+  const shared = async <T>(use: (producer: KafkaProducer) => Promise<T>): Promise<T> => {
+    const lease = await slots.take().catch((error: unknown) => {
+      throw explained(error);
+    });
+    const running = use(lease.value);
+    users.set(running, lease.value);
+    lease.giveBack(true);
+    try {
+      return await running;
+    } finally {
+      users.delete(running);
+    }
+  };
+  /** Others use another from now on, unless they do already. */
+  const replace = async (producer: KafkaProducer) => {
+    const lease = await slots.take();
+    const isSame = lease.value === producer;
+    lease.giveBack(!isSame);
+    // Nobody is told of records that a producer still has when it disconnects: whoever waits for them would wait for ever.
+    const others = [...users].flatMap(([running, used]) => (used === producer ? [running] : []));
+    if (isSame) discard(context, producer, Promise.allSettled(others));
+  };
+  const run = async <T>(
+    producer: KafkaProducer,
+    work: (transaction: Transaction) => Promise<T>,
+  ): Promise<T> => {
+    try {
+      const sends: Promise<unknown>[] = [];
+      const offsets: (() => Promise<void>)[] = [];
+      const result = await work({
+        id: undefined,
+        send(records) {
+          const sending = send(producer, records, partitions);
+          sending.catch(() => {});
+          sends.push(sending);
+          return sending;
+        },
+        async sendOffsets(consumer, topics) {
+          offsets.push(() => consumer.commitOffsets(flat(topics)));
+        },
+      });
+      await Promise.all(sends);
+      for (const commit of offsets) await commit();
+      return result;
+    } catch (error) {
+      // The client does not always find its brokers again: each record would end like this one.
+      if (isUndelivered(error)) await replace(producer);
+      throw explained(error);
+    }
+  };
+  return {
+    transactional: false,
+    transaction: (work) => shared((producer) => run(producer, work)),
+    ready: () => shared(async () => {}),
+    async stop() {
+      const producers = await slots.drain();
+      await Promise.allSettled(users.keys());
+      await Promise.all(producers.map(disconnected));
+    },
+  };
+}
+
+async function send(
+  producer: KafkaProducer,
+  records: readonly Outgoing[],
+  partitions: number,
+): Promise<void> {
+  const byTopic = Map.groupBy(records, ({ topic }) => topic);
+  await producer.sendBatch({
+    topicMessages: [...byTopic].map(([topic, outgoing]) => ({
+      topic,
+      // The client writes into what it is given.
+      // And it ends a string at its first NUL, so that keys are bytes.
+      messages: outgoing.map(({ record }) => {
+        const key = typeof record.key === "string" ? Buffer.from(record.key) : (record.key ?? null);
+        return { ...record, key, partition: record.partition ?? placed(key, partitions) };
+      }),
+    })),
+  });
+}
+
+function flat(topics: readonly TopicOffsets[]) {
+  return topics.flatMap(({ topic, partitions }) =>
+    partitions.map(({ partition, offset }) => ({ topic, partition, offset })),
+  );
+}

@@ -1,0 +1,263 @@
+import { randomUUID } from "node:crypto";
+import { kafkaHere, ownKafka, startKafka } from "@khala/testing/kafka/kafka";
+import { readTopic, values } from "@khala/testing/kafka/topics";
+import { transactionState } from "@khala/testing/kafka/transactions";
+import { eventually } from "@khala/testing/kit/eventually";
+import { until } from "@khala/testing/kit/until";
+import { describe, expect, test } from "vitest";
+import { openClusterOffsets } from "../client/cluster_offsets.ts";
+import { openStage, type Stage } from "../test_support.ts";
+import { openProducers } from "./open_producers.ts";
+
+const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
+/** Producers of another process with the same ids, to which no transaction takes long and no wait ends, however slow the machine is. */
+function rival({ context, client, settings }: Stage) {
+  return openProducers({ ...context, clock: { ...context.clock, now: () => 0 } }, client, settings);
+}
+const to = (stage: Stage, ...texts: string[]) =>
+  texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
+
+describe.runIf(kafkaHere())("transactions", () => {
+  test("everything that is sent in one becomes visible together, or not at all", async () => {
+    await using stage = await openStage();
+    await stage.producers.transaction(async ({ send }) => {
+      await Promise.all([send(to(stage, "a", "b")), send(to(stage, "c"))]);
+    });
+    const lost = stage.producers.transaction(async ({ send }) => {
+      send(to(stage, "never"));
+      throw new TypeError("the work failed");
+    });
+    await expect(lost).rejects.toThrow(new TypeError("the work failed"));
+    await stage.producers.transaction(({ send }) => send(to(stage, "d")));
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 4))).toEqual(["a", "b", "c", "d"]);
+  });
+
+  test("what a broker refuses aborts the rest, and the producer goes on", async () => {
+    await using stage = await openStage();
+    const large = { topic: stage.names.processed, record: { key: "k", value: "x".repeat(2_000_000) } };
+    const refused = stage.producers.transaction(({ send }) => send([...to(stage, "never"), large]));
+    await expect(refused).rejects.toMatchObject({ code: "payload_too_large" });
+    await stage.producers.transaction(({ send }) => send(to(stage, "after")));
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["after"]);
+  });
+
+  test("as many run at a time as there are producers, and the rest wait their turn", async () => {
+    await using stage = await openStage({ producers: 2 });
+    let running = 0;
+    let most = 0;
+    const two = Promise.withResolvers<void>();
+    await Promise.all(
+      Array.from({ length: 10 }, async (_, i) => {
+        await stage.producers.transaction(async ({ send }) => {
+          most = Math.max(most, ++running);
+          if (most === 2) two.resolve();
+          await two.promise;
+          await send(to(stage, String(i)));
+        });
+        running--;
+      }),
+    );
+    expect(most).toBe(2);
+    expect(await readTopic(stage.client, stage.names.artifacts, 10)).toHaveLength(10);
+  });
+
+  test("a producer that another has taken over writes nothing, and its process hears why", async () => {
+    await using stage = await openStage({ producers: 1 });
+    const [first, other] = [rival(stage), rival(stage)];
+    const begun = Promise.withResolvers<void>();
+    const taken = Promise.withResolvers<void>();
+    const zombie = first.transaction(async ({ send }) => {
+      await send(to(stage, "zombie"));
+      begun.resolve();
+      await taken.promise;
+    });
+    zombie.catch(() => {});
+    await begun.promise;
+    await other.transaction(({ send }) => send(to(stage, "owner")));
+    taken.resolve();
+    await expect(zombie).rejects.toMatchObject({ code: "stale_producer" });
+    await other.stop();
+    await first.transaction(({ send }) => send(to(stage, "later")));
+    await first.stop();
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["owner", "later"]);
+  });
+
+  test("two processes with one transactional id do not fence each other for ever", async () => {
+    await using stage = await openStage({ producers: 1 });
+    const rivals = [rival(stage), rival(stage)];
+    const failures: string[] = [];
+    for (let i = 0; i < 14; i++)
+      for (const producers of rivals)
+        await producers
+          .transaction(({ send }) => send(to(stage, String(i))))
+          .catch((error: Error) => failures.push(error.message));
+    expect(failures).toContainEqual(expect.stringContaining("Give every process its own KAFKA_TX_ID"));
+    await Promise.all(rivals.map((producers) => producers.stop()));
+  });
+
+  test("one that was fenced off goes on under the id that its process has by then, and meets nobody", async () => {
+    const [taken, fresh] = [newName("taken"), newName("fresh")];
+    let own = taken;
+    await using stage = await openStage({ producers: 1, transactionalId: async () => own });
+    const other = openProducers(stage.context, stage.client, { ...stage.settings, transactionalId: taken });
+    const ids: (string | undefined)[] = [];
+    const write = async (producers: Stage["producers"], text: string) => {
+      ids.push(
+        await producers.transaction(async ({ id, send }) => {
+          await send(to(stage, text));
+          return id;
+        }),
+      );
+    };
+    await write(stage.producers, "1");
+    await write(other, "2");
+    own = fresh;
+    await expect(write(stage.producers, "never")).rejects.toMatchObject({ code: "stale_producer" });
+    for (const text of ["3", "4"]) {
+      await write(stage.producers, text);
+      await write(other, text);
+    }
+    await other.stop();
+    expect(ids).toEqual([taken, taken, fresh, taken, fresh, taken].map((id) => `${id}-0`));
+  });
+
+  test("one that nobody ends is ended by the brokers, and holds readers up no longer than 15 seconds", {
+    timeout: 150_000,
+  }, async () => {
+    await using parts = new AsyncDisposableStack();
+    const stage = parts.use(await openStage({ producers: 1, partitions: 1 }));
+    const abandoned = Promise.withResolvers<void>();
+    parts.defer(() => abandoned.resolve());
+    const begun = Promise.withResolvers<void>();
+    const hanging = stage.producers.transaction(async ({ send }) => {
+      await send(to(stage, "never"));
+      begun.resolve();
+      await abandoned.promise;
+    });
+    hanging.catch(() => {});
+    await begun.promise;
+    const offsets = await openClusterOffsets(stage.context, stage.settings.kafka);
+    parts.defer(() => offsets.stop());
+    const ends = async () => {
+      const { artifacts } = stage.names;
+      const [high, stable] = await Promise.all(
+        (["high", "stable"] as const).map(
+          async (at) => (await offsets.list([artifacts], at)).get(artifacts)!,
+        ),
+      );
+      return { high: Math.max(...high!.values()), stable: Math.max(...stable!.values()) };
+    };
+    const written = await until("its record is there", async () => {
+      const { high, stable } = await ends();
+      return high > 0 && { stable };
+    });
+    expect(written.stable).toBe(0);
+    await stage.write(stage.names.artifacts, { key: "k", value: "behind" });
+    // The time is the brokers', and it is what they were told.
+    const { kafka, transactionalId } = stage.settings;
+    const state = await transactionState(kafka, `${transactionalId}-0`);
+    expect(state?.transactionTimeoutMs).toBeLessThanOrEqual(15_000);
+    await until("readers get past it", async () => (await ends()).stable > 1, { deadlineMs: 60_000 });
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["behind"]);
+    abandoned.resolve();
+    await expect(hanging).rejects.toMatchObject({ code: "unavailable" });
+  });
+
+  test("without transactions offsets are committed after the records, not before", async () => {
+    await using stage = await openStage({ transactions: false });
+    const { artifacts, routerGroup } = stage.names;
+    await stage.write(artifacts, { key: "k", value: "in" });
+    const consumer = stage.client.consumer({ groupId: routerGroup });
+    await consumer.connect();
+    await consumer.subscribe({ topics: [artifacts] });
+    const done = Promise.withResolvers<void>();
+    await consumer.run({
+      async eachBatch({ batch: { partition } }) {
+        const topics = [{ topic: artifacts, partitions: [{ partition, offset: "1" }] }];
+        const failing = stage.producers.transaction(async ({ sendOffsets }) => {
+          await sendOffsets(consumer, topics);
+          throw new Error("the work failed");
+        });
+        await failing.catch(() => {});
+        const [before] = await consumer.committed([{ topic: artifacts, partition }]);
+        await stage.producers.transaction(({ sendOffsets }) => sendOffsets(consumer, topics));
+        const [after] = await consumer.committed([{ topic: artifacts, partition }]);
+        if (before?.offset !== "1" && after?.offset === "1") done.resolve();
+        else done.reject(new Error(`before ${before?.offset}, after ${after?.offset}`));
+      },
+    });
+    await done.promise;
+    await consumer.disconnect();
+  });
+
+  test("after it was stopped nothing is written", async () => {
+    await using stage = await openStage();
+    await stage.producers.transaction(({ send }) => send(to(stage, "a")));
+    await stage.producers.stop();
+    const late = stage.producers.transaction(({ send }) => send(to(stage, "b")));
+    await expect(late).rejects.toMatchObject({ code: "shutting_down" });
+  });
+});
+
+describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
+  test("a commit whose time is over is made again, and holds", { timeout: 240_000 }, async () => {
+    await using broker = await startKafka();
+    await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "still" } });
+    await stage.producers.transaction(({ send }) => send(to(stage, "first")));
+    const paused = stage.producers.transaction(async ({ send }) => {
+      await send(to(stage, "second"));
+      await broker.pause();
+      // The client gives a commit 5 s.
+      setTimeout(() => void broker.resume(), 6_000);
+    });
+    await paused;
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
+  });
+
+  test("without transactions a write is told how it ended, also when its producer is replaced meanwhile", {
+    timeout: 240_000,
+  }, async () => {
+    await using broker = await startKafka();
+    const kafka = { bootstrap: broker.bootstrap, clientId: "shared" };
+    await using stage = await openStage({ kafka, transactions: false });
+    const { transaction } = stage.producers;
+    await transaction(({ send }) => send(to(stage, "first")));
+    await broker.pause();
+    const written = transaction(({ send }) => send(to(stage, "second")));
+    const undelivered = Object.assign(new Error("Local: Message timed out"), { code: -192 });
+    const failed = transaction(() => Promise.reject(undelivered));
+    await expect(failed).rejects.toMatchObject({ code: "unavailable" });
+    // Longer than a client takes to disconnect, and shorter than a record is kept.
+    setTimeout(() => void broker.resume(), 8_000);
+    await written;
+    await transaction(({ send }) => send(to(stage, "third")));
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 3))).toEqual([
+      "first",
+      "second",
+      "third",
+    ]);
+  });
+
+  test("while there is none, a write is refused as unavailable, and later ones succeed", {
+    timeout: 240_000,
+  }, async () => {
+    await using broker = await startKafka({ mortal: true });
+    await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "gone" } });
+    await stage.producers.transaction(({ send }) => send(to(stage, "first")));
+    await broker.kill();
+    const refused = stage.producers.transaction(({ send }) => send(to(stage, "lost")));
+    await expect(refused).rejects.toMatchObject({
+      code: expect.stringMatching(/^(unavailable|stale_producer)$/),
+    });
+    await broker.restart();
+    await eventually("it writes again", () =>
+      stage.producers
+        .transaction(({ send }) => send(to(stage, "second")))
+        .then(
+          () => true,
+          () => false,
+        ),
+    );
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
+  });
+});

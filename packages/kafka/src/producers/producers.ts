@@ -1,0 +1,29 @@
+import type { Service } from "@khala/server/blackboard";
+import type { OffsetOwner, TopicOffsets } from "../client/client_types.ts";
+import type { Outgoing } from "../topics/records.ts";
+
+/** What happens as one: all of it becomes visible, or nothing. */
+export interface Transaction {
+  /** The transactional id, for spans; undefined where transactions are off. */
+  readonly id: string | undefined;
+  /** Takes them. Need not be awaited: the commit waits until the brokers have them, and fails if they do not take one. */
+  send(records: readonly Outgoing[]): Promise<void>;
+  /**
+   * The next offsets of the consumer's group. Call it in the consumer's batch handler after `isStale()`: the
+   * consumer's generation of this moment is what fences a partition that was lost.
+   */
+  sendOffsets(consumer: OffsetOwner, topics: readonly TopicOffsets[]): Promise<void>;
+}
+
+/** The producers of a process. */
+export interface Producers extends Service {
+  /** Whether `transaction` is one, or writes at least once and commits offsets last. */
+  readonly transactional: boolean;
+  /**
+   * Runs `work` on a free producer, and commits; waits for one while all are busy. What it or the commit throws aborts
+   * everything, and is thrown as a KhalaError: `stale_producer` if another has taken over, else try again.
+   */
+  transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
+  /** Resolves when there is a producer; rejects as `transaction` would. */
+  ready(): Promise<void>;
+}

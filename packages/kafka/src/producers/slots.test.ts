@@ -1,0 +1,69 @@
+import { expect, test } from "vitest";
+import { Shared } from "../views/shared.ts";
+import { Slots } from "./slots.ts";
+
+test("slots are made when they are needed, handed on in turn, and made anew when they broke", async () => {
+  const made: number[] = [];
+  const slots = new Slots(2, async (slot) => {
+    made.push(slot);
+    return { slot };
+  });
+  const one = await slots.take();
+  one.giveBack(true);
+  const again = await slots.take();
+  expect([again.value, made]).toEqual([one.value, [0]]);
+  const two = await slots.take();
+  const order: string[] = [];
+  const waiting = ["first", "second"].map(async (name) => {
+    const lease = await slots.take();
+    order.push(name);
+    lease.giveBack(true);
+    return lease.value;
+  });
+  again.giveBack(false);
+  const [fresh] = await Promise.all(waiting);
+  expect(order).toEqual(["first", "second"]);
+  expect(fresh).not.toBe(again.value);
+  expect(made).toEqual([0, 1, 0]);
+  two.giveBack(true);
+  expect(await slots.drain()).toHaveLength(2);
+  await expect(slots.take()).rejects.toMatchObject({ code: "shutting_down" });
+});
+
+test("one that could not be made is tried again by the next", async () => {
+  let fails = true;
+  const slots = new Slots(1, async () => {
+    if (fails) throw new Error("not now");
+    return "made";
+  });
+  await expect(slots.take()).rejects.toThrow("not now");
+  fails = false;
+  expect((await slots.take()).value).toBe("made");
+});
+
+test("closing refuses those who wait, and draining waits for those who work", async () => {
+  const slots = new Slots(1, async () => "it");
+  const lease = await slots.take();
+  const waiting = slots.take();
+  const drained = slots.drain();
+  await expect(waiting).rejects.toMatchObject({ code: "shutting_down" });
+  lease.giveBack(true);
+  expect(await drained).toEqual(["it"]);
+});
+
+test("whoever asks while work is under way shares the next run, not this one", async () => {
+  const gates: (() => void)[] = [];
+  let runs = 0;
+  const shared = new Shared(async () => {
+    const run = ++runs;
+    await new Promise<void>((resolve) => gates.push(resolve));
+    return run;
+  });
+  const first = shared.run();
+  const later = [shared.run(), shared.run()];
+  gates[0]!();
+  expect(await first).toBe(1);
+  while (gates.length < 2) await Promise.resolve();
+  gates[1]!();
+  expect(await Promise.all(later)).toEqual([2, 2]);
+});

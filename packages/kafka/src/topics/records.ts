@@ -1,0 +1,165 @@
+import { artifactKey } from "@khala/contracts";
+import {
+  type Artifact,
+  type DeadLetter,
+  type Failure,
+  idempotencyKey,
+  type Place,
+  sha256,
+  type Task,
+} from "@khala/server/blackboard";
+import type { NewRecord } from "../client/client_types.ts";
+import {
+  dueHeader,
+  failureHeaders,
+  HEADER,
+  type Headers,
+  indexHeader,
+  type Origin,
+  originHeaders,
+} from "./record_headers.ts";
+
+/** A record and where it goes. */
+export interface Outgoing {
+  readonly topic: string;
+  readonly record: NewRecord;
+}
+
+/** What `processed` keeps of a task that was settled; its key is the task's idempotency key. */
+export interface ProcessedMark {
+  readonly task_id: string;
+  readonly agent: string;
+  readonly replay_id?: string;
+  readonly correlation_id?: string;
+  readonly org_id: string;
+  readonly result: "done" | "dead";
+  readonly attempt: number;
+  /** RFC 3339. */
+  readonly at: string;
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: string;
+}
+
+/** What `processed` keeps of a task that waits in its place for its next attempt. */
+export interface WaitingMark
+  extends Pick<ProcessedMark, "task_id" | "agent" | "replay_id" | "correlation_id" | "org_id"> {
+  /** Milliseconds since 1970. */
+  readonly due_at: number;
+}
+
+const CLOSED = Buffer.from("]}");
+
+/** An artifact in the log of artifacts. `json` spares writing it twice. */
+export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
+  return {
+    key: artifactKey(artifact, sha256),
+    value: json,
+    headers: { [HEADER.type]: artifact.type, ...trace(artifact.traceparent) },
+  };
+}
+
+/** An artifact in the compacted index. What the index keeps of it is a header too, so that nobody need parse it. */
+export function byIdRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
+  return { key: artifact.id, value: json, headers: indexHeader(artifact) };
+}
+
+/** What removes an artifact from the compacted index: null, which is not an empty string. */
+export function byIdTombstone(id: string): NewRecord {
+  return { key: id, value: null };
+}
+
+/** A task before its agent. `artifactJson` is that of its only artifact in UTF-8, and spares writing it again. */
+export function taskRecord(task: Task, artifactJson?: Buffer): NewRecord {
+  const value = artifactJson === undefined ? JSON.stringify(task) : around(task, artifactJson);
+  return { key: task.key, value, headers: taskHeaders(task) };
+}
+
+function around({ artifacts: _, ...rest }: Task, artifactJson: Buffer): Buffer {
+  const before = Buffer.from(`${JSON.stringify(rest).slice(0, -1)},"artifacts":[`);
+  return Buffer.concat([before, artifactJson, CLOSED]);
+}
+
+/** A task that is before its agent again, after a retry: it says where it was at first. */
+export function returnedRecord(task: Task, origin: Origin): NewRecord {
+  const { headers, ...record } = taskRecord(task);
+  return { ...record, headers: { ...headers, ...originHeaders(origin) } };
+}
+
+/** A task that waits in a retry topic until `dueAt`, with the failure that it comes from. `task` is the next attempt. */
+export function retryRecord(task: Task, failure: Failure, origin: Origin, dueAt: number): NewRecord {
+  return {
+    key: task.key,
+    value: JSON.stringify(task),
+    headers: {
+      ...taskHeaders(task),
+      ...failureHeaders(failure, task.attempt - 1, origin),
+      ...dueHeader(dueAt),
+    },
+  };
+}
+
+/** The mark that a task was settled, in the partition of the task, so that its owner reads only its own part. */
+export function processedRecord(task: Task, result: "done" | "dead", place: Place, at: string): NewRecord {
+  const [artifact] = task.artifacts;
+  const mark: ProcessedMark = {
+    task_id: task.id,
+    agent: task.agent,
+    ...(task.replay_id && { replay_id: task.replay_id }),
+    ...(artifact.correlation_id && { correlation_id: artifact.correlation_id }),
+    org_id: artifact.org_id,
+    result,
+    attempt: task.attempt,
+    at,
+    ...place,
+  };
+  return { key: idempotencyKey(task), value: JSON.stringify(mark), partition: place.partition };
+}
+
+/**
+ * A dead letter: the task as it was, or the bytes that could not be read, and all else in headers. `raw` is what was
+ * read, for a letter without a task.
+ */
+export function deadLetterRecord(
+  letter: DeadLetter,
+  origin: Origin,
+  raw: { readonly key: Buffer | null; readonly value: Buffer | null } = { key: null, value: null },
+): NewRecord {
+  const { task } = letter;
+  return {
+    key: task ? task.key : raw.key,
+    value: task ? JSON.stringify(task) : raw.value,
+    // Their topics have no other.
+    partition: 0,
+    headers: {
+      ...(task && taskHeaders(task)),
+      ...failureHeaders(letter.failure, letter.attempts, origin),
+      [HEADER.agent]: letter.agent,
+      [HEADER.deadLetterId]: letter.id,
+      [HEADER.failedAt]: letter.failed_at,
+    },
+  };
+}
+
+/** Where a record is, as people write it: "flock.tasks.reviewer/3@1042". */
+export function placeText({ topic, partition, offset }: Place): string {
+  return `${topic}/${partition}@${offset}`;
+}
+
+/** The bytes that a record has without its headers. */
+export function sizeOf({ key, value }: NewRecord): number {
+  return (key ? Buffer.byteLength(key) : 0) + (value ? Buffer.byteLength(value) : 0);
+}
+
+function taskHeaders(task: Task): Headers {
+  const [artifact] = task.artifacts;
+  return {
+    [HEADER.type]: artifact.type,
+    [HEADER.agent]: task.agent,
+    ...trace(artifact.traceparent),
+  };
+}
+
+function trace(traceparent: string | undefined): Headers {
+  return traceparent ? { [HEADER.traceparent]: traceparent } : {};
+}

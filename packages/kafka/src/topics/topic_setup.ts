@@ -1,0 +1,138 @@
+import { KhalaError } from "@khala/contracts";
+import { type Context, sleep } from "@khala/server/blackboard";
+import type { KafkaSettings } from "../client/client.ts";
+import type { KafkaAdmin, TopicMetadata } from "../client/client_types.ts";
+import { withAdmin } from "../client/cluster_admin.ts";
+import { openTopicConfigs, type TopicConfigs } from "./topic_configs.ts";
+import type { TopicSpec } from "./topics.ts";
+
+export interface TopicSetupOptions {
+  readonly kafka: KafkaSettings;
+  readonly specs: readonly TopicSpec[];
+  /** Copies of what is created; the brokers' default without it. */
+  readonly replication?: number | undefined;
+}
+
+const TIMEOUT_MS = 10_000;
+const APPEAR_MS = 30_000;
+const LOOK_AGAIN_MS = 50;
+/** Numbers of which more is fine too, and -1 is without end. */
+const AT_LEAST = new Set(["retention.ms", "max.message.bytes"]);
+
+/** Creates or verifies the topics on a connection of its own, the first of a board. */
+export async function prepareTopics(
+  context: Pick<Context, "clock">,
+  options: TopicSetupOptions,
+): Promise<void> {
+  await withAdmin(options.kafka, (admin) => createOrVerifyTopics(context, admin, options));
+}
+
+/** Creates the topics that are not there, and refuses to start on one that is not as it must be. */
+export async function createOrVerifyTopics(
+  context: Pick<Context, "clock">,
+  admin: KafkaAdmin,
+  { kafka, specs, replication }: TopicSetupOptions,
+): Promise<void> {
+  const there = new Set(await admin.listTopics({ timeout: TIMEOUT_MS }));
+  const missing = specs.filter(({ topic }) => !there.has(topic));
+  if (missing.length > 0) {
+    await admin.createTopics({
+      timeout: TIMEOUT_MS,
+      topics: missing.map(({ topic, partitions, configs }) => ({
+        topic,
+        numPartitions: partitions,
+        ...(replication !== undefined && { replicationFactor: replication }),
+        configEntries: Object.entries(configs).map(([name, value]) => ({ name, value })),
+      })),
+    });
+  }
+  const topics = specs.map(({ topic }) => topic);
+  const partitions = await metadata(context, admin, topics);
+  const configs = await openTopicConfigs(kafka);
+  try {
+    const settings = await describe(context, configs, topics);
+    const faults = specs.flatMap((spec) => [
+      ...partitionFaults(spec, partitions.get(spec.topic)!),
+      ...configFaults(spec, settings.get(spec.topic) ?? new Map()),
+    ]);
+    if (faults.length > 0) throw new KhalaError("invalid_request", faults.join("\n"));
+  } finally {
+    await configs.close();
+  }
+}
+
+function partitionFaults({ topic, partitions }: TopicSpec, found: number): string[] {
+  if (found === partitions) return [];
+  return [
+    `The topic ${topic} has ${found} partitions, and ${partitions} are asked for. Another count moves keys to other partitions, which breaks their order: ask for ${found}, or move to new topics under another prefix.`,
+  ];
+}
+
+function configFaults({ topic, configs }: TopicSpec, found: ReadonlyMap<string, string | null>): string[] {
+  return Object.entries(configs)
+    .filter(([name, wanted]) => !suits(name, found.get(name) ?? null, wanted))
+    .map(([name, wanted]) => {
+      const least = AT_LEAST.has(name) ? "at least " : "";
+      return `The topic ${topic} has ${name}=${found.get(name) ?? "(none)"}, and needs ${least}${wanted}. Change it with kafka-configs, or choose another prefix.`;
+    });
+}
+
+function suits(name: string, found: string | null, wanted: string): boolean {
+  if (found === null) return false;
+  if (name === "cleanup.policy") return parts(found) === parts(wanted);
+  if (!AT_LEAST.has(name)) return found === wanted;
+  if (Number(found) === -1) return true;
+  return wanted !== "-1" && Number(found) >= Number(wanted);
+}
+
+function parts(policy: string): string {
+  return policy
+    .split(",")
+    .map((part) => part.trim())
+    .sort()
+    .join();
+}
+
+/** How many partitions each topic has, once every broker that is asked knows of all of them and of their leaders. */
+async function metadata(
+  context: Pick<Context, "clock">,
+  admin: KafkaAdmin,
+  topics: readonly string[],
+): Promise<Map<string, number>> {
+  return eventually(context, `the topics ${topics.join(", ")}`, async () => {
+    const found = await admin.fetchTopicMetadata({ topics, timeout: TIMEOUT_MS });
+    if (found.length < topics.length || !found.every(led)) throw new Error("a topic has no leader yet");
+    return new Map(found.map(({ name, partitions }) => [name, partitions.length]));
+  });
+}
+
+function led({ partitions }: TopicMetadata): boolean {
+  return partitions.length > 0 && partitions.every(({ leader }) => leader >= 0);
+}
+
+function describe(context: Pick<Context, "clock">, configs: TopicConfigs, topics: readonly string[]) {
+  return eventually(context, "the settings of the topics", () => configs.describe(topics));
+}
+
+/** A topic that was just created is not known everywhere at once. */
+async function eventually<T>(
+  { clock }: Pick<Context, "clock">,
+  what: string,
+  look: () => Promise<T>,
+): Promise<T> {
+  const deadline = clock.now() + APPEAR_MS;
+  for (;;) {
+    try {
+      return await look();
+    } catch (error) {
+      if (clock.now() >= deadline)
+        throw new KhalaError(
+          "unavailable",
+          `Kafka does not show ${what}: ${(error as Error).message}. Look at its brokers and at what this client may describe.`,
+          {},
+          { cause: error },
+        );
+      await sleep(clock, LOOK_AGAIN_MS);
+    }
+  }
+}

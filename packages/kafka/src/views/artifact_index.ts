@@ -1,0 +1,131 @@
+import type { Artifact, Context } from "@khala/server/blackboard";
+import { Oldest } from "../flow/oldest.ts";
+import { decodeArtifact } from "../topics/decoding.ts";
+import type { LogRecord, Position } from "../topics/log_reader.ts";
+import type { BodyCache } from "./body_cache.ts";
+import { type Entry, IdTable } from "./id_table.ts";
+import { versionOf } from "./indexed.ts";
+
+export interface ArtifactIndexOptions {
+  readonly topic: string;
+  readonly bodies: BodyCache;
+  /** Reads the record at a position, or the next one. */
+  readonly lookup: (position: Position) => Promise<LogRecord | undefined>;
+  /** Resolves when everything that is committed now has been read. */
+  readonly fresh: () => Promise<void>;
+}
+
+/** How often a record may move, by a newer version or by compaction, while it is looked up. */
+const MAX_MOVES = 5;
+/** What this process wrote and has not read back: more than that only means that `get` waits for the log. */
+const MAX_WRITTEN = 100_000;
+
+/**
+ * Finds artifacts by id. Knows where every artifact is, in a few bytes each, and has the bodies of those used last;
+ * others are read from the log.
+ */
+export class ArtifactIndex {
+  readonly #options: ArtifactIndexOptions;
+  readonly #log: Context["log"];
+  readonly #table = new IdTable();
+  /** Versions that were written here and not read back yet. */
+  readonly #written = new Map<string, number>();
+  readonly #oldestWritten = new Oldest(this.#written);
+
+  constructor(context: Pick<Context, "log">, options: ArtifactIndexOptions) {
+    this.#log = context.log;
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#table.size;
+  }
+
+  /** The memory of the table, without the bodies. */
+  get bytes(): number {
+    return this.#table.bytes;
+  }
+
+  /**
+   * Takes a record of the compacted topic, and answers the version that it has. Its body is kept if the caller says its
+   * id: those of a rebuild would only push each other out.
+   */
+  onRecord(record: LogRecord, kept?: string): number | undefined {
+    if (!record.key) return undefined;
+    if (record.value === null) return this.#removed(record.key);
+    const version = versionOf(record);
+    if (version === undefined) {
+      this.#log.warn(
+        { topic: record.topic, partition: record.partition, offset: record.offset },
+        "a record of the index cannot be read, and is passed over",
+      );
+      return undefined;
+    }
+    const known = this.#table.get(record.key);
+    if (known && known.version > version) return undefined;
+    this.#table.set(record.key, { partition: record.partition, offset: record.at, version });
+    if (kept === undefined && this.#written.size === 0) return version;
+    const id = kept ?? record.key.toString();
+    const written = this.#written.get(id) ?? 0;
+    if (written > 0 && written <= version) this.#written.delete(id);
+    if (kept !== undefined && written !== version) this.#options.bodies.put(id, version, record.value);
+    return version;
+  }
+
+  /** What this process has committed is found at once, before it is read back. */
+  wrote(artifact: Artifact, json: string): void {
+    const { id, version } = artifact;
+    if ((this.version(id) ?? 0) >= version) return;
+    this.#written.set(id, version);
+    this.#options.bodies.put(id, version, json);
+    if (this.#written.size > MAX_WRITTEN) this.#written.delete(this.#oldestWritten.next()!);
+  }
+
+  /** The newest version that is known here. */
+  version(id: string): number | undefined {
+    const written = this.#written.get(id);
+    const entry = this.#table.get(id);
+    if (written === undefined) return entry?.version;
+    return Math.max(written, entry?.version ?? 0);
+  }
+
+  /** The newest version. An id that is not known is looked for again once all that was committed is read. */
+  async get(id: string): Promise<Artifact | undefined> {
+    if (this.version(id) === undefined) await this.#options.fresh();
+    for (let moves = 0; moves < MAX_MOVES; moves++) {
+      const version = this.version(id);
+      if (version === undefined) return undefined;
+      const body = this.#options.bodies.get(id);
+      if (body && body.version >= version) return parsed(body.json);
+      const entry = this.#table.get(id);
+      if (entry?.version === version) {
+        const found = await this.#read(id, entry);
+        if (found) return found;
+      }
+      await this.#options.fresh();
+    }
+    return undefined;
+  }
+
+  async #read(id: string, { partition, offset, version }: Entry): Promise<Artifact | undefined> {
+    const record = await this.#options.lookup({ topic: this.#options.topic, partition, offset });
+    // Another record is there when compaction has removed this one for a newer version or a tombstone.
+    if (record?.at !== offset || record.value === null) return undefined;
+    const decoded = decodeArtifact(record);
+    if (!decoded.ok) return undefined;
+    this.#options.bodies.put(id, version, record.value);
+    return decoded.value;
+  }
+
+  #removed(key: Buffer): undefined {
+    this.#table.delete(key);
+    const id = key.toString();
+    this.#written.delete(id);
+    this.#options.bodies.delete(id);
+  }
+}
+
+function parsed(json: string | Buffer): Artifact | undefined {
+  const decoded = decodeArtifact({ value: typeof json === "string" ? Buffer.from(json) : json });
+  return decoded.ok ? decoded.value : undefined;
+}

@@ -1,0 +1,112 @@
+import type { Context, CorrelationCounts, CorrelationName, Service } from "@khala/server/blackboard";
+import type { ClusterOffsets } from "../client/cluster_offsets.ts";
+import type { LogReader } from "../topics/log_reader.ts";
+import { LogTail, type Source } from "../topics/log_tail.ts";
+import { stableBounds } from "../topics/offsets.ts";
+import { type Correlations, type Doubts, keyOf } from "./correlations.ts";
+import { Shared } from "./shared.ts";
+import { readUpToNow, startOf } from "./up_to_now.ts";
+
+export interface CountedLogs {
+  readonly artifacts: string;
+  readonly routerGroup: string;
+  readonly processed: string;
+  /** Of each agent. */
+  readonly tasks: readonly string[];
+  readonly retries: readonly string[];
+  /** How many records of each partition are looked back. */
+  readonly back: number;
+}
+
+/** Answers how far correlations have come. */
+export interface CountedCorrelations extends Service {
+  counts(names: readonly CorrelationName[]): Promise<CorrelationCounts[]>;
+}
+
+/** What the router has committed, by partition. */
+type Routed = ReadonlyMap<number, number>;
+
+/** The logs, and looks at them that those share who ask at once; a look finds nothing if what was written cannot be read yet. */
+interface Followed {
+  readonly tail: LogTail;
+  readonly looks: Shared<Routed | undefined>;
+}
+
+/** A correlation of which something is heard meanwhile is looked at again, so often. */
+const LOOKS = 3;
+
+/**
+ * Counts the tasks of correlations. Their logs are twice as many records as all others, and tell of nothing else: they
+ * are followed from the first time that somebody asks.
+ */
+export function openCorrelationCounts(
+  context: Context,
+  offsets: Pick<ClusterOffsets, "committed" | "list">,
+  openReader: () => Promise<LogReader>,
+  logs: CountedLogs,
+  correlations: Correlations,
+): CountedCorrelations {
+  let following: Promise<Followed> | undefined;
+
+  async function follow(): Promise<Followed> {
+    const topics: [topic: string, onRecord: Source["onRecord"]][] = [
+      [logs.artifacts, correlations.onPublished],
+      [logs.processed, correlations.onProcessed],
+      ...logs.tasks.map((topic): (typeof topics)[number] => [topic, correlations.onTask]),
+      ...logs.retries.map((topic): (typeof topics)[number] => [topic, correlations.onRetry]),
+    ];
+    const sources = await Promise.all(
+      topics.map(async ([topic, onRecord]): Promise<Source> => {
+        const bounds = await stableBounds(offsets, topic);
+        return { topic, onRecord, from: bounds.map((each) => startOf(topic, each, logs.back)) };
+      }),
+    );
+    const tail = await LogTail.open(context, openReader, sources);
+    try {
+      await Promise.all(topics.map(([topic]) => readUpToNow(context, offsets, tail, topic)));
+      return { tail, looks: new Shared(() => look(tail)) };
+    } catch (error) {
+      await tail.stop();
+      throw error;
+    }
+  }
+
+  /** Asks the router how far it is, and reads what it has made by then. */
+  async function look(tail: LogTail): Promise<Routed | undefined> {
+    const published = await readUpToNow(context, offsets, tail, logs.artifacts);
+    const committed = (await offsets.committed([logs.routerGroup]))
+      .get(logs.routerGroup)
+      ?.get(logs.artifacts);
+    const tasks = await Promise.all(logs.tasks.map((topic) => readUpToNow(context, offsets, tail, topic)));
+    return [published, ...tasks].some(({ behind }) => behind) ? undefined : (committed ?? new Map());
+  }
+
+  return {
+    async counts(names) {
+      following ??= follow().catch((error: unknown) => {
+        // The next one who asks tries again.
+        following = undefined;
+        throw error;
+      });
+      const { looks } = await following;
+      // Where there is no agent nothing is routed.
+      let doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(names) : new Map();
+      for (let looked = 0; looked < LOOKS && doubts.size > 0; looked++) {
+        const committed = await looks.run();
+        if (!committed) break;
+        doubts = correlations.routed(doubts, committed);
+      }
+      return correlations
+        .counts(names, context.clock.now())
+        .map((counts) =>
+          doubts.has(keyOf({ org: counts.org, name: counts.correlationId }))
+            ? { ...counts, open: 1 }
+            : counts,
+        );
+    },
+    async stop() {
+      // Whoever asked was told why they cannot be followed.
+      await (await following?.catch(() => undefined))?.tail.stop();
+    },
+  };
+}

@@ -1,0 +1,95 @@
+import { expect, test } from "vitest";
+import { artifact, task } from "../test_support.ts";
+import { Correlations, keyOf } from "./correlations.ts";
+import { indexed } from "./indexed.ts";
+
+const PLENTY = { maxCorrelations: 10, maxIds: 1_000 };
+const of = (correlation: string) => artifact({ correlation_id: correlation });
+const named = (...names: string[]) => names.map((name) => ({ org: artifact().org_id, name }));
+
+test("what settles is settled, in whatever order it is heard", () => {
+  const correlations = new Correlations(PLENTY);
+  const work = task({ artifacts: [of("c")] });
+  correlations.task(work, "done");
+  correlations.task(work, "open");
+  correlations.task(task({ artifacts: [of("c")] }), "open");
+  expect(correlations.counts(named("c"), 0)).toMatchObject([{ open: 1, done: 1, dead: 0 }]);
+});
+
+test("a replay takes the place of the dead letter", () => {
+  const correlations = new Correlations(PLENTY);
+  const work = task({ artifacts: [of("c")] });
+  const states: unknown[] = [];
+  const look = () => states.push(correlations.counts(named("c"), 0)[0]);
+  correlations.task(work, "dead");
+  look();
+  correlations.task({ ...work, replay_id: "0190-1" }, "open");
+  look();
+  correlations.task({ ...work, replay_id: "0190-1" }, "dead");
+  correlations.task({ ...work, replay_id: "0190-2" }, "done");
+  look();
+  expect(states).toMatchObject([
+    { open: 0, done: 0, dead: 1 },
+    { open: 1, done: 0, dead: 0 },
+    { open: 0, done: 1, dead: 0 },
+  ]);
+});
+
+test("correlations that nothing was heard of for longest are forgotten first, by number and by size", () => {
+  const few = new Correlations({ maxCorrelations: 2, maxIds: 1_000 });
+  for (const id of ["a", "b", "a", "c"]) few.onArtifact(indexed(of(id)));
+  expect(few.counts(named("a", "b", "c"), 0).map(({ correlationId }) => correlationId)).toEqual(["a", "c"]);
+  const small = new Correlations({ maxCorrelations: 10, maxIds: 3 });
+  for (const id of ["a", "a", "b", "b"]) small.onArtifact(indexed(of(id)));
+  expect(small.counts(named("a", "b"), 0)).toMatchObject([{ correlationId: "b", artifacts: 2 }]);
+});
+
+test("correlations of one name in two orgs know nothing of each other", () => {
+  const correlations = new Correlations(PLENTY);
+  const [ours, theirs] = [of("c"), { ...of("c"), org_id: "zeta" }];
+  for (const each of [ours, theirs, { ...theirs, id: ours.id }]) correlations.onArtifact(indexed(each));
+  correlations.task(task({ artifacts: [ours] }), "done");
+  correlations.task(task({ artifacts: [theirs] }), "open");
+  expect(correlations.counts([{ org: "zeta", name: "c" }, ...named("c")], 0)).toMatchObject([
+    { correlationId: "c", org: "zeta", artifacts: 2, open: 1, done: 0 },
+    { correlationId: "c", org: ours.org_id, artifacts: 1, open: 0, done: 1 },
+  ]);
+});
+
+test("what has no correlation is not counted", () => {
+  const correlations = new Correlations(PLENTY);
+  correlations.onArtifact(indexed(artifact()));
+  correlations.task(task(), "open");
+  expect(correlations.counts(named(""), 0)).toEqual([]);
+});
+
+test("one that seems to be over is doubted until the router is behind its artifacts and nothing was heard meanwhile", () => {
+  const correlations = new Correlations(PLENTY);
+  const draft = of("c");
+  const publish = (at: number) => {
+    const value = Buffer.from(JSON.stringify(draft));
+    correlations.onPublished({
+      topic: "a",
+      partition: 1,
+      at,
+      offset: String(at),
+      key: null,
+      value,
+      timestamp: "0",
+    });
+  };
+  publish(5);
+  let doubts = correlations.doubts(named("c", "unknown"));
+  expect([...doubts.keys()]).toEqual(named("c").map(keyOf));
+  expect(correlations.routed(doubts, new Map([[1, 5]]))).toEqual(doubts);
+  publish(8);
+  doubts = correlations.routed(doubts, new Map([[1, 9]]));
+  expect(doubts.size).toBe(1);
+  expect(correlations.routed(doubts, new Map([[1, 9]])).size).toBe(0);
+  const made = task({ artifacts: [draft] });
+  correlations.task(made, "open");
+  expect(correlations.routed(doubts, new Map([[1, 9]])).size).toBe(0);
+  expect(correlations.doubts(named("c")).size).toBe(0);
+  correlations.task(made, "done");
+  expect(correlations.doubts(named("c")).size).toBe(1);
+});

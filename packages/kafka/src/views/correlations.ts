@@ -1,0 +1,235 @@
+import {
+  type CorrelationCounts,
+  type CorrelationName,
+  idempotencyKey,
+  type Task,
+} from "@khala/server/blackboard";
+import { Oldest } from "../flow/oldest.ts";
+import {
+  decodeArtifact,
+  decodeProcessed,
+  decodeRetry,
+  decodeTask,
+  decodeWaiting,
+} from "../topics/decoding.ts";
+import type { LogRecord } from "../topics/log_reader.ts";
+import type { ProcessedMark, WaitingMark } from "../topics/records.ts";
+import { type Indexed, indexed } from "./indexed.ts";
+
+type State = "open" | "done" | "dead";
+
+interface Correlation {
+  readonly artifacts: Set<string>;
+  /** By task and agent: what became of it, and of each replay of it. */
+  readonly tasks: Map<string, Map<string, State>>;
+  /** By open task that failed: when it is tried again. */
+  readonly retries: Map<string, number>;
+  /** By partition: the last of its artifacts that may not be routed yet. */
+  readonly unrouted: Map<number, number>;
+  /** Grows with all that is heard of it. */
+  heard: number;
+}
+
+/** Correlations that seem to be over, by `keyOf`, and how much was heard of them. */
+export type Doubts = ReadonlyMap<string, number>;
+
+/** What tells a correlation from those of the same name that other orgs have. */
+export function keyOf({ org, name }: CorrelationName): string {
+  return `${org.length}:${org}:${name}`;
+}
+
+/** How much is remembered: correlations, and ids in all of them. */
+export interface CorrelationLimits {
+  readonly maxCorrelations: number;
+  readonly maxIds: number;
+}
+
+const FIRST = "";
+const RANK: Readonly<Record<State, number>> = { open: 0, dead: 1, done: 2 };
+
+/**
+ * How far correlations have come, counted from what is in the window of the logs. Everything is a set by id, so that
+ * records may come twice, and in any order between topics.
+ */
+export class Correlations {
+  readonly #limits: CorrelationLimits;
+  readonly #correlations = new Map<string, Correlation>();
+  readonly #oldest = new Oldest(this.#correlations);
+  #ids = 0;
+
+  constructor(limits: CorrelationLimits) {
+    this.#limits = limits;
+  }
+
+  /** An artifact was published. */
+  onArtifact = ({ id, org, correlationId }: Indexed): void => {
+    if (!correlationId) return;
+    const { artifacts } = this.#of(correlationId, org);
+    this.#counting(artifacts, () => artifacts.add(id));
+  };
+
+  /** Takes a record of an artifact as the router reads it. */
+  onPublished = (record: LogRecord): void => {
+    if (!isCorrelated(record)) return;
+    const decoded = decodeArtifact(record);
+    if (!decoded.ok) return;
+    const artifact = indexed(decoded.value);
+    this.onArtifact(artifact);
+    if (artifact.correlationId)
+      this.#of(artifact.correlationId, artifact.org).unrouted.set(record.partition, record.at);
+  };
+
+  /** Takes a record of the tasks of an agent. */
+  onTask = (record: LogRecord): void => {
+    if (!isCorrelated(record)) return;
+    const decoded = decodeTask(record);
+    if (decoded.ok) this.task(decoded.value, "open");
+  };
+
+  /** Takes a record of `processed`. */
+  onProcessed = (record: LogRecord): void => {
+    if (!isCorrelated(record)) return;
+    const decoded = decodeProcessed(record);
+    if (decoded.ok) return this.#processed(decoded.value);
+    const waits = decodeWaiting(record);
+    if (waits.ok) this.#waits(waits.value);
+  };
+
+  /** Takes a record of a retry topic. */
+  onRetry = (record: LogRecord): void => {
+    if (!isCorrelated(record)) return;
+    const decoded = decodeRetry(record);
+    if (!decoded.ok) return;
+    const { task, dueAt } = decoded.value;
+    const [{ correlation_id, org_id }] = task.artifacts;
+    const { id, agent, replay_id } = task;
+    this.#waits({
+      task_id: id,
+      agent,
+      org_id,
+      due_at: dueAt,
+      ...(correlation_id && { correlation_id }),
+      ...(replay_id && { replay_id }),
+    });
+  };
+
+  /** A task was seen in that state. */
+  task(task: Task, state: State): void {
+    const [artifact] = task.artifacts;
+    if (!artifact.correlation_id) return;
+    const key = idempotencyKey({ id: task.id, agent: task.agent });
+    this.#note(artifact.correlation_id, artifact.org_id, key, task.replay_id, state);
+  }
+
+  /** The counts of those that are known, at a time. */
+  counts(names: readonly CorrelationName[], now: number): CorrelationCounts[] {
+    return names.flatMap((each) => {
+      const known = this.#correlations.get(keyOf(each));
+      if (!known) return [];
+      const counts = { open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
+      for (const [key, lives] of known.tasks) {
+        const state = newest(lives);
+        counts[state]++;
+        if (state === "open" && (known.retries.get(key) ?? 0) > now) counts.retrying++;
+      }
+      return [{ correlationId: each.name, org: each.org, artifacts: known.artifacts.size, ...counts }];
+    });
+  }
+
+  /** Those that have nothing open, as far as was read. */
+  doubts(names: readonly CorrelationName[]): Doubts {
+    const doubts = new Map<string, number>();
+    for (const key of names.map(keyOf)) {
+      const known = this.#correlations.get(key);
+      if (known && !hasOpen(known)) doubts.set(key, known.heard);
+    }
+    return doubts;
+  }
+
+  /**
+   * The router has committed these offsets, and what was published when there were these doubts, and the tasks of what is
+   * routed, was read since. What stays in doubt has artifacts of which tasks may still be made, or more was heard of it.
+   */
+  routed(doubts: Doubts, committed: ReadonlyMap<number, number>): Doubts {
+    const left = new Map<string, number>();
+    for (const [key, heard] of doubts) {
+      const known = this.#correlations.get(key);
+      if (!known) continue;
+      for (const [partition, offset] of known.unrouted)
+        if (offset < (committed.get(partition) ?? -1)) known.unrouted.delete(partition);
+      if (hasOpen(known) || (known.unrouted.size === 0 && known.heard === heard)) continue;
+      left.set(key, known.heard);
+    }
+    return left;
+  }
+
+  #processed({ correlation_id, org_id, task_id, agent, replay_id, result }: ProcessedMark): void {
+    if (!correlation_id) return;
+    this.#note(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, result);
+  }
+
+  #waits({ correlation_id, org_id, task_id, agent, replay_id, due_at }: WaitingMark): void {
+    if (!correlation_id) return;
+    const key = idempotencyKey({ id: task_id, agent });
+    this.#note(correlation_id, org_id, key, replay_id, "open");
+    const { retries } = this.#of(correlation_id, org_id);
+    if (due_at > (retries.get(key) ?? 0)) retries.set(key, due_at);
+  }
+
+  #note(correlationId: string, org: string, key: string, replay: string | undefined, state: State): void {
+    const { tasks, retries } = this.#of(correlationId, org);
+    const lives = tasks.get(key) ?? new Map<string, State>();
+    const life = replay || FIRST;
+    const known = lives.get(life);
+    if (known !== undefined && RANK[known] >= RANK[state]) return;
+    lives.set(life, state);
+    if (state !== "open") retries.delete(key);
+    this.#counting(tasks, () => tasks.set(key, lives));
+  }
+
+  #of(correlationId: string, org: string): Correlation {
+    const key = keyOf({ org, name: correlationId });
+    const known = this.#correlations.get(key) ?? {
+      artifacts: new Set(),
+      tasks: new Map(),
+      retries: new Map(),
+      unrouted: new Map(),
+      heard: 0,
+    };
+    known.heard++;
+    // The last to go from now on.
+    this.#correlations.delete(key);
+    this.#correlations.set(key, known);
+    return known;
+  }
+
+  #counting(ids: { readonly size: number }, add: () => void): void {
+    const before = ids.size;
+    add();
+    this.#ids += ids.size - before;
+    const over = () =>
+      this.#correlations.size > this.#limits.maxCorrelations || this.#ids > this.#limits.maxIds;
+    while (over() && this.#correlations.size > 1) {
+      const oldest = this.#oldest.next()!;
+      const { artifacts, tasks } = this.#correlations.get(oldest)!;
+      this.#correlations.delete(oldest);
+      this.#ids -= artifacts.size + tasks.size;
+    }
+  }
+}
+
+/** Whether it can belong to a correlation: what cannot is not worth decoding. */
+function isCorrelated({ value }: LogRecord): boolean {
+  return value?.includes('"correlation_id"') ?? false;
+}
+
+function hasOpen({ tasks }: Correlation): boolean {
+  return tasks.values().some((lives) => newest(lives) === "open");
+}
+
+/** What became of the last replay; ids of replays sort by time. */
+function newest(lives: ReadonlyMap<string, State>): State {
+  let last = FIRST;
+  for (const life of lives.keys()) if (life > last) last = life;
+  return lives.get(last) ?? "open";
+}

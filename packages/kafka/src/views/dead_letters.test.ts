@@ -1,0 +1,42 @@
+import { expect, test } from "vitest";
+import type { LogRecord } from "../topics/log_reader.ts";
+import { DeadLetters } from "./dead_letters.ts";
+
+const TOPIC = "flock.dlq.reviewer";
+
+function opened(): { letters: DeadLetters; bury(count: number): void } {
+  let at = 0;
+  const letters = new DeadLetters("reviewer", {
+    topic: TOPIC,
+    fresh: async () => ({ partition: 0, low: 0, end: at }),
+    range: async () => [],
+  });
+  const bury = (count: number) => {
+    for (let i = 0; i < count; i++) letters.onRecord(recordAt(at++));
+  };
+  return { letters, bury };
+}
+
+function recordAt(at: number): LogRecord {
+  return { topic: TOPIC, partition: 0, at, offset: String(at), key: null, value: null, timestamp: "0" };
+}
+
+test("letters are counted one by one up to a bound, and a count that reached it stays there", () => {
+  const { letters, bury } = opened();
+  bury(9_999);
+  expect(letters.ids(0)).toHaveLength(9_999);
+  for (let i = 0; i < 6; i++) {
+    bury(2_500);
+    expect(letters.ids(0)).toHaveLength(10_000);
+  }
+});
+
+test("letters before the first that the log still has are not counted", () => {
+  const { letters, bury } = opened();
+  bury(10);
+  expect(letters.ids(4)).toHaveLength(6);
+  expect(letters.ids(4)).toHaveLength(6);
+  bury(1);
+  expect(letters.ids(10)).toHaveLength(1);
+  expect(letters.ids(11)).toEqual([]);
+});

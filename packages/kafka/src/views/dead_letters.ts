@@ -1,0 +1,170 @@
+import { KhalaError } from "@khala/contracts";
+import type { CorrelationName, DeadLetter, DeadLetterPage } from "@khala/server/blackboard";
+import { decodeDeadLetter } from "../topics/decoding.ts";
+import type { LogRecord, Position } from "../topics/log_reader.ts";
+import type { Bounds } from "../topics/offsets.ts";
+import { keyOf } from "./correlations.ts";
+
+/** Reads a topic of dead letters. It has one partition. */
+export interface DeadLetterLog {
+  readonly topic: string;
+  /** The bounds now, once everything up to them has been read. */
+  readonly fresh: () => Promise<Bounds>;
+  readonly range: (from: Position, to: number) => Promise<LogRecord[]>;
+}
+
+export interface DeadLetterQuery {
+  readonly after?: string;
+  readonly limit: number;
+  readonly correlation?: CorrelationName;
+}
+
+interface Noted {
+  readonly id: string;
+  readonly offset: number;
+  /** As `keyOf` has it. */
+  readonly correlation: string | undefined;
+}
+
+const PARTITION = 0;
+const MAX_NOTED = 10_000;
+/** Offsets that are read at once when going back. */
+const STEP = 200;
+/** How far one page looks back for a correlation; the next page goes on from there. */
+const MAX_SCAN = 20_000;
+
+/** The dead letters of an agent: which they are in memory, as far as there is room; all of them in the log. */
+export class DeadLetters {
+  readonly #agent: string;
+  readonly #log: DeadLetterLog;
+  #noted: Noted[] = [];
+  readonly #byId = new Map<string, Noted>();
+
+  constructor(agent: string, log: DeadLetterLog) {
+    this.#agent = agent;
+    this.#log = log;
+  }
+
+  get topic(): string {
+    return this.#log.topic;
+  }
+
+  /** Which there are from `low` on, the first that the log still has; of more than the bound, the newest. */
+  ids(low: number): string[] {
+    const kept = this.#noted.findIndex(({ offset }) => offset >= low);
+    this.#forget(kept < 0 ? this.#noted.length : kept);
+    return [...this.#byId.keys()].slice(-MAX_NOTED);
+  }
+
+  /** Takes a record of the topic. */
+  onRecord = (record: LogRecord): DeadLetter => {
+    const letter = this.#letter(record);
+    const noted = { id: letter.id, offset: record.at, correlation: correlationOf(letter) };
+    this.#noted.push(noted);
+    this.#byId.set(noted.id, noted);
+    if (this.#noted.length > MAX_NOTED * 2) this.#forget(MAX_NOTED);
+    return letter;
+  };
+
+  /** Newest first. A page may be short where it looks for a correlation: as long as there is a `next`, there is more. */
+  async list({ after, limit, correlation: name }: DeadLetterQuery): Promise<DeadLetterPage> {
+    const correlation = name && keyOf(name);
+    const { low, end: stable } = await this.#log.fresh();
+    const deadLetters: DeadLetter[] = [];
+    let end = Math.min(after === undefined ? stable : cursor(after), stable);
+    const enough = Math.max(low, end - MAX_SCAN);
+    while (end > low) {
+      const offset = this.#stepBack(end, low, limit - deadLetters.length, correlation);
+      const records = await this.#range(offset, end);
+      for (const record of records.reverse()) {
+        const letter = this.#letter(record);
+        if (correlation !== undefined && correlationOf(letter) !== correlation) continue;
+        deadLetters.push(letter);
+        if (deadLetters.length === limit)
+          return { deadLetters, ...(record.at > low && { next: record.offset }) };
+      }
+      end = offset;
+      if (correlation !== undefined && end <= enough) break;
+    }
+    return { deadLetters, ...(end > low && { next: String(end) }) };
+  }
+
+  /** Those of these ids that are there, in their order: what memory knows by its place, the others with one look back. */
+  async named(ids: readonly string[]): Promise<DeadLetter[]> {
+    const found = new Map<string, DeadLetter>();
+    const take = (records: readonly LogRecord[], wanted: ReadonlySet<string>) => {
+      for (const record of records) {
+        const letter = this.#letter(record);
+        if (wanted.has(letter.id)) found.set(letter.id, letter);
+      }
+    };
+    const wanted = new Set(ids);
+    const isFresh = ids.every((id) => this.#byId.has(id));
+    const { low } = isFresh ? { low: 0 } : await this.#log.fresh();
+    const places = ids.flatMap((id) => this.#byId.get(id)?.offset ?? []).sort((a, b) => a - b);
+    for (const [from, to] of spansOf(places)) take(await this.#range(from, to), wanted);
+    const older = new Set(ids.filter((id) => !this.#byId.has(id)));
+    const all = found.size + older.size;
+    for (let end = this.#noted[0]?.offset ?? low; older.size > 0 && end > low && found.size < all; ) {
+      const from = Math.max(low, end - STEP);
+      take(await this.#range(from, end), older);
+      end = from;
+    }
+    return ids.flatMap((id) => found.get(id) ?? []);
+  }
+
+  /** Forgets the oldest; of letters with one id the newest counts. */
+  #forget(count: number): void {
+    for (const noted of this.#noted.splice(0, count))
+      if (this.#byId.get(noted.id) === noted) this.#byId.delete(noted.id);
+  }
+
+  #range(offset: number, to: number): Promise<LogRecord[]> {
+    return this.#log.range({ topic: this.#log.topic, partition: PARTITION, offset }, to);
+  }
+
+  /** Where a step back from `end` begins: where memory knows the next letters to be, else by a fixed length. */
+  #stepBack(end: number, low: number, wanted: number, correlation: string | undefined): number {
+    const first = this.#noted[0];
+    const furthest = Math.max(low, end - STEP);
+    if (!first || first.offset >= end) return furthest;
+    let left = wanted;
+    for (let i = this.#noted.length - 1; i >= 0; i--) {
+      const noted = this.#noted[i]!;
+      if (noted.offset >= end) continue;
+      if (noted.offset < furthest) break;
+      if (correlation !== undefined && noted.correlation !== correlation) continue;
+      if (--left === 0) return Math.max(low, noted.offset);
+    }
+    return furthest;
+  }
+
+  #letter(record: LogRecord): DeadLetter {
+    const { topic, partition, offset } = record;
+    return decodeDeadLetter(record, { topic, partition, offset }, this.#agent);
+  }
+}
+
+/** Stretches of at most a step that have all of these offsets, which are sorted. */
+function spansOf(offsets: readonly number[]): [from: number, to: number][] {
+  const spans: [from: number, to: number][] = [];
+  for (const offset of offsets) {
+    const last = spans.at(-1);
+    if (last && offset - last[0] < STEP) last[1] = offset + 1;
+    else spans.push([offset, offset + 1]);
+  }
+  return spans;
+}
+
+function correlationOf({ task }: DeadLetter): string | undefined {
+  const [artifact] = task?.artifacts ?? [];
+  return artifact?.correlation_id && keyOf({ org: artifact.org_id, name: artifact.correlation_id });
+}
+
+function cursor(after: string): number {
+  const offset = Number(after);
+  if (/^\d{1,15}$/.test(after)) return offset;
+  throw new KhalaError("invalid_request", "`after` is not the `next` of a page of dead letters.", {
+    field: "after",
+  });
+}

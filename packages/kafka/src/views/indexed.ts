@@ -1,0 +1,46 @@
+import type { Artifact } from "@khala/server/blackboard";
+import { decodeArtifact } from "../topics/decoding.ts";
+import type { LogRecord } from "../topics/log_reader.ts";
+import { HEADER, headerText } from "../topics/record_headers.ts";
+
+/** What the views keep of an artifact. */
+export interface Indexed {
+  readonly id: string;
+  readonly version: number;
+  readonly type: string;
+  readonly org: string;
+  readonly correlationId: string | undefined;
+}
+
+/** The version that a record of the index has; undefined if it cannot be read. */
+export function versionOf(record: LogRecord): number | undefined {
+  const version = Number.parseInt(headerText(record, HEADER.index) ?? "", 10);
+  if (Number.isSafeInteger(version) && version >= 1) return version;
+  const decoded = decodeArtifact(record);
+  return decoded.ok ? decoded.value.version : undefined;
+}
+
+/** The same with the rest that the views keep. */
+export function indexedOf(record: LogRecord, id: string, version: number): Indexed | undefined {
+  const header = headerText(record, HEADER.index) ?? "";
+  try {
+    const [type, org, correlationId]: unknown[] = JSON.parse(header.slice(header.indexOf(" ")));
+    if (typeof type === "string" && typeof org === "string")
+      return { id, version, type, org, correlationId: correlationId as string | undefined };
+  } catch {
+    // Another program wrote it: its value says the same.
+  }
+  const decoded = decodeArtifact(record);
+  return decoded.ok ? indexed(decoded.value) : undefined;
+}
+
+/** What the views keep of an artifact. */
+export function indexed({
+  id,
+  version,
+  type,
+  org_id: org,
+  correlation_id: correlationId,
+}: Artifact): Indexed {
+  return { id, version, type, org, correlationId };
+}

@@ -1,0 +1,214 @@
+import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import {
+  type Artifact,
+  type Context,
+  type CorrelationCounts,
+  type CorrelationName,
+  type DeadLetter,
+  type DeadLetterPage,
+  ROUTER,
+  type Service,
+} from "@khala/server/blackboard";
+import type { ClusterOffsets } from "../client/cluster_offsets.ts";
+import type { ResolvedSettings } from "../settings.ts";
+import { LogLookup } from "../topics/log_lookup.ts";
+import { type LogRecord, openLogReader, type Position } from "../topics/log_reader.ts";
+import { LogTail, type Source } from "../topics/log_tail.ts";
+import { patiently, stableBounds } from "../topics/offsets.ts";
+import type { TopicNames } from "../topics/topics.ts";
+import { ArtifactIndex } from "./artifact_index.ts";
+import { BodyCache } from "./body_cache.ts";
+import { openCorrelationCounts } from "./correlation_counts.ts";
+import { Correlations } from "./correlations.ts";
+import { type DeadLetterQuery, DeadLetters } from "./dead_letters.ts";
+import { indexed } from "./indexed.ts";
+import { lagMeter } from "./lag.ts";
+import { type RecentQuery, RecentWindow } from "./recent_window.ts";
+import { Shared } from "./shared.ts";
+import { readUpToNow, startOf } from "./up_to_now.ts";
+
+export interface ViewsOptions {
+  readonly offsets: Pick<ClusterOffsets, "committed" | "list">;
+  readonly settings: ResolvedSettings;
+  readonly names: TopicNames;
+  readonly agents: readonly string[];
+  /** Ends a start that takes too long for whoever waits. */
+  readonly signal?: AbortSignal;
+}
+
+/** What can be asked of a board, answered from memory and from the log. */
+export interface Views extends Service {
+  get(id: string): Promise<Artifact | undefined>;
+  recent(query: RecentQuery): Promise<Artifact[]>;
+  lag(): Promise<readonly PartitionLagJson[]>;
+  correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
+  deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
+  deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
+  deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
+  /** Which dead letters are kept, by agent; the newest of them where there are more than a bound. */
+  deadIds(): Promise<ReadonlyMap<string, readonly string[]>>;
+  /** The newest version that is known here. */
+  version(id: string): number | undefined;
+  /** What this process has committed is seen here at once. */
+  wrote(artifact: Artifact, json?: string): void;
+  /** How many artifacts there are, and the memory that their places take. */
+  size(): { readonly artifacts: number; readonly bytes: number };
+}
+
+const START_MS = 600_000;
+/** Nobody asks again for what was being committed at the start. */
+const START_OPEN_MS = 2_000;
+const LOOK_BACK = 10_000;
+/** The window of a partition is at least so long, as chance may put many of few artifacts into it. */
+const LEAST_WINDOW = 1_000;
+const IDS_PER_ARTIFACT = 20;
+
+/** Opens the views: resolves when everything that was committed at this moment has been read, and not before. */
+export async function openViews(
+  context: Context,
+  { offsets, settings, names, agents, signal }: ViewsOptions,
+): Promise<Views> {
+  const { kafka, indexWindow, indexBytes, partitions, retryDelaysMs, consumerProperties } = settings;
+  const group = `${settings.prefix}views`;
+  const bodies = new BodyCache(indexBytes);
+  const lookup = new LogLookup(context, () =>
+    openLogReader(context, kafka, group, {
+      ...consumerProperties,
+      "fetch.wait.max.ms": 5,
+      "queued.min.messages": 100,
+      "fetch.message.max.bytes": 65_536,
+    }),
+  );
+  const fresh = (topic: string) => new Shared(() => readUpToNow(context, offsets, tail, topic));
+
+  const indexFresh = fresh(names.byId);
+  const index = new ArtifactIndex(context, {
+    topic: names.byId,
+    bodies,
+    lookup: (position) => lookup.record(position),
+    fresh: async () => void (await indexFresh.run()),
+  });
+  const correlations = new Correlations({
+    maxCorrelations: indexWindow,
+    maxIds: indexWindow * IDS_PER_ARTIFACT,
+  });
+  const recent = new RecentWindow(indexWindow, correlations.onArtifact);
+  const dead = new Map(
+    [ROUTER, ...agents].map((agent) => {
+      const topic = names.deadLetters(agent);
+      const letters = fresh(topic);
+      const log = {
+        topic,
+        fresh: async () => (await letters.run()).bounds[0]!,
+        range: (from: Position, to: number) => lookup.range(from, to),
+      };
+      return [agent, new DeadLetters(agent, log)] as const;
+    }),
+  );
+
+  const share = Math.ceil((indexWindow / partitions) * 2);
+  const openTailReader = () => openLogReader(context, kafka, group, consumerProperties);
+  const counted = openCorrelationCounts(
+    context,
+    offsets,
+    openTailReader,
+    {
+      artifacts: names.artifacts,
+      routerGroup: names.routerGroup,
+      processed: names.processed,
+      tasks: agents.map((agent) => names.tasks(agent)),
+      retries: retryDelaysMs.map((ms) => names.retry(ms)),
+      back: share,
+    },
+    correlations,
+  );
+  const window = Math.min(indexWindow, Math.max(LEAST_WINDOW, share));
+  const patient = patiently(offsets);
+  const windowStarts = (await stableBounds(patient, names.byId)).map(
+    (bounds) => startOf(names.byId, bounds, window).offset,
+  );
+  const onArtifact = (record: LogRecord) => {
+    const isRecent = record.at >= (windowStarts[record.partition] ?? 0);
+    const id = isRecent ? record.key?.toString() : undefined;
+    const version = index.onRecord(record, id);
+    if (id !== undefined && version !== undefined) recent.onRecord(record, id, version);
+  };
+  const follow: [topic: string, back: number, onRecord: Source["onRecord"]][] = [
+    [names.byId, Number.POSITIVE_INFINITY, onArtifact],
+    ...[...dead].map(([agent, letters]): (typeof follow)[number] => [
+      names.deadLetters(agent),
+      LOOK_BACK,
+      (record) => {
+        const { task } = letters.onRecord(record);
+        if (task) correlations.task(task, "dead");
+      },
+    ]),
+  ];
+  const ends: Position[] = [];
+  const sources: Source[] = [];
+  for (const [topic, back, onRecord] of follow) {
+    const bounds = await stableBounds(patient, topic);
+    ends.push(...bounds.map(({ partition, end }) => ({ topic, partition, offset: end })));
+    sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
+  }
+  const tail = await LogTail.open(context, openTailReader, sources);
+  try {
+    await tail.reached(ends, START_MS, signal);
+    await Promise.all(follow.map(([topic]) => readUpToNow(context, patient, tail, topic, START_OPEN_MS)));
+  } catch (error) {
+    await tail.stop();
+    throw error;
+  }
+
+  const readers = [
+    { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
+    ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
+  ];
+  const deadIds = new Shared(async () => {
+    const lows = await offsets.list(
+      [...dead.values()].map(({ topic }) => topic),
+      "low",
+    );
+    return new Map(
+      [...dead].map(([agent, letters]) => [agent, letters.ids(lows.get(letters.topic)?.get(0) ?? 0)]),
+    );
+  });
+  const lag = new Shared(
+    lagMeter(offsets, async (from, to) => (await lookup.range(from, to)).length, readers),
+  );
+  return {
+    get: (id) => index.get(id),
+    async recent({ limit, ...query }) {
+      const found: Artifact[] = [];
+      const ids = recent.ids(query);
+      while (found.length < limit && ids.length > 0) {
+        const next = ids.splice(0, limit - found.length);
+        const artifacts = await Promise.all(next.map((id) => index.get(id)));
+        found.push(...artifacts.filter((artifact) => artifact !== undefined));
+      }
+      return found;
+    },
+    lag: () => lag.run(),
+    correlations: (names) => counted.counts(names),
+    async deadLetters(agent, query) {
+      return (await dead.get(agent)?.list(query)) ?? { deadLetters: [] };
+    },
+    async deadLetter(agent, id) {
+      return (await dead.get(agent)?.named([id]))?.[0];
+    },
+    async deadLettersById(agent, ids) {
+      return (await dead.get(agent)?.named(ids)) ?? [];
+    },
+    deadIds: () => deadIds.run(),
+    version: (id) => index.version(id),
+    wrote(artifact, json = JSON.stringify(artifact)) {
+      index.wrote(artifact, json);
+      recent.add(indexed(artifact), context.clock.now());
+    },
+    size: () => ({ artifacts: index.size, bytes: index.bytes }),
+    async stop() {
+      await Promise.all([tail.stop(), counted.stop()]);
+      await lookup.stop();
+    },
+  };
+}

@@ -1,0 +1,55 @@
+import { expect, test } from "vitest";
+import type { CorrelationCounts, CorrelationName } from "../board.ts";
+import { type OffFlow, standings } from "./correlation_state.ts";
+
+const NOTHING: OffFlow = { approvals: 0, gathering: 0, scheduled: 0, paused: 0, returning: 0, sending: 0 };
+const NAMES: CorrelationName[] = [
+  { org: "acme", name: "c" },
+  { org: "zeta", name: "c" },
+];
+
+/** A task that is in these places, one after the other, each time somewhere is looked. */
+function travelling(...places: ("board" | "off" | "both")[]) {
+  const next = () => places.shift() ?? "board";
+  const asked: CorrelationName[][] = [];
+  const board = {
+    async correlations(names: readonly CorrelationName[]): Promise<CorrelationCounts[]> {
+      asked.push([...names]);
+      const open = next() === "off" ? 0 : 1;
+      const rest = { artifacts: 1, retrying: 0, gathering: 0, done: 0, dead: 0 };
+      return names.map(({ org, name }) => ({
+        correlationId: name,
+        org,
+        open: org === "acme" ? open : 1,
+        ...rest,
+      }));
+    },
+  };
+  const off = async (names: readonly CorrelationName[]) => {
+    const sending = next() === "board" ? 0 : 1;
+    return names.map(({ org }) => ({ ...NOTHING, sending: org === "acme" ? sending : 0 }));
+  };
+  return { asked, look: () => standings(board, off, NAMES) };
+}
+
+test("a task that comes back to the board between two looks is seen", async () => {
+  const { asked, look } = travelling("off", "board", "board");
+  expect((await look())[0]).toMatchObject({ count: { org: "acme", open: 1 }, off: NOTHING });
+  expect(asked).toEqual([NAMES, [NAMES[0]]]);
+});
+
+test("a task that leaves the board between two looks is seen", async () => {
+  const { look } = travelling("board", "off");
+  expect((await look())[0]).toMatchObject({ count: { open: 1 }, off: { sending: 1 } });
+});
+
+test("where something is open or waits the board is asked once", async () => {
+  for (const places of [
+    ["board", "board"],
+    ["off", "off"],
+  ] as const) {
+    const { asked, look } = travelling(...places);
+    await look();
+    expect(asked).toEqual([NAMES]);
+  }
+});

@@ -1,0 +1,148 @@
+import type { CorrelationCountedJson, CorrelationWaitsJson } from "@khala/contracts/blackboard/v1";
+import type { Database } from "../../database/database.ts";
+import type { Board, CorrelationCounts, CorrelationName } from "../board.ts";
+import { subjectKey } from "./progress_state.ts";
+
+/** What of a correlation waits off the flow, in rows. */
+export interface OffFlow {
+  readonly approvals: number;
+  readonly gathering: number;
+  readonly scheduled: number;
+  readonly paused: number;
+  /** Sent back after a pause, and not come yet. */
+  readonly returning: number;
+  /** On its way back to the board. */
+  readonly sending: number;
+}
+
+const NOTHING: OffFlow = { approvals: 0, gathering: 0, scheduled: 0, paused: 0, returning: 0, sending: 0 };
+const UNKNOWN = { artifacts: 0, open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
+
+/** Orgs, correlations. */
+const OFF_FLOW = `
+SELECT u.n::int AS n, a.approvals, m.gathering, o.scheduled, o.sending, p.paused, p.returning
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(org, id, n)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS approvals FROM runtime.board_approvals a
+  WHERE a.correlation_id = u.id AND a.org_id = u.org AND a.state = 'pending' OFFSET 0
+) a
+CROSS JOIN LATERAL (
+  SELECT count(*) AS gathering FROM runtime.board_members m WHERE m.correlation_id = u.id AND m.org_id = u.org OFFSET 0
+) m
+CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE o.not_before IS NOT NULL) AS scheduled,
+    count(*) FILTER (WHERE o.not_before IS NULL) AS sending
+  FROM runtime.board_outbox o WHERE o.correlation_id = u.id AND o.org_id = u.org OFFSET 0
+) o
+CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE p.sent < c.since) AS paused, count(*) FILTER (WHERE p.sent >= c.since) AS returning
+  FROM runtime.board_controls c
+  CROSS JOIN LATERAL (
+    SELECT p.sent FROM runtime.board_parked p WHERE p.correlation_id = u.id AND p.org_id = u.org OFFSET 0
+  ) p
+  WHERE c.kind = 'pause' AND c.name = u.id AND c.org_id = u.org OFFSET 0
+) p`;
+
+/** What waits of each of these, in the same order. */
+export async function offFlow(database: Database, names: readonly CorrelationName[]): Promise<OffFlow[]> {
+  const found: OffFlow[] = names.map(() => NOTHING);
+  if (names.length === 0) return found;
+  const rows = await database.query<{ n: number } & Record<keyof OffFlow, bigint>>({
+    name: "board_off_flow",
+    text: OFF_FLOW,
+    values: [names.map(({ org }) => org), names.map(({ name }) => name)],
+  });
+  for (const { n, approvals, gathering, scheduled, paused, returning, sending } of rows)
+    found[n - 1] = {
+      approvals: Number(approvals),
+      gathering: Number(gathering),
+      scheduled: Number(scheduled),
+      paused: Number(paused),
+      returning: Number(returning),
+      sending: Number(sending),
+    };
+  return found;
+}
+
+/** What the engine counts of a correlation, and what waits of it off the flow. */
+export interface Standing {
+  readonly count: CorrelationCounts | undefined;
+  readonly off: OffFlow;
+}
+
+/**
+ * Looks at correlations, in the order of their names. A task that leaves the flow or comes back is in both places for a
+ * moment, and the places are looked at one after the other: one that comes back in between is in neither. So the engine is
+ * asked again about those that seem to be over.
+ */
+export async function standings(
+  board: Pick<Board, "correlations">,
+  offFlowOf: (names: readonly CorrelationName[]) => Promise<readonly OffFlow[]>,
+  names: readonly CorrelationName[],
+): Promise<Standing[]> {
+  const before = byName(await board.correlations(names));
+  const off = await offFlowOf(names);
+  const over = names.filter(
+    ({ org, name }, i) =>
+      !before.get(subjectKey(org, name))?.open && Object.values(off[i]!).every((n) => n === 0),
+  );
+  const after = byName(over.length > 0 ? await board.correlations(over) : []);
+  return names.map(({ org, name }, i) => {
+    const key = subjectKey(org, name);
+    return { count: after.get(key) ?? before.get(key), off: off[i]! };
+  });
+}
+
+function byName(counts: readonly CorrelationCounts[]): Map<string, CorrelationCounts> {
+  return new Map(counts.map((count) => [subjectKey(count.org, count.correlationId), count]));
+}
+
+/**
+ * How a correlation stands, from what the engine counts and what waits off the flow. The engine has settled tasks that
+ * wait for a person or for the end of a pause, and may not have seen yet that they are back: for people they are open.
+ * Undefined if nothing is known of it; one may be paused before there is anything of it.
+ */
+export function correlationState(
+  { count, off }: Standing,
+  said: { readonly cancelled: boolean; readonly paused: boolean },
+): CorrelationCountedJson | undefined {
+  if (!count && !said.paused && Object.values(off).every((n) => n === 0)) return undefined;
+  const { artifacts, open, retrying, gathering, done, dead } = count ?? UNKNOWN;
+  const { approvals, scheduled, paused, returning, sending } = off;
+  const active = Math.max(open - gathering, returning) + sending;
+  const all = active + gathering + approvals + paused;
+  const batched = gathering + off.gathering;
+  const waits = shown({ approvals, gathering: batched, scheduled, retries: retrying, paused });
+  return {
+    status: statusOf(active, dead, waits !== undefined, said),
+    artifacts: String(artifacts),
+    open: String(all),
+    done: String(Math.max(0, open + done - all)),
+    dead: String(dead),
+    ...(waits && { waits }),
+  };
+}
+
+/** What people call it. */
+function statusOf(
+  active: number,
+  dead: number,
+  waits: boolean,
+  said: { readonly cancelled: boolean; readonly paused: boolean },
+): string {
+  if (said.cancelled) return "cancelled";
+  if (said.paused) return "paused";
+  if (active > 0) return "running";
+  if (waits) return "waiting";
+  return dead > 0 ? "failed" : "done";
+}
+
+/** Those that are not zero, if there are any. */
+function shown(
+  counts: Readonly<Record<keyof CorrelationWaitsJson, number>>,
+): CorrelationWaitsJson | undefined {
+  const some = Object.entries(counts).filter(([, count]) => count > 0);
+  return some.length === 0
+    ? undefined
+    : Object.fromEntries(some.map(([name, count]) => [name, String(count)]));
+}

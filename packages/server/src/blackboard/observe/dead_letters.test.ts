@@ -1,0 +1,69 @@
+import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
+import { expect, test } from "vitest";
+import type { DeadLetter } from "../model/task.ts";
+import { openDeadLetterDesk } from "./dead_letters.ts";
+import type { Replays } from "./replays.ts";
+
+const failure = { class: "Error", message: "no", kind: "fatal" } as const;
+const letter = (id: string, org?: string): DeadLetter => ({
+  id,
+  agent: "a",
+  attempts: 1,
+  failed_at: "2026-01-01T00:00:00.000Z",
+  origin: "here",
+  failure,
+  ...(org === undefined
+    ? { raw: "c2VjcmV0" }
+    : { task: makeTestTask("a", { ...makeTestArtifact(), org_id: org }) }),
+});
+
+const letters = [letter("mine", "acme"), letter("theirs", "other"), letter("unreadable")];
+const replayed: string[] = [];
+const replays: Omit<Replays, "count"> = {
+  replay: async (_, { id }) => ({ replay_id: id, status: "replayed" }),
+  async replayMany(_, pages) {
+    for await (const page of pages) replayed.push(...page.map(({ id }) => id));
+    return { replayed: replayed.length, already_replayed: 0 };
+  },
+  statesOf: async () => new Map([["mine", "r1"]]),
+};
+const looks: number[] = [];
+const board = {
+  deadLetters: async () => ({ deadLetters: letters }),
+  deadLetter: async (_: string, id: string) => letters.find((each) => each.id === id),
+  async deadLettersById(_: string, ids: readonly string[]) {
+    looks.push(ids.length);
+    return ids.flatMap((id) => letters.find((each) => each.id === id) ?? []);
+  },
+};
+const desk = openDeadLetterDesk(board, replays, () => {});
+const ada = { org: "acme", subject: "ada" };
+
+test("an org sees its own dead letters, and of others nothing; what cannot be read is for who operates", async () => {
+  const seen = async (caller: typeof ada & { operates?: boolean }) =>
+    (await desk.list(caller, "a", { limit: 10 })).deadLetters.map(({ id }) => id);
+  expect(await seen(ada)).toEqual(["mine"]);
+  expect(await seen({ ...ada, operates: true })).toEqual(["mine", "unreadable"]);
+  expect(await desk.get(ada, "a", "unreadable")).toBeUndefined();
+  expect(await desk.get(ada, "a", "theirs")).toBeUndefined();
+  await expect(desk.replay(ada, "a", "theirs")).rejects.toMatchObject({ code: "not_found" });
+});
+
+test("a dead letter says whether it was replayed", async () => {
+  expect(await desk.get(ada, "a", "mine")).toMatchObject({ id: "mine", replay_id: "r1" });
+});
+
+test("replaying all, or those that are named, takes none of another org's", async () => {
+  await desk.replayAll(ada, "a", {});
+  await desk.replayAll(ada, "a", { ids: ["theirs", "mine", "nowhere"] });
+  expect(replayed).toEqual(["mine", "mine"]);
+});
+
+test("those that are named are looked for many at a time, and one that is named twice once", async () => {
+  looks.length = 0;
+  replayed.length = 0;
+  const ids = Array.from({ length: 240 }, (_, i) => `nowhere ${i}`);
+  await desk.replayAll(ada, "a", { ids: ["mine", ...ids, "mine"] });
+  expect(looks).toEqual([100, 100, 41]);
+  expect(replayed).toEqual(["mine"]);
+});

@@ -1,0 +1,97 @@
+import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { expect, test } from "vitest";
+import type { BreakerState } from "../work/breaker.ts";
+import { openSlots } from "../work/slots.ts";
+import { boardMetrics, cachedLag, showAgent, showLag, showSlots } from "./metrics.ts";
+
+const LAG: PartitionLagJson[] = [
+  { reader: "router", topic: "artifacts", partition: 0, lag: "3", lag_high: "5" },
+  { reader: "reviewer", topic: "tasks.reviewer", partition: 2 },
+];
+
+async function opened() {
+  const context = await testContext({ clock: new ManualClock() });
+  return { context, metrics: boardMetrics(context.telemetry, ["reviewer"]) };
+}
+
+test("what an agent has not done yet is a zero", async () => {
+  const { context } = await opened();
+  const text = await context.telemetry.scrape();
+  for (const name of ["routed", "dead_letters", "dedup_hits", "timeouts", "abandoned"])
+    expect(text).toMatch(new RegExp(`^khala_board_${name}_total\\{agent="reviewer"\\} 0`, "m"));
+  expect(text).toMatch(/^khala_board_retries_total\{agent="reviewer",kind="rate_limited"\} 0/m);
+});
+
+test("types of artifacts are counted by name up to a bound, and together beyond it", async () => {
+  const { context, metrics } = await opened();
+  for (let index = 0; index < 150; index++) metrics.published(`Type${index}`);
+  metrics.published("Type0");
+  const text = await context.telemetry.scrape();
+  expect(text).toMatch(/^khala_board_artifacts_total\{type="Type0"\} 2/m);
+  expect(text).toMatch(/^khala_board_artifacts_total\{type="other"\} 50/m);
+  expect(text.match(/^khala_board_artifacts_total\{/gm)).toHaveLength(101);
+});
+
+test("breakers, places and what runs are shown as they are at the scrape", async () => {
+  const { context, metrics } = await opened();
+  let state: BreakerState = "closed";
+  const slots = openSlots(3);
+  showAgent(metrics, "reviewer", { state: () => state, running: () => 4 });
+  showSlots(metrics, slots);
+  await slots.take(0, new AbortController().signal);
+  for (const [next, number] of [
+    ["half_open", 1],
+    ["open", 2],
+    ["closed", 0],
+  ] as const) {
+    state = next;
+    const text = await context.telemetry.scrape();
+    expect(text).toMatch(new RegExp(`^khala_board_breaker\\{agent="reviewer"\\} ${number}`, "m"));
+    expect(text).toMatch(/^khala_board_running\{agent="reviewer"\} 4/m);
+    expect(text).toMatch(/^khala_board_slots_free(\{\})? 2/m);
+  }
+});
+
+test("lag is shown to the last stable offset and to the high watermark", async () => {
+  const { context, metrics } = await opened();
+  showLag(metrics, context, async () => LAG);
+  const text = await context.telemetry.scrape();
+  expect(text).toMatch(/^khala_board_lag\{reader="router",topic="artifacts",partition="0"\} 3/m);
+  expect(text).toMatch(/^khala_board_lag_high\{reader="router",topic="artifacts",partition="0"\} 5/m);
+  expect(text).toMatch(/^khala_board_lag\{reader="reviewer",topic="tasks.reviewer",partition="2"\} 0/m);
+});
+
+test("a board whose lag cannot be read does not spoil the other metrics", async () => {
+  const { context, metrics } = await opened();
+  showLag(metrics, context, () => Promise.reject(new Error("no broker")));
+  expect(await context.telemetry.scrape()).toContain("khala_board_routed_total");
+});
+
+test("lag is read once for all who ask within a few seconds, and again after a failure", async () => {
+  const clock = new ManualClock();
+  let reads = 0;
+  let fails = false;
+  const lag = cachedLag(
+    {
+      async lag() {
+        reads++;
+        if (fails) throw new Error("no broker");
+        return LAG;
+      },
+    },
+    { clock },
+    5_000,
+  );
+  expect(await Promise.all([lag(), lag()])).toEqual([LAG, LAG]);
+  await clock.advance(4_999);
+  await lag();
+  expect(reads).toBe(1);
+  await clock.advance(1);
+  fails = true;
+  await expect(lag()).rejects.toThrow("no broker");
+  fails = false;
+  expect(await lag()).toBe(LAG);
+  expect(reads).toBe(3);
+});

@@ -1,0 +1,55 @@
+import type { BoardObserver } from "../board.ts";
+import { takeEnded } from "../model/ended.ts";
+import type { BoardMetrics } from "./metrics.ts";
+import type { BoardSpans } from "./spans.ts";
+
+/** Turns what the board did into metrics and spans. */
+export function boardObserver(metrics: BoardMetrics, spans: BoardSpans): BoardObserver {
+  return {
+    published(artifacts) {
+      for (const { type } of artifacts) metrics.published(type);
+    },
+    routed(artifact, tasks, place) {
+      for (const { agent } of tasks) metrics.routed(agent);
+      spans.routed(artifact, tasks, place);
+    },
+    settled(task, settlement, place) {
+      if (settlement.kind === "done" && settlement.aside) return;
+      const { agent } = task;
+      const timing = metrics.settled(agent, settlement.kind, place.partition);
+      if (settlement.kind === "retry") metrics.retries.add(1, { agent, kind: settlement.failure.kind });
+      if (settlement.kind === "dead") metrics.deadLetters.add(1, { agent });
+      const attempt = takeEnded(task);
+      if (!attempt) return;
+      timing.record(attempt.endedAt - attempt.startedAt);
+      spans.settled(task, settlement, place, attempt.endedAt, attempt.trace);
+    },
+    repeated(task) {
+      metrics.dedupHits.add(1, { agent: task.agent });
+    },
+    unreadable(agent) {
+      metrics.deadLetters.add(1, { agent });
+    },
+  };
+}
+
+/** Tells all of these, in order; more may be added later. */
+export function everyObserver(observers: readonly BoardObserver[]): BoardObserver {
+  return {
+    published(artifacts) {
+      for (const each of observers) each.published(artifacts);
+    },
+    routed(artifact, tasks, place) {
+      for (const each of observers) each.routed(artifact, tasks, place);
+    },
+    settled(task, settlement, place) {
+      for (const each of observers) each.settled(task, settlement, place);
+    },
+    repeated(task) {
+      for (const each of observers) each.repeated(task);
+    },
+    unreadable(agent) {
+      for (const each of observers) each.unreadable?.(agent);
+    },
+  };
+}

@@ -1,0 +1,273 @@
+import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { testAgent, testArtifact, testTask } from "@khala/testing/kit/recording_board";
+import { beforeEach, expect, test } from "vitest";
+import type { AgentCounts, CorrelationCounts, CorrelationName } from "../board.ts";
+import type { Settlement } from "../model/task.ts";
+import type { OffFlow } from "./correlation_state.ts";
+import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";
+import type { AgentTotals } from "./totals.ts";
+
+const PLACE = { topic: "tasks", partition: 0, offset: "1" };
+const NOTHING_OFF: OffFlow = {
+  approvals: 0,
+  gathering: 0,
+  scheduled: 0,
+  paused: 0,
+  returning: 0,
+  sending: 0,
+};
+const DONE: Settlement = { kind: "done", outputs: [] };
+
+let clock: ManualClock;
+let progress: Progress;
+let correlations: Map<string, CorrelationCounts>;
+let agents: AgentCounts[];
+let reports: [string, string, CorrelationCountedJson][];
+let agentReports: [string, string, AgentCountedJson][];
+let asked: string[][];
+let failing: boolean;
+let cancelled: Set<string>;
+let paused: Set<string>;
+let off: Map<string, Partial<OffFlow>>;
+let state: string;
+let settledTasks: string[];
+let totals: Map<string, AgentTotals>;
+beforeEach(async () => {
+  clock = new ManualClock();
+  correlations = new Map();
+  agents = [{ agent: "reviewer", waiting: 0, running: 0, dead: 0 }];
+  reports = [];
+  agentReports = [];
+  asked = [];
+  failing = false;
+  cancelled = new Set();
+  paused = new Set();
+  off = new Map();
+  state = "running";
+  settledTasks = [];
+  totals = new Map();
+  progress = await start();
+  return () => progress.stop();
+});
+
+async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
+  const board = {
+    async correlations(names: readonly CorrelationName[]) {
+      asked.push(names.map(({ name }) => name));
+      if (failing) throw new Error("down");
+      return names.flatMap(({ name }) => correlations.get(name) ?? []);
+    },
+    counts: async () => agents,
+  };
+  return startProgress(board, await testContext({ clock }), {
+    agents: [testAgent("reviewer", {})],
+    report: {
+      correlation: async (org, id, counted) => void reports.push([org, id, counted]),
+      agent: async (org, name, counted) => void agentReports.push([org, name, counted]),
+    },
+    totals: {
+      settled: (agent, kind) => void settledTasks.push(`${agent} ${kind}`),
+      look: async () => totals,
+      owes: () => false,
+    },
+    stateOf: () => state,
+    cancelled: (org, id) => cancelled.has(`${org} ${id}`),
+    paused: (org, id) => paused.has(`${org} ${id}`),
+    offFlow: async (names) => names.map(({ name }) => ({ ...NOTHING_OFF, ...off.get(name) })),
+    ...more,
+  });
+}
+
+const artifact = (correlation: string) => testArtifact(`id-${correlation}`, { correlation_id: correlation });
+function count(correlationId: string, open: number, done: number, dead = 0): void {
+  correlations.set(correlationId, {
+    correlationId,
+    org: "acme",
+    artifacts: 1,
+    open,
+    retrying: 0,
+    gathering: 0,
+    done,
+    dead,
+  });
+}
+/** A tick, and what it sets in motion. */
+async function tick(ms = 250): Promise<void> {
+  await clock.advance(ms);
+  for (let i = 0; i < 10; i++) await new Promise(setImmediate);
+}
+
+test("what happens to a correlation within a quarter of a second is one report", async () => {
+  count("c", 3, 97);
+  for (let i = 0; i < 100; i++) progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
+  expect(reports).toEqual([]);
+  await tick();
+  expect(reports).toEqual([
+    ["acme", "c", { status: "running", artifacts: "1", open: "3", done: "97", dead: "0" }],
+  ]);
+  expect(asked).toEqual([["c"]]);
+});
+
+test("how it ended is always reported, as done, failed or cancelled", async () => {
+  cancelled.add("acme z");
+  for (const [id, dead] of [
+    ["x", 0],
+    ["y", 1],
+    ["z", 0],
+  ] as const) {
+    count(id, 1, 0);
+    progress.observer.published([artifact(id)]);
+    await tick();
+    count(id, 0, 1, dead);
+    progress.observer.settled(testTask("reviewer", artifact(id)), DONE, PLACE);
+    await tick();
+  }
+  expect(reports.map(([, id, { status }]) => `${id} ${status}`)).toEqual([
+    "x running",
+    "x done",
+    "y running",
+    "y failed",
+    "z cancelled",
+    "z cancelled",
+  ]);
+});
+
+test("nothing is reported, or asked for, when nothing has changed", async () => {
+  count("c", 0, 1);
+  progress.observer.published([artifact("c")]);
+  await tick();
+  progress.observer.published([artifact("c")]);
+  await tick();
+  expect(reports).toHaveLength(1);
+  const before = asked.length;
+  await tick(60_000);
+  expect(asked).toHaveLength(before);
+});
+
+test("figures that are behind are looked at again until nothing is open", async () => {
+  count("c", 1, 0);
+  progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
+  await tick();
+  count("c", 0, 1);
+  await tick(1_000);
+  await tick();
+  expect(reports.map(([, , { status }]) => status)).toEqual(["running", "done"]);
+  expect(asked.length).toBeLessThan(4);
+});
+
+test("the counts of another org's correlation of the same name are not taken for its own", async () => {
+  correlations.set("c", {
+    correlationId: "c",
+    org: "zeta",
+    artifacts: 9,
+    open: 0,
+    retrying: 0,
+    gathering: 0,
+    done: 9,
+    dead: 0,
+  });
+  progress.observer.published([artifact("c")]);
+  await tick();
+  expect(reports).toEqual([]);
+});
+
+test("what could not be asked or told is reported later", async () => {
+  failing = true;
+  count("c", 0, 1);
+  progress.observer.published([artifact("c")]);
+  await tick();
+  expect(reports).toEqual([]);
+  failing = false;
+  await tick(5_000);
+  expect(reports).toHaveLength(1);
+});
+
+test("an agent is reported with its state, what waits, and what all servers did", async () => {
+  totals.set("reviewer", { done: 40, retried: 3 });
+  agents = [{ agent: "reviewer", waiting: 4, running: 2, dead: 1 }];
+  const task = testTask("reviewer", artifact("c"));
+  const failure = { class: "Error", message: "no", kind: "retryable" } as const;
+  progress.observer.routed(artifact("c"), [task]);
+  progress.observer.settled(task, DONE, PLACE);
+  progress.observer.settled(task, { kind: "retry", failure, delayMs: 1 }, PLACE);
+  await tick();
+  const counted = {
+    consumes: ["Draft"],
+    state,
+    waiting: "4",
+    running: "2",
+    done: "40",
+    retried: "3",
+    dead: "1",
+  };
+  expect(settledTasks).toEqual(["reviewer done", "reviewer retry"]);
+  expect(agentReports).toEqual([["acme", "reviewer", counted]]);
+  state = "paused";
+  progress.agentChanged("reviewer");
+  await tick();
+  expect(agentReports.at(-1)).toEqual(["acme", "reviewer", { ...counted, state: "paused" }]);
+});
+
+test("what a correlation waits for is reported, and looked at until it waits no more", async () => {
+  count("c", 0, 2);
+  off.set("c", { approvals: 1, gathering: 2 });
+  progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
+  await tick();
+  off.delete("c");
+  await tick(1_000);
+  await tick();
+  paused.add("acme c");
+  progress.correlationChanged("acme", "c");
+  await tick();
+  const figures = { artifacts: "1", dead: "0" };
+  expect(reports.map(([, , counted]) => counted)).toEqual([
+    { ...figures, status: "waiting", open: "1", done: "1", waits: { approvals: "1", gathering: "2" } },
+    { ...figures, status: "done", open: "0", done: "2" },
+    { ...figures, status: "paused", open: "0", done: "2" },
+  ]);
+});
+
+test("what only waits for its time is reported before there is anything of it", async () => {
+  off.set("c", { scheduled: 3 });
+  progress.correlationChanged("acme", "c");
+  await tick();
+  expect(reports).toMatchObject([
+    ["acme", "c", { status: "waiting", artifacts: "0", waits: { scheduled: "3" } }],
+  ]);
+});
+
+test("an agent of which something was told is looked at once more: another server may have told less", async () => {
+  totals.set("reviewer", { done: 1, retried: 0 });
+  progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
+  await tick();
+  totals.set("reviewer", { done: 5, retried: 0 });
+  await tick(1_000);
+  await tick(1_000);
+  await tick(60_000);
+  expect(agentReports.map(([, , { done }]) => done)).toEqual(["1", "5"]);
+});
+
+test("stopping reports what is left", async () => {
+  count("c", 0, 1);
+  progress.observer.published([artifact("c")]);
+  await progress.stop();
+  expect(reports).toHaveLength(1);
+});
+
+test("it remembers no more than it is told to, and forgets first what nobody waits for", async () => {
+  await progress.stop();
+  progress = await start({ remember: 3 });
+  await tick();
+  for (const id of ["a", "b", "c", "d"]) count(id, 0, 1);
+  progress.observer.published([artifact("a"), artifact("b"), artifact("c")]);
+  await tick();
+  progress.observer.published([artifact("a"), artifact("d")]);
+  await tick();
+  expect(reports.map(([, id]) => id)).toEqual(["a", "b", "c", "d"]);
+  // "b" was forgotten, so nobody knows that it was said already.
+  progress.observer.published([artifact("b")]);
+  await tick();
+  expect(reports.map(([, id]) => id)).toEqual(["a", "b", "c", "d", "b"]);
+});

@@ -1,0 +1,184 @@
+import type { AgentCountedJson } from "@khala/contracts/blackboard/v1";
+import { sleep } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import type { AgentCounts, Board, BoardObserver, CorrelationName } from "../board.ts";
+import type { Agent } from "../model/agent.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { BoardReport } from "../options.ts";
+import { correlationState, type OffFlow, standings } from "./correlation_state.ts";
+import { type Subject, Subjects } from "./progress_state.ts";
+import type { AgentTotals, Totals } from "./totals.ts";
+
+export interface ProgressOptions {
+  readonly agents: readonly Agent[];
+  readonly report: BoardReport;
+  readonly totals: Totals;
+  /** "running", "paused", "open" or "half_open". */
+  readonly stateOf: (agent: string) => string;
+  readonly cancelled: (org: string, correlationId: string) => boolean;
+  readonly paused: (org: string, correlationId: string) => boolean;
+  /** What waits of these correlations off the flow, in the same order. */
+  readonly offFlow: (names: readonly CorrelationName[]) => Promise<readonly OffFlow[]>;
+  /** At most one report of each in so many milliseconds; 250 unless set. */
+  readonly everyMs?: number;
+  /** Correlations, and pairs of agent and org, of which it remembers what it reported last; 10,000 unless set. */
+  readonly remember?: number;
+}
+
+/** Tells how correlations and agents stand, from what the board's observers hear. */
+export interface Progress extends Service {
+  readonly observer: BoardObserver;
+  /** Something about the agent changed that the board does not see, such as a pause. */
+  agentChanged(agent: string): void;
+  /** The same for a correlation, such as that it was cancelled. */
+  correlationChanged(org: string, correlationId: string): void;
+}
+
+/** Starts to report. What changes while a report is made is in the next one, so the last one is how it ended. */
+export function startProgress(
+  board: Pick<Board, "counts" | "correlations">,
+  context: Context,
+  options: ProgressOptions,
+): Progress {
+  const { report, everyMs = 250, remember = 10_000 } = options;
+  const agents = new Map(options.agents.map((agent) => [agent.name, agent]));
+  const correlations = new Subjects(remember);
+  const seats = new Subjects(remember);
+
+  async function reportCorrelations(now: number): Promise<void> {
+    await inParts(correlations, now, async (part) => {
+      const found = await standings(board, options.offFlow, part);
+      const byKey = new Map(part.map(({ key }, i) => [key, found[i]!]));
+      return async (subject) => {
+        const { key, org, name } = subject;
+        const said = { cancelled: options.cancelled(org, name), paused: options.paused(org, name) };
+        const counted = correlationState(byKey.get(key)!, said);
+        if (counted) await tell(correlations, subject, counted, () => report.correlation(org, name, counted));
+        // The engine's figures may be a little behind: look again until nothing is open, or waits.
+        if (!counted || Number(counted.open) > 0 || counted.waits) correlations.again(subject, now);
+      };
+    });
+  }
+
+  async function reportAgents(now: number): Promise<void> {
+    await inParts(seats, now, async () => {
+      const [all, totals] = await Promise.all([board.counts(), options.totals.look()]);
+      const counts = new Map(all.map((count) => [count.agent, count]));
+      return async (subject) => {
+        const { org, name } = subject;
+        const counted = agentCounted(name, counts.get(name), totals.get(name));
+        const isNews = await tell(seats, subject, counted, () => report.agent(org, name, counted));
+        // Another server may have told of it at the same time, with older figures.
+        if (isNews || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
+      };
+    });
+  }
+
+  function agentCounted(
+    name: string,
+    count: AgentCounts | undefined,
+    total: AgentTotals | undefined,
+  ): AgentCountedJson {
+    return {
+      consumes: [...(agents.get(name)?.consumes ?? [])],
+      state: options.stateOf(name),
+      waiting: String(count?.waiting ?? 0),
+      running: String(count?.running ?? 0),
+      done: String(total?.done ?? 0),
+      retried: String(total?.retried ?? 0),
+      dead: String(count?.dead ?? 0),
+    };
+  }
+
+  function touch(artifact: Artifact, agent?: string): void {
+    if (artifact.correlation_id) correlations.touch(artifact.org_id, artifact.correlation_id);
+    if (agent !== undefined) seats.touch(artifact.org_id, agent);
+  }
+
+  const observer: BoardObserver = {
+    published(artifacts) {
+      for (const artifact of artifacts) touch(artifact);
+    },
+    routed(artifact, tasks) {
+      if (tasks.length === 0) touch(artifact);
+      for (const task of tasks) touch(artifact, task.agent);
+    },
+    settled(task, settlement) {
+      const isAside = settlement.kind === "done" && settlement.aside;
+      if (!isAside) options.totals.settled(task.agent, settlement.kind);
+      for (const artifact of task.artifacts) touch(artifact, task.agent);
+      if (settlement.kind === "done") for (const output of settlement.outputs) touch(output);
+    },
+    repeated() {},
+  };
+
+  async function flush(): Promise<void> {
+    const now = context.clock.now();
+    await reportCorrelations(now);
+    await reportAgents(now);
+    // What belongs to nobody that is reported on counts too.
+    if (options.totals.owes()) await options.totals.look();
+  }
+
+  const loop = runLoop(context, "board progress", {
+    wake: new Wake(),
+    idleMs: everyMs,
+    async step() {
+      await flush();
+      return false;
+    },
+  });
+  return {
+    observer,
+    agentChanged: (agent) => seats.touchAll(agent),
+    correlationChanged: (org, correlationId) => correlations.touch(org, correlationId),
+    async stop() {
+      const told = new AbortController();
+      const telling = loop
+        .stop()
+        .then(flush)
+        .catch((error: Error) =>
+          context.log.warn({ err: error.message }, "the last figures of the board were not reported"),
+        )
+        .finally(() => told.abort());
+      await Promise.race([telling, sleep(context.clock, LAST_MS, told.signal)]);
+    },
+  };
+}
+
+const PART = 100;
+/** So long a server that stops waits for a board that does not answer. */
+const LAST_MS = 2_000;
+
+/** Looks at what is due in parts; what cannot be looked at or told is due again. */
+async function inParts(
+  subjects: Subjects,
+  now: number,
+  look: (part: readonly Subject[]) => Promise<(subject: Subject) => Promise<void>>,
+): Promise<void> {
+  const due = subjects.take(now);
+  for (let at = 0; at < due.length; at += PART) {
+    const part = due.slice(at, at + PART);
+    try {
+      await Promise.all(part.map(await look(part)));
+    } catch (error) {
+      subjects.putBack(due.slice(at));
+      throw error;
+    }
+  }
+}
+
+/** Answers whether there was something new to tell. */
+async function tell(
+  subjects: Subjects,
+  subject: Subject,
+  counted: object,
+  report: () => Promise<void>,
+): Promise<boolean> {
+  const json = JSON.stringify(counted);
+  if (!subjects.isNews(subject, json)) return false;
+  await report();
+  subjects.said(subject, json);
+  return true;
+}

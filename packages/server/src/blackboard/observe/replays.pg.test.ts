@@ -1,0 +1,161 @@
+import { KhalaError } from "@khala/contracts";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { RecordingBoard, testArtifact, testTask } from "@khala/testing/kit/recording_board";
+import { until } from "@khala/testing/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import type { Context } from "../../kit/context.ts";
+import type { DeadLetter, Task } from "../model/task.ts";
+import { startOutbox } from "../publish/outbox.ts";
+import type { Sweep } from "../waiting/sweep.ts";
+import { openReplays, type Replays } from "./replays.ts";
+
+const HOUR = 3_600_000;
+
+let own: TestDatabase;
+let clock: ManualClock;
+let context: Context;
+let board: RecordingBoard;
+let outbox: Sweep;
+let replays: Replays;
+beforeAll(async () => {
+  own = await testDatabase({ poolSize: 8 });
+});
+beforeEach(async () => {
+  await own.database.query({ text: "TRUNCATE runtime.board_replays, runtime.board_outbox" });
+  clock = new ManualClock();
+  context = await testContext({ clock });
+  board = new RecordingBoard();
+  outbox = startOutbox(own.database, board, context, { pollMs: HOUR });
+  replays = open();
+  return () => outbox.stop();
+});
+afterAll(() => own[Symbol.asyncDispose]());
+
+/** What a server has, whose schema wants a number. */
+function open(): Replays {
+  return openReplays(own.database, context, outbox, (_type, payload) => {
+    if (typeof payload === "number") return payload + 0.5;
+    throw new KhalaError("invalid_request", "The payload must be a number.", { field: "payload" });
+  });
+}
+
+function deadLetter(more: Partial<Task> = {}): DeadLetter & { task: Task } {
+  const task = testTask("reviewer", testArtifact(context.newId()), { attempt: 5, ...more });
+  return {
+    id: context.newId(),
+    agent: "reviewer",
+    task,
+    failure: { class: "Error", message: "no", kind: "fatal" },
+    attempts: 5,
+    failed_at: "2026-01-01T00:00:00.000Z",
+    origin: "tasks/0@1",
+  };
+}
+
+const empty = () =>
+  until("the outbox is empty", async () => {
+    await clock.advance(1_000);
+    return (await own.database.query({ text: "SELECT FROM runtime.board_outbox" })).length === 0;
+  });
+
+test("a dead letter runs again from its first attempt, under a replay of its own", async () => {
+  const dead = deadLetter();
+  const { replay_id, status } = await replays.replay("reviewer", dead);
+  expect(status).toBe("replayed");
+  await empty();
+  expect(board.tasks).toEqual([{ ...dead.task, attempt: 1, replay_id }]);
+});
+
+test("a double click does not run it twice, and is answered with the first replay", async () => {
+  const dead = deadLetter();
+  const servers = [replays, open(), open()];
+  const answers = await Promise.all(
+    [...servers, ...servers].map((server) => server.replay("reviewer", dead)),
+  );
+  expect(answers.filter(({ status }) => status === "replayed")).toHaveLength(1);
+  expect(new Set(answers.map(({ replay_id }) => replay_id)).size).toBe(1);
+  await empty();
+  expect(board.enqueued).toHaveLength(1);
+  expect(await replays.replay("reviewer", dead)).toEqual({ ...answers[0], status: "already_replayed" });
+});
+
+test("a replay that failed again is another dead letter, which is replayed anew", async () => {
+  const first = await replays.replay("reviewer", deadLetter());
+  await empty();
+  const second = await replays.replay("reviewer", { ...deadLetter(), task: board.tasks[0]! });
+  await empty();
+  expect(second.status).toBe("replayed");
+  expect(board.tasks.map(({ replay_id }) => replay_id)).toEqual([first.replay_id, second.replay_id]);
+});
+
+test("the payload that a person gives is checked, and nobody has approved it", async () => {
+  const dead = deadLetter({ approved_by: "bob" });
+  await expect(replays.replay("reviewer", dead, { payload: "text" })).rejects.toThrow("must be a number");
+  await replays.replay("reviewer", dead, { payload: 7 });
+  await empty();
+  const [task] = board.tasks;
+  expect(task!.artifacts).toEqual([{ ...dead.task.artifacts[0], payload: 7.5 }]);
+  expect(task).not.toHaveProperty("approved_by");
+});
+
+test("what has several artifacts cannot be edited, and what could not be decoded cannot run", async () => {
+  const [artifact] = deadLetter().task.artifacts;
+  const several = deadLetter({ artifacts: [artifact, artifact] });
+  const invalid = { code: "invalid_request" };
+  await expect(replays.replay("reviewer", several, { payload: 1 })).rejects.toMatchObject(invalid);
+  const { task: _, ...raw } = deadLetter();
+  await expect(replays.replay("reviewer", { ...raw, raw: "AAAA" })).rejects.toMatchObject(invalid);
+});
+
+test.each(["before", "after"] as const)(
+  "a replay whose sending failed %s the board had it is sent again as the same one",
+  async (moment) => {
+    board.failures.push(moment, moment);
+    await replays.replay("reviewer", deadLetter());
+    await empty();
+    expect(board.tasks).toHaveLength(1);
+  },
+);
+
+test("many are replayed page by page with progress, each once though two people ask", async () => {
+  const letters = Array.from({ length: 450 }, () => deadLetter());
+  await replays.replay("reviewer", letters[7]!);
+  const { task: _, ...raw } = deadLetter();
+  async function* pages(): AsyncGenerator<DeadLetter[]> {
+    yield letters.slice(0, 250);
+    yield [...letters.slice(250), raw];
+  }
+  const progress: number[] = [];
+  const onProgress = (done: number) => void progress.push(done);
+  const [mine, theirs] = await Promise.all([
+    replays.replayMany("reviewer", pages(), { onProgress }),
+    open().replayMany("reviewer", pages()),
+  ]);
+  expect(progress).toEqual([100, 200, 250, 350, 450, 451]);
+  expect(mine.replayed + theirs.replayed).toBe(449);
+  expect(mine.already_replayed + theirs.already_replayed).toBe(451);
+  await empty();
+  expect(board.enqueued).toHaveLength(450);
+});
+
+test("a replay of many ends between two pages when it is aborted", async () => {
+  const stopping = new AbortController();
+  async function* pages(): AsyncGenerator<DeadLetter[]> {
+    yield [deadLetter()];
+    stopping.abort();
+    yield [deadLetter()];
+  }
+  const { signal } = stopping;
+  await expect(replays.replayMany("reviewer", pages(), { signal })).rejects.toThrow();
+  await empty();
+  expect(board.tasks).toHaveLength(1);
+});
+
+test("which of them were replayed is known by agent", async () => {
+  const [a, b] = [deadLetter(), deadLetter()];
+  const { replay_id } = await replays.replay("reviewer", a);
+  expect(await replays.statesOf("reviewer", [a.id, b.id])).toEqual(new Map([[a.id, replay_id]]));
+  expect(await replays.statesOf("writer", [a.id])).toEqual(new Map());
+});

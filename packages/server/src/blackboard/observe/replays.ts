@@ -1,0 +1,159 @@
+import { KhalaError } from "@khala/contracts";
+import type { ReplayAllResponseJson, ReplayResponseJson } from "@khala/contracts/blackboard/v1";
+import type { Database, Row, Statement } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { DeadLetter, Task } from "../model/task.ts";
+import { parcelValues } from "../publish/outbox.ts";
+import type { Sweep } from "../waiting/sweep.ts";
+
+/** What a person puts in place of a payload. */
+export interface Edit {
+  readonly payload: unknown;
+}
+
+/** A replay of many. */
+export interface ReplayManyOptions {
+  /** Told after each page how many were looked at. */
+  readonly onProgress?: (done: number) => void;
+  readonly signal?: AbortSignal;
+}
+
+/** Dead letters that run again: each once, however often and by however many it is asked. */
+export interface Replays {
+  /** Runs it again from its first attempt, with the person's payload if there is one. A later failure is a new dead letter. */
+  replay(agent: string, deadLetter: DeadLetter, edit?: Edit): Promise<Required<ReplayResponseJson>>;
+  /** Runs all of them again that can be, one page after the other. Those that cannot be decoded are left out. */
+  replayMany(
+    agent: string,
+    pages: AsyncIterable<readonly DeadLetter[]>,
+    options?: ReplayManyOptions,
+  ): Promise<Required<ReplayAllResponseJson>>;
+  /** Of these dead letters, the replays of those that were replayed. */
+  statesOf(agent: string, ids: readonly string[]): Promise<Map<string, string>>;
+  /** How many of these dead letters were replayed; of many it may be some seconds old. */
+  count(agent: string, ids: readonly string[]): Promise<number>;
+}
+
+const MAX_AT_ONCE = 100;
+/** Of more dead letters than this it is counted only so often: whoever watches asks several times a second. */
+const MANY = 1_000;
+const MANY_MS = 5_000;
+
+/** Opens replays. `check` answers the payload as the artifact's schema has it, or throws what is wrong with it. */
+export function openReplays(
+  database: Database,
+  context: Pick<Context, "clock" | "newId">,
+  outbox: Pick<Sweep, "wake">,
+  check: (type: string, payload: unknown) => Promise<unknown> | unknown,
+): Replays {
+  /** What was counted last, by agent. */
+  const counted = new Map<string, { readonly count: number; readonly at: number }>();
+
+  /** Who replays a page while another does waits for it, and never in a circle: all go by the ids. */
+  async function insert(agent: string, tasks: readonly (readonly [string, Task])[]): Promise<boolean[]> {
+    const now = new Date(context.clock.now());
+    const order = tasks.map((_, i) => i).sort((a, b) => (tasks[a]![0] < tasks[b]![0] ? -1 : 1));
+    const rows = await database.transaction(order.map((i) => replayStatement(agent, ...tasks[i]!, now)));
+    const replayed: boolean[] = [];
+    for (const [n, i] of order.entries()) replayed[i] = rows[n]!.length > 0;
+    if (replayed.includes(true)) outbox.wake();
+    return replayed;
+  }
+
+  async function statesOf(agent: string, ids: readonly string[]): Promise<Map<string, string>> {
+    const rows = await database.query<Row & { id: string; replay: string }>({
+      name: "board_replay_states",
+      text: `SELECT dead_letter_id AS id, replay_id AS replay FROM runtime.board_replays
+        WHERE dead_letter_id = ANY ($2::text[]) AND agent = $1`,
+      values: [agent, ids],
+    });
+    return new Map(rows.map(({ id, replay }) => [id, replay]));
+  }
+
+  return {
+    async replay(agent, deadLetter, edit) {
+      const task = deadLetter.task && (edit ? await edited(deadLetter.task, edit) : deadLetter.task);
+      if (!task) {
+        const message = "The record could not be decoded, so it cannot run again. Publish the artifact anew.";
+        throw new KhalaError("invalid_request", message);
+      }
+      const replayId = context.newId();
+      const [replayed] = await insert(agent, [[deadLetter.id, again(task, replayId)]]);
+      if (replayed) return { replay_id: replayId, status: "replayed" };
+      const known = (await statesOf(agent, [deadLetter.id])).get(deadLetter.id);
+      return { replay_id: known!, status: "already_replayed" };
+    },
+
+    async replayMany(agent, pages, { onProgress, signal } = {}) {
+      let done = 0;
+      let replayed = 0;
+      let already = 0;
+      for await (const page of pages) {
+        for (let at = 0; at < page.length; at += MAX_AT_ONCE) {
+          signal?.throwIfAborted();
+          const part = page.slice(at, at + MAX_AT_ONCE);
+          const tasks = part.flatMap(({ id, task }) =>
+            task ? [[id, again(task, context.newId())] as const] : [],
+          );
+          const outcomes = await insert(agent, tasks);
+          const fresh = outcomes.filter(Boolean).length;
+          replayed += fresh;
+          already += outcomes.length - fresh;
+          done += part.length;
+          onProgress?.(done);
+        }
+      }
+      return { replayed, already_replayed: already };
+    },
+
+    statesOf,
+
+    async count(agent, ids) {
+      if (ids.length === 0) return 0;
+      const now = context.clock.now();
+      const last = counted.get(agent);
+      if (last && ids.length >= MANY && Math.abs(now - last.at) < MANY_MS)
+        return Math.min(last.count, ids.length);
+      const [row] = await database.query<Row & { count: bigint }>({
+        name: "board_replays_count",
+        text: "SELECT count(*) FROM runtime.board_replays WHERE dead_letter_id = ANY ($2::text[]) AND agent = $1",
+        values: [agent, ids],
+      });
+      const count = Number(row!.count);
+      counted.set(agent, { count, at: now });
+      return count;
+    },
+  };
+
+  async function edited(task: Task, { payload }: Edit): Promise<Task> {
+    if (task.artifacts.length > 1) {
+      const message = `The task has ${task.artifacts.length} artifacts: replay it as it is, or publish them anew.`;
+      throw new KhalaError("invalid_request", message, { field: "payload" });
+    }
+    const [artifact] = task.artifacts;
+    const accepted = (await check(artifact.type, payload)) as Artifact["payload"];
+    // Nobody has approved of what it says now.
+    const { approved_by: _, ...rest } = task;
+    return { ...rest, artifacts: [{ ...artifact, payload: accepted }] };
+  }
+}
+
+function again(task: Task, replayId: string): Task {
+  return { ...task, attempt: 1, replay_id: replayId };
+}
+
+/** The row that only one can insert, and with it the task. */
+function replayStatement(agent: string, deadLetterId: string, task: Task, now: Date): Statement {
+  return {
+    name: "board_replay",
+    text: `WITH fresh AS (
+        INSERT INTO runtime.board_replays (agent, dead_letter_id, replay_id, created_at)
+        VALUES ($8, $9, $10, $11) ON CONFLICT DO NOTHING RETURNING 1
+      )
+      INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at, not_before)
+      SELECT $1::text, $2::text, $3::text, $4::text, $5::json, $6::timestamptz, $7::timestamptz FROM fresh
+      RETURNING 1`,
+    values: [...parcelValues({ kind: "task", body: task }, now), agent, deadLetterId, task.replay_id, now],
+  };
+}

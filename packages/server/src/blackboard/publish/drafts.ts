@@ -1,0 +1,247 @@
+import { canonicalJson, KhalaError } from "@khala/contracts";
+import type { StandardSchemaV1 } from "@standard-schema/spec";
+import { type Clock, isoTime, sleep } from "../../kit/clock.ts";
+import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
+import { surelyFits } from "../model/plain_json.ts";
+import { type DraftFields, type Problem, readFields } from "./draft_fields.ts";
+
+/** Who an artifact is from, and what it inherits. */
+export interface Author {
+  readonly org: string;
+  /** "agent:<name>", "user:<subject>" or "schedule:<name>". */
+  readonly producedBy: string;
+  /** W3C trace context. */
+  readonly trace?: string | undefined;
+  readonly depth: number;
+  /** For drafts that have none. */
+  readonly correlationId?: string | undefined;
+}
+
+/** What drafts are checked with. */
+export interface DraftRules {
+  readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
+  readonly clock: Clock;
+  /** The id of a draft that has none. */
+  readonly newId: (index: number) => string;
+  /** What the list is called in errors; "artifacts" unless set. */
+  readonly label?: string;
+  /** Whether a type without a schema is refused. */
+  readonly strictTypes?: boolean;
+  readonly limits?: Partial<DraftLimits>;
+}
+
+/** How much is taken. */
+export interface DraftLimits {
+  readonly drafts: number;
+  /** Of one payload's JSON. A record of Kafka is 1 MiB, and holds the task or dead letter around it too. */
+  readonly payloadBytes: number;
+  /** What a schema that is asynchronous may take. */
+  readonly schemaMs: number;
+}
+
+/** An artifact, and when it is to be published if not now. */
+export interface MadeArtifact {
+  readonly artifact: Artifact;
+  /** Milliseconds since the epoch, in the future. */
+  readonly notBefore?: number;
+}
+
+export const DRAFT_LIMITS: DraftLimits = { drafts: 1_000, payloadBytes: 960 * 1_024, schemaMs: 5_000 };
+
+const MAX_PROBLEMS = 100;
+/** A NUL, which PostgreSQL cannot store; not a backslash that is followed by "u0000". */
+const NUL = /(?<!\\)(?:\\\\)*\\u0000/;
+const TOO_LARGE = "too large";
+
+interface Checked {
+  readonly fields: DraftFields;
+  readonly payload: Artifact["payload"];
+}
+
+/** Makes artifacts of drafts: all, or none and an error that says what is wrong with which. */
+export async function makeArtifacts(
+  drafts: readonly ArtifactDraft[],
+  author: Author,
+  rules: DraftRules,
+): Promise<MadeArtifact[]> {
+  const { label = "artifacts" } = rules;
+  const limits = { ...DRAFT_LIMITS, ...rules.limits };
+  if (drafts.length > limits.drafts) {
+    throw new KhalaError("invalid_request", `At most ${limits.drafts} artifacts are published at a time.`, {
+      field: label,
+    });
+  }
+  const problems: Problem[][] = drafts.map(() => []);
+  const checking = drafts.map((draft, index) => check(draft, problems[index]!, rules, limits));
+  const checked = await allOf(checking);
+  findTwins(checked, problems, label);
+  refuse(problems, label);
+  const now = rules.clock.now();
+  return checked.map((each, index) => make(each!, author, rules.newId, index, now));
+}
+
+/** Waits only where there is something to wait for: most drafts have no schema, or one that answers at once. */
+function allOf<T>(all: readonly (T | Promise<T>)[]): readonly T[] | Promise<T[]> {
+  const isThere = (each: T | Promise<T>): each is T => !(each instanceof Promise);
+  return all.every(isThere) ? all : Promise.all(all);
+}
+
+function check(
+  draft: unknown,
+  problems: Problem[],
+  rules: DraftRules,
+  limits: DraftLimits,
+): Checked | undefined | Promise<Checked | undefined> {
+  const fields = readFields(draft, problems);
+  if (!fields) return undefined;
+  const { payload: said } = draft as ArtifactDraft;
+  if (said === undefined) {
+    problems.push({ field: "payload", message: "is missing; null is a payload too" });
+    return undefined;
+  }
+  // Before the schema too, which is not asked about what is too large or no JSON.
+  if (!isStorable(said, problems, limits)) return undefined;
+  const schema = Object.hasOwn(rules.schemas, fields.type) ? rules.schemas[fields.type] : undefined;
+  if (!schema) {
+    if (rules.strictTypes)
+      problems.push({ field: "type", message: `${fields.type} is not a type of this app` });
+    return { fields, payload: said };
+  }
+  const take = (payload: unknown): Checked | undefined =>
+    isStorable(payload, problems, limits) ? { fields, payload } : undefined;
+  return validate(schema, said, problems, rules.clock, limits).then(take);
+}
+
+/** What the schema makes of the payload: its defaults and conversions are published. */
+async function validate(
+  schema: StandardSchemaV1,
+  payload: unknown,
+  problems: Problem[],
+  clock: Clock,
+  limits: DraftLimits,
+): Promise<unknown> {
+  try {
+    const answer = schema["~standard"].validate(payload);
+    const result = answer instanceof Promise ? await inTime(answer, clock, limits.schemaMs) : answer;
+    if (!result.issues) return result.value;
+    for (const issue of result.issues.slice(0, MAX_PROBLEMS)) {
+      problems.push({ field: `payload${pathOf(issue.path ?? [])}`, message: issue.message });
+    }
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    problems.push({ field: "payload", message: `could not be checked: ${reason}` });
+  }
+  return null;
+}
+
+async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<T> {
+  const done = new AbortController();
+  const late = sleep(clock, ms, done.signal).then(() => {
+    throw new Error(`the schema did not answer within ${ms} ms`);
+  });
+  // When the answer comes first, the loser's rejection is nobody's.
+  late.catch(() => undefined);
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    done.abort();
+  }
+}
+
+/** Whether every engine can store it as JSON: nesting, text that is Unicode, and size. */
+function isStorable(
+  payload: unknown,
+  problems: Problem[],
+  limits: DraftLimits,
+): payload is Artifact["payload"] {
+  if (surelyFits(payload, limits.payloadBytes)) return true;
+  try {
+    const text = canonicalJson(payload);
+    const bytes = Buffer.byteLength(text);
+    if (bytes > limits.payloadBytes) {
+      const message = `is ${TOO_LARGE}: ${bytes} bytes of ${limits.payloadBytes}; publish a link to it instead`;
+      problems.push({ field: "payload", message });
+      return false;
+    }
+    if (!text.includes("\\u0000") || !NUL.test(text)) return true;
+    problems.push({ field: "payload", message: "must not contain the character NUL" });
+  } catch (error) {
+    if (!(error instanceof KhalaError)) throw error;
+    const { field = "" } = error.details;
+    const path = field === "" || field.startsWith("[") ? field : `.${field}`;
+    problems.push({ field: `payload${path}`, message: error.message.replace(/^.*? cannot/s, "cannot") });
+  }
+  return false;
+}
+
+/** An id and version that come twice: only one of the two could be published. */
+function findTwins(
+  checked: readonly (Checked | undefined)[],
+  problems: readonly Problem[][],
+  label: string,
+): void {
+  const first = new Map<string, number>();
+  for (const [index, each] of checked.entries()) {
+    if (!each?.fields.id) continue;
+    const name = `${each.fields.id}:${each.fields.version}`;
+    const twin = first.get(name);
+    if (twin === undefined) first.set(name, index);
+    else
+      problems[index]!.push({ field: "id", message: `is that of ${label}[${twin}], and so is the version` });
+  }
+}
+
+function refuse(problems: readonly Problem[][], label: string): void {
+  if (problems.every((each) => each.length === 0)) return;
+  const items = problems
+    .flatMap((each, index) => each.map((problem) => ({ index, ...problem })))
+    .slice(0, MAX_PROBLEMS);
+  const worst = items[0]!;
+  const wrong = problems.filter((each) => each.length > 0).length;
+  const field = `${label}[${worst.index}]${worst.field && `.${worst.field}`}`;
+  const scale = problems.length === 1 ? "" : ` (${wrong} of ${problems.length} are wrong, none is published)`;
+  const tooLarge = items.every(({ message }) => message.startsWith(`is ${TOO_LARGE}`));
+  throw new KhalaError(
+    tooLarge ? "payload_too_large" : "invalid_request",
+    `${field} ${worst.message}${scale}.`,
+    { field, items },
+  );
+}
+
+function make(
+  { fields, payload }: Checked,
+  author: Author,
+  newId: DraftRules["newId"],
+  index: number,
+  now: number,
+): MadeArtifact {
+  const artifact: Writable<Artifact> = {
+    id: fields.id ?? newId(index),
+    type: fields.type,
+    payload,
+    tags: fields.tags,
+    produced_by: author.producedBy,
+    visibility: fields.visibility,
+    version: fields.version,
+    created_at: isoTime(now),
+    org_id: author.org,
+    depth: author.depth,
+  };
+  const correlation = fields.correlation_id ?? author.correlationId;
+  if (correlation) artifact.correlation_id = correlation;
+  if (fields.partition_key) artifact.partition_key = fields.partition_key;
+  if (author.trace) artifact.traceparent = author.trace;
+  const { notBefore = now } = fields;
+  return notBefore > now ? { artifact, notBefore } : { artifact };
+}
+
+type Writable<T> = { -readonly [Field in keyof T]: T[Field] };
+
+/** `.a.b[3]`, as far as it is readable. */
+function pathOf(path: readonly (PropertyKey | StandardSchemaV1.PathSegment)[]): string {
+  return path
+    .map((step) => (typeof step === "object" ? step.key : step))
+    .map((step) => (typeof step === "number" ? `[${step}]` : `.${String(step)}`))
+    .join("")
+    .slice(0, 200);
+}

@@ -1,0 +1,126 @@
+import { artifactKey } from "@khala/contracts";
+import { isoTime } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import { sha256 } from "../../kit/hash.ts";
+import type { Routing } from "../board.ts";
+import type { Agent } from "../model/agent.ts";
+import type { Artifact } from "../model/artifact.ts";
+import { derivedId } from "../model/derived_id.ts";
+import { failureOf } from "../model/failures.ts";
+import { producer } from "../model/names.ts";
+import type { DeadLetter, Task } from "../model/task.ts";
+
+/** Keys are columns, record keys and parts of documents: bounded, and text that all of these can hold. */
+const MAX_KEY = 1_024;
+const NOWHERE: Routing = Object.freeze({ tasks: [], dead: [] });
+
+/** Whether the artifact is work for the agent. Throws what its `where` throws. */
+export function matches(agent: Agent, artifact: Artifact): boolean {
+  const { options } = agent;
+  if (!agent.consumes.includes(artifact.type) || !sees(agent, artifact)) return false;
+  if (!options.selfTrigger && artifact.produced_by === producer(agent.name)) return false;
+  // Other languages leave out an empty list.
+  const tags = artifact.tags ?? [];
+  if (!(options.tags ?? []).every((tag) => tags.includes(tag))) return false;
+  if (options.from && !options.from.some((pattern) => fits(pattern, artifact.produced_by))) return false;
+  return options.where ? answer(options.where(artifact)) : true;
+}
+
+/** Makes the router's rule: a task for each agent that matches, a dead letter where its predicate or key threw. */
+export function routeTo(
+  agents: readonly Agent[],
+  { clock }: Pick<Context, "clock">,
+): (artifact: Artifact) => Routing {
+  const byType = indexed(agents);
+  return (artifact) => {
+    const candidates = byType.get(artifact?.type);
+    // What has no id cannot be told from others; a driver that decodes it calls it poison before this.
+    if (!candidates || typeof artifact.id !== "string") return NOWHERE;
+    const tasks: Task[] = [];
+    const dead: DeadLetter[] = [];
+    const now = isoTime(clock.now());
+    for (const agent of candidates) {
+      try {
+        if (matches(agent, artifact)) tasks.push(taskOf(agent, artifact, orderKey(agent, artifact), now));
+      } catch (error) {
+        dead.push(unroutable(taskOf(agent, artifact, artifactKey(artifact, sha256), now), error, now));
+      }
+    }
+    return { tasks, dead };
+  };
+}
+
+/** The id of the task that one artifact is: its own, unless it is a later version. */
+export function taskId({ id, version }: Pick<Artifact, "id" | "version">): string {
+  return Number.isInteger(version) && version > 1 ? derivedId(id, `${id}:${version}`) : id;
+}
+
+/** What orders the task of an artifact among the tasks of the agent. Throws what the agent's `key` throws. */
+function orderKey(agent: Agent, artifact: Artifact): string {
+  const key: unknown = agent.options.key?.(artifact) ?? "";
+  if (typeof key !== "string") throw new TypeError(`key must return a text, not ${typeof key}.`);
+  if (key.length > MAX_KEY) throw new TypeError(`key must return at most ${MAX_KEY} characters.`);
+  if (key.includes("\0") || !key.isWellFormed()) throw new TypeError("key must return text without NUL.");
+  return key || artifactKey(artifact, sha256);
+}
+
+function indexed(agents: readonly Agent[]): Map<unknown, Agent[]> {
+  const byType = new Map<unknown, Agent[]>();
+  const names = new Set<string>();
+  for (const agent of agents) {
+    if (names.has(agent.name))
+      throw new TypeError(`Two agents are called "${agent.name}": rename one of them.`);
+    names.add(agent.name);
+    for (const type of agent.consumes) {
+      const others = byType.get(type);
+      if (others) others.push(agent);
+      else byType.set(type, [agent]);
+    }
+  }
+  return byType;
+}
+
+function sees(agent: Agent, { visibility }: Artifact): boolean {
+  switch (visibility?.kind ?? "org") {
+    case "public":
+    case "org":
+      return true;
+    case "labelled": {
+      // Without a label there is nothing that an agent could have.
+      const labels = visibility.labels ?? [];
+      return labels.length > 0 && labels.every((label) => agent.options.labels?.includes(label));
+    }
+    case "private":
+      return (visibility.agents ?? []).includes(agent.name);
+    default:
+      return false;
+  }
+}
+
+function fits(pattern: string, producedBy: string): boolean {
+  return pattern.endsWith("*") ? producedBy.startsWith(pattern.slice(0, -1)) : producedBy === pattern;
+}
+
+/** A promise would count as true, whatever it becomes. */
+function answer(result: unknown): boolean {
+  if (typeof result === "boolean") return result;
+  if (result instanceof Promise) result.catch(() => undefined);
+  throw new TypeError("where must return true or false at once; look things up in run instead.");
+}
+
+function taskOf(agent: Agent, artifact: Artifact, key: string, now: string): Task {
+  return { id: taskId(artifact), agent: agent.name, artifacts: [artifact], key, attempt: 1, created_at: now };
+}
+
+/** Its id is derived, so that routing the artifact again does not make a second one. */
+function unroutable(task: Task, error: unknown, now: string): DeadLetter {
+  return {
+    id: derivedId(task.id, `${task.id}:${task.agent}:unroutable`),
+    agent: task.agent,
+    task,
+    failure: failureOf(error, "fatal"),
+    attempts: 0,
+    failed_at: now,
+    origin: "router",
+  };
+}

@@ -1,0 +1,92 @@
+import type { Database, Row, Statement } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Board } from "../board.ts";
+import type { Artifact } from "../model/artifact.ts";
+import { idempotencyKey, type Task } from "../model/task.ts";
+import { type Due, type Sweep, type SweepOptions, startSweep } from "../waiting/sweep.ts";
+
+/** What goes back to the board. */
+export type Parcel =
+  | { readonly kind: "task"; readonly body: Task }
+  | { readonly kind: "artifact"; readonly body: Artifact };
+
+type OutboxRow = Parcel & { readonly id: bigint };
+
+/** Adds a parcel, as part of a transaction that changes what led to it. The same one waits once: then there is no row. */
+export function intoOutbox(parcel: Parcel, due: Date, notBefore: Date | null = null): Statement {
+  return {
+    name: "board_outbox_add",
+    text: `INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at, not_before)
+      VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING 1 AS added`,
+    values: parcelValues(parcel, due, notBefore),
+  };
+}
+
+/** The columns kind, ref, org_id, correlation_id, body, due_at and not_before of a parcel. */
+export function parcelValues(parcel: Parcel, due: Date, notBefore: Date | null = null): unknown[] {
+  const { kind, body } = parcel;
+  const artifact = kind === "task" ? body.artifacts[0] : body;
+  const ref = kind === "task" ? idempotencyKey(body) : `${body.id.toLowerCase()}:${body.version}`;
+  const correlation = artifact.correlation_id ?? null;
+  return [kind, ref, artifact.org_id, correlation, JSON.stringify(body), due, notBefore];
+}
+
+/** Sends what is in the outbox when it is due: for all servers together once, as far as the board's readers see. */
+export function startOutbox(
+  database: Database,
+  board: Pick<Board, "publish" | "enqueue">,
+  context: Context,
+  options: SweepOptions,
+): Sweep {
+  const due: Due<OutboxRow> = {
+    async claim(now, until, limit) {
+      const rows = await database.query<OutboxRow>({
+        name: "board_outbox_claim",
+        text: `WITH due AS MATERIALIZED (
+            SELECT outbox_id FROM runtime.board_outbox WHERE due_at <= $1 ORDER BY due_at, outbox_id LIMIT $3
+            FOR UPDATE SKIP LOCKED
+          )
+          UPDATE runtime.board_outbox o SET due_at = $2 FROM due WHERE o.outbox_id = due.outbox_id
+          RETURNING o.outbox_id AS id, o.kind, o.body`,
+        values: [now, until, limit],
+      });
+      return rows.sort((a, b) => (a.id < b.id ? -1 : 1));
+    },
+
+    async send(rows) {
+      const tasks = rows.flatMap((row) => (row.kind === "task" ? [row.body] : []));
+      const artifacts = rows.flatMap((row) => (row.kind === "artifact" ? [row.body] : []));
+      if (tasks.length > 0) await board.enqueue(tasks);
+      if (artifacts.length > 0) await board.publish(artifacts);
+    },
+
+    async finish(rows) {
+      await database.query({
+        name: "board_outbox_finish",
+        text: "DELETE FROM runtime.board_outbox WHERE outbox_id = ANY ($1::bigint[])",
+        values: [ids(rows)],
+      });
+    },
+
+    async release(rows, now) {
+      await database.query({
+        name: "board_outbox_release",
+        text: "UPDATE runtime.board_outbox SET due_at = $2 WHERE outbox_id = ANY ($1::bigint[])",
+        values: [ids(rows), now],
+      });
+    },
+
+    async next() {
+      const [row] = await database.query<Row & { due: Date | null }>({
+        name: "board_outbox_next",
+        text: "SELECT min(due_at) AS due FROM runtime.board_outbox",
+      });
+      return row?.due ?? undefined;
+    },
+
+    describe: ({ kind, body }) => ({ kind, id: body.id, ...(kind === "task" && { agent: body.agent }) }),
+  };
+  return startSweep(context, "board outbox", due, options);
+}
+
+const ids = (rows: readonly OutboxRow[]) => rows.map(({ id }) => id);

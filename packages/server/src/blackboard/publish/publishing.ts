@@ -1,0 +1,76 @@
+import { KhalaError } from "@khala/contracts";
+import type { PublishedJson } from "@khala/contracts/blackboard/v1";
+import type { StandardSchemaV1 } from "@standard-schema/spec";
+import type { Context } from "../../kit/context.ts";
+import type { Board } from "../board.ts";
+import type { Schedule } from "../model/agent.ts";
+import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
+import type { BoardSpans } from "../observe/spans.ts";
+import type { Caller } from "../plane.ts";
+import { type Author, type DraftRules, makeArtifacts } from "./drafts.ts";
+import type { ScheduledArtifacts } from "./schedule.ts";
+import type { Throttle } from "./throttle.ts";
+
+/** How drafts of people, programs and the clock come onto the board. */
+export interface Publishing {
+  publish(caller: Caller, drafts: readonly ArtifactDraft[]): Promise<PublishedJson[]>;
+  /** The artifact of a schedule's firing. */
+  fromSchedule(schedule: Schedule, id: string): Promise<Artifact>;
+  /** The payload as its type's schema has it, or an error that names what is wrong. */
+  checkPayload(type: string, payload: unknown): Promise<unknown>;
+}
+
+export interface PublishingParts {
+  readonly board: Pick<Board, "publish">;
+  readonly schedule: Pick<ScheduledArtifacts, "add">;
+  readonly throttle: Throttle;
+  readonly spans: BoardSpans;
+  readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
+}
+
+/** Opens publishing. */
+export function openPublishing(context: Context, parts: PublishingParts): Publishing {
+  const { board, schedule, throttle, spans, schemas } = parts;
+  const rules: DraftRules = { schemas, clock: context.clock, newId: () => context.newId() };
+
+  async function put(author: Author, drafts: readonly ArtifactDraft[]) {
+    const made = await makeArtifacts(drafts, author, rules);
+    const artifacts = made.map(({ artifact }) => artifact);
+    if (made.every(({ notBefore }) => notBefore === undefined))
+      return { artifacts, statuses: await board.publish(artifacts) };
+    // Some later, some now: all wait in one place, where they are written together.
+    const now = context.clock.now();
+    const added = await schedule.add(made.map(({ artifact, notBefore = now }) => ({ artifact, notBefore })));
+    const statuses = made.map(({ notBefore }, i) =>
+      notBefore === undefined && added[i] === "scheduled" ? "published" : added[i]!,
+    );
+    return { artifacts, statuses };
+  }
+
+  return {
+    async publish({ org, subject, trace }, drafts) {
+      if (drafts.length === 0)
+        throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
+      await throttle.enter();
+      const { artifacts, statuses } = await spans.publish(
+        { org, trace },
+        (inner) => put({ org, producedBy: `user:${subject}`, trace: inner, depth: 0 }, drafts),
+        (result) => result.artifacts,
+      );
+      return artifacts.map(({ id }, i) => ({ id, status: statuses[i]! }));
+    },
+
+    async fromSchedule({ name, org, artifact }, id) {
+      const author = { org, producedBy: `schedule:${name}`, depth: 0 };
+      const [made] = await makeArtifacts([{ ...artifact, id }], author, rules);
+      return made!.artifact;
+    },
+
+    async checkPayload(type, payload) {
+      const draft = { type, payload } as ArtifactDraft;
+      const author = { org: "", producedBy: "user:", depth: 0 };
+      const [made] = await makeArtifacts([draft], author, { ...rules, label: "payload" });
+      return made!.artifact.payload;
+    },
+  };
+}

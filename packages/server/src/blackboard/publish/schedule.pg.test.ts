@@ -1,0 +1,161 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { RecordingBoard, testArtifact } from "@khala/testing/kit/recording_board";
+import { until } from "@khala/testing/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import type { Context } from "../../kit/context.ts";
+import type { Sweep } from "../waiting/sweep.ts";
+import { startOutbox } from "./outbox.ts";
+import { openSchedule, type ScheduledArtifacts } from "./schedule.ts";
+
+const HOUR = 3_600_000;
+
+let own: TestDatabase;
+let clock: ManualClock;
+let context: Context;
+let board: RecordingBoard;
+let servers: Sweep[];
+let schedule: ScheduledArtifacts;
+beforeAll(async () => {
+  own = await testDatabase({ poolSize: 8 });
+});
+beforeEach(async () => {
+  await own.database.query({ text: "TRUNCATE runtime.board_outbox" });
+  clock = new ManualClock();
+  context = await testContext({ clock });
+  board = new RecordingBoard();
+  servers = [];
+  schedule = openSchedule(own.database, context, { wake: () => servers.map((server) => server.wake()) });
+  return async () => void (await Promise.all(servers.map((server) => server.stop())));
+});
+afterAll(() => own[Symbol.asyncDispose]());
+
+function start(): Sweep {
+  const server = startOutbox(own.database, board, context, { pollMs: HOUR });
+  servers.push(server);
+  return server;
+}
+
+const artifact = (correlation?: string, org = "acme") =>
+  testArtifact(context.newId(), { org_id: org, ...(correlation && { correlation_id: correlation }) });
+const later = (ms: number, correlation?: string, org?: string) => ({
+  artifact: artifact(correlation, org),
+  notBefore: clock.now() + ms,
+});
+const rows = () => own.database.query({ text: "SELECT FROM runtime.board_outbox" });
+const passing = (what: string, stepMs: number, condition: () => unknown) =>
+  until(what, async () => {
+    await clock.advance(stepMs);
+    return (await condition()) as boolean;
+  });
+const empty = () => passing("nothing waits any more", 1_000, async () => (await rows()).length === 0);
+
+test("an artifact is published when its time has come, and not before", async () => {
+  start();
+  const entry = later(10_000);
+  expect(await schedule.add([entry])).toEqual(["scheduled"]);
+  await until("its time is known", () => clock.pending > 1);
+  await clock.advance(9_999);
+  expect(board.artifacts).toEqual([]);
+  await clock.advance(1);
+  await until("it is published", () => board.artifacts.length > 0, { on: board });
+  expect(board.artifacts).toEqual([entry.artifact]);
+  await until("its row is gone", async () => (await rows()).length === 0);
+});
+
+test("one that waits already keeps its time and is a duplicate", async () => {
+  const entry = later(10_000);
+  await schedule.add([entry]);
+  expect(await schedule.add([{ ...entry, notBefore: entry.notBefore + 5 }, later(1)])).toEqual([
+    "duplicate",
+    "scheduled",
+  ]);
+  const waiting = await schedule.list("acme", { limit: 10 });
+  expect(waiting.at(-1)).toEqual(entry);
+});
+
+test("other content under an id that waits is refused, and nothing of that call waits", async () => {
+  const entry = later(10_000);
+  await schedule.add([entry]);
+  const other = { ...entry, artifact: { ...entry.artifact, payload: "other" } };
+  await expect(schedule.add([later(1), other, later(2)])).rejects.toMatchObject({
+    code: "artifact_conflict",
+  });
+  const foreign = { ...entry, artifact: { ...entry.artifact, org_id: "zeta" } };
+  await expect(schedule.add([foreign])).rejects.toMatchObject({ code: "artifact_conflict" });
+  expect(await schedule.list("acme", { limit: 10 })).toEqual([entry]);
+});
+
+test("calls that schedule the same artifacts at once, in any order, schedule each once", async () => {
+  const entries = Array.from({ length: 50 }, () => later(10_000));
+  const calls = Array.from({ length: 8 }, (_, i) => schedule.add(i % 2 ? entries : entries.toReversed()));
+  const statuses = (await Promise.all(calls)).flat();
+  expect(statuses.filter((status) => status === "scheduled")).toHaveLength(50);
+  expect(await rows()).toHaveLength(50);
+});
+
+test("what fell due while no server ran is published when one starts", async () => {
+  await schedule.add([later(10_000), later(20_000)]);
+  await clock.advance(HOUR);
+  start();
+  await until("both are published", () => board.artifacts.length === 2, { on: board });
+});
+
+test("what waits is listed by org and correlation, and cancelled by correlation", async () => {
+  const [a, b, other] = [later(2_000, "c"), later(1_000, "c"), later(1_500, "d")];
+  await schedule.add([a, b, other, later(1_000, "c", "zeta")]);
+  expect(await schedule.list("acme", { correlationId: "c", limit: 10 })).toEqual([b, a]);
+  expect(await schedule.list("acme", { limit: 2 })).toEqual([b, other]);
+  expect(await schedule.cancel("acme", "c")).toBe(2);
+  expect(await schedule.cancel("acme", "c")).toBe(0);
+  start();
+  await empty();
+  expect(board.artifacts.map(({ org_id, correlation_id }) => `${org_id} ${correlation_id}`).sort()).toEqual([
+    "acme d",
+    "zeta c",
+  ]);
+});
+
+test.each(["before", "after"] as const)(
+  "one whose publication failed %s the board had it is published again under the same id",
+  async (moment) => {
+    board.failures.push(moment, moment, moment);
+    start();
+    await schedule.add([later(1_000)]);
+    await empty();
+    expect(board.artifacts).toHaveLength(1);
+  },
+);
+
+test("servers share what is due: each artifact is published by one of them", async () => {
+  const entries = Array.from({ length: 500 }, () => later(1_000));
+  await schedule.add(entries);
+  await clock.advance(1_000);
+  for (let i = 0; i < 4; i++) start();
+  await until("all are published", () => board.artifacts.length === 500, { on: board });
+  // No time goes by, in which another would take over what one is slow to finish.
+  await until("nothing waits", async () => (await rows()).length === 0);
+  expect(board.published).toHaveLength(500);
+});
+
+test("while the board is down everything waits, and is published once it is back", async () => {
+  board.failures.push(...Array.from({ length: 30 }, () => "before" as const));
+  await schedule.add(Array.from({ length: 20 }, () => later(0)));
+  start();
+  await empty();
+  expect(board.artifacts).toHaveLength(20);
+});
+
+test("one that the board refuses for ever does not hold the others", async () => {
+  const entries = Array.from({ length: 20 }, () => later(1_000));
+  const poison = entries[3]!.artifact.id;
+  board.refuses = ({ id }) => id === poison;
+  await schedule.add(entries);
+  await clock.advance(1_000);
+  start();
+  await until("the others are published", () => board.artifacts.length === 19, { on: board });
+  board.refuses = () => false;
+  await empty();
+  expect(board.artifacts).toHaveLength(20);
+});

@@ -1,0 +1,114 @@
+import { KhalaError } from "@khala/contracts";
+import type { Database } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import { type Artifact, versionKey } from "../model/artifact.ts";
+import { sameContent } from "../model/artifact_conflict.ts";
+import type { Sweep } from "../waiting/sweep.ts";
+import { parcelValues } from "./outbox.ts";
+
+/** An artifact that is published later. */
+export interface ScheduledArtifact {
+  readonly artifact: Artifact;
+  /** Milliseconds since the epoch. */
+  readonly notBefore: number;
+}
+
+/** Artifacts that wait for their time: rows, which the outbox publishes when it has come. */
+export interface ScheduledArtifacts {
+  /** All or none. One that waits already, by id and version, keeps its time and is a duplicate; with other content it is refused. */
+  add(artifacts: readonly ScheduledArtifact[]): Promise<("scheduled" | "duplicate")[]>;
+  /** What waits, the earliest first; of one correlation if it is given. */
+  list(
+    org: string,
+    query: { readonly correlationId?: string; readonly limit: number },
+  ): Promise<ScheduledArtifact[]>;
+  /** Forgets what waits of a correlation. Answers how many. */
+  cancel(org: string, correlationId: string): Promise<number>;
+}
+
+/** Opens the artifacts that wait. `onAdded` hears of whose correlation there is one more. */
+export function openSchedule(
+  database: Database,
+  context: Pick<Context, "clock">,
+  outbox: Pick<Sweep, "wake">,
+  onAdded: (org: string, correlationId: string | undefined) => void = () => {},
+): ScheduledArtifacts {
+  return {
+    async add(artifacts) {
+      if (artifacts.length === 0) return [];
+      const now = context.clock.now();
+      const rows = artifacts.map(({ artifact, notBefore }) => {
+        const due = new Date(Math.max(now, notBefore));
+        return parcelValues({ kind: "artifact", body: artifact }, due, new Date(notBefore));
+      });
+      const refs = rows.map(([, ref]) => ref as string);
+      const fresh = await database.interactive(async (tx) => {
+        const added = await insert(tx, rows);
+        const old = artifacts.filter((_, i) => !added.has(refs[i]!));
+        if (old.length > 0) await refuseOthers(tx, old, refs);
+        return added;
+      });
+      outbox.wake();
+      for (const { artifact } of artifacts) onAdded(artifact.org_id, artifact.correlation_id);
+      return refs.map((ref) => (fresh.delete(ref) ? "scheduled" : "duplicate"));
+    },
+
+    async list(org, { correlationId, limit }) {
+      const rows = await database.query<{ artifact: Artifact; notBefore: Date }>({
+        name: correlationId === undefined ? "board_scheduled" : "board_scheduled_of",
+        text: `SELECT body AS artifact, not_before AS "notBefore" FROM runtime.board_outbox
+          WHERE not_before IS NOT NULL AND org_id = $1 ${correlationId === undefined ? "" : "AND correlation_id = $3"}
+          ORDER BY not_before, outbox_id LIMIT $2`,
+        values: [org, limit, ...(correlationId === undefined ? [] : [correlationId])],
+      });
+      return rows.map(({ artifact, notBefore }) => ({ artifact, notBefore: notBefore.getTime() }));
+    },
+
+    async cancel(org, correlationId) {
+      const rows = await database.query({
+        name: "board_scheduled_cancel",
+        text: `DELETE FROM runtime.board_outbox
+          WHERE not_before IS NOT NULL AND org_id = $1 AND correlation_id = $2 RETURNING 1`,
+        values: [org, correlationId],
+      });
+      return rows.length;
+    },
+  };
+}
+
+/** In the order of what makes them unique: calls that share some wait for each other, and never in a circle. */
+async function insert(tx: Pick<Database, "query">, rows: readonly unknown[][]): Promise<Set<string>> {
+  const columns = rows[0]!.map((_, column) => rows.map((row) => row[column]));
+  const added = await tx.query<{ ref: string }>({
+    name: "board_schedule_add",
+    text: `INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at, not_before)
+      SELECT kind, ref, org, correlation, body::json, due, not_before
+      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[])
+        AS given (kind, ref, org, correlation, body, due, not_before) ORDER BY ref COLLATE "C"
+      ON CONFLICT DO NOTHING RETURNING ref`,
+    values: columns,
+  });
+  return new Set(added.map(({ ref }) => ref));
+}
+
+/** What waits under the same id and version must be the same. */
+async function refuseOthers(
+  tx: Pick<Database, "query">,
+  artifacts: readonly ScheduledArtifact[],
+  refs: readonly string[],
+): Promise<void> {
+  const waiting = await tx.query<{ artifact: Artifact }>({
+    name: "board_schedule_known",
+    text: `SELECT body AS artifact FROM runtime.board_outbox WHERE ref = ANY ($1::text[]) AND kind = 'artifact'`,
+    values: [refs],
+  });
+  const known = new Map(waiting.map(({ artifact }) => [versionKey(artifact), artifact]));
+  for (const { artifact } of artifacts) {
+    const other = known.get(versionKey(artifact));
+    if (!other || sameContent(artifact, other)) continue;
+    const message =
+      `The artifact ${artifact.id} waits in version ${artifact.version} with other content. ` +
+      "Publish it with a higher version, or with another id.";
+    throw new KhalaError("artifact_conflict", message);
+  }
+}

@@ -1,0 +1,117 @@
+import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { beforeEach, expect, test } from "vitest";
+import { openThrottle, type Throttle } from "./throttle.ts";
+
+let clock: ManualClock;
+let lags: PartitionLagJson[];
+let asked: number;
+let answer: (() => Promise<void>) | undefined;
+let throttle: Throttle;
+beforeEach(async () => {
+  clock = new ManualClock();
+  lags = [];
+  asked = 0;
+  answer = undefined;
+  throttle = await open();
+});
+
+async function open(counts?: (reader: string) => boolean): Promise<Throttle> {
+  const board = {
+    async lag() {
+      asked++;
+      await answer?.();
+      return lags;
+    },
+  };
+  return openThrottle(board, await testContext({ clock }), {
+    soft: 100,
+    hard: 200,
+    ...(counts && { counts }),
+  });
+}
+
+const lag = (reader: string, ...byPartition: number[]) =>
+  byPartition.map((n, partition) => ({ reader, partition, lag: String(n) }));
+
+/** How long a publisher is held. */
+async function held(): Promise<number> {
+  const from = clock.now();
+  let until: number | undefined;
+  const entering = throttle.enter().then(() => {
+    until = clock.now();
+  });
+  for (let i = 0; until === undefined && i < 2_000; i++) {
+    await new Promise(setImmediate);
+    if (until === undefined) await clock.advance(1);
+  }
+  await entering;
+  return until! - from;
+}
+
+test("below the soft threshold nobody waits", async () => {
+  lags = [...lag("router", 99), ...lag("reviewer", 50, 49)];
+  expect(await held()).toBe(0);
+});
+
+test("between the thresholds publishers wait in proportion, by the sum of a reader's partitions", async () => {
+  lags = [...lag("router", 10), ...lag("reviewer", 75, 75)];
+  expect(await held()).toBe(500);
+  lags = lag("reviewer", 110);
+  await clock.advance(1_000);
+  await held();
+  await clock.advance(1_000);
+  await held();
+  expect(await held()).toBe(100);
+});
+
+test("above the hard threshold publishing is refused with the reader, its lag and when to try again", async () => {
+  lags = lag("reviewer", 300, 200);
+  await expect(throttle.enter()).rejects.toMatchObject({
+    code: "overloaded",
+    message: expect.stringMatching(/"reviewer" is 500 behind/),
+    details: { retry_after_ms: 2_500 },
+  });
+  lags = lag("reviewer", 99_999_999);
+  await clock.advance(10_000);
+  await expect(throttle.enter()).rejects.toMatchObject({ details: { retry_after_ms: 30_000 } });
+});
+
+test("a thousand publishers ask for the lag once in a second", async () => {
+  for (let i = 0; i < 1_000; i++) await throttle.enter();
+  await Promise.all(Array.from({ length: 1_000 }, () => throttle.enter()));
+  expect(asked).toBe(1);
+  await clock.advance(1_000);
+  await Promise.all(Array.from({ length: 1_000 }, () => throttle.enter()));
+  expect(asked).toBe(2);
+});
+
+test("while nobody publishes nobody asks, and an old figure holds nobody", async () => {
+  lags = lag("reviewer", 500);
+  await expect(throttle.enter()).rejects.toThrow("behind");
+  lags = [];
+  await clock.advance(60_000);
+  expect(asked).toBe(1);
+  expect(await held()).toBe(0);
+});
+
+test("a board that does not answer holds publishers for a second at most, and one that fails not at all", async () => {
+  answer = () => new Promise(() => {});
+  expect(await held()).toBe(1_000);
+  throttle = await open();
+  answer = () => Promise.reject(new Error("down"));
+  expect(await held()).toBe(0);
+});
+
+test("a reader that does not count holds nobody", async () => {
+  lags = lag("paused", 500);
+  throttle = await open((reader) => reader !== "paused");
+  expect(await held()).toBe(0);
+});
+
+test("thresholds in the wrong order are refused", async () => {
+  const context = await testContext({ clock });
+  const board = { lag: async () => [] };
+  expect(() => openThrottle(board, context, { soft: 5, hard: 5 })).toThrow(TypeError);
+});

@@ -1,0 +1,102 @@
+import { KhalaError } from "@khala/contracts";
+import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
+import { sleep } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Board } from "../board.ts";
+
+export interface ThrottleOptions {
+  /** Waiting work of one reader from which publishing is slowed; from `hard` it is refused. */
+  readonly soft: number;
+  readonly hard: number;
+  /** Whether a reader counts: one that a person has paused lags because it is meant to. */
+  readonly counts?: (reader: string) => boolean;
+}
+
+/** Holds publishers back when readers lag. What agents put out never passes it: that would block work in flight. */
+export interface Throttle {
+  /** Resolves when something may be published, at once as a rule; refuses when a reader lags too far. */
+  enter(signal?: AbortSignal): Promise<void>;
+}
+
+interface Lag {
+  readonly reader: string;
+  readonly lag: number;
+}
+
+/** The lag is asked for at most so often, and not at all while nobody publishes. */
+const FRESH_MS = 1_000;
+/** An older figure says nothing: then publishers wait for a new one. */
+const STALE_MS = 5_000;
+const LONGEST_WAIT_MS = 1_000;
+const LONGEST_RETRY_MS = 30_000;
+
+/** Makes the gate before publishing. */
+export function openThrottle(
+  board: Pick<Board, "lag">,
+  context: Pick<Context, "clock" | "log">,
+  options: ThrottleOptions,
+): Throttle {
+  const { soft, hard, counts = () => true } = options;
+  if (!(soft >= 0 && hard > soft))
+    throw new TypeError("Publishing is slowed at a lower lag than it is refused at.");
+  const { clock } = context;
+  let worst: Lag | undefined;
+  let askedAt = Number.NEGATIVE_INFINITY;
+  let answeredAt = Number.NEGATIVE_INFINITY;
+  let asking: Promise<void> | undefined;
+
+  async function ask(): Promise<void> {
+    askedAt = clock.now();
+    try {
+      worst = worstOf(await board.lag(), counts);
+      answeredAt = clock.now();
+    } catch (error) {
+      context.log.warn({ err: (error as Error).message }, "the lag is not known, so nothing is held back");
+    } finally {
+      asking = undefined;
+    }
+  }
+
+  async function current(signal?: AbortSignal): Promise<Lag | undefined> {
+    // A clock that was set back is no reason not to ask.
+    if (Math.abs(clock.now() - askedAt) >= FRESH_MS) asking ??= ask();
+    const stale = () => Math.abs(clock.now() - answeredAt) >= STALE_MS;
+    if (stale() && asking) await within(asking, LONGEST_WAIT_MS, signal);
+    return stale() ? undefined : worst;
+  }
+
+  async function within(work: Promise<void>, ms: number, signal?: AbortSignal): Promise<void> {
+    const timer = new AbortController();
+    const both = signal ? AbortSignal.any([signal, timer.signal]) : timer.signal;
+    await Promise.race([work, sleep(clock, ms, both)]);
+    timer.abort();
+  }
+
+  return {
+    async enter(signal) {
+      const lag = await current(signal);
+      if (!lag || lag.lag < soft) return;
+      if (lag.lag >= hard) throw refusal(lag, hard);
+      await sleep(clock, (LONGEST_WAIT_MS * (lag.lag - soft)) / (hard - soft), signal);
+    },
+  };
+}
+
+function worstOf(
+  partitions: readonly PartitionLagJson[],
+  counts: (reader: string) => boolean,
+): Lag | undefined {
+  const byReader = new Map<string, number>();
+  for (const { reader = "", lag = "0" } of partitions)
+    if (counts(reader)) byReader.set(reader, (byReader.get(reader) ?? 0) + Number(lag));
+  let worst: Lag | undefined;
+  for (const [reader, lag] of byReader) if (!worst || lag > worst.lag) worst = { reader, lag };
+  return worst;
+}
+
+function refusal({ reader, lag }: Lag, hard: number): KhalaError {
+  const retryMs = Math.round(Math.min(LONGEST_RETRY_MS, (FRESH_MS * lag) / Math.max(1, hard)));
+  const who = reader === "router" ? "The router" : `The agent "${reader}"`;
+  const message = `${who} is ${lag} behind, and publishing is refused from ${hard}. Try again later, or add workers.`;
+  return new KhalaError("overloaded", message, { retry_after_ms: retryMs });
+}

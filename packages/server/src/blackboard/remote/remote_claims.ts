@@ -1,0 +1,217 @@
+import type { TaskJson } from "@khala/contracts/blackboard/v1";
+import type { Database } from "../../database/database.ts";
+import type { Task } from "../model/task.ts";
+import { workKey } from "../model/task_lives.ts";
+
+/** What became of a claim. */
+export type ClaimState = "offered" | "claimed" | "settled" | "failed" | "lost" | "withdrawn";
+
+/** What the board made of a settlement. */
+export type Outcome = "done" | "retry" | "dead";
+
+/** A claim, as whoever holds its task sees it. */
+export interface HeldClaim {
+  readonly claimId: string;
+  readonly state: ClaimState;
+  readonly settlement: string | null;
+  readonly worker: string | null;
+  /** Whether another server holds the task now. */
+  readonly foreign: boolean;
+  /** Whether the lease has ended. */
+  readonly ended: boolean;
+  /** Milliseconds since a worker took it. */
+  readonly age: number | null;
+}
+
+/** A claim, as whoever settles it sees it. */
+export interface SettledClaim {
+  readonly state: ClaimState;
+  readonly settlement: string | null;
+  readonly outcome: Outcome | null;
+}
+
+/** A claim, as the worker that took it sees it. */
+export interface TakenClaim {
+  readonly claimId: string;
+  /** The idempotency key. */
+  readonly work: string;
+  readonly task: TaskJson;
+}
+
+/** The rows of claims. Time is the database's, which all servers share. */
+export interface Claims {
+  /**
+   * Offers a task, or takes over what another server left of it: an offer, a claim, or a settlement. An offer that is
+   * `closed` keeps the task's place, but nobody takes it.
+   */
+  offer(claimId: string, task: Task, how: { readonly closed: boolean }): Promise<HeldClaim>;
+  /** Says that this server stands by its offers. */
+  renew(): Promise<void>;
+  /** Nobody takes its offers any more. */
+  lapse(): Promise<void>;
+  /** How those that are held stand. */
+  held(ids: readonly string[]): Promise<HeldClaim[]>;
+  take(ask: {
+    readonly agent: string;
+    readonly worker: string;
+    readonly max: number;
+    readonly org: string | undefined;
+  }): Promise<TakenClaim[]>;
+  /** Offers again what nobody heard of. */
+  giveBack(ids: readonly string[]): Promise<void>;
+  /** Answers whether the lease was prolonged. */
+  heartbeat(claimId: string, org: string | undefined): Promise<boolean>;
+  /** Answers whether this settlement is the one that counts. */
+  settle(claimId: string, settlement: string, failed: boolean, org: string | undefined): Promise<boolean>;
+  find(claimId: string, org: string | undefined): Promise<SettledClaim | undefined>;
+  /** Ends a claim that is open: as lost only if its lease has ended, as retracted only if nobody has it. Answers whether it did. */
+  end(claimId: string, how: "lost" | "withdrawn" | "retracted"): Promise<boolean>;
+  setOutcome(claimId: string, outcome: Outcome): Promise<void>;
+  /** Removes old ones; answers whether there may be more. */
+  sweep(olderThanMs: number, limit: number): Promise<boolean>;
+}
+
+const HELD = `claim_id AS "claimId", state, settlement, worker, lease_until <= now() AS ended,
+  (extract(epoch FROM now() - claimed_at) * 1000)::float8 AS age`;
+
+/** Opens the claims as this server sees them. */
+export function openClaims(
+  database: Database,
+  { server, leaseMs, offerMs }: { server: string; leaseMs: number; offerMs: number },
+): Claims {
+  return {
+    async offer(claimId, task, { closed }) {
+      const work = workKey(task);
+      const openMs = closed ? 0 : offerMs;
+      // A failure whose outcome nobody wrote down was followed by this offer: it was a retry.
+      const [row] = await database.query<HeldClaim>({
+        name: "board_claim_offer",
+        text: `WITH tried AS (
+            UPDATE runtime.board_claims SET outcome = 'retry' WHERE work = $2 AND state = 'failed' AND outcome IS NULL
+          )
+          INSERT INTO runtime.board_claims AS c (claim_id, work, agent, org_id, task, server, state, lease_until)
+          VALUES ($1, $2, $3, $4, $5, $6, 'offered', clock_timestamp() + $7 * interval '1 ms')
+          ON CONFLICT (work) WHERE state IN ('offered', 'claimed', 'settled') AND outcome IS NULL
+          DO UPDATE SET server = excluded.server,
+            task = CASE WHEN c.state = 'offered' THEN excluded.task ELSE c.task END,
+            lease_until = CASE WHEN c.state = 'offered' THEN excluded.lease_until ELSE c.lease_until END
+          RETURNING ${HELD}, false AS foreign`,
+        values: [claimId, work, task.agent, task.artifacts[0].org_id, JSON.stringify(task), server, openMs],
+      });
+      return row!;
+    },
+
+    async renew() {
+      await database.query({
+        name: "board_claim_renew",
+        text: `UPDATE runtime.board_claims SET lease_until = clock_timestamp() + $2 * interval '1 ms'
+          WHERE state = 'offered' AND server = $1`,
+        values: [server, offerMs],
+      });
+    },
+
+    async lapse() {
+      await database.query({
+        name: "board_claim_lapse",
+        text: "UPDATE runtime.board_claims SET lease_until = now() WHERE state = 'offered' AND server = $1",
+        values: [server],
+      });
+    },
+
+    held: (ids) =>
+      database.query({
+        name: "board_claim_held",
+        text: `SELECT ${HELD}, server <> $2 AS foreign FROM runtime.board_claims WHERE claim_id = ANY($1::uuid[])`,
+        values: [ids, server],
+      }),
+
+    async take({ agent, worker, max, org }) {
+      const rows = await database.query<TakenClaim>({
+        name: "board_claim_take",
+        text: `WITH next AS MATERIALIZED (
+            SELECT claim_id FROM runtime.board_claims
+            WHERE agent = $1 AND state = 'offered' AND lease_until > now() AND ($5::text IS NULL OR org_id = $5)
+            ORDER BY claim_id LIMIT $3 FOR UPDATE SKIP LOCKED
+          )
+          UPDATE runtime.board_claims c SET state = 'claimed', worker = $2, claimed_at = now(),
+            lease_until = clock_timestamp() + $4 * interval '1 ms'
+          FROM next WHERE c.claim_id = next.claim_id RETURNING c.claim_id AS "claimId", c.work, c.task`,
+        values: [agent, worker, max, leaseMs, org ?? null],
+      });
+      return rows.toSorted((a, b) => (a.claimId < b.claimId ? -1 : 1));
+    },
+
+    async giveBack(ids) {
+      await database.query({
+        name: "board_claim_give_back",
+        text: `UPDATE runtime.board_claims SET state = 'offered', worker = NULL, claimed_at = NULL,
+            lease_until = clock_timestamp() + $2 * interval '1 ms'
+          WHERE claim_id = ANY($1::uuid[]) AND state = 'claimed'`,
+        values: [ids, offerMs],
+      });
+    },
+
+    async heartbeat(claimId, org) {
+      const rows = await database.query({
+        name: "board_claim_heartbeat",
+        text: `UPDATE runtime.board_claims SET lease_until = clock_timestamp() + $2 * interval '1 ms'
+          WHERE claim_id = $1 AND state = 'claimed' AND ($3::text IS NULL OR org_id = $3) RETURNING 1`,
+        values: [claimId, leaseMs, org ?? null],
+      });
+      return rows.length > 0;
+    },
+
+    async settle(claimId, settlement, failed, org) {
+      const rows = await database.query({
+        name: "board_claim_settle",
+        text: `UPDATE runtime.board_claims SET state = $3, settlement = $2
+          WHERE claim_id = $1 AND state = 'claimed' AND ($4::text IS NULL OR org_id = $4) RETURNING 1`,
+        values: [claimId, settlement, failed ? "failed" : "settled", org ?? null],
+      });
+      return rows.length > 0;
+    },
+
+    async find(claimId, org) {
+      const [row] = await database.query<SettledClaim>({
+        name: "board_claim_find",
+        text: `SELECT state, settlement, outcome FROM runtime.board_claims
+          WHERE claim_id = $1 AND ($2::text IS NULL OR org_id = $2)`,
+        values: [claimId, org ?? null],
+      });
+      return row;
+    },
+
+    async end(claimId, how) {
+      const states = how === "retracted" ? ["offered"] : ["offered", "claimed"];
+      const rows = await database.query({
+        name: "board_claim_end",
+        text: `UPDATE runtime.board_claims SET state = $2
+          WHERE claim_id = $1 AND server = $3 AND state = ANY($4::text[])
+            AND ($2 = 'withdrawn' OR lease_until <= now()) RETURNING 1`,
+        values: [claimId, how === "lost" ? "lost" : "withdrawn", server, states],
+      });
+      return rows.length > 0;
+    },
+
+    async setOutcome(claimId, outcome) {
+      await database.query({
+        name: "board_claim_outcome",
+        text: "UPDATE runtime.board_claims SET outcome = $2 WHERE claim_id = $1 AND outcome IS NULL",
+        values: [claimId, outcome],
+      });
+    },
+
+    async sweep(olderThanMs, limit) {
+      const rows = await database.query({
+        name: "board_claim_sweep",
+        text: `DELETE FROM runtime.board_claims WHERE claim_id IN (
+            SELECT claim_id FROM runtime.board_claims
+            WHERE created_at < now() - $1 * interval '1 ms' AND lease_until < now() - $1 * interval '1 ms'
+            ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
+          ) RETURNING 1`,
+        values: [olderThanMs, limit],
+      });
+      return rows.length === limit;
+    },
+  };
+}

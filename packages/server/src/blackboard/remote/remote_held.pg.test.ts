@@ -1,0 +1,109 @@
+import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { openClaims } from "./remote_claims.ts";
+import { openHeldWork } from "./remote_held.ts";
+
+/** Rejections that nobody heard of end a server. */
+const unheard: unknown[] = [];
+const hear = (error: unknown) => void unheard.push(error);
+beforeEach(() => {
+  unheard.length = 0;
+  process.on("unhandledRejection", hear);
+});
+afterEach(() => void process.off("unhandledRejection", hear));
+
+/** Lets writes wait. */
+function gate() {
+  const begun = Promise.withResolvers<void>();
+  const open = Promise.withResolvers<void>();
+  return {
+    begun: begun.promise,
+    open: open.resolve,
+    async through<T>(write: () => Promise<T>): Promise<T> {
+      begun.resolve();
+      await open.promise;
+      return write();
+    },
+  };
+}
+
+test.each(["is made", "fails"])(
+  "work that is called off while its offer %s is called off, and no more",
+  async (how) => {
+    await using own = await testDatabase();
+    const context = await testContext();
+    const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
+    const slow = gate();
+    const offer: typeof claims.offer = async (...asked) => {
+      if (how === "fails") throw new Error("the database is away");
+      return claims.offer(...asked);
+    };
+    const held = openHeldWork(
+      context,
+      { ...claims, offer: (...asked) => slow.through(() => offer(...asked)) },
+      { timeoutOf: () => 60_000, offered() {}, told() {} },
+    );
+    const called = new AbortController();
+    const work = held.work(makeTestTask("remote", makeTestArtifact()), called.signal);
+    await slow.begun;
+    called.abort(new Error("called off"));
+    // Nobody who could hear of it waits yet.
+    for (let turns = 0; turns < 3; turns++) await new Promise(setImmediate);
+    slow.open();
+    await expect(work).rejects.toThrow(how === "fails" ? "the database is away" : "called off");
+    await held.stop();
+    expect(unheard).toEqual([]);
+  },
+);
+
+test.each(["made", "renewed"] as const)(
+  "an offer that is being %s when the server drains is taken by nobody, nor is one made after that",
+  async (how) => {
+    await using own = await testDatabase();
+    const context = await testContext();
+    const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
+    const slow = gate();
+    const offered = Promise.withResolvers<void>();
+    let now = context.clock.now();
+    const held = openHeldWork(
+      { ...context, clock: { ...context.clock, now: () => now } },
+      {
+        ...claims,
+        offer: (...asked) =>
+          how === "made" ? slow.through(() => claims.offer(...asked)) : claims.offer(...asked),
+        renew: () => slow.through(claims.renew),
+      },
+      { timeoutOf: () => 60_000, offered: () => offered.resolve(), told() {} },
+    );
+    const given = new AbortController();
+    const works = [held.work(makeTestTask("remote", makeTestArtifact()), given.signal)];
+    if (how === "renewed") {
+      await offered.promise;
+      now += 3_600_000;
+      works.push(held.look().then(() => []));
+    }
+    await slow.begun;
+    const drained = held.drain();
+    slow.open();
+    await drained;
+    const take = () => claims.take({ agent: "remote", worker: "w", max: 10, org: undefined });
+    expect(await take()).toEqual([]);
+    works.push(held.work(makeTestTask("remote", makeTestArtifact()), given.signal));
+    await until("both offers", async () => (await ownOffers()) === 2);
+    expect(await take()).toEqual([]);
+    given.abort(new Error("given back"));
+    await Promise.allSettled(works);
+    await held.stop();
+
+    async function ownOffers() {
+      const [row] = await own.database.query<{ open: number }>({
+        text: "SELECT count(*)::int AS open FROM runtime.board_claims WHERE state = 'offered'",
+        values: [],
+      });
+      return row!.open;
+    }
+  },
+);

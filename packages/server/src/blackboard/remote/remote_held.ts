@@ -1,0 +1,192 @@
+import type { Context } from "../../kit/context.ts";
+import type { ArtifactDraft } from "../model/artifact.ts";
+import { RetryableError } from "../model/errors.ts";
+import { idempotencyKey, type Settlement, type Task } from "../model/task.ts";
+import { Cancelled } from "../work/cancellation.ts";
+import type { Claims, HeldClaim } from "./remote_claims.ts";
+import { outputsOf } from "./remote_settlement.ts";
+
+/** Tasks that this server holds while workers elsewhere have them, or may take them. */
+export interface HeldWork {
+  work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
+  settled(task: Task, settlement: Settlement): void;
+  has(claimId: string): boolean;
+  /** Applies what has become of them. */
+  look(): Promise<void>;
+  /** What is open stays so, for whoever gets the tasks next; only nobody takes the offers. */
+  drain(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+interface Held {
+  readonly task: Task;
+  readonly resolve: (outputs: readonly ArtifactDraft[]) => void;
+  readonly reject: (error: unknown) => void;
+  /** Leases that ended, in this attempt. */
+  losses: number;
+}
+
+/** A task that takes its workers down with it must not do so for ever. */
+const MAX_LOSSES = 3;
+/** How long a settlement may take; after that nobody waits for it any more. */
+const APPLIED_MS = 60_000;
+const RENEW_EVERY_MS = 10_000;
+
+/** Opens the work that this server holds. */
+export function openHeldWork(
+  context: Context,
+  claims: Claims,
+  options: {
+    timeoutOf(agent: string): number;
+    /** There is an offer. */
+    offered(agent: string): void;
+    /** The outcome of a claim is written down. */
+    told(claimId: string): void;
+  },
+): HeldWork {
+  const held = new Map<string, Held>();
+  /** What was handed to the board and is not settled yet, by its idempotency key. */
+  const applied = new Map<string, { claimId: string; at: number }>();
+  const writes = new Set<Promise<void>>();
+  /** Writes under way that open offers. */
+  const opening = new Set<Promise<unknown>>();
+  let draining = false;
+  let renewedAt = context.clock.now();
+
+  /** Something that nobody waits for, but the end. */
+  function beside(what: string, write: Promise<void>): void {
+    const done = write
+      .catch((error) => context.log.warn({ err: (error as Error).message }, what))
+      .finally(() => writes.delete(done));
+    writes.add(done);
+  }
+
+  async function opens<T>(write: Promise<T>): Promise<T> {
+    opening.add(write);
+    try {
+      return await write;
+    } finally {
+      opening.delete(write);
+    }
+  }
+
+  async function offer(work: Held): Promise<void> {
+    const claim = await opens(claims.offer(context.newId(), work.task, { closed: draining }));
+    held.set(claim.claimId, work);
+    options.offered(work.task.agent);
+  }
+
+  function apply(claimId: string, work: Held, settlement: string): void {
+    held.delete(claimId);
+    applied.set(idempotencyKey(work.task), { claimId, at: context.clock.now() });
+    try {
+      work.resolve(outputsOf(settlement));
+    } catch (error) {
+      work.reject(error);
+    }
+  }
+
+  async function advance(claimId: string, work: Held, claim: HeldClaim | undefined): Promise<void> {
+    if (!claim || claim.state === "lost" || claim.state === "withdrawn") return again(claimId, work);
+    // The board gave the task to another server; it tells us by the signal.
+    if (claim.foreign) return void held.delete(claimId);
+    if (claim.settlement !== null) return apply(claimId, work, claim.settlement);
+    if (claim.state !== "claimed") return;
+    if (claim.ended && (await claims.end(claimId, "lost"))) {
+      if (++work.losses < MAX_LOSSES) return again(claimId, work);
+      held.delete(claimId);
+      const message = `${MAX_LOSSES} workers let their leases end, the last of them ${JSON.stringify(claim.worker)}.`;
+      return work.reject(new RetryableError(message));
+    }
+    const timeoutMs = options.timeoutOf(work.task.agent);
+    if (claim.age === null || claim.age < timeoutMs || !(await claims.end(claimId, "withdrawn"))) return;
+    held.delete(claimId);
+    work.reject(
+      new RetryableError(`The worker ${JSON.stringify(claim.worker)} took longer than ${timeoutMs} ms.`),
+    );
+  }
+
+  async function again(claimId: string, work: Held): Promise<void> {
+    if (held.get(claimId) !== work) return;
+    held.delete(claimId);
+    // An offer that cannot be written now is not forgotten: it is found under its old name at the next look.
+    await offer(work).catch((error) => {
+      held.set(claimId, work);
+      throw error;
+    });
+  }
+
+  return {
+    async work(task, signal) {
+      signal.throwIfAborted();
+      const { promise, resolve, reject } = Promise.withResolvers<readonly ArtifactDraft[]>();
+      const work: Held = { task, resolve, reject, losses: 0 };
+      // It may be called off before anybody waits for it, and while the offer fails.
+      promise.catch(() => {});
+      const abort = () => reject(signal.reason);
+      signal.addEventListener("abort", abort, { once: true });
+      try {
+        await offer(work);
+        if (signal.aborted) abort();
+        return await promise;
+      } finally {
+        signal.removeEventListener("abort", abort);
+        for (const [claimId, other] of held) {
+          if (other !== work) continue;
+          held.delete(claimId);
+          if (draining) continue;
+          // A task that only goes to another server is wanted as before: who has it goes on, and only an offer is taken back.
+          const state = signal.reason instanceof Cancelled ? "withdrawn" : "retracted";
+          beside(
+            "a claim was not withdrawn; its lease ends by itself",
+            claims.end(claimId, state).then(() => {}),
+          );
+        }
+      }
+    },
+
+    settled(task, { kind }) {
+      if (applied.size === 0) return;
+      const key = idempotencyKey(task);
+      const entry = applied.get(key);
+      if (!entry) return;
+      applied.delete(key);
+      beside(
+        "the outcome of a claim was not written down; its worker asks again",
+        claims.setOutcome(entry.claimId, kind).then(() => options.told(entry.claimId)),
+      );
+    },
+
+    has: (claimId) => held.has(claimId),
+
+    async look() {
+      const now = context.clock.now();
+      for (const [key, { at }] of applied) if (now - at > APPLIED_MS) applied.delete(key);
+      if (held.size === 0) return;
+      if (!draining && now - renewedAt >= RENEW_EVERY_MS) {
+        renewedAt = now;
+        await opens(claims.renew());
+      }
+      const works = [...held];
+      const found = await claims.held(works.map(([claimId]) => claimId));
+      const byId = new Map(found.map((claim) => [claim.claimId, claim]));
+      for (const [claimId, work] of works) {
+        // It may have ended while we looked.
+        if (held.get(claimId) === work) await advance(claimId, work, byId.get(claimId));
+      }
+    },
+
+    async drain() {
+      draining = true;
+      // What is written after the offers lapse would open one again; those made from now on are closed from the start.
+      await Promise.allSettled(opening);
+      await claims.lapse();
+    },
+
+    async stop() {
+      draining = true;
+      held.clear();
+      while (writes.size > 0) await Promise.all(writes);
+    },
+  };
+}

@@ -1,0 +1,121 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { RecordingBoard, testArtifact, testTask } from "@khala/testing/kit/recording_board";
+import { until } from "@khala/testing/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import type { Context } from "../../kit/context.ts";
+import { startOutbox } from "../publish/outbox.ts";
+import { type Approvals, openApprovals } from "./approvals.ts";
+import type { Sweep } from "./sweep.ts";
+
+const HOUR = 3_600_000;
+
+let own: TestDatabase;
+let clock: ManualClock;
+let context: Context;
+let board: RecordingBoard;
+let outbox: Sweep;
+let approvals: Approvals;
+beforeAll(async () => {
+  own = await testDatabase();
+});
+beforeEach(async () => {
+  await own.database.query({ text: "TRUNCATE runtime.board_approvals, runtime.board_outbox" });
+  clock = new ManualClock();
+  context = await testContext({ clock });
+  board = new RecordingBoard();
+  outbox = startOutbox(own.database, board, context, { pollMs: HOUR });
+  approvals = openApprovals(own.database, context, outbox);
+  return () => outbox.stop();
+});
+afterAll(() => own[Symbol.asyncDispose]());
+
+const task = () => testTask("payer", testArtifact(context.newId()));
+const pendingId = async () => (await approvals.list("acme"))[0]!.id!;
+const empty = () =>
+  until("the outbox is empty", async () => {
+    await clock.advance(1_000);
+    return (await own.database.query({ text: "SELECT FROM runtime.board_outbox" })).length === 0;
+  });
+
+test("a held task is listed for its org alone, once however often it is held", async () => {
+  const held = task();
+  await Promise.all([approvals.hold(held), approvals.hold(held)]);
+  expect(await approvals.list("zeta")).toEqual([]);
+  expect(await approvals.list("acme")).toEqual([
+    { id: expect.any(String), task: held, created_at: "2026-01-01T00:00:00.000Z" },
+  ]);
+});
+
+test("an approved task runs as a replay, with who approved it", async () => {
+  const held = task();
+  await approvals.hold(held);
+  await approvals.decide("acme", await pendingId(), { approved: true }, "bob");
+  await empty();
+  expect(board.tasks).toEqual([{ ...held, approved_by: "bob", replay_id: expect.any(String) }]);
+  expect(await approvals.list("acme")).toEqual([]);
+});
+
+test("a rejected task ends", async () => {
+  await approvals.hold(task());
+  await approvals.decide("acme", await pendingId(), { approved: false, reason: "too much" }, "bob");
+  await empty();
+  expect(board.tasks).toEqual([]);
+  expect(await approvals.list("acme")).toEqual([]);
+});
+
+test("the same decision again changes nothing, and another one is refused with who decided", async () => {
+  await approvals.hold(task());
+  const id = await pendingId();
+  const approve = () => approvals.decide("acme", id, { approved: true }, "bob");
+  await Promise.all([approve(), approve(), approve()]);
+  await empty();
+  expect(board.enqueued).toHaveLength(1);
+  await expect(approvals.decide("acme", id, { approved: false }, "eve")).rejects.toMatchObject({
+    code: "artifact_conflict",
+    meaning: { status: 409 },
+    message: expect.stringContaining("approved by bob"),
+  });
+});
+
+test("what another org decides about, or what was never held, is not found", async () => {
+  await approvals.hold(task());
+  for (const [org, id] of [
+    ["zeta", await pendingId()],
+    ["acme", "nonsense"],
+  ] as const)
+    await expect(approvals.decide(org, id, { approved: true }, "bob")).rejects.toMatchObject({
+      code: "not_found",
+    });
+});
+
+test.each(["before", "after"] as const)(
+  "an approved task whose sending failed %s the board had it is sent again as the same task",
+  async (moment) => {
+    board.failures.push(moment, moment);
+    await approvals.hold(task());
+    await approvals.decide("acme", await pendingId(), { approved: true }, "bob");
+    await empty();
+    expect(board.tasks).toHaveLength(1);
+  },
+);
+
+test("a decision that a dying server could not send is sent by the next", async () => {
+  await outbox.stop();
+  await approvals.hold(task());
+  await approvals.decide("acme", await pendingId(), { approved: true }, "bob");
+  outbox = startOutbox(own.database, board, context, { pollMs: HOUR });
+  await empty();
+  expect(board.tasks).toHaveLength(1);
+});
+
+test("a task that was decided is held again when it is replayed", async () => {
+  const held = task();
+  await approvals.hold(held);
+  await approvals.decide("acme", await pendingId(), { approved: false }, "bob");
+  await approvals.hold(held);
+  expect(await approvals.list("acme")).toEqual([]);
+  await approvals.hold({ ...held, replay_id: "r" });
+  expect(await approvals.list("acme")).toHaveLength(1);
+});

@@ -1,0 +1,110 @@
+import { KhalaError } from "@khala/contracts";
+import type { ApprovalJson } from "@khala/contracts/blackboard/v1";
+import type { Database } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import { derivedId } from "../model/derived_id.ts";
+import type { Task } from "../model/task.ts";
+import { workKey } from "../model/task_lives.ts";
+import { intoOutbox } from "../publish/outbox.ts";
+import type { Sweep } from "./sweep.ts";
+
+/** What a person says. */
+export interface Decision {
+  readonly approved: boolean;
+  readonly reason?: string;
+}
+
+/** Tasks that wait for a person. */
+export interface Approvals {
+  /** Takes a task off the flow, once however often it comes: its execution ends here. */
+  hold(task: Task): Promise<void>;
+  /** Those that wait, the oldest first, as `show` has them. */
+  list(org: string, how?: { limit?: number; show?(task: Task): Task }): Promise<ApprovalJson[]>;
+  /**
+   * Lets a task run, or ends it. The same decision again changes nothing; another one is refused. Answers the correlation
+   * of the task.
+   */
+  decide(org: string, id: string, decision: Decision, by: string): Promise<string | undefined>;
+}
+
+interface ApprovalRow {
+  readonly task: Task;
+  readonly state: "pending" | "approved" | "rejected";
+  readonly by: string | null;
+}
+
+/** Opens the tasks that wait for a person. */
+export function openApprovals(
+  database: Database,
+  context: Pick<Context, "clock">,
+  outbox: Pick<Sweep, "wake">,
+): Approvals {
+  const now = () => new Date(context.clock.now());
+  return {
+    async hold(task) {
+      const [{ org_id, correlation_id }] = task.artifacts;
+      await database.query({
+        name: "board_approval_hold",
+        text: `INSERT INTO runtime.board_approvals (approval_id, org_id, correlation_id, agent, task, created_at)
+          VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+        values: [approvalId(task), org_id, correlation_id ?? null, task.agent, JSON.stringify(task), now()],
+      });
+    },
+
+    async list(org, { limit = 100, show = (task: Task) => task } = {}) {
+      const rows = await database.query<{ id: string; task: Task; created: Date }>({
+        name: "board_approvals",
+        text: `SELECT approval_id AS id, task, created_at AS created FROM runtime.board_approvals
+          WHERE state = 'pending' AND org_id = $1 ORDER BY created_at LIMIT $2`,
+        values: [org, limit],
+      });
+      return rows.map(({ id, task, created }) => ({
+        id,
+        task: { ...task, artifacts: [...show(task).artifacts] },
+        created_at: created.toISOString(),
+      }));
+    },
+
+    async decide(org, id, { approved, reason }, by) {
+      const state = approved ? "approved" : "rejected";
+      if (reason?.includes("\0"))
+        throw new KhalaError("invalid_request", "A reason is text without NUL.", { field: "reason" });
+      const correlation = await database.interactive(async (tx) => {
+        const [row] = await tx.query<ApprovalRow>({
+          name: "board_approval_lock",
+          text: `SELECT task, state, decided_by AS by FROM runtime.board_approvals
+            WHERE approval_id = $1 AND org_id = $2 FOR UPDATE`,
+          values: [id, org],
+        });
+        if (!row) throw new KhalaError("not_found", "There is no such approval. List those that wait.");
+        const { correlation_id } = row.task.artifacts[0];
+        if (row.state === state) return correlation_id;
+        if (row.state !== "pending") {
+          const message = `The task was ${row.state} by ${row.by}: a decision cannot be changed.`;
+          throw new KhalaError("artifact_conflict", message);
+        }
+        await tx.query({
+          name: "board_approval_decide",
+          text: `UPDATE runtime.board_approvals SET state = $2, decided_by = $3, reason = $4, decided_at = $5
+            WHERE approval_id = $1`,
+          values: [id, state, by, reason ?? null, now()],
+        });
+        if (approved) await tx.query(intoOutbox({ kind: "task", body: approvedTask(row.task, by) }, now()));
+        return correlation_id;
+      });
+      outbox.wake();
+      return correlation;
+    },
+  };
+}
+
+/** A replay of the task is held anew: what was decided about its first life says nothing about it. */
+function approvalId(task: Task): string {
+  return derivedId(task.id, `approval:${workKey(task)}`);
+}
+
+/** The held task was settled: a replay of its own lets it run. */
+function approvedTask(task: Task, by: string): Task {
+  const replay = derivedId(task.id, `approved:${workKey(task)}`);
+  return { ...task, attempt: 1, approved_by: by, replay_id: replay };
+}

@@ -1,0 +1,141 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { until } from "@khala/testing/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { CONTROLS_HINT, type Controls, openControls } from "./controls.ts";
+import { startControlsPurge } from "./controls_purge.ts";
+
+const HOUR = 3_600_000;
+
+let own: TestDatabase;
+let clock: ManualClock;
+let servers: Controls[];
+let hinting: boolean;
+beforeAll(async () => {
+  own = await testDatabase({ poolSize: 8 });
+});
+beforeEach(async () => {
+  await own.database.query({ text: "TRUNCATE runtime.board_controls" });
+  clock = new ManualClock();
+  servers = [];
+  hinting = true;
+  return async () => void (await Promise.all(servers.map((server) => server.stop())));
+});
+afterAll(() => own[Symbol.asyncDispose]());
+
+async function start(): Promise<Controls> {
+  const send = (name: string) => {
+    expect(name).toBe(CONTROLS_HINT);
+    for (const other of hinting ? servers : []) if (other !== server) other.hint();
+  };
+  const context = await testContext({ clock });
+  const server = await openControls(own.database, context, { hints: { send }, pollMs: 1_000, keepMs: HOUR });
+  servers.push(server);
+  return server;
+}
+
+const forever = new AbortController().signal;
+
+test("an agent that is paused is held on every server until it is resumed on any", async () => {
+  const [a, b] = [await start(), await start()];
+  await a.pause("reviewer");
+  expect(a.paused("reviewer")).toBe(true);
+  await until("the other knows", () => b.paused("reviewer"));
+  const opened: string[] = [];
+  const gates = [a, b].map((server, i) => server.gate("reviewer", forever).then(() => opened.push(`${i}`)));
+  await a.gate("writer", forever);
+  expect(opened).toEqual([]);
+  await b.resume("reviewer");
+  await Promise.all(gates);
+  expect(opened.sort()).toEqual(["0", "1"]);
+});
+
+test("a gate opens when its signal aborts", async () => {
+  const server = await start();
+  await server.pause("reviewer");
+  const stopping = new AbortController();
+  const gate = server.gate("reviewer", stopping.signal);
+  stopping.abort();
+  await gate;
+  await server.gate("reviewer", stopping.signal);
+});
+
+test("what was paused and cancelled is known to a server before it does anything", async () => {
+  const first = await start();
+  await first.pause("reviewer");
+  await first.cancel("acme", "c");
+  await first.pause("writer");
+  await first.resume("writer");
+  const second = await start();
+  expect(second.paused("reviewer")).toBe(true);
+  expect(second.paused("writer")).toBe(false);
+  expect(second.cancelled("acme", "c")).toBe(true);
+});
+
+test("a cancellation is heard once on every server, and is the org's own", async () => {
+  const [a, b] = [await start(), await start()];
+  const heard: string[] = [];
+  for (const [name, server] of Object.entries({ a, b }))
+    server.onCancel((org, correlationId) => heard.push(`${name} ${org} ${correlationId}`));
+  await a.cancel("acme", "c");
+  await b.cancel("acme", "c");
+  await until("the other knows", () => b.cancelled("acme", "c"));
+  expect(heard.sort()).toEqual(["a acme c", "b acme c"]);
+  expect(a.cancelled("zeta", "c")).toBe(false);
+  expect(a.cancelled("acme", undefined)).toBe(false);
+  await b.uncancel("acme", "c");
+  await until("it is lifted", () => !a.cancelled("acme", "c") && !b.cancelled("acme", "c"));
+});
+
+test("a change whose hint was lost is found by the next poll", async () => {
+  hinting = false;
+  const [a, b] = [await start(), await start()];
+  const paused: string[] = [];
+  b.onPause((agent) => paused.push(agent));
+  await a.pause("reviewer");
+  await until("a poll has found it", async () => {
+    await clock.advance(1_000);
+    return b.paused("reviewer");
+  });
+  expect(paused).toEqual(["reviewer"]);
+});
+
+test("changes that many servers make at once all reach each of them", async () => {
+  const all = [await start(), await start(), await start()];
+  const names = Array.from({ length: 60 }, (_, i) => `c${i}`);
+  await Promise.all(names.map((name, i) => all[i % 3]!.cancel("acme", name)));
+  for (const server of all)
+    await until("it knows all", async () => {
+      await clock.advance(1_000);
+      return names.every((name) => server.cancelled("acme", name));
+    });
+});
+
+test("a cancellation is forgotten after its time, in the table and on each server; a pause is not", async () => {
+  const server = await start();
+  await server.pause("reviewer");
+  await server.cancel("acme", "old");
+  await clock.advance(HOUR - 1);
+  await server.cancel("acme", "new");
+  await clock.advance(2_000);
+  const purge = startControlsPurge(own.database, await testContext({ clock }), { keepMs: HOUR });
+  const names = async () =>
+    (await own.database.query({ text: "SELECT name FROM runtime.board_controls ORDER BY name" })).map(
+      ({ name }) => name,
+    );
+  await until("the old one is gone", async () => !(await names()).includes("old"));
+  expect(await names()).toEqual(["new", "reviewer"]);
+  await until("the server has forgotten it", async () => {
+    await clock.advance(1_000);
+    return !server.cancelled("acme", "old");
+  });
+  expect(server.cancelled("acme", "new")).toBe(true);
+  await purge.stop();
+});
+
+test("a name that no correlation can have is refused", async () => {
+  const server = await start();
+  for (const name of ["x".repeat(513), "a\0b"])
+    await expect(server.cancel("acme", name)).rejects.toMatchObject({ code: "invalid_request" });
+});

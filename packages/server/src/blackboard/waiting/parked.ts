@@ -1,0 +1,158 @@
+import type { Database } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import type { Board } from "../board.ts";
+import type { Task } from "../model/task.ts";
+import { pauseOf, resumedTask, workKey } from "../model/task_lives.ts";
+import type { Controls } from "./controls.ts";
+import type { CorrelationPause } from "./controls_state.ts";
+
+export interface ParkedOptions {
+  readonly pollMs: number;
+  /** Tasks that go back to the board at a time. */
+  readonly batch?: number;
+  /** How long a process that died keeps the others from sending on. */
+  readonly senderMs?: number;
+}
+
+/**
+ * Tasks of correlations that are paused: rows, so that they hold nobody up and survive a restart.
+ *
+ * When the correlation is resumed they go back to the board in the order in which they were parked, while tasks of it that
+ * are still before their agents are parked behind them. Each bears the number of the pause, and keeps its place until it
+ * has come: if the correlation is paused again before, it is the first again. When all have come, the pause is over.
+ */
+export interface Parked extends Service {
+  /**
+   * Takes a task of a paused correlation off the flow, once however often it comes. False if it is to run: the correlation
+   * goes on, or it has its turn.
+   */
+  holds(task: Task, pause: CorrelationPause | undefined): Promise<boolean>;
+}
+
+/** Whether a task has something to do with a pause, now or before: all others need not be asked about. */
+export function mayBeParked(task: Task, pause: CorrelationPause | undefined): boolean {
+  return pause !== undefined || pauseOf(task) !== undefined;
+}
+
+/** Opens the parked tasks, and sends on those of correlations that are resumed. */
+export function openParked(
+  database: Database,
+  board: Pick<Board, "enqueue">,
+  context: Context,
+  controls: Pick<Controls, "resuming" | "endPause" | "onPauseCorrelation" | "hint">,
+  { pollMs, batch = 100, senderMs = 30_000 }: ParkedOptions,
+): Parked {
+  const sender = context.newId();
+  const wake = new Wake();
+  const unlisten = controls.onPauseCorrelation(() => wake.wake());
+  const loop = runLoop(context, "board parked", {
+    wake,
+    idleMs: pollMs,
+    async step() {
+      let more = false;
+      for (const pause of controls.resuming()) {
+        try {
+          more = (await sendOn(pause)) || more;
+        } catch (error) {
+          // What one correlation meets must not hold the others.
+          context.log.warn(
+            { err: (error as Error).message, correlation: pause.name },
+            "the tasks of a correlation that was resumed wait",
+          );
+        }
+      }
+      return more;
+    },
+  });
+
+  /** Sends the next ones. Answers whether there may be more. */
+  async function sendOn(pause: CorrelationPause): Promise<boolean> {
+    if (!(await isMine(pause))) return false;
+    const { org, name, since } = pause;
+    const rows = await database.query<{ place: bigint; task: Task }>({
+      name: "board_parked_next",
+      text: `SELECT place, task FROM runtime.board_parked
+        WHERE correlation_id = $2 AND org_id = $1 AND sent < $3 ORDER BY place LIMIT $4`,
+      values: [org, name, since, batch],
+    });
+    if (rows.length === 0) {
+      await controls.endPause(pause);
+      return false;
+    }
+    await board.enqueue(rows.map(({ task }) => resumedTask(task, since)));
+    await database.query({
+      name: "board_parked_sent",
+      text: "UPDATE runtime.board_parked SET sent = $2 WHERE place = ANY ($1::bigint[]) AND sent < $2",
+      values: [rows.map(({ place }) => place), since],
+    });
+    return rows.length === batch;
+  }
+
+  /** One sends at a time; who takes over repeats what the other may have sent, and the board passes that over. */
+  async function isMine({ org, name, since }: CorrelationPause): Promise<boolean> {
+    const now = context.clock.now();
+    const rows = await database.query({
+      name: "board_parked_sender",
+      text: `UPDATE runtime.board_controls SET sender = $4, sender_until = $6
+        WHERE kind = 'pause' AND org_id = $1 AND name = $2 AND since = $3 AND active AND resuming
+          AND (sender IS NULL OR sender = $4 OR sender_until <= $5) RETURNING 1`,
+      values: [org, name, since, sender, new Date(now), new Date(now + senderMs)],
+    });
+    return rows.length > 0;
+  }
+
+  /** Whether the correlation is paused in fact: the row is shared, so that the pause does not end meanwhile. */
+  async function park(task: Task): Promise<boolean> {
+    const { org_id: org, correlation_id: correlation } = task.artifacts[0];
+    const rows = await database.query({
+      name: "board_park",
+      text: `WITH paused AS MATERIALIZED (
+          SELECT FROM runtime.board_controls
+          WHERE kind = 'pause' AND org_id = $2::text AND name = $3::text AND active FOR SHARE
+        ), added AS (
+          INSERT INTO runtime.board_parked (work, org_id, correlation_id, task)
+          SELECT $1::text, $2::text, $3::text, $4::json FROM paused ON CONFLICT DO NOTHING
+        )
+        SELECT FROM paused`,
+      values: [workKey(task), org, correlation, JSON.stringify(task)],
+    });
+    return rows.length > 0;
+  }
+
+  /** It has come: its place is given up. */
+  async function came(task: Task): Promise<void> {
+    const { org_id: org, correlation_id: correlation } = task.artifacts[0];
+    const [left] = await database.query<{ any: boolean }>({
+      name: "board_parked_came",
+      text: `WITH gone AS (DELETE FROM runtime.board_parked WHERE work = $1 RETURNING place)
+        SELECT EXISTS (
+          SELECT FROM runtime.board_parked p WHERE p.correlation_id = $3 AND p.org_id = $2
+            AND p.place NOT IN (SELECT place FROM gone)
+        ) AS any`,
+      values: [workKey(task), org, correlation],
+    });
+    if (!left?.any) wake.wake();
+  }
+
+  return {
+    async holds(task, pause) {
+      const from = pauseOf(task);
+      const hasTurn = pause?.resuming === true && from === pause.since;
+      if (pause && !hasTurn) {
+        if (await park(task)) {
+          if (pause.resuming) wake.wake();
+          return true;
+        }
+        // This server has not heard yet that it goes on.
+        controls.hint();
+      }
+      if (from !== undefined) await came(task);
+      return false;
+    },
+    async stop() {
+      unlisten();
+      await loop.stop();
+    },
+  };
+}

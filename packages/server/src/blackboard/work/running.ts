@@ -1,0 +1,60 @@
+import type { Database, Row, Statement } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+
+/** How many tasks of each agent run on all servers, for an engine that knows those of its own process only. */
+export interface Running {
+  /** Tells the others how many run here, and answers how many run everywhere. */
+  share(own: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, number>>;
+  /** None run here any more. */
+  stop(): Promise<void>;
+}
+
+/** What did not change is told again after so long. Whoever has a task asks at least once a minute. */
+const AGAIN_MS = 30_000;
+/** A server that has told nothing for so long is gone. */
+const GONE_S = 150;
+
+const TELL = `INSERT INTO runtime.board_running AS r (server, agent, running)
+SELECT $1, u.agent, u.running FROM unnest($2::text[], $3::int[]) AS u(agent, running)
+ON CONFLICT (server, agent) DO UPDATE SET running = excluded.running, told_at = now()`;
+const OTHERS = `SELECT agent, sum(running)::int AS running FROM runtime.board_running
+WHERE server <> $1 AND agent = ANY ($2::text[]) AND running > 0 AND told_at > now() - $3 * interval '1 s' GROUP BY agent`;
+
+/** Opens the exchange; a process is known by an id of its own. */
+export function openRunning(database: Database, { clock, newId }: Pick<Context, "clock" | "newId">): Running {
+  const server = newId();
+  const told = new Map<string, { readonly running: number; readonly at: number }>();
+  return {
+    async share(own) {
+      const now = clock.now();
+      const news = [...own].filter(([agent, running]) => {
+        const last = told.get(agent);
+        return running !== (last?.running ?? 0) || (running > 0 && Math.abs(now - last!.at) >= AGAIN_MS);
+      });
+      const tell: Statement = {
+        name: "board_running_tell",
+        text: TELL,
+        values: [server, news.map(([agent]) => agent), news.map(([, running]) => running)],
+      };
+      const others: Statement = {
+        name: "board_running_others",
+        text: OTHERS,
+        values: [server, [...own.keys()], GONE_S],
+      };
+      const rows = (await database.transaction(news.length > 0 ? [tell, others] : [others])).at(-1)!;
+      for (const [agent, running] of news) told.set(agent, { running, at: now });
+      const all = new Map(own);
+      for (const { agent, running } of rows as (Row & { agent: string; running: number })[])
+        all.set(agent, (own.get(agent) ?? 0) + running);
+      return all;
+    },
+    async stop() {
+      if (told.size === 0) return;
+      await database.query({
+        name: "board_running_over",
+        text: "DELETE FROM runtime.board_running WHERE server = $1",
+        values: [server],
+      });
+    },
+  };
+}

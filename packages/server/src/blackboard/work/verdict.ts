@@ -1,0 +1,46 @@
+import { backoff } from "../../kit/backoff.ts";
+import type { Random } from "../../kit/ids.ts";
+import type { Agent } from "../model/agent.ts";
+import { FatalError, RateLimitedError, RetryableError } from "../model/errors.ts";
+import { failureOf } from "../model/failures.ts";
+import type { Settlement, Task } from "../model/task.ts";
+
+/** The longest that a rate limit is believed. */
+const MAX_WAIT_MS = 24 * 3_600_000;
+
+type Meaning = "retryable" | "fatal" | { readonly rateLimitedMs: number };
+
+/** What becomes of a task whose attempt threw. */
+export function verdictOn(
+  error: unknown,
+  task: Pick<Task, "attempt">,
+  { retry }: Pick<Agent, "retry">,
+  random: Random,
+): Exclude<Settlement, { kind: "done" }> {
+  const meaning = meaningOf(error, retry.classify);
+  const kind = typeof meaning === "object" ? "rate_limited" : meaning;
+  const failure = failureOf(error, kind);
+  if (meaning === "fatal" || task.attempt >= retry.attempts) return { kind: "dead", failure };
+  const delayMs =
+    typeof meaning === "object" ? bounded(meaning.rateLimitedMs) : backoff(task.attempt - 1, random, retry);
+  return { kind: "retry", failure, delayMs: Math.ceil(delayMs) };
+}
+
+/** By the error itself, else by the agent's own rule; what nobody knows may pass by itself. */
+function meaningOf(error: unknown, classify: Agent["retry"]["classify"]): Meaning {
+  if (error instanceof FatalError) return "fatal";
+  if (error instanceof RateLimitedError) return { rateLimitedMs: error.retryAfterMs };
+  if (error instanceof RetryableError || !classify) return "retryable";
+  try {
+    const meaning = classify(error);
+    if (typeof meaning !== "object" || meaning === null) return meaning === "fatal" ? "fatal" : "retryable";
+    return typeof meaning.rateLimitedMs === "number" ? meaning : "retryable";
+  } catch {
+    // The error of the work is the one to show, not that of the rule.
+    return "retryable";
+  }
+}
+
+function bounded(ms: number): number {
+  return Number.isNaN(ms) ? 0 : Math.min(Math.max(0, ms), MAX_WAIT_MS);
+}

@@ -1,0 +1,148 @@
+import { backoff } from "../../kit/backoff.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Service } from "../../kit/service.ts";
+import type { Board, Consumer } from "../board.ts";
+import type { Agent } from "../model/agent.ts";
+import { failureOf } from "../model/failures.ts";
+import type { Settlement, Task } from "../model/task.ts";
+import type { Remote } from "../remote/remote.ts";
+import type { Approvals } from "../waiting/approvals.ts";
+import type { Controls } from "../waiting/controls.ts";
+import type { CorrelationPause } from "../waiting/controls_state.ts";
+import { type Gather, isGathered } from "../waiting/gather.ts";
+import { mayBeParked, type Parked } from "../waiting/parked.ts";
+import type { BreakerState } from "./breaker.ts";
+import { cancellationOf, cancelled } from "./cancellation.ts";
+import type { AgentConsumer, Executor } from "./execution.ts";
+import { verdictOn } from "./verdict.ts";
+
+/** What the work of agents needs. */
+export interface WorkerParts {
+  readonly executor: Executor;
+  readonly controls: Controls;
+  readonly gather: Pick<Gather, "add">;
+  readonly approvals: Pick<Approvals, "hold">;
+  readonly parked: Pick<Parked, "holds">;
+  readonly remote: Pick<Remote, "work">;
+}
+
+/** The agents at work in this process. */
+export interface Workers extends Service {
+  /** How an agent is: "running", "paused", "open" or "half_open". */
+  stateOf(agent: string): string;
+}
+
+const SHOWN: Readonly<Record<BreakerState, string>> = {
+  closed: "running",
+  open: "open",
+  half_open: "half_open",
+};
+/** Elsewhere the task goes on, or is over: here nothing is left of it. */
+const TAKEN_OFF: Settlement = { kind: "done", outputs: [], aside: true };
+
+/** Starts the work of all agents, or only says how they are when this process does none. */
+export function startWorkers(
+  board: Board,
+  context: Context,
+  agents: readonly Agent[],
+  works: boolean,
+  parts: WorkerParts,
+): Workers {
+  const { controls, executor, remote } = parts;
+  const consumers = new Map<string, AgentConsumer>();
+  const running: Service[] = [];
+  const why = (task: Task) => cancellationOf(controls, task);
+  const unlisten = [
+    controls.onCancel(() => {
+      for (const consumer of consumers.values()) consumer.cancel(why);
+    }),
+    controls.onCancelAgent((agent) => consumers.get(agent)?.cancel(why)),
+  ];
+  for (const agent of works ? agents : []) {
+    const consumer = executor.consumer(agent, agent.options.run ? undefined : remote.work);
+    consumers.set(agent.name, consumer);
+    running.push(board.consume(withControls(context, agent, consumer, parts)));
+  }
+  return {
+    stateOf(agent) {
+      if (controls.paused(agent)) return "paused";
+      return SHOWN[consumers.get(agent)?.state() ?? "closed"];
+    },
+    async stop() {
+      await Promise.all(running.map((service) => service.stop()));
+      for (const each of unlisten) each();
+    },
+  };
+}
+
+/** Puts what people and other artifacts decide before the work. */
+function withControls(context: Context, agent: Agent, consumer: AgentConsumer, parts: WorkerParts): Consumer {
+  const { controls, gather, approvals, parked } = parts;
+  const { batch, join, approval = false } = agent.options;
+  const mayWait = batch !== undefined || join !== undefined || approval !== false;
+
+  /** Takes the task off the flow if it has to wait for others or for a person first. */
+  async function takeOff(task: Task): Promise<boolean> {
+    if ((batch || join) && !isGathered(task)) {
+      await gather.add(agent, task);
+      return true;
+    }
+    if (task.approved_by === undefined && needsApproval(agent, task)) {
+      await approvals.hold(task);
+      return true;
+    }
+    return false;
+  }
+
+  async function handleWaiting(
+    task: Task,
+    signal: AbortSignal,
+    pause: CorrelationPause | undefined,
+  ): Promise<Settlement> {
+    const reason = cancellationOf(controls, task);
+    try {
+      if (mayBeParked(task, pause) && (await parked.holds(task, reason ? undefined : pause)))
+        return TAKEN_OFF;
+      if (!reason && mayWait && (await takeOff(task))) return TAKEN_OFF;
+    } catch (error) {
+      if (error instanceof RuleError) return verdictOn(error.cause, task, agent, context.random);
+      // The store is away: that is no failure of the task, however long it lasts.
+      const delayMs = Math.ceil(backoff(task.attempt, context.random, agent.retry));
+      return { kind: "retry", failure: failureOf(error, "retryable"), delayMs };
+    }
+    return work(task, signal);
+  }
+
+  function work(task: Task, signal: AbortSignal): Promise<Settlement> | Settlement {
+    const reason = cancellationOf(controls, task);
+    return reason ? cancelled(reason) : consumer.handle(task, signal);
+  }
+
+  return {
+    ...consumer,
+    async gate(signal) {
+      await controls.gate(agent.name, signal);
+      await consumer.gate(signal);
+    },
+
+    handle(task, signal) {
+      const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
+      const pause = controls.correlationPause(org, correlation);
+      if (mayWait || mayBeParked(task, pause)) return handleWaiting(task, signal, pause);
+      return work(task, signal);
+    },
+  };
+}
+
+/** The user's own rule threw. */
+class RuleError extends Error {}
+
+function needsApproval(agent: Agent, { artifacts }: Task): boolean {
+  const { approval = false } = agent.options;
+  if (typeof approval === "boolean") return approval;
+  try {
+    return artifacts.some((artifact) => approval(artifact));
+  } catch (cause) {
+    throw new RuleError("approval threw", { cause });
+  }
+}

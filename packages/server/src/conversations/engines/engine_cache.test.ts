@@ -1,0 +1,79 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { expect, test } from "vitest";
+import { openEngines } from "./engine_cache.ts";
+
+async function enginesOf({ max = 2, idleMs = 1_000 } = {}) {
+  const clock = new ManualClock();
+  const made: string[] = [];
+  const closed: string[] = [];
+  const engines = openEngines(await testContext({ clock }), {
+    max,
+    idleMs,
+    factory: ({ convId }) => {
+      made.push(convId);
+      return {
+        async *run() {},
+        close() {
+          closed.push(convId);
+        },
+      };
+    },
+  });
+  const use = (convId: string) => engines.use({ convId, org: "acme", subject: "ada" });
+  return { clock, engines, use, made, closed };
+}
+
+test("a conversation's next turn gets the engine of the last one", async () => {
+  const { use, made, closed } = await enginesOf();
+  const first = use("a");
+  first.release();
+  expect(use("a").engine).toBe(first.engine);
+  expect(made).toEqual(["a"]);
+  expect(closed).toEqual([]);
+});
+
+test("an idle engine is closed after a while, one in use never", async () => {
+  const { clock, use, closed, engines } = await enginesOf();
+  use("busy");
+  use("idle").release();
+  await clock.advance(1_000);
+  expect(closed).toEqual(["idle"]);
+  expect(engines.size).toBe(1);
+});
+
+test("when there are as many as may be, the longest idle one goes", async () => {
+  const { use, closed, engines } = await enginesOf({ max: 2 });
+  const b = use("b");
+  use("a").release();
+  b.release();
+  use("c");
+  await new Promise(setImmediate);
+  expect(closed).toEqual(["a"]);
+  expect(engines.size).toBe(2);
+});
+
+test("when all of them are at work, another one is refused", async () => {
+  const { use } = await enginesOf({ max: 1 });
+  use("a");
+  expect(() => use("b")).toThrow(expect.objectContaining({ code: "overloaded" }));
+});
+
+test("one that misbehaved is not used again", async () => {
+  const { use, made, closed } = await enginesOf();
+  use("a").release(true);
+  use("a");
+  await new Promise(setImmediate);
+  expect(closed).toEqual(["a"]);
+  expect(made).toEqual(["a", "a"]);
+});
+
+test("all are closed when the server stops, once each, and no timer is left", async () => {
+  const { clock, use, engines, closed } = await enginesOf();
+  use("a");
+  use("b").release();
+  await engines.stop();
+  expect(closed.sort()).toEqual(["a", "b"]);
+  expect(engines.size).toBe(0);
+  expect(clock.pending).toBe(0);
+});

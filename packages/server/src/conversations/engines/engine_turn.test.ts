@@ -1,0 +1,139 @@
+import type { EventJson } from "@khala/contracts/conversation/v1";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { expect, test } from "vitest";
+import type { Engine, EngineEvent, Turn } from "./engine.ts";
+import { runEngineTurn } from "./engine_turn.ts";
+
+const turn: Turn = {
+  convId: "c",
+  org: "acme",
+  subject: "ada",
+  runId: "r",
+  messageId: "m",
+  message: "hello",
+  history: [],
+};
+
+function turnOf(run: Engine["run"], publish?: (event: EventJson) => Promise<void> | undefined) {
+  const clock = new ManualClock();
+  const abort = new AbortController();
+  const events: EventJson[] = [];
+  const end = runEngineTurn({
+    engine: { run },
+    turn,
+    signal: abort.signal,
+    clock,
+    publish(event) {
+      events.push(event);
+      return publish?.(event);
+    },
+  });
+  return { clock, abort, events, end };
+}
+
+test("events without a message id belong to the turn's message, those with one keep it", async () => {
+  const { events, end } = turnOf(async function* () {
+    yield { text_delta: { text: "a" } };
+    yield { text_delta: { text: "b", message_id: "other" } };
+    yield { tool_call: { tool_call_id: "t", tool: "search", input: { q: 1 } } };
+    yield { custom: { name: "search_result", data: [1] } };
+    yield { status: { text: "thinking" } };
+    yield { message: { text: "whole" } };
+  });
+  expect(await end).toEqual({ finished: {}, abandoned: false });
+  expect(events).toEqual([
+    { text_delta: { message_id: "m", text: "a" } },
+    { text_delta: { message_id: "other", text: "b" } },
+    { tool_call: { message_id: "m", tool_call_id: "t", tool: "search", input: { q: 1 } } },
+    { custom: { name: "search_result", data: [1], message_id: "m" } },
+    { status: { text: "thinking" } },
+    { message: { message_id: "m", role: "assistant", text: "whole", created_at: expect.any(String) } },
+  ]);
+});
+
+test("what an engine says at its end is kept for the end, and it is not asked for more", async () => {
+  let ended = false;
+  const { events, end } = turnOf(async function* () {
+    try {
+      yield { run_finished: { reason: "stop", usage: { output_tokens: 3 } } };
+      yield { text_delta: { text: "never" } };
+    } finally {
+      ended = true;
+    }
+  });
+  expect((await end).finished).toEqual({ reason: "stop", usage: { output_tokens: 3 } });
+  expect(events).toEqual([]);
+  expect(ended).toBe(true);
+});
+
+test.each([
+  ["an unknown kind", { sing: { text: "la" } }],
+  ["an unknown field", { text_delta: { text: "a", loud: true } }],
+  ["a wrong type", { text_delta: { text: 7 } }],
+  ["nothing", {}],
+  ["no object", "text"],
+  ["an event of the server's own", { run_stopped: {} }],
+])("%s is refused, and the engine is told to end", async (_, event) => {
+  let ended = false;
+  const { events, end } = turnOf(async function* () {
+    try {
+      yield event as EngineEvent;
+    } finally {
+      ended = true;
+    }
+  });
+  await expect(end).rejects.toThrow("The engine sent an event");
+  await new Promise(setImmediate);
+  expect(events).toEqual([]);
+  expect(ended).toBe(true);
+});
+
+test("what comes after the abort is dropped", async () => {
+  const { events, end, abort } = turnOf(async function* () {
+    yield { text_delta: { text: "a" } };
+    abort.abort();
+    yield { text_delta: { text: "b" } };
+  });
+  expect((await end).abandoned).toBe(false);
+  expect(events).toHaveLength(1);
+});
+
+test("an engine that ignores the signal is abandoned after five seconds, its iterator closed, its late events dropped", async () => {
+  const late = Promise.withResolvers<void>();
+  let returned = false;
+  const { events, end, abort, clock } = turnOf(() => ({
+    [Symbol.asyncIterator]: () => ({
+      next: () => late.promise.then(() => ({ value: { text_delta: { text: "late" } }, done: false })),
+      async return() {
+        returned = true;
+        return { value: undefined, done: true };
+      },
+    }),
+  }));
+  abort.abort();
+  await clock.advance(4_999);
+  expect(returned).toBe(false);
+  await clock.advance(1);
+  expect((await end).abandoned).toBe(true);
+  expect(returned).toBe(true);
+  late.resolve();
+  await new Promise(setImmediate);
+  expect(events).toEqual([]);
+  expect(clock.pending).toBe(0);
+});
+
+test("a publisher without room makes the engine wait, but not after an abort", async () => {
+  const never = new Promise<void>(() => {});
+  const { end, abort, events } = turnOf(
+    async function* () {
+      yield { text_delta: { text: "a" } };
+      yield { text_delta: { text: "b" } };
+    },
+    () => never,
+  );
+  await new Promise(setImmediate);
+  expect(events).toHaveLength(1);
+  abort.abort();
+  await end;
+  expect(events).toHaveLength(1);
+});

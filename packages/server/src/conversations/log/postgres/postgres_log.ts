@@ -1,0 +1,264 @@
+import { KhalaError } from "@khala/contracts";
+import { type Database, isConnectionFailure } from "../../../database/database.ts";
+import type { Hints } from "../../../database/hints.ts";
+import type { Context } from "../../../kit/context.ts";
+import { GroupCommit, type Outcome } from "../../../kit/group_commit.ts";
+import { checkAppend, checkStream } from "../entries.ts";
+import {
+  type AppendOptions,
+  type Bounds,
+  type Entry,
+  Fenced,
+  type Keep,
+  type Log,
+  type News,
+  type Page,
+  StreamGone,
+  type Watcher,
+} from "../log.ts";
+import { Watchers } from "../watchers.ts";
+import { BOOKMARK, HEADS, READ } from "./queries.ts";
+import { purgeLeftover } from "./sweep.ts";
+import { HintedNews } from "./wakeups.ts";
+
+export interface PostgresLogOptions {
+  /** How long a stream lives after its last append. */
+  readonly ttlMs: number;
+  /** Tells the other processes, as `log:<stream>`. */
+  readonly hints: Pick<Hints, "send">;
+}
+
+/** The log on Postgres. It has no timer and no connection of its own: who must not miss anything polls `heads`. */
+export interface PostgresLog extends Log {
+  /** Another process sent a hint about this stream. */
+  hint(stream: string): void;
+  /** Hints may have been lost. */
+  recheck(): void;
+}
+
+interface Append {
+  readonly stream: string;
+  readonly entries: readonly string[];
+  readonly options: AppendOptions;
+  readonly bytes: number;
+}
+
+interface Mark {
+  readonly stream: string;
+  readonly seq: bigint;
+}
+
+interface BoundsRow {
+  readonly epoch: string | null;
+  readonly floor: bigint;
+  readonly seq: bigint;
+  readonly time: bigint;
+}
+
+interface Answer extends BoundsRow {
+  readonly request: number;
+  readonly outcome: "appended" | "fenced" | "gone" | "again";
+}
+
+interface PageRow extends BoundsRow {
+  readonly entry: bigint | null;
+  readonly at: bigint;
+  readonly data: string;
+}
+
+const TRIM_AT_ONCE = 1_000;
+const OVERHEAD = 100;
+
+/** Opens the log. */
+export function openPostgresLog(
+  database: Database,
+  context: Context,
+  { ttlMs, hints }: PostgresLogOptions,
+): PostgresLog {
+  const watchers = new Watchers(context);
+  const hinted = new HintedNews(database, context, watchers);
+  const ttl = Math.max(1, Math.round(ttlMs));
+
+  const appends = new GroupCommit<Append, Bounds>({
+    commit,
+    sizeOf: (item) => item.bytes,
+    maxItems: 512,
+    maxBytes: 8 << 20,
+    maxWaitingBytes: 64 << 20,
+    // One at a time per stream: its news is told in order.
+    exclusiveKey: (item) => item.stream,
+  });
+  const marks = new GroupCommit<Mark, void>({
+    commit: moveBookmarks,
+    sizeOf: () => OVERHEAD,
+    maxItems: 1_000,
+    maxBytes: 1 << 20,
+    maxWaitingBytes: 16 << 20,
+  });
+
+  function tellOthers(stream: string): void {
+    hints.send(`log:${stream}`);
+  }
+
+  async function commit(batch: readonly Append[]): Promise<Outcome[]> {
+    const now = Math.floor(context.clock.now());
+    try {
+      const answers = await database.query<Answer>({
+        name: "log_append",
+        text: "SELECT * FROM runtime.append_log($1, $2, $3, $4, $5, $6, $7, $8)",
+        values: [
+          now,
+          ttl,
+          batch.map((item) => item.stream),
+          batch.map((item) => item.options.epoch ?? null),
+          batch.map((item) => item.options.fence ?? null),
+          batch.map(() => context.newId()),
+          batch.flatMap((item, i) => item.entries.map(() => i + 1)),
+          batch.flatMap((item) => item.entries),
+        ],
+      });
+      const outcomes: Outcome[] = [];
+      for (const answer of answers) {
+        const item = batch[answer.request - 1]!;
+        outcomes[answer.request - 1] =
+          answer.outcome === "again" ? (await commit([item]))[0]! : outcomeOf(item, answer);
+      }
+      return outcomes;
+    } catch (error) {
+      if (error instanceof KhalaError && isConnectionFailure(error.cause)) {
+        // It may be committed all the same. Whoever appends must find out; whoever watches is sent to look.
+        for (const { stream } of batch) {
+          watchers.missed(stream);
+          tellOthers(stream);
+        }
+        return batch.map(() => ({ error }));
+      }
+      if (batch.length === 1) return [{ error }];
+      // It was rolled back. One bad append must fail its own writer only: halve the batch until it stands alone.
+      const half = batch.length >> 1;
+      const first = await commit(batch.slice(0, half));
+      return [...first, ...(await commit(batch.slice(half)))];
+    }
+  }
+
+  function outcomeOf({ stream, entries, options }: Append, answer: Answer): Outcome {
+    if (answer.outcome === "gone") {
+      const message = `The stream "${stream}" of epoch ${options.epoch} was deleted or has expired.`;
+      return { error: new StreamGone(message) };
+    }
+    if (answer.outcome === "fenced") {
+      const message = `A writer with a higher fence than ${options.fence} has appended to "${stream}". Stop writing.`;
+      return { error: new Fenced(message) };
+    }
+    const bounds = boundsOf(answer)!;
+    watchers.news(stream, newsOf(bounds, entries));
+    tellOthers(stream);
+    return { ok: bounds };
+  }
+
+  async function moveBookmarks(batch: readonly Mark[]): Promise<Outcome[]> {
+    const furthest = new Map<string, bigint>();
+    for (const { stream, seq } of batch) if (seq > (furthest.get(stream) ?? -1n)) furthest.set(stream, seq);
+    // A bookmark is worth no wait for the disk while it holds rows that others append to.
+    const patience = { text: "SELECT set_config('synchronous_commit', 'off', true)" };
+    const values = [[...furthest.keys()], [...furthest.values()]];
+    await database.transaction([patience, { name: "log_bookmark", text: BOOKMARK, values }]);
+    return batch.map(() => ({ ok: undefined }));
+  }
+
+  return {
+    async append(stream, entries, options = {}) {
+      checkAppend(stream, entries);
+      const bytes = entries.reduce((sum, entry) => sum + entry.length + OVERHEAD, 0);
+      return appends.write({ stream, entries, options, bytes });
+    },
+
+    async read(stream, after, limits): Promise<Page | undefined> {
+      const rows = await database.query<PageRow>({
+        name: "log_read",
+        text: READ,
+        values: [stream, after.seq, limits.entries, limits.bytes],
+      });
+      const bounds = rows[0] && boundsOf(rows[0]);
+      if (!bounds) return undefined;
+      const entries: Entry[] = [];
+      for (const { entry, at, data } of rows)
+        if (entry !== null) entries.push({ seq: entry, time: Number(at), data });
+      return { ...bounds, entries };
+    },
+
+    async heads(streams) {
+      if (streams.length === 0) return [];
+      const rows = await database.query<BoundsRow>({ name: "log_heads", text: HEADS, values: [streams] });
+      return rows.map(boundsOf);
+    },
+
+    async watch(stream, watcher: Watcher) {
+      return watchers.add(stream, watcher);
+    },
+
+    async open(stream) {
+      checkStream(stream);
+      const [row] = await database.query<BoundsRow>({
+        name: "log_open",
+        text: "SELECT * FROM runtime.open_log($1, $2, $3)",
+        values: [stream, context.newId(), ttl],
+      });
+      return boundsOf(row!)!;
+    },
+
+    async bookmark(stream, { seq }) {
+      await marks.write({ stream, seq });
+      // It is a number in a row: nobody can take entries from it.
+      return 0;
+    },
+
+    async trim(stream, { since = null, entries = null, bytes = null }: Nullable<Keep>) {
+      let removed = 0;
+      for (;;) {
+        const [row] = await database.query<{ gone: number }>({
+          name: "log_trim",
+          text: "SELECT runtime.trim_log($1, $2, $3, $4, $5) AS gone",
+          values: [stream, since, entries, bytes, TRIM_AT_ONCE],
+        });
+        removed += row!.gone;
+        if (row!.gone < TRIM_AT_ONCE) return removed;
+      }
+    },
+
+    async delete(stream) {
+      const [row] = await database.query<{ log_id: bigint }>({
+        name: "log_delete",
+        text: `WITH gone AS (DELETE FROM runtime.log_streams WHERE stream = $1 RETURNING log_id)
+          INSERT INTO runtime.log_leftovers (log_id) SELECT log_id FROM gone RETURNING log_id`,
+        values: [stream],
+      });
+      if (!row) return;
+      watchers.missed(stream);
+      tellOthers(stream);
+      await purgeLeftover(database, row.log_id);
+    },
+
+    hint: (stream) => hinted.hint(stream),
+    recheck: () => watchers.allMissed(),
+
+    async stop() {
+      await Promise.all([appends.drain(), marks.drain(), hinted.drain()]);
+    },
+  };
+}
+
+type Nullable<T> = { [K in keyof T]?: T[K] | null };
+
+function boundsOf(row: BoundsRow): Bounds | undefined {
+  if (row.epoch === null) return undefined;
+  return { epoch: row.epoch, floor: row.floor, head: { seq: row.seq, time: Number(row.time) } };
+}
+
+function newsOf({ epoch, head }: Bounds, texts: readonly string[]): News {
+  const before = head.seq - BigInt(texts.length);
+  return {
+    epoch,
+    entries: texts.map((data, i) => ({ seq: before + BigInt(i + 1), time: head.time, data })),
+  };
+}

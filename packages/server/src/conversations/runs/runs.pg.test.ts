@@ -1,0 +1,308 @@
+import { randomUUID } from "node:crypto";
+import { until } from "@khala/testing/kit/until";
+import { expect, test } from "vitest";
+import type { Turn } from "../engines/engine.ts";
+import { answerOf, endOf, engineOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
+
+const ada = { org: "acme", subject: "ada" };
+const convId = () => `conv-${randomUUID()}`;
+const never = engineOf(async function* (_, signal) {
+  yield { text_delta: { text: "begun" } };
+  await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+});
+
+test("a run goes on and ends without any socket", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const { plane, log } = await servers.start({ engine: engine.factory });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  await until("the run", () => engine.started.length === 1);
+  engine.release("hello");
+  expect(await until("the end", () => endOf(log, conv, run_id!))).toHaveProperty("run_finished");
+  expect(answerOf(await eventsOf(log, conv))).toBe("hello: done");
+});
+
+test("the engine gets what was said before, and not what it is asked now", async () => {
+  await using servers = await Servers.open();
+  const turns: Turn[] = [];
+  const { plane } = await servers.start({
+    engine: engineOf(async function* (turn) {
+      turns.push(turn);
+      yield { text_delta: { text: `answer to ${turn.message}` } };
+    }),
+  });
+  const conv = convId();
+  for (const message of ["one", "two"]) {
+    await plane.chat(ada, { convId: conv, message });
+    await until("the end", async () => (await plane.run(ada, conv))?.status === "finished");
+  }
+  expect(turns[0]).toMatchObject({ ...ada, convId: conv, message: "one", history: [] });
+  expect(turns[1]!.history.map(({ role, parts }) => [role, parts![0]!.text])).toEqual([
+    ["user", "one"],
+    ["assistant", "answer to one"],
+  ]);
+  expect(turns[1]!.message).toBe("two");
+});
+
+test("a stop ends the run with what it had said, and the conversation takes the next message", async () => {
+  await using servers = await Servers.open();
+  const { plane, log, told } = await servers.start({ engine: never });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  await until("some text", async () => answerOf(await eventsOf(log, conv)));
+  expect(await plane.stopRun(ada, conv)).toEqual({ run_id, stopped: true });
+  expect(await until("the end", () => endOf(log, conv, run_id!))).toEqual({
+    run_stopped: { reason: "stopped" },
+  });
+  await until("the record", async () => (await plane.run(ada, conv))?.status === "stopped");
+  expect(await plane.stopRun(ada, conv)).toEqual({ stopped: false });
+  expect(answerOf(await eventsOf(log, conv))).toBe("begun");
+  await until("the authority's events", () => told.includes(`${run_id} run.stopped`));
+  await plane.chat(ada, { convId: conv, message: "again" });
+});
+
+test.each([
+  ["with a hint", true, 60_000],
+  ["with the next renewal when the hint is lost", false, 6_000],
+])("a run on another server is stopped %s", async (_, hinting, leaseMs) => {
+  await using servers = await Servers.open();
+  servers.hinting = hinting;
+  const a = await servers.start({ engine: never, leaseMs });
+  const b = await servers.start({ engine: never, leaseMs });
+  const conv = convId();
+  const { run_id } = await a.plane.chat(ada, { convId: conv, message: "hello" });
+  await until("some text", async () => answerOf(await eventsOf(a.log, conv)));
+  expect(await b.plane.stopRun(ada, conv)).toEqual({ run_id, stopped: true });
+  const end = await until("the end", () => endOf(b.log, conv, run_id!));
+  expect(end).toEqual({ run_stopped: { reason: "stopped" } });
+});
+
+test("an interruption from another server stops the run, and the server that had it starts the next", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const a = await servers.start({ engine: engine.factory });
+  const b = await servers.start({ engine: never });
+  const conv = convId();
+  const first = await a.plane.chat(ada, { convId: conv, message: "one" });
+  await until("it runs", () => engine.started.length === 1);
+  const second = await b.plane.chat(ada, { convId: conv, message: "two", policy: "interrupt" });
+  await until("the second to run", () => engine.started.includes("two"));
+  engine.release("two");
+  await until("its end", () => endOf(a.log, conv, second.run_id!));
+  expect(await endOf(a.log, conv, first.run_id!)).toEqual({ run_stopped: { reason: "interrupted" } });
+});
+
+test("an engine that throws ends its run with an error that people can read, and nothing else", async () => {
+  await using servers = await Servers.open();
+  const { plane, log, told } = await servers.start({
+    engine: engineOf(async function* () {
+      yield { text_delta: { text: "so far" } };
+      throw new Error("the model is overloaded\n    at secret.ts:1");
+    }),
+  });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  expect(await until("the end", () => endOf(log, conv, run_id!))).toEqual({
+    run_failed: {
+      code: "engine_failed",
+      message: "The answer could not be completed: the model is overloaded",
+    },
+  });
+  expect(await kindsOf(log, conv)).toEqual(["run_started", "message", "text_delta", "run_failed"]);
+  await until("the authority's events", () => told.includes(`${run_id} run.failed`));
+  await until("the record", async () => (await plane.run(ada, conv))?.status === "failed");
+  await plane.chat(ada, { convId: conv, message: "again" });
+});
+
+test("an engine that cannot be made, and one that says what nobody knows, end the run the same way", async () => {
+  await using servers = await Servers.open();
+  const factories = [
+    () => {
+      throw new Error("no key is set");
+    },
+    engineOf(async function* () {
+      yield { dance: {} } as object;
+    }),
+  ];
+  for (const engine of factories) {
+    const { plane, log } = await servers.start({ engine });
+    const conv = convId();
+    const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+    const end = await until("the end", () => endOf(log, conv, run_id!));
+    expect(end.run_failed?.code).toBe("engine_failed");
+  }
+});
+
+test("a run that takes too long is ended with a timeout", async () => {
+  await using servers = await Servers.open();
+  const { plane, log } = await servers.start({ engine: never, runTimeoutMs: 50 });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  const end = await until("the end", () => endOf(log, conv, run_id!));
+  expect(end.run_failed?.code).toBe("timeout");
+  expect((await kindsOf(log, conv)).filter((kind) => kind.startsWith("run_"))).toHaveLength(2);
+});
+
+test.each([
+  ["that says too much", "x".repeat(1_000), 100],
+  ["that says too much at once", "x".repeat(300_000), 3],
+])("an engine %s is ended with too_large, and what was written stays", async (_, text, times) => {
+  await using servers = await Servers.open();
+  let ended = false;
+  const { plane, log } = await servers.start({
+    runMaxBytes: 50_000 + (times === 3 ? 1_000_000 : 0),
+    engine: engineOf(async function* () {
+      try {
+        yield { text_delta: { text: "first" } };
+        for (let i = 0; i < times; i++) yield { text_delta: { text } };
+      } finally {
+        ended = true;
+      }
+    }),
+  });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  const end = await until("the end", () => endOf(log, conv, run_id!));
+  expect(end.run_failed?.code).toBe("too_large");
+  expect(ended).toBe(true);
+  const events = await eventsOf(log, conv);
+  expect(answerOf(events)).toMatch(/^first/);
+  expect(events.at(-1)!.event).toHaveProperty("run_failed");
+});
+
+test("what an engine says at its end is in the log", async () => {
+  await using servers = await Servers.open();
+  const { plane, log } = await servers.start({
+    engine: engineOf(async function* () {
+      yield { run_finished: { reason: "length", usage: { output_tokens: 7 } } };
+    }),
+  });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  expect(await until("the end", () => endOf(log, conv, run_id!))).toEqual({
+    run_finished: { reason: "length", usage: { output_tokens: 7 } },
+  });
+});
+
+test("no token waits for the log: the engine is done while the log is still busy with the first one", async () => {
+  await using servers = await Servers.open();
+  const log = Promise.withResolvers<void>();
+  let done = false;
+  let appends = 0;
+  const server = await servers.start({
+    engine: engineOf(async function* () {
+      for (let i = 0; i < 1_000; i++) yield { text_delta: { text: `${i} ` } };
+      done = true;
+    }),
+    wrapLog: (real) => ({
+      ...real,
+      async append(...args) {
+        if (args[1].some((entry) => entry.includes("text_delta"))) {
+          appends++;
+          await log.promise;
+        }
+        return real.append(...args);
+      },
+    }),
+  });
+  const conv = convId();
+  const { run_id } = await server.plane.chat(ada, { convId: conv, message: "count" });
+  await until("the engine is done", () => done);
+  expect(appends).toBe(1);
+  log.resolve();
+  await until("the end", () => endOf(server.log, conv, run_id!));
+  const said = Array.from({ length: 1_000 }, (_, i) => `${i} `).join("");
+  expect(answerOf(await eventsOf(server.log, conv))).toBe(said);
+});
+
+test("an append whose answer is lost is neither repeated nor left out", async () => {
+  await using servers = await Servers.open();
+  let count = 0;
+  const { plane, log } = await servers.start({
+    engine: engineOf(async function* () {
+      for (let i = 0; i < 40; i++) yield { text_delta: { text: `${i} `, message_id: `m${i % 2}` } };
+    }),
+    wrapLog: (real) => ({
+      ...real,
+      async append(...args) {
+        count++;
+        // Every second one fails: before it is written, or after.
+        if (count % 4 === 1) throw new Error("the line broke before");
+        const bounds = await real.append(...args);
+        if (count % 4 === 3) throw new Error("the line broke after");
+        return bounds;
+      },
+    }),
+  });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  await until("the end", () => endOf(log, conv, run_id!));
+  const said = Array.from({ length: 40 }, (_, i) => `${i} `);
+  expect(answerOf(await eventsOf(log, conv))).toBe(said.join(""));
+  expect(count).toBeGreaterThan(3);
+});
+
+test("an authority that fails is asked again and never harms the run", async () => {
+  await using servers = await Servers.open();
+  const told: string[] = [];
+  let failures = 0;
+  const { plane, log } = await servers.start({
+    engine: engineOf(async function* () {
+      yield { text_delta: { text: "fine" } };
+    }),
+    runs: {
+      async append(_, type) {
+        if (failures++ < 2) throw new Error("not now");
+        told.push(type);
+      },
+    },
+  });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  expect(await until("the end", () => endOf(log, conv, run_id!))).toHaveProperty("run_finished");
+  await until("the authority's events", () => told.length === 2);
+  expect(told).toEqual(["run.started", "run.completed"]);
+});
+
+test("a server that stops ends its runs with a reason, leaves the queue to the others, and takes nothing new", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  let closed = 0;
+  const a = await servers.start({
+    engine: () => ({
+      ...never({ convId: "", org: "", subject: "" }),
+      close: () => void closed++,
+    }),
+  });
+  const b = await servers.start({ engine: engine.factory });
+  const conv = convId();
+  const first = await a.plane.chat(ada, { convId: conv, message: "one" });
+  const second = await a.plane.chat(ada, { convId: conv, message: "two", policy: "queue" });
+  await until("some text", async () => answerOf(await eventsOf(a.log, conv)));
+  await a.plane.stop();
+  expect(closed).toBe(1);
+  const end = await endOf(b.log, conv, first.run_id!);
+  expect(end?.run_failed).toMatchObject({
+    code: "server_lost",
+    message: expect.stringContaining("shutting down"),
+  });
+  expect(a.told).toContain(`${first.run_id} run.failed`);
+  await expect(a.plane.chat(ada, { convId: conv, message: "three" })).rejects.toMatchObject({
+    code: "shutting_down",
+  });
+  await b.plane.sweep();
+  await until("the second to run", () => engine.started.includes("two"));
+  engine.release("two");
+  expect(await until("its end", () => endOf(b.log, conv, second.run_id!))).toHaveProperty("run_finished");
+});
+
+test("as many runs as there may be engines, and not one more", async () => {
+  await using servers = await Servers.open();
+  const { plane } = await servers.start({ engine: never, maxEngines: 2 });
+  await plane.chat(ada, { convId: convId(), message: "one" });
+  await plane.chat(ada, { convId: convId(), message: "two" });
+  await expect(plane.chat(ada, { convId: convId(), message: "three" })).rejects.toMatchObject({
+    code: "overloaded",
+  });
+});

@@ -1,0 +1,250 @@
+import { randomUUID } from "node:crypto";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { until } from "@khala/testing/kit/until";
+import { expect, test } from "vitest";
+import { answerOf, endOf, engineOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
+
+const ada = { org: "acme", subject: "ada" };
+const convId = () => `conv-${randomUUID()}`;
+const quick = engineOf(async function* ({ message }) {
+  yield { text_delta: { text: `${message}!` } };
+});
+const textOf = async (...args: Parameters<typeof eventsOf>) =>
+  JSON.stringify(await eventsOf(...args), ofBigint);
+const ofBigint = (_: string, value: unknown) => (typeof value === "bigint" ? String(value) : value);
+
+/** A server whose time stands still: it renews nothing, and knows nothing of it. */
+async function pausedServer(servers: Servers, engine: GatedEngine, leaseMs = 200) {
+  const clock = new ManualClock(Date.now());
+  const server = await servers.start({ engine: engine.factory, clock, leaseMs });
+  return { ...server, clock };
+}
+
+test("the run of a server that is gone is marked failed by another one, which says so everywhere", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine);
+  const conv = convId();
+  const { run_id } = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
+  const other = await servers.start({ engine: quick, leaseMs: 1_000 });
+  const end = await until("the end", () => endOf(other.log, conv, run_id!));
+  expect(end.run_failed).toEqual({
+    code: "server_lost",
+    message: expect.stringContaining("Send the message again"),
+  });
+  await until("the authority's event", () => other.told.includes(`${run_id} run.failed`));
+  await until("the record", async () => (await other.plane.run(ada, conv))?.status === "failed");
+  await other.plane.chat(ada, { convId: conv, message: "two" });
+});
+
+test("a paused server that wakes up writes nothing more", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const paused = await pausedServer(servers, engine);
+  const conv = convId();
+  const { run_id } = await paused.plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(paused.log, conv)));
+  const other = await servers.start({ engine: quick, leaseMs: 1_000 });
+  await until("the takeover", () => endOf(other.log, conv, run_id!));
+  const next = await until("the next run", () =>
+    other.plane.chat(ada, { convId: conv, message: "two" }).catch(() => undefined),
+  );
+  await until("its end", () => endOf(other.log, conv, next.run_id!));
+  await until("its record", async () => (await other.plane.run(ada, conv))?.status === "finished");
+  const before = await textOf(other.log, conv);
+  // The engine wakes first and ends its answer; then the timers fire.
+  engine.release("one");
+  await until("the answer is dropped", async () => {
+    await paused.clock.advance(10_000);
+    return (await paused.context.telemetry.scrape()).includes(
+      'khala_conversation_runs_total{outcome="lost"} 1',
+    );
+  });
+  expect(await textOf(other.log, conv)).toBe(before);
+  expect(paused.told.filter((told) => told === `${run_id} run.completed`)).toEqual([]);
+  expect(await other.plane.run(ada, conv)).toMatchObject({ run_id: next.run_id, status: "finished" });
+});
+
+test("a paused server that wakes up in the middle of an answer stops its engine", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const paused = await pausedServer(servers, engine);
+  const conv = convId();
+  const { run_id } = await paused.plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(paused.log, conv)));
+  const other = await servers.start({ engine: quick, leaseMs: 100 });
+  await until("the takeover", () => endOf(other.log, conv, run_id!));
+  await until("its record", async () => (await other.plane.run(ada, conv))?.status === "failed");
+  const before = await textOf(other.log, conv);
+  await until("the engine ends", async () => {
+    await paused.clock.advance(100);
+    return (await paused.context.telemetry.scrape()).includes("khala_conversation_runs_running 0");
+  });
+  expect(await textOf(other.log, conv)).toBe(before);
+});
+
+test("a message takes the conversation over as soon as the lease is over, without waiting for anybody", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine);
+  const other = await servers.start({ engine: quick, leaseMs: 60_000 });
+  // That of its start is over, or as good as: it takes nothing over that is to come.
+  await other.plane.sweep();
+  const conv = convId();
+  const first = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
+  const second = await until("the lease's end", () =>
+    other.plane.chat(ada, { convId: conv, message: "two" }).catch((error) => {
+      expect(error).toMatchObject({ code: "conversation_busy" });
+      return undefined;
+    }),
+  );
+  await until("its end", () => endOf(other.log, conv, second.run_id!));
+  expect((await endOf(other.log, conv, first.run_id!))?.run_failed?.code).toBe("server_lost");
+  expect((await kindsOf(other.log, conv)).filter((kind) => kind.startsWith("run_"))).toEqual([
+    "run_started",
+    "run_failed",
+    "run_started",
+    "run_finished",
+  ]);
+});
+
+test("an end that the lost server has still written counts, and gets no second one", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine);
+  const conv = convId();
+  const { run_id } = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
+  await gone.log.append(`chat:${conv}`, [JSON.stringify({ run_id, event: { run_finished: {} } })]);
+  const other = await servers.start({ engine: quick, leaseMs: 100 });
+  await until("the record", async () => (await other.plane.run(ada, conv))?.status === "finished");
+  expect((await kindsOf(other.log, conv)).filter((kind) => kind.startsWith("run_"))).toEqual([
+    "run_started",
+    "run_finished",
+  ]);
+  await until("the authority's event", () => other.told.includes(`${run_id} run.completed`));
+});
+
+test("what waited behind a lost run is started by the server that took it over", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  // Both messages come before its lease is over.
+  const gone = await pausedServer(servers, engine, 3_000);
+  const conv = convId();
+  await gone.plane.chat(ada, { convId: conv, message: "one" });
+  const second = await gone.plane.chat(ada, { convId: conv, message: "two", policy: "queue" });
+  const other = await servers.start({ engine: quick, leaseMs: 1_000 });
+  expect(await until("its end", () => endOf(other.log, conv, second.run_id!))).toHaveProperty("run_finished");
+  expect(answerOf((await eventsOf(other.log, conv)).filter(({ runId }) => runId === second.run_id))).toBe(
+    "two!",
+  );
+});
+
+test("stopping a run that is lost ends it", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine);
+  servers.hinting = false;
+  const other = await servers.start({ engine: quick, leaseMs: 60_000 });
+  // That of its start is over, or as good as: it takes nothing over that is to come.
+  await other.plane.sweep();
+  const conv = convId();
+  const { run_id } = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  await until("the end", async () => {
+    await other.plane.stopRun(ada, conv);
+    return endOf(other.log, conv, run_id!);
+  });
+  expect(await other.plane.stopRun(ada, conv)).toEqual({ stopped: false });
+});
+
+test("two servers that take over the same conversations end each run once", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine);
+  const runs: [string, string][] = [];
+  for (let i = 0; i < 20; i++) {
+    const conv = convId();
+    const { run_id } = await gone.plane.chat(ada, { convId: conv, message: `m${i}` });
+    runs.push([conv, run_id!]);
+  }
+  const [a, b] = await Promise.all([
+    servers.start({ engine: quick, leaseMs: 1_000 }),
+    servers.start({ engine: quick, leaseMs: 1_000 }),
+  ]);
+  for (const [conv] of runs)
+    await until("the record", async () => (await a.plane.run(ada, conv))?.status === "failed");
+  for (const [conv, runId] of runs) {
+    const kinds = await kindsOf(a.log, conv, runId);
+    expect(kinds.filter((kind) => kind === "run_failed")).toHaveLength(1);
+  }
+  await until("the authority's events", () => a.told.length + b.told.length === 20);
+});
+
+test("a server that was only late keeps its runs", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const { plane, log } = await servers.start({ engine: engine.factory, leaseMs: 60_000 });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(log, conv)));
+  await servers.database.query({
+    text: "UPDATE runtime.conversations SET lease_until = now() - interval '1 min' WHERE conv_id = $1",
+    values: [conv],
+  });
+  await plane.sweep();
+  engine.release("one");
+  expect(await until("the end", () => endOf(log, conv, run_id!))).toHaveProperty("run_finished");
+});
+
+test("a server that writes its end in the very moment of the takeover is shut out, or heard: never both", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine);
+  const conv = convId();
+  const { run_id } = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
+  const end = JSON.stringify({ run_id, event: { run_finished: {} } });
+  const late: Promise<unknown>[] = [];
+  await servers.start({
+    engine: quick,
+    leaseMs: 100,
+    // Whenever the other one has looked into the log, the lost server wakes and writes.
+    wrapLog: (log) => ({
+      ...log,
+      async read(...args) {
+        const page = await log.read(...args);
+        if (late.length === 0) late.push(gone.log.append(`chat:${conv}`, [end], { fence: 1n }));
+        await Promise.allSettled(late);
+        return page;
+      },
+    }),
+  });
+  await until("the end", () => endOf(gone.log, conv, run_id!));
+  const ends = (await kindsOf(gone.log, conv)).filter((kind) => /^run_(finished|failed)$/.test(kind));
+  expect(ends).toEqual(["run_failed"]);
+  await expect(late[0]).rejects.toThrow(/higher fence|fence/);
+});
+
+test("an end that the authority log was never told of is told by whoever sweeps next", async () => {
+  await using servers = await Servers.open();
+  const deaf = await servers.start({
+    engine: quick,
+    runs: { append: () => Promise.reject(new Error("the authority is away")) },
+  });
+  const conv = convId();
+  const { run_id } = await deaf.plane.chat(ada, { convId: conv, message: "one" });
+  await until("the record", async () => (await deaf.plane.run(ada, conv))?.status === "finished");
+  const other = await servers.start({ engine: quick, leaseMs: 60_000 });
+  await servers.database.query({
+    text: "UPDATE runtime.conversation_runs SET ended_at = ended_at - interval '1 hour'",
+  });
+  await other.plane.sweep();
+  await until("the authority's events", () => other.told.includes(`${run_id} run.completed`));
+  expect(other.told[0]).toBe(`${run_id} run.started`);
+  await until("it is told once", async () => {
+    const rows = await servers.database.query({ text: "SELECT FROM runtime.conversation_runs WHERE told" });
+    return rows.length === 1;
+  });
+});

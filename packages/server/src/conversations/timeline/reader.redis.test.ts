@@ -1,0 +1,43 @@
+import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { testRedis } from "@khala/testing/redis/redis";
+import { newStream, openTestLog } from "@khala/testing/redis/redis_log";
+import { expect, test } from "vitest";
+import { systemClock } from "../../kit/clock.ts";
+import { keysOf } from "../log/redis/scripts.ts";
+import { conversationMetrics } from "../metrics.ts";
+import { entryText } from "../runs/run_log.ts";
+import { ConversationReader } from "./reader.ts";
+import { Turn } from "./turn.ts";
+
+test("a store that lost its last moments and numbers on is noticed by the first word, though the line was never cut", async () => {
+  let now = Date.now();
+  // No two entries within a millisecond: a store that starts again takes longer than that.
+  const context = await testContext({ clock: { ...systemClock, now: () => now++ } });
+  await using redis = await testRedis();
+  await using log = await openTestLog(redis.url, { context });
+  const stream = newStream();
+  const keys = keysOf(stream);
+  const say = (text: string) => log.append(stream, [entryText("run", { text_delta: { text } })]);
+  const options = {
+    log,
+    stream,
+    convId: "c",
+    metrics: conversationMetrics(context.telemetry.meter),
+    recentBytes: 10_000,
+    turn: new Turn(),
+  };
+  const reader = await ConversationReader.start(context, options);
+  const gone: string[] = [];
+  reader.goLive({ live() {}, gone: (reason) => gone.push(reason) });
+
+  await say("kept");
+  const kept = await Promise.all(keys.map((key) => redis.client.dumpBuffer(key)));
+  await say("lost");
+  await until("the reader has both", () => reader.head.seq === 2n);
+  for (const [i, key] of keys.entries()) await redis.client.restore(key, 0, kept[i]!, "REPLACE");
+  await say("numbered as the lost one");
+  await say("the next");
+  await until("its followers are told", () => gone.length > 0);
+  expect([gone, reader.over]).toEqual([["trimmed"], "trimmed"]);
+});

@@ -1,0 +1,93 @@
+import { seeded } from "@khala/testing/kit/context";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { expect, test } from "vitest";
+import type { Database } from "../database/database.ts";
+
+interface Request {
+  readonly stream: string;
+  readonly expected: number | null;
+  readonly org: string;
+  readonly events: readonly string[];
+}
+
+const perRequest = (requests: readonly Request[]) => [
+  requests.map(() => "run"),
+  requests.map(({ stream }) => stream),
+  requests.map(({ expected }) => expected),
+  requests.map(({ org }) => org),
+  requests.map(({ stream }) => `actor of ${stream}`),
+  requests.map(() => null),
+];
+const perEvent = (requests: readonly Request[]) => [
+  requests.flatMap(({ events }) => events),
+  requests.flatMap(({ events }) => events.map(() => "run.step")),
+  requests.flatMap(({ events }) => events.map((id) => JSON.stringify({ id }))),
+];
+const owners = (requests: readonly Request[]) => requests.flatMap(({ events }, i) => events.map(() => i + 1));
+
+const judged = (database: Database, requests: readonly Request[]) =>
+  database.query({
+    text: "SELECT * FROM runtime.append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ORDER BY request",
+    values: [...perRequest(requests), owners(requests), ...perEvent(requests)],
+  });
+
+const inOrder = (database: Database, requests: readonly Request[]) =>
+  database.query({
+    text: "SELECT * FROM runtime.append_in_order($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ORDER BY request",
+    values: [
+      ...perRequest(requests),
+      requests.map(({ events }) => events.length),
+      owners(requests),
+      requests.flatMap(({ events }) => events.map((_, nth) => nth + 1)),
+      ...perEvent(requests),
+    ],
+  });
+
+/** Everything that is stored, but the times. */
+const state = async (database: Database) => ({
+  events: await database.query({
+    text: `SELECT position, kind, stream_id, seq, event_id, type, data, org_id, owner, actor, trace
+      FROM runtime.events ORDER BY position`,
+  }),
+  streams: await database.query({
+    text: "SELECT kind, stream_id, seq, org_id, owner FROM runtime.event_streams ORDER BY stream_id",
+  }),
+  head: await database.query({ text: "SELECT position FROM runtime.event_log_head" }),
+});
+
+test.each([1, 2, 3])(
+  "appending in order and judging each request come to the same (seed %i)",
+  async (seed) => {
+    await using one = await testDatabase();
+    await using other = await testDatabase();
+    const random = seeded(seed);
+    const below = (n: number) => Math.floor(random() * n);
+    const known = new Map<string, string[]>();
+    const outcomes = new Map<unknown, number>();
+    let fresh = 0;
+    for (let round = 0; round < 120; round++) {
+      // Some rounds have nothing to refuse, as most have in life.
+      const calm = below(3) === 0;
+      const streams = new Set(Array.from({ length: 1 + below(5) }, () => `run-${below(12)}`));
+      const requests = [...streams].map((stream): Request => {
+        const before = known.get(stream) ?? [];
+        const events = Array.from({ length: 1 + below(3) }, () => `e${++fresh}`);
+        const repeats = calm || before.length === 0 ? 0 : below(6);
+        if (repeats === 1) events.splice(0, events.length, before[below(before.length)]!);
+        if (repeats === 2) events.unshift(before[below(before.length)]!);
+        const expected = below(2) === 0 ? null : before.length + (calm ? 0 : below(2));
+        return { stream, expected, org: calm || below(8) > 0 ? "acme" : "globex", events };
+      });
+      const answers = await inOrder(one.database, requests);
+      expect(answers).toEqual(await judged(other.database, requests));
+      for (const { request, outcome } of answers) {
+        outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+        const { stream, events } = requests[(request as number) - 1]!;
+        if (outcome === "appended") known.set(stream, [...(known.get(stream) ?? []), ...events]);
+      }
+    }
+    expect(await state(one.database)).toEqual(await state(other.database));
+    for (const outcome of ["appended", "repeated", "duplicate", "conflict", "foreign"])
+      expect(outcomes.get(outcome), outcome).toBeGreaterThan(3);
+  },
+);

@@ -1,0 +1,75 @@
+import { CONV_ID, KhalaError } from "@khala/contracts";
+import { ChatRequestSchema } from "@khala/contracts/conversation/v1";
+import { parseCursor } from "../../conversations/log/cursor.ts";
+import type { BusyPolicy, Caller, ChatCommand } from "../../conversations/plane.ts";
+import type { Start } from "../../conversations/timeline/attachment.ts";
+import type { Viewer } from "../auth/claims.ts";
+import { readMessage } from "./read_message.ts";
+
+const MAX_REPLAY = 1_000;
+const POLICIES: readonly string[] = ["reject", "queue", "interrupt"] satisfies BusyPolicy[];
+
+/** Who asks, as the conversation plane knows people. */
+export function callerOf({ org, subject }: Viewer): Caller {
+  return { org, subject };
+}
+
+/** Reads the id of a conversation. */
+export function readConvId(sent: unknown): string {
+  if (typeof sent === "string" && CONV_ID.test(sent)) return sent;
+  throw new KhalaError(
+    "invalid_request",
+    "conv_id is 1 to 128 of A-Z a-z 0-9 . _ ~ -, and begins with a letter or a digit.",
+    { field: "conv_id" },
+  );
+}
+
+/** Reads where somebody wants to begin. */
+export function readStart({ after, replay }: { after?: unknown; replay?: unknown }): Start {
+  if (after !== undefined && replay !== undefined) {
+    const message = "Send after or replay, not both: after continues, replay shows the last messages.";
+    throw new KhalaError("invalid_request", message, { field: "replay" });
+  }
+  if (after !== undefined)
+    return { kind: "after", cursor: parseCursor(typeof after === "string" ? after : "", "after") };
+  if (replay === undefined) return { kind: "now" };
+  const messages = typeof replay === "string" && /^\d{1,4}$/.test(replay) ? Number(replay) : replay;
+  if (typeof messages === "number" && Number.isInteger(messages) && messages >= 1 && messages <= MAX_REPLAY)
+    return { kind: "replay", messages };
+  throw new KhalaError("invalid_request", `replay is a whole number from 1 to ${MAX_REPLAY}.`, {
+    field: "replay",
+  });
+}
+
+/** Reads a message that starts a run. `headerKey` is the idempotency key that came beside the body, if any. */
+export function readChat(body: unknown, headerKey?: string): ChatCommand {
+  const { convId, message, idempotencyKey, policy } = readMessage(ChatRequestSchema, body);
+  readConvId(convId);
+  if (message === "" || message.includes("\0")) {
+    const problem = "message is what the person wrote: not empty, and without NUL characters.";
+    throw new KhalaError("invalid_request", problem, { field: "message" });
+  }
+  const key = readKey(idempotencyKey, headerKey);
+  return {
+    convId,
+    message,
+    ...(key !== undefined && { idempotencyKey: key }),
+    ...(policy !== undefined && { policy: readPolicy(policy) }),
+  };
+}
+
+function readPolicy(text: string): BusyPolicy {
+  if (POLICIES.includes(text)) return text as BusyPolicy;
+  throw new KhalaError("invalid_request", `policy is one of ${POLICIES.join(", ")}.`, { field: "policy" });
+}
+
+function readKey(inBody: string | undefined, inHeader: string | undefined): string | undefined {
+  if (inBody !== undefined && inHeader !== undefined && inBody !== inHeader) {
+    const message = "idempotency_key and the header Idempotency-Key differ. Send one of them.";
+    throw new KhalaError("invalid_request", message, { field: "idempotency_key" });
+  }
+  const key = inBody ?? inHeader;
+  if (key === undefined || /^\P{Cc}{1,255}$/u.test(key)) return key;
+  const message = "An idempotency key has 1 to 255 characters, none of them control characters.";
+  throw new KhalaError("invalid_request", message, { field: "idempotency_key" });
+}

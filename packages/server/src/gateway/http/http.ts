@@ -1,0 +1,123 @@
+import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
+import fastify, {
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from "fastify";
+import type { Context } from "../../kit/context.ts";
+import { bearerToken } from "../auth/bearer.ts";
+import type { Viewer } from "../auth/claims.ts";
+import { originAllowed } from "../auth/origin.ts";
+import type { Verifier } from "../auth/verifier.ts";
+import { type GatewayMetrics, isDenial } from "../metrics.ts";
+import { endWithError } from "../sockets/handshake.ts";
+import { openTraffic, type Traffic } from "../sockets/traffic.ts";
+
+export interface HttpOptions {
+  readonly verifier: Verifier;
+  readonly metrics: GatewayMetrics;
+  /** What operators are shown. */
+  readonly traffic?: Traffic;
+  readonly maxBodyBytes: number;
+  /** Pages of these origins may call us; see originAllowed. */
+  readonly origins: readonly string[];
+}
+
+/** The HTTP side of the door, before any route is added. */
+export interface Http {
+  readonly app: FastifyInstance;
+  /** Who sent a request; throws the denial code when that cannot be told. */
+  viewer(request: FastifyRequest): Promise<Viewer>;
+}
+
+/** What pages of other origins may send. */
+const ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, traceparent";
+
+/** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
+export function openHttp(
+  context: Context,
+  { verifier, metrics, traffic = openTraffic(context.clock), maxBodyBytes, origins }: HttpOptions,
+): Http {
+  const app = fastify({
+    bodyLimit: maxBodyBytes,
+    forceCloseConnections: "idle",
+    requestTimeout: 30_000,
+    routerOptions: { maxParamLength: 600 },
+    frameworkErrors: (error, _request, reply) => answer(error, reply),
+    clientErrorHandler(error, stream) {
+      if (error.code === "ECONNRESET" || stream.destroyed) return;
+      const message = `The request cannot be read as HTTP (${error.code}).`;
+      endWithError(stream, new KhalaError("invalid_request", message));
+    },
+  });
+  // Everything is JSON: text that happens to look like it would only be refused later, for a reason that misleads.
+  app.removeContentTypeParser("text/plain");
+
+  app.addHook("onRequest", async (request, reply) => {
+    const { origin, host } = request.headers;
+    if (!origin || !originAllowed(origin, origins, host ?? "")) return;
+    reply
+      .header("Access-Control-Allow-Origin", origin)
+      .header("Vary", "Origin")
+      .header("Access-Control-Expose-Headers", "ETag, Retry-After");
+    // Routes with a preflight of their own answer it.
+    if (request.method !== "OPTIONS" || !request.is404) return;
+    reply.header("Access-Control-Allow-Methods", "GET, POST, DELETE").header("Access-Control-Max-Age", "600");
+    reply.header("Access-Control-Allow-Headers", ALLOWED_HEADERS);
+    return reply.code(204).send();
+  });
+
+  app.addHook("onResponse", async (request, reply) => {
+    const route = request.routeOptions.url ?? "unmatched";
+    metrics.requests.record(reply.elapsedTime, {
+      route,
+      method: request.method,
+      status: String(reply.statusCode),
+    });
+  });
+
+  app.setNotFoundHandler((request) => {
+    const path = request.url.split("?")[0]!.slice(0, 200);
+    throw new KhalaError("not_found", `There is nothing at ${request.method} ${path}.`);
+  });
+
+  app.setErrorHandler((error: FastifyError, _request, reply) => answer(error, reply));
+
+  function answer(error: FastifyError, reply: FastifyReply): void {
+    const known = asKhalaError(error, maxBodyBytes);
+    if (known.code === "internal") context.log.error({ err: error }, "a request failed");
+    traffic.refused(known.code);
+    if (isDenial(known.code)) metrics.denials.add(1, { code: known.code });
+    const { retry_after_ms } = known.details;
+    if (retry_after_ms !== undefined) reply.header("Retry-After", Math.ceil(retry_after_ms / 1_000));
+    if (known.meaning.status === 401) reply.header("WWW-Authenticate", "Bearer");
+    reply.code(known.meaning.status).send({ error: known });
+  }
+
+  return { app, viewer: (request) => verifier.verify(bearerToken(request.headers)) };
+}
+
+function asKhalaError(
+  error: Error & { code?: string; statusCode?: number },
+  maxBodyBytes: number,
+): KhalaError {
+  if (error instanceof KhalaError) return error;
+  const { code = "", statusCode = 500 } = error;
+  if (code === "FST_ERR_CTP_BODY_TOO_LARGE") {
+    return new KhalaError(
+      "payload_too_large",
+      `A body has at most ${maxBodyBytes} bytes. Send less at once.`,
+    );
+  }
+  if (code === "FST_ERR_MAX_PARAM_LENGTH")
+    return new KhalaError("not_found", "There is nothing with so long a name.");
+  if (code === "FST_ERR_CTP_INVALID_MEDIA_TYPE") {
+    return new KhalaError("invalid_request", "Send the body as application/json.", { field: "content-type" });
+  }
+  if (statusCode >= 400 && statusCode < 500) {
+    const matching = (Object.keys(ERRORS) as ErrorCode[]).find((name) => ERRORS[name].status === statusCode);
+    return new KhalaError(matching ?? "invalid_request", `The request cannot be read: ${error.message}`);
+  }
+  return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
+}

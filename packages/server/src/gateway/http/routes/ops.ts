@@ -1,0 +1,125 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import { KhalaError } from "@khala/contracts";
+import type { AboutJson, SettingJson, SpanJson, TraceSummaryJson } from "@khala/contracts/ops/v1";
+import type { EndedSpan, SpanRing } from "../../../kit/span_ring.ts";
+import { isLocal } from "../../auth/local.ts";
+import { operator } from "../../ops/operator.ts";
+import type { Overview } from "../../ops/overview.ts";
+import type { Sockets } from "../../sockets/sockets.ts";
+import type { Traffic } from "../../sockets/traffic.ts";
+import type { Http } from "../http.ts";
+import { readLimit, readText } from "../page_request.ts";
+import type { Parity } from "./ops_sync.ts";
+
+/** What the server tells about itself. */
+export interface OpsDesk {
+  readonly overview: Overview;
+  /** What is the same for everybody. */
+  readonly about: Pick<AboutJson, "version" | "engines" | "trace_url">;
+  readonly settings: () => SettingJson[];
+  /** The last spans; undefined where nobody keeps them. */
+  readonly spans: SpanRing | undefined;
+  /** How the second sink compares. */
+  readonly parity: Parity;
+}
+
+export interface OpsRouteOptions extends OpsDesk {
+  readonly dev: boolean;
+  /** What a token that is made here may carry; undefined when none is made for whoever asks. */
+  readonly mintedScopes: readonly string[] | undefined;
+  readonly origins: readonly string[];
+  readonly traffic: Traffic;
+  readonly sockets: Pick<Sockets, "list">;
+}
+
+const LISTED_SOCKETS = 1_000;
+const TRACE_ID = /^[0-9a-f]{32}$/;
+
+/** How the server is: `/ops/v1`. What it knows of the planes is in the files beside this one. */
+export function opsRoutes(http: Http, options: OpsRouteOptions): void {
+  const { app } = http;
+  const { overview, traffic, spans } = options;
+
+  app.get("/ops/v1/about", async (request, reply) => {
+    const scopes = isLocal(request, options.origins) ? options.mintedScopes : undefined;
+    const about: AboutJson = {
+      ...options.about,
+      dev: options.dev,
+      mints: scopes !== undefined,
+      scopes: [...(scopes ?? [])],
+    };
+    return reply.header("Cache-Control", "no-store").send(about);
+  });
+
+  app.get("/ops/v1/overview", async (request, reply) => {
+    await operator(http, request);
+    return reply.header("Cache-Control", "no-store").send(await overview.get());
+  });
+
+  app.get("/ops/v1/sockets", async (request, reply) => {
+    const { org } = await operator(http, request);
+    const sockets = options.sockets.list(org, LISTED_SOCKETS);
+    return reply.header("Cache-Control", "no-store").send({ sockets, closes: traffic.closes(org) });
+  });
+
+  app.get("/ops/v1/errors", async (request, reply) => {
+    await operator(http, request);
+    return reply.header("Cache-Control", "no-store").send({ errors: traffic.errors() });
+  });
+
+  app.get("/ops/v1/config", async (request, reply) => {
+    await operator(http, request);
+    return reply.header("Cache-Control", "no-store").send({ settings: options.settings() });
+  });
+
+  app.get("/ops/v1/traces", async (request, reply) => {
+    const { org } = await operator(http, request);
+    const query = request.query as Record<string, unknown>;
+    const correlationId = readText(query.correlation_id, "correlation_id", 256);
+    const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
+    return reply.header("Cache-Control", "no-store").send({ traces });
+  });
+
+  app.get("/ops/v1/traces/:trace_id", async (request, reply) => {
+    const { org } = await operator(http, request);
+    const { trace_id } = request.params as { trace_id: string };
+    const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
+    if (!found)
+      throw new KhalaError("not_found", "There is no such trace any more: the last ones are remembered.");
+    return reply.header("Cache-Control", "no-store").send({ trace_id, spans: found.map(spanJson) });
+  });
+}
+
+function kept(spans: SpanRing | undefined): SpanRing {
+  if (spans) return spans;
+  throw new KhalaError(
+    "not_found",
+    "This server keeps no traces. Set OTEL_EXPORTER_OTLP_ENDPOINT to send them to a collector, and KHALA_TRACE_URL to link to it.",
+  );
+}
+
+function summaryOf(spans: readonly EndedSpan[]): TraceSummaryJson {
+  const first = spans.reduce((a, b) => (b.startedAt < a.startedAt ? b : a));
+  const end = Math.max(...spans.map(({ startedAt, durationMs }) => startedAt + durationMs));
+  return {
+    trace_id: first.traceId,
+    name: first.name,
+    started_at: new Date(first.startedAt).toISOString(),
+    duration_ms: Math.round((end - first.startedAt) * 100) / 100,
+    spans: spans.length,
+    status: spans.some(({ failed }) => failed) ? "error" : "ok",
+  };
+}
+
+function spanJson(span: EndedSpan): SpanJson {
+  return {
+    span_id: span.spanId,
+    ...(span.parentId !== undefined && { parent_id: span.parentId }),
+    name: span.name,
+    started_at: new Date(span.startedAt).toISOString(),
+    duration_ms: Math.round(span.durationMs * 100) / 100,
+    attributes: span.attributes as JsonObject,
+    status: span.failed ? "error" : "ok",
+    ...(span.message && { message: span.message }),
+  };
+}

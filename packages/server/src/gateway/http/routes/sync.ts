@@ -1,0 +1,99 @@
+import { KhalaError } from "@khala/contracts";
+import type { Database } from "../../../database/database.ts";
+import type { Models } from "../../../sync/model.ts";
+import { viewerEpoch } from "../../../sync/read/cursor.ts";
+import { findDocument, listDocuments, type StoredDocument } from "../../../sync/read/read_models.ts";
+import { hasScope, requireTopic, rightsFingerprint } from "../../auth/claims.ts";
+import type { Http } from "../http.ts";
+
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 1_000;
+const MAX_LIST_BYTES = 8 << 20;
+
+/** `GET /sync/v1/doc/:doc_key` and `GET /sync/v1/list/:collection`. */
+export function syncRoutes(http: Http, { database, models }: { database: Database; models: Models }): void {
+  http.app.get("/sync/v1/doc/:doc_key", async (request, reply) => {
+    const viewer = await http.viewer(request);
+    const { doc_key } = request.params as { doc_key: string };
+    const model = isKey(doc_key) ? models.byKey(doc_key) : undefined;
+    // What may not be seen looks like what does not exist, whatever the reason.
+    const found =
+      model && hasScope(viewer, model.topic)
+        ? await findDocument(database, model, doc_key, viewer)
+        : undefined;
+    if (!found)
+      throw new KhalaError(
+        "not_found",
+        `There is no document "${doc_key.slice(0, 200)}", or it is not yours to see.`,
+      );
+    const etag = `"${found.payloadHash}"`;
+    reply.header("ETag", etag).header("Cache-Control", "private, no-cache");
+    if (matches(request.headers["if-none-match"], etag)) return reply.code(304).send();
+    return reply.type("application/json").send(documentJson(found));
+  });
+
+  http.app.get("/sync/v1/list/:collection", async (request, reply) => {
+    const viewer = await http.viewer(request);
+    const { collection } = request.params as { collection: string };
+    requireTopic(viewer, collection);
+    const model = models.byTopic(collection);
+    if (!model)
+      throw new KhalaError("not_found", `There is no collection "${collection}".`, { field: "collection" });
+    const query = request.query as { limit?: string; after?: string };
+    const limit = readLimit(query.limit);
+    const after = readAfter(query.after);
+    const page = await listDocuments(database, model, viewer, {
+      after,
+      limit: limit + 1,
+      maxBytes: MAX_LIST_BYTES,
+    });
+    const shown = page.documents.slice(0, limit);
+    // Fewer than asked for may also mean that the next one did not fit: only an empty page after it proves the end.
+    const more =
+      page.documents.length > limit ||
+      (shown.length > 0 && shown.length < limit && (await hasMore(shown.at(-1)!.docKey)));
+    const next = more ? Buffer.from(shown.at(-1)!.docKey).toString("base64url") : null;
+    const epoch = viewerEpoch(page.epoch, rightsFingerprint(viewer));
+    const body = `{"documents":[${shown.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
+    return reply.header("Cache-Control", "no-store").type("application/json").send(body);
+
+    async function hasMore(last: string): Promise<boolean> {
+      const rest = await listDocuments(database, model!, viewer, { after: last, limit: 1, maxBytes: 0 });
+      return rest.documents.length > 0;
+    }
+  });
+}
+
+function documentJson({ docKey, docVersion, payload, payloadHash, updatedAt }: StoredDocument): string {
+  const head = `{"doc_key":${JSON.stringify(docKey)},"doc_version":"${docVersion}","payload":${payload}`;
+  return `${head},"payload_hash":"${payloadHash}","updated_at":"${updatedAt.toISOString()}"}`;
+}
+
+function readLimit(text: string | undefined): number {
+  if (text === undefined) return DEFAULT_LIMIT;
+  const limit = Number(text);
+  if (Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT) return limit;
+  throw new KhalaError("invalid_request", `limit is a whole number from 1 to ${MAX_LIMIT}.`, {
+    field: "limit",
+  });
+}
+
+function readAfter(text: string | undefined): string {
+  const after = text ? Buffer.from(text, "base64url").toString() : "";
+  if (isKey(after)) return after;
+  throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+    field: "after",
+  });
+}
+
+/** Whether the database can be asked for it: its texts hold no NUL. */
+function isKey(text: string): boolean {
+  return !text.includes("\0");
+}
+
+function matches(header: string | undefined, etag: string): boolean {
+  if (!header) return false;
+  return header
+    .split(",")
+    .some((candidate) => candidate.trim().replace(/^W\//, "") === etag || candidate.trim() === "*");
+}

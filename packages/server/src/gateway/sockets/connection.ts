@@ -1,0 +1,190 @@
+import type { Duplex } from "node:stream";
+import { type ErrorCode, KhalaError } from "@khala/contracts";
+import type { SocketChannelJson, SocketJson } from "@khala/contracts/ops/v1";
+import type { WebSocket } from "ws";
+import type { Context } from "../../kit/context.ts";
+import type { Viewer } from "../auth/claims.ts";
+import { Outbox } from "./outbox.ts";
+import type { Written } from "./traffic.ts";
+
+export interface ConnectionLimits {
+  readonly bufferBytes: number;
+  readonly slowMs: number;
+  readonly idleMs: number;
+  readonly heartbeatMs: number;
+}
+
+export interface ConnectionOptions {
+  readonly limits: ConnectionLimits;
+  /** What is spoken on it: "phoenix", "conversation" or "ai". */
+  readonly kind: string;
+  /** Where the other side is. */
+  readonly remote: string;
+  /** What all sockets were given. */
+  readonly written: Written;
+  /** Checks a new token for the open socket. */
+  readonly authenticate: (current: Viewer, token: string) => Promise<Viewer>;
+  /** Something that the client asked for was answered with an error. */
+  readonly onRefused: (code: ErrorCode) => void;
+  /** The reason is a code of the error table when it was ours, else what the client said. */
+  readonly onClosed: (connection: Connection, code: number, reason: string) => void;
+}
+
+/** What a kind of socket does with its connection. */
+export interface ClientSocket {
+  receive(data: Buffer, binary: boolean): void;
+  /** There is room in the outbox again. */
+  room(): void;
+  /** Sends the regular sign of life. */
+  heartbeat(): void;
+  /** Says why the connection is about to be closed. */
+  farewell(error: KhalaError): void;
+  /** The connection is over. Called once, after the farewell if there is one. */
+  close(): void;
+  /** What is followed on it, for operators. */
+  channels(): SocketChannelJson[];
+}
+
+/** How long a client may take to answer a close. */
+export const CLOSE_GRACE_MS = 5_000;
+
+/** One client's WebSocket: what waits for it, whose it is, and when it has to go. What is said on it is its socket's matter. */
+export class Connection {
+  readonly outbox: Outbox;
+  readonly connectedAt: number;
+  readonly #id: string;
+  readonly #ws: WebSocket;
+  readonly #context: Context;
+  readonly #options: ConnectionOptions;
+  readonly #socket: ClientSocket;
+  #viewer: Viewer;
+  #heardAt: number;
+  #beatAt: number;
+  #closing = false;
+  #reason = "";
+
+  /** `accept` makes the socket that is served; `stream` is what the WebSocket writes to. */
+  constructor(
+    ws: WebSocket,
+    stream: Duplex,
+    viewer: Viewer,
+    context: Context,
+    options: ConnectionOptions,
+    accept: (connection: Connection) => ClientSocket,
+  ) {
+    this.#ws = ws;
+    this.#viewer = viewer;
+    this.#context = context;
+    this.#options = options;
+    this.#id = context.newId();
+    this.#heardAt = this.#beatAt = this.connectedAt = context.clock.now();
+    const { limits, written } = options;
+    const room = () => this.#socket.room();
+    this.outbox = new Outbox(ws, stream, limits.bufferBytes, context.clock.now, room, written);
+    this.#socket = accept(this);
+    ws.on("message", (data, binary) => {
+      if (this.#closing) return;
+      this.#heard();
+      this.#socket.receive(data as Buffer, binary);
+    });
+    ws.on("pong", () => this.#heard());
+    ws.on("close", (code, reason) => {
+      if (!this.#closing) {
+        this.#closing = true;
+        this.#socket.close();
+      }
+      options.onClosed(this, code, this.#reason || reason.toString());
+    });
+    // The close event follows and cleans up; a client that breaks its frames is no fault of ours.
+    ws.on("error", (error) => context.log.debug({ err: error.message }, "a socket failed"));
+  }
+
+  /** Who is on the other side; changes when the token is refreshed. */
+  get viewer(): Viewer {
+    return this.#viewer;
+  }
+
+  /** Checks a new token and takes it over. */
+  async authenticate(token: string): Promise<Viewer> {
+    this.#viewer = await this.#options.authenticate(this.#viewer, token);
+    return this.#viewer;
+  }
+
+  /** Counts a request that was answered with an error. */
+  refused(code: ErrorCode): void {
+    this.#options.onRefused(code);
+  }
+
+  /** Asks the other side whether it is there, for clients that need not say anything: every WebSocket answers by itself. */
+  ping(): void {
+    if (this.#ws.readyState === this.#ws.OPEN) this.#ws.ping();
+  }
+
+  /** Called about once a second: sends heartbeats, ends what has expired, is idle or too slow. */
+  tick(now: number): void {
+    const { slowMs, idleMs, heartbeatMs } = this.#options.limits;
+    const { fullSince } = this.outbox;
+    if (fullSince !== undefined && now - fullSince > slowMs) {
+      return this.end(
+        new KhalaError(
+          "slow_consumer",
+          "This socket reads too slowly. Reconnect and resume from the last cursor.",
+        ),
+      );
+    }
+    if (now - this.#heardAt > idleMs)
+      return this.end(new KhalaError("idle_timeout", "Nothing was heard from this socket for too long."));
+    if (now >= this.#viewer.expiresAt) {
+      return this.end(
+        new KhalaError(
+          "token_expired",
+          "The token expired. Reconnect with a fresh one, or push `auth` in time.",
+        ),
+      );
+    }
+    if (now - this.#beatAt >= heartbeatMs) {
+      this.#beatAt = now;
+      this.#socket.heartbeat();
+    }
+  }
+
+  /** Says why, then closes with the code's close code once what waits is flushed. */
+  end(error: KhalaError): void {
+    if (this.#closing) return;
+    this.#closing = true;
+    this.#reason = error.code;
+    this.#socket.farewell(error);
+    this.#socket.close();
+    // The client's own close must be heard, also when it was not listened to for a while.
+    this.#ws.resume();
+    this.#ws.close(error.meaning.close, error.code);
+    const cancel = this.#context.clock.after(CLOSE_GRACE_MS, () => this.#ws.terminate());
+    this.#ws.once("close", cancel);
+  }
+
+  /** What an operator sees of it. */
+  describe(): SocketJson {
+    const { subject, org } = this.#viewer;
+    return {
+      id: this.#id,
+      subject,
+      org,
+      kind: this.#options.kind,
+      connected_at: new Date(this.connectedAt).toISOString(),
+      remote: this.#options.remote,
+      channels: this.#socket.channels(),
+      queued_bytes: this.outbox.waitingBytes,
+      sent: this.outbox.messages,
+      state: this.outbox.fullSince === undefined ? "ok" : "slow",
+    };
+  }
+
+  /** Cuts the connection without a word. */
+  terminate(): void {
+    this.#ws.terminate();
+  }
+
+  #heard(): void {
+    this.#heardAt = this.#context.clock.now();
+  }
+}

@@ -1,0 +1,210 @@
+import type { IncomingMessage } from "node:http";
+import type { Duplex } from "node:stream";
+import { type ErrorCode, KhalaError } from "@khala/contracts";
+import type { SocketJson } from "@khala/contracts/ops/v1";
+import { WebSocketServer } from "ws";
+import type { Context } from "../../kit/context.ts";
+import { lookAround } from "../../kit/rounds.ts";
+import { bearerToken, socketToken } from "../auth/bearer.ts";
+import { requireSameSubject, requireScope, type Viewer } from "../auth/claims.ts";
+import { originAllowed } from "../auth/origin.ts";
+import type { Revocations } from "../auth/revocation.ts";
+import type { Verifier } from "../auth/verifier.ts";
+import { closeLabel, type GatewayMetrics, isDenial } from "../metrics.ts";
+import { type ClientSocket, Connection, type ConnectionLimits } from "./connection.ts";
+import { addressOf, refuseHandshake } from "./handshake.ts";
+import type { Door } from "./socket_kind.ts";
+import { openTraffic, type Traffic } from "./traffic.ts";
+
+export interface SocketsOptions {
+  readonly verifier: Verifier;
+  readonly revocations: Revocations;
+  readonly metrics: GatewayMetrics;
+  /** What operators are shown. */
+  readonly traffic?: Traffic;
+  /** Where sockets are opened, and what is spoken there. */
+  readonly doors: readonly Door[];
+  readonly origins: readonly string[];
+  readonly limits: ConnectionLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
+}
+
+/** All client sockets of this server. */
+export interface Sockets {
+  readonly count: number;
+  /** Those of an org, the newest first. */
+  list(org: string, limit: number): SocketJson[];
+  /** Takes an HTTP upgrade, whatever it asks for: opens a socket, or answers why not. */
+  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): void;
+  /** Refuses new sockets, closes the open ones with 1012 and waits until they are gone; cuts those that are not by then. */
+  drain(timeoutMs: number): Promise<void>;
+}
+
+/** Somebody who may come in, and what they came for. */
+interface Admitted {
+  readonly viewer: Viewer;
+  readonly door: Door;
+  readonly serve: (connection: Connection) => ClientSocket;
+}
+
+/** How sockets are looked at: heartbeats to all of them at once would keep everybody's words waiting. */
+const ROUND = { everyMs: 1_000, atOnce: 32 };
+
+/** Opens the sockets of the server. One timer serves all of them. */
+export function openSockets(context: Context, options: SocketsOptions): Sockets {
+  const { metrics, traffic = openTraffic(context.clock), limits, verifier } = options;
+  const open = new Set<Connection>();
+  const bySubject = new Map<string, number>();
+  const server = new WebSocketServer({
+    noServer: true,
+    clientTracking: false,
+    perMessageDeflate: false,
+    maxPayload: limits.frameBytes,
+    handleProtocols: (offered) => (offered.has("phoenix") ? "phoenix" : false),
+  });
+  let draining = false;
+  const stopLooking = lookAround(context.clock, open, ROUND, (socket, now) => socket.tick(now));
+
+  const forget = options.revocations.onRevoked((jti) => {
+    for (const socket of open) {
+      if (socket.viewer.jti === jti)
+        socket.end(new KhalaError("token_revoked", "The token was revoked. Sign in again."));
+    }
+  });
+
+  async function admit(request: IncomingMessage): Promise<Admitted> {
+    const url = addressOf(request);
+    if (!url) throw new KhalaError("invalid_request", "The address cannot be read.");
+    const door = options.doors.find(({ path }) => path === url.pathname);
+    if (!door) {
+      const paths = options.doors.map(({ path }) => path).join(" or ");
+      throw new KhalaError("not_found", `There is no socket at this address. Connect to ${paths}.`);
+    }
+    const serve = door.open(url);
+    const origin = request.headers.origin;
+    if (!originAllowed(origin, options.origins, request.headers.host ?? "")) {
+      throw new KhalaError(
+        "origin_not_allowed",
+        "This origin may not open sockets. Add it to KHALA_ORIGINS.",
+      );
+    }
+    requireRoom();
+    const { token } = socketToken({
+      params: url.searchParams,
+      protocols: request.headers["sec-websocket-protocol"],
+    });
+    const viewer = await verifier.verify(token ?? bearerToken(request.headers));
+    // The clock skew forgives a token that is just over, but a socket lives only until then: it would be closed at once, again and again.
+    if (viewer.expiresAt <= context.clock.now())
+      throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
+    if (door.scope) requireScope(viewer, door.scope);
+    // Again, because others came in while the token was looked at.
+    requireRoom();
+    if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
+      throw new KhalaError(
+        "limit_exceeded",
+        `One subject has at most ${limits.socketsPerSubject} sockets on a server.`,
+      );
+    }
+    return { viewer, door, serve };
+  }
+
+  function requireRoom(): void {
+    if (draining)
+      throw new KhalaError("shutting_down", "This server is shutting down. Connect to another one.");
+    if (open.size >= limits.sockets)
+      throw new KhalaError("limit_exceeded", "This server has all the sockets it takes.");
+  }
+
+  function count(viewer: Viewer, by: number): void {
+    const key = subjectKey(viewer);
+    const now = (bySubject.get(key) ?? 0) + by;
+    if (now > 0) bySubject.set(key, now);
+    else bySubject.delete(key);
+  }
+
+  async function accept(request: IncomingMessage, stream: Duplex, head: Buffer): Promise<void> {
+    // Nobody else listens any more: without this a client that resets the connection would end the process.
+    const broken = (error: Error) => context.log.debug({ err: error.message }, "a handshake was cut");
+    stream.on("error", broken);
+    let admitted: Admitted;
+    try {
+      admitted = await admit(request);
+    } catch (error) {
+      traffic.refused(error instanceof KhalaError ? error.code : "internal");
+      return refuseHandshake(stream, error, context, metrics);
+    }
+    stream.off("error", broken);
+    const { viewer, door, serve } = admitted;
+    const connectionOptions = {
+      limits,
+      kind: door.kind,
+      remote: request.socket.remoteAddress ?? "",
+      written: traffic.written,
+      async authenticate(current: Viewer, token: string) {
+        const refreshed = await verifier.verify(token);
+        requireSameSubject(current, refreshed);
+        if (door.scope) requireScope(refreshed, door.scope);
+        return refreshed;
+      },
+      onRefused(code: ErrorCode) {
+        traffic.refused(code);
+        if (isDenial(code)) metrics.denials.add(1, { code });
+      },
+      onClosed(closed: Connection, code: number, reason: string) {
+        open.delete(closed);
+        count(viewer, -1);
+        metrics.closes.add(1, { code: closeLabel(code) });
+        traffic.closed(viewer.org, { subject: viewer.subject, code, reason, kind: door.kind });
+      },
+    };
+    server.handleUpgrade(request, stream, head, (ws) => {
+      open.add(new Connection(ws, stream, viewer, context, connectionOptions, serve));
+      count(viewer, 1);
+      traffic.opened();
+      metrics.connects.add(1);
+    });
+  }
+
+  metrics.sockets.addCallback((result) => result.observe(open.size));
+  metrics.waitingBytes.addCallback((result) => {
+    let bytes = 0;
+    for (const socket of open) bytes += socket.outbox.waitingBytes;
+    result.observe(bytes);
+  });
+
+  return {
+    get count() {
+      return open.size;
+    },
+    list(org, limit) {
+      const own = [...open].filter(({ viewer }) => viewer.org === org);
+      return own
+        .slice(-limit)
+        .reverse()
+        .map((socket) => socket.describe());
+    },
+    upgrade(request, stream, head) {
+      accept(request, stream, head).catch((error) => {
+        context.log.error({ err: error }, "a handshake failed");
+        stream.destroy();
+      });
+    },
+    async drain(timeoutMs) {
+      draining = true;
+      forget();
+      for (const socket of open)
+        socket.end(new KhalaError("shutting_down", "This server is restarting. Reconnect; nothing is lost."));
+      const deadline = context.clock.now() + timeoutMs;
+      while (open.size > 0 && context.clock.now() < deadline) {
+        await new Promise<void>((resolve) => context.clock.after(20, resolve));
+      }
+      for (const socket of open) socket.terminate();
+      stopLooking();
+      server.close();
+    },
+  };
+}
+
+function subjectKey({ org, subject }: Viewer): string {
+  return JSON.stringify([org, subject]);
+}

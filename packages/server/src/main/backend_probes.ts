@@ -1,0 +1,55 @@
+import { once } from "node:events";
+import { connect } from "node:net";
+import { KhalaError } from "@khala/contracts";
+import { pino } from "pino";
+import { askServer, type RedisServer } from "../conversations/log/redis/server.ts";
+import { parseRedisUrl } from "../conversations/log/redis/url.ts";
+import { systemClock } from "../kit/clock.ts";
+import { uuidv7 } from "../kit/ids.ts";
+import { openTelemetry } from "../kit/telemetry.ts";
+import type { Config } from "./config.ts";
+import { kafkaAccess, loadKafkaDriver } from "./kafka_setup.ts";
+
+const TIMEOUT_MS = 3_000;
+
+/** Asks the Redis of a URL what it is; throws when it does not answer, or is too old. */
+export async function probeRedis(url: string): Promise<RedisServer> {
+  const { Redis } = await import("ioredis");
+  const telemetry = await openTelemetry();
+  const log = pino({ level: "silent" });
+  const context = { clock: systemClock, random: Math.random, newId: uuidv7(systemClock), log, telemetry };
+  try {
+    const target = parseRedisUrl(url);
+    return await askServer(context, { target, timeoutMs: TIMEOUT_MS, client: Redis });
+  } finally {
+    await telemetry.shutdown();
+  }
+}
+
+/** Which of Kafka's bootstrap servers can be reached; throws when none can, none lets it in, or the driver is not installed. */
+export async function probeKafka(config: Config): Promise<readonly string[]> {
+  const { askKafka } = await loadKafkaDriver();
+  const access = kafkaAccess(config);
+  const addresses = access.bootstrap.split(",").map((address) => address.trim());
+  const reached = await Promise.all(addresses.map(isReached));
+  const found = addresses.filter((_, i) => reached[i]);
+  if (found.length === 0)
+    throw new KhalaError("unavailable", `No Kafka broker answers at ${addresses.join(", ")}.`);
+  await askKafka(access);
+  return found;
+}
+
+async function isReached(address: string): Promise<boolean> {
+  const [, host, port] = /^\[?([^\]]+?)\]?:(\d+)$/.exec(address) ?? [];
+  if (!host) return false;
+  const socket = connect({ host, port: Number(port) });
+  try {
+    await once(socket, "connect", { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    return true;
+  } catch {
+    // Why it cannot be reached is not the question; the caller says which could.
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}

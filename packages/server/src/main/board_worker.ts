@@ -1,0 +1,68 @@
+import type { App } from "../app.ts";
+import type { BlackboardPlane } from "../blackboard/plane.ts";
+import { openHints } from "../database/hints.ts";
+import { openAuthority } from "../events/authority.ts";
+import { openWorkerDoor } from "../gateway/http/routes/worker_health.ts";
+import { openBlackboard } from "./blackboard_setup.ts";
+import {
+  BOARD_HINT,
+  type Closers,
+  EVENTS_HINT,
+  type KhalaOptions,
+  openContext,
+  openStore,
+} from "./foundation.ts";
+import { openWorkerHealth, type WorkerHealthParts } from "./health.ts";
+import { workerListening } from "./settings.ts";
+
+/** The agents of an app at work, in a process that serves nobody. */
+export interface BoardWorker {
+  readonly blackboard: BlackboardPlane;
+  /** Where `/metrics`, `/healthz` and `/readyz` are answered; undefined without KHALA_WORKER_PORT. */
+  readonly url: string | undefined;
+  /** Finishes what is under way, and gives the rest back. */
+  stop(): Promise<void>;
+}
+
+/** Starts the agents of an app, on the database and the engine of its servers. */
+export async function createBoardWorker(app: App, options: KhalaOptions): Promise<BoardWorker> {
+  const { config } = options;
+  const closers: Closers = [];
+  const stop = async () => {
+    for (const close of closers.splice(0).reverse()) await close();
+  };
+  try {
+    const context = await openContext(options);
+    closers.push(() => context.telemetry.shutdown());
+    // Opened first and closed last: a port that is in use interrupts no task, and a stop that waits for work can be watched.
+    const listening = workerListening(config);
+    let atWork: ReturnType<WorkerHealthParts["atWork"]>;
+    const health = openWorkerHealth({ context, config, atWork: () => atWork });
+    const door = listening && (await openWorkerDoor(context, { ...listening, health }));
+    if (door) closers.push(() => door.stop());
+    const database = await openStore(config, context, closers);
+    // Servers make documents of what is appended here.
+    const authority = openAuthority(database, context, () => hints.send(EVENTS_HINT));
+    const hints = openHints(database, context, {
+      enabled: config.KHALA_HINTS,
+      onHint(name) {
+        if (name.startsWith(BOARD_HINT)) blackboard.hint(name);
+      },
+      onListening: () => blackboard.recheck(),
+    });
+    closers.push(() => hints.stop());
+    closers.push(() => authority.drain());
+    const working = { ...config, KHALA_BOARD_AGENTS: true };
+    const blackboard = await openBlackboard(working, app, { database, context, authority, hints });
+    atWork = { database, blackboard };
+    closers.push(() => {
+      atWork = undefined;
+      return blackboard.stop();
+    });
+    hints.start();
+    return { blackboard, url: door?.url, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}

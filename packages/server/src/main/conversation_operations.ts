@@ -1,0 +1,124 @@
+import { topicForConv } from "@khala/contracts";
+import { startJanitor } from "../conversations/janitor.ts";
+import { type Log, type Position, StreamGone } from "../conversations/log/log.ts";
+import { openPostgresLog } from "../conversations/log/postgres/postgres_log.ts";
+import { openRedisLog, type RedisLog } from "../conversations/log/redis/redis_log.ts";
+import { conversationMetrics } from "../conversations/metrics.ts";
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import type { Config } from "./config.ts";
+import { openChatLog } from "./conversation_setup.ts";
+import { conversationSettings } from "./settings.ts";
+
+/** What retention took from conversations. */
+export interface TrimmedConversations {
+  /** Events that were over a limit. */
+  readonly events: number;
+  /** Conversations whose time was over. */
+  readonly conversations: number;
+}
+
+/** Trims and removes conversations as the settings say, in bounded passes, until nothing is left to do. */
+export async function trimConversations(
+  config: Config,
+  database: Database,
+  context: Context,
+  signal?: AbortSignal,
+  onProgress?: (progress: TrimmedConversations) => void,
+): Promise<TrimmedConversations> {
+  const { keep, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
+  // Nobody listens here: servers poll for what is gone.
+  const log = await openChatLog(config, database, context, { send() {} });
+  const metrics = conversationMetrics(context.telemetry.meter);
+  const janitor = startJanitor(database, log, context, {
+    keep,
+    ttlMs,
+    everyMs,
+    metrics,
+    active: () => false,
+  });
+  try {
+    let done: TrimmedConversations = { events: 0, conversations: 0 };
+    for (let more = true; more; ) {
+      signal?.throwIfAborted();
+      const pass = await janitor.pass();
+      more = pass.more;
+      done = { events: done.events + pass.trimmed, conversations: done.conversations + pass.deleted };
+      onProgress?.(done);
+    }
+    return done;
+  } finally {
+    await janitor.stop();
+    await log.stop();
+  }
+}
+
+/** What a copy did. */
+export interface CopiedConversations {
+  readonly conversations: number;
+  readonly events: number;
+  /** Conversations that could not be copied, because Redis has others under their names. */
+  readonly refused: readonly string[];
+}
+
+const LISTED_AT_ONCE = 500;
+const PAGE = { entries: 500, bytes: 4 << 20 };
+
+/** Copies every conversation from Postgres to the Redis of the settings, with its positions. It may be repeated, and adds what is new. */
+export async function copyConversations(
+  config: Config,
+  database: Database,
+  context: Context,
+  signal?: AbortSignal,
+  onProgress?: (progress: CopiedConversations) => void,
+): Promise<CopiedConversations> {
+  const { ttlMs } = conversationSettings(config);
+  const from = openPostgresLog(database, context, { ttlMs, hints: { send() {} } });
+  const to = await openRedisLog(context, { url: config.REDIS_URL ?? "", ttlMs });
+  let conversations = 0;
+  let events = 0;
+  const refused: string[] = [];
+  try {
+    for (let last = ""; ; ) {
+      const ids = await conversationsAfter(database, last);
+      for (const convId of ids) {
+        signal?.throwIfAborted();
+        try {
+          events += await copyOne(from, to, topicForConv(convId));
+          conversations++;
+        } catch (error) {
+          if (!(error instanceof StreamGone)) throw error;
+          refused.push(convId);
+        }
+        onProgress?.({ conversations, events, refused });
+      }
+      if (ids.length < LISTED_AT_ONCE) return { conversations, events, refused };
+      last = ids.at(-1)!;
+    }
+  } finally {
+    await to.stop();
+    await from.stop();
+  }
+}
+
+async function copyOne(from: Log, to: RedisLog, stream: string): Promise<number> {
+  const [there] = await to.heads([stream]);
+  let position: Position = there?.head ?? { seq: 0n, time: 0 };
+  for (let copied = 0; ; ) {
+    const page = await from.read(stream, position, PAGE);
+    const last = page?.entries.at(-1);
+    if (!page || !last) return copied;
+    await to.adopt(stream, page);
+    copied += page.entries.length;
+    position = last;
+  }
+}
+
+async function conversationsAfter(database: Database, last: string): Promise<string[]> {
+  const rows = await database.query<{ conv: string }>({
+    text: `SELECT conv_id AS conv FROM runtime.conversations WHERE conv_id > $1 AND removed_at IS NULL
+      ORDER BY conv_id LIMIT $2`,
+    values: [last, LISTED_AT_ONCE],
+  });
+  return rows.map(({ conv }) => conv);
+}

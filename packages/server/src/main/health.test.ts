@@ -1,0 +1,59 @@
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { expect, test } from "vitest";
+import type { BlackboardPlane } from "../blackboard/plane.ts";
+import { readConfig } from "./config.ts";
+import { openHealth, openWorkerHealth } from "./health.ts";
+
+const KAFKA = readConfig({ KAFKA_BOOTSTRAP_SERVERS: "broker:9092" });
+const database = { query: async () => [] };
+const clock = new ManualClock();
+const context = { clock };
+const asked = (lag: BlackboardPlane["lag"]) =>
+  openWorkerHealth({ context, config: KAFKA, atWork: () => ({ database, blackboard: { lag } }) })();
+
+test("a worker whose board does not answer is unavailable, since it can do nothing else", async () => {
+  const dead = async () => {
+    throw new Error("No broker answers.");
+  };
+  expect(await asked(dead)).toMatchObject({
+    database: { state: "ok" },
+    blackboard: {
+      state: "unavailable",
+      engine: "kafka",
+      message: expect.stringContaining("No broker answers."),
+    },
+  });
+  expect(await asked(async () => [])).toMatchObject({ blackboard: { state: "ok", engine: "kafka" } });
+});
+
+test("a board that says nothing is told apart from the database", async () => {
+  const silent = asked(() => new Promise(() => {}));
+  await clock.advance(2_000);
+  expect(await silent).toMatchObject({
+    database: { state: "ok" },
+    blackboard: { state: "unavailable", message: expect.stringContaining("no answer within 2000 ms") },
+  });
+});
+
+test("a worker that is not at work is unavailable, without asking what may be closed", async () => {
+  const health = openWorkerHealth({ context, config: KAFKA, atWork: () => undefined });
+  expect(await health()).toMatchObject({ blackboard: { state: "unavailable" } });
+});
+
+test("a server that has not polled yet has not been silent since the beginning of time", async () => {
+  const time = new ManualClock();
+  const health = openHealth({
+    context: { clock: time },
+    config: readConfig({}),
+    database,
+    sync: { projections: () => [], hub: { lastPoll: () => ({ heads: undefined, at: 0 }), open: () => [] } },
+    chatLog: { heads: async () => [] },
+    blackboard: { lag: async () => [] },
+    auth: { keyring: { problems: () => [] } },
+  });
+  expect(await health()).toMatchObject({ delivery: { state: "ok" } });
+  await time.advance(60_000);
+  expect(await health()).toMatchObject({
+    delivery: { state: "degraded", message: "The database was last polled 60000 ms ago." },
+  });
+});

@@ -1,0 +1,164 @@
+import type { BlackboardPlane } from "../blackboard/plane.ts";
+import type { Log } from "../conversations/log/log.ts";
+import type { Database } from "../database/database.ts";
+import type { Auth } from "../gateway/auth/setup.ts";
+import type { DependencyState, Health } from "../gateway/http/health.ts";
+import type { Context } from "../kit/context.ts";
+import { within } from "../kit/within.ts";
+import type { SyncPlane } from "../sync/plane.ts";
+import type { Config } from "./config.ts";
+
+export interface HealthParts {
+  readonly context: Pick<Context, "clock">;
+  readonly config: Config;
+  readonly database: Pick<Database, "query">;
+  readonly sync: Pick<SyncPlane, "projections"> & {
+    readonly hub: Pick<SyncPlane["hub"], "lastPoll" | "open">;
+  };
+  readonly chatLog: Pick<Log, "heads">;
+  readonly blackboard: Pick<BlackboardPlane, "lag">;
+  readonly auth: { readonly keyring: Pick<Auth["keyring"], "problems"> };
+}
+
+/** Brokers that are gone answer later than `/readyz` waits for all: it would take the server for dead. */
+const BOARD_MS = 2_000;
+
+/** Asks each part of the server how it is. */
+export function openHealth({
+  context,
+  config,
+  database,
+  sync,
+  chatLog,
+  blackboard,
+  auth,
+}: HealthParts): Health {
+  const openedAt = context.clock.now();
+
+  async function conversationState(): Promise<DependencyState> {
+    // In Postgres they are as well as the database is.
+    if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
+    const started = performance.now();
+    try {
+      await chatLog.heads(["chat:health"]);
+      return { state: "ok", engine: "redis", latency_ms: Math.round(performance.now() - started) };
+    } catch (error) {
+      const message = `${(error as Error).message} Conversations wait for it; docs/runbooks/REDIS_FAILOVER.md helps.`;
+      return { state: "degraded", engine: "redis", message };
+    }
+  }
+
+  function projectionState(): DependencyState {
+    const broken = sync.projections().filter((projection) => projection.broken);
+    if (broken.length === 0) return { state: "ok" };
+    const message = broken.map((projection) => projection.broken!.message).join(" ");
+    return {
+      state: "degraded",
+      message: `${message} Mend the model and restart; nothing is lost meanwhile.`,
+      stopped: broken.map(({ topic }) => topic),
+    };
+  }
+
+  function deliveryState(): DependencyState {
+    const { at } = sync.hub.lastPoll();
+    const stuck = sync.hub.open().filter((feed) => feed.lag().stuckMs > config.KHALA_STALL_S * 1_000);
+    if (stuck.length > 0)
+      return {
+        state: "degraded",
+        message: "There is a backlog that does not move.",
+        stuck: stuck.map((feed) => feed.model.topic),
+      };
+    const quietMs = context.clock.now() - Math.max(at, openedAt);
+    if (quietMs > Math.max(10_000, config.KHALA_POLL_MS * 4))
+      return { state: "degraded", message: `The database was last polled ${quietMs} ms ago.` };
+    return { state: "ok" };
+  }
+
+  function authState(): DependencyState {
+    const problems = auth.keyring.problems();
+    return problems.length > 0 ? { state: "degraded", message: problems.join(" ") } : { state: "ok" };
+  }
+
+  return async () => {
+    // At once: one that is slow does not take the time of the others.
+    const [ofDatabase, conversations, ofBlackboard] = await Promise.all([
+      databaseState(config, database),
+      conversationState(),
+      // The rest of the server goes on without it.
+      blackboardState(context, config, blackboard, "degraded"),
+    ]);
+    return {
+      database: ofDatabase,
+      projections: projectionState(),
+      delivery: deliveryState(),
+      conversations,
+      blackboard: ofBlackboard,
+      auth: authState(),
+    };
+  };
+}
+
+export interface WorkerHealthParts {
+  readonly context: Pick<Context, "clock">;
+  readonly config: Config;
+  /** What its agents work on; nothing while the worker starts or stops. */
+  readonly atWork: () =>
+    | { readonly database: Pick<Database, "query">; readonly blackboard: Pick<BlackboardPlane, "lag"> }
+    | undefined;
+}
+
+/** Asks what a worker cannot do without how it is. */
+export function openWorkerHealth({ context, config, atWork }: WorkerHealthParts): Health {
+  return async () => {
+    const parts = atWork();
+    if (!parts)
+      return {
+        blackboard: { state: "unavailable", message: "The worker starts or stops: it takes no tasks." },
+      };
+    const [database, blackboard] = await Promise.all([
+      databaseState(config, parts.database),
+      blackboardState(context, config, parts.blackboard, "unavailable"),
+    ]);
+    return { database, blackboard };
+  };
+}
+
+async function databaseState(config: Config, database: Pick<Database, "query">): Promise<DependencyState> {
+  const started = performance.now();
+  try {
+    await database.query({ text: "SELECT 1" });
+    return {
+      state: "ok",
+      engine: config.DATABASE_URL ? "postgres" : "embedded postgres",
+      latency_ms: Math.round(performance.now() - started),
+    };
+  } catch (error) {
+    return { state: "unavailable", message: (error as Error).message };
+  }
+}
+
+/** `without` is what the process is while the board does not answer. */
+async function blackboardState(
+  { clock }: Pick<Context, "clock">,
+  config: Config,
+  blackboard: Pick<BlackboardPlane, "lag">,
+  without: "degraded" | "unavailable",
+): Promise<DependencyState> {
+  // In Postgres it is as well as the database is.
+  if (!config.KAFKA_BOOTSTRAP_SERVERS) return { state: "ok", engine: "postgres" };
+  const failed = (reason: string): DependencyState => ({
+    state: without,
+    engine: "kafka",
+    message: `${reason} Publishing and agents wait for it.`,
+  });
+  const started = performance.now();
+  const asked = blackboard.lag().then(
+    (): DependencyState => ({
+      state: "ok",
+      engine: "kafka",
+      latency_ms: Math.round(performance.now() - started),
+    }),
+    (error: Error) => failed(error.message),
+  );
+  return within(clock, BOARD_MS, asked, failed(`There was no answer within ${BOARD_MS} ms.`));
+}

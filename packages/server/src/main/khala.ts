@@ -1,0 +1,164 @@
+import { type App, defineApp } from "../app.ts";
+import type { BlackboardPlane } from "../blackboard/plane.ts";
+import { openConversationPlane, STOP_HINT } from "../conversations/open_plane.ts";
+import type { ConversationPlane } from "../conversations/plane.ts";
+import { openHints } from "../database/hints.ts";
+import { openDurableStreams } from "../durable_streams/store.ts";
+import { type Authority, openAuthority } from "../events/authority.ts";
+import { type Auth, setUpAuth } from "../gateway/auth/setup.ts";
+import { openStoredRevocations } from "../gateway/auth/stored_revocations.ts";
+import { openGateway } from "../gateway/gateway.ts";
+import { openTraffic } from "../gateway/sockets/traffic.ts";
+import { SpanRing } from "../kit/span_ring.ts";
+import { noopSink, type SecondSink } from "../sync/mirror/mirror.ts";
+import { convexSink } from "../sync/mirror/mirror_convex.ts";
+import { openSecondSinkDesk } from "../sync/mirror/mirror_status.ts";
+import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
+import { openBlackboard } from "./blackboard_setup.ts";
+import type { Config } from "./config.ts";
+import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversation_setup.ts";
+import {
+  BOARD_HINT,
+  type Closers,
+  EVENTS_HINT,
+  type KhalaOptions,
+  openContext,
+  openStore,
+} from "./foundation.ts";
+import { openHealth } from "./health.ts";
+import { openOps } from "./ops_setup.ts";
+import {
+  authSettings,
+  conversationSettings,
+  convexSettings,
+  gatewaySettings,
+  syncSettings,
+} from "./settings.ts";
+
+/** A running server. */
+export interface Khala {
+  /** Where it listens, such as `http://127.0.0.1:4000`. */
+  readonly url: string;
+  readonly authority: Authority;
+  readonly sync: SyncPlane;
+  readonly conversations: ConversationPlane;
+  readonly blackboard: BlackboardPlane;
+  readonly auth: Auth;
+  readonly app: App;
+  /** Whether anybody looks: follows a topic here, or watches how the server is. */
+  watched(): boolean;
+  /** Drains and stops everything that this started, last opened first. */
+  stop(): Promise<void>;
+}
+
+const REVOKED_HINT = "revoked";
+const LOG_HINT = "log:";
+
+/** The composition root: settings → database → planes → gateway. */
+export async function createKhala(
+  definition: App | Parameters<typeof defineApp>[0],
+  options: KhalaOptions,
+): Promise<Khala> {
+  const app = "streams" in definition ? definition : defineApp(definition);
+  const { config, dev = false } = options;
+  const closers: Closers = [];
+  const stop = async () => {
+    for (const close of closers.splice(0).reverse()) await close();
+  };
+  try {
+    const spans = dev ? new SpanRing() : undefined;
+    const context = await openContext(options, spans);
+    closers.push(() => context.telemetry.shutdown());
+    const database = await openStore(config, context, closers);
+
+    let onAppend = () => {};
+    const authority = openAuthority(database, context, () => onAppend());
+    const hints = openHints(database, context, {
+      enabled: config.KHALA_HINTS,
+      onHint(name) {
+        if (streams.hint(name)) return;
+        if (name === EVENTS_HINT) sync.wakeProjectors();
+        else if (name === REVOKED_HINT) revocations.refresh();
+        else if (name.startsWith(LOG_HINT)) chatLog.hint(name.slice(LOG_HINT.length));
+        else if (name.startsWith(BOARD_HINT)) blackboard.hint(name);
+        else if (name.startsWith(STOP_HINT)) conversations.hintStop(name.slice(STOP_HINT.length));
+        else sync.hub.hint(name);
+      },
+      onListening() {
+        sync.hub.recheck();
+        chatLog.recheck();
+        streams.recheck();
+        blackboard.recheck();
+      },
+    });
+    const secondSink = await openSecondSink(config);
+    const sync = await openSyncPlane(database, authority, context, {
+      models: app.models,
+      ...syncSettings(config),
+      hints,
+      secondSink,
+    });
+    closers.push(() => sync.stop());
+    // Before the conversations, whose runs publish on it, and so stopped after them.
+    const blackboard = await openBlackboard(config, app, { database, context, authority, hints });
+    closers.push(() => blackboard.stop());
+    const chatLog = await openChatLog(config, database, context, hints);
+    closers.push(() => chatLog.stop());
+    const conversations = await openConversationPlane(database, chatLog, context, {
+      ...conversationSettings(config),
+      engine: app.engine,
+      runs: runEvents(authority),
+      publish: publishForRuns(blackboard),
+      hints,
+    });
+    closers.push(() => conversations.stop());
+    closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
+    const streams = openDurableStreams(database, context, { hints });
+    closers.push(() => streams.stop());
+    hints.start();
+    closers.push(() => hints.stop());
+    onAppend = () => {
+      sync.wakeProjectors();
+      if (!sync.projecting()) hints.send(EVENTS_HINT);
+    };
+    closers.push(() => authority.drain());
+
+    const revocations = openStoredRevocations(database, context, 10_000, () => hints.send(REVOKED_HINT));
+    closers.push(() => revocations.stop());
+    const auth = await setUpAuth(authSettings(config, dev), context, revocations);
+    const traffic = openTraffic(context.clock);
+    const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });
+    const parity = openSecondSinkDesk(database, context, app.models, secondSink);
+    closers.push(() => parity.stop());
+    const ops = openOps(config, context, { health, sync, blackboard, traffic, spans, parity });
+    closers.push(() => ops.overview.stop());
+    const gateway = await openGateway(context, {
+      settings: gatewaySettings(config, dev),
+      traffic,
+      ops,
+      dashboard: options.dashboard,
+      auth,
+      revocations,
+      database,
+      authority,
+      sync,
+      conversations,
+      streams,
+      blackboard,
+      app,
+      health,
+    });
+    closers.push(() => gateway.stop());
+    const watched = () => ops.overview.watched || sync.hub.open().some((feed) => feed.liveCount > 0);
+    return { url: gateway.url, authority, sync, conversations, blackboard, auth, app, watched, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+/** The second sink that the settings name, if any. */
+async function openSecondSink(config: Config): Promise<SecondSink | undefined> {
+  if (config.KHALA_SECOND_SINK === "noop") return noopSink;
+  return config.KHALA_SECOND_SINK === "convex" ? convexSink(convexSettings(config)) : undefined;
+}

@@ -1,0 +1,125 @@
+import { join } from "node:path";
+import type { BlackboardSettings } from "../blackboard/options.ts";
+import type { ConversationSettings } from "../conversations/options.ts";
+import type { AuthSettings } from "../gateway/auth/setup.ts";
+import type { GatewaySettings } from "../gateway/gateway.ts";
+import type { Listening } from "../gateway/http/listening.ts";
+import type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";
+import type { SyncSettings } from "../sync/plane.ts";
+import type { Config } from "./config.ts";
+
+/** What authentication is told. */
+export function authSettings(config: Config, dev: boolean): AuthSettings {
+  return {
+    secrets: config.KHALA_AUTH_SECRETS,
+    jwksUrl: config.KHALA_AUTH_JWKS_URL,
+    jwksFile: config.KHALA_AUTH_JWKS_FILE,
+    issuer: config.KHALA_AUTH_ISSUER,
+    audience: config.KHALA_AUTH_AUDIENCE,
+    clockSkewS: config.KHALA_AUTH_CLOCK_SKEW_S,
+    minTtlS: config.KHALA_AUTH_MIN_TTL_S,
+    maxTtlS: config.KHALA_AUTH_MAX_TTL_S,
+    devKeyFile: dev ? join(config.KHALA_DATA_DIR, "dev.key") : undefined,
+  };
+}
+
+/** What the sync plane is told. */
+export function syncSettings(config: Config): SyncSettings {
+  return {
+    inline: config.KHALA_PAYLOAD_MODE === "inline",
+    batch: {
+      rows: config.KHALA_REPLAY_MAX_UPDATES,
+      bytes: config.KHALA_REPLAY_MAX_BATCH_BYTES,
+      payloadBytes: config.KHALA_REPLAY_MAX_UPDATE_BYTES,
+    },
+    tailBytes: config.KHALA_TAIL_BYTES,
+    pollMs: config.KHALA_POLL_MS,
+    retryMs: config.KHALA_PROJECTION_RETRY_MS,
+    retentionMs: config.KHALA_RETENTION_HOURS * 3_600_000,
+    retentionEveryMs: config.KHALA_RETENTION_INTERVAL_S * 1_000,
+    stallMs: config.KHALA_STALL_S * 1_000,
+  };
+}
+
+/** What the conversation plane is told. */
+export function conversationSettings(config: Config): ConversationSettings {
+  return {
+    graceMs: config.KHALA_CHAT_READER_GRACE_MS,
+    recentBytes: config.KHALA_CHAT_RECENT_BYTES,
+    // Redis tells of news itself, and says when it could not.
+    pollMs: config.KHALA_CHAT_POLL_MS * (config.REDIS_URL ? 30 : 1),
+    bookmarkMs: 5_000,
+    leaseMs: config.KHALA_CHAT_LEASE_MS,
+    runTimeoutMs: config.KHALA_CHAT_RUN_TIMEOUT_S * 1_000,
+    runMaxBytes: config.KHALA_CHAT_RUN_MAX_BYTES,
+    queueLimit: config.KHALA_CHAT_QUEUE,
+    engineIdleMs: config.KHALA_CHAT_ENGINE_IDLE_S * 1_000,
+    maxEngines: config.KHALA_CHAT_ENGINES,
+    deltaWindowMs: config.KHALA_CHAT_DELTA_MS,
+    deltaChars: config.KHALA_CHAT_DELTA_CHARS,
+    keep: {
+      ageMs: config.KHALA_CHAT_KEEP_HOURS * 3_600_000,
+      entries: config.KHALA_CHAT_KEEP_EVENTS,
+      bytes: config.KHALA_CHAT_KEEP_BYTES,
+    },
+    ttlMs: config.KHALA_CHAT_TTL_HOURS * 3_600_000,
+    janitorEveryMs: config.KHALA_CHAT_JANITOR_S * 1_000,
+  };
+}
+
+/** What the blackboard is told. */
+export function blackboardSettings(config: Config): BlackboardSettings {
+  return {
+    works: config.KHALA_BOARD_AGENTS,
+    concurrency: config.KHALA_BOARD_CONCURRENCY,
+    leaseMs: config.KHALA_BOARD_LEASE_MS,
+    pollMs: config.KHALA_BOARD_POLL_MS,
+    // Dead letters are kept for 90 days.
+    keepMs: Math.max(config.KHALA_BOARD_KEEP_HOURS * 3_600_000, 100 * 24 * 3_600_000),
+    maxDepth: config.KHALA_BOARD_DEPTH,
+    lag: { slow: config.KHALA_BOARD_LAG_SLOW, refuse: config.KHALA_BOARD_LAG_REFUSE },
+  };
+}
+
+/** What the convex second sink is told. */
+export function convexSettings(config: Config): ConvexSinkOptions {
+  return {
+    url: config.CONVEX_URL ?? "",
+    mutation: config.CONVEX_MUTATION,
+    query: config.CONVEX_QUERY,
+    secret: config.CONVEX_SECRET,
+  };
+}
+
+/** Where a worker is asked how it is; nowhere unless a port is set. */
+export function workerListening(config: Config): Listening | undefined {
+  const { KHALA_HOST: host, KHALA_WORKER_PORT: port } = config;
+  return port === undefined ? undefined : { host, port, setting: "KHALA_WORKER_PORT" };
+}
+
+/** What the gateway is told. */
+export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
+  return {
+    host: config.KHALA_HOST,
+    port: config.KHALA_PORT,
+    dev,
+    retentionMs: config.KHALA_RETENTION_HOURS * 3_600_000,
+    payloadBytes: config.KHALA_REPLAY_MAX_UPDATE_BYTES,
+    issuerKey: config.KHALA_AUTH_ISSUER_KEY,
+    maxTtlS: config.KHALA_AUTH_MAX_TTL_S,
+    origins: config.KHALA_ORIGINS,
+    maxBodyBytes: config.KHALA_MAX_BODY_BYTES,
+    maxTopics: config.KHALA_MAX_TOPICS,
+    drainMs: config.KHALA_DRAIN_MS,
+    limits: {
+      sockets: config.KHALA_MAX_SOCKETS,
+      socketsPerSubject: config.KHALA_MAX_SOCKETS_PER_SUBJECT,
+      frameBytes: config.KHALA_MAX_FRAME_BYTES,
+      bufferBytes: config.KHALA_SOCKET_BUFFER_BYTES,
+      channels: config.KHALA_MAX_CHANNELS,
+      slowMs: config.KHALA_SLOW_CONSUMER_MS,
+      idleMs: config.KHALA_IDLE_TIMEOUT_MS,
+      heartbeatMs: config.KHALA_HEARTBEAT_MS,
+    },
+  };
+}

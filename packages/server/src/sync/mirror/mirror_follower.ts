@@ -1,0 +1,143 @@
+import type { Database } from "../../database/database.ts";
+import { backoff } from "../../kit/backoff.ts";
+import { sleep } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import type { SyncMetrics } from "../metrics.ts";
+import type { Model } from "../model.ts";
+import type { SecondSink, SinkUpdate } from "./mirror.ts";
+import { listUpdates, movePlace, readPlace, readUpdates, setPlace } from "./mirror_source.ts";
+
+/** Brings the updates of one topic to a second sink. */
+export interface SecondSinkFollower extends Service {
+  /** Journal rows that the second sink has not got yet, as far as is known here. */
+  lag(): bigint;
+  /** Hint: the topic has news. */
+  wake(): void;
+}
+
+export interface FollowerOptions {
+  readonly database: Database;
+  readonly sink: SecondSink;
+  readonly metrics: Pick<SyncMetrics, "secondSink">;
+  readonly pollMs: number;
+  /** How long one batch may take. */
+  readonly timeoutMs: number;
+  /** How long it waits after a failure, at first and at most. */
+  readonly retryMs: { readonly base: number; readonly cap: number };
+  /** Whether it is this process's turn. */
+  readonly active: () => boolean;
+}
+
+const MAX_ROWS = 200;
+const MAX_BYTES = 1 << 20;
+
+/** A list of the whole read model that is under way: what was committed up to `watermark` is in it. */
+interface Listing {
+  readonly epoch: string;
+  readonly watermark: bigint;
+  readonly after: string;
+}
+
+/**
+ * Follows a topic's journal for a second sink, in order, at least once. It only reads what is committed: however slow
+ * or broken the second sink is, whoever writes the first one does not notice.
+ */
+export function startSecondSinkFollower(
+  model: Model,
+  context: Context,
+  options: FollowerOptions,
+): SecondSinkFollower {
+  const { database, sink, metrics } = options;
+  const { topic } = model;
+  const wake = new Wake();
+  let listing: Listing | undefined;
+  let lag = 0n;
+  let failures = 0;
+  let rows = MAX_ROWS;
+
+  async function step(signal: AbortSignal): Promise<boolean> {
+    if (!options.active()) {
+      listing = undefined;
+      lag = 0n;
+      return false;
+    }
+    const place = await readPlace(database, topic, sink.name);
+    const { epoch, watermark, head } = place;
+    if (watermark === null) {
+      if (listing?.epoch !== epoch) listing = { epoch, watermark: head, after: "" };
+      lag = head - place.floor;
+      return list(listing, signal);
+    }
+    listing = undefined;
+    lag = head - watermark;
+    if (lag === 0n) return false;
+    const page = await readUpdates(database, model, watermark, { rows, bytes: MAX_BYTES });
+    if (!page) return true;
+    if (!(await publish(epoch, page.updates, signal))) return true;
+    await movePlace(database, topic, sink.name, { epoch, from: watermark, to: page.through });
+    lag = head - page.through;
+    return true;
+  }
+
+  async function list(now: Listing, signal: AbortSignal): Promise<boolean> {
+    const updates = await listUpdates(database, model, now.after, { rows, bytes: MAX_BYTES });
+    const last = updates.at(-1);
+    if (!last) {
+      await setPlace(database, topic, sink.name, now);
+      listing = undefined;
+    } else if (await publish(now.epoch, updates, signal)) {
+      listing = { ...now, after: last.docKey };
+    }
+    return true;
+  }
+
+  /** Whether the sink took them. After a failure it waits, and then offers fewer. */
+  async function publish(
+    epoch: string,
+    updates: readonly SinkUpdate[],
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    if (updates.length === 0) return true;
+    try {
+      await withinTime((limit) => sink.publish({ topic, epoch, updates }, limit), signal);
+    } catch (error) {
+      if (signal.aborted) return false;
+      metrics.secondSink.add(updates.length, { topic, outcome: "failed" });
+      const from = { key: updates[0]!.docKey, watermark: String(updates[0]!.watermark) };
+      const about = { topic, sink: sink.name, failures, err: (error as Error).message, from };
+      if (failures === 0)
+        context.log.warn(about, "the second sink failed; it is tried again until it succeeds");
+      else context.log.debug(about, "the second sink failed again");
+      rows = Math.max(1, updates.length >> 1);
+      await sleep(context.clock, backoff(failures++, context.random, options.retryMs), signal);
+      return false;
+    }
+    metrics.secondSink.add(updates.length, { topic, outcome: "published" });
+    if (failures > 0) context.log.info({ topic, sink: sink.name, failures }, "the second sink works again");
+    failures = 0;
+    rows = Math.min(MAX_ROWS, rows * 2);
+    return true;
+  }
+
+  /** A sink that does not heed its signal is not waited for either. */
+  async function withinTime(work: (limit: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
+    // Who stops while something is read is not heard any more: a signal tells only once.
+    signal.throwIfAborted();
+    const late = new AbortController();
+    const cancel = context.clock.after(options.timeoutMs, () =>
+      late.abort(new Error(`no answer within ${options.timeoutMs} ms`)),
+    );
+    const limit = AbortSignal.any([signal, late.signal]);
+    const { promise: ended, reject } = Promise.withResolvers<never>();
+    limit.addEventListener("abort", () => reject(limit.reason), { once: true });
+    try {
+      await Promise.race([work(limit), ended]);
+    } finally {
+      cancel();
+    }
+  }
+
+  const loop = runLoop(context, `second sink ${topic}`, { step, wake, idleMs: options.pollMs });
+  return { lag: () => lag, wake: () => wake.wake(), stop: () => loop.stop() };
+}

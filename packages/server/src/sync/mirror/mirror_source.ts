@@ -1,0 +1,118 @@
+import type { Database } from "../../database/database.ts";
+import type { Model } from "../model.ts";
+import type { SinkUpdate } from "./mirror.ts";
+
+/** Where a topic is, and how far a second sink has followed it. */
+export interface Place {
+  readonly epoch: string;
+  readonly head: bigint;
+  readonly floor: bigint;
+  /** Null when it has to start with a list. */
+  readonly watermark: bigint | null;
+}
+
+/** What one batch may hold. One update is always admitted. */
+export interface BatchLimits {
+  readonly rows: number;
+  readonly bytes: number;
+}
+
+/** Reads a second sink's place in a topic. A place that cannot be continued from is none. */
+export async function readPlace(database: Database, topic: string, sink: string): Promise<Place> {
+  const [row] = await database.query<Place>({
+    name: "second_sink_place",
+    text: `SELECT e.epoch, s.next_watermark AS head, s.floor, p.watermark
+      FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
+      LEFT JOIN runtime.sync_second_sink p ON p.topic = s.topic AND p.sink = $2 AND p.epoch = e.epoch
+        AND p.watermark BETWEEN s.floor AND s.next_watermark
+      WHERE s.topic = $1`,
+    values: [topic, sink],
+  });
+  if (!row) throw new Error(`The topic ${topic} has no row in runtime.sync_topic_sequences.`);
+  return row;
+}
+
+/** Sets a place, wherever it was: after a list. */
+export async function setPlace(
+  database: Database,
+  topic: string,
+  sink: string,
+  place: { epoch: string; watermark: bigint },
+): Promise<void> {
+  await database.query({
+    text: `INSERT INTO runtime.sync_second_sink (topic, sink, epoch, watermark) VALUES ($1, $2, $3, $4)
+      ON CONFLICT (topic) DO UPDATE SET sink = excluded.sink, epoch = excluded.epoch, watermark = excluded.watermark`,
+    values: [topic, sink, place.epoch, place.watermark],
+  });
+}
+
+/** Moves a place on. If it is not where it was, somebody else moved it, and nothing happens. */
+export async function movePlace(
+  database: Database,
+  topic: string,
+  sink: string,
+  move: { epoch: string; from: bigint; to: bigint },
+): Promise<void> {
+  await database.query({
+    name: "second_sink_move",
+    text: `UPDATE runtime.sync_second_sink SET watermark = $5
+      WHERE topic = $1 AND sink = $2 AND epoch = $3 AND watermark = $4`,
+    values: [topic, sink, move.epoch, move.from, move.to],
+  });
+}
+
+/** The next updates of the journal, complete through a watermark; undefined when retention took some of them. */
+export async function readUpdates(
+  database: Database,
+  model: Model,
+  after: bigint,
+  limits: BatchLimits,
+): Promise<{ updates: SinkUpdate[]; through: bigint } | undefined> {
+  const rows = await database.query<SinkUpdate & { meant: boolean }>({
+    name: `second_sink_${model.table}`,
+    // A tombstone for those who lose sight of a document comes right before the version that the others see. A second
+    // sink holds the whole document, so the tombstone is not meant for it; nor is a version that pointer mode has lost.
+    text: `SELECT e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.org_id AS org, e.audience,
+        encode(e.payload_hash, 'hex') AS "payloadHash", convert_from(coalesce(e.payload, d.payload), 'UTF8') AS payload,
+        CASE e.op WHEN 'upsert' THEN coalesce(e.payload, d.payload) IS NOT NULL ELSE next.watermark IS NULL END AS meant
+      FROM (
+        SELECT *, sum(payload_bytes) OVER (ORDER BY watermark) AS total, row_number() OVER (ORDER BY watermark) AS n
+        FROM (
+          SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark > $2 ORDER BY watermark LIMIT $3
+        ) page
+      ) e
+      LEFT JOIN runtime.${model.table} d
+        ON e.op = 'upsert' AND e.payload IS NULL AND d.doc_key = e.doc_key AND d.doc_version = e.doc_version
+      LEFT JOIN runtime.sync_stream_events next ON e.op = 'delete' AND next.topic = $1 AND next.watermark = e.watermark + 1
+        AND next.doc_key = e.doc_key AND next.doc_version = e.doc_version
+      WHERE e.n = 1 OR e.total <= $4
+      ORDER BY e.watermark`,
+    values: [model.topic, after, limits.rows, limits.bytes],
+  });
+  // Watermarks are dense: if the next one is not there, it is gone.
+  if (rows[0]?.watermark !== after + 1n) return undefined;
+  const updates = rows.filter((row) => row.meant).map(({ meant: _, ...update }) => update);
+  return { updates, through: rows.at(-1)!.watermark };
+}
+
+/** The next documents of the read model, tombstones included, in the order of their keys; none after the last. */
+export function listUpdates(
+  database: Database,
+  model: Model,
+  after: string,
+  limits: BatchLimits,
+): Promise<SinkUpdate[]> {
+  return database.query<SinkUpdate>({
+    name: `second_list_${model.table}`,
+    text: `SELECT doc_key AS "docKey", doc_version AS "docVersion", CASE WHEN deleted THEN 'delete' ELSE 'upsert' END AS op,
+        convert_from(payload, 'UTF8') AS payload, encode(payload_hash, 'hex') AS "payloadHash", org_id AS org, audience,
+        watermark
+      FROM (
+        SELECT *, sum(octet_length(payload)) OVER (ORDER BY doc_key) AS total, row_number() OVER (ORDER BY doc_key) AS n
+        FROM (SELECT * FROM runtime.${model.table} WHERE doc_key > $1 ORDER BY doc_key LIMIT $2) page
+      ) d
+      WHERE n = 1 OR coalesce(total, 0) <= $3
+      ORDER BY doc_key`,
+    values: [after, limits.rows, limits.bytes],
+  });
+}

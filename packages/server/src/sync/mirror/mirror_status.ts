@@ -1,0 +1,94 @@
+import { KhalaError } from "@khala/contracts";
+import type { ParityJson, TopicParityJson } from "@khala/contracts/ops/v1";
+import type { Database } from "../../database/database.ts";
+import { sleep } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Models } from "../model.ts";
+import type { SecondSink, SecondSinkReader } from "./mirror.ts";
+import { readPlace } from "./mirror_source.ts";
+import { compareWithSecondSink } from "./parity.ts";
+
+/** How the second sink stands beside Postgres. */
+export interface SecondSinkDesk {
+  /** How far it has followed each topic, and what was found when it was last compared here. */
+  state(): Promise<ParityJson>;
+  /** Compares every document. Answers when that is done, or when it takes long: then `at` tells when it was done. */
+  compare(): Promise<ParityJson>;
+  stop(): Promise<void>;
+}
+
+const ANSWER_MS = 8_000;
+
+type Compared = Pick<TopicParityJson, "checked" | "differences" | "at">;
+
+/** Opens the desk of a server's second sink, or of none. */
+export function openSecondSinkDesk(
+  database: Database,
+  { clock, log }: Pick<Context, "clock" | "log">,
+  models: Models,
+  sink: SecondSink | undefined,
+): SecondSinkDesk {
+  const stopping = new AbortController();
+  let compared: ReadonlyMap<string, Compared> = new Map();
+  let comparing: Promise<void> | undefined;
+
+  async function state(): Promise<ParityJson> {
+    if (!sink) return { sink: "none", topics: [] };
+    const topics: TopicParityJson[] = [];
+    for (const { topic } of models.all) {
+      const { head, floor, watermark } = await readPlace(database, topic, sink.name);
+      const lag = Number(head - (watermark ?? floor));
+      topics.push({ topic, state: stateOf(watermark, lag), lag, ...compared.get(topic) });
+    }
+    return { sink: sink.name, topics };
+  }
+
+  async function compareAll(reader: SecondSinkReader): Promise<void> {
+    const report = await compareWithSecondSink(database, {
+      reader,
+      models: models.all,
+      signal: stopping.signal,
+    });
+    const at = new Date(clock.now()).toISOString();
+    compared = new Map(
+      report.topics.map(({ topic, documents, differing, missing, extra }) => [
+        topic,
+        { checked: documents, differences: differing.count + missing.count + extra.count, at },
+      ]),
+    );
+  }
+
+  return {
+    state,
+    async compare() {
+      if (!sink || !holds(sink)) {
+        const message = sink ? `The second sink "${sink.name}" keeps nothing.` : "There is no second sink.";
+        throw new KhalaError(
+          "invalid_request",
+          `${message} Set KHALA_SECOND_SINK to one that can be compared with.`,
+        );
+      }
+      comparing ??= compareAll(sink).finally(() => {
+        comparing = undefined;
+      });
+      comparing.catch((error: Error) => log.warn({ err: error.message }, "the second sink was not compared"));
+      await Promise.race([comparing, sleep(clock, ANSWER_MS, stopping.signal)]);
+      return state();
+    },
+    async stop() {
+      stopping.abort();
+      await comparing?.catch(() => {
+        // Whoever asked for it is told; here it only has to be over.
+      });
+    },
+  };
+}
+
+function holds(sink: SecondSink): sink is SecondSink & SecondSinkReader {
+  return "held" in sink;
+}
+
+function stateOf(watermark: bigint | null, lag: number): string {
+  if (watermark === null) return "not following";
+  return lag > 0 ? "behind" : "following";
+}

@@ -1,0 +1,144 @@
+import type { Model } from "../model.ts";
+import type { Bounds, Journal, JournalRow, ReadLimits, Want, WantedPage } from "./journal.ts";
+
+/** Rows for one viewer, complete up to `through`; "stale" when retention took rows that it needed. */
+export type BacklogPage = { readonly rows: readonly JournalRow[]; readonly through: bigint } | "stale";
+
+type Position = Omit<Want, "bytes">;
+
+interface Request {
+  readonly org: string;
+  readonly subject: string;
+  readonly after: bigint;
+  /** Shares a read with its own position only. */
+  readonly exact: boolean;
+  readonly resolve: (page: BacklogPage) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Positions this close together start from the same read. */
+const NEIGHBOURS = 256n;
+const MAX_SHARED = 64;
+/** As many people as one gateway has sockets for, so that the number of reads does not grow with them. */
+const MAX_NAMED = 10_000;
+/** What one round may bring into memory; half of it is for rows that a whole org sees. */
+const ROUND_BYTES = 32 << 20;
+
+/**
+ * Reads for those who are behind what is in memory. However many ask at once, a round is one read of the
+ * database: rows that a whole org sees are read once for all of its viewers, named rows once per subject.
+ */
+export class Backlog {
+  readonly #journal: Journal;
+  readonly #model: Model;
+  readonly #limits: ReadLimits;
+  #waiting: Request[] = [];
+  #running = false;
+  #floor = 0n;
+
+  constructor(journal: Journal, model: Model, limits: ReadLimits) {
+    this.#journal = journal;
+    this.#model = model;
+    this.#limits = limits;
+  }
+
+  /** The floor as the last read found it, which is what a page was stale for. */
+  get floor(): bigint {
+    return this.#floor;
+  }
+
+  /** The next rows that a viewer sees after a position. */
+  read(viewer: { org: string; subject: string }, after: bigint): Promise<BacklogPage> {
+    return new Promise((resolve, reject) => {
+      const { org, subject } = viewer;
+      this.#waiting.push({ org, subject, after, exact: false, resolve, reject });
+      if (!this.#running) void this.#run();
+    });
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
+    // Sockets that come back together ask within the same turn of the event loop.
+    await new Promise(setImmediate);
+    while (this.#waiting.length > 0) await this.#round();
+    this.#running = false;
+  }
+
+  async #round(): Promise<void> {
+    const shared = new Map<string, Position>();
+    const named = new Map<string, Position>();
+    const served: Request[] = [];
+    const left: Request[] = [];
+    for (const request of this.#waiting) {
+      const { sharedKey, namedKey } = keys(request);
+      const fits =
+        (shared.size < MAX_SHARED || shared.has(sharedKey)) &&
+        (named.size < MAX_NAMED || named.has(namedKey));
+      (fits ? served : left).push(request);
+      if (!fits) continue;
+      const { org, subject, after } = request;
+      lower(shared, sharedKey, { org, subject: null, after });
+      lower(named, namedKey, { org, subject, after });
+    }
+    this.#waiting = left;
+    const wants = [...this.#portions(shared), ...this.#portions(named)];
+    try {
+      const limits = { ...this.#limits, bytes: ROUND_BYTES };
+      const { pages, bounds } = await this.#journal.readWanted(this.#model, wants, limits);
+      this.#floor = bounds.floor;
+      const byKey = new Map([...shared.keys(), ...named.keys()].map((key, i) => [key, pages[i]!]));
+      for (const request of served) {
+        const { sharedKey, namedKey } = keys(request);
+        this.#answer(request, byKey.get(sharedKey)!, byKey.get(namedKey)!, bounds);
+      }
+    } catch (error) {
+      for (const request of served) request.reject(error);
+    }
+  }
+
+  /** Each gets a page's worth, or its part of the round's half where they are many. */
+  #portions(wants: ReadonlyMap<string, Position>): Want[] {
+    const bytes = Math.min(this.#limits.bytes, Math.floor(ROUND_BYTES / 2 / wants.size));
+    return [...wants.values()].map((want) => ({ ...want, bytes }));
+  }
+
+  #answer(request: Request, shared: WantedPage, named: WantedPage, bounds: Bounds): void {
+    const { after, subject } = request;
+    // Below the floor rows are missing; beyond the head it is a position of another database.
+    if (after < bounds.floor || after > bounds.head) return request.resolve("stale");
+    if (after === bounds.head) return request.resolve({ rows: [], through: after });
+    const through = shared.through < named.through ? shared.through : named.through;
+    if (through <= after) {
+      // A neighbour's page ended before this position, or the round was full. Others may join from further behind, so ask again by itself.
+      this.#waiting.push({ ...request, exact: true });
+      return;
+    }
+    const fits = (row: JournalRow) =>
+      row.watermark > after && row.watermark <= through && !row.hiddenFrom?.includes(subject);
+    const rows = [...shared.rows.filter(fits), ...named.rows.filter(fits)];
+    rows.sort((a, b) => (a.watermark < b.watermark ? -1 : 1));
+    request.resolve(this.#cut(rows, through));
+  }
+
+  /** Each of the two pages is within the limits; what they make together may not be. */
+  #cut(rows: readonly JournalRow[], through: bigint): BacklogPage {
+    const { rows: most, bytes: room, payloadBytes } = this.#limits;
+    let bytes = 0;
+    const end = rows.findIndex((row, i) => {
+      bytes += Math.min(row.payloadBytes, payloadBytes);
+      return i > 0 && (i >= most || bytes > room);
+    });
+    if (end < 0) return { rows, through };
+    return { rows: rows.slice(0, end), through: rows[end - 1]!.watermark };
+  }
+}
+
+function keys({ org, subject, after, exact }: Request): { sharedKey: string; namedKey: string } {
+  const block = exact ? `at ${after}` : after / NEIGHBOURS;
+  return { sharedKey: `org ${block} ${org}`, namedKey: `subject ${block} ${JSON.stringify([org, subject])}` };
+}
+
+function lower(wants: Map<string, Position>, key: string, want: Position): void {
+  const there = wants.get(key);
+  if (!there || want.after < there.after) wants.set(key, want);
+}

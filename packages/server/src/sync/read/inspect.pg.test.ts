@@ -1,0 +1,31 @@
+import { readsOf } from "@khala/testing/postgres/plans";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { expect, test } from "vitest";
+import type { Database, Statement } from "../../database/database.ts";
+import { runSummaries } from "../models/run_summaries.ts";
+import { documentHistory, searchDocuments } from "./inspect.ts";
+
+test("what an operator looks for is found by an index, among however many of others", async () => {
+  await using own = await testDatabase();
+  const statements: Statement[] = [];
+  const database: Database = {
+    ...own.database,
+    query(statement) {
+      statements.push(statement);
+      return own.database.query(statement);
+    },
+  };
+  const ada = { org: "acme", subject: "ada" };
+  await searchDocuments(database, runSummaries, ada, { search: "x", after: "run:a", limit: 10 });
+  await database.query({
+    text: `INSERT INTO runtime.sync_run_summaries (doc_key, doc_version, payload, org_id, watermark)
+      VALUES ('run:a', 1, '{}', 'acme', 1)`,
+  });
+  const bounds = { limit: 10, payloadBytes: 1_000 };
+  expect(await documentHistory(database, runSummaries, "run:a", ada, bounds)).toEqual([]);
+  const named = statements.filter(({ name }) => name?.startsWith("ops_"));
+  expect(named.length).toBe(3);
+  for (const statement of named)
+    for (const read of await readsOf(own.database, statement))
+      expect.soft(read, statement.name).toMatch(/^sync_\w+_(org|audience|pkey|document): \(/);
+});

@@ -1,0 +1,198 @@
+import type { DocumentSummaryJson, HistoryEntryJson, TopicJson } from "@khala/contracts/ops/v1";
+import type { Database } from "../../database/database.ts";
+import type { Authority } from "../../events/authority.ts";
+import type { Model, Models } from "../model.ts";
+import type { SyncPlane } from "../plane.ts";
+
+/** Whose documents. */
+interface Viewer {
+  readonly org: string;
+  readonly subject: string;
+}
+
+/** How many keys a search looks at before it answers with what it has. */
+const SEARCHED = 20_000;
+const HISTORY_BYTES = 4 << 20;
+/** Documents of a topic that are counted one by one. */
+const COUNTED = 10_000;
+
+export interface TopicsOptions {
+  readonly database: Database;
+  readonly authority: Authority;
+  readonly sync: Pick<SyncPlane, "hub" | "projections">;
+  readonly models: Models;
+  readonly retentionMs: number;
+}
+
+/** Every topic: its journal, its documents, who follows it here. */
+export async function describeTopics(options: TopicsOptions): Promise<TopicJson[]> {
+  const { database, sync, models, retentionMs } = options;
+  const [newest, rows] = await Promise.all([options.authority.head(), topicRows(database, models)]);
+  const feeds = new Map(sync.hub.open().map((feed) => [feed.model.topic, feed]));
+  const projections = new Map(sync.projections().map((state) => [state.topic, state]));
+  const all = rows.reduce((sum, { head, floor }) => sum + Number(head - floor), 0);
+  return rows.map(({ topic, head, floor, epoch, documents, bytes }): TopicJson => {
+    const feed = feeds.get(topic);
+    const { position, broken } = projections.get(topic) ?? {};
+    const journalRows = Number(head - floor);
+    return {
+      topic,
+      head: String(head),
+      floor: String(floor),
+      epoch,
+      lag: feed ? Number(feed.lag().rows) : 0,
+      documents,
+      journal_rows: journalRows,
+      journal_bytes: all > 0 ? Math.round((Number(bytes) * journalRows) / all) : 0,
+      retention_hours: retentionMs / 3_600_000,
+      subscribers: feed?.liveCount ?? 0,
+      projection: {
+        state: broken ? "broken" : position === undefined ? "elsewhere" : "ok",
+        ...(broken && { message: broken.message }),
+        ...(position !== undefined && { position: String(position) }),
+        head: String(newest),
+      },
+    };
+  });
+}
+
+interface TopicRow {
+  readonly topic: string;
+  readonly head: bigint;
+  readonly floor: bigint;
+  readonly epoch: string;
+  readonly documents: number;
+  readonly bytes: bigint;
+}
+
+/** Few documents are counted; for many the planner's estimate is near enough. */
+async function topicRows(database: Database, models: Models): Promise<TopicRow[]> {
+  if (models.all.length === 0) return [];
+  const counts = models.all.map(
+    ({ table }, i) => `SELECT $1::text[] AS topics, ${i + 1} AS n, '${table}' AS name,
+      (SELECT count(*) FROM (SELECT 1 FROM runtime.${table} WHERE NOT deleted LIMIT ${COUNTED}) counted) AS few`,
+  );
+  return database.query<TopicRow>({
+    text: `SELECT s.topic, s.next_watermark AS head, s.floor, e.epoch,
+        (CASE WHEN m.few < ${COUNTED} THEN m.few ELSE greatest(c.reltuples, m.few) END)::float8 AS documents,
+        pg_total_relation_size('runtime.sync_stream_events') AS bytes
+      FROM (${counts.join(" UNION ALL ")}) m
+      JOIN runtime.sync_topic_sequences s ON s.topic = m.topics[m.n] CROSS JOIN runtime.sync_epoch e
+      JOIN pg_class c ON c.oid = to_regclass('runtime.' || m.name)
+      ORDER BY s.topic`,
+    values: [models.all.map(({ topic }) => topic)],
+  });
+}
+
+/** Documents by key; `next` is the key to go on after. */
+export interface FoundDocuments {
+  readonly documents: DocumentSummaryJson[];
+  readonly next: string | undefined;
+}
+
+/** Documents that the viewer may see whose key contains a text, after a key. A bounded part of the keys is looked at. */
+export async function searchDocuments(
+  database: Database,
+  model: Model,
+  viewer: Viewer,
+  { search, after, limit }: { search: string; after: string; limit: number },
+): Promise<FoundDocuments> {
+  // The two branches follow an index each, as those of a list do.
+  const rows = await database.query<{
+    key: string;
+    version: bigint;
+    updatedAt: Date;
+    bytes: number;
+    audience: string[] | null;
+    found: boolean;
+    last: boolean;
+  }>({
+    name: `ops_documents_${model.table}`,
+    text: `
+      WITH visible AS (
+        (SELECT doc_key FROM runtime.${model.table}
+         WHERE org_id = $1 AND audience IS NULL AND NOT deleted AND doc_key > $3 ORDER BY doc_key LIMIT $4)
+        UNION ALL
+        (SELECT doc_key FROM runtime.${model.table}
+         WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3
+         ORDER BY doc_key LIMIT $4)
+      ), looked AS (
+        SELECT doc_key, strpos(doc_key, $5) > 0 AS found, row_number() OVER (ORDER BY doc_key) AS n FROM visible
+      ), chosen AS (
+        SELECT doc_key, found, n = $4 AS last FROM looked WHERE n <= $4 AND (found OR n = $4) ORDER BY doc_key LIMIT $6
+      )
+      SELECT d.doc_key AS key, d.doc_version AS version, d.updated_at AS "updatedAt", octet_length(d.payload) AS bytes,
+        d.audience, c.found, c.last
+      FROM chosen c JOIN runtime.${model.table} d ON d.doc_key = c.doc_key ORDER BY d.doc_key`,
+    values: [viewer.org, viewer.subject, after, SEARCHED, search, limit + 1],
+  });
+  const found = rows.filter((row) => row.found);
+  const shown = found.slice(0, limit);
+  // More were found than fit; or as many keys were looked at as may be, and the last of them is where it stopped.
+  const next = found.length > limit ? shown.at(-1)!.key : rows.find((row) => row.last)?.key;
+  return {
+    documents: shown.map(({ key, version, updatedAt, bytes, audience }) => ({
+      doc_key: key,
+      doc_version: String(version),
+      updated_at: updatedAt.toISOString(),
+      bytes: bytes ?? 0,
+      audience: audience ?? [],
+    })),
+    next,
+  };
+}
+
+/**
+ * The versions of a document that the journal has, newest first; undefined when the viewer may not see the document. Of
+ * versions with another audience, those that did not name the viewer are left out.
+ */
+export async function documentHistory(
+  database: Database,
+  model: Model,
+  docKey: string,
+  viewer: Viewer,
+  { limit, payloadBytes }: { limit: number; payloadBytes: number },
+): Promise<HistoryEntryJson[] | undefined> {
+  const [document] = await database.query({
+    name: `ops_history_access_${model.table}`,
+    text: `SELECT 1 FROM runtime.${model.table}
+      WHERE doc_key = $1 AND org_id = $2 AND (audience IS NULL OR $3 = ANY(audience))`,
+    values: [docKey, viewer.org, viewer.subject],
+  });
+  if (!document) return undefined;
+  const rows = await database.query<{
+    watermark: bigint;
+    version: bigint;
+    op: string;
+    payload: string | null;
+    hash: string | null;
+    at: Date;
+  }>({
+    name: `ops_history_${model.table}`,
+    text: `
+      SELECT e.watermark, e.doc_version AS version, e.op, encode(e.payload_hash, 'hex') AS hash, e.inserted_at AS at,
+        convert_from(CASE WHEN e.payload_bytes > $6 OR e.total > $7 THEN NULL
+          WHEN e.payload IS NULL AND e.op = 'upsert'
+            THEN (SELECT d.payload FROM runtime.${model.table} d WHERE d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
+          ELSE e.payload END, 'UTF8') AS payload
+      FROM (
+        SELECT *, sum(payload_bytes) OVER (ORDER BY watermark DESC) AS total FROM (
+          SELECT * FROM runtime.sync_stream_events
+          WHERE topic = $1 AND doc_key = $2 AND org_id = $3 AND (audience IS NULL OR $4 = ANY(audience))
+            AND (hidden_from IS NULL OR NOT $4 = ANY(hidden_from))
+          ORDER BY watermark DESC LIMIT $5
+        ) newest
+      ) e ORDER BY e.watermark DESC`,
+    values: [model.topic, docKey, viewer.org, viewer.subject, limit, payloadBytes, HISTORY_BYTES],
+  });
+  return rows.map(
+    ({ watermark, version, op, payload, hash, at }): HistoryEntryJson => ({
+      watermark: String(watermark),
+      doc_version: String(version),
+      op,
+      ...(payload !== null && { payload: JSON.parse(payload) }),
+      ...(hash !== null && { payload_hash: hash }),
+      committed_at: at.toISOString(),
+    }),
+  );
+}

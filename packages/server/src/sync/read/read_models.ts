@@ -1,0 +1,132 @@
+import type { Database } from "../../database/database.ts";
+import type { Access, Model } from "../model.ts";
+
+/** A document as the read model has it. */
+export interface StoredDocument {
+  readonly docKey: string;
+  readonly docVersion: bigint;
+  /** Canonical JSON; null once deleted. */
+  readonly payload: Buffer | null;
+  readonly payloadHash: string | null;
+  readonly updatedAt: Date;
+}
+
+/** Makes sure that each model has its table, its topic and its checkpoint. */
+export async function createReadModels(database: Database, models: readonly Model[]): Promise<void> {
+  await database.interactive(async (tx) => {
+    // CREATE TABLE IF NOT EXISTS races with itself: one process at a time.
+    await tx.query({ text: "SELECT pg_advisory_xact_lock(7240114)" });
+    for (const model of models) {
+      await tx.query({
+        text: "SELECT runtime.create_read_model($1, $2)",
+        values: [model.topic, model.table],
+      });
+    }
+  });
+}
+
+interface CurrentRow {
+  readonly doc_key: string;
+  readonly doc_version: bigint;
+  readonly payload: Buffer | null;
+  readonly org_id: string;
+  readonly audience: string[] | null;
+}
+
+/** A document in the hands of a projector. */
+export interface CurrentDocument {
+  readonly version: bigint;
+  /** Null once deleted. */
+  readonly document: object | null;
+  readonly access: Access;
+}
+
+/** The current state of documents, for a projector that has not seen them yet. */
+export async function loadCurrent(
+  database: Database,
+  table: string,
+  keys: readonly string[],
+): Promise<Map<string, CurrentDocument>> {
+  const rows = await database.query<CurrentRow>({
+    name: `sync_current_${table}`,
+    text: `SELECT doc_key, doc_version, payload, org_id, audience FROM runtime.${table} WHERE doc_key = ANY($1)`,
+    values: [keys],
+  });
+  return new Map(
+    rows.map((row) => [
+      row.doc_key,
+      {
+        version: row.doc_version,
+        document: row.payload && (JSON.parse(row.payload.toString()) as object),
+        access: { org: row.org_id, audience: row.audience },
+      },
+    ]),
+  );
+}
+
+const COLUMNS = `doc_key AS "docKey", doc_version AS "docVersion", payload, encode(payload_hash, 'hex') AS "payloadHash",
+  updated_at AS "updatedAt"`;
+
+/** The document, if it exists and the viewer may see it. */
+export async function findDocument(
+  database: Database,
+  model: Model,
+  docKey: string,
+  viewer: { org: string; subject: string },
+): Promise<StoredDocument | undefined> {
+  const [row] = await database.query<StoredDocument>({
+    name: `sync_document_${model.table}`,
+    text: `SELECT ${COLUMNS} FROM runtime.${model.table}
+      WHERE doc_key = $1 AND org_id = $2 AND NOT deleted AND (audience IS NULL OR $3 = ANY(audience))`,
+    values: [docKey, viewer.org, viewer.subject],
+  });
+  return row;
+}
+
+/** A page of documents and the watermark at which it is true, in one snapshot. */
+export interface DocumentPage {
+  readonly documents: readonly StoredDocument[];
+  readonly watermark: bigint;
+  readonly epoch: string;
+}
+
+/** Documents after a key, in key order, and the topic's position in the same snapshot. */
+export async function listDocuments(
+  database: Database,
+  model: Model,
+  viewer: { org: string; subject: string },
+  page: { after: string; limit: number; maxBytes: number },
+): Promise<DocumentPage> {
+  // One statement, one snapshot. The two branches each follow an index, so others' documents cost nothing.
+  const rows = await database.query<Partial<StoredDocument> & { watermark: bigint; epoch: string }>({
+    name: `sync_list_${model.table}`,
+    text: `
+      WITH visible AS (
+        (SELECT doc_key, octet_length(payload) AS bytes FROM runtime.${model.table}
+         WHERE org_id = $1 AND audience IS NULL AND NOT deleted AND doc_key > $3
+         ORDER BY doc_key LIMIT $4)
+        UNION ALL
+        (SELECT doc_key, octet_length(payload) FROM runtime.${model.table}
+         WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3
+         ORDER BY doc_key LIMIT $4)
+      ), bounded AS (
+        SELECT doc_key FROM (
+          SELECT doc_key, sum(bytes) OVER w AS total, row_number() OVER w AS n FROM visible
+          WINDOW w AS (ORDER BY doc_key)
+        ) sized WHERE n = 1 OR (n <= $4 AND total <= $5)
+      )
+      SELECT s.next_watermark AS watermark, e.epoch, d.*
+      FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
+      LEFT JOIN (SELECT ${COLUMNS} FROM runtime.${model.table} JOIN bounded USING (doc_key)) d ON true
+      WHERE s.topic = $6
+      ORDER BY d."docKey"`,
+    values: [viewer.org, viewer.subject, page.after, page.limit, page.maxBytes, model.topic],
+  });
+  const [first] = rows;
+  if (!first) throw new Error(`The topic ${model.topic} has no row in runtime.sync_topic_sequences.`);
+  return {
+    watermark: first.watermark,
+    epoch: first.epoch,
+    documents: rows.filter((row): row is StoredDocument & typeof row => row.docKey != null),
+  };
+}

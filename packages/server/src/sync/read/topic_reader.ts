@@ -1,0 +1,182 @@
+import type { Context } from "../../kit/context.ts";
+import { recordSpan } from "../../kit/telemetry.ts";
+import type { SyncMetrics } from "../metrics.ts";
+import type { Model } from "../model.ts";
+import { HotTail } from "./hot_tail.ts";
+import type { Bounds, Journal, JournalRow, ReadLimits } from "./journal.ts";
+import { type EncodedUpdate, encodeUpdate } from "./update_codec.ts";
+
+export interface ReaderOptions {
+  readonly journal: Journal;
+  readonly metrics: SyncMetrics;
+  readonly batch: ReadLimits;
+  readonly tailBytes: number;
+}
+
+/** Who is told what the reader reads. */
+export interface ReaderEvents {
+  /** New rows, in order; `before` is the position that they follow. */
+  rows(updates: readonly EncodedUpdate[], before: bigint): void;
+  /** Positions up to `head` cannot be continued: another epoch began, or retention passed us by. */
+  restarted(head: bigint, bounds: Bounds): void;
+}
+
+/** What a read of everybody's rows brings at most. */
+const READ = { rows: 1_000, bytes: 8 << 20 };
+/** How far back the tail starts, so that those who reconnect after our restart find it in memory. */
+const WARM_ROWS = 1_000n;
+
+/** Reads one topic's journal, once for everybody on this server, and keeps its end in memory. */
+export class TopicReader {
+  readonly #model: Model;
+  readonly #options: ReaderOptions;
+  readonly #context: Context;
+  readonly #events: ReaderEvents;
+  #tail: HotTail;
+  #epoch: string;
+  #bounds: Bounds;
+  /** Up to here rows were there before: they are kept in memory, and were pushed by others, perhaps days ago. */
+  readonly #old: bigint;
+  #refreshing: Promise<void> | undefined;
+  #dirty = false;
+  /** When the tail last moved, or was last seen to have nothing to do. */
+  #movedAt: number;
+
+  private constructor(
+    model: Model,
+    context: Context,
+    options: ReaderOptions,
+    events: ReaderEvents,
+    epoch: string,
+    bounds: Bounds,
+  ) {
+    this.#model = model;
+    this.#context = context;
+    this.#options = options;
+    this.#events = events;
+    this.#epoch = epoch;
+    this.#bounds = bounds;
+    this.#old = bounds.head;
+    const warm = bounds.head - WARM_ROWS;
+    this.#tail = new HotTail(warm > bounds.floor ? warm : bounds.floor, options.tailBytes);
+    this.#movedAt = context.clock.now();
+  }
+
+  /** Opens the reader shortly before the topic's head: the first refresh brings the last rows into memory. */
+  static async open(
+    model: Model,
+    context: Context,
+    options: ReaderOptions,
+    events: ReaderEvents,
+  ): Promise<TopicReader> {
+    const { epoch, topics } = await options.journal.heads();
+    const bounds = topics.get(model.topic) ?? { head: 0n, floor: 0n };
+    return new TopicReader(model, context, options, events, epoch, bounds);
+  }
+
+  get epoch(): string {
+    return this.#epoch;
+  }
+
+  get tail(): HotTail {
+    return this.#tail;
+  }
+
+  /** The newest watermark that this server has read. */
+  get head(): bigint {
+    return this.#tail.head;
+  }
+
+  /** The bounds as the database last told them. */
+  get bounds(): Bounds {
+    return { floor: this.#bounds.floor, head: this.#bounds.head > this.head ? this.#bounds.head : this.head };
+  }
+
+  /** Rows that the database has and this server has not read, and for how long nothing has moved. */
+  lag(): { rows: bigint; stuckMs: number } {
+    const rows = this.bounds.head - this.head;
+    return { rows, stuckMs: rows > 0n ? this.#context.clock.now() - this.#movedAt : 0 };
+  }
+
+  /** Takes what a poll of the database said. A new epoch starts the reader anew. */
+  observe(epoch: string, bounds: Bounds): void {
+    // Above the floor nothing may be left to read that would show the gap.
+    if (epoch !== this.#epoch || bounds.floor > this.head) return this.#restart(epoch, bounds, bounds.head);
+    if (this.lag().rows === 0n) this.#movedAt = this.#context.clock.now();
+    this.#bounds = bounds;
+    if (bounds.head === this.head) return;
+    const { log } = this.#context;
+    this.refresh().catch((error) =>
+      log.debug(
+        { err: error.message, topic: this.#model.topic },
+        "a polled read failed; the next poll repeats it",
+      ),
+    );
+  }
+
+  /** Reads what is new. Resolves when everything that was committed before the call is read. */
+  refresh(): Promise<void> {
+    this.#dirty = true;
+    this.#refreshing ??= this.#read();
+    return this.#refreshing;
+  }
+
+  async #read(): Promise<void> {
+    try {
+      while (this.#dirty) {
+        this.#dirty = false;
+        await this.#readOnce();
+      }
+    } finally {
+      // In the same turn as the last look at `dirty`: whoever asks from now on starts a new read.
+      this.#refreshing = undefined;
+    }
+  }
+
+  async #readOnce(): Promise<void> {
+    const { journal, batch } = this.#options;
+    const tail = this.#tail;
+    const rows = await journal.read(this.#model, tail.head, { ...READ, payloadBytes: batch.payloadBytes });
+    if (rows.length === 0 || tail !== this.#tail) return;
+    this.#ingest(rows);
+    const bytes = rows.reduce((sum, row) => sum + (row.payload?.length ?? 0), 0);
+    this.#dirty ||= rows.length === READ.rows || bytes > READ.bytes / 2 || this.head < this.#bounds.head;
+  }
+
+  #ingest(rows: readonly JournalRow[]): void {
+    const { metrics, batch } = this.#options;
+    const floor = rows[0]!.watermark - 1n;
+    // Watermarks are dense: if the next one is missing, retention took it, and whoever was live has a gap.
+    if (floor !== this.head) this.#restart(this.#epoch, { floor, head: this.bounds.head }, floor);
+    const updates = rows.map((row) => encodeUpdate(this.#model.topic, row, batch.payloadBytes));
+    const before = this.head;
+    this.#tail.append(updates);
+    this.#movedAt = this.#context.clock.now();
+    metrics.updates.add(rows.length, { topic: this.#model.topic });
+    this.#events.rows(updates, before);
+    for (const row of rows) if (row.watermark > this.#old) this.#trace(row);
+  }
+
+  #trace(row: JournalRow): void {
+    const { topic } = this.#model;
+    recordSpan(this.#context.telemetry, row.trace, {
+      name: `push ${topic}`,
+      from: row.insertedAt,
+      to: this.#context.clock.now(),
+      org: row.org,
+      attributes: {
+        "khala.topic": topic,
+        "khala.doc_key": row.docKey,
+        "khala.watermark": String(row.watermark),
+      },
+    });
+  }
+
+  #restart(epoch: string, bounds: Bounds, position: bigint): void {
+    const { head } = this;
+    this.#epoch = epoch;
+    this.#bounds = bounds;
+    this.#tail = new HotTail(position, this.#options.tailBytes);
+    this.#events.restarted(head, bounds);
+  }
+}

@@ -1,0 +1,365 @@
+import { patiently } from "@khala/testing/kit/patiently";
+import { testDatabase } from "@khala/testing/postgres/test_database";
+import { expect, test } from "vitest";
+import type { Database } from "../../database/database.ts";
+import { runs } from "../../events/streams.ts";
+import { defineModel, type Model } from "../model.ts";
+import {
+  appendRun,
+  foldOf,
+  headOf,
+  journalOf,
+  liveDocuments,
+  projected,
+  type SyncParts,
+  syncParts,
+} from "../test_support.ts";
+import { type ReprojectionProgress, reproject } from "./reprojection.ts";
+
+interface Thing {
+  readonly name: string;
+  readonly seen: number;
+  readonly note?: string;
+}
+
+/** A model in one state of its code: one document per name of a step, counted from `first`. */
+function things(change: (thing: Thing) => Thing | null, first: (name: string) => number = () => 0): Model {
+  return defineModel<Thing>({
+    topic: "app.things",
+    prefix: "thing",
+    streams: [runs],
+    id: (event) => (event.type === "run.step" ? (event.data as { name: string }).name : null),
+    audience: (thing) => (thing.note === "private" ? ["ada"] : null),
+    project(before, event) {
+      const { name, status } = event.data as { name: string; status?: string };
+      if (status === "unseen") return before;
+      return change({ name, seen: (before?.seen ?? first(name)) + 1 });
+    },
+  });
+}
+
+const old = things((thing) => (thing.name === "late" ? null : thing));
+const today = things(
+  (thing) => {
+    if (thing.name === "secret") return { ...thing, note: "private" };
+    return thing.name === "gone" ? null : thing;
+  },
+  (name) => (name.endsWith("7") ? 100 : 0),
+);
+
+let ids = 0;
+const steps = (names: readonly string[], status?: string) =>
+  names.map((name) => ({
+    event_id: `e${++ids}`,
+    type: "run.step",
+    data: { name, ...(status !== undefined && { status }) },
+  }));
+const names = (count: number) => Array.from({ length: count }, (_, i) => `t${String(i).padStart(4, "0")}`);
+
+async function fill(parts: SyncParts, all: readonly string[]): Promise<void> {
+  for (let at = 0; at < all.length; at += 1_000)
+    await appendRun(parts.authority, "fill", steps(all.slice(at, at + 1_000)));
+}
+
+/** Fills the log and projects it with the code of yesterday. */
+async function yesterday(database: Database, all: readonly string[]): Promise<void> {
+  await using parts = await syncParts(database, { models: [old] });
+  await fill(parts, all);
+  parts.project(old);
+  await projected(database, old);
+}
+
+const expectEqualToFold = async (database: Database, model: Model) =>
+  expect(await liveDocuments(database, model)).toEqual(await foldOf(database, model));
+
+test("only the documents that differ are re-emitted: changed, gone, new and narrowed ones", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await yesterday(database, ["same", "x7", "gone", "late", "secret", "same"]);
+  const head = await headOf(database, old.topic);
+  await using parts = await syncParts(database);
+  const done = await reproject(database, parts.context, today, { inline: true });
+
+  expect(done).toEqual({
+    topic: "app.things",
+    phase: "comparing",
+    position: 6n,
+    head: 6n,
+    documents: 5n,
+    differing: 4n,
+  });
+  // Each document began at the sequence of its first event; what is re-emitted is one version newer.
+  expect(await journalOf(database, today.topic, head)).toMatchObject([
+    { key: "thing:gone", version: 4n, op: "delete", payload: null },
+    { key: "thing:late", version: 5n, op: "upsert", payload: '{"name":"late","seen":1}' },
+    // Those who may not see it any more are told so, and then those who may.
+    { key: "thing:secret", version: 6n, op: "delete", audience: null, hiddenFrom: ["ada"] },
+    { key: "thing:secret", version: 6n, op: "upsert", audience: ["ada"] },
+    { key: "thing:x7", version: 3n, op: "upsert", payload: '{"name":"x7","seen":101}' },
+  ]);
+  await expectEqualToFold(database, today);
+  const left =
+    "SELECT (SELECT count(*) FROM runtime.sync_rebuilt_documents) + count(*) AS n FROM runtime.sync_reprojections";
+  expect(await database.query({ text: left })).toEqual([{ n: 0n }]);
+});
+
+test("a model that is as it should be re-emits nothing and does not disturb its projector", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await yesterday(database, ["a", "b", "a"]);
+  const checkpoint = () =>
+    database.query({ text: "SELECT * FROM runtime.sync_checkpoints WHERE topic = 'app.things'" });
+  const [before, head] = [await checkpoint(), await headOf(database, old.topic)];
+  await using parts = await syncParts(database);
+  const done = await reproject(database, parts.context, old, { inline: true });
+  expect(done).toMatchObject({ documents: 2n, differing: 0n });
+  expect(await headOf(database, old.topic)).toBe(head);
+  expect(await checkpoint()).toEqual(before);
+});
+
+test("a running projector goes on from what was re-emitted, not from what it remembers", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await yesterday(database, ["x7", "y"]);
+  await using parts = await syncParts(database);
+  // The projector of today remembers x7 in its version of yesterday plus one step.
+  parts.project(today);
+  await appendRun(parts.authority, "fill", steps(["y"]));
+  await appendRun(parts.authority, "fill", steps(["x7"], "unseen"));
+  await patiently(async () => expect(await journalOf(database, today.topic)).toHaveLength(3));
+  expect(await reproject(database, parts.context, today, { inline: true })).toMatchObject({ differing: 1n });
+  await appendRun(parts.authority, "fill", steps(["x7", "y", "x7"]));
+  await projected(database, today);
+  const x7 = (await journalOf(database, today.topic)).filter((row) => row.key === "thing:x7");
+  expect(x7.map((row) => [row.version, JSON.parse(row.payload!).seen])).toEqual([
+    [1n, 1],
+    [2n, 101],
+    [3n, 102],
+    [4n, 103],
+  ]);
+});
+
+test("an event that changed nothing before is taken again once the rebuilt document makes something of it", async () => {
+  const doorkeeper = (open: boolean) =>
+    defineModel<{ open: boolean; guests: number }>({
+      topic: "app.things",
+      prefix: "thing",
+      streams: [runs],
+      project(before, event) {
+        if (event.type === "run.started") return { open, guests: 0 };
+        return before?.open ? { ...before, guests: before.guests + 1 } : before;
+      },
+    });
+  await using own = await testDatabase();
+  const { database } = own;
+  {
+    await using parts = await syncParts(database, { models: [doorkeeper(false)] });
+    parts.project(doorkeeper(false));
+    await appendRun(parts.authority, "r", [{ event_id: "s", type: "run.started", data: {} }]);
+    await projected(database, doorkeeper(false));
+  }
+  await using parts = await syncParts(database);
+  const projector = parts.project(doorkeeper(true));
+  await appendRun(parts.authority, "r", steps(["guest"]));
+  // It has passed the step without a word: nothing of it is stored.
+  await patiently(() => expect(projector.state().position).toBe(2n));
+  expect(await reproject(database, parts.context, doorkeeper(true), { inline: true })).toMatchObject({
+    differing: 1n,
+  });
+  await projected(database, doorkeeper(true));
+  expect((await liveDocuments(database, doorkeeper(true))).get("thing:r")?.payload).toBe(
+    '{"guests":1,"open":true}',
+  );
+});
+
+test("writers and the projector go on meanwhile, and the end is what the whole log makes", async () => {
+  await using own = await testDatabase({ poolSize: 8 });
+  const { database } = own;
+  await yesterday(database, [...names(2_500), "gone", "late", "secret"]);
+  const head = await headOf(database, old.topic);
+  await using parts = await syncParts(database);
+  parts.project(today);
+  const stop = new AbortController();
+  const writer = async (id: string) => {
+    for (let i = 0; !stop.signal.aborted; i++) {
+      const some = [`t${String((i * 37) % 2_500).padStart(4, "0")}`, `new${id}${i}`, "secret", "t0007"];
+      await appendRun(parts.authority, id, steps(some));
+    }
+  };
+  const writers = [writer("a"), writer("b")];
+  const progress: ReprojectionProgress[] = [];
+  const done = await reproject(database, parts.context, today, {
+    inline: true,
+    onProgress: (now) => progress.push(now),
+  });
+  stop.abort();
+  await Promise.all(writers);
+  await projected(database, today);
+
+  expect(done.differing).toBeGreaterThan(0n);
+  expect(progress.map((now) => now.position)).toEqual(
+    progress.map((now) => now.position).toSorted((a, b) => Number(a - b)),
+  );
+  expect(progress.every((now) => now.position <= now.head)).toBe(true);
+  // A re-emitted row and a projected one are alike; but a document that nobody touched and that did not differ is silent.
+  const touched = new Set((await journalOf(database, today.topic, head)).map((row) => row.key));
+  const quiet = [...(await foldOf(database, today))].filter(
+    ([, { payload }]) => JSON.parse(payload).seen === 1 && /"t\d{3}[^7]"/.test(payload),
+  );
+  expect(quiet.length).toBeGreaterThan(0);
+  for (const [key] of quiet) expect(touched).not.toContain(key);
+});
+
+/** Fails the nth access to the database, before it is made or after it took effect. */
+function failingAt(database: Database, nth: number, when: "before" | "after"): Database {
+  let count = 0;
+  const access = async <T>(work: () => Promise<T>): Promise<T> => {
+    const now = ++count === nth;
+    if (now && when === "before") throw new Error("killed");
+    const value = await work();
+    if (now) throw new Error("killed");
+    return value;
+  };
+  return {
+    ...database,
+    query: (statement) => access(() => database.query(statement)),
+    interactive: (fn, mode) => access(() => database.interactive(fn, mode)),
+  };
+}
+
+test.each(["before", "after"] as const)(
+  "killed %s any step, it goes on where it was and emits each difference once",
+  { timeout: 120_000 },
+  async (when) => {
+    await using own = await testDatabase();
+    const { database } = own;
+    await yesterday(database, [...names(1_050), "late", "gone"]);
+    await using parts = await syncParts(database);
+    for (let nth = 1, model = today; ; nth++, model = model === today ? old : today) {
+      const head = await headOf(database, model.topic);
+      let killed = false;
+      const first = reproject(failingAt(database, nth, when), parts.context, model, { inline: true });
+      await first.catch((error: Error) => {
+        expect(error.message).toBe("killed");
+        killed = true;
+      });
+      if (killed) await reproject(database, parts.context, model, { inline: true });
+      await expectEqualToFold(database, model);
+      const emitted = (await journalOf(database, model.topic, head)).map((row) => row.key);
+      expect(new Set(emitted).size).toBe(emitted.length);
+      expect(emitted).toHaveLength(107);
+      if (!killed) {
+        expect(nth).toBeGreaterThan(12);
+        return;
+      }
+    }
+  },
+);
+
+/** Holds the reprojection at its nth transaction. */
+function heldAt(database: Database, nth: number) {
+  const reached = Promise.withResolvers<void>();
+  const gate = Promise.withResolvers<void>();
+  let count = 0;
+  const held: Database = {
+    ...database,
+    async interactive(fn, mode) {
+      if (++count === nth) {
+        reached.resolve();
+        await gate.promise;
+      }
+      return database.interactive(fn, mode);
+    },
+  };
+  return { held, reached: reached.promise, release: () => gate.resolve() };
+}
+
+test("a second one at once is refused", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await yesterday(database, ["x7"]);
+  await using parts = await syncParts(database);
+  const { held, reached, release } = heldAt(database, 1);
+  const first = reproject(held, parts.context, today, { inline: true });
+  await reached;
+  await expect(reproject(database, parts.context, today, { inline: true })).rejects.toMatchObject({
+    code: "unavailable",
+    message: expect.stringContaining("already running"),
+  });
+  release();
+  expect(await first).toMatchObject({ differing: 1n });
+});
+
+test("one that lost its lock and was replaced does nothing any more", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await yesterday(database, ["x7", "y"]);
+  await using parts = await syncParts(database);
+  const { held, reached, release } = heldAt(database, 2);
+  const first = reproject(held, parts.context, today, { inline: true });
+  await reached;
+  await database.query({
+    text: `SELECT pg_terminate_backend(pid) FROM pg_locks
+      WHERE locktype = 'advisory' AND classid = 7240116 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+  });
+  await patiently(() => reproject(database, parts.context, today, { inline: true }));
+  const head = await headOf(database, today.topic);
+  release();
+  await expect(first).rejects.toThrow("took over");
+  expect(await headOf(database, today.topic)).toBe(head);
+  await expectEqualToFold(database, today);
+});
+
+test("it stops when told, and what was built with other code is not gone on with", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await yesterday(database, names(3_500));
+  await using parts = await syncParts(database);
+  const seen: bigint[] = [];
+  const stopping = (model: Model) => {
+    const stop = new AbortController();
+    return reproject(database, parts.context, model, {
+      inline: true,
+      signal: stop.signal,
+      onProgress({ position }) {
+        seen.push(position);
+        stop.abort();
+      },
+    });
+  };
+  const head = await headOf(database, today.topic);
+  await expect(stopping(today)).rejects.toThrow(/abort/i);
+  await expect(stopping(today)).rejects.toThrow(/abort/i);
+  await expect(stopping(old)).rejects.toThrow(/abort/i);
+  await expect(stopping(old)).rejects.toThrow(/abort/i);
+  expect(seen).toEqual([1_000n, 2_000n, 1_000n, 2_000n]);
+  expect(await headOf(database, today.topic)).toBe(head);
+  const done = await reproject(database, parts.context, old, { inline: true, restart: true });
+  expect(done).toMatchObject({ documents: 3_500n, differing: 0n });
+});
+
+test("code that cannot take an event is refused with its place, and the live model is as before", async () => {
+  const broken = things((thing) => {
+    if (thing.name === "t0001") throw new Error("no such thing");
+    return thing;
+  });
+  await using own = await testDatabase();
+  const { database } = own;
+  await yesterday(database, names(3));
+  await using parts = await syncParts(database);
+  await expect(reproject(database, parts.context, broken, { inline: true })).rejects.toThrow(
+    /app\.things failed at event 2 .*no such thing/,
+  );
+  parts.project(old);
+  await fill(parts, names(5));
+  await projected(database, old);
+});
+
+test("a topic that the database does not know is named, with what to do", async () => {
+  await using own = await testDatabase();
+  await using parts = await syncParts(own.database);
+  await expect(reproject(own.database, parts.context, today, { inline: true })).rejects.toMatchObject({
+    code: "not_found",
+    message: expect.stringContaining("Start a server with the model once"),
+  });
+});

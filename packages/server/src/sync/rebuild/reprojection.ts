@@ -1,0 +1,266 @@
+import { createHash } from "node:crypto";
+import { KhalaError } from "@khala/contracts";
+import type { Database } from "../../database/database.ts";
+import { readEvents } from "../../events/authority.ts";
+import { sleep } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Model } from "../model.ts";
+import type { CurrentDocument } from "../read/read_models.ts";
+import { applyEvent } from "../write/projection.ts";
+import { emitDiffering, nextRange } from "./reprojection_cutover.ts";
+import { type Connection, ShadowModel } from "./reprojection_shadow.ts";
+
+/** Where a reprojection stands. */
+export interface ReprojectionProgress {
+  readonly topic: string;
+  readonly phase: "folding" | "comparing";
+  /** The newest event that the rebuilt documents contain, and the newest that the live ones do. */
+  readonly position: bigint;
+  readonly head: bigint;
+  /** Documents compared so far, and how many of them differed and were re-emitted. */
+  readonly documents: bigint;
+  readonly differing: bigint;
+}
+
+export interface ReprojectionOptions {
+  /** Store payloads in the journal too, as the servers do; false in pointer mode. */
+  readonly inline: boolean;
+  /** Begins anew instead of going on with one that was interrupted. */
+  readonly restart?: boolean;
+  /** Stops between two steps. What is done is kept, and the next run goes on from there. */
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: ReprojectionProgress) => void;
+  /** Called after each commit that moved the topic. */
+  readonly onCommit?: (topic: string) => void;
+}
+
+/** Any constant will do, as long as every process uses the same. */
+const ADVISORY_LOCK = 7_240_116;
+/** What may be folded while the live projector waits. */
+const FOLDED_UNDER_LOCK = 1_000n;
+/** How many events tell one state of the code from another. */
+const PROBED_EVENTS = 1_000;
+/** How long the live projector is given to move between two cutovers. */
+const PATIENCE = { most: 2_000, least: 50, look: 20 };
+
+interface Progress {
+  readonly position: bigint;
+  readonly comparedTo: string;
+  readonly documents: bigint;
+  readonly differing: bigint;
+}
+
+/**
+ * Rebuilds a read model from the log with the model's code of today, beside the live one, then makes the live one equal
+ * to it, re-emitting only the documents that differ. Servers go on meanwhile, and should run the same code already.
+ * An interrupted one leaves the live side as it is and goes on when it is called again.
+ */
+export async function reproject(
+  database: Database,
+  context: Context,
+  model: Model,
+  options: ReprojectionOptions,
+): Promise<ReprojectionProgress> {
+  const session = await database.connect();
+  // A lost session loses the lock; every step is guarded by the run's id as well, so that two never mix.
+  session.on("error", (error) => context.log.debug({ err: error.message }, "a session broke"));
+  try {
+    const lock = "SELECT pg_try_advisory_lock($1, hashtext($2)) AS locked";
+    const { rows } = await session.query(lock, [ADVISORY_LOCK, model.topic]);
+    if (!rows[0].locked) {
+      const message = `A reprojection of ${model.topic} is already running. Wait until it is done, or stop it.`;
+      throw new KhalaError("unavailable", message);
+    }
+    return await new Reprojection(database, context, model, options).run();
+  } finally {
+    // Ending a session that is already broken fails, and has nothing left to end.
+    await session.end().catch(() => {});
+  }
+}
+
+class Reprojection {
+  readonly #database: Database;
+  readonly #context: Context;
+  readonly #model: Model;
+  readonly #options: ReprojectionOptions;
+  readonly #run: string;
+  readonly #shadow: ShadowModel;
+  #progress: Progress = { position: 0n, comparedTo: "", documents: 0n, differing: 0n };
+  #patience: number = PATIENCE.most;
+
+  constructor(database: Database, context: Context, model: Model, options: ReprojectionOptions) {
+    this.#database = database;
+    this.#context = context;
+    this.#model = model;
+    this.#options = options;
+    this.#run = context.newId();
+    this.#shadow = new ShadowModel(model);
+  }
+
+  async run(): Promise<ReprojectionProgress> {
+    const code = await codeOf(this.#database, this.#model);
+    this.#progress = (await this.#resume(code)) ?? (await this.#begin(code));
+    let live = await this.#live(this.#database);
+    for (;;) {
+      this.#options.signal?.throwIfAborted();
+      if (live - this.#progress.position > FOLDED_UNDER_LOCK) {
+        await this.#step((tx) => this.#fold(tx, live));
+        this.#report("folding", live);
+      } else {
+        const cut = await this.#step((tx) => this.#cutOver(tx));
+        if (cut.emitted > 0) this.#options.onCommit?.(this.#model.topic);
+        this.#report("comparing", cut.live);
+        if (cut.finished) break;
+        if (cut.emitted > 0) await this.#letTheLiveOneMove(cut.live);
+      }
+      live = await this.#live(this.#database);
+    }
+    await this.#shadow.clear(this.#database);
+    return this.#asReport("comparing", live);
+  }
+
+  /** Takes over one that was interrupted, if it was made with the same code. */
+  async #resume(code: string): Promise<Progress | undefined> {
+    if (this.#options.restart) return undefined;
+    const [progress] = await this.#database.query<Progress>({
+      text: `UPDATE runtime.sync_reprojections SET run = $2 WHERE topic = $1 AND code = $3
+        RETURNING position, compared_to AS "comparedTo", documents, differing`,
+      values: [this.#model.topic, this.#run, code],
+    });
+    return progress;
+  }
+
+  async #begin(code: string): Promise<Progress> {
+    const { topic } = this.#model;
+    // Without its row, what is left of an older one is nobody's, also if this is interrupted in between.
+    await this.#database.query({
+      text: "DELETE FROM runtime.sync_reprojections WHERE topic = $1",
+      values: [topic],
+    });
+    await this.#shadow.clear(this.#database);
+    await this.#database.query({
+      text: "INSERT INTO runtime.sync_reprojections (topic, run, code) VALUES ($1, $2, $3)",
+      values: [topic, this.#run, code],
+    });
+    return { position: 0n, comparedTo: "", documents: 0n, differing: 0n };
+  }
+
+  /** One transaction, and what it did to the progress once it is committed. */
+  async #step<T extends { progress: Progress }>(step: (tx: Connection) => Promise<T>): Promise<T> {
+    try {
+      const done = await this.#database.interactive(step);
+      this.#progress = done.progress;
+      return done;
+    } catch (error) {
+      this.#shadow.forget();
+      throw error;
+    }
+  }
+
+  async #fold(tx: Connection, upTo: bigint): Promise<{ progress: Progress }> {
+    const position = await this.#shadow.fold(tx, this.#progress.position, upTo);
+    return { progress: await this.#save(tx, { ...this.#progress, position }) };
+  }
+
+  /** Brings the rebuilt model to the live one's position while that stands still, and settles a range of documents. */
+  async #cutOver(tx: Connection) {
+    const live = await this.#live(tx, "FOR UPDATE");
+    let { position, comparedTo, documents, differing } = this.#progress;
+    if (position > live) {
+      const message = `The checkpoint of ${this.#model.topic} was moved back meanwhile. Restart the reprojection.`;
+      throw new KhalaError("unavailable", message);
+    }
+    // The projector moved on since it was looked at: first fold without keeping it waiting.
+    if (live - position > FOLDED_UNDER_LOCK)
+      return { progress: this.#progress, live, emitted: 0, finished: false };
+    while (position < live) position = await this.#shadow.fold(tx, position, live);
+    const range = await nextRange(tx, this.#model, comparedTo);
+    if (!range) {
+      const progress = await this.#save(tx, { ...this.#progress, position });
+      const text = "DELETE FROM runtime.sync_reprojections WHERE topic = $1";
+      await tx.query({ text, values: [this.#model.topic] });
+      return { progress, live, emitted: 0, finished: true };
+    }
+    const emitted = await emitDiffering(tx, this.#model, range, this.#options.inline);
+    if (emitted > 0) {
+      const text = "UPDATE runtime.sync_checkpoints SET generation = generation + 1 WHERE topic = $1";
+      await tx.query({ text, values: [this.#model.topic] });
+    }
+    comparedTo = range.upTo;
+    documents += range.documents;
+    differing += BigInt(emitted);
+    const progress = await this.#save(tx, { position, comparedTo, documents, differing });
+    return { progress, live, emitted, finished: false };
+  }
+
+  async #save(tx: Connection, progress: Progress): Promise<Progress> {
+    const saved = await tx.query({
+      name: "reprojection_save",
+      text: `UPDATE runtime.sync_reprojections SET position = $3, compared_to = $4, documents = $5, differing = $6
+        WHERE topic = $1 AND run = $2 RETURNING 1`,
+      values: [
+        this.#model.topic,
+        this.#run,
+        progress.position,
+        progress.comparedTo,
+        progress.documents,
+        progress.differing,
+      ],
+    });
+    if (saved.length === 0) throw new Error(`Another reprojection of ${this.#model.topic} took over.`);
+    return progress;
+  }
+
+  /** The position that the live documents are true at. */
+  async #live(tx: Connection, lock = ""): Promise<bigint> {
+    const { topic } = this.#model;
+    const text = `SELECT position FROM runtime.sync_checkpoints WHERE topic = $1 ${lock}`;
+    const [row] = await tx.query<{ position: bigint }>({ text, values: [topic] });
+    if (row) return row.position;
+    const message = `The topic ${topic} is not in this database. Start a server with the model once, then try again.`;
+    throw new KhalaError("not_found", message);
+  }
+
+  /** Each cutover that wrote makes the projector read its documents anew: let it commit something in between. */
+  async #letTheLiveOneMove(from: bigint): Promise<void> {
+    const { clock } = this.#context;
+    const until = clock.now() + this.#patience;
+    while (clock.now() < until && !this.#options.signal?.aborted) {
+      const [row] = await this.#database.query<{ done: boolean }>({
+        text: `SELECT c.position > $2 OR h.position = c.position AS done
+          FROM runtime.sync_checkpoints c, runtime.event_log_head h WHERE c.topic = $1`,
+        values: [this.#model.topic, from],
+      });
+      if (row?.done) {
+        this.#patience = PATIENCE.most;
+        return;
+      }
+      await sleep(clock, PATIENCE.look, this.#options.signal);
+    }
+    // It has nothing to do here, or does not run.
+    this.#patience = Math.max(PATIENCE.least, this.#patience / 2);
+  }
+
+  #report(phase: ReprojectionProgress["phase"], head: bigint): void {
+    this.#options.onProgress?.(this.#asReport(phase, head));
+  }
+
+  #asReport(phase: ReprojectionProgress["phase"], head: bigint): ReprojectionProgress {
+    const { position, documents, differing } = this.#progress;
+    return { topic: this.#model.topic, phase, position, head, documents, differing };
+  }
+}
+
+/**
+ * Tells one state of a model's code from another: by its functions as they are written, and by what they make of the
+ * first events, since what they call or enclose is not seen.
+ */
+async function codeOf(database: Database, model: Model): Promise<string> {
+  const hash = createHash("sha256").update([model.id, model.project, model.access].map(String).join("\n"));
+  const documents = new Map<string, CurrentDocument>();
+  for (const event of await readEvents(database, 0n, PROBED_EVENTS)) {
+    const write = applyEvent(model, event, documents);
+    if (write) hash.update(JSON.stringify([write.docKey, write.payload, write.org, write.audience]));
+  }
+  return hash.digest("hex");
+}

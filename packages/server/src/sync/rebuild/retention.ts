@@ -1,0 +1,84 @@
+import type { Database } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import type { SyncMetrics } from "../metrics.ts";
+import type { Model, Models } from "../model.ts";
+
+export interface RetentionOptions {
+  readonly models: Models;
+  readonly keepMs: number;
+  readonly everyMs: number;
+  readonly metrics: SyncMetrics;
+  /** Whether it is this process's turn. */
+  readonly active: () => boolean;
+}
+
+/** Rows that one statement deletes: few enough that nobody waits for it. */
+const BATCH = 5_000;
+
+/** Trims the journals in the background. */
+export function startRetention(database: Database, context: Context, options: RetentionOptions): Service {
+  return runLoop(context, "retention", {
+    wake: new Wake(),
+    idleMs: options.everyMs,
+    async step(signal) {
+      if (!options.active()) return false;
+      try {
+        for (const model of options.models.all) {
+          while (!signal.aborted && (await trimTopic(database, model, options.keepMs)) === BATCH);
+        }
+        options.metrics.retention.add(1, { outcome: "ok" });
+      } catch (error) {
+        options.metrics.retention.add(1, { outcome: "failed" });
+        throw error;
+      }
+      return false;
+    },
+  });
+}
+
+/**
+ * Removes up to a batch of journal rows that are older than `keepMs`, and the tombstones that only they told of.
+ * The floor moves in the same transaction: no reader sees the gap without seeing the floor.
+ */
+export async function trimTopic(database: Database, model: Model, keepMs: number): Promise<number> {
+  return database.interactive(async (tx) => {
+    // The newest row of the batch that is old enough. Watermarks and times rise together, so it bounds the rest.
+    const [found] = await tx.query<{ upTo: bigint | null }>({
+      name: "sync_retention_bound",
+      text: `SELECT max(watermark) AS "upTo" FROM (
+          SELECT watermark, inserted_at FROM runtime.sync_stream_events WHERE topic = $1 ORDER BY watermark LIMIT $2
+        ) oldest WHERE inserted_at < now() - $3 * interval '1 ms'`,
+      values: [model.topic, BATCH, keepMs],
+    });
+    if (found?.upTo == null) return 0;
+    const values = [model.topic, found.upTo];
+    // Nobody else writes these rows; the row that writers lock is touched after them, for the shortest time.
+    const deleted = await tx.query<{ tombstone: string | null }>({
+      name: "sync_retention_delete",
+      text: `DELETE FROM runtime.sync_stream_events WHERE topic = $1 AND watermark <= $2
+        RETURNING CASE op WHEN 'delete' THEN doc_key END AS tombstone`,
+      values,
+    });
+    await tx.query({
+      name: "sync_retention_viewers",
+      text: "DELETE FROM runtime.sync_stream_viewers WHERE topic = $1 AND watermark <= $2",
+      values,
+    });
+    await tx.query({
+      name: "sync_retention_floor",
+      text: "UPDATE runtime.sync_topic_sequences SET floor = greatest(floor, $2) WHERE topic = $1",
+      values,
+    });
+    // A writer that brings a document back holds that row already: taken in any other order, the two could block each other.
+    const tombstones = new Set(deleted.flatMap(({ tombstone }) => tombstone ?? []));
+    if (tombstones.size > 0) {
+      await tx.query({
+        name: `sync_buried_${model.table}`,
+        text: `DELETE FROM runtime.${model.table} WHERE doc_key = ANY($1) AND deleted AND watermark <= $2`,
+        values: [[...tombstones], found.upTo],
+      });
+    }
+    return deleted.length;
+  });
+}

@@ -1,0 +1,355 @@
+import { createHash } from "node:crypto";
+import { KhalaError } from "@khala/contracts";
+import { testContext } from "@khala/testing/kit/context";
+import { patiently } from "@khala/testing/kit/patiently";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { type Database, openDatabase } from "../../database/database.ts";
+import { syncMetrics } from "../metrics.ts";
+import { defineModel, type Model } from "../model.ts";
+import { createReadModels } from "../read/read_models.ts";
+import { headOf, journalOf } from "../test_support.ts";
+import { openSink, type Sink } from "./sink.ts";
+import { type DocumentWrite, lockTopic, writeDocuments } from "./write_statement.ts";
+
+let shared: TestDatabase;
+beforeAll(async () => {
+  shared = await testDatabase({ poolSize: 8 });
+});
+afterAll(() => shared[Symbol.asyncDispose]());
+
+let count = 0;
+/** A topic of its own for a test. */
+async function freshModel(): Promise<Model> {
+  const name = `t${++count}`;
+  const model = defineModel({ topic: `app.${name}`, prefix: name, streams: [], project: (before) => before });
+  await createReadModels(shared.database, [model]);
+  return model;
+}
+
+async function sinkOn(database: Database, { inline = true } = {}): Promise<Sink> {
+  const context = await testContext();
+  const metrics = syncMetrics(context.telemetry.meter);
+  return openSink(database, context, { inline, metrics, onCommit: () => {} });
+}
+
+const doc = (
+  model: Model,
+  id: string,
+  version: number,
+  more: Partial<DocumentWrite> = {},
+): DocumentWrite => ({
+  docKey: `${model.prefix}:${id}`,
+  docVersion: BigInt(version),
+  op: "upsert",
+  payload: JSON.stringify({ id, version }),
+  org: "acme",
+  audience: null,
+  ...more,
+});
+const tombstoneOf = (model: Model, id: string, version: number): DocumentWrite => {
+  const { payload: _, ...rest } = doc(model, id, version);
+  return { ...rest, op: "delete" };
+};
+const rowsOf = (model: Model) =>
+  shared.database.query({
+    text: `SELECT doc_key, doc_version, org_id, audience, deleted, watermark FROM runtime.${model.table} ORDER BY doc_key`,
+  });
+
+test("50 writers of two processes get dense watermarks, in the order in which their commits become visible", async () => {
+  const model = await freshModel();
+  const other = openDatabase({
+    url: shared.url,
+    poolSize: 4,
+    connectTimeoutMs: 60_000,
+    log: (await testContext()).log,
+  });
+  try {
+    const sinks = [await sinkOn(shared.database), await sinkOn(other)];
+    let done = false;
+    let seen = 0n;
+    const reading = (async () => {
+      // Whoever follows with "after the last one I saw" must never be overtaken.
+      for (let last = false; !last; ) {
+        last = done;
+        for (const row of await journalOf(shared.database, model.topic, seen))
+          expect(row.watermark).toBe(++seen);
+      }
+    })();
+    const answers = await Promise.all(
+      Array.from({ length: 50 }, async (_, writer) => {
+        const own: (bigint | null)[] = [];
+        for (let version = 1; version <= 10; version++)
+          own.push((await sinks[writer % 2]!.write(model, doc(model, `w${writer}`, version))).watermark);
+        return own;
+      }),
+    );
+    done = true;
+    await reading;
+    const all = answers.flat().map(Number);
+    expect(all.toSorted((a, b) => a - b)).toEqual(all.map((_, i) => i + 1));
+    for (const own of answers.map((each) => each.map(Number)))
+      expect(own).toEqual(own.toSorted((a, b) => a - b));
+    expect(seen).toBe(500n);
+    const journal = await journalOf(shared.database, model.topic);
+    answers.forEach((own, writer) => {
+      own.forEach((watermark, i) => {
+        expect(journal[Number(watermark) - 1]).toMatchObject({
+          key: `${model.prefix}:w${writer}`,
+          version: BigInt(i + 1),
+        });
+      });
+    });
+  } finally {
+    await other.close();
+  }
+});
+
+test("a transaction that commits late holds up those behind it, so that its watermark is never skipped", async () => {
+  const model = await freshModel();
+  const sink = await sinkOn(shared.database);
+  const opened = Promise.withResolvers<void>();
+  const gate = Promise.withResolvers<void>();
+  const late = shared.database.interactive(async (tx) => {
+    await tx.query(lockTopic(model.topic));
+    await tx.query(writeDocuments(model, [doc(model, "late", 1)], true));
+    opened.resolve();
+    await gate.promise;
+  });
+  await opened.promise;
+  const behind = sink.write(model, doc(model, "behind", 1));
+  await patiently(async () => {
+    const waiting =
+      "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    expect(await shared.database.query({ text: waiting })).toHaveLength(1);
+  });
+  expect(await journalOf(shared.database, model.topic)).toEqual([]);
+  gate.resolve();
+  await late;
+  expect(await behind).toEqual({ watermark: 2n });
+  expect((await journalOf(shared.database, model.topic)).map((row) => row.key)).toEqual([
+    `${model.prefix}:late`,
+    `${model.prefix}:behind`,
+  ]);
+});
+
+test("a rolled back transaction leaves no hole", async () => {
+  const model = await freshModel();
+  const sink = await sinkOn(shared.database);
+  await sink.write(model, doc(model, "a", 1));
+  const failing = [
+    lockTopic(model.topic),
+    writeDocuments(model, [doc(model, "b", 1)], true),
+    { text: "SELECT 1/0" },
+  ];
+  await expect(shared.database.transaction(failing)).rejects.toMatchObject({ code: "22012" });
+  expect(await sink.write(model, doc(model, "c", 1))).toEqual({ watermark: 2n });
+});
+
+test("a version that is not newer changes nothing, takes no watermark, and its writer is told so", async () => {
+  const model = await freshModel();
+  const sink = await sinkOn(shared.database);
+  await sink.write(model, doc(model, "a", 5));
+  const before = await rowsOf(model);
+  for (const version of [4, 5])
+    expect(await sink.write(model, doc(model, "a", version, { payload: '"other"', org: "globex" }))).toEqual({
+      watermark: null,
+    });
+  expect(await sink.write(model, tombstoneOf(model, "a", 5))).toEqual({ watermark: null });
+  expect(await rowsOf(model)).toEqual(before);
+  expect(await headOf(shared.database, model.topic)).toBe(1n);
+});
+
+test("however many write one document at once, the highest version stays and the journal's versions rise", async () => {
+  const model = await freshModel();
+  const sinks = [await sinkOn(shared.database), await sinkOn(shared.database), await sinkOn(shared.database)];
+  const versions = Array.from({ length: 90 }, (_, i) => ((i * 37) % 90) + 1);
+  await Promise.all(versions.map((version, i) => sinks[i % 3]!.write(model, doc(model, "a", version))));
+  expect(await rowsOf(model)).toMatchObject([{ doc_version: 90n }]);
+  const journal = (await journalOf(shared.database, model.topic)).map((row) => Number(row.version));
+  expect(journal).toEqual(journal.toSorted((a, b) => a - b));
+  expect(new Set(journal).size).toBe(journal.length);
+});
+
+test("writers that come together share a transaction, and are answered after its commit", async () => {
+  const model = await freshModel();
+  const gate = Promise.withResolvers<void>();
+  let transactions = 0;
+  const sink = await sinkOn({
+    ...shared.database,
+    async transaction(statements) {
+      transactions++;
+      const answer = await shared.database.transaction(statements);
+      await gate.promise;
+      return answer;
+    },
+  });
+  let answered = 0;
+  const writes = Array.from({ length: 50 }, (_, i) =>
+    sink.write(model, doc(model, `d${i}`, 1)).then(() => answered++),
+  );
+  await patiently(async () => expect(await headOf(shared.database, model.topic)).toBe(50n));
+  expect(answered).toBe(0);
+  gate.resolve();
+  await Promise.all(writes);
+  expect({ answered, transactions }).toEqual({ answered: 50, transactions: 1 });
+});
+
+test("a commit tells of itself if it may, and it is known how many updates it has and how long the last one took", async () => {
+  const model = await freshModel();
+  const context = await testContext();
+  // Whoever looks at this clock has spent ten milliseconds.
+  let now = 0;
+  const clock = { ...context.clock, now: () => (now += 10) };
+  const asked: unknown[] = [];
+  const told: unknown[] = [];
+  const sink = openSink(
+    shared.database,
+    { ...context, clock },
+    {
+      inline: true,
+      metrics: syncMetrics(context.telemetry.meter),
+      hint(...about) {
+        asked.push(about);
+        return asked.length === 1 ? { text: "SELECT set_config('khala.told', 'yes', true)" } : undefined;
+      },
+      onCommit: (...about) => told.push(about),
+    },
+  );
+  await Promise.all(["a", "b"].map((id) => sink.write(model, doc(model, id, 1))));
+  await sink.write(model, tombstoneOf(model, "a", 2));
+  await sink.commit(model, []);
+  expect(asked).toEqual([
+    [model.topic, 2, 0],
+    [model.topic, 1, 10],
+  ]);
+  expect(told).toEqual([
+    [model.topic, 2, true],
+    [model.topic, 1, false],
+  ]);
+});
+
+test("of many writers some are committed while others are, each after those that wrote before", async () => {
+  const model = await freshModel();
+  let underWay = 0;
+  let most = 0;
+  const lines = new Set<string | undefined>();
+  const sink = await sinkOn({
+    ...shared.database,
+    async transaction(statements, line) {
+      lines.add(line);
+      most = Math.max(most, ++underWay);
+      return shared.database.transaction(statements, line).finally(() => underWay--);
+    },
+  });
+  const versions = Array.from({ length: 20 }, (_, i) => i + 1);
+  const writes = versions.flatMap((version) =>
+    Array.from({ length: 100 }, (_, i) => sink.write(model, doc(model, `d${i}`, version))),
+  );
+  const watermarks = (await Promise.all(writes)).map(({ watermark }) => watermark);
+  expect(watermarks).toEqual(writes.map((_, i) => BigInt(i + 1)));
+  expect({ most, lines }).toEqual({ most: 2, lines: new Set([model.topic]) });
+});
+
+test.each<[string, (model: Model) => DocumentWrite]>([
+  ["a key with a NUL character", (model) => doc(model, "nul\0", 1)],
+  ["an org with a NUL character", (model) => doc(model, "bad", 1, { org: "nul\0" })],
+  ["a subject with a NUL character", (model) => doc(model, "bad", 1, { audience: ["ok", "nul\0"] })],
+  ["a subject that no index can hold", (model) => doc(model, "bad", 1, { audience: [noise(9_000)] })],
+  ["a trace with a NUL character", (model) => doc(model, "bad", 1, { trace: "nul\0" })],
+])("%s fails its own writer only, though it shares a transaction", async (_, bad) => {
+  const model = await freshModel();
+  const sink = await sinkOn(shared.database);
+  const writes = Array.from({ length: 40 }, (__, i) => (i === 17 ? bad(model) : doc(model, `d${i}`, 1)));
+  const outcomes = await Promise.allSettled(writes.map((write) => sink.write(model, write)));
+  expect(outcomes.flatMap((outcome, i) => (outcome.status === "rejected" ? [i] : []))).toEqual([17]);
+  expect(await headOf(shared.database, model.topic)).toBe(39n);
+  expect(await rowsOf(model)).toHaveLength(39);
+});
+
+/** Text that does not compress. */
+function noise(length: number): string {
+  let text = "";
+  while (text.length < length) text += createHash("sha256").update(text).digest("base64");
+  return text;
+}
+
+test.each(["other:a", "", "no-prefix", "long", "half"])(
+  "a key that is not the model's is refused: %s",
+  async (key) => {
+    const model = await freshModel();
+    const sink = await sinkOn(shared.database);
+    const docKey = { long: `${model.prefix}:${"ä".repeat(300)}`, half: `${model.prefix}:\ud800` }[key] ?? key;
+    await expect(sink.write(model, doc(model, "a", 1, { docKey }))).rejects.toMatchObject({
+      code: "invalid_request",
+      details: { field: "doc_key" },
+    });
+  },
+);
+
+test("a commit whose answer was lost is repeated without a second watermark", async () => {
+  const model = await freshModel();
+  let calls = 0;
+  const sink = await sinkOn({
+    ...shared.database,
+    async transaction(statements) {
+      const answer = await shared.database.transaction(statements);
+      if (++calls > 1) return answer;
+      throw new KhalaError(
+        "unavailable",
+        "gone",
+        {},
+        { cause: new Error("Connection terminated unexpectedly") },
+      );
+    },
+  });
+  await sink.write(model, doc(model, "a", 1));
+  expect(calls).toBe(2);
+  expect(await journalOf(shared.database, model.topic)).toHaveLength(1);
+});
+
+test("a batch is written whole or not at all, its checkpoint included", async () => {
+  const model = await freshModel();
+  const sink = await sinkOn(shared.database);
+  const checkpoint = () =>
+    shared.database.query({
+      text: "SELECT position FROM runtime.sync_checkpoints WHERE topic = $1",
+      values: [model.topic],
+    });
+  const move = { from: 0n, to: 7n, generation: 0n };
+  await expect(sink.commit(model, [doc(model, "a", 1), doc(model, "nul\0", 1)], move)).rejects.toMatchObject({
+    code: "22021",
+  });
+  expect([await rowsOf(model), await checkpoint()]).toEqual([[], [{ position: 0n }]]);
+  expect(await sink.commit(model, [doc(model, "a", 1)], move)).toEqual([{ watermark: 1n }]);
+  for (const wrong of [move, { from: 7n, to: 8n, generation: 1n }])
+    await expect(sink.commit(model, [doc(model, "a", 2)], wrong)).rejects.toMatchObject({ code: "40001" });
+  expect(await rowsOf(model)).toMatchObject([{ doc_version: 1n }]);
+  expect(await checkpoint()).toEqual([{ position: 7n }]);
+});
+
+test.each([true, false])(
+  "payloads are stored as the bytes that the hash is of; in the journal too: %s",
+  async (inline) => {
+    const model = await freshModel();
+    const sink = await sinkOn(shared.database, { inline });
+    const payload = '{"text":"ä \\" \\\\ \u{1f600}"}';
+    await Promise.all([
+      sink.write(model, doc(model, "a", 1, { payload })),
+      sink.write(model, doc(model, "b", 1, { payload: "{}" })),
+    ]);
+    const stored = (table: string) =>
+      shared.database.query<{ payload: Buffer | null; hash: Buffer; type: string }>({
+        text: `SELECT payload, payload_hash AS hash, pg_typeof(payload)::text AS type FROM runtime.${table} WHERE doc_key = $1`,
+        values: [`${model.prefix}:a`],
+      });
+    const hash = createHash("sha256").update(payload).digest();
+    expect(await stored(model.table)).toEqual([{ payload: Buffer.from(payload), hash, type: "bytea" }]);
+    const [row] = await stored("sync_stream_events");
+    expect(row).toEqual({ payload: inline ? Buffer.from(payload) : null, hash, type: "bytea" });
+    const sizes = "SELECT payload_bytes FROM runtime.sync_stream_events WHERE doc_key = $1";
+    expect(await shared.database.query({ text: sizes, values: [`${model.prefix}:a`] })).toEqual([
+      { payload_bytes: Buffer.byteLength(payload) },
+    ]);
+  },
+);

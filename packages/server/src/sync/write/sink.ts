@@ -1,0 +1,177 @@
+import { KhalaError } from "@khala/contracts";
+import { type Database, isConnectionFailure, type Row, type Statement } from "../../database/database.ts";
+import { backoff } from "../../kit/backoff.ts";
+import { sleep } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
+import type { SyncMetrics } from "../metrics.ts";
+import { isKeyOf, MAX_KEY_BYTES, type Model } from "../model.ts";
+import { type CheckpointMove, isPlain, writePlain } from "./write_fast_path.ts";
+import {
+  type DocumentWrite,
+  lockProjection,
+  lockTopic,
+  type WrittenRow,
+  waves,
+  writeDocuments,
+} from "./write_statement.ts";
+
+/** What became of a write: its watermark, or null because a version as new was already there. */
+export interface Written {
+  readonly watermark: bigint | null;
+}
+
+/** Where documents are written: read model, watermark and journal in one transaction. */
+export interface Sink {
+  /** Writes one document. Concurrent writers share a transaction; each is answered after its commit. */
+  write(model: Model, write: DocumentWrite): Promise<Written>;
+  /** Writes a batch, and moves a projection's checkpoint with it: all or nothing. */
+  commit(model: Model, writes: readonly DocumentWrite[], checkpoint?: CheckpointMove): Promise<Written[]>;
+  /** Resolves when everything written so far is answered. */
+  drain(): Promise<void>;
+}
+
+export interface SinkOptions {
+  readonly metrics: SyncMetrics;
+  /** Store payloads in the journal too, or only in the read model (pointer mode). */
+  readonly inline: boolean;
+  /**
+   * A statement that tells the other servers of the topic's news as part of a commit of so many updates, when there is one
+   * to be had; `tookMs` is how long the last commit took.
+   */
+  readonly hint?: (topic: string, updates: number, tookMs: number) => Statement | undefined;
+  /** Called after each commit that may have moved a topic by so many updates; `hinted` when the commit itself told the others. */
+  readonly onCommit: (topic: string, updates: number, hinted: boolean) => void;
+}
+
+/** From here on writes are worth a commit beside one that is under way; it comes after that one all the same. */
+const SECOND_BYTES = 16 << 10;
+
+/** Opens the sink. */
+export function openSink(database: Database, context: Context, options: SinkOptions): Sink {
+  const queues = new Map<string, GroupCommit<DocumentWrite, Written>>();
+  let tookMs = 0;
+
+  /** Those of one topic stand in line: a commit is prepared and sent while the one before is under way. */
+  async function transact(
+    { topic }: Model,
+    statements: readonly Statement[],
+    updates: number,
+  ): Promise<{ readonly answers: Row[][]; readonly hinted: boolean }> {
+    const hint = updates > 0 ? options.hint?.(topic, updates, tookMs) : undefined;
+    const began = context.clock.now();
+    const answers = await database.transaction(hint ? [...statements, hint] : statements, topic);
+    tookMs = context.clock.now() - began;
+    return { answers, hinted: hint !== undefined };
+  }
+
+  async function commit(
+    model: Model,
+    writes: readonly DocumentWrite[],
+    checkpoint?: CheckpointMove,
+    repeated = false,
+  ): Promise<Written[]> {
+    const parts = waves(writes);
+    // What may be written already is no longer newer, and would only be refused on the short way.
+    const tryPlain = !repeated && parts.length === 1 && isPlain(writes);
+    try {
+      const plain = tryPlain ? await commitPlain(model, writes, checkpoint) : undefined;
+      return plain ?? (await commitParts(model, writes, parts, checkpoint));
+    } catch (error) {
+      options.metrics.writeFailures.add(1, { topic: model.topic });
+      throw error;
+    }
+  }
+
+  /** The short way; undefined when one of the writes needs the long one, and nothing is written. */
+  async function commitPlain(
+    model: Model,
+    writes: readonly DocumentWrite[],
+    checkpoint?: CheckpointMove,
+  ): Promise<Written[] | undefined> {
+    const lock = checkpoint ? lockProjection(model.topic) : lockTopic(model.topic);
+    const statements = [lock, writePlain(model, writes, options.inline, checkpoint)];
+    const { answers, hinted } = await transact(model, statements, writes.length);
+    const [row] = answers[1] as unknown[] as { before: bigint }[];
+    if (!row) return undefined;
+    committed(model, writes.length, hinted);
+    return writes.map((_, i) => ({ watermark: row.before + BigInt(i + 1) }));
+  }
+
+  async function commitParts(
+    model: Model,
+    writes: readonly DocumentWrite[],
+    parts: readonly (readonly DocumentWrite[])[],
+    checkpoint?: CheckpointMove,
+  ): Promise<Written[]> {
+    const statements: Statement[] = [];
+    if (checkpoint) {
+      const { from, to, generation } = checkpoint;
+      const text = "SELECT runtime.advance_checkpoint($1, $2, $3, $4)";
+      statements.push({ name: "sync_advance", text, values: [model.topic, from, to, generation] });
+    }
+    if (parts.length > 0) statements.push(lockTopic(model.topic));
+    const first = statements.length;
+    for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
+    const { answers, hinted } = await transact(model, statements, writes.length);
+    const watermarks = new Map<DocumentWrite, bigint | null>();
+    parts.forEach((part, p) => {
+      for (const row of answers[first + p] as unknown[] as WrittenRow[])
+        watermarks.set(part[row.ord - 1]!, row.watermark);
+    });
+    if (watermarks.size > 0) committed(model, watermarks.size, hinted);
+    return writes.map((write) => ({ watermark: watermarks.get(write) ?? null }));
+  }
+
+  function committed({ topic }: Model, count: number, hinted: boolean): void {
+    options.metrics.writes.add(count, { topic });
+    options.onCommit(topic, count, hinted);
+  }
+
+  /** One bad write must fail its own writer only: halve the batch until it stands alone. */
+  async function commitEach(model: Model, writes: readonly DocumentWrite[], attempt = 0): Promise<Outcome[]> {
+    try {
+      return (await commit(model, writes, undefined, attempt > 0)).map((ok) => ({ ok }));
+    } catch (error) {
+      // A lost answer may hide a commit; versions make the repeat harmless.
+      if (error instanceof KhalaError && isConnectionFailure(error.cause) && attempt < 3) {
+        await sleep(context.clock, backoff(attempt, context.random));
+        return commitEach(model, writes, attempt + 1);
+      }
+      if (writes.length === 1 || error instanceof KhalaError) return writes.map(() => ({ error }));
+      const half = writes.length >> 1;
+      return [
+        ...(await commitEach(model, writes.slice(0, half))),
+        ...(await commitEach(model, writes.slice(half))),
+      ];
+    }
+  }
+
+  function queueOf(model: Model): GroupCommit<DocumentWrite, Written> {
+    let queue = queues.get(model.topic);
+    if (!queue) {
+      queue = new GroupCommit({
+        commit: (writes) => commitEach(model, writes),
+        sizeOf: (write) => (write.payload?.length ?? 0) + 200,
+        maxItems: 512,
+        maxBytes: 8 << 20,
+        maxWaitingBytes: 64 << 20,
+        second: { fromBytes: SECOND_BYTES, isFree: () => true },
+      });
+      queues.set(model.topic, queue);
+    }
+    return queue;
+  }
+
+  return {
+    write(model, write) {
+      if (isKeyOf(model, write.docKey)) return queueOf(model).write(write);
+      const message = `A doc_key of ${model.topic} starts with "${model.prefix}:" and is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes.`;
+      return Promise.reject(new KhalaError("invalid_request", message, { field: "doc_key" }));
+    },
+    commit: (model, writes, checkpoint) => commit(model, writes, checkpoint),
+    async drain() {
+      await Promise.all([...queues.values()].map((queue) => queue.drain()));
+    },
+  };
+}

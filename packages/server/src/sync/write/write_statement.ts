@@ -1,0 +1,161 @@
+import type { Statement } from "../../database/database.ts";
+import type { Model } from "../model.ts";
+
+/** A new version of a document, ready to be stored. */
+export interface DocumentWrite {
+  readonly docKey: string;
+  readonly docVersion: bigint;
+  readonly op: "upsert" | "delete";
+  /** Canonical JSON; undefined on delete. */
+  readonly payload?: string;
+  readonly org: string;
+  readonly audience: readonly string[] | null;
+  /** W3C traceparent of the change. */
+  readonly trace?: string | null;
+}
+
+/** What the database answers per write: the watermark, or null for a version that is not newer. */
+export interface WrittenRow {
+  readonly ord: number;
+  readonly watermark: bigint | null;
+}
+
+/** Takes the topic's row lock, so that the statement after it sees every commit before it. */
+export function lockTopic(topic: string): Statement {
+  const text = "SELECT FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE";
+  return { name: "sync_lock_topic", text, values: [topic] };
+}
+
+/** Takes the checkpoint's row lock, then the topic's: everybody who takes both does it in this order. */
+export function lockProjection(topic: string): Statement {
+  const text = `SELECT FROM runtime.sync_checkpoints c CROSS JOIN runtime.sync_topic_sequences s
+    WHERE c.topic = $1 AND s.topic = $1 FOR UPDATE`;
+  return { name: "sync_lock_projection", text, values: [topic] };
+}
+
+/**
+ * Read model, watermarks and journal of many writes in one statement, whatever they change about access. Versions of one document must rise within
+ * the batch and have the same access; `waves` arranges that. Payloads travel as one buffer, cut apart in SQL.
+ */
+export function writeDocuments(model: Model, writes: readonly DocumentWrite[], inline: boolean): Statement {
+  const newest = new Map(writes.map((write, i) => [write.docKey, i]));
+  const lengths = writes.map((write) => (write.payload === undefined ? 0 : Buffer.byteLength(write.payload)));
+  const starts: number[] = [];
+  let total = 0;
+  for (const length of lengths) {
+    starts.push(total + 1);
+    total += length;
+  }
+  const payloads = Buffer.allocUnsafe(total);
+  writes.forEach((write, i) => {
+    if (write.payload !== undefined) payloads.write(write.payload, starts[i]! - 1);
+  });
+  return {
+    name: `sync_write_${model.table}`,
+    text: SQL.replaceAll("$table", `runtime.${model.table}`),
+    values: [
+      model.topic,
+      payloads,
+      writes.map((w) => w.docKey),
+      writes.map((w) => w.docVersion),
+      writes.map((w) => w.op),
+      writes.map((w) => w.org),
+      writes.map((w) => (w.audience ? arrayLiteral(w.audience) : null)),
+      starts,
+      lengths,
+      writes.map((w, i) => newest.get(w.docKey) === i),
+      writes.map((w) => w.trace ?? null),
+      inline,
+    ],
+  };
+}
+
+function arrayLiteral(items: readonly string[]): string {
+  return `{${items.map((item) => `"${item.replace(/["\\]/g, "\\$&")}"`).join(",")}}`;
+}
+
+/** Splits writes so that within a wave the versions of a document rise and share one access. */
+export function waves(writes: readonly DocumentWrite[]): readonly (readonly DocumentWrite[])[] {
+  if (areDifferentDocuments(writes)) return writes.length > 0 ? [writes] : [];
+  const result: DocumentWrite[][] = [];
+  const place = new Map<string, { wave: number; write: DocumentWrite }>();
+  for (const write of writes) {
+    const before = place.get(write.docKey);
+    const joins = before && write.docVersion > before.write.docVersion && sameAccess(write, before.write);
+    const wave = before ? (joins ? before.wave : before.wave + 1) : 0;
+    result[wave] ??= [];
+    result[wave].push(write);
+    place.set(write.docKey, { wave, write });
+  }
+  return result;
+}
+
+/** Whether no document is written twice, as is nearly always the case. */
+export function areDifferentDocuments(writes: readonly DocumentWrite[]): boolean {
+  const keys = new Set<string>();
+  for (const { docKey } of writes) keys.add(docKey);
+  return keys.size === writes.length;
+}
+
+function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
+  if (a.op !== "upsert" || b.op !== "upsert" || a.org !== b.org) return false;
+  return JSON.stringify(a.audience) === JSON.stringify(b.audience);
+}
+
+// Part 1 of a write is the write; part 0 is the tombstone for viewers who could see the document before and cannot
+// any more. It goes first, so that within one commit nobody is told of a document twice in the wrong order.
+const SQL = `
+WITH changes AS MATERIALIZED (
+  SELECT ord, part, doc_key, doc_version, newest, trace,
+    row_number() OVER (ORDER BY ord, part)
+      + (SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1) AS watermark,
+    CASE part WHEN 1 THEN op ELSE 'delete' END AS op,
+    CASE part WHEN 1 THEN payload END AS payload,
+    CASE part WHEN 1 THEN sha256(payload) END AS payload_hash,
+    CASE part WHEN 1 THEN length ELSE 0 END AS length,
+    CASE part WHEN 1 THEN org_id ELSE old_org END AS org_id,
+    CASE WHEN part = 1 THEN audience
+         WHEN old_org <> org_id THEN old_audience
+         WHEN old_audience IS NOT NULL THEN ARRAY(SELECT s FROM unnest(old_audience) s WHERE s <> ALL (audience))
+    END AS audience,
+    CASE WHEN part = 0 AND old_org = org_id AND old_audience IS NULL THEN audience END AS hidden_from
+  FROM (
+    SELECT newer.*, generate_series(CASE
+      WHEN old_org <> org_id THEN 0
+      WHEN old_org = org_id AND audience IS NOT NULL AND (old_audience IS NULL OR NOT old_audience <@ audience) THEN 0
+      ELSE 1 END, 1) AS part
+    FROM (
+      SELECT i.ord::int, i.doc_key, i.doc_version, i.op, i.newest, i.trace, i.length,
+        CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END AS payload,
+        CASE WHEN i.op = 'delete' THEN coalesce(c.org_id, i.org_id) ELSE i.org_id END AS org_id,
+        CASE WHEN i.op = 'delete' AND c.doc_key IS NOT NULL THEN c.audience ELSE i.audience::text[] END AS audience,
+        CASE WHEN c.deleted THEN NULL ELSE c.org_id END AS old_org, c.audience AS old_audience
+      FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::boolean[], $11::text[])
+        WITH ORDINALITY AS i(doc_key, doc_version, op, org_id, audience, start, length, newest, trace, ord)
+      LEFT JOIN $table c ON c.doc_key = i.doc_key
+      WHERE c.doc_version IS NULL OR i.doc_version > c.doc_version
+      OFFSET 0 -- each payload is cut out once, however often it is used above
+    ) newer
+  ) parts
+), allocated AS (
+  UPDATE runtime.sync_topic_sequences SET next_watermark = next_watermark + (SELECT count(*) FROM changes)
+  WHERE topic = $1
+), journal AS (
+  INSERT INTO runtime.sync_stream_events
+    (topic, watermark, doc_key, doc_version, op, payload, payload_hash, payload_bytes, org_id, audience, hidden_from, trace)
+  SELECT $1, watermark, doc_key, doc_version, op, CASE WHEN $12 THEN payload END, payload_hash, length, org_id, audience,
+    hidden_from, trace
+  FROM changes
+), viewers AS (
+  INSERT INTO runtime.sync_stream_viewers (topic, org_id, subject, watermark)
+  SELECT $1, org_id, unnest(audience), watermark FROM changes WHERE audience IS NOT NULL
+), documents AS (
+  INSERT INTO $table AS t (doc_key, doc_version, payload, payload_hash, org_id, audience, deleted, watermark)
+  SELECT doc_key, doc_version, payload, payload_hash, org_id, audience, op = 'delete', watermark
+  FROM changes WHERE part = 1 AND newest
+  ON CONFLICT (doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
+    payload_hash = excluded.payload_hash, org_id = excluded.org_id, audience = excluded.audience,
+    deleted = excluded.deleted, watermark = excluded.watermark, updated_at = excluded.updated_at
+  WHERE t.doc_version < excluded.doc_version
+)
+SELECT ord, watermark FROM changes WHERE part = 1`;

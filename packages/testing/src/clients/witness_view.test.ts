@@ -1,0 +1,75 @@
+import { canonicalJson } from "@khala/contracts";
+import { beforeEach, expect, test } from "vitest";
+import { sha256 } from "../../../server/src/kit/hash.ts";
+import { WitnessView } from "./witness_view.ts";
+import type { WireUpdate } from "./witness_wire.ts";
+
+const EPOCH = "e1";
+let accused: string[];
+let view: WitnessView;
+
+beforeEach(() => {
+  accused = [];
+  view = new WitnessView(
+    "topic",
+    ({ docKey }) => docKey.startsWith("mine"),
+    (what) => accused.push(what),
+  );
+  view.begin({ epoch: EPOCH, watermark: 0n });
+});
+
+function update(docKey: string, docVersion: number, watermark: number): WireUpdate {
+  const payload = canonicalJson({ docVersion });
+  const head = { docKey, docVersion: BigInt(docVersion), watermark: BigInt(watermark), op: "upsert" };
+  return { ...head, payload, hash: sha256(payload), fetchRequired: false };
+}
+
+const told = (through: number, ...updates: WireUpdate[]) =>
+  view.apply(
+    { updates, through: { epoch: EPOCH, watermark: BigInt(through) }, replayComplete: false },
+    async () => undefined,
+  );
+
+const listed = (watermark: number, ...updates: WireUpdate[]) => ({
+  cursor: { epoch: EPOCH, watermark: BigInt(watermark) },
+  documents: new Map(
+    updates.map(({ docKey, docVersion, hash = "" }) => [docKey, { version: docVersion, hash }] as const),
+  ),
+});
+
+test("what is in order is not complained about", async () => {
+  await told(4, update("mine:1", 1, 1), update("mine:2", 1, 3));
+  await told(5, update("mine:1", 2, 5));
+  expect(view.agreesWith(listed(5, update("mine:1", 2, 5), update("mine:2", 1, 3)))).toBe(true);
+  expect(accused).toEqual([]);
+});
+
+test("a version, a watermark or a position that goes back is taken down", async () => {
+  await told(2, update("mine:1", 2, 2));
+  await told(3, update("mine:1", 1, 3));
+  await told(4, update("mine:2", 1, 2));
+  await told(1);
+  expect(accused).toEqual([
+    "topic: mine:1 version 1 at 3 came after version 2",
+    "topic: mine:2 version 1 at 2 came after 3",
+    "topic: e1/1 is before 4",
+  ]);
+});
+
+test("somebody else's document, a false hash and another epoch are taken down", async () => {
+  await told(1, update("yours:1", 1, 1));
+  await told(2, { ...update("mine:1", 1, 2), hash: sha256("something else") });
+  view.progress({ epoch: "e2", watermark: 9n });
+  expect(accused).toHaveLength(3);
+  expect(view.cursor).toEqual({ epoch: EPOCH, watermark: 2n });
+});
+
+test("a gap is taken down as soon as it stands where a list does", async () => {
+  await told(2, update("mine:1", 1, 1));
+  expect(view.agreesWith(listed(3, update("mine:1", 1, 1)))).toBe(false);
+  expect(view.agreesWith(listed(2, update("mine:2", 1, 2)))).toBe(true);
+  expect(accused).toEqual([
+    "topic: at e1/2: mine:1 version 1 is held and not listed",
+    "topic: at e1/2: mine:2 version 1 is listed and not held",
+  ]);
+});

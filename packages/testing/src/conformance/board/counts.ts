@@ -1,0 +1,187 @@
+import { expect, test } from "vitest";
+import type { Board } from "../../../../server/src/blackboard/board.ts";
+import {
+  eventually,
+  makeTestArtifact,
+  newName,
+  numbered,
+  type OpenBoard,
+  range,
+  rules,
+  stage,
+} from "./support.ts";
+import { dead, done, payloadOf, retry, start, Worker } from "./worker.ts";
+
+const AGENTS = ["counted", "lagging", "related", "output", "idle", "later"];
+
+/** What is promised of the numbers that people look at. */
+export function countPromises(open: OpenBoard): void {
+  const at = stage(
+    open,
+    AGENTS.map((agent) => rules(agent)),
+  );
+
+  const countsOf = async (board: Board, agent: string) =>
+    (await board.counts()).find((each) => each.agent === agent);
+  const lagOf = async (board: Board, reader: string, which: "lag" | "lag_high" = "lag") =>
+    (await board.lag())
+      .filter((each) => each.reader === reader)
+      .reduce((sum, each) => sum + Number(each[which] ?? 0), 0);
+
+  test("the tasks of an agent are counted: those that wait, those under way, and the dead", async () => {
+    const { a } = at();
+    const worker = new Worker(
+      "counted",
+      async (task) => {
+        await worker.released;
+        return Number(payloadOf(task)) <= 3 ? dead() : done();
+      },
+      2,
+    );
+    await a.publish(range(1, 10).map((payload) => makeTestArtifact({ to: "counted", payload })));
+    const numbers = { agent: "counted", waiting: 10, running: 0, dead: 0 };
+    await eventually(async () => expect(await countsOf(a, "counted")).toEqual(numbers));
+    await using _ = start(worker, a);
+    await eventually(async () =>
+      expect(await countsOf(a, "counted")).toEqual({ ...numbers, waiting: 8, running: 2 }),
+    );
+    worker.release();
+    await worker.ran(10);
+    await eventually(async () =>
+      expect(await countsOf(a, "counted")).toEqual({ ...numbers, waiting: 0, dead: 3 }),
+    );
+  });
+
+  test("a task that waits for its retry is counted as waiting", async () => {
+    const { a } = at();
+    const worker = new Worker("later", () => retry(3_600_000));
+    await using _ = start(worker, a);
+    await a.publish(numbered("later", newName("k"), 3));
+    await worker.ran(3);
+    await eventually(async () =>
+      expect(await countsOf(a, "later")).toMatchObject({ waiting: 3, running: 0 }),
+    );
+  });
+
+  test("an agent that has nothing to do is counted, too", async () => {
+    const { a, b } = at();
+    for (const board of [a, b])
+      await eventually(async () =>
+        expect(await countsOf(board, "idle")).toEqual({ agent: "idle", waiting: 0, running: 0, dead: 0 }),
+      );
+  });
+
+  test("an agent lags by what it has not worked on, and at the end nobody lags", async () => {
+    const { a, b } = at();
+    await a.publish(range(1, 25).map((payload) => makeTestArtifact({ to: "lagging", payload })));
+    await eventually(async () => expect(await lagOf(b, "lagging")).toBeGreaterThanOrEqual(25));
+    expect(await lagOf(b, "lagging", "lag_high")).toBeGreaterThanOrEqual(25);
+    for (const { reader, topic, partition } of await b.lag())
+      expect({ reader, topic, partition }).toEqual({
+        reader: expect.stringMatching(/./),
+        topic: expect.stringMatching(/./),
+        partition: expect.any(Number),
+      });
+    const worker = new Worker("lagging");
+    await using _ = start(worker, a, b);
+    await worker.ran(25);
+    await eventually(async () => expect(await lagOf(b, "lagging")).toBe(0));
+    await eventually(async () => expect(await lagOf(b, "router")).toBe(0));
+    expect(await lagOf(b, "idle")).toBe(0);
+  });
+
+  test("a correlation counts its artifacts, and its tasks that are open, done and dead", async () => {
+    const { a, b } = at();
+    const correlation_id = newName("c");
+    const org_id = newName("org");
+    const worker = new Worker("related", async (task) => {
+      await worker.released;
+      const { payload } = task.artifacts[0];
+      if (payload === 1) return dead();
+      if (payload === 2 && task.attempt === 1) return retry(10);
+      return done(makeTestArtifact({ to: "output", correlation_id, org_id, depth: 1 }));
+    });
+    const output = new Worker("output");
+    await using _ = start(worker, a, b);
+    await using __ = start(output, a);
+    await a.publish(
+      numbered("related", newName("k"), 5).map((each) => ({ ...each, correlation_id, org_id })),
+    );
+    const numbers = { correlationId: correlation_id, org: org_id, retrying: 0, gathering: 0 };
+    const name = { org: org_id, name: correlation_id };
+    const counts = () => b.correlations([name]);
+    await eventually(async () =>
+      expect(await counts()).toEqual([{ ...numbers, artifacts: 5, open: 5, done: 0, dead: 0 }]),
+    );
+    worker.release();
+    await output.ran(4);
+    await eventually(async () =>
+      expect(await counts()).toEqual([{ ...numbers, artifacts: 9, open: 0, done: 8, dead: 1 }]),
+    );
+    await eventually(async () => expect(await a.correlations([name])).toEqual(await counts()));
+  });
+
+  test("what of a correlation is tried again later is told apart, wherever it waits", async () => {
+    const { a, b } = at();
+    const correlation_id = newName("c");
+    const counts = async () => (await b.correlations([{ org: "acme", name: correlation_id }]))[0];
+    await counts();
+    // Short of any tier of an engine, and longer than most; again and again, so that it can be seen however slowly.
+    const failing = new Set([1, 2]);
+    const worker = new Worker("related", (task) => {
+      const number = payloadOf(task) as number;
+      if (!failing.has(number)) return done();
+      return retry(number === 1 ? 900 : 5_000);
+    });
+    await using _ = start(worker, a);
+    await a.publish(numbered("related", newName("k"), 2).map((each) => ({ ...each, correlation_id })));
+    await eventually(async () => expect(await counts()).toMatchObject({ open: 2, retrying: 2, done: 0 }));
+    failing.delete(1);
+    await eventually(async () => expect(await counts()).toMatchObject({ open: 1, retrying: 1, done: 1 }));
+    failing.delete(2);
+    await eventually(async () => expect(await counts()).toMatchObject({ open: 0, retrying: 0, done: 2 }));
+  });
+
+  test("correlations of one name in two orgs know nothing of each other", async () => {
+    const { a, b } = at();
+    const correlation_id = newName("c");
+    const [ours, theirs] = [newName("org"), newName("org")];
+    const worker = new Worker("related", (task) => {
+      const { org_id } = task.artifacts[0];
+      if (org_id === ours) return payloadOf(task) === 1 ? dead() : done();
+      return retry(60_000);
+    });
+    await using _ = start(worker, a);
+    const counts = async () =>
+      (await b.correlations([theirs, ours].map((org) => ({ org, name: correlation_id })))).map(
+        ({ org, artifacts, open, done, dead }) => ({ org, artifacts, open, done, dead }),
+      );
+    await a.publish([
+      ...numbered("related", newName("k"), 3).map((each) => ({ ...each, correlation_id, org_id: ours })),
+      ...numbered("related", newName("k"), 2).map((each) => ({ ...each, correlation_id, org_id: theirs })),
+    ]);
+    await eventually(async () =>
+      expect(await counts()).toEqual([
+        { org: theirs, artifacts: 2, open: 2, done: 0, dead: 0 },
+        { org: ours, artifacts: 3, open: 0, done: 2, dead: 1 },
+      ]),
+    );
+    const letters = async (org: string) =>
+      (await b.deadLetters("related", { limit: 100, correlation: { org, name: correlation_id } }))
+        .deadLetters;
+    await eventually(async () => expect(await letters(ours)).toHaveLength(1));
+    expect(await letters(theirs)).toEqual([]);
+  });
+
+  test("correlations that nobody knows are not answered, and those that are, together", async () => {
+    const { a } = at();
+    const ids = range(1, 3).map(() => newName("c"));
+    await a.publish(ids.map((correlation_id) => makeTestArtifact({ correlation_id })));
+    await eventually(async () => {
+      const found = await a.correlations([newName("c"), ...ids].map((name) => ({ org: "acme", name })));
+      expect(found.map(({ correlationId }) => correlationId).toSorted()).toEqual(ids.toSorted());
+      expect(found.every((each) => each.artifacts === 1 && each.open === 0)).toBe(true);
+    });
+    expect(await a.correlations([])).toEqual([]);
+  });
+}

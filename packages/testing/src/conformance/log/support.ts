@@ -1,0 +1,121 @@
+import { randomUUID } from "node:crypto";
+import { expect, vi } from "vitest";
+import type { Entry, Log, News, Position, Watcher } from "../../../../server/src/conversations/log/log.ts";
+
+/** A log that the suite may use as it likes, and what only its driver can arrange. */
+export interface LogUnderTest extends AsyncDisposable {
+  readonly log: Log;
+  /** Another server's handle on the same store. Whoever opened the log stops it. */
+  another(): Promise<Log>;
+  /** Makes a stream's TTL be over. */
+  expire?(stream: string): Promise<void>;
+  /** Sets the clock that entries get their time from; undefined sets it right again. */
+  setClock?(ms: number | undefined): void;
+  /** Where the bookmark `ui` stands. */
+  bookmarkOf?(stream: string): Promise<bigint | undefined>;
+}
+
+/** What the suite works with: two servers' handles, opened before the first test. */
+export interface Handles {
+  readonly under: LogUnderTest;
+  readonly a: Log;
+  readonly b: Log;
+}
+
+export const START: Position = { seq: 0n, time: 0 };
+export const PLENTY = { entries: 100_000, bytes: 64 << 20 };
+
+/** A stream that no other test uses. */
+export function newStream(): string {
+  return `chat:test-${randomUUID()}`;
+}
+
+/** Everything that is kept of a stream, read in as many pages as it takes. */
+export async function everything(log: Log, stream: string, limits = PLENTY): Promise<Entry[]> {
+  const all: Entry[] = [];
+  for (let after = START; ; after = all.at(-1)!) {
+    const page = await log.read(stream, after, limits);
+    if (!page || page.entries.length === 0) return all;
+    all.push(...page.entries);
+  }
+}
+
+export const texts = (entries: readonly Entry[]) => entries.map((entry) => entry.data);
+export const seqs = (entries: readonly Entry[]) => entries.map((entry) => Number(entry.seq));
+
+/** 1 to n, or from..to. */
+export const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
+
+/** Follows a stream as a reader must: it reads only when it was told to, or when the sequence shows a gap. */
+export class Follower implements Watcher {
+  readonly #log: Log;
+  readonly #stream: string;
+  readonly #broken: News[] = [];
+  #stale = true;
+  #unwatch: (() => void) | undefined;
+  epoch: string | undefined;
+  entries: Entry[] = [];
+  calls = 0;
+
+  constructor(log: Log, stream: string) {
+    this.#log = log;
+    this.#stream = stream;
+  }
+
+  async start(): Promise<this> {
+    this.#unwatch = await this.#log.watch(this.#stream, this);
+    await this.catchUp();
+    return this;
+  }
+
+  stop(): void {
+    this.#unwatch?.();
+    this.#unwatch = undefined;
+  }
+
+  news({ epoch, entries }: News): void {
+    this.calls++;
+    // Kept for later: a driver may not let a watcher's exception through.
+    const whole =
+      entries.length > 0 && entries.every((entry, i) => entry.seq === entries[0]!.seq + BigInt(i));
+    if (!whole) this.#broken.push({ epoch, entries });
+    const first = entries[0]?.seq ?? 0n;
+    const next = (this.entries.at(-1)?.seq ?? 0n) + 1n;
+    if (epoch !== this.epoch || first > next) this.#stale = true;
+    else this.entries.push(...entries.filter((entry) => entry.seq >= next));
+  }
+
+  missed(): void {
+    this.calls++;
+    this.#stale = true;
+  }
+
+  /** Reads what it was told that it does not have. */
+  async catchUp(): Promise<void> {
+    while (this.#stale) {
+      this.#stale = false;
+      const page = await this.#log.read(this.#stream, this.entries.at(-1) ?? START, PLENTY);
+      if (page?.epoch === this.epoch) {
+        const last = this.entries.at(-1)?.seq ?? 0n;
+        this.entries.push(...(page?.entries.filter((entry) => entry.seq > last) ?? []));
+      } else {
+        this.epoch = page?.epoch;
+        this.entries = [];
+        this.#stale = page !== undefined;
+      }
+    }
+  }
+
+  /** Waits until it has the entry with this sequence, and then has everything before it too. */
+  async reaches(seq: bigint, epoch?: string): Promise<void> {
+    await vi.waitFor(
+      async () => {
+        await this.catchUp();
+        expect(this.#broken, "news that is empty or has gaps").toEqual([]);
+        if (epoch !== undefined) expect(this.epoch).toBe(epoch);
+        expect(this.entries.at(-1)?.seq ?? 0n).toBe(seq);
+      },
+      { timeout: 15_000, interval: 10 },
+    );
+  }
+}

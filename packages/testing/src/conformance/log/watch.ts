@@ -1,0 +1,78 @@
+import { expect, test } from "vitest";
+import type { News } from "../../../../server/src/conversations/log/log.ts";
+import { everything, Follower, type Handles, newStream, range, texts } from "./support.ts";
+
+/** What is promised of watching. */
+export function watchPromises(handles: () => Handles): void {
+  test("once a watch is there, every append by either server is told or reported as missed", async () => {
+    const { a, b } = handles();
+    const stream = newStream();
+    await a.append(stream, ["before"]);
+    const followers = await Promise.all([a, a, b].map((log) => new Follower(log, stream).start()));
+    await Promise.all(
+      range(1, 40).map((i) => (i % 2 ? a : b).append(stream, i % 5 ? [`${i}`] : [`${i}`, `${i}+`])),
+    );
+    const { head, epoch } = await a.append(stream, ["last"]);
+    const all = await everything(a, stream);
+    for (const follower of followers) {
+      await follower.reaches(head.seq, epoch);
+      expect(follower.entries).toEqual(all);
+      follower.stop();
+    }
+  });
+
+  test("a stream that does not exist yet can be watched", async () => {
+    const { a, b } = handles();
+    const stream = newStream();
+    const follower = await new Follower(a, stream).start();
+    expect(follower.entries).toEqual([]);
+    const { epoch } = await b.append(stream, ["first", "second"]);
+    await follower.reaches(2n, epoch);
+    expect(texts(follower.entries)).toEqual(["first", "second"]);
+    follower.stop();
+  });
+
+  test("news has the epoch and the entries as they can be read", async () => {
+    const { a } = handles();
+    const stream = newStream();
+    const told: News[] = [];
+    let missed = 0;
+    const unwatch = await a.watch(stream, { news: (news) => told.push(news), missed: () => missed++ });
+    const { epoch } = await a.append(stream, ["α", "β"]);
+    await expect.poll(() => told.length + missed, { timeout: 15_000 }).toBeGreaterThan(0);
+    const all = await everything(a, stream);
+    for (const news of told) expect(news).toEqual({ epoch, entries: all });
+    unwatch();
+  });
+
+  test("who stopped watching is told nothing more, and the others still are", async () => {
+    const { a, b } = handles();
+    const stream = newStream();
+    const gone = await new Follower(a, stream).start();
+    const stays = await new Follower(a, stream).start();
+    gone.stop();
+    const before = gone.calls;
+    await a.append(stream, ["x"]);
+    const { head } = await b.append(stream, ["y"]);
+    await stays.reaches(head.seq);
+    expect(gone.calls).toBe(before);
+    stays.stop();
+    const again = await new Follower(a, stream).start();
+    const { head: end } = await b.append(stream, ["z"]);
+    await again.reaches(end.seq);
+    again.stop();
+  });
+
+  test("a watcher learns of the stream that took a deleted one's name", async () => {
+    const { a, b } = handles();
+    const stream = newStream();
+    const old = await a.append(stream, ["old", "older"]);
+    const follower = await new Follower(a, stream).start();
+    await b.delete(stream);
+    const fresh = await b.append(stream, ["new"]);
+    expect(fresh.epoch).not.toBe(old.epoch);
+    await follower.reaches(1n, fresh.epoch);
+    expect(texts(follower.entries)).toEqual(["new"]);
+    follower.stop();
+  });
+}

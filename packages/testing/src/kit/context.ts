@@ -1,0 +1,39 @@
+import { pino } from "pino";
+import { type Clock, systemClock } from "../../../server/src/kit/clock.ts";
+import type { Context } from "../../../server/src/kit/context.ts";
+import { type Random, uuidv7 } from "../../../server/src/kit/ids.ts";
+import { openTelemetry } from "../../../server/src/kit/telemetry.ts";
+
+export interface TestContextOptions {
+  readonly clock?: Clock;
+  readonly seed?: number;
+  /** Gets each line of what is warned of. */
+  readonly onWarning?: (line: string) => void;
+}
+
+/** The machine's clock, on which a second takes five: what hangs is late all the same, and what is slow is not. */
+export const patientClock: Clock = {
+  ...systemClock,
+  after: (ms, then) => systemClock.after(ms < 1_000 ? ms : 5 * ms, then),
+};
+
+/** A quiet context: the machine's clock unless another is given, and chance that repeats. */
+export async function testContext({
+  clock = systemClock,
+  seed = 1,
+  onWarning,
+}: TestContextOptions = {}): Promise<Context> {
+  const log = onWarning ? pino({ level: "warn" }, { write: onWarning }) : pino({ level: "silent" });
+  return { clock, random: seeded(seed), newId: uuidv7(clock), log, telemetry: await openTelemetry() };
+}
+
+/** Randomness in [0, 1) that a seed repeats (mulberry32). */
+export function seeded(seed: number): Random {
+  let state = seed | 0;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}

@@ -1,0 +1,35 @@
+import { expect, test } from "vitest";
+import { sleep } from "../../../server/src/kit/clock.ts";
+import { ManualClock } from "./manual_clock.ts";
+
+test("timers fire in the order of their time, each at its own moment", async () => {
+  const clock = new ManualClock(0);
+  const fired: string[] = [];
+  for (const ms of [30, 10, 20, 99]) clock.after(ms, () => fired.push(`${ms} at ${clock.now()}`));
+  await clock.advance(50);
+  expect(fired).toEqual(["10 at 10", "20 at 20", "30 at 30"]);
+  expect(clock.now()).toBe(50);
+  expect(clock.pending).toBe(1);
+});
+
+test("work that sleeps again and again is carried along by one advance", async () => {
+  const clock = new ManualClock(0);
+  const woke: number[] = [];
+  const worker = (async () => {
+    while (woke.length < 3) {
+      await sleep(clock, 10);
+      woke.push(clock.now());
+    }
+  })();
+  await clock.advance(100);
+  await worker;
+  expect(woke).toEqual([10, 20, 30]);
+});
+
+test("a cancelled timer never fires", async () => {
+  const clock = new ManualClock();
+  const cancel = clock.after(10, () => expect.fail("it fired"));
+  cancel();
+  await clock.advance(20);
+  expect(clock.pending).toBe(0);
+});

@@ -1,0 +1,68 @@
+import type { Database, Statement } from "../../../server/src/database/database.ts";
+
+interface Plan {
+  readonly "Node Type": string;
+  readonly "Relation Name"?: string;
+  readonly "Index Name"?: string;
+  readonly "Index Cond"?: string;
+  /** Of all that is below it, too. */
+  readonly "Shared Hit Blocks"?: number;
+  readonly "Shared Read Blocks"?: number;
+  readonly Plans?: readonly Plan[];
+}
+
+const nodesOf = (plan: Plan): Plan[] => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)];
+
+/** What a statement reads, as `index: condition`, or `table: all` where it reads a table without an index. */
+export async function readsOf(database: Database, { text, values = [] }: Statement): Promise<string[]> {
+  const [row] = await database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
+    text: `EXPLAIN (FORMAT JSON) ${text}`,
+    values,
+  });
+  return nodesOf(row!["QUERY PLAN"][0]!.Plan)
+    .filter((node) => /^(Seq|Index|Index Only|Bitmap Index) Scan$/.test(node["Node Type"]))
+    .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
+}
+
+/** Keeps the database from taking statistics by itself, for which a slow machine gives it the time. */
+export async function withoutStatistics(database: Database): Promise<void> {
+  await database.query({
+    text: `DO $$ DECLARE of_runtime regclass; BEGIN
+        FOR of_runtime IN SELECT oid FROM pg_class WHERE relnamespace = 'runtime'::regnamespace AND relkind = 'r' LOOP
+          EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = false)', of_runtime);
+        END LOOP;
+      END $$`,
+  });
+}
+
+/** Runs a statement, and answers how many pages of the database it looked at. */
+export async function buffersOf(database: Database, { text, values = [] }: Statement): Promise<number> {
+  const [row] = await database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
+    text: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
+    values,
+  });
+  const plan = row!["QUERY PLAN"][0]!.Plan;
+  return plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!;
+}
+
+/** Remembers the named statements of the board that go through it. */
+export function recording(database: Database): { database: Database; statements: Map<string, Statement> } {
+  const statements = new Map<string, Statement>();
+  const keep = (statement: Statement) => {
+    if (statement.name?.startsWith("board_")) statements.set(statement.name, statement);
+  };
+  return {
+    statements,
+    database: {
+      ...database,
+      query(statement) {
+        keep(statement);
+        return database.query(statement);
+      },
+      transaction(all) {
+        for (const each of all) keep(each);
+        return database.transaction(all);
+      },
+    },
+  };
+}

@@ -1,0 +1,117 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+
+const ROOT = join(import.meta.dirname, "../../../..");
+/** A start that takes longer than this is stuck, not slow. */
+const READY_MS = 60_000;
+const MAX_OUTPUT = 64 << 10;
+
+export interface KhalaProcessOptions {
+  /** A worker needs a KHALA_WORKER_PORT: what has no address is never seen to be ready. */
+  readonly command: "serve" | "dev" | "worker";
+  readonly args?: readonly string[];
+  /** Added to PATH and HOME, the only variables that it takes from this process. */
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A Khala server, or worker, in a process of its own. Disposing of it ends it. */
+export interface KhalaProcess extends AsyncDisposable {
+  /** Where it listens, such as `http://127.0.0.1:41234`. */
+  readonly url: string;
+  readonly pid: number;
+  /** The end of what it has printed, both streams together. */
+  output(): string;
+  /** Sends a signal and waits until it is gone; resolves with its exit code, null when the signal ended it. */
+  end(signal: "SIGTERM" | "SIGINT" | "SIGKILL"): Promise<number | null>;
+  /** Stops it in its tracks (SIGSTOP), as a machine that sleeps does. */
+  freeze(): void;
+  thaw(): void;
+}
+
+/** Starts `khala` and waits until it is ready. It listens on a free port unless `env` says otherwise. */
+export async function startKhala(options: KhalaProcessOptions): Promise<KhalaProcess> {
+  const child = spawn(
+    process.execPath,
+    [
+      "--conditions=khala-source",
+      join(ROOT, "packages/cli/src/main.ts"),
+      options.command,
+      ...(options.args ?? []),
+    ],
+    {
+      cwd: ROOT,
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { PATH: process.env.PATH, HOME: process.env.HOME, KHALA_PORT: "0", ...options.env },
+    },
+  );
+  const output = collect(child);
+  // A development server has a PostgreSQL to stop; a production server has nothing that a kill would leave.
+  const last = options.command === "dev" ? "SIGTERM" : "SIGKILL";
+  const abandon = () => child.kill(last);
+  process.once("exit", abandon);
+  child.once("exit", () => process.off("exit", abandon));
+
+  const end = async (signal: NodeJS.Signals): Promise<number | null> => {
+    if (child.exitCode === null && child.signalCode === null) {
+      const gone = once(child, "exit");
+      child.kill(signal);
+      // A frozen process takes no signal but this one.
+      if (signal !== "SIGKILL") child.kill("SIGCONT");
+      await gone;
+    }
+    return child.exitCode;
+  };
+
+  const dispose = async () => {
+    await Promise.race([end(last), delay(10_000, undefined, { ref: false })]);
+    await end("SIGKILL");
+  };
+
+  try {
+    const url = await ready(child, output, AbortSignal.timeout(READY_MS));
+    return {
+      url,
+      pid: child.pid!,
+      output,
+      end,
+      freeze: () => child.kill("SIGSTOP"),
+      thaw: () => child.kill("SIGCONT"),
+      [Symbol.asyncDispose]: dispose,
+    };
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
+}
+
+function collect(child: ChildProcess): () => string {
+  let text = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.setEncoding("utf8").on("data", (chunk: string) => {
+      text = (text + chunk).slice(-MAX_OUTPUT);
+    });
+  }
+  return () => text;
+}
+
+/** Reads the address that it prints, then asks it. */
+async function ready(child: ChildProcess, output: () => string, signal: AbortSignal): Promise<string> {
+  let answer = "no address printed";
+  while (!signal.aborted) {
+    if (child.exitCode !== null || child.signalCode !== null) {
+      throw new Error(`khala ended with ${child.exitCode ?? child.signalCode} while starting:\n${output()}`);
+    }
+    const url = /https?:\/\/[\w.[\]:-]+:\d+/.exec(output())?.[0];
+    if (url) {
+      answer = await fetch(`${url}/readyz`, { signal }).then(
+        (response) => `GET /readyz: ${response.status}`,
+        (error: Error) => error.message,
+      );
+      if (answer.endsWith(" 200")) return url;
+    }
+    await delay(20);
+  }
+  throw new Error(`khala was not ready in time (${answer}):\n${output()}`);
+}

@@ -1,0 +1,6 @@
+// Starts a broker by the recipe that it is given, says where it is in one line of JSON, and stays.
+import type { KafkaBinary } from "../kafka/binary.ts";
+import { startKafkaServer } from "../kafka/server.ts";
+
+const { bootstrap } = await startKafkaServer(JSON.parse(process.argv[2]!) as KafkaBinary);
+console.log(JSON.stringify({ bootstrap }));

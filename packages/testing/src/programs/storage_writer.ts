@@ -1,0 +1,20 @@
+import { DatabaseSync } from "node:sqlite";
+import { asyncStorage, sqlite } from "@khala/client/storage";
+import { FileAsyncStorage } from "../../../client/src/storage/test_support.ts";
+
+// Commits until it is killed, and says each commit that is done. All documents are of the same commit as the cursor.
+const [driver, place] = process.argv.slice(2) as [string, string];
+const storage =
+  driver === "sqlite" ? sqlite(new DatabaseSync(place)) : asyncStorage(new FileAsyncStorage(place));
+const stored = await storage.load("scope", "topic");
+for (let n = Number(stored?.cursor.watermark ?? 0) + 1; ; n++) {
+  const put = ["a", "b", "c", "d"].map((key) => ({ key, version: String(n), hash: "h", payload: { n } }));
+  const replace = n % 7 === 0;
+  await storage.commit("scope", "topic", {
+    replace,
+    put,
+    remove: [],
+    cursor: { epoch: "e", watermark: String(n) },
+  });
+  process.stdout.write(`${n}\n`);
+}

@@ -1,0 +1,126 @@
+import type { AddressInfo } from "node:net";
+import { KhalaError } from "@khala/contracts";
+import type { Database } from "../../../server/src/database/database.ts";
+import { openHints } from "../../../server/src/database/hints.ts";
+import { type DurableStreams, openDurableStreams } from "../../../server/src/durable_streams/store.ts";
+import { durableStreamsRoutes } from "../../../server/src/gateway/adapters/durable_streams.ts";
+import { openHttp } from "../../../server/src/gateway/http/http.ts";
+import { gatewayMetrics } from "../../../server/src/gateway/metrics.ts";
+import { testContext } from "../kit/context.ts";
+import { until } from "../kit/until.ts";
+
+/** How long a long-poll waits unless a test says otherwise: the conformance suite sits through several. */
+export const LONG_POLL_MS = 1_500;
+
+export interface StreamServerOptions {
+  readonly hints?: boolean;
+  readonly pollMs?: number;
+  readonly sweepMs?: number;
+  readonly longPollMs?: number;
+  readonly maxLive?: number;
+  readonly origins?: readonly string[];
+}
+
+/** A server with the streams' routes alone. The org of a request is its `x-org`, or acme. */
+export interface StreamServer extends AsyncDisposable {
+  /** Where the streams are. */
+  readonly url: string;
+  /** Resolves when it hears hints. */
+  readonly listening: Promise<void>;
+  /** Resolves once for each live read that began to wait. */
+  waits(): Promise<void>;
+}
+
+/** Serves the streams of a database on a free port. */
+export async function serveStreams(
+  database: Database,
+  options: StreamServerOptions = {},
+): Promise<StreamServer> {
+  const { hints: enabled = true, pollMs = 500, sweepMs = 30_000, origins = [], ...limits } = options;
+  const context = await testContext();
+  const { promise: listening, resolve: heard } = Promise.withResolvers<void>();
+  const hints = openHints(database, context, {
+    enabled,
+    onHint: (name) => streams.hint(name),
+    onListening() {
+      heard();
+      streams.recheck();
+    },
+  });
+  const streams = openDurableStreams(database, context, { hints, pollMs, sweepMs });
+  hints.start();
+  const http = openHttp(context, {
+    verifier: { verify: () => Promise.reject(new KhalaError("invalid_token", "Tokens are not read here.")) },
+    metrics: gatewayMetrics(context.telemetry.meter),
+    maxBodyBytes: 1 << 20,
+    origins,
+  });
+  const turnstile = observeWaits(streams);
+  durableStreamsRoutes(http, context, {
+    streams: turnstile.streams,
+    authenticate: async ({ headers }) => ({ org: String(headers["x-org"] ?? "acme") }),
+    longPollMs: LONG_POLL_MS,
+    ...limits,
+  });
+  await http.app.listen({ host: "127.0.0.1", port: 0 });
+  const { port } = http.app.server.address() as AddressInfo;
+  let closed: Promise<void> | undefined;
+  const close = async () => {
+    let open = true;
+    const ended = http.app.close().finally(() => {
+      open = false;
+    });
+    // As the gateway does: once it is answered, a connection is kept for a request that will not come.
+    await until("every request is answered", () => {
+      http.app.server.closeIdleConnections();
+      return !open;
+    });
+    await ended;
+    await streams.stop();
+    await hints.stop();
+  };
+  return {
+    url: `http://127.0.0.1:${port}/streams`,
+    listening,
+    waits: turnstile.waits,
+    [Symbol.asyncDispose]() {
+      closed ??= close();
+      return closed;
+    },
+  };
+}
+
+/** The same streams, telling of each watcher when it first waits. */
+function observeWaits(inner: DurableStreams): { streams: DurableStreams; waits(): Promise<void> } {
+  let begun = 0;
+  let awaited = 0;
+  let notify = () => {};
+  const streams: DurableStreams = {
+    ...inner,
+    watch(id) {
+      const watcher = inner.watch(id);
+      let first = true;
+      return {
+        ...watcher,
+        wait(ms, signal) {
+          if (first) begun++;
+          first = false;
+          notify();
+          return watcher.wait(ms, signal);
+        },
+      };
+    },
+  };
+  return {
+    streams,
+    async waits() {
+      awaited++;
+      const wanted = awaited;
+      while (begun < wanted) {
+        const { promise, resolve } = Promise.withResolvers<void>();
+        notify = resolve;
+        await promise;
+      }
+    },
+  };
+}

@@ -1,0 +1,87 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { eventually } from "../kit/eventually.ts";
+
+/** A gateway in a process of its own. Disposing of it kills it. */
+export interface GatewayProcess extends AsyncDisposable {
+  readonly url: string;
+  /** True until it is told to end: a gateway that ends by itself has failed. */
+  readonly wanted: boolean;
+  readonly running: boolean;
+  /** The end of what it has printed. */
+  output(): string;
+  /** How it ended: its code, or the signal that ended it; null while it runs. */
+  readonly ending: number | NodeJS.Signals | null;
+  /** Resolves when it is gone. */
+  readonly gone: Promise<unknown>;
+  /** Ends it and waits until it is gone. */
+  end(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
+  /** Stops it in its tracks, as a machine that sleeps does. */
+  freeze(): void;
+  thaw(): void;
+}
+
+const PROGRAMS = join(import.meta.dirname, "../programs");
+const MAX_OUTPUT = 64 << 10;
+
+/** Starts a gateway on a free port and waits until it listens. `program` is one of programs/. */
+export async function startGateway(
+  env: Readonly<Record<string, string>>,
+  program = "gateway.ts",
+): Promise<GatewayProcess> {
+  const child = spawn(process.execPath, ["--conditions=khala-source", join(PROGRAMS, program)], {
+    // It ends with its input, so that it never outlives the test that started it, however that one ends.
+    stdio: ["pipe", "pipe", "pipe"],
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, KHALA_PORT: "0", KHALA_LOG_LEVEL: "warn", ...env },
+  });
+  let text = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (chunk: string) => {
+      text = (text + chunk).slice(-MAX_OUTPUT);
+    });
+  }
+  const kill = () => child.kill("SIGKILL");
+  process.once("exit", kill);
+  const gone = once(child, "exit").finally(() => process.off("exit", kill));
+  let wanted = true;
+  const running = () => child.exitCode === null && child.signalCode === null;
+
+  async function end(signal: NodeJS.Signals): Promise<void> {
+    wanted = false;
+    if (!running()) return;
+    child.kill(signal);
+    // A frozen process takes no signal but SIGKILL.
+    if (signal !== "SIGKILL") child.kill("SIGCONT");
+    await gone;
+  }
+
+  try {
+    const url = await eventually("a gateway listens", () => {
+      if (!running())
+        throw new Error(`the gateway ended with ${child.exitCode ?? child.signalCode}:\n${text}`);
+      return /listening on (\S+)/.exec(text)?.[1];
+    });
+    return {
+      url,
+      get wanted() {
+        return wanted;
+      },
+      get running() {
+        return running();
+      },
+      get ending() {
+        return child.exitCode ?? child.signalCode;
+      },
+      gone,
+      output: () => text,
+      end,
+      freeze: () => child.kill("SIGSTOP"),
+      thaw: () => child.kill("SIGCONT"),
+      [Symbol.asyncDispose]: () => end("SIGKILL"),
+    };
+  } catch (error) {
+    await end("SIGKILL");
+    throw error;
+  }
+}
