@@ -14,7 +14,7 @@ export type {
   Routing,
 } from "./blackboard/board.ts";
 export type { Artifact } from "./blackboard/model/artifact.ts";
-export { conflict, sameContent } from "./blackboard/model/artifact_conflict.ts";
+export { conflict, sameContent } from "./blackboard/model/artifact.ts";
 export { AGENT_NAME, ROUTER } from "./blackboard/model/names.ts";
 export {
   type DeadLetter,

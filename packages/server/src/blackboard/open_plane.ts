@@ -25,9 +25,9 @@ import { openThrottle } from "./publish/throttle.ts";
 import { openRemote } from "./remote/remote.ts";
 import { openApprovals } from "./waiting/approvals.ts";
 import { CONTROLS_HINT, openControls } from "./waiting/controls.ts";
-import { startControlsPurge } from "./waiting/controls_purge.ts";
 import { openGather } from "./waiting/gather.ts";
 import { openParked } from "./waiting/parked.ts";
+import { startRetention } from "./waiting/retention.ts";
 import { openExecutor } from "./work/execution.ts";
 import { openRunning } from "./work/running.ts";
 import { openSlots } from "./work/slots.ts";
@@ -160,7 +160,7 @@ export async function openBlackboardPlane(
     // What the router could not read has no agent, and is found under its name.
     if (agent !== ROUTER) known(agent);
   });
-  const purge = startControlsPurge(database, context, { keepMs });
+  const purge = startRetention(database, context, { keepMs });
 
   /** One that is being resumed goes on. */
   function isPaused(org: string, correlationId: string): boolean {

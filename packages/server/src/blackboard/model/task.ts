@@ -26,16 +26,60 @@ export type DeadLetter = Readonly<
     }
 >;
 
-/** What becomes of a task: settled as one unit with its place in the queue. */
-export type Settlement =
-  /** The outputs are published, and the task never runs again. `aside`: it only waits elsewhere now, and nothing was done. */
+/** When an attempt ran, for metrics and traces. It is not stored. */
+export interface AttemptTiming {
+  readonly startedAt: number;
+  readonly endedAt: number;
+  /** W3C trace context of the attempt. */
+  readonly trace: string | undefined;
+}
+
+/** The outcome of a task. It is stored in one transaction with the task's position in the queue. */
+export type Settlement = {
+  readonly attempt?: AttemptTiming;
+} & /** Publishes the outputs; the task never runs again. `aside`: the task was moved to a waiting list without running. */
+(
   | { readonly kind: "done"; readonly outputs: readonly Artifact[]; readonly aside?: boolean }
-  /** It runs again after the delay, as the next attempt. */
+  /** Runs the task again after the delay, as the next attempt. */
   | { readonly kind: "retry"; readonly failure: Failure; readonly delayMs: number }
-  /** It is parked with its error until a person replays it. */
-  | { readonly kind: "dead"; readonly failure: Failure };
+  /** Makes it a dead letter, which a person can replay. */
+  | { readonly kind: "dead"; readonly failure: Failure }
+);
 
 /** What makes two executions the same work: every attempt of a task has it, a replay has another. */
 export function idempotencyKey({ id, agent, replay_id }: Pick<Task, "id" | "agent" | "replay_id">): string {
   return replay_id ? `${id}:${agent}:${replay_id}` : `${id}:${agent}`;
+}
+
+/** Between the replay of a task and the number of the pause that it came back from. It sorts before what ids are made of. */
+const MARK = "+";
+const DIGITS = 12;
+const UUID_V7 = /^([0-9a-f]{8})-([0-9a-f]{4})-7/;
+
+/** The task as it comes back from a pause: the board has settled it, so it needs a life of its own. */
+export function resumedTask(task: Task, pause: bigint): Task {
+  const replay = `${replayOf(task)}${MARK}${String(pause).padStart(DIGITS, "0")}`;
+  return { ...task, attempt: 1, replay_id: replay };
+}
+
+/** The pause that it came back from last. */
+export function pauseOf({ replay_id = "" }: Pick<Task, "replay_id">): bigint | undefined {
+  const at = replay_id.indexOf(MARK);
+  return at < 0 ? undefined : BigInt(replay_id.slice(at + 1));
+}
+
+/** What agents are told, and outputs are named by: a task that was paused is the same work, and a replay is not. */
+export function workKey(task: Pick<Task, "id" | "agent" | "replay_id">): string {
+  return idempotencyKey({ id: task.id, agent: task.agent, replay_id: replayOf(task) });
+}
+
+/** When it was made: by its artifact, or by the person who replayed it. Milliseconds. */
+export function madeAt(task: Pick<Task, "created_at" | "replay_id">): number {
+  const time = UUID_V7.exec(task.replay_id ?? "");
+  return time ? Number.parseInt(`${time[1]}${time[2]}`, 16) : Date.parse(task.created_at);
+}
+
+function replayOf({ replay_id = "" }: Pick<Task, "replay_id">): string {
+  const at = replay_id.indexOf(MARK);
+  return at < 0 ? replay_id : replay_id.slice(0, at);
 }

@@ -1,117 +1,72 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
-import type { Attributes } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import type { Telemetry } from "../../kit/telemetry.ts";
-import type { Timing } from "../../kit/timings.ts";
 import { ROUTER } from "../model/names.ts";
-import type { Settlement } from "../model/task.ts";
 import type { BreakerState } from "../work/breaker.ts";
 import type { Slots } from "../work/slots.ts";
-import { gotten, openTally, type Series } from "./tally.ts";
 
-/** Types of artifacts that are counted by name: publishers make them up, and each would be a series. */
+/** Bounds the series: publishers choose the types of artifacts. */
 const MAX_TYPES = 100;
 const LAG_AGE_MS = 5_000;
 const BREAKER: Record<BreakerState, number> = { closed: 0, half_open: 1, open: 2 };
 
-/** What the blackboard counts: rate, errors and duration by agent and partition, and what waits. */
-export function boardMetrics(
-  { meter, timings }: Pick<Telemetry, "meter" | "timings">,
-  agents: readonly string[],
-) {
+/** The metrics of the blackboard: rate, errors and duration by agent and partition, and what is queued. */
+export function boardMetrics({ meter }: Pick<Telemetry, "meter">, agents: readonly string[]) {
   const counter = (name: string, description: string) => meter.createCounter(name, { description });
   const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
-  const artifacts = openTally(
-    meter,
-    "khala_board_artifacts_total",
-    "Artifacts published by this server, by type",
-  );
-  const types = new Map<string, Series>();
-  const tasks = openTally(
-    meter,
-    "khala_board_tasks_total",
-    "Attempts settled, by agent, outcome and partition",
-  );
-  const taskMs = timings(
-    "khala_board_task_ms",
-    "One attempt of an agent's work, by agent, outcome and partition",
-  );
-  const attempts = (labels: Attributes): Attempts => ({ tasks: tasks(labels), ms: taskMs.series(labels) });
-  const settled = new Map<string, Map<number, { [Outcome in Settlement["kind"]]?: Attempts }>>();
-  const tasksMade = openTally(
-    meter,
-    "khala_board_routed_total",
-    "Tasks made by this server's router, by agent",
-  );
-  const routed = new Map<string, Series>();
+  const artifacts = counter("khala_board_artifacts_total", "Artifacts published by this server, by type");
+  const types = new Set<string>();
   const metrics = {
-    retries: counter(
-      "khala_board_retries_total",
-      "Attempts that will be repeated, by agent and kind of failure",
-    ),
+    routed: counter("khala_board_routed_total", "Tasks created by this server's router, by agent"),
+    tasks: counter("khala_board_tasks_total", "Attempts settled, by agent, outcome and partition"),
+    taskMs: meter.createHistogram("khala_board_task_ms", {
+      description: "Duration of one attempt of an agent, by agent, outcome and partition",
+      unit: "ms",
+    }),
+    retries: counter("khala_board_retries_total", "Attempts that are retried, by agent and kind of failure"),
     deadLetters: counter(
       "khala_board_dead_letters_total",
-      "Tasks that became dead letters, and records that could not be read, by agent",
+      "Tasks that became dead letters, and records that could not be decoded, by agent",
     ),
     dedupHits: counter(
       "khala_board_dedup_hits_total",
-      "Tasks that came again after they were settled, by agent",
+      "Tasks delivered again after they were settled, by agent",
     ),
-    timeouts: counter("khala_board_timeouts_total", "Attempts that took too long, by agent"),
-    abandoned: counter(
-      "khala_board_abandoned_total",
-      "Attempts that did not stop when they were told to, by agent",
-    ),
-    running: gauge("khala_board_running", "Tasks that this server works on, by agent"),
-    breaker: gauge("khala_board_breaker", "An agent's breaker: 0 closed, 1 half open, 2 open"),
-    slotsFree: gauge("khala_board_slots_free", "Places for tasks that are free on this server"),
-    slotsWaiting: gauge("khala_board_slots_waiting", "Tasks that wait for a place on this server"),
+    timeouts: counter("khala_board_timeouts_total", "Attempts that timed out, by agent"),
+    abandoned: counter("khala_board_abandoned_total", "Attempts that ignored their abort signal, by agent"),
+    running: gauge("khala_board_running", "Tasks running on this server, by agent"),
+    breaker: gauge("khala_board_breaker", "An agent's circuit breaker: 0 closed, 1 half open, 2 open"),
+    slotsFree: gauge("khala_board_slots_free", "Free execution slots on this server"),
+    slotsWaiting: gauge("khala_board_slots_waiting", "Tasks that wait for an execution slot on this server"),
     lag: gauge("khala_board_lag", "Records that a reader can read and has not, by reader and partition"),
-    lagHigh: gauge("khala_board_lag_high", "The same, with what open transactions hold back"),
-    /** One label for all types beyond the first hundred. */
+    lagHigh: gauge("khala_board_lag_high", "The same, including records held back by open transactions"),
+    /** Counts an artifact. All types beyond the first hundred share one label. */
     published(type: string): void {
-      const named = types.has(type) || types.size < MAX_TYPES ? type : "other";
-      gotten(types, named, () => artifacts({ type: named })).count++;
-    },
-    routed(agent: string, count = 1): void {
-      gotten(routed, agent, () => tasksMade({ agent })).count += count;
-    },
-    /** Counts an attempt, and answers where its time is recorded. */
-    settled(agent: string, outcome: Settlement["kind"], partition: number): Timing {
-      const byPartition = gotten(settled, agent, () => new Map());
-      const byOutcome = gotten(byPartition, partition, () => ({}));
-      byOutcome[outcome] ??= attempts({ agent, outcome, partition });
-      byOutcome[outcome].tasks.count++;
-      return byOutcome[outcome].ms;
+      const isNamed = types.has(type) || types.size < MAX_TYPES;
+      if (isNamed) types.add(type);
+      artifacts.add(1, { type: isNamed ? type : "other" });
     },
   };
-  // A first failure is a rise only from a zero.
+  // A rate is only computed from a series that exists, so every counter starts at zero.
   metrics.deadLetters.add(0, { agent: ROUTER });
-  const { retries, deadLetters, dedupHits, timeouts, abandoned } = metrics;
+  const { routed, retries, deadLetters, dedupHits, timeouts, abandoned } = metrics;
   for (const agent of agents) {
-    metrics.routed(agent, 0);
-    for (const each of [deadLetters, dedupHits, timeouts, abandoned]) each.add(0, { agent });
+    for (const each of [routed, deadLetters, dedupHits, timeouts, abandoned]) each.add(0, { agent });
     for (const kind of ["retryable", "rate_limited"]) retries.add(0, { agent, kind });
   }
   return metrics;
 }
 
-/** The attempts of an agent with one outcome. */
-interface Attempts {
-  readonly tasks: Series;
-  readonly ms: Timing;
-}
-
 /** The instruments of the blackboard. */
 export type BoardMetrics = ReturnType<typeof boardMetrics>;
 
-/** Shows the places of this process at every scrape. */
+/** Reports the execution slots of this process at every scrape. */
 export function showSlots(metrics: BoardMetrics, slots: Slots): void {
   metrics.slotsFree.addCallback((result) => result.observe(slots.free));
   metrics.slotsWaiting.addCallback((result) => result.observe(slots.waiting));
 }
 
-/** Shows an agent's breaker, and how many of its tasks run. */
+/** Reports an agent's breaker and its running tasks at every scrape. */
 export function showAgent(
   metrics: BoardMetrics,
   agent: string,
@@ -121,7 +76,7 @@ export function showAgent(
   metrics.running.addCallback((result) => result.observe(running(), { agent }));
 }
 
-/** Reads lag at most every few seconds, however many ask. */
+/** Reads lag at most every few seconds, however many callers there are. */
 export function cachedLag(
   board: { lag(): Promise<readonly PartitionLagJson[]> },
   { clock }: Pick<Context, "clock">,
@@ -133,7 +88,7 @@ export function cachedLag(
     if (!last || clock.now() - at >= maxAgeMs) {
       at = clock.now();
       last = board.lag();
-      // The next one asks again.
+      // The next caller tries again.
       last.catch(() => {
         last = undefined;
       });
@@ -142,7 +97,7 @@ export function cachedLag(
   };
 }
 
-/** Shows lag at every scrape. What cannot be read is left out and said in the log: the other metrics are not to blame. */
+/** Reports lag at every scrape. If it cannot be read, it is logged and left out, so that the other metrics are still served. */
 export function showLag(
   metrics: BoardMetrics,
   { log }: Pick<Context, "log">,
@@ -155,7 +110,7 @@ export function showLag(
           result.observe(Number(records), { reader, topic, partition });
         }
       } catch (error) {
-        log.warn({ err: (error as Error).message }, "the board's lag could not be read");
+        log.warn({ err: (error as Error).message }, "could not read the board's lag");
       }
     });
   };

@@ -1,27 +1,27 @@
 import type { BoardObserver } from "../board.ts";
-import { takeEnded } from "../model/ended.ts";
 import type { BoardMetrics } from "./metrics.ts";
 import type { BoardSpans } from "./spans.ts";
 
-/** Turns what the board did into metrics and spans. */
+/** Records the board's activity as metrics and spans. */
 export function boardObserver(metrics: BoardMetrics, spans: BoardSpans): BoardObserver {
   return {
     published(artifacts) {
       for (const { type } of artifacts) metrics.published(type);
     },
     routed(artifact, tasks, place) {
-      for (const { agent } of tasks) metrics.routed(agent);
+      for (const { agent } of tasks) metrics.routed.add(1, { agent });
       spans.routed(artifact, tasks, place);
     },
     settled(task, settlement, place) {
       if (settlement.kind === "done" && settlement.aside) return;
       const { agent } = task;
-      const timing = metrics.settled(agent, settlement.kind, place.partition);
+      const labels = { agent, outcome: settlement.kind, partition: place.partition };
+      metrics.tasks.add(1, labels);
       if (settlement.kind === "retry") metrics.retries.add(1, { agent, kind: settlement.failure.kind });
       if (settlement.kind === "dead") metrics.deadLetters.add(1, { agent });
-      const attempt = takeEnded(task);
+      const { attempt } = settlement;
       if (!attempt) return;
-      timing.record(attempt.endedAt - attempt.startedAt);
+      metrics.taskMs.record(attempt.endedAt - attempt.startedAt, labels);
       spans.settled(task, settlement, place, attempt.endedAt, attempt.trace);
     },
     repeated(task) {
@@ -33,7 +33,7 @@ export function boardObserver(metrics: BoardMetrics, spans: BoardSpans): BoardOb
   };
 }
 
-/** Tells all of these, in order; more may be added later. */
+/** Calls each observer in order. Observers may be added later. */
 export function everyObserver(observers: readonly BoardObserver[]): BoardObserver {
   return {
     published(artifacts) {

@@ -1,7 +1,6 @@
 import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Settlement } from "../model/task.ts";
-import { gotten } from "./tally.ts";
 
 /** What was done of an agent's tasks. */
 export interface AgentTotals {
@@ -65,7 +64,8 @@ export function openTotals(
   return {
     settled(agent, kind) {
       if (kind === "dead") return;
-      const counts = gotten(owed, agent, () => ({ done: 0, retried: 0 }));
+      const counts = owed.get(agent) ?? { done: 0, retried: 0 };
+      owed.set(agent, counts);
       if (kind === "done") counts.done++;
       else counts.retried++;
     },

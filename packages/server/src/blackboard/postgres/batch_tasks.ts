@@ -1,6 +1,6 @@
 import type { Statement } from "../../database/database.ts";
 import { taskId } from "../publish/matching.ts";
-import { gatheredId } from "../waiting/gather_task.ts";
+import { gatheredId } from "../waiting/gather_sweep.ts";
 import { unless, uuidArray } from "./arrays.ts";
 import { versionsOf } from "./arrivals.ts";
 import { correlationColumn } from "./correlation_column.ts";

@@ -3,7 +3,7 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { BoardAgent, BoardOptions } from "../board.ts";
-import { groupsCounter, MAX_BATCH_BYTES } from "../waiting/gather_task.ts";
+import { groupsCounter, MAX_BATCH_BYTES } from "../waiting/gather_sweep.ts";
 import { Alarm } from "./alarm.ts";
 import { intArray, uuidArray } from "./arrays.ts";
 import { correlationsText, versionsOf } from "./arrivals.ts";

@@ -2,8 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { isConnectionFailure, type Row, type Statement } from "../../database/database.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import type { Routed } from "../board.ts";
-import { type Artifact, versionKey } from "../model/artifact.ts";
-import { conflict, sameContent } from "../model/artifact_conflict.ts";
+import { type Artifact, conflict, sameContent, versionKey } from "../model/artifact.ts";
 import type { DeadLetter, Settlement } from "../model/task.ts";
 import {
   type Bundled,

@@ -2,7 +2,6 @@ import { canonicalJson, KhalaError } from "@khala/contracts";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type Clock, isoTime, sleep } from "../../kit/clock.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
-import { surelyFits } from "../model/plain_json.ts";
 import { type DraftFields, type Problem, readFields } from "./draft_fields.ts";
 
 /** Who an artifact is from, and what it inherits. */
@@ -154,7 +153,6 @@ function isStorable(
   problems: Problem[],
   limits: DraftLimits,
 ): payload is Artifact["payload"] {
-  if (surelyFits(payload, limits.payloadBytes)) return true;
   try {
     const text = canonicalJson(payload);
     const bytes = Buffer.byteLength(text);

@@ -6,7 +6,7 @@ import type { Routing } from "../board.ts";
 import type { Agent } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
-import { failureOf } from "../model/failures.ts";
+import { failureOf } from "../model/errors.ts";
 import { producer } from "../model/names.ts";
 import type { DeadLetter, Task } from "../model/task.ts";
 

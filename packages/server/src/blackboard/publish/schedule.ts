@@ -1,8 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
-import { type Artifact, versionKey } from "../model/artifact.ts";
-import { sameContent } from "../model/artifact_conflict.ts";
+import { type Artifact, sameContent, versionKey } from "../model/artifact.ts";
 import type { Sweep } from "../waiting/sweep.ts";
 import { parcelValues } from "./outbox.ts";
 

@@ -1,7 +1,7 @@
 import type { TaskJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
 import type { Task } from "../model/task.ts";
-import { workKey } from "../model/task_lives.ts";
+import { workKey } from "../model/task.ts";
 
 /** What became of a claim. */
 export type ClaimState = "offered" | "claimed" | "settled" | "failed" | "lost" | "withdrawn";

@@ -4,7 +4,7 @@ import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { derivedId } from "../model/derived_id.ts";
 import type { Task } from "../model/task.ts";
-import { workKey } from "../model/task_lives.ts";
+import { workKey } from "../model/task.ts";
 import { intoOutbox } from "../publish/outbox.ts";
 import type { Sweep } from "./sweep.ts";
 

@@ -4,7 +4,7 @@ import { until } from "@khala/testing/kit/until";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { CONTROLS_HINT, type Controls, openControls } from "./controls.ts";
-import { startControlsPurge } from "./controls_purge.ts";
+import { startRetention } from "./retention.ts";
 
 const HOUR = 3_600_000;
 
@@ -119,7 +119,7 @@ test("a cancellation is forgotten after its time, in the table and on each serve
   await clock.advance(HOUR - 1);
   await server.cancel("acme", "new");
   await clock.advance(2_000);
-  const purge = startControlsPurge(own.database, await testContext({ clock }), { keepMs: HOUR });
+  const purge = startRetention(own.database, await testContext({ clock }), { keepMs: HOUR });
   const names = async () =>
     (await own.database.query({ text: "SELECT name FROM runtime.board_controls ORDER BY name" })).map(
       ({ name }) => name,

@@ -6,8 +6,7 @@ import type { Board } from "../board.ts";
 import type { Agent } from "../model/agent.ts";
 import type { Task } from "../model/task.ts";
 import { type Addition, additionOf, addStatements, lockStatement } from "./gather_add.ts";
-import { gatherSweep } from "./gather_sweep.ts";
-import { gatheredId, MAX_BATCH_BYTES } from "./gather_task.ts";
+import { gatheredId, gatherSweep, MAX_BATCH_BYTES } from "./gather_sweep.ts";
 import { type SweepOptions, startSweep } from "./sweep.ts";
 
 export interface GatherOptions extends SweepOptions {

@@ -3,7 +3,7 @@ import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Board } from "../board.ts";
 import type { Task } from "../model/task.ts";
-import { pauseOf, resumedTask, workKey } from "../model/task_lives.ts";
+import { pauseOf, resumedTask, workKey } from "../model/task.ts";
 import type { Controls } from "./controls.ts";
 import type { CorrelationPause } from "./controls_state.ts";
 

@@ -1,6 +1,6 @@
 import { FatalError } from "../model/errors.ts";
 import type { Settlement, Task } from "../model/task.ts";
-import { madeAt } from "../model/task_lives.ts";
+import { madeAt } from "../model/task.ts";
 import type { Controls } from "../waiting/controls.ts";
 
 /** Why work was told to stop, or was not begun: a person does not want it any more. */

@@ -1,11 +1,10 @@
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Consumer } from "../board.ts";
-import type { Agent, AgentOutput } from "../model/agent.ts";
-import { agentTask } from "../model/agent_task.ts";
-import { noteEnded } from "../model/ended.ts";
+import type { Agent, AgentOutput, AgentTask } from "../model/agent.ts";
+import type { Artifact } from "../model/artifact.ts";
 import { FatalError } from "../model/errors.ts";
-import type { Settlement, Task } from "../model/task.ts";
+import { type Settlement, type Task, workKey } from "../model/task.ts";
 import { type BoardMetrics, showAgent } from "../observe/metrics.ts";
 import type { BoardSpans, ProcessSpan } from "../observe/spans.ts";
 import type { DraftRules, MadeArtifact } from "../publish/drafts.ts";
@@ -141,7 +140,8 @@ function consumerOf(
     let outcome = settlement;
     try {
       span?.end(settlement.kind === "done" ? undefined : settlement.failure);
-      if (!signal.aborted) noteEnded(task, { startedAt, endedAt: clock.now(), trace: span?.trace });
+      if (!signal.aborted)
+        outcome = { ...settlement, attempt: { startedAt, endedAt: clock.now(), trace: span?.trace } };
     } catch (error) {
       outcome = verdictOn(error, task, agent, context.random);
     }
@@ -255,4 +255,19 @@ function report(permit: Permit, settlement: Settlement, signal: AbortSignal): vo
   else if (settlement.kind === "done") permit.said("succeeded");
   else if (settlement.failure.kind !== "retryable") permit.said("dropped");
   else permit.said("failed");
+}
+
+/** The task as the agent sees it. A copy, so that changes by the agent do not reach its retry or dead letter. */
+function agentTask(task: Task, trace: string | undefined): AgentTask {
+  const artifacts = JSON.parse(JSON.stringify(task.artifacts)) as [Artifact, ...Artifact[]];
+  const [artifact] = artifacts;
+  return {
+    id: task.id,
+    artifact,
+    artifacts,
+    correlationId: artifact.correlation_id,
+    attempt: task.attempt,
+    idempotencyKey: workKey(task),
+    traceparent: trace,
+  };
 }

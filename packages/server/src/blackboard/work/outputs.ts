@@ -4,7 +4,7 @@ import { derivedId } from "../model/derived_id.ts";
 import { FatalError } from "../model/errors.ts";
 import { producer } from "../model/names.ts";
 import type { Task } from "../model/task.ts";
-import { workKey } from "../model/task_lives.ts";
+import { workKey } from "../model/task.ts";
 import { type DraftRules, type MadeArtifact, makeArtifacts } from "../publish/drafts.ts";
 
 /** An agent returned what cannot be published. */

@@ -1,8 +1,7 @@
 import { backoff } from "../../kit/backoff.ts";
 import type { Random } from "../../kit/ids.ts";
 import type { Agent } from "../model/agent.ts";
-import { FatalError, RateLimitedError, RetryableError } from "../model/errors.ts";
-import { failureOf } from "../model/failures.ts";
+import { FatalError, failureOf, RateLimitedError, RetryableError } from "../model/errors.ts";
 import type { Settlement, Task } from "../model/task.ts";
 
 /** The longest that a rate limit is believed. */

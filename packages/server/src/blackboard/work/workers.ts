@@ -3,7 +3,7 @@ import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import type { Board, Consumer } from "../board.ts";
 import type { Agent } from "../model/agent.ts";
-import { failureOf } from "../model/failures.ts";
+import { failureOf } from "../model/errors.ts";
 import type { Settlement, Task } from "../model/task.ts";
 import type { Remote } from "../remote/remote.ts";
 import type { Approvals } from "../waiting/approvals.ts";

@@ -21,7 +21,7 @@ const OVER = [
 ] as const;
 
 /** Forgets what is over: repetitions that were recognised, decisions, replays, cancellations. */
-export function startControlsPurge(database: Database, context: Context, options: PurgeOptions): Service {
+export function startRetention(database: Database, context: Context, options: PurgeOptions): Service {
   const { keepMs, everyMs = 600_000, batch = 1_000 } = options;
   return runLoop(context, "board purge", {
     wake: new Wake(),

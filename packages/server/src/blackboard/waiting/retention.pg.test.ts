@@ -3,7 +3,7 @@ import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { until } from "@khala/testing/kit/until";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { startControlsPurge } from "./controls_purge.ts";
+import { startRetention } from "./retention.ts";
 
 test("what is over is forgotten after its time in small steps, and nothing that waits", async () => {
   await using own = await testDatabase();
@@ -38,7 +38,7 @@ test("what is over is forgotten after its time in small steps, and nothing that 
     });
     return row as { gathered: bigint; replays: bigint; approved: bigint; pending: bigint };
   };
-  const purge = startControlsPurge(database, context, { keepMs: 1_000, batch: 10 });
+  const purge = startRetention(database, context, { keepMs: 1_000, batch: 10 });
   await until("the old ones are gone", async () => {
     const { gathered, replays, approved } = await left();
     return gathered + replays + approved === 3n;

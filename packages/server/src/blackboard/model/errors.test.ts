@@ -1,11 +1,11 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { failureOf, makeFailure } from "./failures.ts";
+import { failureOf, makeFailure } from "./errors.ts";
 
 test("an error is described by its class, message and stack", () => {
   const failure = failureOf(new RangeError("too far"), "retryable");
   expect(failure).toMatchObject({ class: "RangeError", message: "too far", kind: "retryable" });
-  expect(failure.stack).toContain("failures.test.ts");
+  expect(failure.stack).toContain("errors.test.ts");
 });
 
 test("the causes of an error are in its message", () => {
