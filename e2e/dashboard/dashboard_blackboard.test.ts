@@ -5,7 +5,7 @@ import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/testing/
 import { eventually } from "@khala/testing/kit/eventually";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
-const WITHHELD = "Withheld: it may tell of an artifact that is not for you.";
+const WITHHELD = "Withheld: it may quote an artifact that you may not read.";
 const topicOf = (payload: unknown) => String(Object(payload).topic);
 
 /** Writes, and cannot draw certain things. */

@@ -5,10 +5,6 @@ import { testDatabase } from "@khala/testing/postgres/test_database";
 import { startBoard } from "@khala/testing/servers/board_server";
 import { expect, test } from "vitest";
 
-interface Words {
-  readonly text: string;
-}
-
 test("an artifact becomes tasks, a retry, a join, a dead letter and its replay, and the correlation is done", async () => {
   const order: string[] = [];
   let isFixed = false;
@@ -17,7 +13,7 @@ test("an artifact becomes tasks, a retry, a join, a dead letter and its replay, 
       consumes: "Idea",
       retry: { base: 1, cap: 1 },
       run({ artifact, attempt }) {
-        order.push(`${(artifact.payload as Words).text} ${attempt}`);
+        order.push(`${artifact.payload} ${attempt}`);
         if (attempt === 1) throw new Error("the model is busy");
         return [
           { type: "Draft", payload: artifact.payload },
@@ -45,7 +41,7 @@ test("an artifact becomes tasks, a retry, a join, a dead letter and its replay, 
     return body.artifacts ?? [];
   };
 
-  const idea = { type: "Idea", payload: { text: "rain" }, correlation_id: "story", partition_key: "weather" };
+  const idea = { type: "Idea", payload: "rain", correlation_id: "story", partition_key: "weather" };
   const id = await server.publish({ id: "0192c7a0-0000-7000-8000-000000000001", ...idea });
   const again = await server.post("/artifacts", { id, ...idea });
   expect(again.body).toMatchObject({ artifacts: [{ id, status: "duplicate" }] });

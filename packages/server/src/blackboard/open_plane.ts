@@ -6,8 +6,8 @@ import type { BoardAgent, BoardObserver } from "./board.ts";
 import type { Agent } from "./model/agent.ts";
 import { ROUTER } from "./model/names.ts";
 import { mayRead, taskFor } from "./model/visibility.ts";
-import { correlationState, offFlow, standings } from "./observe/correlation_state.ts";
-import { openDeadLetterDesk } from "./observe/dead_letters.ts";
+import { correlationState, readCorrelations, waitingCounts } from "./observe/correlation_state.ts";
+import { openDeadLetters } from "./observe/dead_letters.ts";
 import { boardMetrics, cachedLag, showLag, showSlots } from "./observe/metrics.ts";
 import { boardObserver, everyObserver } from "./observe/observer.ts";
 import { startProgress } from "./observe/progress.ts";
@@ -17,7 +17,7 @@ import { openTotals } from "./observe/totals.ts";
 import type { BlackboardOptions } from "./options.ts";
 import type { BlackboardPlane } from "./plane.ts";
 import { startCron } from "./publish/cron.ts";
-import { routeTo } from "./publish/matching.ts";
+import { createRouter } from "./publish/matching.ts";
 import { startOutbox } from "./publish/outbox.ts";
 import { openPublishing } from "./publish/publishing.ts";
 import { openSchedule } from "./publish/schedule.ts";
@@ -35,20 +35,20 @@ import { startWorkers, type Workers } from "./work/workers.ts";
 
 export type { BlackboardOptions } from "./options.ts";
 
-/** The plane with what only its own process needs. */
+/** The plane, with operations for its own process only. */
 export interface OpenBlackboardPlane extends BlackboardPlane {
-  /** Another server tells of something: a hint that begins with `board:`. */
+  /** Handles a wake-up whose name starts with `board:`. */
   hint(name: string): void;
-  /** Hints may have been lost. */
+  /** Checks for changes, because wake-ups may have been lost. */
   recheck(): void;
 }
 
 const LISTED_APPROVALS = 1_000;
-/** A list looks so many times as far back while it is not full, and no further than this. */
+/** While a list is not full, each query looks this many times further back, up to FURTHEST. */
 const FURTHER = 8;
 const FURTHEST = 10_000;
 
-/** Opens the blackboard: the engine, what is kept in Postgres around it, and the agents at work. */
+/** Opens the blackboard: the backend, the state kept in Postgres around it, and the agents. */
 export async function openBlackboardPlane(
   database: Database,
   context: Context,
@@ -58,8 +58,8 @@ export async function openBlackboardPlane(
   const names = new Set(agents.map(({ name }) => name));
   const metrics = boardMetrics(context.telemetry, [...names]);
   const spans = boardSpans(context, options.carrier);
-  const route = routeTo(agents, context);
-  /** What hears of the board's doings; some of it needs the board first. */
+  const route = createRouter(agents, context);
+  /** Observers of the board. Some of them need the board first, so they are added later. */
   const observers: BoardObserver[] = [boardObserver(metrics, spans)];
   let workers: Workers | undefined;
 
@@ -75,7 +75,7 @@ export async function openBlackboardPlane(
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
       return routing;
     },
-    // Who knows no agent would route to nobody.
+    // A process without agents would route every artifact to nobody.
     routes: agents.length > 0,
     replayed: (agent, ids) => replays.count(agent, ids),
     running: (own) => running.share(own),
@@ -116,7 +116,7 @@ export async function openBlackboardPlane(
     stateOf: (agent) => workers?.stateOf(agent) ?? "running",
     cancelled: controls.cancelled,
     paused: isPaused,
-    offFlow: (names) => offFlow(database, names),
+    waitingCounts: (names) => waitingCounts(database, names),
   });
   observers.push(progress.observer, {
     published() {},
@@ -156,13 +156,13 @@ export async function openBlackboardPlane(
     make: publishing.fromSchedule,
     outbox,
   });
-  const letters = openDeadLetterDesk(board, replays, (agent) => {
-    // What the router could not read has no agent, and is found under its name.
+  const letters = openDeadLetters(board, replays, (agent) => {
+    // Records that the router could not decode have no agent and are listed under the router's name.
     if (agent !== ROUTER) known(agent);
   });
   const purge = startRetention(database, context, { keepMs });
 
-  /** One that is being resumed goes on. */
+  /** A correlation that is being resumed counts as running. */
   function isPaused(org: string, correlationId: string): boolean {
     return controls.correlationPause(org, correlationId)?.resuming === false;
   }
@@ -189,7 +189,7 @@ export async function openBlackboardPlane(
         ...(type !== undefined && { type }),
         ...(correlationId !== undefined && { correlationId }),
       };
-      // Among what the caller may not read there may be little else.
+      // Artifacts that the caller may not read are filtered out, so the list may need to look further back.
       for (let looked = limit; ; looked *= FURTHER) {
         const found = await board.recent({ ...query, limit: looked });
         const readable = found.filter((artifact) => mayRead(caller, artifact));
@@ -221,7 +221,7 @@ export async function openBlackboardPlane(
 
     async correlation({ org }, correlationId) {
       const names = [{ org, name: correlationId }];
-      const [standing] = await standings(board, (some) => offFlow(database, some), names);
+      const [standing] = await readCorrelations(board, (some) => waitingCounts(database, some), names);
       const said = {
         cancelled: controls.cancelled(org, correlationId),
         paused: isPaused(org, correlationId),
@@ -257,7 +257,7 @@ export async function openBlackboardPlane(
     async cancel({ org }, correlationId) {
       await controls.cancel(org, correlationId);
       await schedule.cancel(org, correlationId);
-      // What a pause holds becomes dead letters like the rest.
+      // Tasks that a pause holds become dead letters like the others.
       await controls.resumeCorrelation(org, correlationId);
     },
 

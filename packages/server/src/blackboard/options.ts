@@ -6,44 +6,44 @@ import type { Agent } from "./model/agent.ts";
 import type { Carrier } from "./observe/spans.ts";
 import type { CheckedSchedule } from "./publish/cron.ts";
 
-/** What an operator sets. Times are milliseconds. */
+/** Settings of the operator. Times are milliseconds. */
 export interface BlackboardSettings {
-  /** Whether this process does the work of agents. */
+  /** Whether agents run in this process. */
   readonly works: boolean;
-  /** Tasks at a time, of all agents together. */
+  /** Concurrent tasks of all agents together. */
   readonly concurrency: number;
   readonly leaseMs: number;
   readonly pollMs: number;
-  /** How long decisions, replays and cancellations are remembered: longer than dead letters are kept. */
+  /** How long decisions, replays and cancellations are kept: longer than dead letters are. */
   readonly keepMs: number;
   /** The longest chain of agents. */
   readonly maxDepth: number;
-  /** Waiting tasks of one reader from which publishing is slowed, then refused. */
+  /** Queued tasks of one reader from which publishing is slowed down, then refused. */
   readonly lag: { readonly slow: number; readonly refuse: number };
 }
 
-/** Where the board reports how it stands, for whoever follows documents. */
+/** Receives the board's state, which becomes documents. */
 export interface BoardReport {
   agent(org: string, name: string, counted: AgentCountedJson): Promise<void>;
   correlation(org: string, id: string, counted: CorrelationCountedJson): Promise<void>;
 }
 
-/** A board that hears hints of other processes. */
+/** A board that receives wake-ups of other processes. */
 export interface HintedBoard extends Board {
   hint(name: string): void;
-  /** Hints may have been lost. */
+  /** Checks for work, because wake-ups may have been lost. */
   recheck(): void;
 }
 
-/** What the plane is given. */
+/** Options of the plane. */
 export interface BlackboardOptions extends BlackboardSettings {
   readonly agents: readonly Agent[];
   readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
   readonly schedules: readonly CheckedSchedule[];
   readonly hints: Pick<Hints, "send">;
   readonly report: BoardReport;
-  /** What the engine is called in traces. */
+  /** What traces call the backend. */
   readonly carrier: Carrier;
-  /** Opens the engine. */
+  /** Opens the backend. */
   readonly openBoard: (options: BoardOptions) => Promise<HintedBoard>;
 }

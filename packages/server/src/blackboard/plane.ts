@@ -16,24 +16,24 @@ import type { DeadLetterPage } from "./board.ts";
 import type { Artifact, ArtifactDraft } from "./model/artifact.ts";
 import type { DeadLetter } from "./model/task.ts";
 
-/** Who publishes or asks. */
+/** The authenticated caller of an operation. */
 export interface Caller {
   readonly org: string;
   readonly subject: string;
   /** W3C trace context of the request. */
   readonly trace?: string;
-  /** May see what belongs to no org, such as records that cannot be decoded. */
+  /** May see records that belong to no org, such as those that cannot be decoded. */
   readonly operates?: boolean;
 }
 
-/** Dead letters that are wanted. */
+/** A query for dead letters. */
 export interface DeadLetterQuery {
   readonly after?: string;
   readonly limit: number;
   readonly correlationId?: string;
 }
 
-/** Who asks for work, how much of it, how long it waits, and of which org; of all unless one is named. */
+/** A worker's request for tasks: how many, how long to wait, and of which org (all orgs if it is not set). */
 export interface ClaimAsk {
   readonly worker: string;
   readonly max: number;
@@ -41,9 +41,9 @@ export interface ClaimAsk {
   readonly org?: string | undefined;
 }
 
-/** Everything that the outside can do with the board. What belongs to another org is not there. */
+/** Every operation on the board that the gateway offers. Data of another org does not exist for the caller. */
 export interface BlackboardPlane extends Service {
-  /** All are published or none; what is wrong with which is in the error. Slowed, then refused, when readers lag. */
+  /** Publishes all drafts or none; the error names the invalid ones. Slowed down, then refused, when readers lag. */
   publish(caller: Caller, drafts: readonly ArtifactDraft[]): Promise<readonly PublishedJson[]>;
   get(caller: Caller, id: string): Promise<Artifact | undefined>;
   /** The recent window, newest first. */
@@ -58,14 +58,14 @@ export interface BlackboardPlane extends Service {
 
   deadLetters(caller: Caller, agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
   deadLetter(caller: Caller, agent: string, id: string): Promise<DeadLetter | undefined>;
-  /** Runs a dead letter again, once however often it is asked; `payload` replaces that of its only artifact. */
+  /** Replays a dead letter, once however often it is called; `payload` replaces that of its only artifact. */
   replay(
     caller: Caller,
     agent: string,
     id: string,
     edit?: { readonly payload: unknown },
   ): Promise<ReplayResponseJson>;
-  /** Replays those with these ids, of a correlation, or all; `onProgress` after each page. */
+  /** Replays dead letters by id, by correlation, or all of them; calls `onProgress` after each page. */
   replayAll(
     caller: Caller,
     agent: string,
@@ -73,16 +73,16 @@ export interface BlackboardPlane extends Service {
     onProgress?: (done: number) => void,
   ): Promise<ReplayAllResponseJson>;
 
-  /** An agent that is paused takes no more tasks, on any server, until it is resumed. */
+  /** A paused agent claims no tasks on any server until it is resumed. */
   pause(agent: string): Promise<void>;
   resume(agent: string): Promise<void>;
-  /** What was made for an agent until now is dropped, and what of it runs is told to stop. */
+  /** Drops the agent's queued tasks and aborts its running ones. */
   cancelAgent(agent: string): Promise<void>;
-  /** The tasks of a correlation wait until it is resumed; what runs goes on. */
+  /** Holds the tasks of a correlation until it is resumed; running tasks go on. */
   pauseCorrelation(caller: Caller, correlationId: string): Promise<void>;
-  /** What is open of a correlation is dropped, and what runs is told to stop. */
+  /** Drops the open tasks of a correlation and aborts its running ones. */
   cancel(caller: Caller, correlationId: string): Promise<void>;
-  /** Lifts a pause; else a cancellation, and replays the dead letters of all agents. Answers how many. */
+  /** Lifts a pause, or lifts a cancellation and replays the dead letters of all agents. Returns the number of replays. */
   resumeCorrelation(caller: Caller, correlationId: string): Promise<number>;
 
   approvals(caller: Caller): Promise<ApprovalJson[]>;
@@ -92,7 +92,7 @@ export interface BlackboardPlane extends Service {
     decision: { readonly approved: boolean; readonly reason?: string },
   ): Promise<void>;
 
-  /** For agents in other languages; of all orgs unless one is named. An empty answer after `waitMs` means that there is no work. */
+  /** For workers in other languages. Of all orgs unless one is named. Returns an empty list if no task arrives within `waitMs`. */
   claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
   heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
   settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;

@@ -1,90 +1,90 @@
 import type { Order } from "../board.ts";
 import type { Artifact, ArtifactDraft } from "./artifact.ts";
 
-/** What an agent is given to do. */
+/** The task as the agent's code sees it. */
 export interface AgentTask {
   readonly id: string;
-  /** The first of its artifacts: the only one, unless the agent has a batch or a join. */
+  /** The first artifact: the only one, unless the agent has a batch or a join. */
   readonly artifact: Artifact;
   readonly artifacts: readonly Artifact[];
   readonly correlationId: string | undefined;
-  /** 1 at first. */
+  /** Starts at 1. */
   readonly attempt: number;
-  /** The same for every attempt: hand it to whatever the work calls, since an agent may run twice. */
+  /** The same for every attempt. Pass it to the services that the agent calls, because an agent may run twice. */
   readonly idempotencyKey: string;
   /** W3C trace context of this execution, if it is traced. */
   readonly traceparent: string | undefined;
 }
 
-/** What the agent publishes: nothing, one artifact or several. They become visible together, once. */
+/** What the agent publishes: nothing, one artifact or several. They become visible together, exactly once. */
 export type AgentOutput = ArtifactDraft | readonly ArtifactDraft[] | undefined;
 
-/** How failures are met. Times are milliseconds. */
+/** The retry policy. Times are milliseconds. */
 export interface RetryOptions {
-  /** How often a task is tried at all; 5 unless set. */
+  /** Attempts in total; default 5. */
   readonly attempts?: number;
-  /** The first delay, doubled for each failure, with jitter; 1,000 unless set. */
+  /** The first delay, doubled after each failure, with jitter; default 1,000. */
   readonly base?: number;
-  /** The longest delay; 300,000 unless set. */
+  /** The longest delay; default 300,000. */
   readonly cap?: number;
-  /** What an error means, by its type; RetryableError, FatalError and RateLimitedError say it themselves. */
+  /** Classifies an error. RetryableError, FatalError and RateLimitedError classify themselves. */
   readonly classify?: (error: unknown) => "retryable" | "fatal" | { readonly rateLimitedMs: number };
 }
 
-/** Gathers artifacts until there are enough of them, or time is up. */
+/** Collects artifacts until there are `size` of them, or the timeout has passed. */
 export interface BatchOptions {
   readonly size: number;
-  /** Milliseconds after the first. */
+  /** Milliseconds after the first artifact. */
   readonly timeout: number;
 }
 
 /** Waits until there is an artifact of each type with the same value of `by`. */
 export interface JoinOptions {
-  /** "correlation_id" unless set. What it gives null for is not joined. */
+  /** Default "correlation_id". An artifact for which it returns null is not joined. */
   readonly by?: "correlation_id" | ((artifact: Artifact) => string | null);
   readonly types: readonly string[];
-  /** Milliseconds after the first; an incomplete one is dropped then. */
+  /** Milliseconds after the first artifact; then an incomplete join is dropped. */
   readonly within: number;
 }
 
-/** What an agent consumes, and how it works. Times are milliseconds. */
+/** What an agent consumes, and how it runs. Times are milliseconds. */
 export interface AgentOptions {
   readonly consumes: string | readonly string[];
-  /** Pure. An artifact for which it throws becomes a dead letter of this agent. */
+  /** A pure filter. An artifact for which it throws becomes a dead letter of this agent. */
   readonly where?: (artifact: Artifact) => boolean;
-  /** All of these must be on the artifact. */
+  /** The artifact must have all of these. */
   readonly tags?: readonly string[];
-  /** Producers: "agent:<name>", "user:<subject>", "schedule:<name>", or one with `*` at its end. */
+  /** Producers: "agent:<name>", "user:<subject>", "schedule:<name>", or a prefix that ends in `*`. */
   readonly from?: readonly string[];
-  /** What it may see of labelled artifacts. */
+  /** Labelled artifacts that it may consume. */
   readonly labels?: readonly string[];
   readonly batch?: BatchOptions;
   readonly join?: JoinOptions;
-  /** Tasks at a time in each process; 10 unless set. */
+  /** Concurrent tasks in each process; default 10. */
   readonly concurrency?: number;
-  /** What keeps tasks in order; the artifact's key unless set. */
+  /** The ordering key of a task; default: the artifact's partition key. */
   readonly key?: (artifact: Artifact) => string;
-  /** "key" unless set. */
+  /** Default "key". */
   readonly order?: Order;
-  /** A retry holds the later tasks of its key. */
+  /** A retry blocks the later tasks of its key. */
   readonly strict?: boolean;
-  /** At most so many starts in so many milliseconds, in each process. */
+  /** At most `limit` starts in `per` milliseconds, in each process. */
   readonly rate?: { readonly limit: number; readonly per: number };
   readonly retry?: RetryOptions;
-  /** How long one attempt may take; 300,000 unless set. */
+  /** The timeout of one attempt; default 300,000. */
   readonly timeout?: number;
-  /** Higher goes first where agents share a process's slots; 0 unless set. */
+  /** Agents with a higher priority get free slots first; default 0. */
   readonly priority?: number;
-  /** Whether it may consume what it published itself. */
+  /** Whether it may consume artifacts that it published itself. */
   readonly selfTrigger?: boolean;
   /** A person must approve each task before it runs. */
   readonly approval?: boolean | ((artifact: Artifact) => boolean);
-  /** The work. Without it the agent's tasks are claimed over HTTP. */
+  /** The agent's code. Without it, workers claim the tasks over HTTP. */
   // biome-ignore lint/suspicious/noConfusingVoidType: an agent that publishes nothing has no return.
   readonly run?: (task: AgentTask, signal: AbortSignal) => Promise<AgentOutput | void> | AgentOutput | void;
 }
 
-/** An agent, checked, with its defaults. */
+/** A validated agent with its defaults. */
 export interface Agent {
   readonly name: string;
   readonly consumes: readonly string[];
@@ -97,12 +97,12 @@ export interface Agent {
   readonly retry: Required<Omit<RetryOptions, "classify">> & Pick<RetryOptions, "classify">;
 }
 
-/** Something that is published by the clock, once however many servers run. */
+/** A cron schedule. It publishes once per firing, however many servers run. */
 export interface Schedule {
   readonly name: string;
   /** Five or six fields, such as "0 7 * * 1-5". */
   readonly cron: string;
-  /** An IANA name; UTC unless set. */
+  /** An IANA time zone; default UTC. */
   readonly timezone?: string;
   readonly org: string;
   readonly artifact: ArtifactDraft;

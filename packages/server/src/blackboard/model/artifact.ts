@@ -14,25 +14,25 @@ type Given =
   | "org_id"
   | "depth";
 
-/** An artifact as the board keeps it: everything that the board adds is there. */
+/** An artifact as stored: with every field that the board adds. */
 export type Artifact = Readonly<ArtifactJson & Required<Pick<ArtifactJson, Given>>>;
 
-/** What a publisher or an agent says of an artifact. */
+/** An artifact as a publisher or an agent submits it. */
 export type ArtifactDraft = Readonly<ArtifactDraftJson>;
 
-/** What tells one version of an artifact from all others. */
+/** The unique key of one version of an artifact. */
 export function versionKey({ id, version }: Pick<Artifact, "id" | "version">): string {
-  // Most are first versions: for them there is nothing to put together.
+  // Most artifacts are first versions, so their key is the id alone.
   return version === 1 ? id.toLowerCase() : `${id.toLowerCase()} ${version}`;
 }
 
-/** Whether each of these keys comes after the one before, as those of new artifacts do: then all are different. */
+/** Whether the keys are strictly ascending, as those of new artifacts are. Then they are unique without a set. */
 export function areAscending(keys: readonly string[]): boolean {
   for (let i = 1; i < keys.length; i++) if (keys[i - 1]! >= keys[i]!) return false;
   return true;
 }
 
-/** Whether somebody said the same twice: only the time and the trace of the saying may differ. */
+/** Whether two artifacts are the same submission. Only their time and trace may differ. */
 export function sameContent(one: Artifact, other: Artifact): boolean {
   return isDeepStrictEqual(content(one), content(other));
 }
@@ -42,10 +42,10 @@ function content(artifact: Artifact): unknown {
   return { ...rest, id: rest.id.toLowerCase() };
 }
 
-/** The error for other content under a known id and version. */
+/** The error for different content under an existing id and version. */
 export function conflict({ id, version }: Artifact): KhalaError {
   const message =
-    `The artifact ${id} is on the board in version ${version} with other content. ` +
+    `The artifact ${id} already exists in version ${version} with other content. ` +
     "Publish it with a higher version, or with another id.";
   return new KhalaError("artifact_conflict", message);
 }

@@ -21,14 +21,14 @@ const OPTIONS: { readonly [Option in keyof Required<AgentOptions>]: true } = {
   approval: true,
   run: true,
 };
-/** What a timer of the platform can wait: 24.8 days. */
+/** The longest delay of a platform timer: 24.8 days. */
 const MAX_MS = 2 ** 31 - 1;
 const MAX_LIST = 100;
 const MAX_BATCH = 1_000;
 const MAX_ATTEMPTS = 1_000;
 const MAX_CONCURRENCY = 10_000;
 
-/** Makes an agent: its options are checked, and cannot be changed afterwards. */
+/** Defines an agent. Its options are validated and frozen. */
 export function agent(name: string, options: AgentOptions): Agent {
   if (typeof name !== "string" || !AGENT_NAME.test(name)) {
     throw new TypeError(
@@ -80,7 +80,7 @@ class Check {
     if (!holds) throw new TypeError(`Agent "${this.#agent}": ${option} ${rule}.`);
   }
 
-  /** An object with none but these fields: a misspelt option would be ignored in silence. */
+  /** Refuses unknown fields, because a misspelt option would be ignored silently. */
   fields(option: string, value: object, names: readonly string[]): void {
     const what = option || "the second argument";
     this.that(typeof value === "object" && value !== null, what, `is an object with ${list(names)}`);
@@ -182,7 +182,7 @@ function typeRule(type: string): string {
   return `has types of letters, digits, "_", ".", ":" or "-", up to 128, such as "Draft"; not ${shown(type)}`;
 }
 
-/** A copy that nobody can change: lists and groups of options are one level deep. */
+/** A frozen copy. Lists and groups of options are one level deep. */
 function frozenCopy(options: AgentOptions): Readonly<AgentOptions> {
   const copy: Record<string, unknown> = { ...options };
   for (const [name, value] of Object.entries(copy)) {

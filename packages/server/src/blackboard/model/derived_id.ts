@@ -3,8 +3,8 @@ import { sha256 } from "../../kit/hash.ts";
 const UUID_TIME = /^[0-9a-f]{8}-[0-9a-f]{4}-/;
 
 /**
- * The UUID (version 8) that belongs to a name: always the same one. Its first 48 bits are those of `like`, so that it
- * sorts by the time of a UUIDv7 that it comes from.
+ * A deterministic UUID (version 8) for a name. Its first 48 bits are those of `like`, so that it sorts by the time of the
+ * UUIDv7 that it is derived from.
  */
 export function derivedId(like: string, name: string): string {
   const hex = sha256(name);

@@ -40,7 +40,7 @@ test("a value that cannot even be read is a failure all the same", () => {
   });
   expect(failureOf(hostile, "fatal")).toEqual({
     class: "Error",
-    message: "The error could not be read.",
+    message: "The thrown value could not be read.",
     kind: "fatal",
   });
 });

@@ -1,15 +1,15 @@
 import type { Failure } from "./task.ts";
-/** Thrown by an agent: try again, as for any error that is not classified. */
+/** Thrown by an agent: retry, as for any error that is not classified. */
 export class RetryableError extends Error {
   override readonly name: string = "RetryableError";
 }
 
-/** Thrown by an agent: no repetition can help, the task is a dead letter at once. */
+/** Thrown by an agent: a retry cannot help, so the task becomes a dead letter at once. */
 export class FatalError extends Error {
   override readonly name: string = "FatalError";
 }
 
-/** Thrown by an agent: whoever it called asks to wait. Does not count against the breaker. */
+/** Thrown by an agent: the called service asks to wait. It does not count against the circuit breaker. */
 export class RateLimitedError extends Error {
   override readonly name: string = "RateLimitedError";
   readonly retryAfterMs: number;
@@ -23,25 +23,25 @@ export class RateLimitedError extends Error {
 const MAX_CLASS = 200;
 const MAX_MESSAGE = 2_048;
 const MAX_STACK = 8_192;
-/** So much is looked at before it is cut: enough that a cut never halves what must be masked. */
+/** The text is cut to this length before masking, so that a cut never splits a secret. */
 const MAX_READ = 65_536;
 const MAX_CAUSES = 3;
-/** NUL cannot be stored, and the others are six bytes each in JSON; a line's end and a tab are welcome. */
+/** NUL cannot be stored, and other control characters take six bytes each in JSON. Line breaks and tabs are kept. */
 const CONTROL = /[^\P{Cc}\n\t]/gu;
-/** The user and password of an address. The scheme is bounded, so that a long word costs no square of its length. */
+/** User and password in a URL. The scheme is bounded, so that a long word does not cost quadratic time. */
 const CREDENTIALS = /\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#]*@/gi;
 
-/** A failure of whatever was thrown: bounded, storable as text, without the credentials of addresses. Never throws. */
+/** The failure for a thrown value: bounded, storable as text, and without credentials in URLs. Never throws. */
 export function failureOf(thrown: unknown, kind: Failure["kind"]): Failure {
   try {
     return makeFailure(kind, describe(thrown));
   } catch {
-    // A getter or a toString of the thrown value itself threw.
-    return { class: "Error", message: "The error could not be read.", kind };
+    // A getter or toString of the thrown value threw.
+    return { class: "Error", message: "The thrown value could not be read.", kind };
   }
 }
 
-/** A failure in words of one's own, or of a worker elsewhere: bounded and cleaned as above. */
+/** The failure for a class and message of our own or of a remote worker, bounded and cleaned in the same way. */
 export function makeFailure(
   kind: Failure["kind"],
   said: { readonly class: string; readonly message: string; readonly stack?: string | undefined },
@@ -59,7 +59,7 @@ function describe(thrown: unknown): { class: string; message: string; stack?: st
   if (!(thrown instanceof Error)) return { class: typeof thrown, message: textOf(thrown) };
   const causes: string[] = [];
   let cause: unknown = thrown.cause;
-  // `fetch failed` says nothing: why is in its cause.
+  // `fetch failed` alone explains nothing; its cause does.
   for (
     ;
     cause !== undefined && causes.length < MAX_CAUSES;
@@ -79,7 +79,7 @@ function textOf(value: unknown): string {
   return JSON.stringify(value) ?? String(value);
 }
 
-/** At most so many bytes of UTF-8, of text that PostgreSQL can store and JSON does not blow up. */
+/** Cuts text to a number of UTF-8 bytes, and replaces characters that PostgreSQL cannot store. */
 function cut(text: string, bytes: number): string {
   const clean = text
     .slice(0, MAX_READ)
@@ -89,7 +89,7 @@ function cut(text: string, bytes: number): string {
   const encoded = Buffer.from(clean);
   if (encoded.length <= bytes) return clean;
   let end = bytes - Buffer.byteLength("…");
-  // Not in the middle of a character.
+  // Do not cut in the middle of a character.
   while (end > 0 && (encoded[end]! & 0xc0) === 0x80) end--;
   return `${encoded.toString("utf8", 0, end)}…`;
 }

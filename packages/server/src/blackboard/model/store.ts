@@ -1,19 +1,19 @@
 import type { BlackboardPlane, Caller } from "../plane.ts";
 import type { Artifact, ArtifactDraft } from "./artifact.ts";
 
-/** The board as its users know it from Flock: four calls, on either engine. */
+/** The board as Flock's users know it: four calls, on either backend. */
 export interface BlackboardStore {
-  /** Answers the artifact's id once it is durable. */
+  /** Resolves with the artifact's id once it is durable. */
   publish(artifact: ArtifactDraft): Promise<string>;
   /** The newest version. */
   get(artifactId: string): Promise<Artifact | undefined>;
-  /** The recent window, newest first: at most so many as FLOCK_INDEX_WINDOW keeps, not everything that ever was. */
+  /** The recent window, newest first: at most FLOCK_INDEX_WINDOW artifacts, not all that were ever published. */
   list(): Promise<Artifact[]>;
-  /** Those of a type within that window. */
+  /** The artifacts of a type within that window. */
   list_by_type(typeName: string): Promise<Artifact[]>;
 }
 
-/** The board in the hands of one caller. */
+/** The board on behalf of one caller. */
 export function blackboardStore(
   plane: Pick<BlackboardPlane, "publish" | "get" | "recent">,
   caller: Caller,

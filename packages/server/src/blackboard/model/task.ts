@@ -9,7 +9,7 @@ export type Task = Readonly<
     Required<Pick<TaskJson, Given>> & { readonly artifacts: readonly [Artifact, ...Artifact[]] }
 >;
 
-/** Why an attempt did not succeed. */
+/** Why an attempt failed. */
 export type Failure = Readonly<
   Omit<FailureJson, "kind"> &
     Required<Pick<FailureJson, "class" | "message">> & {
@@ -17,7 +17,7 @@ export type Failure = Readonly<
     }
 >;
 
-/** A task that could not succeed. */
+/** A task that failed for good. */
 export type DeadLetter = Readonly<
   Omit<DeadLetterJson, "task" | "failure"> &
     Required<Pick<DeadLetterJson, "id" | "agent" | "attempts" | "failed_at" | "origin">> & {
@@ -37,8 +37,7 @@ export interface AttemptTiming {
 /** The outcome of a task. It is stored in one transaction with the task's position in the queue. */
 export type Settlement = {
   readonly attempt?: AttemptTiming;
-} & /** Publishes the outputs; the task never runs again. `aside`: the task was moved to a waiting list without running. */
-(
+} /** Publishes the outputs; the task never runs again. `aside`: the task was moved to a waiting list without running. */ & (
   | { readonly kind: "done"; readonly outputs: readonly Artifact[]; readonly aside?: boolean }
   /** Runs the task again after the delay, as the next attempt. */
   | { readonly kind: "retry"; readonly failure: Failure; readonly delayMs: number }
@@ -46,35 +45,35 @@ export type Settlement = {
   | { readonly kind: "dead"; readonly failure: Failure }
 );
 
-/** What makes two executions the same work: every attempt of a task has it, a replay has another. */
+/** Identifies the work: every attempt of a task has the same key, a replay has another one. */
 export function idempotencyKey({ id, agent, replay_id }: Pick<Task, "id" | "agent" | "replay_id">): string {
   return replay_id ? `${id}:${agent}:${replay_id}` : `${id}:${agent}`;
 }
 
-/** Between the replay of a task and the number of the pause that it came back from. It sorts before what ids are made of. */
+/** Separates the replay id of a task from the number of its last pause. It sorts before the characters of ids. */
 const MARK = "+";
 const DIGITS = 12;
 const UUID_V7 = /^([0-9a-f]{8})-([0-9a-f]{4})-7/;
 
-/** The task as it comes back from a pause: the board has settled it, so it needs a life of its own. */
+/** The task as it is enqueued after a pause. The board has settled the original, so this one needs another replay id. */
 export function resumedTask(task: Task, pause: bigint): Task {
   const replay = `${replayOf(task)}${MARK}${String(pause).padStart(DIGITS, "0")}`;
   return { ...task, attempt: 1, replay_id: replay };
 }
 
-/** The pause that it came back from last. */
+/** The number of the task's last pause. */
 export function pauseOf({ replay_id = "" }: Pick<Task, "replay_id">): bigint | undefined {
   const at = replay_id.indexOf(MARK);
   return at < 0 ? undefined : BigInt(replay_id.slice(at + 1));
 }
 
-/** What agents are told, and outputs are named by: a task that was paused is the same work, and a replay is not. */
+/** The key that agents see and that output ids are derived from: unchanged by a pause, changed by a replay. */
 export function workKey(task: Pick<Task, "id" | "agent" | "replay_id">): string {
   return idempotencyKey({ id: task.id, agent: task.agent, replay_id: replayOf(task) });
 }
 
-/** When it was made: by its artifact, or by the person who replayed it. Milliseconds. */
-export function madeAt(task: Pick<Task, "created_at" | "replay_id">): number {
+/** When the task was created: by its artifact, or by its replay. Milliseconds. */
+export function createdAt(task: Pick<Task, "created_at" | "replay_id">): number {
   const time = UUID_V7.exec(task.replay_id ?? "");
   return time ? Number.parseInt(`${time[1]}${time[2]}`, 16) : Date.parse(task.created_at);
 }

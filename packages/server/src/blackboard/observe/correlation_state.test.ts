@@ -1,8 +1,15 @@
 import { expect, test } from "vitest";
 import type { CorrelationCounts, CorrelationName } from "../board.ts";
-import { type OffFlow, standings } from "./correlation_state.ts";
+import { readCorrelations, type WaitingCounts } from "./correlation_state.ts";
 
-const NOTHING: OffFlow = { approvals: 0, gathering: 0, scheduled: 0, paused: 0, returning: 0, sending: 0 };
+const NOTHING: WaitingCounts = {
+  approvals: 0,
+  gathering: 0,
+  scheduled: 0,
+  paused: 0,
+  returning: 0,
+  sending: 0,
+};
 const NAMES: CorrelationName[] = [
   { org: "acme", name: "c" },
   { org: "zeta", name: "c" },
@@ -29,7 +36,7 @@ function travelling(...places: ("board" | "off" | "both")[]) {
     const sending = next() === "board" ? 0 : 1;
     return names.map(({ org }) => ({ ...NOTHING, sending: org === "acme" ? sending : 0 }));
   };
-  return { asked, look: () => standings(board, off, NAMES) };
+  return { asked, look: () => readCorrelations(board, off, NAMES) };
 }
 
 test("a task that comes back to the board between two looks is seen", async () => {

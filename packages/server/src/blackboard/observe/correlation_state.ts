@@ -3,19 +3,26 @@ import type { Database } from "../../database/database.ts";
 import type { Board, CorrelationCounts, CorrelationName } from "../board.ts";
 import { subjectKey } from "./progress_state.ts";
 
-/** What of a correlation waits off the flow, in rows. */
-export interface OffFlow {
+/** Tasks and artifacts of a correlation that wait outside of the queue. */
+export interface WaitingCounts {
   readonly approvals: number;
   readonly gathering: number;
   readonly scheduled: number;
   readonly paused: number;
-  /** Sent back after a pause, and not come yet. */
+  /** Sent back after a pause, and not yet received. */
   readonly returning: number;
-  /** On its way back to the board. */
+  /** In the outbox. */
   readonly sending: number;
 }
 
-const NOTHING: OffFlow = { approvals: 0, gathering: 0, scheduled: 0, paused: 0, returning: 0, sending: 0 };
+const NOTHING: WaitingCounts = {
+  approvals: 0,
+  gathering: 0,
+  scheduled: 0,
+  paused: 0,
+  returning: 0,
+  sending: 0,
+};
 const UNKNOWN = { artifacts: 0, open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
 
 /** Orgs, correlations. */
@@ -43,11 +50,14 @@ CROSS JOIN LATERAL (
   WHERE c.kind = 'pause' AND c.name = u.id AND c.org_id = u.org OFFSET 0
 ) p`;
 
-/** What waits of each of these, in the same order. */
-export async function offFlow(database: Database, names: readonly CorrelationName[]): Promise<OffFlow[]> {
-  const found: OffFlow[] = names.map(() => NOTHING);
+/** The waiting counts of each correlation, in the same order. */
+export async function waitingCounts(
+  database: Database,
+  names: readonly CorrelationName[],
+): Promise<WaitingCounts[]> {
+  const found: WaitingCounts[] = names.map(() => NOTHING);
   if (names.length === 0) return found;
-  const rows = await database.query<{ n: number } & Record<keyof OffFlow, bigint>>({
+  const rows = await database.query<{ n: number } & Record<keyof WaitingCounts, bigint>>({
     name: "board_off_flow",
     text: OFF_FLOW,
     values: [names.map(({ org }) => org), names.map(({ name }) => name)],
@@ -64,22 +74,22 @@ export async function offFlow(database: Database, names: readonly CorrelationNam
   return found;
 }
 
-/** What the engine counts of a correlation, and what waits of it off the flow. */
-export interface Standing {
+/** The backend's counts of a correlation, and its waiting counts. */
+export interface CorrelationReading {
   readonly count: CorrelationCounts | undefined;
-  readonly off: OffFlow;
+  readonly off: WaitingCounts;
 }
 
 /**
- * Looks at correlations, in the order of their names. A task that leaves the flow or comes back is in both places for a
- * moment, and the places are looked at one after the other: one that comes back in between is in neither. So the engine is
- * asked again about those that seem to be over.
+ * Reads the state of correlations, in the order of their names. A task that leaves or re-enters the queue is counted in
+ * both places for a moment. The two are read one after the other, so a task that re-enters in between is in neither:
+ * the backend is therefore read again for those that seem to be done.
  */
-export async function standings(
+export async function readCorrelations(
   board: Pick<Board, "correlations">,
-  offFlowOf: (names: readonly CorrelationName[]) => Promise<readonly OffFlow[]>,
+  offFlowOf: (names: readonly CorrelationName[]) => Promise<readonly WaitingCounts[]>,
   names: readonly CorrelationName[],
-): Promise<Standing[]> {
+): Promise<CorrelationReading[]> {
   const before = byName(await board.correlations(names));
   const off = await offFlowOf(names);
   const over = names.filter(
@@ -98,12 +108,12 @@ function byName(counts: readonly CorrelationCounts[]): Map<string, CorrelationCo
 }
 
 /**
- * How a correlation stands, from what the engine counts and what waits off the flow. The engine has settled tasks that
- * wait for a person or for the end of a pause, and may not have seen yet that they are back: for people they are open.
- * Undefined if nothing is known of it; one may be paused before there is anything of it.
+ * The state of a correlation, from the backend's counts and the waiting counts. The backend has settled tasks that wait
+ * for an approval or a pause, and may not yet see those that came back: for users they are open.
+ * Undefined if nothing is known of it; a correlation may be paused before its first artifact.
  */
 export function correlationState(
-  { count, off }: Standing,
+  { count, off }: CorrelationReading,
   said: { readonly cancelled: boolean; readonly paused: boolean },
 ): CorrelationCountedJson | undefined {
   if (!count && !said.paused && Object.values(off).every((n) => n === 0)) return undefined;
@@ -123,7 +133,7 @@ export function correlationState(
   };
 }
 
-/** What people call it. */
+/** The status shown to users. */
 function statusOf(
   active: number,
   dead: number,
@@ -137,7 +147,7 @@ function statusOf(
   return dead > 0 ? "failed" : "done";
 }
 
-/** Those that are not zero, if there are any. */
+/** The counts that are not zero, if any. */
 function shown(
   counts: Readonly<Record<keyof CorrelationWaitsJson, number>>,
 ): CorrelationWaitsJson | undefined {

@@ -1,7 +1,7 @@
 import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
 import { expect, test } from "vitest";
 import type { DeadLetter } from "../model/task.ts";
-import { openDeadLetterDesk } from "./dead_letters.ts";
+import { openDeadLetters } from "./dead_letters.ts";
 import type { Replays } from "./replays.ts";
 
 const failure = { class: "Error", message: "no", kind: "fatal" } as const;
@@ -36,7 +36,7 @@ const board = {
     return ids.flatMap((id) => letters.find((each) => each.id === id) ?? []);
   },
 };
-const desk = openDeadLetterDesk(board, replays, () => {});
+const desk = openDeadLetters(board, replays, () => {});
 const ada = { org: "acme", subject: "ada" };
 
 test("an org sees its own dead letters, and of others nothing; what cannot be read is for who operates", async () => {

@@ -6,7 +6,7 @@ import type { BlackboardPlane, Caller } from "../plane.ts";
 import type { Replays } from "./replays.ts";
 
 /** Dead letters as a caller may see them, and their replay. */
-export interface DeadLetterDesk {
+export interface DeadLetters {
   readonly list: BlackboardPlane["deadLetters"];
   readonly get: BlackboardPlane["deadLetter"];
   readonly replay: BlackboardPlane["replay"];
@@ -17,12 +17,12 @@ export interface DeadLetterDesk {
 
 const PAGE = 100;
 
-/** Opens the desk. `check` throws for a reader that has no dead letters. */
-export function openDeadLetterDesk(
+/** Opens the dead letters. `check` throws for an unknown reader. */
+export function openDeadLetters(
   board: Pick<Board, "deadLetters" | "deadLetter" | "deadLettersById">,
   replays: Omit<Replays, "count">,
   check: (agent: string) => void,
-): DeadLetterDesk {
+): DeadLetters {
   async function* pagesOf(caller: Caller, agent: string, correlationId?: string) {
     for (let after: string | undefined; ; ) {
       const page = await board.deadLetters(agent, {
@@ -92,12 +92,12 @@ export function openDeadLetterDesk(
   };
 }
 
-/** What cannot be decoded may be of any org: only who operates the whole sees it. */
+/** A record that cannot be decoded may belong to any org, so only operators see it. */
 function isOf({ org, operates = false }: Caller, { task }: DeadLetter): boolean {
   return task === undefined ? operates : task.artifacts[0].org_id === org;
 }
 
-/** The part of a query that asks for one correlation of the caller's org, if it does. */
+/** The query's filter for one correlation of the caller's org, if it has one. */
 function ofCorrelation({ org }: Caller, name: string | undefined) {
   return name ? { correlation: { org, name } } : {};
 }

@@ -9,7 +9,7 @@ import type { Artifact } from "../model/artifact.ts";
 import { agent } from "../model/define_agent.ts";
 import type { Task } from "../model/task.ts";
 import { makeArtifacts } from "../publish/drafts.ts";
-import { routeTo } from "../publish/matching.ts";
+import { createRouter } from "../publish/matching.ts";
 import { openExecutor } from "../work/execution.ts";
 import { openSlots } from "../work/slots.ts";
 import { boardMetrics } from "./metrics.ts";
@@ -49,7 +49,7 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     exporter,
     telemetry,
     spans,
-    route: routeTo([reviewer], context),
+    route: createRouter([reviewer], context),
     consumer: executor.consumer(reviewer),
     observer: boardObserver(metrics, spans),
     /** What a board does with a draft, in memory. */

@@ -5,12 +5,12 @@ import { testAgent, testArtifact, testTask } from "@khala/testing/kit/recording_
 import { beforeEach, expect, test } from "vitest";
 import type { AgentCounts, CorrelationCounts, CorrelationName } from "../board.ts";
 import type { Settlement } from "../model/task.ts";
-import type { OffFlow } from "./correlation_state.ts";
+import type { WaitingCounts } from "./correlation_state.ts";
 import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";
 import type { AgentTotals } from "./totals.ts";
 
 const PLACE = { topic: "tasks", partition: 0, offset: "1" };
-const NOTHING_OFF: OffFlow = {
+const NOTHING_OFF: WaitingCounts = {
   approvals: 0,
   gathering: 0,
   scheduled: 0,
@@ -30,7 +30,7 @@ let asked: string[][];
 let failing: boolean;
 let cancelled: Set<string>;
 let paused: Set<string>;
-let off: Map<string, Partial<OffFlow>>;
+let off: Map<string, Partial<WaitingCounts>>;
 let state: string;
 let settledTasks: string[];
 let totals: Map<string, AgentTotals>;
@@ -75,7 +75,7 @@ async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
     stateOf: () => state,
     cancelled: (org, id) => cancelled.has(`${org} ${id}`),
     paused: (org, id) => paused.has(`${org} ${id}`),
-    offFlow: async (names) => names.map(({ name }) => ({ ...NOTHING_OFF, ...off.get(name) })),
+    waitingCounts: async (names) => names.map(({ name }) => ({ ...NOTHING_OFF, ...off.get(name) })),
     ...more,
   });
 }

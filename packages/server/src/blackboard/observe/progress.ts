@@ -6,8 +6,8 @@ import type { AgentCounts, Board, BoardObserver, CorrelationName } from "../boar
 import type { Agent } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { BoardReport } from "../options.ts";
-import { correlationState, type OffFlow, standings } from "./correlation_state.ts";
-import { type Subject, Subjects } from "./progress_state.ts";
+import { correlationState, readCorrelations, type WaitingCounts } from "./correlation_state.ts";
+import { ReportQueue, type Subject } from "./progress_state.ts";
 import type { AgentTotals, Totals } from "./totals.ts";
 
 export interface ProgressOptions {
@@ -18,24 +18,24 @@ export interface ProgressOptions {
   readonly stateOf: (agent: string) => string;
   readonly cancelled: (org: string, correlationId: string) => boolean;
   readonly paused: (org: string, correlationId: string) => boolean;
-  /** What waits of these correlations off the flow, in the same order. */
-  readonly offFlow: (names: readonly CorrelationName[]) => Promise<readonly OffFlow[]>;
-  /** At most one report of each in so many milliseconds; 250 unless set. */
+  /** The waiting counts of these correlations, in the same order. */
+  readonly waitingCounts: (names: readonly CorrelationName[]) => Promise<readonly WaitingCounts[]>;
+  /** The least interval between two reports of the same subject; default 250. */
   readonly everyMs?: number;
-  /** Correlations, and pairs of agent and org, of which it remembers what it reported last; 10,000 unless set. */
+  /** Correlations, and pairs of agent and org, whose last report is remembered; default 10,000. */
   readonly remember?: number;
 }
 
-/** Tells how correlations and agents stand, from what the board's observers hear. */
+/** Reports the state of correlations and agents, from the board's activity. */
 export interface Progress extends Service {
   readonly observer: BoardObserver;
-  /** Something about the agent changed that the board does not see, such as a pause. */
+  /** Something changed that the board does not see, such as a pause of the agent. */
   agentChanged(agent: string): void;
-  /** The same for a correlation, such as that it was cancelled. */
+  /** The same for a correlation, such as its cancellation. */
   correlationChanged(org: string, correlationId: string): void;
 }
 
-/** Starts to report. What changes while a report is made is in the next one, so the last one is how it ended. */
+/** Starts reporting. A change during a report is in the next one, so the last report is the final state. */
 export function startProgress(
   board: Pick<Board, "counts" | "correlations">,
   context: Context,
@@ -43,19 +43,19 @@ export function startProgress(
 ): Progress {
   const { report, everyMs = 250, remember = 10_000 } = options;
   const agents = new Map(options.agents.map((agent) => [agent.name, agent]));
-  const correlations = new Subjects(remember);
-  const seats = new Subjects(remember);
+  const correlations = new ReportQueue(remember);
+  const seats = new ReportQueue(remember);
 
   async function reportCorrelations(now: number): Promise<void> {
     await inParts(correlations, now, async (part) => {
-      const found = await standings(board, options.offFlow, part);
+      const found = await readCorrelations(board, options.waitingCounts, part);
       const byKey = new Map(part.map(({ key }, i) => [key, found[i]!]));
       return async (subject) => {
         const { key, org, name } = subject;
         const said = { cancelled: options.cancelled(org, name), paused: options.paused(org, name) };
         const counted = correlationState(byKey.get(key)!, said);
         if (counted) await tell(correlations, subject, counted, () => report.correlation(org, name, counted));
-        // The engine's figures may be a little behind: look again until nothing is open, or waits.
+        // The backend's counts may lag, so poll until nothing is open or waiting.
         if (!counted || Number(counted.open) > 0 || counted.waits) correlations.again(subject, now);
       };
     });
@@ -69,7 +69,7 @@ export function startProgress(
         const { org, name } = subject;
         const counted = agentCounted(name, counts.get(name), totals.get(name));
         const isNews = await tell(seats, subject, counted, () => report.agent(org, name, counted));
-        // Another server may have told of it at the same time, with older figures.
+        // Another server may have reported older counts at the same time.
         if (isNews || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
       };
     });
@@ -117,7 +117,7 @@ export function startProgress(
     const now = context.clock.now();
     await reportCorrelations(now);
     await reportAgents(now);
-    // What belongs to nobody that is reported on counts too.
+    // An agent counts even if none of its tasks belongs to a reported org.
     if (options.totals.owes()) await options.totals.look();
   }
 
@@ -139,7 +139,7 @@ export function startProgress(
         .stop()
         .then(flush)
         .catch((error: Error) =>
-          context.log.warn({ err: error.message }, "the last figures of the board were not reported"),
+          context.log.warn({ err: error.message }, "could not report the board's final state"),
         )
         .finally(() => told.abort());
       await Promise.race([telling, sleep(context.clock, LAST_MS, told.signal)]);
@@ -148,12 +148,12 @@ export function startProgress(
 }
 
 const PART = 100;
-/** So long a server that stops waits for a board that does not answer. */
+/** How long shutdown waits for a backend that does not answer. */
 const LAST_MS = 2_000;
 
-/** Looks at what is due in parts; what cannot be looked at or told is due again. */
+/** Processes due subjects in batches. A subject that fails becomes due again. */
 async function inParts(
-  subjects: Subjects,
+  subjects: ReportQueue,
   now: number,
   look: (part: readonly Subject[]) => Promise<(subject: Subject) => Promise<void>>,
 ): Promise<void> {
@@ -169,9 +169,9 @@ async function inParts(
   }
 }
 
-/** Answers whether there was something new to tell. */
+/** Returns whether the report changed. */
 async function tell(
-  subjects: Subjects,
+  subjects: ReportQueue,
   subject: Subject,
   counted: object,
   report: () => Promise<void>,

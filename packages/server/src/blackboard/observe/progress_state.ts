@@ -1,4 +1,4 @@
-/** Something of an org that is reported on. */
+/** A reported subject of an org. */
 export interface Subject {
   readonly key: string;
   readonly org: string;
@@ -7,9 +7,9 @@ export interface Subject {
 
 interface Memory {
   readonly subject: Subject;
-  /** What was reported last, as JSON. */
+  /** The last report, as JSON. */
   last?: string;
-  /** When to look again although nothing was heard, and how long after that. */
+  /** When to check again although nothing changed, and the interval after that. */
   againAt?: number;
   delay: number;
 }
@@ -17,28 +17,28 @@ interface Memory {
 const FIRST_DELAY_MS = 1_000;
 const LONGEST_DELAY_MS = 60_000;
 
-/** The key of something of an org. */
+/** The key of a subject. */
 export function subjectKey(org: string, name: string): string {
   return `${org.length}:${org}:${name}`;
 }
 
-/** How many may wait to be looked at, for each that is remembered. */
+/** The bound of the due subjects, as a multiple of the remembered ones. */
 const MAX_WAITING = 10;
 
-/** What has changed since it was looked at, and what was said of it last. Bounded: what was used least recently goes. */
-export class Subjects {
-  /** To be looked at. */
+/** Changed subjects and their last reports. Bounded: the least recently used are evicted. */
+export class ReportQueue {
+  /** ReportQueue that are due. */
   readonly #dirty = new Map<string, Memory>();
   readonly #quiet = new Map<string, Memory>();
   readonly #remember: number;
-  /** That which was touched last, as long as it is to be looked at: most times it is touched again. */
+  /** The last touched subject, as long as it is due: it is usually touched again. */
   #latest: Memory | undefined;
 
   constructor(remember: number) {
     this.#remember = remember;
   }
 
-  /** Something about it has changed. */
+  /** Marks a subject as changed. */
   touch(org: string, name: string): void {
     const latest = this.#latest?.subject;
     if (latest?.name === name && latest.org === org) return;
@@ -48,13 +48,13 @@ export class Subjects {
     this.#latest = memory;
   }
 
-  /** Something has changed for every org. */
+  /** Marks a subject as changed for every org. */
   touchAll(name: string): void {
     for (const { subject } of [...this.#quiet.values()])
       if (subject.name === name) this.touch(subject.org, name);
   }
 
-  /** What is to be looked at now. */
+  /** Takes the due subjects. */
   take(now: number): Subject[] {
     for (const { subject, againAt } of [...this.#quiet.values()])
       if (againAt !== undefined && againAt <= now) this.#wake(subject);
@@ -69,12 +69,12 @@ export class Subjects {
     return taken.map(({ subject }) => subject);
   }
 
-  /** It could not be looked at. */
+  /** Makes a failed subject due again. */
   putBack(subjects: readonly Subject[]): void {
     for (const subject of subjects) this.#wake(subject);
   }
 
-  /** Looks at it again later, ever more seldom while nothing is heard of it. */
+  /** Schedules another check, less and less often while nothing changes. */
   again({ key }: Subject, now: number): void {
     const memory = this.#quiet.get(key);
     if (!memory) return;
@@ -82,7 +82,7 @@ export class Subjects {
     memory.delay = Math.min(LONGEST_DELAY_MS, memory.delay * 2);
   }
 
-  /** Whether this was not what was said of it last. */
+  /** Whether this differs from the last report. */
   isNews({ key }: Subject, json: string): boolean {
     return this.#memory(key)?.last !== json;
   }
@@ -107,7 +107,7 @@ export class Subjects {
 }
 
 function forgetOldest(memories: Map<string, Memory>, limit: number): void {
-  // An iterator passes over what was deleted: none is made as long as there is nothing to forget.
+  // Avoids an iterator over deleted entries while there is nothing to evict.
   if (memories.size <= limit) return;
   for (const key of memories.keys()) {
     memories.delete(key);

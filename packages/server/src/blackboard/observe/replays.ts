@@ -4,53 +4,53 @@ import type { Database, Row, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { DeadLetter, Task } from "../model/task.ts";
-import { parcelValues } from "../publish/outbox.ts";
+import { outboxValues } from "../publish/outbox.ts";
 import type { Sweep } from "../waiting/sweep.ts";
 
-/** What a person puts in place of a payload. */
+/** A person's replacement of a payload. */
 export interface Edit {
   readonly payload: unknown;
 }
 
-/** A replay of many. */
+/** Options of a bulk replay. */
 export interface ReplayManyOptions {
-  /** Told after each page how many were looked at. */
+  /** Called after each page with the number of processed dead letters. */
   readonly onProgress?: (done: number) => void;
   readonly signal?: AbortSignal;
 }
 
-/** Dead letters that run again: each once, however often and by however many it is asked. */
+/** Replays dead letters: each once, however often and from wherever it is requested. */
 export interface Replays {
-  /** Runs it again from its first attempt, with the person's payload if there is one. A later failure is a new dead letter. */
+  /** Runs a dead letter again from its first attempt, with the new payload if there is one. A later failure is a new dead letter. */
   replay(agent: string, deadLetter: DeadLetter, edit?: Edit): Promise<Required<ReplayResponseJson>>;
-  /** Runs all of them again that can be, one page after the other. Those that cannot be decoded are left out. */
+  /** Replays all dead letters, page by page. Those that cannot be decoded are skipped. */
   replayMany(
     agent: string,
     pages: AsyncIterable<readonly DeadLetter[]>,
     options?: ReplayManyOptions,
   ): Promise<Required<ReplayAllResponseJson>>;
-  /** Of these dead letters, the replays of those that were replayed. */
+  /** The replay ids of these dead letters, where they were replayed. */
   statesOf(agent: string, ids: readonly string[]): Promise<Map<string, string>>;
-  /** How many of these dead letters were replayed; of many it may be some seconds old. */
+  /** How many of these dead letters were replayed. For many it may be some seconds old. */
   count(agent: string, ids: readonly string[]): Promise<number>;
 }
 
 const MAX_AT_ONCE = 100;
-/** Of more dead letters than this it is counted only so often: whoever watches asks several times a second. */
+/** Above this number the count is cached, because the dashboard polls it. */
 const MANY = 1_000;
 const MANY_MS = 5_000;
 
-/** Opens replays. `check` answers the payload as the artifact's schema has it, or throws what is wrong with it. */
+/** Opens replays. `check` returns the payload as the artifact's schema returns it, or throws. */
 export function openReplays(
   database: Database,
   context: Pick<Context, "clock" | "newId">,
   outbox: Pick<Sweep, "wake">,
   check: (type: string, payload: unknown) => Promise<unknown> | unknown,
 ): Replays {
-  /** What was counted last, by agent. */
+  /** The last counts, by agent. */
   const counted = new Map<string, { readonly count: number; readonly at: number }>();
 
-  /** Who replays a page while another does waits for it, and never in a circle: all go by the ids. */
+  /** Sorted by id, so that concurrent replays cannot deadlock. */
   async function insert(agent: string, tasks: readonly (readonly [string, Task])[]): Promise<boolean[]> {
     const now = new Date(context.clock.now());
     const order = tasks.map((_, i) => i).sort((a, b) => (tasks[a]![0] < tasks[b]![0] ? -1 : 1));
@@ -133,7 +133,7 @@ export function openReplays(
     }
     const [artifact] = task.artifacts;
     const accepted = (await check(artifact.type, payload)) as Artifact["payload"];
-    // Nobody has approved of what it says now.
+    // An approval of the old payload does not apply to the new one.
     const { approved_by: _, ...rest } = task;
     return { ...rest, artifacts: [{ ...artifact, payload: accepted }] };
   }
@@ -143,7 +143,7 @@ function again(task: Task, replayId: string): Task {
   return { ...task, attempt: 1, replay_id: replayId };
 }
 
-/** The row that only one can insert, and with it the task. */
+/** Only one caller can insert this row, and with it the task. */
 function replayStatement(agent: string, deadLetterId: string, task: Task, now: Date): Statement {
   return {
     name: "board_replay",
@@ -154,6 +154,6 @@ function replayStatement(agent: string, deadLetterId: string, task: Task, now: D
       INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at, not_before)
       SELECT $1::text, $2::text, $3::text, $4::text, $5::json, $6::timestamptz, $7::timestamptz FROM fresh
       RETURNING 1`,
-    values: [...parcelValues({ kind: "task", body: task }, now), agent, deadLetterId, task.replay_id, now],
+    values: [...outboxValues({ kind: "task", body: task }, now), agent, deadLetterId, task.replay_id, now],
   };
 }

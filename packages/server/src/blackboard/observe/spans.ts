@@ -5,43 +5,43 @@ import type { Place } from "../board.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { Failure, Settlement, Task } from "../model/task.ts";
 
-/** What carries the board, in the words of OpenTelemetry's messaging conventions. */
+/** The backend, in the terms of OpenTelemetry's messaging conventions. */
 export interface Carrier {
   readonly system: "kafka" | "postgresql";
-  /** Where artifacts are published. */
+  /** The destination of artifacts. */
   readonly artifacts: string;
-  /** Where the tasks of an agent are. */
+  /** The destination of an agent's tasks. */
   tasks(agent: string): string;
-  /** Who reads them together; the agent's name unless it is said. */
+  /** The consumer group; default: the agent's name. */
   group?(agent: string): string;
 }
 
-/** The steps of work as spans of one trace: publish, route, process, settle. */
+/** The spans of one trace: publish, route, process, settle. */
 export interface BoardSpans {
-  /** Runs a publication; `trace` goes into the artifacts, so that whatever comes of them is in the same trace. */
+  /** Runs a publication; `trace` is stored in its artifacts, so that their tasks continue the trace. */
   publish<T>(
     from: { readonly org: string; readonly trace?: string | undefined },
     run: (trace: string | undefined) => Promise<T>,
     describe: (result: T) => readonly Artifact[],
   ): Promise<T>;
-  /** From the publication to the tasks; `place` is where the artifact is, if that is known. */
+  /** From the publication to the tasks; `place` is the artifact's position, if it is known. */
   routed(artifact: Artifact, tasks: readonly Task[], place?: Place): void;
-  /** The work on a task. What it publishes continues its `trace`. */
+  /** The execution of a task. Its outputs continue its `trace`. */
   process(task: Task): ProcessSpan;
-  /** From the end of the work to its durable settlement. */
+  /** From the end of the execution to its durable settlement. */
   settled(task: Task, settlement: Settlement, place: Place, from: number, parent: string | undefined): void;
 }
 
-/** A task under way. */
+/** A running task. */
 export interface ProcessSpan {
   readonly trace: string | undefined;
   end(failure?: Failure): void;
 }
 
-/** How long it is believed that nobody makes spans of what begins a trace: a library may be told to at any time. */
+/** How long the result "spans are not recorded" is cached: a tracer may be registered at any time. */
 const SILENT_MS = 1_000;
 
-/** Makes the spans of a board. */
+/** Opens the spans of a board. */
 export function boardSpans(
   { clock, telemetry }: Pick<Context, "clock" | "telemetry">,
   carrier: Carrier,
@@ -87,7 +87,7 @@ export function boardSpans(
       const now = clock.now();
       recordSpan(telemetry, artifact.traceparent, {
         name: `route ${carrier.artifacts}`,
-        // Clocks of two servers differ: a span does not end before it starts.
+        // Clocks of two servers differ, but a span must not end before it starts.
         from: Math.min(Date.parse(artifact.created_at), now),
         to: now,
         org: artifact.org_id,
@@ -109,7 +109,7 @@ export function boardSpans(
       const options = { kind: SpanKind.CONSUMER, startTime: now };
       const span = tracer.startSpan(`process ${topic}`, options, contextOf(first.traceparent));
       if (!span.isRecording()) {
-        // Without a parent and without an id: nobody has decided that, nobody is there.
+        // No parent and no id: spans are not recorded.
         if (!isSpanContextValid(span.spanContext())) silentUntil = now + SILENT_MS;
         return unrecorded(first.traceparent);
       }
@@ -157,12 +157,12 @@ export function boardSpans(
 
 const UNRECORDED: ProcessSpan = { trace: undefined, end() {} };
 
-/** A span that nobody will see: it costs nothing. */
+/** A span that is not recorded. */
 function unrecorded(trace: string | undefined): ProcessSpan {
   return trace ? { ...UNRECORDED, trace } : UNRECORDED;
 }
 
-/** What names an artifact, and how many there are if it is not alone. */
+/** The id of an artifact, and the number of artifacts if there are several. */
 function attributesOf(artifacts: readonly Artifact[]): Attributes {
   const [first] = artifacts;
   if (!first) return { "messaging.batch.message_count": 0 };

@@ -2,19 +2,19 @@ import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Settlement } from "../model/task.ts";
 
-/** What was done of an agent's tasks. */
+/** Totals of an agent. */
 export interface AgentTotals {
   readonly done: number;
   readonly retried: number;
 }
 
-/** What all servers have done of their agents' tasks, ever. */
+/** Totals of all servers since installation. */
 export interface Totals {
-  /** This process has settled a task; the others learn of it with the next look. */
+  /** Counts a task that this process settled; other servers see it after the next sync. */
   settled(agent: string, kind: Settlement["kind"]): void;
-  /** Adds what this process has done since its last look, and answers what all have done, by agent. */
+  /** Adds this process's counts since the last call, and returns the totals by agent. */
   look(): Promise<ReadonlyMap<string, AgentTotals>>;
-  /** Whether there is something that the others do not know. */
+  /** Whether there are counts that other servers do not see yet. */
   owes(): boolean;
 }
 
@@ -23,7 +23,7 @@ interface Told {
   readonly rows: readonly (readonly [agent: string, done: number, retried: number])[];
 }
 
-/** Opens the totals: one statement for all tasks since the last look, added once however often it must be repeated. */
+/** Opens the totals. One statement adds all counts since the last call, once however often it is retried. */
 export function openTotals(
   database: Database,
   { clock, newId }: Pick<Context, "clock" | "newId">,
@@ -31,7 +31,7 @@ export function openTotals(
 ): Totals {
   const server = newId();
   let owed = new Map<string, { done: number; retried: number }>();
-  /** What was sent, and may have been added although there was no answer. */
+  /** Counts that were sent and may have been added although no answer arrived. */
   let telling: Told | undefined;
   let number = 0;
   let looking: Promise<ReadonlyMap<string, AgentTotals>> | undefined;
@@ -69,7 +69,7 @@ export function openTotals(
       if (kind === "done") counts.done++;
       else counts.retried++;
     },
-    /** One at a time: who asks meanwhile is answered after it. */
+    /** One at a time; concurrent callers wait. */
     look() {
       const next = (looking ?? Promise.resolve()).then(look, look);
       looking = next;
@@ -79,7 +79,7 @@ export function openTotals(
   };
 }
 
-/** Agents in one order: servers that add at the same time wait for each other, and never in a circle. */
+/** Sorted by agent, so that concurrent servers cannot deadlock. */
 function tellStatement(server: string, { number, rows }: Told, at: Date): Statement {
   return {
     name: "board_totals_tell",

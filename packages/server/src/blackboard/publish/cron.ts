@@ -6,28 +6,28 @@ import type { Schedule } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
 import type { Sweep } from "../waiting/sweep.ts";
-import { parcelValues } from "./outbox.ts";
+import { outboxValues } from "./outbox.ts";
 
-/** A schedule, checked. */
+/** A validated schedule. */
 export interface CheckedSchedule extends Schedule {
-  /** The last time at or before `now`. */
+  /** The last firing at or before `now`. */
   last(now: number): number | undefined;
-  /** The first time after `now`. */
+  /** The first firing after `now`. */
   next(now: number): number | undefined;
 }
 
 export interface CronOptions {
   readonly schedules: readonly CheckedSchedule[];
-  /** Makes the artifact of a firing, with this id. If it throws there is nothing to publish, and the next firing tries anew. */
+  /** Creates the artifact of a firing, with this id. If it throws, nothing is published and the next firing tries again. */
   readonly make: (schedule: Schedule, id: string) => Promise<Artifact> | Artifact;
   readonly outbox: Pick<Sweep, "wake">;
 }
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/;
-/** No timer is longer: clocks are set, and machines sleep. */
+/** The longest timer: clocks are adjusted, and machines sleep. */
 const LONGEST_WAIT_MS = 60_000;
 
-/** Checks schedules when they are defined: a TypeError says what is wrong with which. */
+/** Validates schedules when they are defined. A TypeError names the invalid one. */
 export function checkSchedules(schedules: readonly Schedule[]): CheckedSchedule[] {
   const names = new Set<string>();
   return schedules.map((schedule) => {
@@ -39,7 +39,7 @@ export function checkSchedules(schedules: readonly Schedule[]): CheckedSchedule[
     const cron = parse(name, pattern, timezone);
     return {
       ...schedule,
-      // Times are whole seconds, and the one that it is given is not among those before it.
+      // Times are whole seconds, and the parser's "before" excludes the time that it is given.
       last: (now) => cron.previousRuns(1, new Date((Math.floor(now / 1_000) + 1) * 1_000))[0]?.getTime(),
       next: (now) => cron.nextRun(new Date(now))?.getTime(),
     };
@@ -47,7 +47,7 @@ export function checkSchedules(schedules: readonly Schedule[]): CheckedSchedule[
 }
 
 function parse(name: string, pattern: string, timezone: string): Cron {
-  // A date is no pattern, though the parser takes one.
+  // The parser also accepts a date, which is not a pattern.
   if (![5, 6].includes(pattern.trim().split(/\s+/).length))
     throw new TypeError(
       `The schedule "${name}" needs five or six fields, such as "0 7 * * 1-5", not "${pattern}".`,
@@ -71,13 +71,13 @@ export function firingId(name: string, at: number): string {
 }
 
 /**
- * Fires schedules: once for each time, however many servers run. Of the times that passed while none ran, the last one
- * is made up for when one starts; a schedule that is new, or whose pattern was changed, begins with the next.
+ * Fires schedules, once per time, however many servers run. If firings were missed while no server ran, the last one
+ * fires at the next start. A new or changed schedule begins with its next time.
  */
 export function startCron(database: Database, context: Context, options: CronOptions): Service {
   const { schedules, make, outbox } = options;
   const wake = new Wake();
-  /** Up to which time each is known to have fired, by this server or another. */
+  /** The last known firing of each schedule, by any server. */
   let fired: Map<string, number> | undefined;
   let cancelTimer: (() => void) | undefined;
 
@@ -97,7 +97,7 @@ export function startCron(database: Database, context: Context, options: CronOpt
     return false;
   }
 
-  /** Answers whether it was this server's. */
+  /** Returns whether this server fired it. */
   async function fire(schedule: CheckedSchedule, at: number): Promise<boolean> {
     const artifact = await made(schedule, at);
     if (!artifact) return false;
@@ -110,7 +110,7 @@ export function startCron(database: Database, context: Context, options: CronOpt
         SELECT $1::text, $2::text, $3::text, $4::text, $5::json, $6::timestamptz, $7::timestamptz FROM fired
         ON CONFLICT DO NOTHING RETURNING 1`,
       values: [
-        ...parcelValues({ kind: "artifact", body: artifact }, new Date(context.clock.now())),
+        ...outboxValues({ kind: "artifact", body: artifact }, new Date(context.clock.now())),
         schedule.name,
         new Date(at),
       ],
@@ -127,7 +127,7 @@ export function startCron(database: Database, context: Context, options: CronOpt
         schedule: schedule.name,
         at: new Date(at).toISOString(),
       };
-      context.log.error(facts, "a schedule published nothing: correct its artifact");
+      context.log.error(facts, "a schedule published nothing: its artifact is invalid");
       return undefined;
     }
   }

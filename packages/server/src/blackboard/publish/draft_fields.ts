@@ -1,13 +1,13 @@
 import type { ArtifactDraftJson, VisibilityJson } from "@khala/contracts/blackboard/v1";
 import { AGENT_NAME, ARTIFACT_TYPE } from "../model/names.ts";
 
-/** What is wrong with a draft, and where. */
+/** A validation error of a draft, and its field. */
 export interface Problem {
   readonly field: string;
   readonly message: string;
 }
 
-/** The fields of a draft but its payload, checked and in their one form; an empty text counts as absent. */
+/** The validated, normalized fields of a draft except its payload. An empty text counts as absent. */
 export interface DraftFields {
   readonly id: string | undefined;
   readonly type: string;
@@ -39,7 +39,7 @@ const MAX_NAME = 64;
 const MAX_KEY = 256;
 const MAX_VERSION = 2 ** 31 - 1;
 
-/** Reads what a publisher or an agent said, of whatever shape; what is wrong is added to `problems`. */
+/** Reads a draft of unknown shape, and adds validation errors to `problems`. */
 export function readFields(draft: unknown, problems: Problem[]): DraftFields | undefined {
   if (!isRecord(draft)) {
     problems.push({ field: "", message: 'must be an object such as {"type":"Draft","payload":{}}' });

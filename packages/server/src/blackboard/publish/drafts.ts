@@ -4,7 +4,7 @@ import { type Clock, isoTime, sleep } from "../../kit/clock.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
 import { type DraftFields, type Problem, readFields } from "./draft_fields.ts";
 
-/** Who an artifact is from, and what it inherits. */
+/** The producer of an artifact, and what the artifact inherits from it. */
 export interface Author {
   readonly org: string;
   /** "agent:<name>", "user:<subject>" or "schedule:<name>". */
@@ -12,33 +12,33 @@ export interface Author {
   /** W3C trace context. */
   readonly trace?: string | undefined;
   readonly depth: number;
-  /** For drafts that have none. */
+  /** For drafts without one. */
   readonly correlationId?: string | undefined;
 }
 
-/** What drafts are checked with. */
+/** How drafts are validated. */
 export interface DraftRules {
   readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
   readonly clock: Clock;
-  /** The id of a draft that has none. */
+  /** The id for a draft without one. */
   readonly newId: (index: number) => string;
-  /** What the list is called in errors; "artifacts" unless set. */
+  /** The name of the list in errors; default "artifacts". */
   readonly label?: string;
   /** Whether a type without a schema is refused. */
   readonly strictTypes?: boolean;
   readonly limits?: Partial<DraftLimits>;
 }
 
-/** How much is taken. */
+/** Limits of a publication. */
 export interface DraftLimits {
   readonly drafts: number;
-  /** Of one payload's JSON. A record of Kafka is 1 MiB, and holds the task or dead letter around it too. */
+  /** Of one payload's JSON. A Kafka record is 1 MiB, and also holds the task or dead letter around it. */
   readonly payloadBytes: number;
-  /** What a schema that is asynchronous may take. */
+  /** The timeout of an asynchronous schema. */
   readonly schemaMs: number;
 }
 
-/** An artifact, and when it is to be published if not now. */
+/** An artifact, and when it is published if not now. */
 export interface MadeArtifact {
   readonly artifact: Artifact;
   /** Milliseconds since the epoch, in the future. */
@@ -48,7 +48,7 @@ export interface MadeArtifact {
 export const DRAFT_LIMITS: DraftLimits = { drafts: 1_000, payloadBytes: 960 * 1_024, schemaMs: 5_000 };
 
 const MAX_PROBLEMS = 100;
-/** A NUL, which PostgreSQL cannot store; not a backslash that is followed by "u0000". */
+/** A NUL, which PostgreSQL cannot store; not an escaped backslash followed by "u0000". */
 const NUL = /(?<!\\)(?:\\\\)*\\u0000/;
 const TOO_LARGE = "too large";
 
@@ -57,7 +57,7 @@ interface Checked {
   readonly payload: Artifact["payload"];
 }
 
-/** Makes artifacts of drafts: all, or none and an error that says what is wrong with which. */
+/** Turns drafts into artifacts: all of them, or an error that names the invalid ones. */
 export async function makeArtifacts(
   drafts: readonly ArtifactDraft[],
   author: Author,
@@ -79,7 +79,7 @@ export async function makeArtifacts(
   return checked.map((each, index) => make(each!, author, rules.newId, index, now));
 }
 
-/** Waits only where there is something to wait for: most drafts have no schema, or one that answers at once. */
+/** Avoids a microtask per draft: most have no schema, or a synchronous one. */
 function allOf<T>(all: readonly (T | Promise<T>)[]): readonly T[] | Promise<T[]> {
   const isThere = (each: T | Promise<T>): each is T => !(each instanceof Promise);
   return all.every(isThere) ? all : Promise.all(all);
@@ -98,7 +98,7 @@ function check(
     problems.push({ field: "payload", message: "is missing; null is a payload too" });
     return undefined;
   }
-  // Before the schema too, which is not asked about what is too large or no JSON.
+  // Checked before the schema runs, which need not handle payloads that are too large or not JSON.
   if (!isStorable(said, problems, limits)) return undefined;
   const schema = Object.hasOwn(rules.schemas, fields.type) ? rules.schemas[fields.type] : undefined;
   if (!schema) {
@@ -111,7 +111,7 @@ function check(
   return validate(schema, said, problems, rules.clock, limits).then(take);
 }
 
-/** What the schema makes of the payload: its defaults and conversions are published. */
+/** The payload after the schema's defaults and conversions. */
 async function validate(
   schema: StandardSchemaV1,
   payload: unknown,
@@ -138,7 +138,7 @@ async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<
   const late = sleep(clock, ms, done.signal).then(() => {
     throw new Error(`the schema did not answer within ${ms} ms`);
   });
-  // When the answer comes first, the loser's rejection is nobody's.
+  // If the answer arrives first, nobody awaits the timeout's rejection.
   late.catch(() => undefined);
   try {
     return await Promise.race([answer, late]);
@@ -147,7 +147,7 @@ async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<
   }
 }
 
-/** Whether every engine can store it as JSON: nesting, text that is Unicode, and size. */
+/** Whether every backend can store the payload as JSON: its nesting, its Unicode, its size. */
 function isStorable(
   payload: unknown,
   problems: Problem[],
@@ -172,7 +172,7 @@ function isStorable(
   return false;
 }
 
-/** An id and version that come twice: only one of the two could be published. */
+/** Refuses an id and version that occur twice in one call, because only one could be published. */
 function findTwins(
   checked: readonly (Checked | undefined)[],
   problems: readonly Problem[][],
@@ -235,7 +235,7 @@ function make(
 
 type Writable<T> = { -readonly [Field in keyof T]: T[Field] };
 
-/** `.a.b[3]`, as far as it is readable. */
+/** The path as `.a.b[3]`, bounded. */
 function pathOf(path: readonly (PropertyKey | StandardSchemaV1.PathSegment)[]): string {
   return path
     .map((step) => (typeof step === "object" ? step.key : step))

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import type { AgentOptions } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { agent } from "../model/define_agent.ts";
-import { matches, routeTo, taskId } from "./matching.ts";
+import { createRouter, matches, taskId } from "./matching.ts";
 
 const clock = new ManualClock();
 const DRAFT: Artifact = {
@@ -80,7 +80,7 @@ test("where decides last, on the artifact", () => {
 });
 
 test("an artifact becomes one task for each agent that matches, with its own id and key", () => {
-  const route = routeTo(
+  const route = createRouter(
     [
       agent("a", { consumes: "Draft" }),
       agent("b", { consumes: "Review" }),
@@ -107,7 +107,7 @@ test("a later version is another task, always with the same id", () => {
 });
 
 test("an empty key is no key", () => {
-  const route = routeTo([agent("a", { consumes: "Draft", key: () => "" })], { clock });
+  const route = createRouter([agent("a", { consumes: "Draft", key: () => "" })], { clock });
   expect(route(DRAFT).tasks[0]?.key).toBe(artifactKey(DRAFT));
 });
 
@@ -123,7 +123,7 @@ const throwing: [string, Partial<AgentOptions>, string][] = [
 
 test.each(throwing)("%s makes a dead letter of that agent, and tasks for the others", (_, options, name) => {
   const agents = [agent("bad", { consumes: "Draft", ...options }), agent("good", { consumes: "Draft" })];
-  const route = routeTo(agents, { clock });
+  const route = createRouter(agents, { clock });
   const { tasks, dead } = route(DRAFT);
   expect(tasks.map((task) => task.agent)).toEqual(["good"]);
   expect(dead).toMatchObject([
@@ -139,7 +139,7 @@ test.each(throwing)("%s makes a dead letter of that agent, and tasks for the oth
 
 test("two agents of one name are refused", () => {
   const twins = [agent("a", { consumes: "Draft" }), agent("a", { consumes: "Review" })];
-  expect(() => routeTo(twins, { clock })).toThrow('Two agents are called "a"');
+  expect(() => createRouter(twins, { clock })).toThrow('Two agents are called "a"');
 });
 
 test("routing never throws, whatever the artifact and whatever is thrown", () => {
@@ -174,7 +174,7 @@ test("routing never throws, whatever the artifact and whatever is thrown", () =>
         }),
         agent("keyed", { consumes: "Draft", key: ({ partition_key }) => partition_key as string }),
       ];
-      const { tasks, dead } = routeTo(agents, { clock })(value as Artifact);
+      const { tasks, dead } = createRouter(agents, { clock })(value as Artifact);
       expect(tasks.length + dead.length).toBeLessThanOrEqual(4);
     }),
   );
@@ -189,7 +189,7 @@ test("agents of other types cost nothing: none of them is looked at", () => {
   const agents = Array.from({ length: 500 }, (_, index) =>
     agent(`a${index}`, { consumes: `Type${index}`, where }),
   );
-  const { tasks } = routeTo(agents, { clock })({ ...DRAFT, type: "Type7" });
+  const { tasks } = createRouter(agents, { clock })({ ...DRAFT, type: "Type7" });
   expect(tasks.map((task) => task.agent)).toEqual(["a7"]);
   expect(looked).toBe(1);
 });

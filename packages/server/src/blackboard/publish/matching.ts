@@ -10,31 +10,31 @@ import { failureOf } from "../model/errors.ts";
 import { producer } from "../model/names.ts";
 import type { DeadLetter, Task } from "../model/task.ts";
 
-/** Keys are columns, record keys and parts of documents: bounded, and text that all of these can hold. */
+/** Keys are columns, record keys and parts of documents, so they are bounded and must be valid text in all of these. */
 const MAX_KEY = 1_024;
 const NOWHERE: Routing = Object.freeze({ tasks: [], dead: [] });
 
-/** Whether the artifact is work for the agent. Throws what its `where` throws. */
+/** Whether the agent consumes the artifact. Throws what its `where` throws. */
 export function matches(agent: Agent, artifact: Artifact): boolean {
   const { options } = agent;
   if (!agent.consumes.includes(artifact.type) || !sees(agent, artifact)) return false;
   if (!options.selfTrigger && artifact.produced_by === producer(agent.name)) return false;
-  // Other languages leave out an empty list.
+  // Other languages may omit an empty list.
   const tags = artifact.tags ?? [];
   if (!(options.tags ?? []).every((tag) => tags.includes(tag))) return false;
   if (options.from && !options.from.some((pattern) => fits(pattern, artifact.produced_by))) return false;
   return options.where ? answer(options.where(artifact)) : true;
 }
 
-/** Makes the router's rule: a task for each agent that matches, a dead letter where its predicate or key threw. */
-export function routeTo(
+/** Creates the routing function: a task for each matching agent, a dead letter where a predicate or key threw. */
+export function createRouter(
   agents: readonly Agent[],
   { clock }: Pick<Context, "clock">,
 ): (artifact: Artifact) => Routing {
   const byType = indexed(agents);
   return (artifact) => {
     const candidates = byType.get(artifact?.type);
-    // What has no id cannot be told from others; a driver that decodes it calls it poison before this.
+    // An artifact without an id cannot be deduplicated. A driver that decodes records rejects it before this point.
     if (!candidates || typeof artifact.id !== "string") return NOWHERE;
     const tasks: Task[] = [];
     const dead: DeadLetter[] = [];
@@ -50,12 +50,12 @@ export function routeTo(
   };
 }
 
-/** The id of the task that one artifact is: its own, unless it is a later version. */
+/** The id of an artifact's task: the artifact's own id, unless it is a later version. */
 export function taskId({ id, version }: Pick<Artifact, "id" | "version">): string {
   return Number.isInteger(version) && version > 1 ? derivedId(id, `${id}:${version}`) : id;
 }
 
-/** What orders the task of an artifact among the tasks of the agent. Throws what the agent's `key` throws. */
+/** The ordering key of a task. Throws what the agent's `key` throws. */
 function orderKey(agent: Agent, artifact: Artifact): string {
   const key: unknown = agent.options.key?.(artifact) ?? "";
   if (typeof key !== "string") throw new TypeError(`key must return a text, not ${typeof key}.`);
@@ -86,7 +86,7 @@ function sees(agent: Agent, { visibility }: Artifact): boolean {
     case "org":
       return true;
     case "labelled": {
-      // Without a label there is nothing that an agent could have.
+      // An agent cannot match an artifact that has no label.
       const labels = visibility.labels ?? [];
       return labels.length > 0 && labels.every((label) => agent.options.labels?.includes(label));
     }
@@ -101,7 +101,7 @@ function fits(pattern: string, producedBy: string): boolean {
   return pattern.endsWith("*") ? producedBy.startsWith(pattern.slice(0, -1)) : producedBy === pattern;
 }
 
-/** A promise would count as true, whatever it becomes. */
+/** A promise would count as true, whatever it resolves to. */
 function answer(result: unknown): boolean {
   if (typeof result === "boolean") return result;
   if (result instanceof Promise) result.catch(() => undefined);
@@ -112,7 +112,7 @@ function taskOf(agent: Agent, artifact: Artifact, key: string, now: string): Tas
   return { id: taskId(artifact), agent: agent.name, artifacts: [artifact], key, attempt: 1, created_at: now };
 }
 
-/** Its id is derived, so that routing the artifact again does not make a second one. */
+/** The id is derived, so that routing the artifact again creates no second dead letter. */
 function unroutable(task: Task, error: unknown, now: string): DeadLetter {
   return {
     id: derivedId(task.id, `${task.id}:${task.agent}:unroutable`),

@@ -5,25 +5,25 @@ import type { Artifact } from "../model/artifact.ts";
 import { idempotencyKey, type Task } from "../model/task.ts";
 import { type Due, type Sweep, type SweepOptions, startSweep } from "../waiting/sweep.ts";
 
-/** What goes back to the board. */
-export type Parcel =
+/** An artifact or a task that the outbox sends to the board. */
+export type OutboxEntry =
   | { readonly kind: "task"; readonly body: Task }
   | { readonly kind: "artifact"; readonly body: Artifact };
 
-type OutboxRow = Parcel & { readonly id: bigint };
+type OutboxRow = OutboxEntry & { readonly id: bigint };
 
-/** Adds a parcel, as part of a transaction that changes what led to it. The same one waits once: then there is no row. */
-export function intoOutbox(parcel: Parcel, due: Date, notBefore: Date | null = null): Statement {
+/** Inserts an entry as part of the transaction that caused it. A pending entry with the same reference is kept. */
+export function insertIntoOutbox(parcel: OutboxEntry, due: Date, notBefore: Date | null = null): Statement {
   return {
     name: "board_outbox_add",
     text: `INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at, not_before)
       VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING 1 AS added`,
-    values: parcelValues(parcel, due, notBefore),
+    values: outboxValues(parcel, due, notBefore),
   };
 }
 
-/** The columns kind, ref, org_id, correlation_id, body, due_at and not_before of a parcel. */
-export function parcelValues(parcel: Parcel, due: Date, notBefore: Date | null = null): unknown[] {
+/** The columns kind, ref, org_id, correlation_id, body, due_at and not_before of an entry. */
+export function outboxValues(parcel: OutboxEntry, due: Date, notBefore: Date | null = null): unknown[] {
   const { kind, body } = parcel;
   const artifact = kind === "task" ? body.artifacts[0] : body;
   const ref = kind === "task" ? idempotencyKey(body) : `${body.id.toLowerCase()}:${body.version}`;
@@ -31,7 +31,7 @@ export function parcelValues(parcel: Parcel, due: Date, notBefore: Date | null =
   return [kind, ref, artifact.org_id, correlation, JSON.stringify(body), due, notBefore];
 }
 
-/** Sends what is in the outbox when it is due: for all servers together once, as far as the board's readers see. */
+/** Sends due entries of the outbox to the board. Several servers share the work; the board drops duplicates. */
 export function startOutbox(
   database: Database,
   board: Pick<Board, "publish" | "enqueue">,

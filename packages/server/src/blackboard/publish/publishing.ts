@@ -11,12 +11,12 @@ import { type Author, type DraftRules, makeArtifacts } from "./drafts.ts";
 import type { ScheduledArtifacts } from "./schedule.ts";
 import type { Throttle } from "./throttle.ts";
 
-/** How drafts of people, programs and the clock come onto the board. */
+/** Publishes the drafts of people, programs and schedules. */
 export interface Publishing {
   publish(caller: Caller, drafts: readonly ArtifactDraft[]): Promise<PublishedJson[]>;
   /** The artifact of a schedule's firing. */
   fromSchedule(schedule: Schedule, id: string): Promise<Artifact>;
-  /** The payload as its type's schema has it, or an error that names what is wrong. */
+  /** The payload as its type's schema returns it, or an error that names the invalid field. */
   checkPayload(type: string, payload: unknown): Promise<unknown>;
 }
 
@@ -38,7 +38,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
     const artifacts = made.map(({ artifact }) => artifact);
     if (made.every(({ notBefore }) => notBefore === undefined))
       return { artifacts, statuses: await board.publish(artifacts) };
-    // Some later, some now: all wait in one place, where they are written together.
+    // A call with delayed and immediate artifacts writes all of them to the outbox, so that it is atomic.
     const now = context.clock.now();
     const added = await schedule.add(made.map(({ artifact, notBefore = now }) => ({ artifact, notBefore })));
     const statuses = made.map(({ notBefore }, i) =>

@@ -3,29 +3,29 @@ import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { type Artifact, sameContent, versionKey } from "../model/artifact.ts";
 import type { Sweep } from "../waiting/sweep.ts";
-import { parcelValues } from "./outbox.ts";
+import { outboxValues } from "./outbox.ts";
 
-/** An artifact that is published later. */
+/** An artifact to publish at a later time. */
 export interface ScheduledArtifact {
   readonly artifact: Artifact;
   /** Milliseconds since the epoch. */
   readonly notBefore: number;
 }
 
-/** Artifacts that wait for their time: rows, which the outbox publishes when it has come. */
+/** Delayed artifacts: rows that the outbox publishes when they are due. */
 export interface ScheduledArtifacts {
-  /** All or none. One that waits already, by id and version, keeps its time and is a duplicate; with other content it is refused. */
+  /** Adds all or none. An id and version that is already scheduled keeps its time and is a duplicate; other content is refused. */
   add(artifacts: readonly ScheduledArtifact[]): Promise<("scheduled" | "duplicate")[]>;
-  /** What waits, the earliest first; of one correlation if it is given. */
+  /** Scheduled artifacts, earliest first; of one correlation if it is given. */
   list(
     org: string,
     query: { readonly correlationId?: string; readonly limit: number },
   ): Promise<ScheduledArtifact[]>;
-  /** Forgets what waits of a correlation. Answers how many. */
+  /** Deletes the scheduled artifacts of a correlation. Returns how many. */
   cancel(org: string, correlationId: string): Promise<number>;
 }
 
-/** Opens the artifacts that wait. `onAdded` hears of whose correlation there is one more. */
+/** Opens scheduling. `onAdded` receives the correlation of each added artifact. */
 export function openSchedule(
   database: Database,
   context: Pick<Context, "clock">,
@@ -38,7 +38,7 @@ export function openSchedule(
       const now = context.clock.now();
       const rows = artifacts.map(({ artifact, notBefore }) => {
         const due = new Date(Math.max(now, notBefore));
-        return parcelValues({ kind: "artifact", body: artifact }, due, new Date(notBefore));
+        return outboxValues({ kind: "artifact", body: artifact }, due, new Date(notBefore));
       });
       const refs = rows.map(([, ref]) => ref as string);
       const fresh = await database.interactive(async (tx) => {
@@ -75,7 +75,7 @@ export function openSchedule(
   };
 }
 
-/** In the order of what makes them unique: calls that share some wait for each other, and never in a circle. */
+/** Sorted by the unique key, so that concurrent calls cannot deadlock. */
 async function insert(tx: Pick<Database, "query">, rows: readonly unknown[][]): Promise<Set<string>> {
   const columns = rows[0]!.map((_, column) => rows.map((row) => row[column]));
   const added = await tx.query<{ ref: string }>({
@@ -90,7 +90,7 @@ async function insert(tx: Pick<Database, "query">, rows: readonly unknown[][]): 
   return new Set(added.map(({ ref }) => ref));
 }
 
-/** What waits under the same id and version must be the same. */
+/** Refuses other content under an id and version that is already scheduled. */
 async function refuseOthers(
   tx: Pick<Database, "query">,
   artifacts: readonly ScheduledArtifact[],
@@ -106,7 +106,7 @@ async function refuseOthers(
     const other = known.get(versionKey(artifact));
     if (!other || sameContent(artifact, other)) continue;
     const message =
-      `The artifact ${artifact.id} waits in version ${artifact.version} with other content. ` +
+      `The artifact ${artifact.id} is already scheduled in version ${artifact.version} with other content. ` +
       "Publish it with a higher version, or with another id.";
     throw new KhalaError("artifact_conflict", message);
   }

@@ -5,16 +5,16 @@ import type { Context } from "../../kit/context.ts";
 import type { Board } from "../board.ts";
 
 export interface ThrottleOptions {
-  /** Waiting work of one reader from which publishing is slowed; from `hard` it is refused. */
+  /** Queued tasks of one reader from which publishing is slowed down; from `hard` on it is refused. */
   readonly soft: number;
   readonly hard: number;
-  /** Whether a reader counts: one that a person has paused lags because it is meant to. */
+  /** Whether a reader counts. A paused one lags on purpose. */
   readonly counts?: (reader: string) => boolean;
 }
 
-/** Holds publishers back when readers lag. What agents put out never passes it: that would block work in flight. */
+/** Backpressure for publishers when readers lag. Outputs of agents are exempt, because that would block work in flight. */
 export interface Throttle {
-  /** Resolves when something may be published, at once as a rule; refuses when a reader lags too far. */
+  /** Resolves when the caller may publish, usually at once. Rejects when a reader lags too far. */
   enter(signal?: AbortSignal): Promise<void>;
 }
 
@@ -23,14 +23,14 @@ interface Lag {
   readonly lag: number;
 }
 
-/** The lag is asked for at most so often, and not at all while nobody publishes. */
+/** Lag is read at most this often, and only while somebody publishes. */
 const FRESH_MS = 1_000;
-/** An older figure says nothing: then publishers wait for a new one. */
+/** Older lag is not trusted; publishers wait for a new reading. */
 const STALE_MS = 5_000;
 const LONGEST_WAIT_MS = 1_000;
 const LONGEST_RETRY_MS = 30_000;
 
-/** Makes the gate before publishing. */
+/** Opens the throttle. */
 export function openThrottle(
   board: Pick<Board, "lag">,
   context: Pick<Context, "clock" | "log">,
@@ -51,14 +51,17 @@ export function openThrottle(
       worst = worstOf(await board.lag(), counts);
       answeredAt = clock.now();
     } catch (error) {
-      context.log.warn({ err: (error as Error).message }, "the lag is not known, so nothing is held back");
+      context.log.warn(
+        { err: (error as Error).message },
+        "could not read the lag, so publishing is not throttled",
+      );
     } finally {
       asking = undefined;
     }
   }
 
   async function current(signal?: AbortSignal): Promise<Lag | undefined> {
-    // A clock that was set back is no reason not to ask.
+    // A clock that was set back must not stop the reading.
     if (Math.abs(clock.now() - askedAt) >= FRESH_MS) asking ??= ask();
     const stale = () => Math.abs(clock.now() - answeredAt) >= STALE_MS;
     if (stale() && asking) await within(asking, LONGEST_WAIT_MS, signal);

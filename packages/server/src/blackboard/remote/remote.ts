@@ -13,38 +13,38 @@ import type { Agent } from "../model/agent.ts";
 import type { ArtifactDraft } from "../model/artifact.ts";
 import type { Settlement, Task } from "../model/task.ts";
 import type { ClaimAsk } from "../plane.ts";
-import { type Claims, openClaims } from "./remote_claims.ts";
-import { openHeldWork, settlementText } from "./remote_held.ts";
+import { type Claims, openClaims } from "./claims.ts";
+import { openHeldTasks, settlementText } from "./held_tasks.ts";
 
-/** How claims are kept. Times are milliseconds. */
+/** Options of remote work. Times are milliseconds. */
 export interface RemoteOptions {
-  /** The agents whose work is claimed: those without `run`. */
+  /** Agents without `run`, whose tasks workers claim. */
   readonly agents: readonly Pick<Agent, "name" | "timeoutMs">[];
   readonly hints: Pick<Hints, "send">;
-  /** How long a task is a worker's without a heartbeat. */
+  /** How long a worker keeps a task without a heartbeat. */
   readonly leaseMs: number;
-  /** How often is looked for what a hint should have told. */
+  /** The polling interval, in case a wake-up was lost. */
   readonly pollMs?: number;
-  /** How long a settlement waits for what the board makes of it. */
+  /** How long a settle request waits for the board's answer. */
   readonly outcomeMs?: number;
 }
 
-/** Work that is done by programs that are no part of this server. */
+/** Work done by workers outside of this server. */
 export interface Remote extends Service {
   /**
-   * Offers a task to workers and waits for its end, however long nobody comes: the agent's timeout counts from the claim.
-   * Throws what the worker reported, as an agent in this process would. When the signal aborts it rejects: the worker of a
-   * task that was cancelled is told to stop, that of one that goes to another server is left to whoever gets it.
+   * Offers a task to workers and waits for its outcome, however long no worker claims it: the agent's timeout starts at the
+   * claim. Throws the worker's failure as a local agent would. If the signal aborts, it rejects: the worker of a cancelled
+   * task is told to stop, that of a task that moves to another server continues there.
    */
   work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
-  /** The board has settled a task: whoever waits for that is told. */
+  /** Answers the requests that wait for this task's settlement. */
   settled(task: Task, settlement: Settlement): void;
   claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
   heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
   settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
-  /** Another server tells of an offer or a claim. Answers whether the hint was meant for this. */
+  /** Handles a wake-up of another server. Returns whether it was for remote work. */
   hint(name: string): boolean;
-  /** Before the tasks are given back: what workers have goes on, and is taken over by whoever gets the tasks. */
+  /** Called before the tasks are requeued: workers continue, and the next holder takes their claims over. */
   drain(): Promise<void>;
 }
 
@@ -56,8 +56,8 @@ const SWEEP_EVERY_MS = 600_000;
 const SWEPT_AT_ONCE = 1_000;
 
 /**
- * Opens the work of agents in other languages. The server that holds a task offers it in Postgres; claims, heartbeats and
- * settlements may reach any server, and the holder applies what they say.
+ * Opens remote work. The server that holds a task offers it in Postgres; claims, heartbeats and
+ * settlements may reach any server, and the holder applies them.
  */
 export function openRemote(database: Database, context: Context, options: RemoteOptions): Remote {
   const { hints, leaseMs, pollMs = 1_000, outcomeMs = 10_000 } = options;
@@ -65,8 +65,8 @@ export function openRemote(database: Database, context: Context, options: Remote
   const claims = openClaims(database, { server: context.newId(), leaseMs, offerMs: OFFER_MS });
   const stopping = new AbortController();
   const wake = new Wake();
-  const takers = openTakers(context, claims, { pollMs, leaseMs });
-  const held = openHeldWork(context, claims, {
+  const takers = openClaimQueue(context, claims, { pollMs, leaseMs });
+  const held = openHeldTasks(context, claims, {
     timeoutOf: (agent) => agents.get(agent)?.timeoutMs ?? 300_000,
     offered(agent) {
       takers.offered(agent);
@@ -78,7 +78,7 @@ export function openRemote(database: Database, context: Context, options: Remote
       hints.send(`${CLAIM_HINT}${claimId}`);
     },
   });
-  /** Requests that wait for what the board makes of a settlement. */
+  /** Requests that wait for the board to settle a task. */
   const waiting = new Map<string, Set<Wake>>();
   let sweptAt = context.clock.now();
 
@@ -145,7 +145,7 @@ export function openRemote(database: Database, context: Context, options: Remote
       if (await claims.heartbeat(claimId, org)) return { lease_ms: leaseMs, cancelled: false };
       const { state } = await find(claimId, org);
       if (state === "withdrawn") return { lease_ms: 0, cancelled: true };
-      // A heartbeat that comes after the settlement has nothing to complain of.
+      // A heartbeat after the settlement is accepted.
       if (state !== "lost") return { lease_ms: leaseMs, cancelled: false };
       throw lost(claimId);
     },
@@ -193,27 +193,27 @@ function lost(claimId: string): KhalaError {
 }
 
 /** Workers that wait for a task. */
-export interface Takers {
+export interface ClaimQueue {
   claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
-  /** There may be a task for somebody. */
+  /** A task may be available. */
   offered(agent: string): void;
-  /** Sends everybody away. */
+  /** Ends all waiting requests with an empty list. */
   stop(): void;
 }
 
 const MAX_WAITING = 1_000;
 
-/** Opens the queue of those that ask this server for work. */
-export function openTakers(
+/** Opens the queue of claim requests at this server. */
+export function openClaimQueue(
   context: Context,
   claims: Claims,
   { pollMs, leaseMs }: { pollMs: number; leaseMs: number },
-): Takers {
+): ClaimQueue {
   const queues = new Map<string, Set<Wake>>();
   const stopping = new AbortController();
   let waiting = 0;
 
-  /** One at a time is woken; who finds something wakes the next. */
+  /** Wakes one request at a time; a request that finds a task wakes the next. */
   function offered(agent: string): void {
     for (const wake of queues.get(agent) ?? []) return wake.wake();
   }
@@ -240,7 +240,7 @@ export function openTakers(
         for (;;) {
           const taken = await claims.take({ agent, worker, max, org });
           if (taken.length > 0 && signal.aborted) {
-            // Nobody is there to hear of them.
+            // The client disconnected, so the claims are released.
             await claims.giveBack(taken.map(({ claimId }) => claimId));
             return [];
           }

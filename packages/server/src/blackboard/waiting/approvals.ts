@@ -5,24 +5,24 @@ import type { Context } from "../../kit/context.ts";
 import { derivedId } from "../model/derived_id.ts";
 import type { Task } from "../model/task.ts";
 import { workKey } from "../model/task.ts";
-import { intoOutbox } from "../publish/outbox.ts";
+import { insertIntoOutbox } from "../publish/outbox.ts";
 import type { Sweep } from "./sweep.ts";
 
-/** What a person says. */
+/** The decision of a person. */
 export interface Decision {
   readonly approved: boolean;
   readonly reason?: string;
 }
 
-/** Tasks that wait for a person. */
+/** Tasks that wait for an approval. */
 export interface Approvals {
-  /** Takes a task off the flow, once however often it comes: its execution ends here. */
+  /** Holds a task until it is decided. Idempotent; the task leaves the queue. */
   hold(task: Task): Promise<void>;
-  /** Those that wait, the oldest first, as `show` has them. */
+  /** Pending approvals, oldest first, each as `show` returns it. */
   list(org: string, how?: { limit?: number; show?(task: Task): Task }): Promise<ApprovalJson[]>;
   /**
-   * Lets a task run, or ends it. The same decision again changes nothing; another one is refused. Answers the correlation
-   * of the task.
+   * Approves or rejects a task. Repeating a decision changes nothing; a different one is refused. Returns the task's
+   * correlation.
    */
   decide(org: string, id: string, decision: Decision, by: string): Promise<string | undefined>;
 }
@@ -33,7 +33,7 @@ interface ApprovalRow {
   readonly by: string | null;
 }
 
-/** Opens the tasks that wait for a person. */
+/** Opens approvals. */
 export function openApprovals(
   database: Database,
   context: Pick<Context, "clock">,
@@ -89,7 +89,8 @@ export function openApprovals(
             WHERE approval_id = $1`,
           values: [id, state, by, reason ?? null, now()],
         });
-        if (approved) await tx.query(intoOutbox({ kind: "task", body: approvedTask(row.task, by) }, now()));
+        if (approved)
+          await tx.query(insertIntoOutbox({ kind: "task", body: approvedTask(row.task, by) }, now()));
         return correlation_id;
       });
       outbox.wake();
@@ -98,12 +99,12 @@ export function openApprovals(
   };
 }
 
-/** A replay of the task is held anew: what was decided about its first life says nothing about it. */
+/** A replay of the task needs an approval of its own. */
 function approvalId(task: Task): string {
   return derivedId(task.id, `approval:${workKey(task)}`);
 }
 
-/** The held task was settled: a replay of its own lets it run. */
+/** The held task was settled, so the approved one needs a replay id of its own. */
 function approvedTask(task: Task, by: string): Task {
   const replay = derivedId(task.id, `approved:${workKey(task)}`);
   return { ...task, attempt: 1, approved_by: by, replay_id: replay };

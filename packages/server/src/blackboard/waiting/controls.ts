@@ -5,33 +5,33 @@ import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { type ControlRow, ControlState, type CorrelationPause } from "./controls_state.ts";
 
-/** The hint that a pause or a cancellation changed. No agent's name has a colon. */
+/** The wake-up for a changed pause or cancellation. No agent's name contains a colon. */
 export const CONTROLS_HINT = "board:control:";
 
 export interface ControlsOptions {
   readonly hints: Pick<Hints, "send">;
   readonly pollMs: number;
-  /** How long a cancellation holds. */
+  /** How long a cancellation is kept. */
   readonly keepMs: number;
 }
 
-/** What people have paused and cancelled, on all servers. Looking costs nothing: each server has a copy. */
+/** Pauses and cancellations of all servers. Each server has a copy in memory, so reads are cheap. */
 export interface Controls extends Service {
   pause(agent: string): Promise<void>;
   resume(agent: string): Promise<void>;
   paused(agent: string): boolean;
   /** Resolves once the agent is not paused, or the signal aborts. */
   gate(agent: string, signal: AbortSignal): Promise<void>;
-  /** What was made for the agent until now is not wanted any more. */
+  /** Cancels the tasks created for the agent until now. */
   cancelAgent(agent: string): Promise<void>;
-  /** When the agent was cancelled last, in milliseconds: what was made for it until then is not wanted. */
+  /** When the agent was last cancelled, in milliseconds. Tasks created until then are cancelled. */
   agentCancelled(agent: string): number | undefined;
 
   pauseCorrelation(org: string, correlationId: string): Promise<void>;
-  /** Lets the tasks of a correlation go on. Answers whether it was paused. */
+  /** Resumes a correlation. Returns whether it was paused. */
   resumeCorrelation(org: string, correlationId: string): Promise<boolean>;
   correlationPause(org: string, correlationId: string | undefined): CorrelationPause | undefined;
-  /** The pauses whose tasks are going on. */
+  /** Pauses that are being resumed. */
   resuming(): CorrelationPause[];
   /** Ends a pause that is being resumed, if none of its tasks is left. */
   endPause(pause: CorrelationPause): Promise<void>;
@@ -39,24 +39,24 @@ export interface Controls extends Service {
   uncancel(org: string, correlationId: string): Promise<void>;
   cancelled(org: string, correlationId: string | undefined): boolean;
 
-  /** Calls `fn` for each correlation that is cancelled from now on, here or elsewhere, until the answer is called. */
+  /** Calls `fn` for each correlation cancelled from now on, on any server. Returns the function that unsubscribes. */
   onCancel(fn: (org: string, correlationId: string) => void): () => void;
-  /** The same for agents that are cancelled. */
+  /** The same for cancelled agents. */
   onCancelAgent(fn: (agent: string) => void): () => void;
-  /** Calls `fn` for each agent that is paused or resumed from now on, until the answer is called. */
+  /** The same for agents that are paused or resumed. */
   onPause(fn: (agent: string) => void): () => void;
-  /** The same for correlations that are paused, are being resumed, or go on. */
+  /** The same for correlations that are paused or resumed. */
   onPauseCorrelation(fn: (org: string, correlationId: string) => void): () => void;
-  /** Looks for changes now: another server made one. */
+  /** Reads changes now, because another server made one. */
   hint(): void;
 }
 
 const MAX_NAME = 512;
 const PAGE = 10_000;
-/** An agent works for every org. */
+/** Agents work for all orgs. */
 const NO_ORG = "";
 
-/** Opens the controls; what is paused and cancelled is known before it resolves. */
+/** Opens the controls. Resolves once the current pauses and cancellations are loaded. */
 export async function openControls(
   database: Database,
   context: Context,
@@ -68,7 +68,7 @@ export async function openControls(
   let refreshing = Promise.resolve(false);
   const now = () => new Date(context.clock.now());
 
-  /** Takes the changes since the last one that is known. Answers whether there are more. */
+  /** Reads the changes since the last known one. Returns whether there are more. */
   async function read(): Promise<boolean> {
     const rows = await database.query<ControlRow>({
       name: "board_controls_changed",
@@ -83,7 +83,7 @@ export async function openControls(
     return rows.length === PAGE;
   }
 
-  /** One at a time: an older answer must not undo a newer one. */
+  /** Runs one at a time, so that an older result cannot overwrite a newer one. */
   function refresh(): Promise<boolean> {
     refreshing = refreshing.then(read, read);
     return refreshing;
@@ -124,7 +124,7 @@ export async function openControls(
     correlationPause: (org, correlationId) => state.correlationPause(org, correlationId),
     resuming: () => state.resuming(),
     async endPause({ org, name, since }) {
-      // Who parks a task shares the row: locked first, so that the look at the tasks is a later one.
+      // Parking a task shares this row's lock, so it is locked before the parked tasks are read.
       await write(LOCK, lockPauseStatement(org, name), endStatement(org, name, since, now()));
     },
     cancel: (org, correlationId) => change("cancel", org, correlationId, true),
@@ -142,7 +142,7 @@ export async function openControls(
 
 const VERSION = "UPDATE runtime.board_controls_version SET version = version + 1 RETURNING version";
 
-/** A pause that is on stays the one that it is, unless it is being resumed: then another begins. */
+/** An active pause keeps its number, unless it is being resumed: then a new pause begins. */
 function changeStatement(
   kind: ControlRow["kind"],
   org: string,

@@ -9,7 +9,7 @@ import type { Agent } from "../model/agent.ts";
 import type { Settlement, Task } from "../model/task.ts";
 import { openReplays } from "../observe/replays.ts";
 import { openPostgresBoard, type PostgresBoard } from "../postgres/open_board.ts";
-import { routeTo } from "../publish/matching.ts";
+import { createRouter } from "../publish/matching.ts";
 import { startOutbox } from "../publish/outbox.ts";
 import { openSchedule } from "../publish/schedule.ts";
 import { openApprovals } from "./approvals.ts";
@@ -37,7 +37,7 @@ afterAll(() => own[Symbol.asyncDispose]());
 async function serve(agent: Agent, handle: (task: Task) => Promise<Settlement>): Promise<PostgresBoard> {
   const agents = [{ agent: agent.name, order: agent.order, strict: agent.strict }];
   const observer = { published() {}, routed() {}, settled() {}, repeated() {} };
-  const route = routeTo([agent], context);
+  const route = createRouter([agent], context);
   const options = { agents, route, routes: true, observer, hints: { send() {} }, pollMs: 20 };
   const board = await openPostgresBoard(own.database, context, options);
   const consumer = { ...agents[0]!, concurrency: 4, gate: async () => {}, handle };

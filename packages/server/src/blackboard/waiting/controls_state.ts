@@ -1,4 +1,4 @@
-/** A pause or a cancellation, as its row says. Those of agents have no org. */
+/** The row of a pause or cancellation. Rows of agents have no org. */
 export interface ControlRow {
   readonly kind: "pause" | "cancel";
   readonly org: string;
@@ -14,23 +14,23 @@ export interface ControlRow {
 export interface CorrelationPause {
   readonly org: string;
   readonly name: string;
-  /** Its number: later ones have higher ones. */
+  /** Pauses are numbered in ascending order. */
   readonly since: bigint;
-  /** Its tasks go on, in their order; what comes meanwhile goes behind them. */
+  /** The held tasks are being sent back in order; new tasks queue behind them. */
   readonly resuming: boolean;
 }
 
-/** What a server knows of pauses and cancellations, and who wants to hear of them. */
+/** The pauses and cancellations that a server knows, and their listeners. */
 export class ControlState {
   readonly pausedAgents = new Set<string>();
-  /** By agent: until when what was made for it is not wanted. */
+  /** By agent: tasks created until this time are cancelled. */
   readonly cancelledAgents = new Map<string, number>();
   readonly onCancel = new Set<(org: string, correlationId: string) => void>();
   readonly onCancelAgent = new Set<(agent: string) => void>();
   readonly onPause = new Set<(agent: string) => void>();
   readonly onPauseCorrelation = new Set<(org: string, correlationId: string) => void>();
   readonly #pauses = new Map<string, CorrelationPause>();
-  /** Since when, the oldest first. */
+  /** By time, oldest first. */
   readonly #cancelled = new Map<string, number>();
   readonly #gates = new Map<string, Set<() => void>>();
 
@@ -43,7 +43,7 @@ export class ControlState {
   }
 
   correlationPause(org: string, correlationId: string | undefined): CorrelationPause | undefined {
-    // This is asked for every task.
+    // Called for every task, so it must be cheap.
     if (this.#pauses.size === 0 || correlationId === undefined) return undefined;
     return this.#pauses.get(keyOf(org, correlationId));
   }
@@ -74,7 +74,7 @@ export class ControlState {
     });
   }
 
-  /** Cancellations until then hold no more. */
+  /** Removes cancellations older than this time. */
   forget(until: number): void {
     for (const [key, at] of this.#cancelled) {
       if (at > until) break;

@@ -5,36 +5,36 @@ import type { Service } from "../../kit/service.ts";
 import type { Board } from "../board.ts";
 import type { Agent } from "../model/agent.ts";
 import type { Task } from "../model/task.ts";
-import { type Addition, additionOf, addStatements, lockStatement } from "./gather_add.ts";
+import { type Addition, addStatements, groupAddition, lockStatement } from "./gather_add.ts";
 import { gatheredId, gatherSweep, MAX_BATCH_BYTES } from "./gather_sweep.ts";
 import { type SweepOptions, startSweep } from "./sweep.ts";
 
 export interface GatherOptions extends SweepOptions {
-  /** Those that have a batch or a join; of others it knows nothing. */
+  /** Agents with a batch or a join. */
   readonly agents: readonly Agent[];
-  /** The JSON of a batch has about so many bytes at most, however few its artifacts are; 512 KiB unless set. */
+  /** About the largest JSON of a batch, however few artifacts it has; default 512 KiB. */
   readonly maxBytes?: number;
-  /** Hears of correlations of which artifacts were in a join that was dropped. */
+  /** Called with correlations whose artifacts were in a dropped join. */
   readonly onDropped?: (org: string, correlationId: string) => void;
 }
 
 /**
- * Batches and joins, as rows: they survive a restart, and all servers share them.
+ * Batches and joins, stored as rows: they survive a restart, and all servers share them.
  *
- * A group is of one agent, one org and one key: of a join what `by` gives, of a batch what the agent's `key` gives, else
- * the org has one group. When it is complete it is one task with that key, so the batches of an org run one after the
- * other unless the agent has a `key`, or the order "none". In a join the first artifact of each type
- * counts, as in Flock; a later one of that type is passed over, except a newer version of the same artifact, which
- * takes its place. What comes after a group was sent or dropped begins a new one.
+ * A group belongs to one agent, org and key. The key of a join is the value of `by`; that of a batch is the agent's `key`,
+ * or one group per org. A complete group becomes one task with that key, so the batches of an org run one after the
+ * other unless the agent has a `key` or the order "none". In a join the first artifact of each type counts, as in Flock;
+ * a later one of that type is ignored, except a newer version of the same artifact, which replaces it. An artifact that
+ * arrives after its group was sent or dropped starts a new group.
  */
 export interface Gather extends Service {
-  /** Puts the task's artifact into its group, once however often it comes. Resolves when that is durable. */
+  /** Adds the task's artifact to its group. Idempotent. Resolves when it is durable. */
   add(agent: Agent, task: Task): Promise<void>;
 }
 
 const MAX_AT_ONCE = 100;
 
-/** Whether the task is a complete group, and no single artifact that has to be gathered first. */
+/** Whether the task is a complete group, not a single artifact. */
 export function isGathered(task: Task): boolean {
   return task.artifacts.length > 1 || task.id === gatheredId(task.agent, task.key, task.artifacts[0]);
 }
@@ -54,7 +54,7 @@ export function openGather(
   const due = gatherSweep(database, board, context, agents, onDropped);
   const sweep = startSweep(context, "board gather", due, { batch: 20, ...options });
 
-  /** Locks come in one order: processes that add to the same groups wait for each other, and never in a circle. */
+  /** Sorted by group, so that concurrent processes cannot deadlock. */
   async function commit(additions: readonly Addition[]): Promise<Outcome[]> {
     const order = additions.map((_, i) => i).sort((a, b) => compare(additions[a]!, additions[b]!) || a - b);
     const outcomes: Outcome[] = [];
@@ -71,7 +71,7 @@ export function openGather(
       for (const [i, end] of ends.entries()) outcomes[i] = { ok: rows[end - 1]![0] };
     } catch (error) {
       if (additions.length === 1 || !isOwnFault(error)) throw error;
-      // One of them is at fault, and fails alone.
+      // Retry one by one, so that only the failing artifact fails.
       for (const [i, addition] of additions.entries())
         outcomes[i] = await commit([addition]).then(
           ([outcome]) => outcome!,
@@ -91,16 +91,19 @@ export function openGather(
 
   return {
     async add(agent, task) {
-      const addition = additionOf(agent, task, context.clock.now(), maxBytes);
+      const addition = groupAddition(agent, task, context.clock.now(), maxBytes);
       if (!addition) return;
       const added = await writes.write(addition);
       if (!added) return;
       if (!added.kept) {
         passedOver.add(1, { agent: agent.name });
         const { id, type } = task.artifacts[0];
-        context.log.info({ agent: agent.name, artifact: id, type }, "a join has this type already");
+        context.log.info(
+          { agent: agent.name, artifact: id, type },
+          "a join ignored a second artifact of a type",
+        );
       }
-      // A group is complete, or there is a new one whose time may be the next that is up.
+      // The group may be complete, or a new group may be due before the others.
       if (added.timely) sweep.wake();
     },
     async stop() {
@@ -114,7 +117,7 @@ function compare(a: Addition, b: Addition): number {
   return a.lock < b.lock ? -1 : a.lock > b.lock ? 1 : 0;
 }
 
-/** A deadlock is one of the statements' own, too: alone each of them gets through. */
+/** A deadlock is also retried one by one. */
 function isOwnFault(error: unknown): boolean {
   return isDataError(error) || (error as { code?: string }).code === "40P01";
 }

@@ -4,13 +4,13 @@ import type { Agent } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { Task } from "../model/task.ts";
 
-/** An artifact on its way into its group. */
+/** An artifact to add to its group. */
 export interface Addition {
   readonly bytes: number;
-  /** The lock of its group. */
+  /** The advisory lock of its group. */
   readonly lock: bigint;
   readonly values: readonly unknown[];
-  /** The open batch is completed first if it would become too large by this. */
+  /** Whether the open batch must be completed first, because this artifact would make it too large. */
   readonly closes: readonly unknown[] | undefined;
 }
 
@@ -18,18 +18,18 @@ interface Place {
   readonly kind: "batch" | "join";
   readonly key: string;
   readonly slot: string;
-  /** Of a join: the type that it brings. */
+  /** The type that it contributes to a join. */
   readonly types: readonly string[];
   readonly needed: number;
   readonly ms: number;
 }
 
 const MAX_KEY = 1_024;
-/** Only artifacts that are larger than this part of what a batch may have are worth a look before they are added. */
+/** Artifacts above this share of a batch's size are checked before they are added. */
 const LARGE = 1 / 16;
 
-/** Where the task's artifact belongs; undefined if its join leaves it out. Throws what the agent's `by` throws. */
-export function additionOf(agent: Agent, task: Task, now: number, maxBytes: number): Addition | undefined {
+/** The group of the task's artifact; undefined if the join leaves it out. Throws what the agent's `by` throws. */
+export function groupAddition(agent: Agent, task: Task, now: number, maxBytes: number): Addition | undefined {
   const artifact = task.artifacts[0];
   const place = placeOf(agent, task, artifact);
   if (!place) return undefined;
@@ -93,16 +93,16 @@ function checked(key: unknown): string {
 }
 
 /**
- * Waits until nobody else adds to the group. Without it one process could have the artifact and wait for the group while
- * another has the group and waits for the artifact.
+ * Takes the group's lock. Without it, one process could hold the artifact and wait for the group while
+ * another holds the group and waits for the artifact.
  */
 export function lockStatement(lock: bigint): Statement {
   return { name: "board_gather_lock", text: "SELECT pg_advisory_xact_lock($1::bigint)", values: [lock] };
 }
 
 /**
- * Adds an artifact that was not gathered before, and completes its group if it is the last. The lock on the open group's
- * row decides who is; who waited for it in vain, because the group was completed, begins a new one.
+ * Adds an artifact once, and completes its group if it is the last one. The lock on the open group's row decides
+ * which one is the last; a process that waited for a group that was completed meanwhile starts a new group.
  */
 export function addStatements({ values, closes }: Addition): Statement[] {
   const there = "(cardinality($11::text[]) > 0 AND g.types @> $11::text[])";

@@ -17,7 +17,7 @@ interface GroupRow {
   readonly types: readonly string[];
 }
 
-/** Finishes groups: sends those that are complete, and batches whose time is up; drops joins whose time is up. */
+/** Sends complete groups and batches that timed out, and drops joins that timed out. */
 export function gatherSweep(
   database: Database,
   board: Pick<Board, "enqueue">,
@@ -59,7 +59,7 @@ export function gatherSweep(
       const now = context.clock.now();
       const tasks = ready.flatMap(({ id, agent, key }) => {
         const artifacts = arrived.get(id);
-        // Another process may have sent it while this one slept.
+        // Another process may have sent it while this one was suspended.
         return artifacts ? [gatheredTask(byName.get(agent)!, key, artifacts, now)] : [];
       });
       if (tasks.length > 0) await board.enqueue(tasks);
@@ -77,7 +77,7 @@ export function gatherSweep(
       for (const { agent, org, key, state, types } of rows) {
         groups.add(1, { agent, outcome: state === "ready" ? "sent" : "dropped" });
         if (state === "dropped")
-          context.log.warn({ agent, org, key, types }, "a join was not complete in time, and is dropped");
+          context.log.warn({ agent, org, key, types }, "a join timed out incomplete and was dropped");
       }
     },
 
@@ -130,22 +130,22 @@ async function membersOf(database: Database, ids: readonly bigint[]): Promise<Ma
   return members;
 }
 
-/** The JSON of a batch has about so many bytes at most, however few its artifacts are. */
+/** About the largest JSON of a batch, however few artifacts it has. */
 export const MAX_BATCH_BYTES = 512 << 10;
 
-/** Counts batches and joins that ended. */
+/** Counts finished batches and joins. */
 export function groupsCounter({ telemetry }: Pick<Context, "telemetry">): Counter {
   return telemetry.meter.createCounter("khala_board_groups_total", {
     description: "Batches and joins that ended, by agent and outcome",
   });
 }
 
-/** The id of a group's task. An artifact is gathered once by an agent, so the first of a group names it. */
+/** The id of a group's task. An agent gathers an artifact once, so the first artifact identifies the group. */
 export function gatheredId(agent: string, key: string, first: Pick<Artifact, "id" | "version">): string {
   return derivedId(first.id, `gathered:${first.id}:${first.version}:${agent}:${key}`);
 }
 
-/** The task that a complete group is: a batch in the order of arrival, a join in that of its types. */
+/** The task of a complete group: a batch in order of arrival, a join in order of its types. */
 export function gatheredTask(agent: Agent, key: string, arrived: readonly Artifact[], now: number): Task {
   const types = agent.options.join?.types;
   const place = ({ type }: Artifact) => types?.indexOf(type) ?? 0;

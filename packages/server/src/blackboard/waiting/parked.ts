@@ -16,26 +16,26 @@ export interface ParkedOptions {
 }
 
 /**
- * Tasks of correlations that are paused: rows, so that they hold nobody up and survive a restart.
+ * Tasks of paused correlations, stored as rows: they block nobody and survive a restart.
  *
- * When the correlation is resumed they go back to the board in the order in which they were parked, while tasks of it that
- * are still before their agents are parked behind them. Each bears the number of the pause, and keeps its place until it
- * has come: if the correlation is paused again before, it is the first again. When all have come, the pause is over.
+ * When the correlation is resumed, they are sent back to the board in the order in which they were parked, while newer tasks
+ * of it are parked behind them. Each carries the number of the pause, and keeps its row until it has arrived: if the
+ * correlation is paused again before that, it is the first again. When all have arrived, the pause ends.
  */
 export interface Parked extends Service {
   /**
-   * Takes a task of a paused correlation off the flow, once however often it comes. False if it is to run: the correlation
-   * goes on, or it has its turn.
+   * Parks a task of a paused correlation. Idempotent. Returns false if the task may run: the correlation
+   * was resumed, or it is the task's turn.
    */
   holds(task: Task, pause: CorrelationPause | undefined): Promise<boolean>;
 }
 
-/** Whether a task has something to do with a pause, now or before: all others need not be asked about. */
-export function mayBeParked(task: Task, pause: CorrelationPause | undefined): boolean {
+/** Whether a task is, or was, affected by a pause. Other tasks need no query. */
+export function isAffectedByPause(task: Task, pause: CorrelationPause | undefined): boolean {
   return pause !== undefined || pauseOf(task) !== undefined;
 }
 
-/** Opens the parked tasks, and sends on those of correlations that are resumed. */
+/** Opens the parked tasks, and sends back those of resumed correlations. */
 export function openParked(
   database: Database,
   board: Pick<Board, "enqueue">,
@@ -55,7 +55,7 @@ export function openParked(
         try {
           more = (await sendOn(pause)) || more;
         } catch (error) {
-          // What one correlation meets must not hold the others.
+          // A failure of one correlation must not block the others.
           context.log.warn(
             { err: (error as Error).message, correlation: pause.name },
             "the tasks of a correlation that was resumed wait",
@@ -66,7 +66,7 @@ export function openParked(
     },
   });
 
-  /** Sends the next ones. Answers whether there may be more. */
+  /** Sends the next tasks. Returns whether there may be more. */
   async function sendOn(pause: CorrelationPause): Promise<boolean> {
     if (!(await isMine(pause))) return false;
     const { org, name, since } = pause;
@@ -89,7 +89,7 @@ export function openParked(
     return rows.length === batch;
   }
 
-  /** One sends at a time; who takes over repeats what the other may have sent, and the board passes that over. */
+  /** One process sends at a time. The next one may repeat what the last one sent, and the board drops duplicates. */
   async function isMine({ org, name, since }: CorrelationPause): Promise<boolean> {
     const now = context.clock.now();
     const rows = await database.query({
@@ -102,7 +102,7 @@ export function openParked(
     return rows.length > 0;
   }
 
-  /** Whether the correlation is paused in fact: the row is shared, so that the pause does not end meanwhile. */
+  /** Whether the correlation is still paused. The row is locked in share mode, so that the pause cannot end meanwhile. */
   async function park(task: Task): Promise<boolean> {
     const { org_id: org, correlation_id: correlation } = task.artifacts[0];
     const rows = await database.query({
@@ -120,7 +120,7 @@ export function openParked(
     return rows.length > 0;
   }
 
-  /** It has come: its place is given up. */
+  /** Deletes the row of a task that has arrived. */
   async function came(task: Task): Promise<void> {
     const { org_id: org, correlation_id: correlation } = task.artifacts[0];
     const [left] = await database.query<{ any: boolean }>({
@@ -144,7 +144,7 @@ export function openParked(
           if (pause.resuming) wake.wake();
           return true;
         }
-        // This server has not heard yet that it goes on.
+        // This server does not know yet that the correlation was resumed.
         controls.hint();
       }
       if (from !== undefined) await came(task);

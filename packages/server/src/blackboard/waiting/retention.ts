@@ -2,15 +2,15 @@ import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 
-export interface PurgeOptions {
-  /** How long what is over is remembered: longer than any record can come again, or a dead letter be replayed. */
+export interface RetentionOptions {
+  /** How long finished rows are kept: longer than a record can be redelivered, or a dead letter be replayed. */
   readonly keepMs: number;
   readonly everyMs?: number;
-  /** Rows of each table at a time. */
+  /** Rows of each table per step. */
   readonly batch?: number;
 }
 
-/** What is over, by table. Nothing that waits is among it. */
+/** Finished rows, by table. Pending rows are not among them. */
 const OVER = [
   ["board_gathered", "seen_at < $1"],
   ["board_approvals", "decided_at < $1"],
@@ -20,8 +20,8 @@ const OVER = [
   ["board_running", "told_at < $1"],
 ] as const;
 
-/** Forgets what is over: repetitions that were recognised, decisions, replays, cancellations. */
-export function startRetention(database: Database, context: Context, options: PurgeOptions): Service {
+/** Deletes finished rows: dedup marks, decisions, replays, cancellations. */
+export function startRetention(database: Database, context: Context, options: RetentionOptions): Service {
   const { keepMs, everyMs = 600_000, batch = 1_000 } = options;
   return runLoop(context, "board purge", {
     wake: new Wake(),

@@ -2,38 +2,38 @@ import { KhalaError } from "@khala/contracts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 
-/** Rows that fall due, and what is done with them. Every step may be repeated. */
+/** Rows with a due time, and how they are processed. Every step is idempotent. */
 export interface Due<R> {
-  /** Takes rows that are due at `now`, oldest first, and puts them off until `until` so that no other takes them. */
+  /** Claims rows due at `now`, oldest first, by moving their due time to `until`. */
   claim(now: Date, until: Date, limit: number): Promise<R[]>;
-  /** Does with all of them what is due, or throws. */
+  /** Processes all of the rows, or throws. */
   send(rows: readonly R[]): Promise<void>;
-  /** Forgets rows that were sent. */
+  /** Deletes processed rows. */
   finish(rows: readonly R[]): Promise<void>;
-  /** Gives rows back that were not sent. */
+  /** Releases rows that were not processed. */
   release(rows: readonly R[], now: Date): Promise<void>;
-  /** When the next row falls due. */
+  /** The due time of the next row. */
   next(): Promise<Date | undefined>;
-  /** What a person must know of a row that the board will never take: it is forgotten. */
+  /** Log fields for a row that the board refuses for good and that is deleted. */
   describe(row: R): object;
 }
 
 export interface SweepOptions {
-  /** How often it looks although nothing that it knows of is due: for what other processes left. */
+  /** How often it polls for rows that other processes left. */
   readonly pollMs: number;
-  /** Rows at a time. */
+  /** Rows per claim. */
   readonly batch?: number;
-  /** How long a process that died keeps its rows from the others. */
+  /** How long rows stay claimed by a process that died. */
   readonly claimMs?: number;
 }
 
-/** A loop over rows that fall due. */
+/** A loop over rows with a due time. */
 export interface Sweep extends Service {
-  /** Looks now: there is a new row. */
+  /** Checks for due rows now. */
   wake(): void;
 }
 
-/** After so many failures one after the other it is not the rows that are at fault. */
+/** After this many consecutive failures the rows are not the cause. */
 const GIVE_UP_AFTER = 3;
 const OTHERS_MS = 100;
 
@@ -45,7 +45,7 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
   const drops = context.telemetry.meter.createCounter("khala_board_refused_total", {
     description: "What waited to go back to the board, and was refused for good",
   });
-  // A first one is a rise only from a zero.
+  // A rate is only computed from a series that exists, so the counter starts at zero.
   drops.add(0, { service: name });
   let cancelTimer: (() => void) | undefined;
 
@@ -56,7 +56,7 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
     const wait = next ? next.getTime() - context.clock.now() : pollMs;
     if (wait > 0) return lookAgain(wait);
     const rows = await due.claim(now(), now(claimMs), batch);
-    // Others are at what is due.
+    // Other processes have claimed the due rows.
     if (rows.length === 0) return lookAgain(OTHERS_MS);
     await sendAll(rows);
     return true;
@@ -78,7 +78,7 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
     await due.finish(rows);
   }
 
-  /** One that cannot be sent must not hold the others: it is tried again when its claim ends. */
+  /** Processes rows one by one, so that a failing row does not block the others. It is retried when its claim expires. */
   async function sendEach(rows: readonly R[]): Promise<void> {
     let failures = 0;
     for (const [index, row] of rows.entries()) {
@@ -90,7 +90,10 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
           refused(row, error);
         } else {
           if (++failures === GIVE_UP_AFTER) return await putBack(rows.slice(index), error);
-          context.log.warn({ err: (error as Error).message, service: name }, "a row was not sent, and waits");
+          context.log.warn(
+            { err: (error as Error).message, service: name },
+            "could not send a row; it is retried",
+          );
           continue;
         }
       }
@@ -100,7 +103,7 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
 
   function refused(row: R, error: KhalaError): void {
     const facts = { err: error.message, code: error.code, service: name, ...due.describe(row) };
-    context.log.error(facts, "the board refuses this for good, so it is dropped");
+    context.log.error(facts, "the board refused a row for good; it is deleted");
     drops.add(1, { service: name });
   }
 
@@ -119,7 +122,7 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
   };
 }
 
-/** An artifact that contradicts one that is there, or is too large, will be so for ever. */
+/** An artifact that conflicts with an existing one, or is too large, is refused for good. */
 function isRefusal(error: unknown): error is KhalaError {
   return error instanceof KhalaError && !error.meaning.retryable;
 }

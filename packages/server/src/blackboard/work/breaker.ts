@@ -1,34 +1,34 @@
 import { backoff } from "../../kit/backoff.ts";
 import type { Context } from "../../kit/context.ts";
 
-/** Closed: all may work. Open: nobody. Half open: one may try. */
+/** Closed: tasks run. Open: none run. Half open: one trial runs. */
 export type BreakerState = "closed" | "open" | "half_open";
 
 /** When a breaker opens, and for how long. Times are milliseconds. */
 export interface BreakerOptions {
-  /** After so many failures without a success in between; 5 unless set. */
+  /** Consecutive failures that open it; default 5. */
   readonly failures?: number;
-  /** The first time that it is open, doubled each time that the trial fails, with jitter; 5,000 unless set. */
+  /** The first open interval, doubled after each failed trial, with jitter; default 5,000. */
   readonly base?: number;
-  /** 300,000 unless set. */
+  /** The longest open interval; default 300,000. */
   readonly cap?: number;
 }
 
-/** The leave to work once. Whoever has it says how it went, one time; "dropped": nothing was learnt, others may try. */
+/** The permission to run one task. Its holder reports the outcome once; "dropped" says nothing about the agent's health. */
 export interface Permit {
   said(how: "succeeded" | "failed" | "dropped"): void;
 }
 
-/** Keeps an agent that fails all the time from taking, and spoiling, more work. */
+/** The circuit breaker of an agent that keeps failing. */
 export interface Breaker {
   state(): BreakerState;
-  /** Resolves when somebody may work, or the signal aborts. */
+  /** Resolves when a task may run, or the signal aborts. */
   ready(signal: AbortSignal): Promise<void>;
-  /** A permit, if somebody may work now. */
+  /** A permit, if a task may run now. */
   enter(): Permit | undefined;
 }
 
-/** Opens a breaker, closed. `onChange` hears of every new state. */
+/** Opens a breaker in the closed state. `onChange` is called with every new state. */
 export function openBreaker(
   { clock, random }: Pick<Context, "clock" | "random">,
   { failures: limit = 5, base = 5_000, cap = 300_000 }: BreakerOptions = {},
@@ -36,10 +36,10 @@ export function openBreaker(
 ): Breaker {
   let state: BreakerState = "closed";
   let failures = 0;
-  /** Times that it opened without having closed. */
+  /** How often it opened since it was last closed. */
   let opened = 0;
   let trying = false;
-  /** What began before the last change says nothing about the state after it. */
+  /** Tasks that started before the last change do not affect the new state. */
   let era = 0;
   const waiters = new Set<() => void>();
 

@@ -1,32 +1,34 @@
 import { FatalError } from "../model/errors.ts";
 import type { Settlement, Task } from "../model/task.ts";
-import { madeAt } from "../model/task.ts";
+import { createdAt } from "../model/task.ts";
 import type { Controls } from "../waiting/controls.ts";
 
-/** Why work was told to stop, or was not begun: a person does not want it any more. */
+/** The reason why a task was aborted or not started: a person cancelled it. */
 export class Cancelled extends FatalError {
   override readonly name = "Cancelled";
 
   constructor(message: string) {
     super(message);
-    // Where it was made says nothing about the task.
+    // The stack of this error says nothing about the task.
     this.stack = "";
   }
 }
 
 type Known = Pick<Controls, "cancelled" | "agentCancelled">;
 
-/** Why a task is not wanted any more, if it is not. */
+/** The reason if a task was cancelled. */
 export function cancellationOf(controls: Known, task: Task): Cancelled | undefined {
   const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
   if (controls.cancelled(org, correlation))
     return new Cancelled(`The correlation "${correlation}" was cancelled. Resume it to run this.`);
   const until = controls.agentCancelled(task.agent);
-  if (until === undefined || madeAt(task) > until) return undefined;
-  return new Cancelled(`What waited for agent "${task.agent}" was cancelled. Replay this to run it.`);
+  if (until === undefined || createdAt(task) > until) return undefined;
+  return new Cancelled(
+    `The queued tasks of agent "${task.agent}" were cancelled. Replay this one to run it.`,
+  );
 }
 
-/** Parked with its error, so that a person can have it run after all. */
-export function cancelled({ name, message }: Cancelled): Settlement {
+/** A cancelled task becomes a dead letter, so that a person can replay it. */
+export function cancelledSettlement({ name, message }: Cancelled): Settlement {
   return { kind: "dead", failure: { class: name, message, kind: "fatal" } };
 }

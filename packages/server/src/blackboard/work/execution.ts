@@ -9,13 +9,13 @@ import { type BoardMetrics, showAgent } from "../observe/metrics.ts";
 import type { BoardSpans, ProcessSpan } from "../observe/spans.ts";
 import type { DraftRules, MadeArtifact } from "../publish/drafts.ts";
 import { type BreakerOptions, type BreakerState, openBreaker, type Permit } from "./breaker.ts";
-import { type OutputRules, outputsOf } from "./outputs.ts";
+import { type OutputRules, outputArtifacts } from "./outputs.ts";
 import { openRate, UNLIMITED } from "./rate.ts";
+import { settlementForError } from "./retry_policy.ts";
 import type { Slots } from "./slots.ts";
 import { isThenable, type Supervision, supervise, TimeoutError } from "./supervise.ts";
-import { verdictOn } from "./verdict.ts";
 
-/** Work that is done elsewhere: it waits for no place here, and keeps its own time. */
+/** Work on a remote worker. It takes no local slot and has its own timeout. */
 export type RemoteWork = (task: Task, signal: AbortSignal) => Promise<AgentOutput>;
 
 /** What the agents of a process share. */
@@ -25,24 +25,24 @@ export interface ExecutorOptions extends Pick<DraftRules, "schemas" | "strictTyp
   readonly spans: BoardSpans;
   /** The longest chain of agents. */
   readonly maxDepth: number;
-  /** Keeps outputs that are to be published later, once however often they come. */
+  /** Schedules outputs for later. Idempotent. */
   readonly later?: (outputs: readonly MadeArtifact[]) => Promise<void>;
-  /** How long work may go on after it was told to stop; 10,000 unless set. */
+  /** How long an attempt may run after its signal aborted; default 10,000. */
   readonly graceMs?: number;
   readonly breaker?: BreakerOptions;
 }
 
-/** The work on an agent's tasks in this process. */
+/** The consumer of an agent's tasks in this process. */
 export interface AgentConsumer extends Consumer {
   state(): BreakerState;
   running(): number;
-  /** Tells work to stop, and what waits to begin that it shall not, where there is a reason. */
+  /** Aborts running tasks, and refuses waiting ones, for which `why` returns a reason. */
   cancel(why: (task: Task) => Error | undefined): void;
 }
 
-/** Does the work of agents: places, rates, timeouts, retries and breakers. */
+/** Runs agents, with slots, rate limits, timeouts, retries and circuit breakers. */
 export interface Executor {
-  /** Who works on the tasks of an agent: its `run`, unless the work is done elsewhere. */
+  /** The consumer of an agent's tasks: its `run`, or the remote worker. */
   consumer(agent: Agent, remote?: RemoteWork): AgentConsumer;
 }
 
@@ -61,16 +61,16 @@ function consumerOf(
   const { metrics, spans, graceMs = 10_000 } = options;
   const rate = agent.options.rate ? openRate(agent.options.rate, clock) : UNLIMITED;
   const breaker = openBreaker(context, options.breaker, (state) =>
-    log.info({ agent: agent.name, state }, "the breaker of an agent changed"),
+    log.info({ agent: agent.name, state }, "an agent's circuit breaker changed"),
   );
   const outputRules: OutputRules = { ...options, clock };
   let running = 0;
-  /** Tasks that are here and not begun, and how each is told that it shall not. */
+  /** Tasks that have not started, with the function that refuses each. */
   const waiting = new Map<Task, (reason: unknown) => void>();
-  /** How work under way is told to stop. */
+  /** The function that aborts each running task. */
   const stoppable = new Map<Task, (reason: unknown) => void>();
 
-  /** What a start takes of the breaker and the rate, if both let it. */
+  /** Takes a start from the rate limit and the breaker, if both allow it. */
   function startWith(release: () => void, signal: AbortSignal): Started | undefined {
     const permit = rate.wait() > 0 || signal.aborted ? undefined : breaker.enter();
     if (!permit) return undefined;
@@ -78,7 +78,7 @@ function consumerOf(
     return { release, permit };
   }
 
-  /** A place, a start within the rate and the breaker's leave, all at the same moment. */
+  /** Waits for a slot, the rate limit and the breaker together. */
   async function start(signal: AbortSignal): Promise<Started | undefined> {
     while (!signal.aborted) {
       await breaker.ready(signal);
@@ -86,7 +86,7 @@ function consumerOf(
       if (!release) return undefined;
       const started = startWith(release, signal);
       if (started) return started;
-      // Others may use the place while this one waits.
+      // Release the slot while this task waits for the rate limit.
       release();
       const wait = rate.wait();
       if (wait > 0) await sleep(clock, wait, signal);
@@ -94,7 +94,7 @@ function consumerOf(
     return undefined;
   }
 
-  /** The same at once, where nothing is in the way. */
+  /** Starts synchronously if nothing is in the way. */
   function startAtOnce(signal: AbortSignal): Started | undefined {
     if (breaker.state() !== "closed") return undefined;
     const release = remote ? NO_PLACE : options.slots.takeFree();
@@ -104,7 +104,7 @@ function consumerOf(
     return started;
   }
 
-  /** No wait where there is nothing to wait for: this is done for every task. */
+  /** Synchronous where possible, because it runs for every task. */
   function attempt(task: Task, signal: AbortSignal, started: Started): Promise<Settlement> | Settlement {
     running++;
     const under: Attempt = { task, signal, started, startedAt: clock.now(), span: undefined };
@@ -124,7 +124,7 @@ function consumerOf(
     try {
       const output = isThenable(answer) ? await answer : answer;
       if (output !== undefined)
-        settlement = { kind: "done", outputs: await outputsOf(output, task, span?.trace, outputRules) };
+        settlement = { kind: "done", outputs: await outputArtifacts(output, task, span?.trace, outputRules) };
     } catch (error) {
       settlement = failed(task, error);
     }
@@ -133,7 +133,7 @@ function consumerOf(
 
   function failed(task: Task, error: unknown): Settlement {
     if (error instanceof TimeoutError) metrics.timeouts.add(1, { agent: agent.name });
-    return verdictOn(error, task, agent, context.random);
+    return settlementForError(error, task, agent, context.random);
   }
 
   function end({ task, signal, started, startedAt, span }: Attempt, settlement: Settlement): Settlement {
@@ -143,7 +143,7 @@ function consumerOf(
       if (!signal.aborted)
         outcome = { ...settlement, attempt: { startedAt, endedAt: clock.now(), trace: span?.trace } };
     } catch (error) {
-      outcome = verdictOn(error, task, agent, context.random);
+      outcome = settlementForError(error, task, agent, context.random);
     }
     if (stoppable.size > 0) stoppable.delete(task);
     running--;
@@ -159,7 +159,7 @@ function consumerOf(
     waiting.delete(task);
     if (started) return attempt(task, signal, started);
     return unwanted.signal.aborted
-      ? verdictOn(unwanted.signal.reason, task, agent, context.random)
+      ? settlementForError(unwanted.signal.reason, task, agent, context.random)
       : NOT_STARTED;
   }
 
@@ -173,7 +173,7 @@ function consumerOf(
         metrics.abandoned.add(1, { agent: agent.name });
         log.warn(
           { agent: agent.name, task: task.id, graceMs },
-          "work goes on although it was told to stop: pass its signal to whatever it waits for",
+          "an attempt ignored its abort signal: pass the signal to what the agent awaits",
         );
       },
     };
@@ -224,7 +224,7 @@ interface Started {
   readonly permit: Permit;
 }
 
-/** Work that has begun. */
+/** A running attempt. */
 interface Attempt {
   readonly task: Task;
   readonly signal: AbortSignal;
@@ -236,20 +236,20 @@ interface Attempt {
 const NO_PLACE = () => undefined;
 const NOTHING: Settlement = { kind: "done", outputs: [] };
 
-/** Thrown away by the board, which has taken the task back. */
+/** The board ignores this settlement, because it has requeued the task. */
 const NOT_STARTED: Settlement = {
   kind: "retry",
   delayMs: 0,
-  failure: { class: "NotStarted", message: "The task was taken back before it started.", kind: "retryable" },
+  failure: { class: "NotStarted", message: "The task was requeued before it started.", kind: "retryable" },
 };
 
-/** The process died each time, so there is nobody who could have said why. */
+/** The process died in every attempt, so no error is known. */
 function workerLost({ attempt }: Task): Settlement {
-  const message = `The task was started ${attempt - 1} times, and no process that worked on it came to an end.`;
+  const message = `The task was started ${attempt - 1} times, and each time its process died.`;
   return { kind: "dead", failure: { class: "WorkerLost", message, kind: "fatal" } };
 }
 
-/** A rate limit is no sign of illness, a fatal error speaks of its artifact, and what was taken away says nothing. */
+/** Only retryable errors count: a rate limit or a fatal error does not mean that the agent is unhealthy. */
 function report(permit: Permit, settlement: Settlement, signal: AbortSignal): void {
   if (signal.aborted) permit.said("dropped");
   else if (settlement.kind === "done") permit.said("succeeded");

@@ -7,31 +7,31 @@ import type { Task } from "../model/task.ts";
 import { workKey } from "../model/task.ts";
 import { type DraftRules, type MadeArtifact, makeArtifacts } from "../publish/drafts.ts";
 
-/** An agent returned what cannot be published. */
+/** An agent returned outputs that cannot be published. */
 class InvalidOutputError extends FatalError {
   override readonly name = "InvalidOutputError";
 }
 
-/** Agents follow each other without end. */
+/** A chain of agents is too long. */
 class ChainTooLongError extends FatalError {
   override readonly name = "ChainTooLongError";
 }
 
-/** What outputs are checked with. */
+/** How outputs are validated. */
 export interface OutputRules extends Omit<DraftRules, "newId" | "label"> {
   /** The longest chain of agents. */
   readonly maxDepth: number;
-  /** Keeps what is to be published later; outputs with `not_before` are refused without it. */
+  /** Schedules outputs for later; without it outputs with `not_before` are refused. */
   readonly later?: (outputs: readonly MadeArtifact[]) => Promise<void>;
 }
 
 const NOTHING: readonly Artifact[] = [];
 
 /**
- * The artifacts that an attempt publishes. Their ids come from the task's idempotency key, so that a second run publishes
- * the same ones and they become visible once.
+ * The artifacts that an attempt publishes. Their ids are derived from the task's idempotency key, so that a second run
+ * publishes the same ids and they become visible once.
  */
-export async function outputsOf(
+export async function outputArtifacts(
   output: unknown,
   task: Task,
   trace: string | undefined,
@@ -48,7 +48,7 @@ export async function outputsOf(
     producedBy: producer(task.agent),
     trace,
     depth,
-    // What comes of an artifact belongs together, also when its publisher did not say so.
+    // Outputs share the correlation of their input, even if its publisher did not set one.
     correlationId: first.correlation_id || first.id,
   };
   const newId = (index: number) => derivedId(first.id, `${key}:${index}`);

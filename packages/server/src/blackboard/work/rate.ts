@@ -1,19 +1,19 @@
 import type { Clock } from "../../kit/clock.ts";
 
-/** How often something may start. */
+/** A rate limit of starts. */
 export interface Rate {
-  /** Takes a start, and answers 0; or takes none, and answers after how many milliseconds there may be one. */
+  /** Takes a start and returns 0, or takes none and returns the milliseconds to wait. */
   take(): number;
-  /** The same without taking one. */
+  /** The milliseconds to wait, without taking a start. */
   wait(): number;
 }
 
 /** No limit. */
 export const UNLIMITED: Rate = { take: () => 0, wait: () => 0 };
 
-/** At most `limit` starts in any `per` milliseconds. */
+/** A sliding window: at most `limit` starts in any `per` milliseconds. */
 export function openRate({ limit, per }: { limit: number; per: number }, clock: Clock): Rate {
-  /** The last starts, a ring: the oldest is where the next will be written. */
+  /** A ring buffer of the last starts; the oldest is overwritten next. */
   const starts: number[] = [];
   let next = 0;
   const wait = () => Math.max(0, (starts[next] ?? Number.NEGATIVE_INFINITY) + per - clock.now());

@@ -1,17 +1,17 @@
 import type { Database, Row, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 
-/** How many tasks of each agent run on all servers, for an engine that knows those of its own process only. */
+/** Counts running tasks of each agent across servers, for a backend that only knows those of its own process. */
 export interface Running {
-  /** Tells the others how many run here, and answers how many run everywhere. */
+  /** Reports this process's running tasks, and returns the totals of all servers. */
   share(own: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, number>>;
-  /** None run here any more. */
+  /** Removes this process's report. */
   stop(): Promise<void>;
 }
 
-/** What did not change is told again after so long. Whoever has a task asks at least once a minute. */
+/** Unchanged figures are reported again after this time. A server with running tasks reports at least once a minute. */
 const AGAIN_MS = 30_000;
-/** A server that has told nothing for so long is gone. */
+/** A server that has not reported for this long is considered gone. */
 const GONE_S = 150;
 
 const TELL = `INSERT INTO runtime.board_running AS r (server, agent, running)
@@ -20,7 +20,7 @@ ON CONFLICT (server, agent) DO UPDATE SET running = excluded.running, told_at = 
 const OTHERS = `SELECT agent, sum(running)::int AS running FROM runtime.board_running
 WHERE server <> $1 AND agent = ANY ($2::text[]) AND running > 0 AND told_at > now() - $3 * interval '1 s' GROUP BY agent`;
 
-/** Opens the exchange; a process is known by an id of its own. */
+/** Opens the counts. Each process has an id of its own. */
 export function openRunning(database: Database, { clock, newId }: Pick<Context, "clock" | "newId">): Running {
   const server = newId();
   const told = new Map<string, { readonly running: number; readonly at: number }>();

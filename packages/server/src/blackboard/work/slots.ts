@@ -1,8 +1,8 @@
-/** The places that all agents of a process share, so that their sum is bounded too. */
+/** The execution slots that all agents of a process share. */
 export interface Slots {
-  /** Waits for a place, higher priorities first, then who came first. Gives its release, or undefined on abort. */
+  /** Waits for a slot, by priority, then in order of arrival. Resolves with its release, or undefined on abort. */
   take(priority: number, signal: AbortSignal): Promise<(() => void) | undefined>;
-  /** A place at once, if one is free. */
+  /** A free slot, if there is one now. */
   takeFree(): (() => void) | undefined;
   readonly free: number;
   readonly waiting: number;
@@ -13,10 +13,10 @@ interface Waiter {
   readonly enter: () => void;
 }
 
-/** Opens so many places. */
+/** Opens a number of slots. */
 export function openSlots(count: number): Slots {
   let free = count;
-  /** In the order in which they enter. */
+  /** In the order in which they get a slot. */
   const queue: Waiter[] = [];
 
   function release(): () => void {
@@ -24,7 +24,7 @@ export function openSlots(count: number): Slots {
     return () => {
       if (!held) return;
       held = false;
-      // Handed over directly: nobody who comes now can pass those who wait.
+      // Handed over directly, so that a newcomer cannot overtake the queue.
       const next = queue.shift();
       if (next) next.enter();
       else free++;
@@ -68,7 +68,7 @@ export function openSlots(count: number): Slots {
   };
 }
 
-/** Behind all that have at least this priority. */
+/** The position behind all waiters of at least this priority. */
 function placeOf(priority: number, queue: readonly Waiter[]): number {
   let low = 0;
   let high = queue.length;

@@ -1,27 +1,27 @@
 import type { Clock } from "../../kit/clock.ts";
 
-/** An attempt took longer than its agent allows. */
+/** An attempt exceeded its agent's timeout. */
 export class TimeoutError extends Error {
   override readonly name = "TimeoutError";
 }
 
-/** How long work may take. Times are milliseconds. */
+/** Limits of an attempt. Times are milliseconds. */
 export interface Supervision {
   readonly clock: Clock;
-  /** No limit if it is undefined. */
+  /** No timeout if it is undefined. */
   readonly timeoutMs: number | undefined;
-  /** How long work may go on after it was told to stop, before nobody waits for it any more. */
+  /** How long the attempt may run after its signal aborted before it is abandoned. */
   readonly graceMs: number;
-  /** Given a way to tell work to stop that has to be waited for. */
+  /** Receives the function that aborts an asynchronous attempt. */
   onWatch?(tellToStop: (reason: unknown) => void): void;
-  /** Hears of work that did not stop in time. */
+  /** Called when the attempt did not end within the grace period. */
   onAbandoned(): void;
 }
 
 /**
- * Runs work with a signal that aborts when time is up, or the caller's does. What work answers after that is not
- * believed: many end early, without an error, when they are told to stop. Work that answers at once, or throws, is
- * answered at once: there is nothing to watch over.
+ * Runs a function with a signal that aborts at the timeout or with the caller's signal. A result after the abort is
+ * ignored, because many functions return early without an error when they are aborted. A function that returns or throws
+ * synchronously is not supervised.
  */
 export function supervise<T>(
   work: (signal: AbortSignal) => Promise<T> | T,
@@ -41,7 +41,7 @@ export function supervise<T>(
   return answer;
 }
 
-/** Whether it has to be waited for; not every library's promises are the language's own. */
+/** Whether the value is a promise of any library. */
 export function isThenable<T>(answer: PromiseLike<T> | T): answer is PromiseLike<T> {
   return (
     typeof answer === "object" && answer !== null && "then" in answer && typeof answer.then === "function"
@@ -55,7 +55,7 @@ function watch<T>(
   { clock, timeoutMs, graceMs, onWatch, onAbandoned }: Supervision,
 ): Promise<T> {
   return new Promise((resolve, reject) => {
-    /** Cancels the timer that runs: that of the timeout, then that of the grace. */
+    /** Cancels the current timer: the timeout's, then the grace period's. */
     let cancel: (() => void) | undefined;
     const abandon = () => {
       end();
@@ -65,7 +65,7 @@ function watch<T>(
     const tellToStop = (reason: unknown) => {
       cancel?.();
       cancel = clock.after(graceMs, abandon);
-      // Whoever was told first keeps that reason.
+      // The first abort reason is kept.
       stop.abort(reason);
     };
     const tellOnce = (reason: unknown) => {

@@ -10,13 +10,13 @@ import type { Approvals } from "../waiting/approvals.ts";
 import type { Controls } from "../waiting/controls.ts";
 import type { CorrelationPause } from "../waiting/controls_state.ts";
 import { type Gather, isGathered } from "../waiting/gather.ts";
-import { mayBeParked, type Parked } from "../waiting/parked.ts";
+import { isAffectedByPause, type Parked } from "../waiting/parked.ts";
 import type { BreakerState } from "./breaker.ts";
-import { cancellationOf, cancelled } from "./cancellation.ts";
+import { cancellationOf, cancelledSettlement } from "./cancellation.ts";
 import type { AgentConsumer, Executor } from "./execution.ts";
-import { verdictOn } from "./verdict.ts";
+import { settlementForError } from "./retry_policy.ts";
 
-/** What the work of agents needs. */
+/** The parts that agents need to run. */
 export interface WorkerParts {
   readonly executor: Executor;
   readonly controls: Controls;
@@ -26,9 +26,9 @@ export interface WorkerParts {
   readonly remote: Pick<Remote, "work">;
 }
 
-/** The agents at work in this process. */
+/** The agents that run in this process. */
 export interface Workers extends Service {
-  /** How an agent is: "running", "paused", "open" or "half_open". */
+  /** The state of an agent: "running", "paused", "open" or "half_open". */
   stateOf(agent: string): string;
 }
 
@@ -37,10 +37,10 @@ const SHOWN: Readonly<Record<BreakerState, string>> = {
   open: "open",
   half_open: "half_open",
 };
-/** Elsewhere the task goes on, or is over: here nothing is left of it. */
+/** The task waits elsewhere or is over, so it leaves the queue. */
 const TAKEN_OFF: Settlement = { kind: "done", outputs: [], aside: true };
 
-/** Starts the work of all agents, or only says how they are when this process does none. */
+/** Starts all agents. A process that runs none only reports their state. */
 export function startWorkers(
   board: Board,
   context: Context,
@@ -75,13 +75,13 @@ export function startWorkers(
   };
 }
 
-/** Puts what people and other artifacts decide before the work. */
+/** Applies pauses, cancellations, joins and approvals before a task runs. */
 function withControls(context: Context, agent: Agent, consumer: AgentConsumer, parts: WorkerParts): Consumer {
   const { controls, gather, approvals, parked } = parts;
   const { batch, join, approval = false } = agent.options;
   const mayWait = batch !== undefined || join !== undefined || approval !== false;
 
-  /** Takes the task off the flow if it has to wait for others or for a person first. */
+  /** Moves the task to a waiting list if it needs other artifacts or an approval first. */
   async function takeOff(task: Task): Promise<boolean> {
     if ((batch || join) && !isGathered(task)) {
       await gather.add(agent, task);
@@ -101,12 +101,12 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
   ): Promise<Settlement> {
     const reason = cancellationOf(controls, task);
     try {
-      if (mayBeParked(task, pause) && (await parked.holds(task, reason ? undefined : pause)))
+      if (isAffectedByPause(task, pause) && (await parked.holds(task, reason ? undefined : pause)))
         return TAKEN_OFF;
       if (!reason && mayWait && (await takeOff(task))) return TAKEN_OFF;
     } catch (error) {
-      if (error instanceof RuleError) return verdictOn(error.cause, task, agent, context.random);
-      // The store is away: that is no failure of the task, however long it lasts.
+      if (error instanceof RuleError) return settlementForError(error.cause, task, agent, context.random);
+      // The store is not reachable. That is not a failure of the task, so it is retried without limit.
       const delayMs = Math.ceil(backoff(task.attempt, context.random, agent.retry));
       return { kind: "retry", failure: failureOf(error, "retryable"), delayMs };
     }
@@ -115,7 +115,7 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
 
   function work(task: Task, signal: AbortSignal): Promise<Settlement> | Settlement {
     const reason = cancellationOf(controls, task);
-    return reason ? cancelled(reason) : consumer.handle(task, signal);
+    return reason ? cancelledSettlement(reason) : consumer.handle(task, signal);
   }
 
   return {
@@ -128,13 +128,13 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
     handle(task, signal) {
       const [{ org_id: org, correlation_id: correlation }] = task.artifacts;
       const pause = controls.correlationPause(org, correlation);
-      if (mayWait || mayBeParked(task, pause)) return handleWaiting(task, signal, pause);
+      if (mayWait || isAffectedByPause(task, pause)) return handleWaiting(task, signal, pause);
       return work(task, signal);
     },
   };
 }
 
-/** The user's own rule threw. */
+/** A rule of the user threw. */
 class RuleError extends Error {}
 
 function needsApproval(agent: Agent, { artifacts }: Task): boolean {

@@ -4,13 +4,13 @@ import type { Agent } from "../model/agent.ts";
 import { FatalError, failureOf, RateLimitedError, RetryableError } from "../model/errors.ts";
 import type { Settlement, Task } from "../model/task.ts";
 
-/** The longest that a rate limit is believed. */
+/** The longest accepted delay of a rate limit. */
 const MAX_WAIT_MS = 24 * 3_600_000;
 
 type Meaning = "retryable" | "fatal" | { readonly rateLimitedMs: number };
 
-/** What becomes of a task whose attempt threw. */
-export function verdictOn(
+/** The settlement of a task whose attempt threw. */
+export function settlementForError(
   error: unknown,
   task: Pick<Task, "attempt">,
   { retry }: Pick<Agent, "retry">,
@@ -25,7 +25,7 @@ export function verdictOn(
   return { kind: "retry", failure, delayMs: Math.ceil(delayMs) };
 }
 
-/** By the error itself, else by the agent's own rule; what nobody knows may pass by itself. */
+/** By the error's class, else by the agent's classifier. An unclassified error is retryable. */
 function meaningOf(error: unknown, classify: Agent["retry"]["classify"]): Meaning {
   if (error instanceof FatalError) return "fatal";
   if (error instanceof RateLimitedError) return { rateLimitedMs: error.retryAfterMs };
@@ -35,7 +35,7 @@ function meaningOf(error: unknown, classify: Agent["retry"]["classify"]): Meanin
     if (typeof meaning !== "object" || meaning === null) return meaning === "fatal" ? "fatal" : "retryable";
     return typeof meaning.rateLimitedMs === "number" ? meaning : "retryable";
   } catch {
-    // The error of the work is the one to show, not that of the rule.
+    // Report the agent's error, not that of its classifier.
     return "retryable";
   }
 }

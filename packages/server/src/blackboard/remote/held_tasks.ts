@@ -5,16 +5,16 @@ import type { ArtifactDraft } from "../model/artifact.ts";
 import { FatalError, RateLimitedError, RetryableError } from "../model/errors.ts";
 import { idempotencyKey, type Settlement, type Task } from "../model/task.ts";
 import { Cancelled } from "../work/cancellation.ts";
-import type { Claims, HeldClaim } from "./remote_claims.ts";
+import type { Claims, HeldClaim } from "./claims.ts";
 
-/** Tasks that this server holds while workers elsewhere have them, or may take them. */
-export interface HeldWork {
+/** Tasks that this server holds while workers have them or may claim them. */
+export interface HeldTasks {
   work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
   settled(task: Task, settlement: Settlement): void;
   has(claimId: string): boolean;
-  /** Applies what has become of them. */
+  /** Applies the changes of their claims. */
   look(): Promise<void>;
-  /** What is open stays so, for whoever gets the tasks next; only nobody takes the offers. */
+  /** Leaves open claims to the next holder of the tasks; only the offers are closed. */
   drain(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -23,38 +23,38 @@ interface Held {
   readonly task: Task;
   readonly resolve: (outputs: readonly ArtifactDraft[]) => void;
   readonly reject: (error: unknown) => void;
-  /** Leases that ended, in this attempt. */
+  /** Leases that expired in this attempt. */
   losses: number;
 }
 
-/** A task that takes its workers down with it must not do so for ever. */
+/** A task that kills its workers is not offered without limit. */
 const MAX_LOSSES = 3;
-/** How long a settlement may take; after that nobody waits for it any more. */
+/** The timeout of a settlement. */
 const APPLIED_MS = 60_000;
 const RENEW_EVERY_MS = 10_000;
 
-/** Opens the work that this server holds. */
-export function openHeldWork(
+/** Opens the remote work of this server. */
+export function openHeldTasks(
   context: Context,
   claims: Claims,
   options: {
     timeoutOf(agent: string): number;
-    /** There is an offer. */
+    /** Called when an offer is available. */
     offered(agent: string): void;
-    /** The outcome of a claim is written down. */
+    /** Called when the outcome of a claim is stored. */
     told(claimId: string): void;
   },
-): HeldWork {
+): HeldTasks {
   const held = new Map<string, Held>();
-  /** What was handed to the board and is not settled yet, by its idempotency key. */
+  /** Settlements passed to the board and not settled yet, by idempotency key. */
   const applied = new Map<string, { claimId: string; at: number }>();
   const writes = new Set<Promise<void>>();
-  /** Writes under way that open offers. */
+  /** Writes in flight that open offers. */
   const opening = new Set<Promise<unknown>>();
   let draining = false;
   let renewedAt = context.clock.now();
 
-  /** Something that nobody waits for, but the end. */
+  /** Runs a write in the background; shutdown waits for it. */
   function beside(what: string, write: Promise<void>): void {
     const done = write
       .catch((error) => context.log.warn({ err: (error as Error).message }, what))
@@ -81,7 +81,7 @@ export function openHeldWork(
     held.delete(claimId);
     applied.set(idempotencyKey(work.task), { claimId, at: context.clock.now() });
     try {
-      work.resolve(outputsOf(settlement));
+      work.resolve(settlementOutputs(settlement));
     } catch (error) {
       work.reject(error);
     }
@@ -89,7 +89,7 @@ export function openHeldWork(
 
   async function advance(claimId: string, work: Held, claim: HeldClaim | undefined): Promise<void> {
     if (!claim || claim.state === "lost" || claim.state === "withdrawn") return again(claimId, work);
-    // The board gave the task to another server; it tells us by the signal.
+    // The board moved the task to another server, and the signal says so.
     if (claim.foreign) return void held.delete(claimId);
     if (claim.settlement !== null) return apply(claimId, work, claim.settlement);
     if (claim.state !== "claimed") return;
@@ -110,7 +110,7 @@ export function openHeldWork(
   async function again(claimId: string, work: Held): Promise<void> {
     if (held.get(claimId) !== work) return;
     held.delete(claimId);
-    // An offer that cannot be written now is not forgotten: it is found under its old name at the next look.
+    // An offer that cannot be written now is retried under the same key at the next poll.
     await offer(work).catch((error) => {
       held.set(claimId, work);
       throw error;
@@ -122,7 +122,7 @@ export function openHeldWork(
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<readonly ArtifactDraft[]>();
       const work: Held = { task, resolve, reject, losses: 0 };
-      // It may be called off before anybody waits for it, and while the offer fails.
+      // It may be aborted before anybody awaits it, and while the offer fails.
       promise.catch(() => {});
       const abort = () => reject(signal.reason);
       signal.addEventListener("abort", abort, { once: true });
@@ -136,10 +136,10 @@ export function openHeldWork(
           if (other !== work) continue;
           held.delete(claimId);
           if (draining) continue;
-          // A task that only goes to another server is wanted as before: who has it goes on, and only an offer is taken back.
+          // A task that only moves to another server is still wanted: its worker continues, and only an unclaimed offer is retracted.
           const state = signal.reason instanceof Cancelled ? "withdrawn" : "retracted";
           beside(
-            "a claim was not withdrawn; its lease ends by itself",
+            "could not retract a claim; its lease will expire",
             claims.end(claimId, state).then(() => {}),
           );
         }
@@ -153,7 +153,7 @@ export function openHeldWork(
       if (!entry) return;
       applied.delete(key);
       beside(
-        "the outcome of a claim was not written down; its worker asks again",
+        "could not store the outcome of a claim; its worker will ask again",
         claims.setOutcome(entry.claimId, kind).then(() => options.told(entry.claimId)),
       );
     },
@@ -172,14 +172,14 @@ export function openHeldWork(
       const found = await claims.held(works.map(([claimId]) => claimId));
       const byId = new Map(found.map((claim) => [claim.claimId, claim]));
       for (const [claimId, work] of works) {
-        // It may have ended while we looked.
+        // It may have ended during the query.
         if (held.get(claimId) === work) await advance(claimId, work, byId.get(claimId));
       }
     },
 
     async drain() {
       draining = true;
-      // What is written after the offers lapse would open one again; those made from now on are closed from the start.
+      // A write after the offers were closed would open one again, so later offers are closed from the start.
       await Promise.allSettled(opening);
       await claims.lapse();
     },
@@ -192,7 +192,7 @@ export function openHeldWork(
   };
 }
 
-/** A settlement as it is stored: the same text for the same settlement. */
+/** The canonical text of a settlement, as stored. */
 export function settlementText({ outputs = [], failure, retry_after_ms }: SettleRequestJson): string {
   return canonicalJson({
     outputs,
@@ -201,8 +201,8 @@ export function settlementText({ outputs = [], failure, retry_after_ms }: Settle
   });
 }
 
-/** The outputs of a settlement; what went wrong with the work is thrown as an agent in this process would throw it. */
-export function outputsOf(settlement: string): readonly ArtifactDraft[] {
+/** The outputs of a settlement. A failure is thrown as a local agent would throw it. */
+export function settlementOutputs(settlement: string): readonly ArtifactDraft[] {
   const { outputs = [], failure, retry_after_ms = 0 } = JSON.parse(settlement) as SettleRequestJson;
   if (failure) throw errorOf(failure, retry_after_ms);
   return outputs;
@@ -216,7 +216,7 @@ function errorOf(failure: FailureJson, retryAfterMs: number): Error {
       : kind === "rate_limited"
         ? new RateLimitedError(message, retryAfterMs)
         : new RetryableError(message);
-  // Whoever looks at the dead letter wants to see what the worker saw.
+  // The dead letter shows the worker's class and stack.
   Object.defineProperty(error, "name", { value: name });
   error.stack = stack ?? `${name}: ${message}`;
   return error;

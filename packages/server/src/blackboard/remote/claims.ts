@@ -3,34 +3,34 @@ import type { Database } from "../../database/database.ts";
 import type { Task } from "../model/task.ts";
 import { workKey } from "../model/task.ts";
 
-/** What became of a claim. */
+/** The state of a claim. */
 export type ClaimState = "offered" | "claimed" | "settled" | "failed" | "lost" | "withdrawn";
 
-/** What the board made of a settlement. */
+/** The board's outcome of a settlement. */
 export type Outcome = "done" | "retry" | "dead";
 
-/** A claim, as whoever holds its task sees it. */
+/** A claim as the holder of its task sees it. */
 export interface HeldClaim {
   readonly claimId: string;
   readonly state: ClaimState;
   readonly settlement: string | null;
   readonly worker: string | null;
-  /** Whether another server holds the task now. */
+  /** Whether another server now holds the task. */
   readonly foreign: boolean;
-  /** Whether the lease has ended. */
+  /** Whether the lease has expired. */
   readonly ended: boolean;
-  /** Milliseconds since a worker took it. */
+  /** Milliseconds since a worker claimed it. */
   readonly age: number | null;
 }
 
-/** A claim, as whoever settles it sees it. */
+/** A claim as a settle request sees it. */
 export interface SettledClaim {
   readonly state: ClaimState;
   readonly settlement: string | null;
   readonly outcome: Outcome | null;
 }
 
-/** A claim, as the worker that took it sees it. */
+/** A claim as its worker sees it. */
 export interface TakenClaim {
   readonly claimId: string;
   /** The idempotency key. */
@@ -38,18 +38,18 @@ export interface TakenClaim {
   readonly task: TaskJson;
 }
 
-/** The rows of claims. Time is the database's, which all servers share. */
+/** Stores claims. Times are the database's, which all servers share. */
 export interface Claims {
   /**
-   * Offers a task, or takes over what another server left of it: an offer, a claim, or a settlement. An offer that is
-   * `closed` keeps the task's place, but nobody takes it.
+   * Offers a task, or takes over another server's offer, claim or settlement of it. A `closed` offer reserves the task's
+   * position but cannot be claimed.
    */
   offer(claimId: string, task: Task, how: { readonly closed: boolean }): Promise<HeldClaim>;
-  /** Says that this server stands by its offers. */
+  /** Renews this server's offers. */
   renew(): Promise<void>;
-  /** Nobody takes its offers any more. */
+  /** Closes this server's offers. */
   lapse(): Promise<void>;
-  /** How those that are held stand. */
+  /** The states of the held claims. */
   held(ids: readonly string[]): Promise<HeldClaim[]>;
   take(ask: {
     readonly agent: string;
@@ -57,24 +57,24 @@ export interface Claims {
     readonly max: number;
     readonly org: string | undefined;
   }): Promise<TakenClaim[]>;
-  /** Offers again what nobody heard of. */
+  /** Opens an abandoned claim again. */
   giveBack(ids: readonly string[]): Promise<void>;
-  /** Answers whether the lease was prolonged. */
+  /** Returns whether the lease was renewed. */
   heartbeat(claimId: string, org: string | undefined): Promise<boolean>;
-  /** Answers whether this settlement is the one that counts. */
+  /** Returns whether this settlement was accepted as the first one. */
   settle(claimId: string, settlement: string, failed: boolean, org: string | undefined): Promise<boolean>;
   find(claimId: string, org: string | undefined): Promise<SettledClaim | undefined>;
-  /** Ends a claim that is open: as lost only if its lease has ended, as retracted only if nobody has it. Answers whether it did. */
+  /** Ends an open claim: as lost only if its lease has expired, as retracted only if no worker has it. Returns whether it did. */
   end(claimId: string, how: "lost" | "withdrawn" | "retracted"): Promise<boolean>;
   setOutcome(claimId: string, outcome: Outcome): Promise<void>;
-  /** Removes old ones; answers whether there may be more. */
+  /** Deletes old claims. Returns whether there may be more. */
   sweep(olderThanMs: number, limit: number): Promise<boolean>;
 }
 
 const HELD = `claim_id AS "claimId", state, settlement, worker, lease_until <= now() AS ended,
   (extract(epoch FROM now() - claimed_at) * 1000)::float8 AS age`;
 
-/** Opens the claims as this server sees them. */
+/** Opens the claim store of this server. */
 export function openClaims(
   database: Database,
   { server, leaseMs, offerMs }: { server: string; leaseMs: number; offerMs: number },
@@ -83,7 +83,7 @@ export function openClaims(
     async offer(claimId, task, { closed }) {
       const work = workKey(task);
       const openMs = closed ? 0 : offerMs;
-      // A failure whose outcome nobody wrote down was followed by this offer: it was a retry.
+      // A failure without a stored outcome was followed by this offer, so it was a retry.
       const [row] = await database.query<HeldClaim>({
         name: "board_claim_offer",
         text: `WITH tried AS (

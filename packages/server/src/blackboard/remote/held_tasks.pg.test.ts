@@ -3,8 +3,8 @@ import { testContext } from "@khala/testing/kit/context";
 import { until } from "@khala/testing/kit/until";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { openClaims } from "./remote_claims.ts";
-import { openHeldWork } from "./remote_held.ts";
+import { openClaims } from "./claims.ts";
+import { openHeldTasks } from "./held_tasks.ts";
 
 /** Rejections that nobody heard of end a server. */
 const unheard: unknown[] = [];
@@ -41,7 +41,7 @@ test.each(["is made", "fails"])(
       if (how === "fails") throw new Error("the database is away");
       return claims.offer(...asked);
     };
-    const held = openHeldWork(
+    const held = openHeldTasks(
       context,
       { ...claims, offer: (...asked) => slow.through(() => offer(...asked)) },
       { timeoutOf: () => 60_000, offered() {}, told() {} },
@@ -68,7 +68,7 @@ test.each(["made", "renewed"] as const)(
     const slow = gate();
     const offered = Promise.withResolvers<void>();
     let now = context.clock.now();
-    const held = openHeldWork(
+    const held = openHeldTasks(
       { ...context, clock: { ...context.clock, now: () => now } },
       {
         ...claims,
