@@ -1,7 +1,7 @@
 import { type AgentTask, agent, type Khala } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { ENGINES } from "@khala/testing/servers/backends";
+import { BACKENDS } from "@khala/testing/servers/backends";
 import { ADA, arrived, boardServers, idle, publish, stands } from "@khala/testing/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
@@ -48,9 +48,9 @@ async function allCame(clock: JumpClock, batches: readonly unknown[][], payloads
   expect(batches.flat().toSorted()).toEqual([...payloads].sort());
 }
 
-describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   test("a batch agent that is paused goes on where it was, also after a restart: each once, in their order", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const first = await servers.start(parts);
     await publish(first, ...jobs("c", "0", "1"));
@@ -75,7 +75,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   });
 
   test("what comes for a batch of a paused correlation waits, over a restart, and batches of others go on", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const first = await servers.start(parts);
     await publish(first, ...jobs("d", "d0"));
@@ -104,7 +104,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   });
 
   test("what was in a batch already when its correlation was paused is not lost, and does not come twice", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const first = await servers.start(parts);
     await publish(first, ...jobs("c", "c0"), ...jobs("d", "d0"));
@@ -127,7 +127,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   });
 
   test("however often a correlation and its batch agent are paused and resumed, each comes once", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const khala = await servers.start(parts);
     const { blackboard } = khala;

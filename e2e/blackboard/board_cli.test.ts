@@ -8,7 +8,7 @@ import type { ArtifactJson, ArtifactListJson, DeadLetterJson } from "@khala/cont
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import app from "@khala/testing/programs/board_app";
-import { ENGINES, type Engine, engineSettings } from "@khala/testing/servers/backends";
+import { BACKENDS, type Backend, backendSettings } from "@khala/testing/servers/backends";
 import { type BoardServer, startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { replayAllDeadLetters } from "../../packages/cli/src/commands/dlq.ts";
@@ -24,10 +24,10 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 /** A server for the tests of a part of this file. */
-function withServer(engine: Engine): void {
+function withServer(backend: Backend): void {
   beforeAll(async () => {
     database = await testDatabase();
-    server = await startBoard(database.url, { agents: app.agents }, await engineSettings(engine));
+    server = await startBoard(database.url, { agents: app.agents }, await backendSettings(backend));
     env = {
       KHALA_URL: server.url,
       KHALA_TOKEN: await server.token({ scopes: ["blackboard:read", "blackboard:write", "ops"] }),
@@ -149,8 +149,8 @@ describe("khala agents", () => {
   });
 });
 
-describe.each(ENGINES)("khala dlq on %s", (engine) => {
-  withServer(engine);
+describe.each(BACKENDS)("khala dlq on %s", (backend) => {
+  withServer(backend);
 
   test("lists and shows what could not be done", async () => {
     const { correlation_id, letters } = await deadLetters(3);
@@ -220,11 +220,11 @@ describe.each(ENGINES)("khala dlq on %s", (engine) => {
 describe("khala worker", () => {
   const file = join(ROOT, "e2e/support/programs/board_app.ts");
 
-  test.each(ENGINES)(
+  test.each(BACKENDS)(
     "does the work of an app whose servers do none, and stops in order: on %s",
-    async (engine) => {
+    async (backend) => {
       await using own = await testDatabase();
-      const settings = await engineSettings(engine);
+      const settings = await backendSettings(backend);
       await using idle = await startBoard(
         own.url,
         { agents: app.agents },

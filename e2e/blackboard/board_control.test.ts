@@ -1,7 +1,7 @@
 import { agent, FatalError, type Khala } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { ENGINES } from "@khala/testing/servers/backends";
+import { BACKENDS } from "@khala/testing/servers/backends";
 import {
   ADA,
   arrived,
@@ -33,7 +33,7 @@ const parts = (count: number, correlation_id: string) =>
 const stateOf = async ({ blackboard }: Khala, name: string) =>
   (await blackboard.agents()).find((each) => each.name === name)?.state;
 
-describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   describe("approvals", () => {
     const approvalsOf = ({ blackboard }: Khala, count: number) =>
       eventually(`${count} approvals`, async () => {
@@ -42,7 +42,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
       });
 
     test("a task waits for a person: approved it runs once, rejected never; a second decision changes nothing", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const ran: unknown[] = [];
       const signer = agent("signer", {
         consumes: "Contract",
@@ -84,7 +84,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
 
   describe("pause and resume", () => {
     test("an agent that is paused on one server works on neither, and goes on when the other resumes it", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const worker = agent("worker", {
         consumes: "Job",
         run: ({ artifact }) => ({ type: "Result", payload: artifact.payload }),
@@ -109,7 +109,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("a pause outlives the servers", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const worker = agent("worker", { consumes: "Job", run: () => ({ type: "Result", payload: null }) });
       const first = await servers.start({ agents: [worker] });
       await first.blackboard.pause("worker");
@@ -124,7 +124,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
 
   describe("cancel and resume a correlation", () => {
     test("what runs is told to stop, the rest is parked, and resuming runs all of it to the end", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const held = new Held();
       let resumed = false;
       const worker = agent("worker", {
@@ -169,7 +169,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("what waits for its time is forgotten", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const clock = new JumpClock();
       const khala = await servers.start({ agents: [], clock });
       const not_before = new Date(clock.now() + 60_000).toISOString();
@@ -187,7 +187,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("a correlation of which half failed is resumed where it failed", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const world = broken();
       const polisher = agent("polisher", {
         consumes: "Whole",
@@ -208,7 +208,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
 
   describe("replays", () => {
     test("two clicks on two servers run it once, under a key of its own", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const world = broken();
       const [one, two] = [
         await servers.start({ agents: [fragile(world)] }),
@@ -238,7 +238,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("a replay runs with the payload that a person put in its place, and a replay that fails is a new dead letter", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const world = broken();
       const khala = await servers.start({ agents: [fragile(world)] });
       await publish(khala, { type: "Part", payload: "cracked" }, { type: "Part", payload: "bent" });
@@ -258,7 +258,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("replay-all takes everything once, tells how far it is, and leaves nothing for the second", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const world = broken();
       const [one, two] = [
         await servers.start({ agents: [fragile(world)] }),

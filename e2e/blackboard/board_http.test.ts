@@ -13,7 +13,7 @@ import type {
 import { agent, FatalError } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { ENGINES, engineSettings } from "@khala/testing/servers/backends";
+import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { type Answer, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -54,12 +54,12 @@ const agents = [
 ];
 const schemas = { Draft: z.object({ text: z.string() }) };
 
-describe.each(ENGINES)("on %s", (engine) => {
+describe.each(BACKENDS)("on %s", (backend) => {
   let database: TestDatabase;
   let server: BoardServer;
   beforeAll(async () => {
     database = await testDatabase();
-    server = await startBoard(database.url, { agents, schemas }, await engineSettings(engine));
+    server = await startBoard(database.url, { agents, schemas }, await backendSettings(backend));
   });
   afterAll(async () => {
     held.resolve();

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { type Artifact, agent, FatalError } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { ENGINES } from "@khala/testing/servers/backends";
+import { BACKENDS } from "@khala/testing/servers/backends";
 import {
   ADA,
   arrived,
@@ -40,10 +40,10 @@ test("lists look back as far as FLOCK_INDEX_WINDOW, also those of one type, and 
   expect(await khala.blackboard.get(ADA, oldest!)).toMatchObject({ type: "Odd", payload: 0 });
 });
 
-describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   describe("what waits survives a restart", () => {
     test("a join of which one half came before the restart, and the other after it", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const pair = agent("pair", {
         consumes: ["Left", "Right"],
         join: { types: ["Left", "Right"], within: HOUR },
@@ -61,7 +61,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("a batch whose time ran out while no server was there", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const clock = new JumpClock();
       const packer = agent("packer", {
         consumes: "Item",
@@ -86,7 +86,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("work under way when the server stops is done by the next one, and visible once", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const held = new Held();
       const keys: string[] = [];
       const slow = agent("slow", {
@@ -111,7 +111,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
 
   describe("time", () => {
     test("not_before publishes later, and not before", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const clock = new JumpClock();
       const reader = agent("reader", { consumes: "Letter", run: () => ({ type: "Answer", payload: null }) });
       const khala = await servers.start({ agents: [reader], clock });
@@ -127,7 +127,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     });
 
     test("a schedule fires once for each time with two servers", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const clock = new JumpClock();
       // Far from now, so that none comes by itself while this runs.
       const hour = (new Date(clock.now()).getUTCHours() + 12) % 24;

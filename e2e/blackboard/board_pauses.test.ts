@@ -1,6 +1,6 @@
 import { type AgentTask, agent, type Khala } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
-import { ENGINES } from "@khala/testing/servers/backends";
+import { BACKENDS } from "@khala/testing/servers/backends";
 import {
   ADA,
   arrived,
@@ -59,9 +59,9 @@ const parked = ({ blackboard }: Khala, correlationId: string, count: number) =>
     return state?.status === "paused" && state.waits?.paused === String(count);
   });
 
-describe.each(ENGINES)("on %s", TIMEOUT, (engine) => {
+describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
   test("the tasks of a paused correlation wait and no others, and go on in their order", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { worker, started, byKey } = recorder();
     const [one, two] = [await servers.start({ agents: [worker] }), await servers.start({ agents: [worker] })];
     await one.blackboard.pauseCorrelation(ADA, "c");
@@ -87,7 +87,7 @@ describe.each(ENGINES)("on %s", TIMEOUT, (engine) => {
   });
 
   test("a pause outlives the servers, and what it holds runs when somebody resumes it", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { worker, started, byKey } = recorder();
     const first = await servers.start({ agents: [worker] });
     await first.blackboard.pauseCorrelation(ADA, "c");
@@ -105,7 +105,7 @@ describe.each(ENGINES)("on %s", TIMEOUT, (engine) => {
   });
 
   test("however often a correlation is paused and resumed, each task starts once and in its order", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { worker, byKey } = recorder();
     const khala = await servers.start({ agents: [worker] });
     const { blackboard } = khala;
@@ -124,7 +124,7 @@ describe.each(ENGINES)("on %s", TIMEOUT, (engine) => {
   });
 
   test("a paused correlation that is cancelled becomes dead letters, and resuming runs them", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const { worker, started } = recorder();
     const khala = await servers.start({ agents: [worker] });
     await khala.blackboard.pauseCorrelation(ADA, "c");
@@ -141,7 +141,7 @@ describe.each(ENGINES)("on %s", TIMEOUT, (engine) => {
   });
 
   test("a cancelled agent stops what it does and drops what waits for it; what comes then runs", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const held = new Held();
     let holding = true;
     const slow = agent("slow", {

@@ -1,7 +1,7 @@
 import { agent, type Khala } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { ENGINES } from "@khala/testing/servers/backends";
+import { BACKENDS } from "@khala/testing/servers/backends";
 import {
   ADA,
   arrived,
@@ -22,9 +22,9 @@ interface Refusal {
   readonly details?: { readonly retry_after_ms?: number };
 }
 
-describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   test("publishing is slowed, then refused, when an agent lags; what runs meanwhile is settled with its outputs", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const [stuck, held] = [new Held(), new Held()];
     const lagging = agent("lagging", {
       consumes: "Job",
@@ -95,7 +95,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   });
 
   test("an agent that somebody paused holds no publisher back", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const lazy = agent("lazy", { consumes: "Job", run: () => undefined });
     const settings = { KHALA_BOARD_LAG_SLOW: "1", KHALA_BOARD_LAG_REFUSE: "2" };
     const clock = new JumpClock();

@@ -1,14 +1,14 @@
 import { agent, blackboardStore } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { testDatabase } from "@khala/testing/postgres/test_database";
-import { ENGINES, engineSettings } from "@khala/testing/servers/backends";
+import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { startBoard } from "@khala/testing/servers/board_server";
 import { describe, expect, test } from "vitest";
 
-describe.each(ENGINES)("on %s", (engine) => {
+describe.each(BACKENDS)("on %s", (backend) => {
   test("the four calls that the seed names: publish, get, list and list_by_type, after a restart too", async () => {
     await using store = await testDatabase();
-    const settings = await engineSettings(engine);
+    const settings = await backendSettings(backend);
     const shout = agent("shout", {
       consumes: "Word",
       run: ({ artifact }) => ({ type: "Shout", payload: String(artifact.payload).toUpperCase() }),

@@ -6,7 +6,7 @@ import { agent, FatalError, type Khala } from "@khala/server";
 import type { SyncFrame } from "@khala/testing/clients/clients";
 import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/testing/clients/phoenix";
 import { eventually } from "@khala/testing/kit/eventually";
-import { ENGINES } from "@khala/testing/servers/backends";
+import { BACKENDS } from "@khala/testing/servers/backends";
 import { arrived, boardServers, buried, listed, publish, stands } from "@khala/testing/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
@@ -64,11 +64,11 @@ async function publishInTrace(khala: Khala): Promise<{ readonly id: string }> {
   return ((await response.json()) as { artifacts: [{ id: string }] }).artifacts[0];
 }
 
-describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   describe("traces", () => {
     test("one trace spans publish, route, process and settle, and the same of what came of it", async () => {
       await using sink = await collector();
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       let handed: string | undefined;
       const agents = [
         agent("writer", { consumes: "Topic", run: () => ({ type: "Draft", payload: null }) }),
@@ -120,7 +120,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
       for (const [child, parent] of links)
         expect(child!.parentSpanId, `${child!.name} is part of ${parent!.name}`).toBe(parent!.spanId);
       expect(handed).toBe(`00-${TRACE}-${continued.spanId}-01`);
-      const system = engine === "Kafka" ? "kafka" : "postgresql";
+      const system = backend === "Kafka" ? "kafka" : "postgresql";
       for (const [of, ...operations] of [
         [topic!, "publish", "route", "process", "settle"],
         [draft!, "route", "process", "settle"],
@@ -143,7 +143,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
         (operation) => attributesOf(find(operation, topic!.id))["kafka.topic"],
       );
       const [artifacts, tasks, group] = ["artifacts", "tasks.writer", "agent.writer"].map((name) =>
-        engine === "Kafka" ? expect.stringMatching(`^t[0-9a-f]{8}\\.${name}$`) : undefined,
+        backend === "Kafka" ? expect.stringMatching(`^t[0-9a-f]{8}\\.${name}$`) : undefined,
       );
       expect(topics).toEqual([artifacts, artifacts, tasks, tasks]);
       expect(attributesOf(processed)["messaging.consumer.group.name"]).toEqual(group ?? "writer");
@@ -173,7 +173,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
     }
 
     test("a client follows a correlation on another server while it progresses, and sees how it ended", async () => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       const door = Promise.withResolvers<void>();
       let mended = false;
       const agents = [
@@ -225,10 +225,10 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   });
 });
 
-describe.each(ENGINES)("a dead letter on %s", (engine) => {
+describe.each(BACKENDS)("a dead letter on %s", (backend) => {
   test("has the trace of its artifact, from the publication to the attempts that failed", async () => {
     await using sink = await collector();
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const agents = [
       agent("printer", {
         consumes: "Topic",

@@ -1,7 +1,7 @@
 import { agent, type Khala } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { ENGINES } from "@khala/testing/servers/backends";
+import { BACKENDS } from "@khala/testing/servers/backends";
 import { ADA, arrived, boardServers, idle, publish } from "@khala/testing/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
@@ -16,9 +16,9 @@ const waits = ({ blackboard }: Khala, correlationId: string, status: string, wha
     );
   });
 
-describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
+describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   test("a correlation says what it waits for, and is done when it waits for nothing", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const clock = new JumpClock();
     const signer = agent("signer", {
       consumes: "Contract",
@@ -63,7 +63,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   ])(
     "a task that is tried again later is among what the correlation waits for: %s",
     async (_, delay, fails) => {
-      await using servers = await boardServers(engine);
+      await using servers = await boardServers(backend);
       let failures = 0;
       const shaky = agent("shaky", {
         consumes: "Job",
@@ -84,7 +84,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   );
 
   test("every server tells what runs on all, also one that does no work", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const held = Promise.withResolvers<void>();
     const worker = agent("worker", { consumes: "Job", run: () => held.promise });
     const agents = [worker];
@@ -105,7 +105,7 @@ describe.each(ENGINES)("on %s", { timeout: 120_000 }, (engine) => {
   });
 
   test("every server tells how much all have done, also after a restart", async () => {
-    await using servers = await boardServers(engine);
+    await using servers = await boardServers(backend);
     const failed = new Set<string>();
     const worker = agent("worker", {
       consumes: "Job",

@@ -12,7 +12,7 @@ import type {
 import { agent } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { ENGINES, engineSettings } from "@khala/testing/servers/backends";
+import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
@@ -40,7 +40,7 @@ function needsPython(context: TestContext): void {
   context.skip(!hasPython, "python3 is not on PATH");
 }
 
-describe.each(ENGINES)("on %s", (engine) => {
+describe.each(BACKENDS)("on %s", (backend) => {
   let database: TestDatabase;
   let settings: Record<string, string>;
   /** Two servers behind no load balancer: the tests choose. The leases that the second one gives are short. */
@@ -49,7 +49,7 @@ describe.each(ENGINES)("on %s", (engine) => {
   beforeAll(async () => {
     database = await testDatabase();
     settings = {
-      ...(await engineSettings(engine)),
+      ...(await backendSettings(backend)),
       KAFKA_PARTITIONS: String(PARTITIONS),
       KHALA_BOARD_LEASE_MS: String(LEASE_MS),
     };

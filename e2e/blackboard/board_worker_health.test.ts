@@ -9,7 +9,7 @@ import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_da
 import { startKhala } from "@khala/testing/processes/processes";
 import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import app from "@khala/testing/programs/board_app";
-import { ENGINES, engineSettings } from "@khala/testing/servers/backends";
+import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
@@ -59,10 +59,10 @@ async function listensDuring(work: () => Promise<void>): Promise<number> {
   }
 }
 
-describe.each(ENGINES)("on %s", (engine) => {
+describe.each(BACKENDS)("on %s", (backend) => {
   test("what a worker process did is in its metrics, and not in those of the servers, until it is stopped", async () => {
     await using own = await testDatabase();
-    const settings = await engineSettings(engine);
+    const settings = await backendSettings(backend);
     const idle = { ...settings, KHALA_BOARD_AGENTS: "false" };
     await using server = await startBoard(own.url, { agents: app.agents }, idle);
     const env = { ...settings, ...WATCHED, DATABASE_URL: own.url };
@@ -81,7 +81,7 @@ describe.each(ENGINES)("on %s", (engine) => {
     expect(await readiness(worker.url)).toMatchObject({
       code: 200,
       status: "ok",
-      dependencies: { database: { state: "ok" }, blackboard: { state: "ok", engine: engine.toLowerCase() } },
+      dependencies: { database: { state: "ok" }, blackboard: { state: "ok", backend: backend.toLowerCase() } },
     });
     expect(worker.output()).toContain(`the agents are at work; ${worker.url}/metrics and`);
     expect(worker.output()).not.toContain(own.url);

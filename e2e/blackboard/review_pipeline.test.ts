@@ -7,12 +7,12 @@ import type {
 } from "@khala/contracts/blackboard/v1";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { ENGINES, engineSettings } from "@khala/testing/servers/backends";
+import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { type BoardServer, startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import app from "../../examples/review_pipeline/app.ts";
 
-describe.each(ENGINES)("on %s", (engine) => {
+describe.each(BACKENDS)("on %s", (backend) => {
   let database: TestDatabase;
   let server: BoardServer;
   beforeAll(async () => {
@@ -20,7 +20,7 @@ describe.each(ENGINES)("on %s", (engine) => {
     server = await startBoard(
       database.url,
       { agents: app.agents, schemas: app.schemas },
-      await engineSettings(engine),
+      await backendSettings(backend),
     );
   });
   afterAll(async () => {

@@ -3,7 +3,7 @@ import { createClient, type KhalaClient } from "@khala/client";
 import { agent, FatalError } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { ENGINES, engineSettings } from "@khala/testing/servers/backends";
+import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -24,13 +24,13 @@ const agents = [
   agent("lazy", { consumes: "Chore", run: () => ({ type: "Chore.done", payload: 1 }) }),
 ];
 
-describe.each(ENGINES)("on %s", (engine) => {
+describe.each(BACKENDS)("on %s", (backend) => {
   let database: TestDatabase;
   let server: BoardServer;
   let khala: KhalaClient;
   beforeAll(async () => {
     database = await testDatabase();
-    server = await startBoard(database.url, { agents }, await engineSettings(engine));
+    server = await startBoard(database.url, { agents }, await backendSettings(backend));
     const scopes = [...BOARD_SCOPES, "ops", "blackboard.correlations", "blackboard.agents"];
     khala = createClient({ url: server.url, token: () => server.token({ scopes }) });
   });
@@ -156,13 +156,13 @@ describe.each(ENGINES)("on %s", (engine) => {
 
   test("an operator sees how the board stands, once and live", async () => {
     const { ops } = khala;
-    const name = engine.toLowerCase();
+    const name = backend.toLowerCase();
     expect(await ops.about()).toMatchObject({ dev: true, engines: { blackboard: name } });
     const { blackboard } = await ops.overview();
-    expect(blackboard).toMatchObject({ engine: name, agents: agents.length });
+    expect(blackboard).toMatchObject({ backend: name, agents: agents.length });
     const stop = ops.live.subscribe(() => {});
     const overview = await eventually("an overview", () => ops.live.state().overview);
-    expect(overview.blackboard).toMatchObject({ engine: name, agents: agents.length });
+    expect(overview.blackboard).toMatchObject({ backend: name, agents: agents.length });
     const { sockets = [] } = await ops.sockets();
     expect(sockets.flatMap(({ channels = [] }) => channels.map(({ topic }) => topic))).toContain("ops:v1");
     stop();

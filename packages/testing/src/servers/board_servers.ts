@@ -12,7 +12,7 @@ import type { Database } from "../../../server/src/database/database.ts";
 import type { Clock } from "../../../server/src/kit/clock.ts";
 import { eventually } from "../kit/eventually.ts";
 import { testDatabase } from "../postgres/test_database.ts";
-import { type Engine, engineSettings } from "./backends.ts";
+import { type Backend, backendSettings } from "./backends.ts";
 
 /** Who publishes unless a test says otherwise, and somebody of another org. */
 export const ADA: Caller = { org: "acme", subject: "ada" };
@@ -33,9 +33,9 @@ export interface BoardServers extends AsyncDisposable {
 }
 
 /** Makes a database for servers that are to be started, and topics of their own if the board is on Kafka. */
-export async function boardServers(engine: Engine = "Postgres"): Promise<BoardServers> {
+export async function boardServers(backend: Backend = "Postgres"): Promise<BoardServers> {
   const store = await testDatabase();
-  const flow = await engineSettings(engine);
+  const flow = await backendSettings(backend);
   const running = new Set<Khala>();
   const stop = async (khala: Khala) => {
     if (running.delete(khala)) await khala.stop();
