@@ -1,5 +1,6 @@
-// Runs one tier of tests: npm test, npm run test:backends, npm run test:chaos. Takes Vitest's options and file names.
-// The last line counts the tests.
+// Runs one tier of tests: npm test, npm run test:backends, npm run test:chaos. Takes Vitest's options and file names;
+// chaos also takes --minutes and --seed. The last line counts the tests.
+import { randomInt } from "node:crypto";
 import { relative } from "node:path";
 import { type CliOptions, createCLI, createVitest, type TestModule, TestsNotFoundError } from "vitest/node";
 import { ROOT } from "./run.ts";
@@ -12,51 +13,58 @@ const TIERS: Readonly<Record<string, readonly string[]>> = {
 };
 const SLOWEST_FILES = 10;
 
-const [tier = "", ...rest] = process.argv.slice(2);
-const projects = TIERS[tier];
-if (!projects) {
-  console.error(`Unknown tier "${tier}". Use one of: ${Object.keys(TIERS).join(", ")}.`);
-  process.exit(1);
+interface Counts {
+  passed: number;
+  failed: number;
+  skipped: number;
 }
-const { args, options } = parse(tier === "chaos" ? takeChaosOptions(rest) : rest);
+
 Object.assign(process.env, { TEST: "true", VITEST: "true", NODE_ENV: process.env.NODE_ENV ?? "test" });
+const [tier = "", ...given] = process.argv.slice(2);
+if (!TIERS[tier]) fail(`Unknown tier "${tier}". Use one of: ${Object.keys(TIERS).join(", ")}.`);
+const { passed, failed, skipped } = tier === "chaos" ? await runChaos(given) : await runTier(tier, given);
+console.log(`${passed} passed, ${failed} failed, ${skipped} skipped`);
+process.exit(failed === 0 && passed > 0 ? 0 : 1);
 
-const vitest = await createVitest({
-  project: [...projects],
-  ...(options as CliOptions),
-  run: true,
-  watch: false,
-});
-let succeeded = false;
-try {
-  const { testModules, unhandledErrors } = await vitest.start([...args]);
-  printSlowest(testModules);
-  succeeded = report(testModules, unhandledErrors.length);
-} catch (error) {
-  // Vitest has printed it.
-  if (!(error instanceof TestsNotFoundError)) throw error;
-} finally {
-  await vitest.close();
-}
-process.exit(succeeded ? 0 : 1);
-
-/** Takes `--minutes` and `--seed` out of the arguments and passes them on as the environment of the chaos tests. */
-function takeChaosOptions(given: readonly string[]): string[] {
-  const left: string[] = [];
+/** Runs rounds with ascending seeds until the minutes are over; one round unless they are given. */
+async function runChaos(given: readonly string[]): Promise<Counts> {
+  const numbers = { minutes: 0, seed: randomInt(2 ** 31) };
+  const rest: string[] = [];
   for (let i = 0; i < given.length; i++) {
-    const match = /^--(minutes|seed)(?:=(.*))?$/.exec(given[i]!);
-    if (!match) {
-      left.push(given[i]!);
-      continue;
-    }
-    const value = match[2] ?? given[++i] ?? "";
-    if (!/^\d+(\.\d+)?$/.test(value)) {
-      console.error(`--${match[1]} takes a number, not "${value}".`);
-      process.exit(1);
-    }
-    process.env[`KHALA_CHAOS_${match[1]!.toUpperCase()}`] = value;
+    const [, name, inline] = /^--(minutes|seed)(?:=(.*))?$/.exec(given[i]!) ?? [];
+    if (!name) rest.push(given[i]!);
+    else numbers[name as "minutes" | "seed"] = numberOf(`--${name}`, inline ?? given[++i]);
   }
-  return left;
+  const deadline = Date.now() + numbers.minutes * 60_000;
+  const total: Counts = { passed: 0, failed: 0, skipped: 0 };
+  for (let seed = numbers.seed; ; seed++) {
+    console.log(`Chaos with --seed ${seed}`);
+    process.env.KHALA_CHAOS_SEED = String(seed);
+    const counts = await runTier("chaos", rest);
+    for (const key of ["passed", "failed", "skipped"] as const) total[key] += counts[key];
+    if (Date.now() >= deadline || counts.failed > 0) return total;
+  }
+}
+
+async function runTier(tier: string, given: readonly string[]): Promise<Counts> {
+  const { args, options } = parse(given);
+  const vitest = await createVitest({
+    project: [...TIERS[tier]!],
+    ...(options as CliOptions),
+    run: true,
+    watch: false,
+  });
+  try {
+    const { testModules, unhandledErrors } = await vitest.start([...args]);
+    printSlowest(testModules);
+    return countTests(testModules, unhandledErrors.length);
+  } catch (error) {
+    // Vitest has printed it.
+    if (error instanceof TestsNotFoundError) return { passed: 0, failed: 1, skipped: 0 };
+    throw error;
+  } finally {
+    await vitest.close();
+  }
 }
 
 function parse(given: readonly string[]) {
@@ -67,8 +75,7 @@ function parse(given: readonly string[]) {
   try {
     cli.matchedCommand?.checkUnknownOptions();
   } catch (error) {
-    console.error(`${(error as Error).message}. \`npm test -- --help\` lists the options.`);
-    process.exit(1);
+    fail(`${(error as Error).message}. \`npm test -- --help\` lists the options.`);
   }
   return parsed;
 }
@@ -78,13 +85,12 @@ function printSlowest(modules: readonly TestModule[]): void {
     const { collectDuration, duration } = module.diagnostic();
     return { name: relative(ROOT, module.moduleId), ms: collectDuration + duration };
   });
-  const slowest = timed.toSorted((a, b) => b.ms - a.ms).slice(0, SLOWEST_FILES);
   console.log("\nSlowest files:");
-  for (const { name, ms } of slowest) console.log(`${(ms / 1000).toFixed(1).padStart(7)} s  ${name}`);
+  for (const { name, ms } of timed.toSorted((a, b) => b.ms - a.ms).slice(0, SLOWEST_FILES))
+    console.log(`${(ms / 1000).toFixed(1).padStart(7)} s  ${name}`);
 }
 
-/** Prints the last line, and returns whether every test passed. */
-function report(modules: readonly TestModule[], errors: number): boolean {
+function countTests(modules: readonly TestModule[], errors: number): Counts {
   const counts = { passed: 0, failed: 0, skipped: 0, pending: 0 };
   for (const module of modules) {
     const before = counts.failed;
@@ -92,7 +98,16 @@ function report(modules: readonly TestModule[], errors: number): boolean {
     // A file that fails outside its tests, or before they are collected, has none to count.
     if (!module.ok() && counts.failed === before) counts.failed++;
   }
-  const failed = counts.failed + counts.pending + errors;
-  console.log(`${counts.passed} passed, ${failed} failed, ${counts.skipped} skipped`);
-  return failed === 0 && counts.passed > 0;
+  const { passed, failed, skipped, pending } = counts;
+  return { passed, failed: failed + pending + errors, skipped };
+}
+
+function numberOf(option: string, value: string | undefined): number {
+  if (!/^\d+(\.\d+)?$/.test(value ?? "")) fail(`${option} takes a number, not "${value ?? ""}".`);
+  return Number(value);
+}
+
+function fail(message: string): never {
+  console.error(message);
+  process.exit(1);
 }
