@@ -52,7 +52,7 @@ interface Prepared {
   readonly bytes: number;
 }
 
-/** Opens the authority log. `onAppend` is called after each commit, as a hint to projectors. */
+/** Opens the authority log. `onAppend` is called after each commit, as a wakeup to projectors. */
 export function openAuthority(database: Database, context: Context, onAppend: () => void): Authority {
   const queue = new GroupCommit<Prepared, bigint>({
     commit: (batch) => commit(database, context, batch).finally(onAppend),

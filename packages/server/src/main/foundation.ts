@@ -27,10 +27,10 @@ export interface KhalaOptions {
 /** What was opened, in this order: it is closed the other way round. */
 export type Closers = (() => Promise<void> | void)[];
 
-/** The hint that events were appended. */
-export const EVENTS_HINT = "events";
-/** What hints about the board begin with. */
-export const BOARD_HINT = "board:";
+/** The wakeup that events were appended. */
+export const EVENTS_WAKEUP = "events";
+/** What wakeups about the board begin with. */
+export const BOARD_WAKEUP = "board:";
 
 /** Where time, chance, ids and reports of a process come from. `spans` remembers the last spans, where somebody looks. */
 export async function openContext(

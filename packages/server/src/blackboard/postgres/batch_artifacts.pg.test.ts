@@ -42,7 +42,7 @@ async function opened({ agents = [batching("one", 3)], pollMs = 50, asUsual = fa
     route: routeByTags,
     routes: true,
     observer: heard,
-    hints: { send() {} },
+    wakeups: { send() {} },
     pollMs,
   });
   parts.defer(() => board.stop());

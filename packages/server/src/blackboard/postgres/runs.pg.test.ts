@@ -22,7 +22,7 @@ async function opened(database: Database, window = WINDOW) {
     route: routeByTags,
     routes: true,
     observer: new Heard(),
-    hints: { send() {} },
+    wakeups: { send() {} },
     window,
   });
 }

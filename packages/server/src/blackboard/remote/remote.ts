@@ -6,7 +6,7 @@ import type {
   SettleResponseJson,
 } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
-import type { Hints } from "../../database/hints.ts";
+import type { Wakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Agent } from "../model/agent.ts";
@@ -22,10 +22,10 @@ import { openTakers } from "./remote_takers.ts";
 export interface RemoteOptions {
   /** The agents whose work is claimed: those without `run`. */
   readonly agents: readonly Pick<Agent, "name" | "timeoutMs">[];
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
   /** How long a task is a worker's without a heartbeat. */
   readonly leaseMs: number;
-  /** How often is looked for what a hint should have told. */
+  /** How often is looked for what a wakeup should have told. */
   readonly pollMs?: number;
   /** How long a settlement waits for what the board makes of it. */
   readonly outcomeMs?: number;
@@ -44,14 +44,14 @@ export interface Remote extends Service {
   claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
   heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
   settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
-  /** Another server tells of an offer or a claim. Answers whether the hint was meant for this. */
-  hint(name: string): boolean;
+  /** Another server tells of an offer or a claim. Answers whether the wakeup was meant for this. */
+  onWakeup(name: string): boolean;
   /** Before the tasks are given back: what workers have goes on, and is taken over by whoever gets the tasks. */
   drain(): Promise<void>;
 }
 
-const OFFER_HINT = "board:offer:";
-const CLAIM_HINT = "board:claim:";
+const OFFER_WAKEUP = "board:offer:";
+const CLAIM_WAKEUP = "board:claim:";
 const OFFER_MS = 30_000;
 const KEPT_MS = 24 * 3_600_000;
 const SWEEP_EVERY_MS = 600_000;
@@ -62,7 +62,7 @@ const SWEPT_AT_ONCE = 1_000;
  * settlements may reach any server, and the holder applies what they say.
  */
 export function openRemote(database: Database, context: Context, options: RemoteOptions): Remote {
-  const { hints, leaseMs, pollMs = 1_000, outcomeMs = 10_000 } = options;
+  const { wakeups, leaseMs, pollMs = 1_000, outcomeMs = 10_000 } = options;
   const agents = new Map(options.agents.map((agent) => [agent.name, agent]));
   const claims = openClaims(database, { server: context.newId(), leaseMs, offerMs: OFFER_MS });
   const stopping = new AbortController();
@@ -72,12 +72,12 @@ export function openRemote(database: Database, context: Context, options: Remote
     timeoutOf: (agent) => agents.get(agent)?.timeoutMs ?? 300_000,
     offered(agent) {
       takers.offered(agent);
-      hints.send(`${OFFER_HINT}${agent}`);
+      wakeups.send(`${OFFER_WAKEUP}${agent}`);
       wake.wake();
     },
     told(claimId) {
       tell(claimId);
-      hints.send(`${CLAIM_HINT}${claimId}`);
+      wakeups.send(`${CLAIM_WAKEUP}${claimId}`);
     },
   });
   /** Requests that wait for what the board makes of a settlement. */
@@ -156,20 +156,20 @@ export function openRemote(database: Database, context: Context, options: Remote
       const text = settlementText(settlement);
       if (await claims.settle(claimId, text, settlement.failure !== undefined, org)) {
         wake.wake();
-        hints.send(`${CLAIM_HINT}${claimId}`);
+        wakeups.send(`${CLAIM_WAKEUP}${claimId}`);
       } else if ((await find(claimId, org)).settlement !== text) {
         throw lost(claimId);
       }
       return { status: await outcomeOf(claimId, org) };
     },
 
-    hint(name) {
-      if (name.startsWith(OFFER_HINT)) {
-        takers.offered(name.slice(OFFER_HINT.length));
+    onWakeup(name) {
+      if (name.startsWith(OFFER_WAKEUP)) {
+        takers.offered(name.slice(OFFER_WAKEUP.length));
         return true;
       }
-      if (!name.startsWith(CLAIM_HINT)) return false;
-      const claimId = name.slice(CLAIM_HINT.length);
+      if (!name.startsWith(CLAIM_WAKEUP)) return false;
+      const claimId = name.slice(CLAIM_WAKEUP.length);
       tell(claimId);
       if (held.has(claimId)) wake.wake();
       return true;

@@ -32,15 +32,15 @@ async function following(server: TestServer, org: string): Promise<RawClient> {
   return raw;
 }
 
-/** Server processes that listen for hints. */
+/** Server processes that listen for wakeups. */
 const LISTENERS = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'";
 const listeners = async () => (await database.database.query({ text: `SELECT pid ${LISTENERS}` })).length;
 
-test("a hint brings what another server wrote, without a poll", async () => {
+test("a wakeup brings what another server wrote, without a poll", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
   await until("both listen", async () => (await listeners()) === 2);
-  await using raw = await following(servers.reader, "hinted");
-  await servers.writer.write({ key: "run:hinted", version: 1, org: "hinted", payload: {} });
+  await using raw = await following(servers.reader, "woken");
+  await servers.writer.write({ key: "run:woken", version: 1, org: "woken", payload: {} });
   await until("the update", () => raw.updates.length, { on: raw });
 });
 
@@ -63,7 +63,7 @@ test("an event reaches the server that projects, whichever one takes it, without
   }
 });
 
-test("with hints off, the poll brings it", async () => {
+test("with wakeups off, the poll brings it", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "off", KHALA_POLL_MS: "50" });
   expect(await listeners()).toBe(0);
   await using raw = await following(servers.reader, "polled");
@@ -73,7 +73,7 @@ test("with hints off, the poll brings it", async () => {
   }
 });
 
-test("with the connection for hints killed again and again, delivery goes on", async () => {
+test("with the connection for wakeups killed again and again, delivery goes on", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: "50" });
   await until("both listen", async () => (await listeners()) === 2);
   await using raw = await following(servers.reader, "killed");

@@ -5,39 +5,39 @@ import { testDatabase } from "@khala/testing/postgres/test_database";
 import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { expect, onTestFinished, test } from "vitest";
 import { openDatabase } from "./database.ts";
-import { openHints } from "./hints.ts";
+import { openWakeups } from "./wakeups.ts";
 
-test("stopping while the LISTEN connection is being made does not wait for hints that never come", async () => {
+test("stopping while the LISTEN connection is being made does not wait for wakeups that never come", async () => {
   await using store = await testDatabase();
   const { hostname, port } = new URL(store.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
   const context = await testContext();
   const database = openDatabase({ url: proxy.through(store.url), poolSize: 1, log: context.log });
   onTestFinished(() => database.close());
-  const hints = openHints(database, context, { enabled: true, onHint: () => {} });
+  const wakeups = openWakeups(database, context, { enabled: true, onWakeup: () => {} });
   proxy.pause("answers");
-  hints.start();
+  wakeups.start();
   await until("it connects", () => proxy.connections > 0);
-  const stopped = hints.stop();
+  const stopped = wakeups.stop();
   proxy.resume();
   await expect(stopped).resolves.toBeUndefined();
 });
 
-test("after a quiet moment a hint rides in the commit; while commits follow each other it goes beside them", async () => {
+test("after a quiet moment a wakeup rides in the commit; while commits follow each other it goes beside them", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const clock = new ManualClock();
   const heard: string[] = [];
   const listening = Promise.withResolvers<void>();
-  const listener = openHints(own.database, context, {
+  const listener = openWakeups(own.database, context, {
     enabled: true,
-    onHint: (name) => heard.push(name),
+    onWakeup: (name) => heard.push(name),
     onListening: () => listening.resolve(),
   });
-  const sender = openHints(
+  const sender = openWakeups(
     own.database,
     { ...context, clock },
-    { enabled: true, onHint: () => {}, everyMs: 1_000 },
+    { enabled: true, onWakeup: () => {}, everyMs: 1_000 },
   );
   listener.start();
   await listening.promise;
@@ -64,7 +64,7 @@ test("after a quiet moment a hint rides in the commit; while commits follow each
   }
 });
 
-test("hints go one at a time: what comes while one is under way goes with the next, once each", async () => {
+test("wakeups go one at a time: what comes while one is under way goes with the next, once each", async () => {
   await using own = await testDatabase();
   const { hostname, port } = new URL(own.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
@@ -80,21 +80,21 @@ test("hints go one at a time: what comes while one is under way goes with the ne
     },
   };
   const clock = new ManualClock();
-  const hints = openHints(watched, { ...context, clock }, { enabled: true, onHint: () => {} });
+  const wakeups = openWakeups(watched, { ...context, clock }, { enabled: true, onWakeup: () => {} });
   proxy.pause("answers");
-  hints.send("a");
+  wakeups.send("a");
   for (const name of ["b", "c", "b"]) {
-    hints.send(name);
+    wakeups.send(name);
     await clock.advance(100);
   }
   expect(sent).toEqual(["a"]);
   proxy.resume();
   await until("the next one", () => sent.length === 2);
-  await hints.stop();
+  await wakeups.stop();
   expect(sent).toEqual(["a", "b c"]);
 });
 
-test("a hint that may wait does, and goes with the first that may not", async () => {
+test("a wakeup that may wait does, and goes with the first that may not", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const clock = new ManualClock();
@@ -106,18 +106,22 @@ test("a hint that may wait does, and goes with the first that may not", async ()
       return own.database.query(statement);
     },
   };
-  const hints = openHints(watched, { ...context, clock }, { enabled: true, onHint: () => {}, everyMs: 10 });
-  hints.send("first");
+  const wakeups = openWakeups(
+    watched,
+    { ...context, clock },
+    { enabled: true, onWakeup: () => {}, everyMs: 10 },
+  );
+  wakeups.send("first");
   await until("it is sent", () => sent.length === 1);
-  hints.send("patient", 100);
+  wakeups.send("patient", 100);
   await clock.advance(50);
   expect(sent).toEqual(["first"]);
-  hints.send("urgent");
+  wakeups.send("urgent");
   await until("both are sent", () => sent.length === 2);
-  hints.send("patient", 100);
+  wakeups.send("patient", 100);
   await clock.advance(99);
   expect(sent).toEqual(["first", "patient urgent"]);
   await clock.advance(1);
   await until("the patient one is sent", () => sent.length === 3);
-  await hints.stop();
+  await wakeups.stop();
 });

@@ -3,39 +3,39 @@ import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Database, Statement } from "./database.ts";
 
 /** Wake-ups between processes. They may be lost at any time: whoever waits for one polls as well. */
-export interface Hints extends Service {
+export interface Wakeups extends Service {
   /** Begins to listen. */
   start(): void;
   /**
    * Tells the other processes that something about `name` changed. Calls close together become one; `waitMs` is how long
-   * after the last one this may wait, for who has so much to tell that each hint costs more than it hastens.
+   * after the last one this may wait, for who has so much to tell that each wakeup costs more than it hastens.
    */
   send(name: string, waitMs?: number): void;
   /**
    * The same as part of a transaction that changes something, which saves a round trip: the statement to add to it, or
-   * undefined when a hint was sent less than `afterMs` ago, and `send` after the commit is what is due.
+   * undefined when a wakeup was sent less than `afterMs` ago, and `send` after the commit is what is due.
    */
   within(name: string, afterMs?: number): Statement | undefined;
 }
 
-export interface HintOptions {
+export interface WakeupOptions {
   /** False sends and hears nothing: everybody polls. */
   readonly enabled: boolean;
   /** Called for each name that another process sent. */
-  readonly onHint: (name: string) => void;
+  readonly onWakeup: (name: string) => void;
   /** Called whenever listening begins, at first and after every loss of the connection. */
   readonly onListening?: () => void;
   /** NOTIFY takes a lock over the whole database at commit: one at a time, and at most one in this many milliseconds. */
   readonly everyMs?: number;
 }
 
-const CHANNEL = "khala_hints";
+const CHANNEL = "khala_wakeups";
 const MAX_PAYLOAD = 7_000;
-/** After how many times `everyMs` without a hint commits are taken not to follow each other. */
+/** After how many times `everyMs` without a wakeup commits are taken not to follow each other. */
 const QUIET = 10;
 
-/** Opens hints over LISTEN/NOTIFY, on a connection of its own. */
-export function openHints(database: Database, context: Context, options: HintOptions): Hints {
+/** Opens wakeups over LISTEN/NOTIFY, on a connection of its own. */
+export function openWakeups(database: Database, context: Context, options: WakeupOptions): Wakeups {
   const self = context.newId();
   const waiting = new Set<string>();
   let lastSent = 0;
@@ -46,7 +46,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
   let sending: Promise<void> | undefined;
 
   const everyMs = options.everyMs ?? 1;
-  // A clock that jumped back must not hold hints for as long as it jumped.
+  // A clock that jumped back must not hold wakeups for as long as it jumped.
   const dueIn = (waitMs: number) => Math.min(waitMs, lastSent + waitMs - context.clock.now());
 
   function takePayload(): string {
@@ -63,11 +63,11 @@ export function openHints(database: Database, context: Context, options: HintOpt
   function flush(): void {
     timer = undefined;
     lastSent = context.clock.now();
-    // A hint is worth no wait for the disk: what it tells of is committed, and a lost one is polled for.
+    // A wakeup is worth no wait for the disk: what it tells of is committed, and a lost one is polled for.
     const text = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
     sending = database
-      .query({ name: "hint", text, values: [CHANNEL, takePayload()] })
-      .catch((error) => context.log.debug({ err: error.message }, "a hint was not sent; the others poll"))
+      .query({ name: "wakeup", text, values: [CHANNEL, takePayload()] })
+      .catch((error) => context.log.debug({ err: error.message }, "a wakeup was not sent; the others poll"))
       .then(() => {
         sending = undefined;
         if (waiting.size > 0) schedule();
@@ -77,7 +77,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
   function schedule(): void {
     timer?.();
     timer = undefined;
-    // A busy database answers late: what comes meanwhile goes with the next one, so that hints never add to its load.
+    // A busy database answers late: what comes meanwhile goes with the next one, so that wakeups never add to its load.
     if (sending || stopped) return;
     const wait = dueIn(patience);
     if (wait <= 0) flush();
@@ -85,7 +85,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
   }
 
   const listen = () =>
-    runLoop(context, "hints", {
+    runLoop(context, "wakeups", {
       wake: new Wake(),
       idleMs: 0,
       async step(signal) {
@@ -98,7 +98,7 @@ export function openHints(database: Database, context: Context, options: HintOpt
           client.on("notification", ({ payload }) => {
             const [sender, ...names] = payload?.split("\n") ?? [];
             // What we did ourselves we know already.
-            if (sender !== self) for (const name of names) options.onHint(name);
+            if (sender !== self) for (const name of names) options.onWakeup(name);
           });
           signal.addEventListener("abort", stop, { once: true });
           // It may have been stopped while the connection was made.
@@ -130,14 +130,14 @@ export function openHints(database: Database, context: Context, options: HintOpt
       if (sooner) schedule();
     },
     within(name, afterMs = QUIET * everyMs) {
-      // While commits follow each other closely, each waits for the one before: then a hint of its own, beside them, is better.
+      // While commits follow each other closely, each waits for the one before: then a wakeup of its own, beside them, is better.
       if (!options.enabled || dueIn(afterMs) > 0) return undefined;
       waiting.add(name);
       timer?.();
       timer = undefined;
       lastSent = context.clock.now();
       const statement = {
-        name: "hint_within",
+        name: "wakeup_within",
         text: "SELECT pg_notify($1, $2)",
         values: [CHANNEL, takePayload()],
       };

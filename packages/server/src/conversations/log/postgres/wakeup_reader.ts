@@ -18,8 +18,8 @@ const STREAMS_AT_ONCE = 500;
 const ENTRIES_EACH = 200;
 const BYTES_EACH = 64 << 10;
 
-/** Reads what other processes wrote, for all streams that they told of at once: one read at a time, however many hints come. */
-export class HintedNews {
+/** Reads what other processes wrote, for all streams that they told of at once: one read at a time, however many wakeups come. */
+export class WakeupReader {
   readonly #database: Database;
   readonly #context: Context;
   readonly #watchers: Watchers;
@@ -33,7 +33,7 @@ export class HintedNews {
   }
 
   /** Another process wrote to this stream. */
-  hint(stream: string): void {
+  onWakeup(stream: string): void {
     if (!this.#watchers.has(stream)) return;
     this.#waiting.add(stream);
     this.#running ??= this.#run().finally(() => {
@@ -47,7 +47,7 @@ export class HintedNews {
   }
 
   async #run(): Promise<void> {
-    // Hints come many in a message.
+    // Wakeups come many in a message.
     await new Promise(setImmediate);
     while (this.#waiting.size > 0) {
       const streams = [...this.#waiting].slice(0, STREAMS_AT_ONCE);
@@ -55,7 +55,10 @@ export class HintedNews {
       try {
         await this.#read(streams);
       } catch (error) {
-        this.#context.log.debug({ err: (error as Error).message }, "hinted news was not read at once");
+        this.#context.log.debug(
+          { err: (error as Error).message },
+          "news announced by a wakeup was not read at once",
+        );
         for (const stream of streams) this.#watchers.missed(stream);
       }
     }
@@ -93,6 +96,6 @@ export class HintedNews {
     }
     const entries: Entry[] = rows.map(({ entry, at, data }) => ({ seq: entry!, time: Number(at), data }));
     this.#watchers.news(stream, { epoch: first.epoch, entries });
-    if (entries.at(-1)!.seq < first.head) this.hint(stream);
+    if (entries.at(-1)!.seq < first.head) this.onWakeup(stream);
   }
 }
