@@ -66,12 +66,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   async function prepare(client: pg.ClientBase): Promise<void> {
     // The pool listens only while nobody holds it.
     client.on("error", broke);
-    // Every statement here is written for an index, whatever its values: a fresh table without statistics must not talk
-    // the planner out of it, and making a plan costs more than running one.
-    const { rows } = await client.query(
-      `SELECT pg_postmaster_start_time()::text AS server, set_config('enable_seqscan', 'off', false),
-        set_config('plan_cache_mode', 'force_generic_plan', false), ${JIT_OFF}`,
-    );
+    const { rows } = await client.query(`SELECT pg_postmaster_start_time()::text AS server, ${JIT_OFF}`);
     ({ server } = rows[0]);
   }
 

@@ -25,7 +25,7 @@ import {
 import { authSettings } from "./settings.ts";
 
 export { embeddedBinaries } from "../database/embedded_binaries.ts";
-export { newestSchema } from "../database/migrate.ts";
+export { SCHEMA_VERSION } from "../database/migrate.ts";
 export type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
 export type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";
 export {
