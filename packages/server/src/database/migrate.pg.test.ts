@@ -54,8 +54,12 @@ test("the functions in the database are those of the files, with the same text a
     const [head, body, end] = file.split("$$");
     expect(source, name).toBe(body);
     expect(end, name).toBe(";\n");
-    const settings = [...head!.matchAll(/\bSET (\w+) = '?(\w+)'?/g)].map(([, key, value]) => `${key} ${value}`);
-    const applied = [...definition.matchAll(/^ SET (\w+) TO '(\w+)'$/gm)].map(([, key, value]) => `${key} ${value}`);
+    const settings = [...head!.matchAll(/\bSET (\w+) = '?(\w+)'?/g)].map(
+      ([, key, value]) => `${key} ${value}`,
+    );
+    const applied = [...definition.matchAll(/^ SET (\w+) TO '(\w+)'$/gm)].map(
+      ([, key, value]) => `${key} ${value}`,
+    );
     expect(applied.sort(), name).toEqual(settings.sort());
   }
 });

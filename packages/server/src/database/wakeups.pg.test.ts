@@ -7,7 +7,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { openDatabase } from "./database.ts";
 import { openWakeups } from "./wakeups.ts";
 
-test("stopping while the LISTEN connection is being made does not wait for wakeups that never come", async () => {
+test("stops while it is still connecting", async () => {
   await using store = await testDatabase();
   const { hostname, port } = new URL(store.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
@@ -23,7 +23,7 @@ test("stopping while the LISTEN connection is being made does not wait for wakeu
   await expect(stopped).resolves.toBeUndefined();
 });
 
-test("after a quiet moment a wakeup rides in the commit; while commits follow each other it goes beside them", async () => {
+test("sends a wakeup within the commit when it is quiet, and beside the commits under load", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const clock = new ManualClock();
@@ -64,7 +64,7 @@ test("after a quiet moment a wakeup rides in the commit; while commits follow ea
   }
 });
 
-test("wakeups go one at a time: what comes while one is under way goes with the next, once each", async () => {
+test("sends one wakeup at a time, and merges the names that arrive meanwhile", async () => {
   await using own = await testDatabase();
   const { hostname, port } = new URL(own.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
@@ -94,7 +94,7 @@ test("wakeups go one at a time: what comes while one is under way goes with the 
   expect(sent).toEqual(["a", "b c"]);
 });
 
-test("a wakeup that may wait does, and goes with the first that may not", async () => {
+test("delays a patient wakeup, and sends it with the first urgent one", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const clock = new ManualClock();

@@ -2,28 +2,28 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Database, Statement } from "./database.ts";
 
-/** Wake-ups between processes. They may be lost at any time: whoever waits for one polls as well. */
+/** Wakeups between processes. They may be lost at any time: every listener polls as well. */
 export interface Wakeups extends Service {
-  /** Begins to listen. */
+  /** Starts listening. */
   start(): void;
   /**
-   * Tells the other processes that something about `name` changed. Calls close together become one; `waitMs` is how long
-   * after the last one this may wait, for who has so much to tell that each wakeup costs more than it hastens.
+   * Tells the other processes that `name` has changed. Calls close together are sent as one NOTIFY, at most one every
+   * `waitMs`. A caller with many changes sets a longer wait, because each NOTIFY has a cost.
    */
   send(name: string, waitMs?: number): void;
   /**
-   * The same as part of a transaction that changes something, which saves a round trip: the statement to add to it, or
-   * undefined when a wakeup was sent less than `afterMs` ago, and `send` after the commit is what is due.
+   * The same as part of the caller's transaction, which saves a round trip: the statement to add to it. Undefined when a
+   * wakeup was sent less than `afterMs` ago: then the caller uses `send` after its commit.
    */
   within(name: string, afterMs?: number): Statement | undefined;
 }
 
 export interface WakeupOptions {
-  /** False sends and hears nothing: everybody polls. */
+  /** False disables sending and listening: all servers poll. */
   readonly enabled: boolean;
-  /** Called for each name that another process sent. */
+  /** Called for each name that another process has sent. */
   readonly onWakeup: (name: string) => void;
-  /** Called whenever listening begins, at first and after every loss of the connection. */
+  /** Called whenever listening starts: the first time, and after each reconnect. */
   readonly onListening?: () => void;
   /** NOTIFY takes a lock over the whole database at commit: one at a time, and at most one in this many milliseconds. */
   readonly everyMs?: number;
@@ -31,22 +31,22 @@ export interface WakeupOptions {
 
 const CHANNEL = "khala_wakeups";
 const MAX_PAYLOAD = 7_000;
-/** After how many times `everyMs` without a wakeup commits are taken not to follow each other. */
+/** After this many times `everyMs` without a wakeup, traffic counts as quiet. */
 const QUIET = 10;
 
-/** Opens wakeups over LISTEN/NOTIFY, on a connection of its own. */
+/** Opens wakeups over LISTEN/NOTIFY. It listens on a connection of its own. */
 export function openWakeups(database: Database, context: Context, options: WakeupOptions): Wakeups {
   const self = context.newId();
   const waiting = new Set<string>();
   let lastSent = 0;
-  /** The shortest wait that somebody who waits has asked for. */
+  /** The shortest wait among the pending names. */
   let patience = Number.POSITIVE_INFINITY;
   let timer: (() => void) | undefined;
   let stopped = false;
   let sending: Promise<void> | undefined;
 
   const everyMs = options.everyMs ?? 1;
-  // A clock that jumped back must not hold wakeups for as long as it jumped.
+  // If the clock jumps back, wakeups must not be delayed by the jump.
   const dueIn = (waitMs: number) => Math.min(waitMs, lastSent + waitMs - context.clock.now());
 
   function takePayload(): string {
@@ -63,11 +63,13 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
   function flush(): void {
     timer = undefined;
     lastSent = context.clock.now();
-    // A wakeup is worth no wait for the disk: what it tells of is committed, and a lost one is polled for.
+    // No need to wait for the disk: the change itself is committed, and polling finds what a lost wakeup announced.
     const text = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
     sending = database
       .query({ name: "wakeup", text, values: [CHANNEL, takePayload()] })
-      .catch((error) => context.log.debug({ err: error.message }, "a wakeup was not sent; the others poll"))
+      .catch((error) =>
+        context.log.debug({ err: error.message }, "a wakeup was not sent; the other servers poll"),
+      )
       .then(() => {
         sending = undefined;
         if (waiting.size > 0) schedule();
@@ -77,7 +79,7 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
   function schedule(): void {
     timer?.();
     timer = undefined;
-    // A busy database answers late: what comes meanwhile goes with the next one, so that wakeups never add to its load.
+    // One at a time: under load, names that arrive meanwhile go into the next NOTIFY.
     if (sending || stopped) return;
     const wait = dueIn(patience);
     if (wait <= 0) flush();
@@ -97,11 +99,11 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
           client.on("end", stop);
           client.on("notification", ({ payload }) => {
             const [sender, ...names] = payload?.split("\n") ?? [];
-            // What we did ourselves we know already.
+            // Its own changes need no wakeup.
             if (sender !== self) for (const name of names) options.onWakeup(name);
           });
           signal.addEventListener("abort", stop, { once: true });
-          // It may have been stopped while the connection was made.
+          // It may have been stopped while connecting.
           if (signal.aborted) return false;
           await client.query(`LISTEN ${CHANNEL}`);
           options.onListening?.();
@@ -111,7 +113,7 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
           return false;
         } finally {
           signal.removeEventListener("abort", stop);
-          // Ending a connection that is already broken fails, and has nothing left to end.
+          // Ending a broken connection fails; there is nothing left to close.
           await client.end().catch(() => {});
         }
       },
@@ -130,7 +132,7 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
       if (sooner) schedule();
     },
     within(name, afterMs = QUIET * everyMs) {
-      // While commits follow each other closely, each waits for the one before: then a wakeup of its own, beside them, is better.
+      // NOTIFY holds a lock until the commit ends. Under load a separate NOTIFY beside the commits is cheaper.
       if (!options.enabled || dueIn(afterMs) > 0) return undefined;
       waiting.add(name);
       timer?.();

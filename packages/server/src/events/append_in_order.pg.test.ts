@@ -11,7 +11,11 @@ interface Request {
 }
 
 /** Calls one of the two functions. */
-const append = (database: Database, name: "append_events" | "append_in_order", requests: readonly Request[]) =>
+const append = (
+  database: Database,
+  name: "append_events" | "append_in_order",
+  requests: readonly Request[],
+) =>
   database.query({
     text: `SELECT * FROM runtime.${name}(
         ARRAY(SELECT ROW('run', r.stream, r.expected, r.org, 'actor of ' || r.stream, NULL, r.events)::runtime.append_request
@@ -30,8 +34,10 @@ const append = (database: Database, name: "append_events" | "append_in_order", r
     ],
   });
 
-const judged = (database: Database, requests: readonly Request[]) => append(database, "append_events", requests);
-const inOrder = (database: Database, requests: readonly Request[]) => append(database, "append_in_order", requests);
+const judged = (database: Database, requests: readonly Request[]) =>
+  append(database, "append_events", requests);
+const inOrder = (database: Database, requests: readonly Request[]) =>
+  append(database, "append_in_order", requests);
 
 /** Everything that is stored, but the times. */
 const state = async (database: Database) => ({

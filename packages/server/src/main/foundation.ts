@@ -50,7 +50,7 @@ export async function openContext(
   };
 }
 
-/** The database that the settings name, or the embedded one; migrated. */
+/** The database that the settings name, or the embedded one, with its schema. */
 export async function openStore(config: Config, context: Context, closers: Closers) {
   let url = config.DATABASE_URL;
   if (!url) {

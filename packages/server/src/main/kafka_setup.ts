@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { Board, BoardOptions } from "../blackboard/board.ts";
 import type { WakeableBoard } from "../blackboard/options.ts";
 import type { Database } from "../database/database.ts";
-import { keepSlot } from "../database/slot.ts";
+import { keepSlot } from "../database/lease.ts";
 import type { Context } from "../kit/context.ts";
 import type { Config } from "./config.ts";
 

@@ -24,7 +24,7 @@ import {
 } from "./conversation_operations.ts";
 import { authSettings } from "./settings.ts";
 
-export { embeddedBinaries } from "../database/embedded_binaries.ts";
+export { embeddedBinaries } from "../database/embedded.ts";
 export { SCHEMA_VERSION } from "../database/migrate.ts";
 export type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
 export type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";

@@ -52,7 +52,7 @@ export interface SyncPlane extends Service {
 
 const LEASE_MS = 5_000;
 
-/** Opens the plane on a migrated database. */
+/** Opens the plane on a database with the schema. */
 export async function openSyncPlane(
   database: Database,
   authority: Authority,

@@ -24,7 +24,8 @@ export interface WrittenRow {
  * For the rest of the transaction. The statements that write documents join a batch with the read model: a plan made while that
  * was small would scan all of it for every batch, and making a new plan for each takes longer than running it.
  */
-const PLANNER = "set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)";
+const PLANNER =
+  "set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)";
 
 /** Takes the topic's row lock, so that the statement after it sees every commit before it. */
 export function lockTopic(topic: string): Statement {

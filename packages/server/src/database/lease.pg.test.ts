@@ -3,9 +3,9 @@ import { eventually } from "@khala/testing/kit/eventually";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import { keepSlot, takeSlot } from "./slot.ts";
+import { keepSlot, takeSlot } from "./lease.ts";
 
-test("processes that start at once have different numbers, the lowest ones, and a number that was given back is taken again", async () => {
+test("gives processes that start at once the lowest numbers, and reuses a released one", async () => {
   await using store = await testDatabase();
   const context = await testContext();
   const take = () => takeSlot(store.database, context, "things", 10_000);
@@ -19,12 +19,12 @@ test("processes that start at once have different numbers, the lowest ones, and 
   for (const slot of [...slots, again]) await slot.stop();
 });
 
-test("a process whose number another has taken meanwhile takes another one, once however many ask", async () => {
+test("replaces a slot that another process has acquired, once for all callers", async () => {
   await using store = await testDatabase();
   const context = await testContext();
   const slot = await keepSlot(store.database, context, "things", 2_000);
   expect(await Promise.all([slot.number(), slot.number()])).toEqual([0, 0]);
-  // As if it had stood still until its lease was over, and another one had come.
+  // As if it had been paused until its lease expired and another process acquired it.
   await store.database.query({
     text: `UPDATE runtime.leases SET holder = $1, expires_at = now() + interval '1 hour' WHERE name = 'things 0'`,
     values: [context.newId()],
@@ -40,11 +40,11 @@ test("a process whose number another has taken meanwhile takes another one, once
   await next.stop();
 });
 
-test("the number of a process that died goes to the next one when its time is over, not before, and it does not come back to it", async () => {
+test("passes the number of a dead process on when its lease has expired, not before", async () => {
   await using store = await testDatabase();
   const { database } = store;
   const ttlMs = 60_000;
-  // It says no more when its clock stands still.
+  // A process whose clock stands still does not renew.
   const clock = new ManualClock();
   const dead = await takeSlot(database, await testContext({ clock }), "things", ttlMs);
   const context = await testContext();
@@ -60,7 +60,7 @@ test("the number of a process that died goes to the next one when its time is ov
   expect([next, beside].map((slot) => slot.held())).toEqual([true, true]);
   await clock.advance(ttlMs);
   expect(dead.held()).toBe(false);
-  // Whoever gives back what is another's gives nothing back.
+  // Stopping must not release the lease of another process.
   await dead.stop();
   const last = await take();
   expect(last.number).toBe(2);
