@@ -11,14 +11,16 @@ import { PrometheusExporter, PrometheusSerializer } from "@opentelemetry/exporte
 import { AggregationType, MeterProvider } from "@opentelemetry/sdk-metrics";
 import { BatchSpanProcessor, type SpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
 import { type Figures, figuresOf } from "./figures.ts";
-import { BUCKETS, Timings } from "./timings.ts";
+
+/** Histogram buckets in milliseconds, from "in memory" to "something is wrong". */
+const BUCKETS = [
+  0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
+];
 
 /** Where rooms report: metrics that are scraped, spans that are exported. */
 export interface Telemetry {
   readonly meter: Meter;
   readonly tracer: Tracer;
-  /** Makes a histogram of milliseconds that is cheap to record in. */
-  timings(name: string, description: string): Timings;
   /** The Prometheus text of all metrics now. */
   scrape(): Promise<string>;
   /** Counters and gauges now, to be reckoned with. */
@@ -54,22 +56,15 @@ export async function openTelemetry(options: TelemetryOptions = {}): Promise<Tel
     const url = `${options.otlpEndpoint.replace(/\/$/, "")}/v1/traces`;
     processors.push(new BatchSpanProcessor({ exporter: new OTLPTraceExporter({ url }) }));
   }
-  const timings: Timings[] = [];
   const traces = new TracerProvider({ spanProcessors: processors });
   async function collect() {
     const { resourceMetrics, errors } = await exporter.collect();
     if (errors.length > 0) throw new AggregateError(errors, "Some metrics could not be read.");
-    const own = { scope: { name: "khala" }, metrics: timings.map((each) => each.data()) };
-    return { ...resourceMetrics, scopeMetrics: [...resourceMetrics.scopeMetrics, own] };
+    return resourceMetrics;
   }
   return {
     meter: metrics.getMeter("khala"),
     tracer: processors.length > 0 ? traces.getTracer("khala") : trace.getTracer("khala"),
-    timings(name, description) {
-      const made = new Timings(name, description);
-      timings.push(made);
-      return made;
-    },
     scrape: async () => serializer.serialize(await collect()),
     figures: async () => figuresOf(await collect()),
     async shutdown() {

@@ -2,7 +2,6 @@ import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Attributes } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import type { Telemetry } from "../../kit/telemetry.ts";
-import type { Timing } from "../../kit/timings.ts";
 import { ROUTER } from "../model/names.ts";
 import type { Settlement } from "../model/task.ts";
 import type { BreakerState } from "../work/breaker.ts";
@@ -15,10 +14,7 @@ const LAG_AGE_MS = 5_000;
 const BREAKER: Record<BreakerState, number> = { closed: 0, half_open: 1, open: 2 };
 
 /** What the blackboard counts: rate, errors and duration by agent and partition, and what waits. */
-export function boardMetrics(
-  { meter, timings }: Pick<Telemetry, "meter" | "timings">,
-  agents: readonly string[],
-) {
+export function boardMetrics({ meter }: Pick<Telemetry, "meter">, agents: readonly string[]) {
   const counter = (name: string, description: string) => meter.createCounter(name, { description });
   const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
   const artifacts = openTally(
@@ -32,11 +28,14 @@ export function boardMetrics(
     "khala_board_tasks_total",
     "Attempts settled, by agent, outcome and partition",
   );
-  const taskMs = timings(
-    "khala_board_task_ms",
-    "One attempt of an agent's work, by agent, outcome and partition",
-  );
-  const attempts = (labels: Attributes): Attempts => ({ tasks: tasks(labels), ms: taskMs.series(labels) });
+  const taskMs = meter.createHistogram("khala_board_task_ms", {
+    unit: "ms",
+    description: "One attempt of an agent's work, by agent, outcome and partition",
+  });
+  const attempts = (labels: Attributes): Attempts => ({
+    tasks: tasks(labels),
+    ms: { record: (ms) => taskMs.record(ms, labels) },
+  });
   const settled = new Map<string, Map<number, { [Outcome in Settlement["kind"]]?: Attempts }>>();
   const tasksMade = openTally(
     meter,
@@ -76,8 +75,8 @@ export function boardMetrics(
     routed(agent: string, count = 1): void {
       gotten(routed, agent, () => tasksMade({ agent })).count += count;
     },
-    /** Counts an attempt, and answers where its time is recorded. */
-    settled(agent: string, outcome: Settlement["kind"], partition: number): Timing {
+    /** Counts an attempt, and returns where to record its duration. */
+    settled(agent: string, outcome: Settlement["kind"], partition: number): Attempts["ms"] {
       const byPartition = gotten(settled, agent, () => new Map());
       const byOutcome = gotten(byPartition, partition, () => ({}));
       byOutcome[outcome] ??= attempts({ agent, outcome, partition });
@@ -99,7 +98,7 @@ export function boardMetrics(
 /** The attempts of an agent with one outcome. */
 interface Attempts {
   readonly tasks: Series;
-  readonly ms: Timing;
+  readonly ms: { record(ms: number): void };
 }
 
 /** The instruments of the blackboard. */
