@@ -38,7 +38,7 @@ async function purge(): Promise<void> {
   while ((await trimTopic(store.database, runSummaries, 0)) > 0);
 }
 
-test("lost hints, dead LISTEN connections and cut queries delay updates and lose none", async () => {
+test("lost wakeups, dead LISTEN connections and cut queries delay updates and lose none", async () => {
   await Promise.all([chaos.gateway(), chaos.gateway({ KHALA_HINTS: "off" })]);
   await chaos.people();
   chaos.startWriters();

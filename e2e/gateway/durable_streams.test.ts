@@ -44,7 +44,7 @@ async function create(url: string, headers: Record<string, string> = text, body?
 const append = (url: string, body: string, headers: Record<string, string> = {}) =>
   fetch(url, { method: "POST", headers: { ...text, ...headers }, body });
 
-/** Another process's view of the same database: a pool and hints of its own. */
+/** Another process's view of the same database: a pool and wakeups of its own. */
 async function otherServer(options: Parameters<typeof serveStreams>[1]) {
   const database = openDatabase({ url: shared.url, poolSize: 4, log: pino({ level: "silent" }) });
   const other = await serveStreams(database, options);
@@ -57,19 +57,19 @@ async function otherServer(options: Parameters<typeof serveStreams>[1]) {
   };
 }
 
-test("an append on one server wakes a long-poll on another, by a hint", async () => {
+test("an append on one server wakes a long-poll on another, by a wakeup", async () => {
   await using other = await otherServer({ pollMs: 3_600_000, longPollMs: 20_000 });
   await other.listening;
-  const offset = await create(`${server.url}/wake/hint`);
-  const waiting = fetch(`${other.url}/wake/hint?offset=${offset}&live=long-poll`);
+  const offset = await create(`${server.url}/wake/notified`);
+  const waiting = fetch(`${other.url}/wake/notified?offset=${offset}&live=long-poll`);
   await other.waits();
-  expect((await append(`${server.url}/wake/hint`, "hello")).status).toBe(204);
+  expect((await append(`${server.url}/wake/notified`, "hello")).status).toBe(204);
   const answer = await waiting;
   expect([answer.status, await answer.text()]).toEqual([200, "hello"]);
 });
 
-test("an append on one server wakes a long-poll on another that hears no hints", async () => {
-  await using other = await otherServer({ hints: false, pollMs: 50, longPollMs: 20_000 });
+test("an append on one server wakes a long-poll on another that hears no wakeups", async () => {
+  await using other = await otherServer({ wakeups: false, pollMs: 50, longPollMs: 20_000 });
   const offset = await create(`${server.url}/wake/poll`);
   const waiting = fetch(`${other.url}/wake/poll?offset=${offset}&live=long-poll`);
   await other.waits();

@@ -150,7 +150,7 @@ describe("a revoked token", () => {
     await using bystander = await joined(kept);
     expect((await revoke(server, jtiOf(token), "the-key-of-the-issuer")).status).toBe(204);
     expect(await here.ended()).toEqual({ code: 4401, reason: "token_revoked" });
-    // The other server has no hints, so that it hears of it with its next poll.
+    // The other server has no wakeups, so that it hears of it with its next poll.
     clock.jump(10_000);
     expect(await there.ended()).toEqual({ code: 4401, reason: "token_revoked" });
     for (const each of [server, other]) {
@@ -164,7 +164,7 @@ describe("a revoked token", () => {
     expect(bystander.closed).toBeUndefined();
   });
 
-  test("closes its sockets elsewhere at once where there are hints", async () => {
+  test("closes its sockets elsewhere at once where there are wakeups", async () => {
     const settings = { KHALA_HINTS: "on", KHALA_AUTH_ISSUER_KEY: "the-key-of-the-issuer" };
     await using one = await startServer(database.url, { settings });
     await using two = await startServer(database.url, { settings });

@@ -8,10 +8,10 @@ import {
   type OpenBlackboardPlane,
   openBlackboardPlane,
 } from "../../../packages/server/src/blackboard/open_plane.ts";
-import type { HintedBoard } from "../../../packages/server/src/blackboard/options.ts";
+import type { WakeableBoard } from "../../../packages/server/src/blackboard/options.ts";
 import { openPostgresBoard } from "../../../packages/server/src/blackboard/postgres/open_board.ts";
 import { type Database, openDatabase } from "../../../packages/server/src/database/database.ts";
-import { type Hints, openHints } from "../../../packages/server/src/database/hints.ts";
+import { openWakeups, type Wakeups } from "../../../packages/server/src/database/wakeups.ts";
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";
@@ -81,9 +81,9 @@ export async function openKhalaBoard(
     telemetry: await openTelemetry(),
   };
   const database = openDatabase({ url: store.url, poolSize: config.KHALA_DATABASE_POOL, log: context.log });
-  const hints = openHints(database, context, {
+  const wakeups = openWakeups(database, context, {
     enabled: true,
-    onHint: (name) => plane.hint(name),
+    onWakeup: (name) => plane.onWakeup(name),
     onListening: () => plane.recheck(),
   });
   const plane: OpenBlackboardPlane = await openBlackboardPlane(database, context, {
@@ -91,19 +91,19 @@ export async function openKhalaBoard(
     agents: [worker],
     schemas: {},
     schedules: [],
-    hints,
+    wakeups,
     // Documents are another plane's work.
     report: { async agent() {}, async correlation() {} },
     // Spans go nowhere.
     carrier: { system: store.kafka ? "kafka" : "postgresql", artifacts: "artifacts", tasks: () => "tasks" },
-    openBoard: (given) => engine(config, database, context, hints, listening(given, onSettled)),
+    openBoard: (given) => engine(config, database, context, wakeups, listening(given, onSettled)),
   });
-  hints.start();
+  wakeups.start();
   return {
     plane,
     async stop() {
       await plane.stop();
-      await hints.stop();
+      await wakeups.stop();
       await database.close();
     },
   };
@@ -114,15 +114,15 @@ async function engine(
   config: Config,
   database: Database,
   context: Context,
-  hints: Hints,
+  wakeups: Wakeups,
   options: BoardOptions,
-): Promise<HintedBoard> {
+): Promise<WakeableBoard> {
   const retentionMs = config.KHALA_BOARD_KEEP_HOURS * 3_600_000;
   const window = config.FLOCK_INDEX_WINDOW;
   if (!config.KAFKA_BOOTSTRAP_SERVERS)
     return openPostgresBoard(database, context, {
       ...options,
-      hints,
+      wakeups,
       leaseMs: config.KHALA_BOARD_LEASE_MS,
       pollMs: config.KHALA_BOARD_POLL_MS,
       window,
@@ -146,7 +146,7 @@ async function engine(
     window,
     retentionMs,
   });
-  return { ...board, hint() {}, recheck() {} };
+  return { ...board, onWakeup() {}, recheck() {} };
 }
 
 function listening(options: BoardOptions, onSettled: (task: Task) => void): BoardOptions {

@@ -5,6 +5,8 @@ import { openDatabase } from "../../../packages/server/src/database/database.ts"
 import { startEmbeddedPostgres } from "../../../packages/server/src/database/embedded.ts";
 import { migrate } from "../../../packages/server/src/database/migrate.ts";
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
+import { runSummaries } from "../../../packages/server/src/sync/models/run_summaries.ts";
+import { createReadModels } from "../../../packages/server/src/sync/read/read_models.ts";
 import { hasEnded } from "./proc.ts";
 import { tempFolder } from "./temp_folder.ts";
 
@@ -52,7 +54,12 @@ export async function startPostgres(): Promise<Postgres> {
       if (kind === "khala") {
         const log = pino({ level: "silent" });
         const database = openDatabase({ url: url.toString(), poolSize: 1, log });
-        await migrate(database, log).finally(() => database.close());
+        try {
+          await migrate(database, log);
+          await createReadModels(database, [runSummaries]);
+        } finally {
+          await database.close();
+        }
       }
       return url.toString();
     },

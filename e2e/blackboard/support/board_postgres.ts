@@ -8,18 +8,18 @@ import {
   type PostgresBoard,
   type PostgresBoardOptions,
 } from "../../../packages/server/src/blackboard/postgres/open_board.ts";
-import { openHints } from "../../../packages/server/src/database/hints.ts";
+import { openWakeups } from "../../../packages/server/src/database/wakeups.ts";
 
-/** A board on a database of its own. Each handle hears the hints of the others, as processes do. */
+/** A board on a database of its own. Each handle hears the wakeups of the others, as processes do. */
 export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}): Promise<BoardUnderTest> {
   const parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase({ poolSize: 12 }));
   const context = await testContext();
   const holders = new Map<Board, string>();
   const open = async (options: BoardOptions): Promise<Board> => {
-    const hints = openHints(database, context, {
+    const wakeups = openWakeups(database, context, {
       enabled: true,
-      onHint: (name) => board.hint(name),
+      onWakeup: (name) => board.onWakeup(name),
       onListening: () => board.recheck(),
     });
     const board: PostgresBoard = await openPostgresBoard(database, context, {
@@ -27,12 +27,12 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
       pollMs: 500,
       ...settings,
       ...options,
-      hints,
+      wakeups,
     });
-    hints.start();
+    wakeups.start();
     let stopping: Promise<void> | undefined;
     const stop = () => {
-      stopping ??= board.stop().then(() => hints.stop());
+      stopping ??= board.stop().then(() => wakeups.stop());
       return stopping;
     };
     parts.defer(stop);

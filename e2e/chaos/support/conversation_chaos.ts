@@ -55,9 +55,9 @@ export class ConversationChaos implements AsyncDisposable {
 
   static async open(engine: "postgres" | "redis"): Promise<ConversationChaos> {
     const store = await testDatabase();
-    const hints = { send() {} };
+    const wakeups = { send() {} };
     if (engine === "postgres") {
-      const log = openPostgresLog(store.database, await testContext(), { ttlMs: 3_600_000, hints });
+      const log = openPostgresLog(store.database, await testContext(), { ttlMs: 3_600_000, wakeups });
       return new ConversationChaos(store, undefined, log);
     }
     const redis = await startRedis();

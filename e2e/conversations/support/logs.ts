@@ -8,15 +8,15 @@ import type { TwoLogs } from "./conversation_world.ts";
 const TTL_MS = 3_600_000;
 const PREFIX = "log:";
 
-/** Two processes' handles on one database, each of which gets the other's hints. */
+/** Two processes' handles on one database, each of which gets the other's wakeups. */
 export async function twoPostgresLogs(): Promise<TwoLogs> {
   const database = await testDatabase();
   const context = await testContext();
-  const to = (other: () => { hint(stream: string): void }) => ({
-    send: (name: string) => setImmediate(() => other().hint(name.slice(PREFIX.length))),
+  const to = (other: () => { onWakeup(stream: string): void }) => ({
+    send: (name: string) => setImmediate(() => other().onWakeup(name.slice(PREFIX.length))),
   });
-  const first = openPostgresLog(database.database, context, { ttlMs: TTL_MS, hints: to(() => second) });
-  const second = openPostgresLog(database.database, context, { ttlMs: TTL_MS, hints: to(() => first) });
+  const first = openPostgresLog(database.database, context, { ttlMs: TTL_MS, wakeups: to(() => second) });
+  const second = openPostgresLog(database.database, context, { ttlMs: TTL_MS, wakeups: to(() => first) });
   return {
     logs: [first, second],
     async [Symbol.asyncDispose]() {

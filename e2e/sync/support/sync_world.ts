@@ -164,7 +164,7 @@ export class SyncWorld implements AsyncDisposable {
     await again(() => reproject(database, this.#context, model, { inline: true }));
   }
 
-  /** Cuts connections to the database: those that listen for hints, or all, our own too. */
+  /** Cuts connections to the database: those that listen for wakeups, or all, our own too. */
   async #cut(all: boolean): Promise<void> {
     const text = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
       WHERE datname = current_database() AND pid <> pg_backend_pid() AND ($1 OR query LIKE 'LISTEN%')`;

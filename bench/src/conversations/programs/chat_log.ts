@@ -4,7 +4,7 @@ import type { Log } from "../../../../packages/server/src/conversations/log/log.
 import { openPostgresLog } from "../../../../packages/server/src/conversations/log/postgres/postgres_log.ts";
 import { openRedisLog } from "../../../../packages/server/src/conversations/log/redis/redis_log.ts";
 import { openDatabase } from "../../../../packages/server/src/database/database.ts";
-import { openHints } from "../../../../packages/server/src/database/hints.ts";
+import { openWakeups } from "../../../../packages/server/src/database/wakeups.ts";
 import { systemClock } from "../../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../../packages/server/src/kit/ids.ts";
@@ -30,9 +30,9 @@ export async function openChatLog({ url, redis }: Store): Promise<ChatLog> {
   };
   if (redis) return writer(await openRedisLog(context, { url: redis, ttlMs: TTL_MS }));
   const database = openDatabase({ url, poolSize: 10, log: context.log });
-  const hints = openHints(database, context, { enabled: true, onHint() {} });
-  return writer(openPostgresLog(database, context, { ttlMs: TTL_MS, hints }), async () => {
-    await hints.stop();
+  const wakeups = openWakeups(database, context, { enabled: true, onWakeup() {} });
+  return writer(openPostgresLog(database, context, { ttlMs: TTL_MS, wakeups }), async () => {
+    await wakeups.stop();
     await database.close();
   });
 }

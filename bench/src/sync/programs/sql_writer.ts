@@ -35,11 +35,6 @@ const methods = {
       () => new pg.Client({ connectionString: url, pipeline: true }),
     );
     await Promise.all(clients.map((client) => client.connect()));
-    await Promise.all(
-      clients.map((client) =>
-        client.query("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan"),
-      ),
-    );
   },
 
   /** The seed's SQL: each writer has a transaction per document. Writers beyond the connections wait for one. */

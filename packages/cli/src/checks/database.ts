@@ -1,5 +1,5 @@
 import type { Config } from "@khala/server";
-import { newestSchema } from "@khala/server/operations";
+import { SCHEMA_VERSION } from "@khala/server/operations";
 import { ask } from "../database.ts";
 import { reasonOf } from "../failure.ts";
 import { databaseUrlOf } from "../operating.ts";
@@ -41,16 +41,15 @@ function checkVersion({ version, shown }: State): Finding {
 }
 
 function checkSchema({ schema }: State): Finding {
-  const newest = newestSchema();
-  if (schema === null) return ok("schema", "not there yet; the first start makes it");
-  if (schema > newest) {
+  if (schema === null) return ok("schema", "not there yet; the first start creates it");
+  if (schema > SCHEMA_VERSION) {
     const mend = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
-    return problem("schema", `version ${schema}, and this Khala knows only up to ${newest}`, mend);
+    return problem("schema", `version ${schema}, and this Khala knows only up to ${SCHEMA_VERSION}`, mend);
   }
-  if (schema < newest)
+  if (schema < SCHEMA_VERSION)
     return warning(
       "schema",
-      `version ${schema} of ${newest}`,
+      `version ${schema} of ${SCHEMA_VERSION}`,
       "The next start brings it up to date; nothing to do.",
     );
   return ok("schema", `version ${schema}`);

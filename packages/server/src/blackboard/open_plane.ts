@@ -24,7 +24,7 @@ import { openSchedule } from "./publish/schedule.ts";
 import { openThrottle } from "./publish/throttle.ts";
 import { openRemote } from "./remote/remote.ts";
 import { openApprovals } from "./waiting/approvals.ts";
-import { CONTROLS_HINT, openControls } from "./waiting/controls.ts";
+import { CONTROLS_WAKEUP, openControls } from "./waiting/controls.ts";
 import { openGather } from "./waiting/gather.ts";
 import { openParked } from "./waiting/parked.ts";
 import { startRetention } from "./waiting/retention.ts";
@@ -38,7 +38,7 @@ export type { BlackboardOptions } from "./options.ts";
 /** The plane, with operations for its own process only. */
 export interface OpenBlackboardPlane extends BlackboardPlane {
   /** Handles a wake-up whose name starts with `board:`. */
-  hint(name: string): void;
+  onWakeup(name: string): void;
   /** Checks for changes, because wake-ups may have been lost. */
   recheck(): void;
 }
@@ -54,7 +54,7 @@ export async function openBlackboardPlane(
   context: Context,
   options: BlackboardOptions,
 ): Promise<OpenBlackboardPlane> {
-  const { agents, schemas, works, hints, pollMs, keepMs } = options;
+  const { agents, schemas, works, wakeups, pollMs, keepMs } = options;
   const names = new Set(agents.map(({ name }) => name));
   const metrics = boardMetrics(context.telemetry, [...names]);
   const spans = boardSpans(context, options.carrier);
@@ -84,7 +84,7 @@ export async function openBlackboardPlane(
 
   const running = openRunning(database, context);
   const sweeping = { pollMs };
-  const controls = await openControls(database, context, { hints, pollMs, keepMs });
+  const controls = await openControls(database, context, { wakeups, pollMs, keepMs });
   const outbox = startOutbox(database, board, context, sweeping);
   const changed = (org: string, correlationId: string | undefined) => {
     if (correlationId) progress.correlationChanged(org, correlationId);
@@ -96,7 +96,7 @@ export async function openBlackboardPlane(
   const remoteAgents = agents.filter(({ options: { run } }) => !run);
   const remote = openRemote(database, context, {
     agents: remoteAgents,
-    hints,
+    wakeups,
     leaseMs: options.leaseMs,
     pollMs,
   });
@@ -286,13 +286,13 @@ export async function openBlackboardPlane(
     heartbeat: (claimId, org) => remote.heartbeat(claimId, org),
     settle: (claimId, settlement, org) => remote.settle(claimId, settlement, org),
 
-    hint(name) {
-      if (name === CONTROLS_HINT) controls.hint();
-      else if (!remote.hint(name)) board.hint(name);
+    onWakeup(name) {
+      if (name === CONTROLS_WAKEUP) controls.onWakeup();
+      else if (!remote.onWakeup(name)) board.onWakeup(name);
     },
 
     recheck() {
-      controls.hint();
+      controls.onWakeup();
       board.recheck();
     },
 

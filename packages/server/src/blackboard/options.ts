@@ -1,6 +1,6 @@
 import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import type { Hints } from "../database/hints.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { Board, BoardOptions } from "./board.ts";
 import type { Agent } from "./model/agent.ts";
 import type { Carrier } from "./observe/spans.ts";
@@ -29,8 +29,8 @@ export interface BoardReport {
 }
 
 /** A board that receives wake-ups of other processes. */
-export interface HintedBoard extends Board {
-  hint(name: string): void;
+export interface WakeableBoard extends Board {
+  onWakeup(name: string): void;
   /** Checks for work, because wake-ups may have been lost. */
   recheck(): void;
 }
@@ -40,10 +40,10 @@ export interface BlackboardOptions extends BlackboardSettings {
   readonly agents: readonly Agent[];
   readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
   readonly schedules: readonly CheckedSchedule[];
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
   readonly report: BoardReport;
   /** What traces call the backend. */
   readonly carrier: Carrier;
   /** Opens the backend. */
-  readonly openBoard: (options: BoardOptions) => Promise<HintedBoard>;
+  readonly openBoard: (options: BoardOptions) => Promise<WakeableBoard>;
 }

@@ -21,7 +21,7 @@ beforeAll(async () => {
   own = await testDatabase();
   database = own.database;
   context = await testContext();
-  log = openPostgresLog(database, context, { ttlMs: 30 * DAY, hints: { send() {} } });
+  log = openPostgresLog(database, context, { ttlMs: 30 * DAY, wakeups: { send() {} } });
 });
 beforeEach(() =>
   database.query({

@@ -23,16 +23,16 @@ export type { ConversationOptions } from "./options.ts";
 
 /** The plane with what only its own process needs. */
 export interface OpenConversationPlane extends ConversationPlane {
-  /** Another server says that a run is to be stopped: the hint `stop:<run_id>`. */
-  hintStop(runId: string): void;
+  /** Another server says that a run is to be stopped: the wakeup `stop:<run_id>`. */
+  onStopWakeup(runId: string): void;
   /** Completes now what servers that are gone have left behind; it happens by itself as well. */
   sweep(): Promise<void>;
   /** How this server calls itself. */
   readonly serverId: string;
 }
 
-/** What hints about a run that is to be stopped begin with. */
-export const STOP_HINT = "stop:";
+/** What wakeups about a run that is to be stopped begin with. */
+export const STOP_WAKEUP = "stop:";
 const TELL_WITHIN_MS = 5_000;
 const READ_WITHIN_MS = 10_000;
 
@@ -98,7 +98,7 @@ export async function openConversationPlane(
   }
 
   function stopEverywhere(runId: string, reason: string): void {
-    if (!runs.stopRun(runId, reason)) options.hints.send(`${STOP_HINT}${runId}`);
+    if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
   }
 
   return {
@@ -163,7 +163,7 @@ export async function openConversationPlane(
       const { run, fence } = removal;
       if (run) {
         runs.lose(run.runId);
-        options.hints.send(`${STOP_HINT}${run.runId}`);
+        options.wakeups.send(`${STOP_WAKEUP}${run.runId}`);
         announcer.announce({ ...run, trace: null }, "run.stopped", {});
       }
       await log.delete(topicForConv(convId));
@@ -218,7 +218,7 @@ export async function openConversationPlane(
       }
     },
 
-    hintStop: (runId) => runs.recheck(runId),
+    onStopWakeup: (runId) => runs.recheck(runId),
 
     async sweep() {
       await takeover.sweep();

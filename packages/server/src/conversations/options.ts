@@ -1,4 +1,4 @@
-import type { Hints } from "../database/hints.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { EngineFactory, PublishArtifacts } from "./engines/engine.ts";
 
 /** What the settings say about conversations. */
@@ -56,5 +56,5 @@ export interface ConversationOptions extends ConversationSettings {
     run: Pick<RunIdentity, "org" | "subject" | "trace">,
     drafts: Parameters<PublishArtifacts>[0],
   ) => ReturnType<PublishArtifacts>;
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
 }

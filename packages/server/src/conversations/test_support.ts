@@ -7,7 +7,7 @@ import type { Context } from "../kit/context.ts";
 import type { Engine, EngineEvent, EngineFactory } from "./engines/engine.ts";
 import type { Log } from "./log/log.ts";
 import { openPostgresLog, type PostgresLog } from "./log/postgres/postgres_log.ts";
-import { type OpenConversationPlane, openConversationPlane, STOP_HINT } from "./open_plane.ts";
+import { type OpenConversationPlane, openConversationPlane, STOP_WAKEUP } from "./open_plane.ts";
 import type { ConversationSettings, RunEvents } from "./options.ts";
 import { readEntry, type TimelineEvent } from "./timeline/timeline.ts";
 
@@ -47,12 +47,12 @@ export interface TestServer {
   readonly told: string[];
 }
 
-/** Servers on a database of their own that send each other hints. */
+/** Servers on a database of their own that send each other wakeups. */
 export class Servers implements AsyncDisposable {
   readonly #store: TestDatabase;
   readonly #servers: TestServer[] = [];
-  /** False loses every hint. */
-  hinting = true;
+  /** False loses every wakeup. */
+  wakeupsOn = true;
 
   private constructor(store: TestDatabase) {
     this.#store = store;
@@ -75,13 +75,13 @@ export class Servers implements AsyncDisposable {
   }: TestServerOptions): Promise<TestServer> {
     const context = await testContext({ ...(clock && { clock }) });
     const told: string[] = [];
-    const hints = { send: (name: string) => this.#hint(server, name) };
-    const log = openPostgresLog(this.database, context, { ttlMs: 3_600_000, hints });
+    const wakeups = { send: (name: string) => this.#onWakeup(server, name) };
+    const log = openPostgresLog(this.database, context, { ttlMs: 3_600_000, wakeups });
     const plane = await openConversationPlane(this.database, wrapLog(log), context, {
       ...SETTINGS,
       ...settings,
       engine,
-      hints,
+      wakeups,
       runs: runs ?? {
         append: async ({ runId }, type) => void told.push(`${runId} ${type}`),
       },
@@ -91,11 +91,11 @@ export class Servers implements AsyncDisposable {
     return server;
   }
 
-  #hint(from: TestServer, name: string): void {
-    if (!this.hinting) return;
+  #onWakeup(from: TestServer, name: string): void {
+    if (!this.wakeupsOn) return;
     for (const { plane, log } of this.#servers.filter((server) => server !== from)) {
-      if (name.startsWith(STOP_HINT)) plane.hintStop(name.slice(STOP_HINT.length));
-      else log.hint(name.slice("log:".length));
+      if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
+      else log.onWakeup(name.slice("log:".length));
     }
   }
 

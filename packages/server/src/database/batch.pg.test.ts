@@ -8,7 +8,7 @@ beforeAll(async () => {
 });
 afterAll(() => shared[Symbol.asyncDispose]());
 
-/** Everything that some format escapes; NUL is no text to PostgreSQL. */
+/** Everything that some format escapes. PostgreSQL has no NUL in texts. */
 const texts = fc.array(
   fc.oneof(
     fc.string({ unit: fc.constantFrom('"', "\\", "\n", "\t", "\u0001", "{", ",", "n", "ü", "😀", "\u2028") }),
@@ -17,7 +17,7 @@ const texts = fc.array(
   ),
 );
 
-test("texts in an array reach a transaction's statement as they are", async () => {
+test("passes texts in arrays unchanged", async () => {
   await fc.assert(
     fc.asyncProperty(texts, async (all) => {
       const text = "SELECT array_to_json($1::text[])::text AS said";

@@ -1,9 +1,18 @@
 import type { Writable } from "node:stream";
 import pg from "pg";
 import { runMessage } from "./run_message.ts";
-import type { Row, Statement } from "./statement.ts";
 
-/** What `pg` hands to whatever it runs. Its types leave these out; pg-cursor relies on the same. */
+/** A statement: named ones are prepared once per connection. */
+export interface Statement {
+  readonly text: string;
+  readonly name?: string;
+  readonly values?: readonly unknown[];
+}
+
+/** Rows of a statement, bigint for int8. */
+export type Row = Record<string, unknown>;
+
+/** The part of pg's connection that a query uses. Its types omit it; pg-cursor relies on the same. */
 interface Wire {
   readonly stream: Pick<Writable, "cork" | "uncork" | "writable" | "write">;
   /** The text of each named statement that this connection has prepared. */
@@ -13,7 +22,7 @@ interface Wire {
   sync(): void;
 }
 
-/** How values of each type are read. */
+/** The parsers of column types. */
 interface Types {
   getTypeParser(oid: number, format: "text"): unknown;
 }
@@ -21,9 +30,8 @@ interface Types {
 type Parser = (text: string) => unknown;
 
 /**
- * Statements that run as one transaction for the price of one: they share a single Sync, and PostgreSQL commits what
- * came before a Sync together, or nothing of it. So there is no BEGIN, no COMMIT, one write and one answer. It is a query to
- * `pg`, which sends nothing else before it has the answers to what it sent.
+ * Statements that run as one transaction in one round trip. They share a single Sync message: PostgreSQL commits everything
+ * before a Sync together, or nothing. So there is no BEGIN, no COMMIT, one write and one answer.
  */
 export class Batch extends pg.Query {
   readonly #statements: readonly Statement[];
@@ -35,7 +43,7 @@ export class Batch extends pg.Query {
   #parsers: Parser[] = [];
   #wire: Wire | undefined;
 
-  /** How it ends. `pg` puts its own around it, to stop the clock that an answer is waited for with. */
+  /** Called at the end. `pg` wraps it, to stop its answer timeout. */
   callback = (error: Error | null, results?: Row[][]): void => {
     if (error) this.#settled.reject(error);
     else this.#settled.resolve(results!);
@@ -47,7 +55,7 @@ export class Batch extends pg.Query {
     this.#types = types;
   }
 
-  /** The rows of each statement, once all of them are committed. */
+  /** The rows of each statement, after the commit. */
   get results(): Promise<Row[][]> {
     return this.#settled.promise;
   }
@@ -58,7 +66,7 @@ export class Batch extends pg.Query {
     wire.stream.cork();
     for (const { name = "", text, values = [] } of this.#statements) {
       if (!name || wire.parsedStatements[name] !== text) {
-        // A batch that failed may have left it there; closing one that is not there is no error.
+        // A failed batch may have prepared it already; closing an unknown name is no error.
         wire.close({ type: "S", name });
         wire.parse({ name, text });
       }
@@ -104,10 +112,10 @@ export class Batch extends pg.Query {
 
 const SPECIAL = /["\\]/;
 const ALL_SPECIAL = /["\\]/g;
-/** What JSON escapes and PostgreSQL does not. */
+/** Characters that JSON escapes and PostgreSQL does not. */
 const CONTROL = /[^ -\uffff]/;
 
-/** A value as PostgreSQL reads it: text, or bytes as they are. */
+/** Encodes a value for PostgreSQL: as text, or bytes unchanged. */
 function parameter(value: unknown): string | Buffer | null {
   if (value === null || value === undefined) return null;
   if (Buffer.isBuffer(value)) return value;
@@ -120,7 +128,7 @@ function element(value: unknown): string {
   if (value === null || value === undefined) return "NULL";
   if (typeof value !== "string") return scalar(value);
   if (!SPECIAL.test(value)) return `"${value}"`;
-  // For quotes and backslashes both escape alike, and JSON's own is much faster.
+  // JSON escapes quotes and backslashes in the same way, and much faster.
   if (value.isWellFormed() && !CONTROL.test(value)) return JSON.stringify(value);
   return `"${value.replace(ALL_SPECIAL, "\\$&")}"`;
 }
@@ -128,6 +136,6 @@ function element(value: unknown): string {
 function scalar(value: unknown): string {
   if (value instanceof Date) return value.toISOString();
   if (typeof value === "object")
-    throw new TypeError("A parameter is a scalar, bytes, or an array of scalars.");
+    throw new TypeError("A parameter must be a scalar, a Buffer, or an array of scalars.");
   return String(value);
 }

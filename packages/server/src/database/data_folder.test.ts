@@ -34,27 +34,27 @@ async function rival() {
   };
 }
 
-test("a folder is locked until it is given back, and its lock leaves nothing behind", () => {
+test("locks a folder until it is released, and leaves no file behind", () => {
   lockDataFolder(folder)();
   const release = lockDataFolder(folder);
   release();
   expect(readdirSync(folder)).toEqual([]);
 });
 
-test("a folder that another process has is refused with its pid and what to do", async () => {
+test("refuses a folder that another process has locked, with its pid and what to do", async () => {
   await using other = await rival();
   expect(other.words).toBe("mine");
   const message = `in use by the process ${other.pid}. Stop it, or set KHALA_DATA_DIR to another folder.`;
   expect(() => lockDataFolder(folder)).toThrow(message);
 });
 
-test("the same process cannot have a folder twice", () => {
+test("refuses to lock a folder twice in one process", () => {
   const release = lockDataFolder(folder);
   expect(() => lockDataFolder(folder)).toThrow(`in use by the process ${process.pid}`);
   release();
 });
 
-test("the lock of a process that was killed counts for nothing", async () => {
+test("ignores the lock of a killed process", async () => {
   {
     await using killed = await rival();
     expect(killed.words).toBe("mine");
@@ -71,15 +71,15 @@ test.runIf(process.platform === "linux")(
   },
 );
 
-test("of ten processes that want a folder at once, at most one gets it", async () => {
+test("gives the lock to at most one of ten processes that start at once", async () => {
   const rivals = await Promise.all(Array.from({ length: 10 }, rival));
   await using _all = new AsyncDisposableStack();
   for (const other of rivals) _all.use(other);
   expect(rivals.filter((other) => other.words === "mine").length).toBeLessThanOrEqual(1);
 });
 
-test("a mark is never there without its text, by which a rival would take its process for one that is gone", async () => {
-  // Opening a file and writing to it are two calls: it says what is there between them.
+test("never shows a lock file without its text, which would look like that of a dead process", async () => {
+  // Opening a file and writing to it are two calls: checks the state between them.
   const program = `import fs from "node:fs";
     import { syncBuiltinESMExports } from "node:module";
     const [module, folder] = process.argv.slice(1);

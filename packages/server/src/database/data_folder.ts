@@ -4,19 +4,19 @@ import { join, resolve } from "node:path";
 const LOCK = /^lock\.(\d+)$/;
 
 /**
- * Makes the data folder this process's own, or says which process has it; the answer gives it back.
- * Each process first leaves its mark and then looks for others, so of two that start at once never both go on.
- * A mark whose process is gone, killed or not, counts for nothing.
+ * Locks the data folder for this process, or fails with the process that holds it. Returns the function that unlocks it.
+ * Each process writes its lock file first and then checks for others, so two that start at once never both succeed.
+ * The lock file of a process that has ended is ignored.
  */
 export function lockDataFolder(folder: string): () => void {
   const home = resolve(folder);
   mkdirSync(home, { recursive: true });
-  const mark = join(home, `lock.${process.pid}`);
-  if (existsSync(mark) && contents(mark) === startOf(process.pid)) throw inUse(home, process.pid);
-  // At once: a mark that is there without its text would look like that of a process that is gone.
-  writeFileSync(`${mark}.new`, startOf(process.pid), { mode: 0o600 });
-  renameSync(`${mark}.new`, mark);
-  const release = () => rmSync(mark, { force: true });
+  const lockFile = join(home, `lock.${process.pid}`);
+  if (existsSync(lockFile) && contents(lockFile) === startOf(process.pid)) throw inUse(home, process.pid);
+  // Atomically: a lock file without text would look like that of an ended process.
+  writeFileSync(`${lockFile}.new`, startOf(process.pid), { mode: 0o600 });
+  renameSync(`${lockFile}.new`, lockFile);
+  const release = () => rmSync(lockFile, { force: true });
 
   for (const name of readdirSync(home)) {
     const pid = Number(LOCK.exec(name)?.[1]);
@@ -36,7 +36,7 @@ function inUse(home: string, pid: number): Error {
   return new Error(`The data folder ${home} is in use by the process ${pid}. ${advice}`);
 }
 
-/** Whether a process with this id is there, ours or not. */
+/** Whether a process with this id exists, ours or not. */
 export function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -46,15 +46,15 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** When a process started, to tell it from a later one with the same id; empty where the system does not say. */
+/** When a process started, to tell it from a later one with the same id; empty where the system does not tell. */
 function startOf(pid: number): string {
   const boot = contents("/proc/sys/kernel/random/boot_id").trim();
-  // The name, the second field, may hold spaces and parentheses: count from its end. The start is field 22.
+  // The name, the second field, may contain spaces and parentheses: count from its end. The start is field 22.
   const fields = contents(`/proc/${pid}/stat`).split(") ").at(-1)?.split(" ") ?? [];
   return boot && fields[19] ? `${boot} ${fields[19]}` : "";
 }
 
-/** The file's text; empty when there is none, because its owner may remove it at any time. */
+/** The file's text; empty if it does not exist: its owner may remove it at any time. */
 function contents(file: string): string {
   try {
     return readFileSync(file, "utf8");

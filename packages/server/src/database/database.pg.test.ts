@@ -22,7 +22,7 @@ const insert = (id: bigint) => ({
   values: [id],
 });
 
-/** A pool whose only way to the server can be broken. */
+/** A pool whose connection to the server can be cut. */
 async function behindProxy(options: { answerTimeoutMs?: number; connectTimeoutMs?: number } = {}) {
   const { hostname, port } = new URL(shared.url);
   const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
@@ -50,14 +50,14 @@ const failure = (promise: Promise<unknown>) =>
     (error: unknown) => error,
   );
 
-test("a 64-bit integer arrives whole, as a bigint", async () => {
+test("returns a 64-bit integer as a bigint", async () => {
   const [row] = await shared.database.query({
     text: "SELECT 9223372036854775807::int8 AS big, 7::int4 AS small",
   });
   expect(row).toEqual({ big: 9223372036854775807n, small: 7 });
 });
 
-test("a transaction answers each statement in order, and all of it is kept", async () => {
+test("returns the rows of each statement of a transaction, in order", async () => {
   const rows = await shared.database.transaction([
     insert(101n),
     { text: "SELECT count(*) AS n FROM notes WHERE id = 101" },
@@ -67,7 +67,7 @@ test("a transaction answers each statement in order, and all of it is kept", asy
   expect(await ids()).toContain(101n);
 });
 
-test("a transaction is rolled back by its first failure, which is the one that is thrown", async () => {
+test("rolls a transaction back at its first failure, and throws that one", async () => {
   const repeated = await failure(
     shared.database.transaction([insert(201n), insert(201n), insert(202n), { text: "SELECT 1/0" }]),
   );
@@ -76,7 +76,7 @@ test("a transaction is rolled back by its first failure, which is the one that i
   expect(await ids()).not.toContain(202n);
 });
 
-test("the connection of a failed transaction is as good as new", async () => {
+test("reuses the connection of a failed transaction", async () => {
   await using single = await testDatabase({ poolSize: 1 });
   const look = () => single.database.query({ text: "SELECT pg_backend_pid() AS pid, now()::text AS began" });
   const [before] = await look();
@@ -87,7 +87,7 @@ test("the connection of a failed transaction is as good as new", async () => {
   expect(later?.began).not.toBe(after?.began);
 });
 
-test("a transaction commits without waiting for the answer to any of its statements", async () => {
+test("sends a transaction in one go, without waiting for answers in between", async () => {
   await using remote = await behindProxy();
   await remote.database.query({ text: "SELECT 1" });
   remote.proxy.pause("answers");
@@ -151,7 +151,7 @@ test("while a line is used, its connection is nobody else's, and afterwards anyb
   expect(answers).toHaveLength(5);
 });
 
-test("values of every kind reach a transaction's statement as they are", async () => {
+test("passes values of every type unchanged", async () => {
   const values = [
     Buffer.from([0, 1, 255, 0x5c]),
     ['plain, "quoted"', "back\\slash", "{brace}", "", null, "NULL", "ü\n"],
@@ -173,7 +173,7 @@ test("values of every kind reach a transaction's statement as they are", async (
   ]);
 });
 
-test("a finished transaction leaves no clock running that would keep the process alive", async () => {
+test("leaves no timer behind that would keep the process alive", async () => {
   const clocks = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
   await shared.database.transaction([{ text: "SELECT 1" }]);
   const before = clocks();
@@ -182,7 +182,7 @@ test("a finished transaction leaves no clock running that would keep the process
   expect(clocks()).toBeLessThanOrEqual(before);
 });
 
-test("an interactive transaction keeps what it did, or nothing when its function throws", async () => {
+test("commits an interactive transaction, and rolls it back when its function throws", async () => {
   const seen = await shared.database.interactive(async (tx) => {
     await tx.query(insert(401n));
     return tx.query<{ n: bigint }>({ text: "SELECT count(*) AS n FROM notes WHERE id = 401" });
@@ -245,19 +245,19 @@ test.for([
   await call(remote.database);
 });
 
-test("a server that takes a connection and never answers is a retryable unavailable", async () => {
+test("reports a server that accepts a connection and never answers as unavailable", async () => {
   await using remote = await behindProxy({ connectTimeoutMs: 500 });
   remote.proxy.pause();
   expect(await failure(remote.database.query({ text: "SELECT 1" }))).toMatchObject({ code: "unavailable" });
 });
 
-test("a mistake in a statement is not mistaken for an outage", async () => {
+test("does not report an error in a statement as an outage", async () => {
   const error = await failure(shared.database.query({ text: "SELEC 1" }));
   expect(error).not.toBeInstanceOf(KhalaError);
   expect(error).toMatchObject({ code: "42601" });
 });
 
-test("no connection compiles its statements, whatever the server's default is", async () => {
+test("turns JIT off on every connection, whatever the server's default is", async () => {
   await using other = await testDatabase();
   const name = new URL(other.url).pathname.slice(1);
   await other.database.query({ text: `ALTER DATABASE "${name}" SET jit = on` });

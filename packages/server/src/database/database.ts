@@ -1,9 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
-import { Batch } from "./batch.ts";
+import { Batch, type Row, type Statement } from "./batch.ts";
 import { Lines, type Place } from "./lines.ts";
-import type { Row, Statement } from "./statement.ts";
 
 export type { Row, Statement };
 
@@ -13,15 +12,14 @@ export interface Database {
   query<T = Row>(statement: Statement): Promise<T[]>;
   /**
    * Runs statements as one transaction in one round trip: none waits for another's answer.
-   * The first failure rolls all of it back and is thrown. Those in one line are carried out in the order of the calls, and
-   * the next is sent while the one before is under way.
+   * The first failure rolls all of it back and is thrown.
    */
   transaction(statements: readonly Statement[], line?: string): Promise<Row[][]>;
-  /** Runs `fn` inside a transaction on one connection, for work that must look at answers in between. */
+  /** Runs `fn` inside a transaction on one connection, for work that depends on answers in between. */
   interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>, mode?: string): Promise<T>;
   /**
-   * The server that the pool's newest connection reached, by the time at which it started. It is known before that
-   * connection is used, so who finds it changed after a read knows that the rows may be of a restored or promoted one.
+   * Identifies the server that the pool's newest connection reached: its start time. It is known before that connection is
+   * used. A caller that finds it changed after a read may have rows of a restored or promoted server.
    */
   server(): string | undefined;
   /** A connection of its own, outside the pool, for LISTEN and session locks. The caller ends it. */
@@ -35,7 +33,7 @@ export interface DatabaseOptions {
   readonly log: Logger;
   readonly connectTimeoutMs?: number;
   readonly statementTimeoutMs?: number;
-  /** How long an answer is waited for; default: a little longer than a statement may take. */
+  /** Timeout for an answer; default: a little longer than the statement timeout. */
   readonly answerTimeoutMs?: number;
 }
 
@@ -55,39 +53,34 @@ export function openDatabase(options: DatabaseOptions): Database {
     application_name: "khala",
     connectionTimeoutMillis: options.connectTimeoutMs ?? 5_000,
     statement_timeout: statementTimeoutMs,
-    // A paused process must not hold a topic's row lock for ever.
+    // A paused process must not hold a topic's row lock forever.
     idle_in_transaction_session_timeout: 15_000,
   };
-  // An error that nobody listens for ends the process. The statement under way fails as well: that is dealt with.
-  const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection broke");
+  // An unhandled error event would end the process. The running statement fails as well, and its caller handles that.
+  const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection failed");
   let server: string | undefined;
 
-  /** Prepares a connection before anybody gets it. */
+  /** Prepares a new connection before its first use. */
   async function prepare(client: pg.ClientBase): Promise<void> {
-    // The pool listens only while nobody holds it.
+    // The pool handles errors of idle connections only.
     client.on("error", broke);
-    // Every statement here is written for an index, whatever its values: a fresh table without statistics must not talk
-    // the planner out of it, and making a plan costs more than running one.
-    const { rows } = await client.query(
-      `SELECT pg_postmaster_start_time()::text AS server, set_config('enable_seqscan', 'off', false),
-        set_config('plan_cache_mode', 'force_generic_plan', false), ${JIT_OFF}`,
-    );
+    const { rows } = await client.query(`SELECT pg_postmaster_start_time()::text AS server, ${JIT_OFF}`);
     ({ server } = rows[0]);
   }
 
   const pool = new pg.Pool({
     ...config,
     max: options.poolSize,
-    // What is sent does not wait for the answer to what was sent before.
+    // A query is sent without waiting for the answer to the one before.
     pipeline: true,
-    // The server's own limit does not help when the line is dead: then we hang up.
+    // The server's statement timeout does not help when the network is gone: then the client closes the connection.
     query_timeout: answerTimeoutMs,
     idleTimeoutMillis: 30_000,
     onConnect: prepare,
   });
   let closing = false;
   pool.on("error", (error) => {
-    if (!closing) options.log.warn({ err: error.message }, "an idle database connection broke");
+    if (!closing) options.log.warn({ err: error.message }, "an idle database connection failed");
   });
 
   const lines = new Lines(() => pool.connect());
@@ -143,7 +136,7 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     async connect() {
       const client = new pg.Client({ ...config, statement_timeout: 0 });
-      // From the start: the server may cut it in the same breath as it lets it in.
+      // Before connecting: the server may accept and close it at once.
       client.on("error", broke);
       await client.connect().catch(translate);
       await client.query(`SELECT ${JIT_OFF}`).catch(translate);
@@ -161,7 +154,7 @@ function asQuery({ name, text, values }: Statement): pg.QueryConfig {
   return { text, ...(name && { name }), ...(values && { values: values as unknown[] }) };
 }
 
-/** True for errors that say nothing about the statement: the server went away, or would not have us. */
+/** True for errors that say nothing about the statement: the server went away, or refused the connection. */
 export function isConnectionFailure(error: unknown): boolean {
   const { code = "", message = "" } = error as { code?: string; message?: string };
   if (/^(08|57P0|53)/.test(code) || /^E[A-Z]+$/.test(code) || code === "25006") return true;
@@ -169,7 +162,7 @@ export function isConnectionFailure(error: unknown): boolean {
   return [...lost, "not queryable", "Client was closed"].some((text) => message.includes(text));
 }
 
-/** True for errors that a value caused: it can never be stored, however often it is tried. */
+/** True for errors caused by a value: a retry fails again. */
 export function isDataError(error: unknown): boolean {
   // Class 22: data exception, 23: constraint, 54: program limit, such as an index row that is too large.
   return /^(22|23|54)/.test((error as { code?: string }).code ?? "");

@@ -4,7 +4,7 @@ import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { openDatabase } from "./database.ts";
 
-test("a server that answers nothing any more is left for one that does", async () => {
+test("recovers from a server that stops answering", async () => {
   await using store = await testDatabase();
   const { hostname, port } = new URL(store.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
@@ -13,10 +13,10 @@ test("a server that answers nothing any more is left for one that does", async (
   const database = openDatabase({ url, poolSize: 2, log, connectTimeoutMs: 300, answerTimeoutMs: 300 });
   onTestFinished(() => database.close());
   const one = { text: "SELECT 1 AS one" };
-  // A machine that has much else to do may itself be silent for that long.
+  // A busy machine may itself be silent for that long.
   const answers = () => vi.waitFor(() => database.query(one), 30_000);
   await expect(answers()).resolves.toEqual([{ one: 1 }]);
-  // As behind a link that is dead: the connections stay open, and nothing comes through them.
+  // As on a dead network link: the connections stay open, and nothing gets through.
   proxy.pause();
   await expect(database.query(one)).rejects.toMatchObject({ code: "unavailable" });
   await expect(database.transaction([one, one])).rejects.toMatchObject({ code: "unavailable" });

@@ -10,9 +10,7 @@ import pg from "pg";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { systemClock } from "../kit/clock.ts";
 import { isRunning } from "./data_folder.ts";
-import { startEmbeddedPostgres } from "./embedded.ts";
-import { embeddedBinaries } from "./embedded_binaries.ts";
-import { launch, unprivilegedUser } from "./embedded_launch.ts";
+import { embeddedBinaries, launch, startEmbeddedPostgres, unprivilegedUser } from "./embedded.ts";
 
 // mkdtemp makes a folder that is closed to every other user: as root, these tests run PostgreSQL behind such a door.
 let dataDir: string;
@@ -31,7 +29,7 @@ async function start(settings: readonly string[] = [], clock = systemClock) {
   return { ...server, [Symbol.asyncDispose]: server.stop };
 }
 
-/** A process that hears no SIGINT, as one whose disk is gone. */
+/** A process that ignores SIGINT, as one with a broken disk. */
 const DEAF = `process.on("SIGINT", () => {}); setInterval(() => {}, 1_000); console.log("there");`;
 
 async function ask(url: string, sql: string): Promise<unknown[]> {
@@ -44,7 +42,7 @@ async function ask(url: string, sql: string): Promise<unknown[]> {
   }
 }
 
-test("it starts from nothing, and again on the same folder with what was committed", async () => {
+test("starts in an empty folder, and again with the committed data", async () => {
   await using first = await start();
   await ask(first.url, "CREATE TABLE kept AS SELECT 1 AS one");
   const safety = "current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS waits";
@@ -76,21 +74,21 @@ test.runIf(process.platform === "linux" && process.getuid?.() === 0)(
   },
 );
 
-test("what an interrupted first start left is thrown away", async () => {
+test("discards the remains of an interrupted first start", async () => {
   mkdirSync(join(dataDir, "pg.new"));
   writeFileSync(join(dataDir, "pg.new", "PG_VERSION"), "18\n");
   await using server = await start();
   expect(await ask(server.url, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
 });
 
-test("a server that cannot start is an error that names its log", async () => {
+test("names the log of a server that cannot start", async () => {
   await expect(start(["shared_buffers=nonsense"])).rejects.toThrow(
     `Its log is ${join(dataDir, "postgres.log")}.`,
   );
   expect(readFileSync(join(dataDir, "postgres.log"), "utf8")).toContain("nonsense");
 });
 
-test("a server orphaned by kill -9 of its owner is stopped and taken over at the next start", async () => {
+test("stops a server whose owner was killed, at the next start", async () => {
   await using owner = startProgram("own_postgres", dataDir);
   const orphan = JSON.parse(await owner.line()) as { url: string; pid: number };
   await ask(orphan.url, "CREATE TABLE kept AS SELECT 1 AS one");
@@ -106,7 +104,7 @@ test("a server orphaned by kill -9 of its owner is stopped and taken over at the
   expect(await heir.ended).toEqual({ code: 0, errors: "" });
 });
 
-test("an orphan that does not end when it is asked to is ended", async () => {
+test("kills an orphaned server that does not shut down", async () => {
   await (await start()).stop();
   const cluster = join(dataDir, "pg");
   const deaf = spawn(process.execPath, ["-e", DEAF, cluster], { stdio: ["ignore", "pipe", "inherit"] });
@@ -119,7 +117,7 @@ test("an orphan that does not end when it is asked to is ended", async () => {
   expect(await ask(server.url, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
 });
 
-test("a second start on a used data folder names the process that has it, and does not disturb it", async () => {
+test("refuses a data folder in use, names its process, and does not disturb it", async () => {
   await using first = startProgram("own_postgres", dataDir);
   const server = JSON.parse(await first.line()) as { url: string };
   await using second = startProgram("own_postgres", dataDir);

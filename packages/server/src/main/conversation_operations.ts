@@ -73,7 +73,7 @@ export async function copyConversations(
   onProgress?: (progress: CopiedConversations) => void,
 ): Promise<CopiedConversations> {
   const { ttlMs } = conversationSettings(config);
-  const from = openPostgresLog(database, context, { ttlMs, hints: { send() {} } });
+  const from = openPostgresLog(database, context, { ttlMs, wakeups: { send() {} } });
   const to = await openRedisLog(context, { url: config.REDIS_URL ?? "", ttlMs });
   let conversations = 0;
   let events = 0;

@@ -8,8 +8,8 @@ import { openRedisLog } from "../conversations/log/redis/redis_log.ts";
 import type { ConversationMetrics } from "../conversations/metrics.ts";
 import type { ConversationOptions, RunEvents } from "../conversations/options.ts";
 import type { Database } from "../database/database.ts";
-import type { Hints } from "../database/hints.ts";
 import { holdLease } from "../database/lease.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import { runs } from "../events/streams.ts";
 import type { Context } from "../kit/context.ts";
@@ -25,13 +25,13 @@ export async function openChatLog(
   config: Config,
   database: Database,
   context: Context,
-  hints: Pick<Hints, "send">,
+  wakeups: Pick<Wakeups, "send">,
 ): Promise<PostgresLog> {
   const { ttlMs } = conversationSettings(config);
-  if (!config.REDIS_URL) return openPostgresLog(database, context, { ttlMs, hints });
+  if (!config.REDIS_URL) return openPostgresLog(database, context, { ttlMs, wakeups });
   const log = await openRedisLog(context, { url: config.REDIS_URL, ttlMs });
   // Redis tells of news itself.
-  return { ...log, hint() {}, recheck() {} };
+  return { ...log, onWakeup() {}, recheck() {} };
 }
 
 /** Starts the janitor of conversations, on one server at a time; the answer stops it. */

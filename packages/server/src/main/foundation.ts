@@ -27,10 +27,10 @@ export interface KhalaOptions {
 /** What was opened, in this order: it is closed the other way round. */
 export type Closers = (() => Promise<void> | void)[];
 
-/** The hint that events were appended. */
-export const EVENTS_HINT = "events";
-/** What hints about the board begin with. */
-export const BOARD_HINT = "board:";
+/** The wakeup that events were appended. */
+export const EVENTS_WAKEUP = "events";
+/** What wakeups about the board begin with. */
+export const BOARD_WAKEUP = "board:";
 
 /** Where time, chance, ids and reports of a process come from. `spans` remembers the last spans, where somebody looks. */
 export async function openContext(
@@ -50,7 +50,7 @@ export async function openContext(
   };
 }
 
-/** The database that the settings name, or the embedded one; migrated. */
+/** The database that the settings name, or the embedded one, with its schema. */
 export async function openStore(config: Config, context: Context, closers: Closers) {
   let url = config.DATABASE_URL;
   if (!url) {

@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import type { Board, BoardOptions } from "../blackboard/board.ts";
-import type { HintedBoard } from "../blackboard/options.ts";
+import type { WakeableBoard } from "../blackboard/options.ts";
 import type { Database } from "../database/database.ts";
-import { keepSlot } from "../database/slot.ts";
+import { keepSlot } from "../database/lease.ts";
 import type { Context } from "../kit/context.ts";
 import type { Config } from "./config.ts";
 
@@ -21,7 +21,7 @@ export async function openKafka(
   database: Database,
   context: Context,
   options: BoardOptions,
-): Promise<HintedBoard> {
+): Promise<WakeableBoard> {
   const { openKafkaBoard } = await loadKafkaDriver();
   // Two live processes with one transactional id would fence each other off.
   const slot = config.KAFKA_TX_ID
@@ -37,7 +37,7 @@ export async function openKafka(
       await slot?.stop();
     };
     // Kafka tells of news itself.
-    return { ...board, stop, hint() {}, recheck() {} };
+    return { ...board, stop, onWakeup() {}, recheck() {} };
   } catch (error) {
     await slot?.stop();
     throw error;

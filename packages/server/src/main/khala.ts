@@ -1,8 +1,8 @@
 import { type App, defineApp } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
-import { openConversationPlane, STOP_HINT } from "../conversations/open_plane.ts";
+import { openConversationPlane, STOP_WAKEUP } from "../conversations/open_plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
-import { openHints } from "../database/hints.ts";
+import { openWakeups } from "../database/wakeups.ts";
 import { openDurableStreams } from "../durable_streams/store.ts";
 import { type Authority, openAuthority } from "../events/authority.ts";
 import { type Auth, setUpAuth } from "../gateway/auth/setup.ts";
@@ -18,9 +18,9 @@ import { openBlackboard } from "./blackboard_setup.ts";
 import type { Config } from "./config.ts";
 import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversation_setup.ts";
 import {
-  BOARD_HINT,
+  BOARD_WAKEUP,
   type Closers,
-  EVENTS_HINT,
+  EVENTS_WAKEUP,
   type KhalaOptions,
   openContext,
   openStore,
@@ -51,8 +51,8 @@ export interface Khala {
   stop(): Promise<void>;
 }
 
-const REVOKED_HINT = "revoked";
-const LOG_HINT = "log:";
+const REVOKED_WAKEUP = "revoked";
+const LOG_WAKEUP = "log:";
 
 /** The composition root: settings → database → planes → gateway. */
 export async function createKhala(
@@ -73,16 +73,16 @@ export async function createKhala(
 
     let onAppend = () => {};
     const authority = openAuthority(database, context, () => onAppend());
-    const hints = openHints(database, context, {
+    const wakeups = openWakeups(database, context, {
       enabled: config.KHALA_HINTS,
-      onHint(name) {
-        if (streams.hint(name)) return;
-        if (name === EVENTS_HINT) sync.wakeProjectors();
-        else if (name === REVOKED_HINT) revocations.refresh();
-        else if (name.startsWith(LOG_HINT)) chatLog.hint(name.slice(LOG_HINT.length));
-        else if (name.startsWith(BOARD_HINT)) blackboard.hint(name);
-        else if (name.startsWith(STOP_HINT)) conversations.hintStop(name.slice(STOP_HINT.length));
-        else sync.hub.hint(name);
+      onWakeup(name) {
+        if (streams.onWakeup(name)) return;
+        if (name === EVENTS_WAKEUP) sync.wakeProjectors();
+        else if (name === REVOKED_WAKEUP) revocations.refresh();
+        else if (name.startsWith(LOG_WAKEUP)) chatLog.onWakeup(name.slice(LOG_WAKEUP.length));
+        else if (name.startsWith(BOARD_WAKEUP)) blackboard.onWakeup(name);
+        else if (name.startsWith(STOP_WAKEUP)) conversations.onStopWakeup(name.slice(STOP_WAKEUP.length));
+        else sync.hub.onWakeup(name);
       },
       onListening() {
         sync.hub.recheck();
@@ -95,35 +95,35 @@ export async function createKhala(
     const sync = await openSyncPlane(database, authority, context, {
       models: app.models,
       ...syncSettings(config),
-      hints,
+      wakeups,
       secondSink,
     });
     closers.push(() => sync.stop());
     // Before the conversations, whose runs publish on it, and so stopped after them.
-    const blackboard = await openBlackboard(config, app, { database, context, authority, hints });
+    const blackboard = await openBlackboard(config, app, { database, context, authority, wakeups });
     closers.push(() => blackboard.stop());
-    const chatLog = await openChatLog(config, database, context, hints);
+    const chatLog = await openChatLog(config, database, context, wakeups);
     closers.push(() => chatLog.stop());
     const conversations = await openConversationPlane(database, chatLog, context, {
       ...conversationSettings(config),
       engine: app.engine,
       runs: runEvents(authority),
       publish: publishForRuns(blackboard),
-      hints,
+      wakeups,
     });
     closers.push(() => conversations.stop());
     closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
-    const streams = openDurableStreams(database, context, { hints });
+    const streams = openDurableStreams(database, context, { wakeups });
     closers.push(() => streams.stop());
-    hints.start();
-    closers.push(() => hints.stop());
+    wakeups.start();
+    closers.push(() => wakeups.stop());
     onAppend = () => {
       sync.wakeProjectors();
-      if (!sync.projecting()) hints.send(EVENTS_HINT);
+      if (!sync.projecting()) wakeups.send(EVENTS_WAKEUP);
     };
     closers.push(() => authority.drain());
 
-    const revocations = openStoredRevocations(database, context, 10_000, () => hints.send(REVOKED_HINT));
+    const revocations = openStoredRevocations(database, context, 10_000, () => wakeups.send(REVOKED_WAKEUP));
     closers.push(() => revocations.stop());
     const auth = await setUpAuth(authSettings(config, dev), context, revocations);
     const traffic = openTraffic(context.clock);

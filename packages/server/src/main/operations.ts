@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { type Logger, pino } from "pino";
 import type { App } from "../app.ts";
 import { type Database, openDatabase } from "../database/database.ts";
-import { openHints } from "../database/hints.ts";
+import { openWakeups } from "../database/wakeups.ts";
 import type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
 import { openIssuer } from "../gateway/auth/setup.ts";
 import { systemClock } from "../kit/clock.ts";
@@ -24,8 +24,8 @@ import {
 } from "./conversation_operations.ts";
 import { authSettings } from "./settings.ts";
 
-export { embeddedBinaries } from "../database/embedded_binaries.ts";
-export { newestSchema } from "../database/migrate.ts";
+export { embeddedBinaries } from "../database/embedded.ts";
+export { SCHEMA_VERSION } from "../database/migrate.ts";
 export type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
 export type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";
 export {
@@ -73,17 +73,17 @@ export async function reproject(options: ReprojectOptions): Promise<Reprojection
   const { app, topic, inline = true, restart = false, signal, onProgress } = options;
   const model = modelOf(app, topic);
   return withDatabase(options, async (database, context) => {
-    const hints = openHints(database, context, { enabled: true, onHint: () => {} });
+    const wakeups = openWakeups(database, context, { enabled: true, onWakeup: () => {} });
     try {
       return await rebuild(database, context, model, {
         inline,
         restart,
-        onCommit: (changed) => hints.send(changed),
+        onCommit: (changed) => wakeups.send(changed),
         ...(signal && { signal }),
         ...(onProgress && { onProgress }),
       });
     } finally {
-      await hints.stop();
+      await wakeups.stop();
     }
   });
 }

@@ -1,6 +1,6 @@
 import type { Database } from "../database/database.ts";
-import type { Hints } from "../database/hints.ts";
 import { holdLease, type Lease } from "../database/lease.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
@@ -32,7 +32,7 @@ export interface SyncSettings {
 export interface SyncOptions extends SyncSettings {
   readonly models: Models;
   /** How other processes are told that a topic has news. */
-  readonly hints: Pick<Hints, "send" | "within">;
+  readonly wakeups: Pick<Wakeups, "send" | "within">;
   /** Another place that gets every update. */
   readonly secondSink?: SecondSink | undefined;
 }
@@ -44,7 +44,7 @@ export interface SyncPlane extends Service {
   readonly metrics: SyncMetrics;
   /** Where each projection stands, as far as this process runs it. */
   projections(): readonly ProjectorState[];
-  /** Hint: the authority log has news. */
+  /** Wakeup: the authority log has news. */
   wakeProjectors(): void;
   /** Whether the projections run in this process: then no other one needs to hear of events. */
   projecting(): boolean;
@@ -52,7 +52,7 @@ export interface SyncPlane extends Service {
 
 const LEASE_MS = 5_000;
 
-/** Opens the plane on a migrated database. */
+/** Opens the plane on a database with the schema. */
 export async function openSyncPlane(
   database: Database,
   authority: Authority,
@@ -71,11 +71,11 @@ export async function openSyncPlane(
   const sink = openSink(database, context, {
     inline: options.inline,
     metrics,
-    hint: (topic, updates, tookMs) => options.hints.within(topic, tellsItselfAfterMs(updates, tookMs)),
-    onCommit(topic, updates, hinted) {
-      hub.hint(topic);
+    wakeup: (topic, updates, tookMs) => options.wakeups.within(topic, tellsItselfAfterMs(updates, tookMs)),
+    onCommit(topic, updates, notified) {
+      hub.onWakeup(topic);
       second?.wake(topic);
-      if (!hinted) options.hints.send(topic, mayWaitMs(updates));
+      if (!notified) options.wakeups.send(topic, mayWaitMs(updates));
     },
   });
 

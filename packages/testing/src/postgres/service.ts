@@ -5,10 +5,12 @@ import { join } from "node:path";
 import pg from "pg";
 import { pino } from "pino";
 import { openDatabase } from "../../../server/src/database/database.ts";
-import { startEmbeddedPostgres } from "../../../server/src/database/embedded.ts";
-import { embeddedBinaries } from "../../../server/src/database/embedded_binaries.ts";
+import { embeddedBinaries, startEmbeddedPostgres } from "../../../server/src/database/embedded.ts";
 import { migrate } from "../../../server/src/database/migrate.ts";
 import { systemClock } from "../../../server/src/kit/clock.ts";
+import { runSummaries } from "../../../server/src/sync/models/run_summaries.ts";
+import { workerSummaries } from "../../../server/src/sync/models/worker_summaries.ts";
+import { createReadModels } from "../../../server/src/sync/read/read_models.ts";
 import type { RunningService, Service } from "../services/service.ts";
 
 export interface PostgresServiceOptions {
@@ -17,7 +19,7 @@ export interface PostgresServiceOptions {
 }
 
 /**
- * PostgreSQL with a migrated template database: the server that KHALA_TEST_DATABASE_URL names, or the embedded one.
+ * PostgreSQL with a template database that has the schema and the built-in read models: the server that KHALA_TEST_DATABASE_URL names, or the embedded one.
  * Its environment is DATABASE_URL, for administration, TEMPLATE, the database to copy, and HOW_TO_COPY.
  */
 export function postgres({ durable = false }: PostgresServiceOptions = {}): Service {
@@ -45,7 +47,12 @@ export function postgres({ durable = false }: PostgresServiceOptions = {}): Serv
           poolSize: 1,
           log: pino({ level: "silent" }),
         });
-        await migrate(database, pino({ level: "silent" })).finally(() => database.close());
+        try {
+          await migrate(database, pino({ level: "silent" }));
+          await createReadModels(database, [runSummaries, workerSummaries]);
+        } finally {
+          await database.close();
+        }
       } catch (error) {
         await server.stop();
         throw error;

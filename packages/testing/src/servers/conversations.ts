@@ -8,12 +8,12 @@ import { readConfig } from "@khala/server";
 import { defineApp } from "../../../server/src/app.ts";
 import type { Log, Position } from "../../../server/src/conversations/log/log.ts";
 import { openPostgresLog } from "../../../server/src/conversations/log/postgres/postgres_log.ts";
-import { openConversationPlane, STOP_HINT } from "../../../server/src/conversations/open_plane.ts";
+import { openConversationPlane, STOP_WAKEUP } from "../../../server/src/conversations/open_plane.ts";
 import type { ConversationSettings } from "../../../server/src/conversations/options.ts";
 import type { ConversationPlane } from "../../../server/src/conversations/plane.ts";
 import { readEntry } from "../../../server/src/conversations/timeline/timeline.ts";
 import { openDatabase } from "../../../server/src/database/database.ts";
-import { openHints } from "../../../server/src/database/hints.ts";
+import { openWakeups } from "../../../server/src/database/wakeups.ts";
 import { openDurableStreams } from "../../../server/src/durable_streams/store.ts";
 import { openAuthority } from "../../../server/src/events/authority.ts";
 import type { MintRequest } from "../../../server/src/gateway/auth/issuer.ts";
@@ -107,21 +107,21 @@ export async function startConversations(
   const database = openDatabase({ url: databaseUrl, poolSize: 6, log: context.log });
   closers.push(() => database.close());
   const authority = openAuthority(database, context, () => {});
-  const hints = openHints(database, context, {
+  const wakeups = openWakeups(database, context, {
     enabled: true,
-    onHint(name) {
-      if (name.startsWith("log:")) log.hint(name.slice("log:".length));
-      if (name.startsWith(STOP_HINT)) plane.hintStop(name.slice(STOP_HINT.length));
+    onWakeup(name) {
+      if (name.startsWith("log:")) log.onWakeup(name.slice("log:".length));
+      if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
     },
     onListening: () => log.recheck(),
   });
-  const log = openPostgresLog(database, context, { ttlMs: CONVERSATIONS.ttlMs, hints });
+  const log = openPostgresLog(database, context, { ttlMs: CONVERSATIONS.ttlMs, wakeups });
   closers.push(() => log.stop());
   const app = defineApp({ models: [] });
   const sync = await openSyncPlane(database, authority, context, {
     models: app.models,
     ...syncSettings(config),
-    hints,
+    wakeups,
   });
   closers.push(() => sync.stop());
   const stage = new Stage();
@@ -130,13 +130,13 @@ export async function startConversations(
     ...conversations,
     engine: stage.factory,
     runs: runEvents(authority),
-    hints,
+    wakeups,
   });
   closers.push(() => plane.stop());
-  const streams = openDurableStreams(database, context, { hints });
+  const streams = openDurableStreams(database, context, { wakeups });
   closers.push(() => streams.stop());
-  hints.start();
-  closers.push(() => hints.stop());
+  wakeups.start();
+  closers.push(() => wakeups.stop());
   const revocations = openStoredRevocations(database, context, 10_000, () => {});
   closers.push(() => revocations.stop());
   const auth = await setUpAuth(authSettings(config, true), context, revocations);

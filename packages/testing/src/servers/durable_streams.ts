@@ -1,7 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import type { Database } from "../../../server/src/database/database.ts";
-import { openHints } from "../../../server/src/database/hints.ts";
+import { openWakeups } from "../../../server/src/database/wakeups.ts";
 import { type DurableStreams, openDurableStreams } from "../../../server/src/durable_streams/store.ts";
 import { durableStreamsRoutes } from "../../../server/src/gateway/adapters/durable_streams.ts";
 import { openHttp } from "../../../server/src/gateway/http/http.ts";
@@ -13,7 +13,7 @@ import { until } from "../kit/until.ts";
 export const LONG_POLL_MS = 1_500;
 
 export interface StreamServerOptions {
-  readonly hints?: boolean;
+  readonly wakeups?: boolean;
   readonly pollMs?: number;
   readonly sweepMs?: number;
   readonly longPollMs?: number;
@@ -25,7 +25,7 @@ export interface StreamServerOptions {
 export interface StreamServer extends AsyncDisposable {
   /** Where the streams are. */
   readonly url: string;
-  /** Resolves when it hears hints. */
+  /** Resolves when it hears wakeups. */
   readonly listening: Promise<void>;
   /** Resolves once for each live read that began to wait. */
   waits(): Promise<void>;
@@ -36,19 +36,19 @@ export async function serveStreams(
   database: Database,
   options: StreamServerOptions = {},
 ): Promise<StreamServer> {
-  const { hints: enabled = true, pollMs = 500, sweepMs = 30_000, origins = [], ...limits } = options;
+  const { wakeups: enabled = true, pollMs = 500, sweepMs = 30_000, origins = [], ...limits } = options;
   const context = await testContext();
   const { promise: listening, resolve: heard } = Promise.withResolvers<void>();
-  const hints = openHints(database, context, {
+  const wakeups = openWakeups(database, context, {
     enabled,
-    onHint: (name) => streams.hint(name),
+    onWakeup: (name) => streams.onWakeup(name),
     onListening() {
       heard();
       streams.recheck();
     },
   });
-  const streams = openDurableStreams(database, context, { hints, pollMs, sweepMs });
-  hints.start();
+  const streams = openDurableStreams(database, context, { wakeups, pollMs, sweepMs });
+  wakeups.start();
   const http = openHttp(context, {
     verifier: { verify: () => Promise.reject(new KhalaError("invalid_token", "Tokens are not read here.")) },
     metrics: gatewayMetrics(context.telemetry.meter),
@@ -77,7 +77,7 @@ export async function serveStreams(
     });
     await ended;
     await streams.stop();
-    await hints.stop();
+    await wakeups.stop();
   };
   return {
     url: `http://127.0.0.1:${port}/streams`,

@@ -72,7 +72,7 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     KHALA_LOG_LEVEL: "silent",
     KHALA_AUTH_SECRETS: SECRETS,
     KHALA_DATABASE_POOL: "5",
-    // A server that is alone needs none; tests of hints turn them on.
+    // A server that is alone needs none; tests of wakeups turn them on.
     KHALA_HINTS: "off",
     ...settings,
   });

@@ -20,7 +20,7 @@ async function opened(bundleFrom: number) {
       route: routeByTags,
       routes: true,
       observer: heard,
-      hints: { send() {} },
+      wakeups: { send() {} },
       pollMs: 20,
       bundleFrom,
     });

@@ -42,7 +42,7 @@ async function opened({ agents = [batching("one", 3)], pollMs = 50, asUsual = fa
     route: routeByTags,
     routes: true,
     observer: heard,
-    hints: { send() {} },
+    wakeups: { send() {} },
     pollMs,
   });
   parts.defer(() => board.stop());
@@ -142,37 +142,6 @@ test.each([
   const { deadLetters } = await board.deadLetters("one", { limit: 5 });
   expect(deadLetters.map(({ failure }) => failure.class)).toEqual(["ArtifactMissing"]);
   expect(await board.counts()).toEqual([{ agent: "one", waiting: 0, running: 0, dead: 1 }]);
-});
-
-test("servers of this version and the one before make batches for each other", async () => {
-  await using server = await opened();
-  const { database, board, ran } = server;
-  const artifacts = range(1, 6).map((payload) => draft({ payload, to: [] }));
-  await board.publish(artifacts);
-  const [older, newer] = [artifacts.slice(0, 3), artifacts.slice(3)];
-  const arrayOf = (values: readonly unknown[]) => `{${values.join()}}`;
-  await database.query({
-    text: `SELECT runtime.board_form('one', NULL, ARRAY['k'], ARRAY[$1::uuid], ARRAY[NULL], 0, ARRAY[$2], ARRAY[$3], ARRAY[$4],
-      '{}', '{}', '{}', '{}', '{}', '{}', NULL)`,
-    values: [
-      older[0]!.id,
-      JSON.stringify({ id: older[0]!.id, agent: "one", key: "k", attempt: 1 }),
-      arrayOf(older.map(({ id }) => id)),
-      arrayOf([1, 1, 1]),
-    ],
-  });
-  const worker = new Worker("one");
-  const service = board.consume(worker);
-  expect(await ran(worker, 1)).toEqual([older]);
-  await service.stop();
-  await database.query({
-    text: `SELECT runtime.board_form('one', NULL, ARRAY['k'], ARRAY[$1::uuid], ARRAY[NULL], 0, ARRAY['{}'], ARRAY[3], $2::uuid[],
-      NULL, '{}', '{}', '{}', '{}', '{}', '{}', NULL)`,
-    values: [newer[0]!.id, newer.map(({ id }) => id)],
-  });
-  const claim = "SELECT task FROM runtime.board_claim('one', 5, 'older', 1000, 0)";
-  const [row] = await database.query<{ task: string }>({ text: claim });
-  expect(row!.task).toBe(`{"artifacts":[${newer.map((each) => JSON.stringify(each)).join()}],}`);
 });
 
 test("a task that comes for an agent with batches is claimed at once, as a batch is", async () => {

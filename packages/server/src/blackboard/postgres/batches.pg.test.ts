@@ -47,7 +47,7 @@ async function server(
     route: routeByTags,
     routes: true,
     observer: heard,
-    hints: { send() {} },
+    wakeups: { send() {} },
     pollMs: 50,
     retentionMs: 3_650 * DAY,
     ...options,

@@ -28,7 +28,7 @@ async function opened(leaseMs = 60_000) {
       },
       routes,
       observer: heard,
-      hints: { send() {} },
+      wakeups: { send() {} },
       leaseMs,
       pollMs: 50,
     });

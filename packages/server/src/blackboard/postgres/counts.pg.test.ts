@@ -60,7 +60,7 @@ async function opened(countUpTo?: number) {
     route: routeByTags,
     routes: false,
     observer: new Heard(),
-    hints: { send() {} },
+    wakeups: { send() {} },
     ...(countUpTo !== undefined && { countUpTo }),
   });
   /** Pages that the last statement of this name reads, if it is run again. */

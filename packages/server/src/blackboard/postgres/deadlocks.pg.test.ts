@@ -38,7 +38,7 @@ test("servers whose agents work for each other, under the same keys, never wait 
       route: routeByTags,
       routes: true,
       observer: heard,
-      hints: { send() {} },
+      wakeups: { send() {} },
       pollMs: 50,
     });
     parts.defer(() => board.stop());

@@ -25,7 +25,7 @@ async function twoServers() {
       route: routeByTags,
       routes: true,
       observer: heard,
-      hints: { send() {} },
+      wakeups: { send() {} },
       // No claim of these tests is lost because its lease ends.
       leaseMs: 600_000,
       pollMs: 50,

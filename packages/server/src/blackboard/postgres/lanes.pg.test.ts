@@ -22,7 +22,7 @@ async function opened(strict = false, routes = true) {
       },
       routes: routing,
       observer: heard,
-      hints: { send() {} },
+      wakeups: { send() {} },
       pollMs: 50,
     });
     parts.defer(() => board.stop());

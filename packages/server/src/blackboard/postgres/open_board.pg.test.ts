@@ -17,7 +17,7 @@ import { testDatabase } from "@khala/testing/postgres/test_database";
 import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
-import { openHints } from "../../database/hints.ts";
+import { openWakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Board, BoardOptions } from "../board.ts";
 import { LANES } from "./lanes.ts";
@@ -46,17 +46,17 @@ for (const [name, bundleFrom] of [
     const boards: PostgresBoard[] = [];
     const open = async (options: BoardOptions): Promise<Board> => {
       let board: PostgresBoard | undefined;
-      const hints = openHints(database, context, {
+      const wakeups = openWakeups(database, context, {
         enabled: true,
-        onHint: (name) => board?.hint(name),
+        onWakeup: (name) => board?.onWakeup(name),
         onListening: () => board?.recheck(),
       });
-      hints.start();
+      wakeups.start();
       const route = withOwnKeys(options.route);
       board = await openPostgresBoard(database, context, {
         ...options,
         route,
-        hints,
+        wakeups,
         leaseMs: 30_000,
         pollMs: 500,
         bundleFrom,
@@ -65,7 +65,7 @@ for (const [name, bundleFrom] of [
       const { stop } = board;
       parts.defer(async () => {
         await stop();
-        await hints.stop();
+        await wakeups.stop();
       });
       return board;
     };
@@ -94,14 +94,20 @@ for (const [name, bundleFrom] of [
 
 const KEYED = ["one", "two"].map((agent) => ({ agent, order: "key", strict: true }) as const);
 
-/** A server's board without hints: it finds what others did by polling. */
+/** A server's board without wakeups: it finds what others did by polling. */
 function opened(
   database: Database,
   context: Context,
   heard: Heard,
   leaseMs = 30_000,
 ): Promise<PostgresBoard> {
-  const options = { agents: KEYED, route: routeByTags, routes: true, observer: heard, hints: { send() {} } };
+  const options = {
+    agents: KEYED,
+    route: routeByTags,
+    routes: true,
+    observer: heard,
+    wakeups: { send() {} },
+  };
   return openPostgresBoard(database, context, { ...options, leaseMs, pollMs: 50 });
 }
 
@@ -156,13 +162,13 @@ test("the others hear of a few tasks at once, and of many together with those th
   await using parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase());
   const waits: (number | undefined)[] = [];
-  const hints = { send: (_: string, waitMs?: number) => void waits.push(waitMs) };
+  const wakeups = { send: (_: string, waitMs?: number) => void waits.push(waitMs) };
   const board = await openPostgresBoard(database, await testContext(), {
     agents: KEYED,
     route: routeByTags,
     routes: true,
     observer: new Heard(),
-    hints,
+    wakeups,
   });
   parts.defer(() => board.stop());
   await board.publish([makeTestArtifact({ to: "one" })]);
@@ -220,7 +226,7 @@ let left = 10;
 const silent = { published() {}, routed() {}, settled() {}, repeated() {} };
 const agents = [{ agent: "one", order: "key", strict: true }];
 const route = () => ({ tasks: [], dead: [] });
-const options = { agents, route, routes: true, observer: silent, hints: { send() {} }, leaseMs: 1500, pollMs: 50 };
+const options = { agents, route, routes: true, observer: silent, wakeups: { send() {} }, leaseMs: 1500, pollMs: 50 };
 const opened = await openPostgresBoard(database, context, options);
 opened.consume({
   agent: "one", order: "key", strict: true, concurrency: 5, gate: async () => {},

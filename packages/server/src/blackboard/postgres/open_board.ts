@@ -1,6 +1,6 @@
 import type { Database } from "../../database/database.ts";
-import type { Hints } from "../../database/hints.ts";
 import { holdLease, type Lease } from "../../database/lease.ts";
+import type { Wakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Board, BoardObserver, BoardOptions } from "../board.ts";
@@ -25,7 +25,7 @@ import { Turns } from "./turns.ts";
 
 export interface PostgresBoardOptions extends BoardOptions {
   /** Tells the other processes, as `board:<agent>`. */
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
   /** How long a task is a process's own without a sign of life; 30,000 unless set. */
   readonly leaseMs?: number;
   /** How many recent artifacts of an org are looked through; 10,000 unless set. */
@@ -34,7 +34,7 @@ export interface PostgresBoardOptions extends BoardOptions {
   readonly retentionMs?: number;
   /** How long dead letters are kept; 90 days unless set. */
   readonly deadRetentionMs?: number;
-  /** How often to look for tasks, should a hint be lost; 1,000 unless set. */
+  /** How often to look for tasks, should a wakeup be lost; 1,000 unless set. */
   readonly pollMs?: number;
   /** From how many on tasks of one commit share a row, if nothing orders them; 16 unless set. */
   readonly bundleFrom?: number;
@@ -48,9 +48,9 @@ export interface PostgresBoardOptions extends BoardOptions {
 export interface PostgresBoard extends Board {
   /** Under which name it claims tasks. */
   readonly holder: string;
-  /** Another process sent this hint; those of others than the board are passed over. */
-  hint(name: string): void;
-  /** Hints may have been lost. */
+  /** Another process sent this wakeup; those of others than the board are passed over. */
+  onWakeup(name: string): void;
+  /** Wakeups may have been lost. */
   recheck(): void;
 }
 
@@ -81,7 +81,7 @@ export async function openPostgresBoard(
   context: Context,
   options: PostgresBoardOptions,
 ): Promise<PostgresBoard> {
-  const { hints, leaseMs = 30_000, pollMs = 1_000, stopMs = 10_000, window = 10_000 } = options;
+  const { wakeups, leaseMs = 30_000, pollMs = 1_000, stopMs = 10_000, window = 10_000 } = options;
   const { retentionMs = 7 * DAY, deadRetentionMs = 90 * DAY, countUpTo = 100_000 } = options;
   const holder = context.newId();
   const consumptions = new Consumptions();
@@ -96,7 +96,7 @@ export async function openPostgresBoard(
   function created(agents: ReadonlySet<string>, tasks = 1): void {
     for (const agent of agents) {
       wake(agent);
-      hints.send(PREFIX + agent, tasks > FEW_TASKS ? CROWD_WAIT_MS : undefined);
+      wakeups.send(PREFIX + agent, tasks > FEW_TASKS ? CROWD_WAIT_MS : undefined);
     }
   }
 
@@ -135,7 +135,7 @@ export async function openPostgresBoard(
     missing,
     unrouted() {
       routerWake.wake();
-      hints.send(PREFIX + ROUTER);
+      wakeups.send(PREFIX + ROUTER);
     },
   };
   const publisher = new Publisher(desk);
@@ -177,7 +177,7 @@ export async function openPostgresBoard(
       },
     ]);
     for (const agent of new Set(results.at(-1)!.map((row) => row.agent as string)))
-      hints.send(PREFIX + agent);
+      wakeups.send(PREFIX + agent);
   }
 
   /** Looks for the tasks of all agents with one statement. */
@@ -223,7 +223,7 @@ export async function openPostgresBoard(
     const { goesAlone = () => undefined } = options;
     const formed = (agent: string) => {
       consumptions.wake(agent);
-      hints.send(PREFIX + agent);
+      wakeups.send(PREFIX + agent);
     };
     const ready = (agent: string) => consumptions.wake(agent);
     const parts = { database, context, lanes, goesAlone, pollMs, formed, ready };
@@ -262,7 +262,7 @@ export async function openPostgresBoard(
       };
     },
 
-    hint(name) {
+    onWakeup(name) {
       if (!name.startsWith(PREFIX)) return;
       const agent = name.slice(PREFIX.length);
       wake(agent);

@@ -29,7 +29,7 @@ async function opened(database: Database, agents = ["one"]) {
     route: routeByTags,
     routes: true,
     observer: heard,
-    hints: { send() {} },
+    wakeups: { send() {} },
     // Only the tests sweep.
     retentionMs: 3_650 * DAY,
     deadRetentionMs: 3_650 * DAY,

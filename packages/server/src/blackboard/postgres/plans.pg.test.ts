@@ -43,7 +43,7 @@ async function opened(database: Database, agents = AGENTS, waits = { leaseMs: 8_
     route: routeByTags,
     routes: true,
     observer: heard,
-    hints: { send() {} },
+    wakeups: { send() {} },
     ...waits,
     stopMs: 1_000,
   });

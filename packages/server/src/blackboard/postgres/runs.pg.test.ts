@@ -22,7 +22,7 @@ async function opened(database: Database, window = WINDOW) {
     route: routeByTags,
     routes: true,
     observer: new Heard(),
-    hints: { send() {} },
+    wakeups: { send() {} },
     window,
   });
 }
@@ -64,32 +64,6 @@ test("however much is published together, in whichever order and versions, lists
     }),
     { numRuns: 30 },
   );
-  await board.stop();
-});
-
-test("what was there before runs, and what a server of the version before publishes, is listed among the others", async () => {
-  await using own = await testDatabase();
-  const board = await opened(own.database);
-  const [before, after] = [numbered([], "k", 3), numbered([], "k", 3)];
-  const old = numbered([], "k", 2);
-  await board.publish(before);
-  await own.database.query({
-    text: `SELECT n FROM runtime.board_put(true, $1, $2, NULL, $3, $4, NULL, $5, $6, '{}', NULL, NULL, NULL, '{}', NULL, '{}',
-      NULL, '{}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-      NULL, NULL, NULL)`,
-    values: [
-      range(1, 2),
-      old.map(({ id }) => id),
-      ["acme"],
-      ["Draft"],
-      [""],
-      old.map((each) => JSON.stringify(each)),
-    ],
-  });
-  await board.publish(after);
-  const all = [...before, ...old, ...after].reverse();
-  expect(await board.recent({ org: "acme", limit: WINDOW })).toEqual(all);
-  expect(await board.recent({ org: "acme", limit: 4 })).toEqual(all.slice(0, 4));
   await board.stop();
 });
 

@@ -25,7 +25,7 @@ async function serverOf(agent: string, options: Partial<RemoteOptions> & { timeo
   const { timeoutMs = 60_000, ...rest } = options;
   const remote = openRemote(shared.database, context, {
     agents: [{ name: agent, timeoutMs }],
-    hints: { send() {} },
+    wakeups: { send() {} },
     leaseMs: 10_000,
     pollMs: 20,
     ...rest,
@@ -185,7 +185,7 @@ test("work that is not wanted any more is cancelled for the worker", async () =>
   await expect(remote.settle(claim!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
 });
 
-test("claim, heartbeat and settlement may reach any server, even without hints", async () => {
+test("claim, heartbeat and settlement may reach any server, even without wakeups", async () => {
   const agent = newAgent();
   await using holder = await serverOf(agent);
   await using other = await serverOf(agent);
@@ -197,19 +197,19 @@ test("claim, heartbeat and settlement may reach any server, even without hints",
   expect(await work).toMatchObject({ outputs: [{ type: "A" }] });
 });
 
-test("a hint saves the wait", async () => {
+test("a wakeup saves the wait", async () => {
   const agent = newAgent();
   const all: Remote[] = [];
-  const hints = { send: (name: string) => all.forEach((remote) => void remote.hint(name)) };
-  await using holder = await serverOf(agent, { hints, pollMs: 60_000 });
-  await using other = await serverOf(agent, { hints, pollMs: 60_000 });
+  const wakeups = { send: (name: string) => all.forEach((remote) => void remote.onWakeup(name)) };
+  await using holder = await serverOf(agent, { wakeups, pollMs: 60_000 });
+  await using other = await serverOf(agent, { wakeups, pollMs: 60_000 });
   all.push(holder, other);
   const asked = other.claim(agent, ask, never);
   const work = execute(holder, await taskOf(agent));
   const [claim] = await asked;
   expect(await other.settle(claim!.claim_id!, {})).toEqual({ status: "done" });
   await work;
-  expect(holder.hint("log:x")).toBe(false);
+  expect(holder.onWakeup("log:x")).toBe(false);
 });
 
 test("who gets the task of a server that died takes over its worker", async () => {

@@ -6,7 +6,7 @@ import type {
   SettleResponseJson,
 } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
-import type { Hints } from "../../database/hints.ts";
+import type { Wakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Agent } from "../model/agent.ts";
@@ -20,7 +20,7 @@ import { openHeldTasks, settlementText } from "./held_tasks.ts";
 export interface RemoteOptions {
   /** Agents without `run`, whose tasks workers claim. */
   readonly agents: readonly Pick<Agent, "name" | "timeoutMs">[];
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
   /** How long a worker keeps a task without a heartbeat. */
   readonly leaseMs: number;
   /** The polling interval, in case a wake-up was lost. */
@@ -43,13 +43,13 @@ export interface Remote extends Service {
   heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
   settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
   /** Handles a wake-up of another server. Returns whether it was for remote work. */
-  hint(name: string): boolean;
+  onWakeup(name: string): boolean;
   /** Called before the tasks are requeued: workers continue, and the next holder takes their claims over. */
   drain(): Promise<void>;
 }
 
-const OFFER_HINT = "board:offer:";
-const CLAIM_HINT = "board:claim:";
+const OFFER_WAKEUP = "board:offer:";
+const CLAIM_WAKEUP = "board:claim:";
 const OFFER_MS = 30_000;
 const KEPT_MS = 24 * 3_600_000;
 const SWEEP_EVERY_MS = 600_000;
@@ -60,7 +60,7 @@ const SWEPT_AT_ONCE = 1_000;
  * settlements may reach any server, and the holder applies them.
  */
 export function openRemote(database: Database, context: Context, options: RemoteOptions): Remote {
-  const { hints, leaseMs, pollMs = 1_000, outcomeMs = 10_000 } = options;
+  const { wakeups, leaseMs, pollMs = 1_000, outcomeMs = 10_000 } = options;
   const agents = new Map(options.agents.map((agent) => [agent.name, agent]));
   const claims = openClaims(database, { server: context.newId(), leaseMs, offerMs: OFFER_MS });
   const stopping = new AbortController();
@@ -70,12 +70,12 @@ export function openRemote(database: Database, context: Context, options: Remote
     timeoutOf: (agent) => agents.get(agent)?.timeoutMs ?? 300_000,
     offered(agent) {
       takers.offered(agent);
-      hints.send(`${OFFER_HINT}${agent}`);
+      wakeups.send(`${OFFER_WAKEUP}${agent}`);
       wake.wake();
     },
     told(claimId) {
       tell(claimId);
-      hints.send(`${CLAIM_HINT}${claimId}`);
+      wakeups.send(`${CLAIM_WAKEUP}${claimId}`);
     },
   });
   /** Requests that wait for the board to settle a task. */
@@ -154,20 +154,20 @@ export function openRemote(database: Database, context: Context, options: Remote
       const text = settlementText(settlement);
       if (await claims.settle(claimId, text, settlement.failure !== undefined, org)) {
         wake.wake();
-        hints.send(`${CLAIM_HINT}${claimId}`);
+        wakeups.send(`${CLAIM_WAKEUP}${claimId}`);
       } else if ((await find(claimId, org)).settlement !== text) {
         throw lost(claimId);
       }
       return { status: await outcomeOf(claimId, org) };
     },
 
-    hint(name) {
-      if (name.startsWith(OFFER_HINT)) {
-        takers.offered(name.slice(OFFER_HINT.length));
+    onWakeup(name) {
+      if (name.startsWith(OFFER_WAKEUP)) {
+        takers.offered(name.slice(OFFER_WAKEUP.length));
         return true;
       }
-      if (!name.startsWith(CLAIM_HINT)) return false;
-      const claimId = name.slice(CLAIM_HINT.length);
+      if (!name.startsWith(CLAIM_WAKEUP)) return false;
+      const claimId = name.slice(CLAIM_WAKEUP.length);
       tell(claimId);
       if (held.has(claimId)) wake.wake();
       return true;

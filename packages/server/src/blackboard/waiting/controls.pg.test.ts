@@ -3,7 +3,7 @@ import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { until } from "@khala/testing/kit/until";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { CONTROLS_HINT, type Controls, openControls } from "./controls.ts";
+import { CONTROLS_WAKEUP, type Controls, openControls } from "./controls.ts";
 import { startRetention } from "./retention.ts";
 
 const HOUR = 3_600_000;
@@ -26,11 +26,11 @@ afterAll(() => own[Symbol.asyncDispose]());
 
 async function start(): Promise<Controls> {
   const send = (name: string) => {
-    expect(name).toBe(CONTROLS_HINT);
-    for (const other of hinting ? servers : []) if (other !== server) other.hint();
+    expect(name).toBe(CONTROLS_WAKEUP);
+    for (const other of hinting ? servers : []) if (other !== server) other.onWakeup();
   };
   const context = await testContext({ clock });
-  const server = await openControls(own.database, context, { hints: { send }, pollMs: 1_000, keepMs: HOUR });
+  const server = await openControls(own.database, context, { wakeups: { send }, pollMs: 1_000, keepMs: HOUR });
   servers.push(server);
   return server;
 }
@@ -88,7 +88,7 @@ test("a cancellation is heard once on every server, and is the org's own", async
   await until("it is lifted", () => !a.cancelled("acme", "c") && !b.cancelled("acme", "c"));
 });
 
-test("a change whose hint was lost is found by the next poll", async () => {
+test("a change whose wakeup was lost is found by the next poll", async () => {
   hinting = false;
   const [a, b] = [await start(), await start()];
   const paused: string[] = [];

@@ -1,15 +1,15 @@
 import { KhalaError } from "@khala/contracts";
 import type { Database, Statement } from "../../database/database.ts";
-import type { Hints } from "../../database/hints.ts";
+import type { Wakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { type ControlRow, ControlState, type CorrelationPause } from "./controls_state.ts";
 
 /** The wake-up for a changed pause or cancellation. No agent's name contains a colon. */
-export const CONTROLS_HINT = "board:control:";
+export const CONTROLS_WAKEUP = "board:control:";
 
 export interface ControlsOptions {
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
   readonly pollMs: number;
   /** How long a cancellation is kept. */
   readonly keepMs: number;
@@ -48,7 +48,7 @@ export interface Controls extends Service {
   /** The same for correlations that are paused or resumed. */
   onPauseCorrelation(fn: (org: string, correlationId: string) => void): () => void;
   /** Reads changes now, because another server made one. */
-  hint(): void;
+  onWakeup(): void;
 }
 
 const MAX_NAME = 512;
@@ -60,7 +60,7 @@ const NO_ORG = "";
 export async function openControls(
   database: Database,
   context: Context,
-  { hints, pollMs, keepMs }: ControlsOptions,
+  { wakeups, pollMs, keepMs }: ControlsOptions,
 ): Promise<Controls> {
   const state = new ControlState();
   const wake = new Wake();
@@ -97,7 +97,7 @@ export async function openControls(
 
   async function write(...statements: Statement[]): Promise<boolean> {
     const rows = await database.transaction(statements);
-    hints.send(CONTROLS_HINT);
+    wakeups.send(CONTROLS_WAKEUP);
     await refresh();
     return rows.at(-1)!.length > 0;
   }
@@ -135,7 +135,7 @@ export async function openControls(
     onCancelAgent: (fn) => listen(state.onCancelAgent, fn),
     onPause: (fn) => listen(state.onPause, fn),
     onPauseCorrelation: (fn) => listen(state.onPauseCorrelation, fn),
-    hint: () => wake.wake(),
+    onWakeup: () => wake.wake(),
     stop: () => loop.stop(),
   };
 }

@@ -40,7 +40,7 @@ export function openParked(
   database: Database,
   board: Pick<Board, "enqueue">,
   context: Context,
-  controls: Pick<Controls, "resuming" | "endPause" | "onPauseCorrelation" | "hint">,
+  controls: Pick<Controls, "resuming" | "endPause" | "onPauseCorrelation" | "wakeup">,
   { pollMs, batch = 100, senderMs = 30_000 }: ParkedOptions,
 ): Parked {
   const sender = context.newId();
@@ -145,7 +145,7 @@ export function openParked(
           return true;
         }
         // This server does not know yet that the correlation was resumed.
-        controls.hint();
+        controls.onWakeup();
       }
       if (from !== undefined) await came(task);
       return false;

@@ -209,7 +209,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       const active = all.get(runId);
       if (!active) return;
       renewThese([active]).catch((error) =>
-        logger.debug({ err: error.message }, "a hint was not followed; the renewal is"),
+        logger.debug({ err: error.message }, "a wakeup was not followed; the renewal is"),
       );
     },
     renew,

@@ -5,11 +5,11 @@ import { memoryRevocations, REVOCATION_GRACE_MS, type Revocations } from "./revo
 
 /** Revocations that all servers share: kept in the database, known here in memory. */
 export interface StoredRevocations extends Revocations, Service {
-  /** Hint: another server revoked something. */
+  /** Wakeup: another server revoked something. */
   refresh(): void;
 }
 
-/** Opens the shared revocations. What another server revokes is known here after a hint, or after `pollMs`. */
+/** Opens the shared revocations. What another server revokes is known here after a wakeup, or after `pollMs`. */
 export function openStoredRevocations(
   database: Database,
   context: Context,

@@ -12,7 +12,7 @@ import { listUpdates, movePlace, readPlace, readUpdates, setPlace } from "./mirr
 export interface SecondSinkFollower extends Service {
   /** Journal rows that the second sink has not got yet, as far as is known here. */
   lag(): bigint;
-  /** Hint: the topic has news. */
+  /** Wakeup: the topic has news. */
   wake(): void;
 }
 

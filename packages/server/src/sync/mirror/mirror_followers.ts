@@ -6,7 +6,7 @@ import { type FollowerOptions, startSecondSinkFollower } from "./mirror_follower
 
 /** Dual publish: one follower per topic. */
 export interface SecondSinkFollowers extends Service {
-  /** Hint: the topic has news. */
+  /** Wakeup: the topic has news. */
   wake(topic: string): void;
 }
 

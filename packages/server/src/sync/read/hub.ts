@@ -14,8 +14,8 @@ export interface Hub extends Service {
   feed(topic: string): Promise<Feed>;
   /** Feeds that are open. */
   open(): readonly Feed[];
-  /** Hint: the topic has news. */
-  hint(topic: string): void;
+  /** Wakeup: the topic has news. */
+  onWakeup(topic: string): void;
   /** The connection to the database was lost: look at everything again, the epoch included. */
   recheck(): void;
   /** Whether the epoch is known to be right for the database server that answers now. */
@@ -32,7 +32,7 @@ export interface HubOptions extends ReaderOptions {
   readonly pollMs: number;
 }
 
-/** Opens the hub. It polls all topics in one statement, whatever hints say. */
+/** Opens the hub. It polls all topics in one statement, whatever wakeups say. */
 export function openHub(context: Context, options: HubOptions): Hub {
   const feeds = new Map<string, Promise<Feed>>();
   const ready = new Map<string, Feed>();
@@ -101,12 +101,15 @@ export function openHub(context: Context, options: HubOptions): Hub {
       return feed;
     },
     open: () => [...ready.values()],
-    hint(topic) {
+    onWakeup(topic) {
       ready
         .get(topic)
         ?.refresh()
         .catch((error) =>
-          context.log.debug({ err: error.message, topic }, "a hinted read failed; the poll repeats it"),
+          context.log.debug(
+            { err: error.message, topic },
+            "a read after a wakeup failed; the poll repeats it",
+          ),
         );
     },
     recheck() {

@@ -16,6 +16,18 @@ test("what an operator looks for is found by an index, among however many of oth
     },
   };
   const ada = { org: "acme", subject: "ada" };
+  await own.database.query({
+    text: `INSERT INTO runtime.sync_run_summaries (doc_key, doc_version, payload, org_id, audience, watermark)
+      SELECT 'run:' || i, 1, '{}', 'org' || i % 100, CASE WHEN i % 2 = 0 THEN ARRAY['user' || i] END, i
+      FROM generate_series(1, 20000) i`,
+  });
+  await own.database.query({
+    text: `INSERT INTO runtime.sync_stream_events
+        (topic, watermark, doc_key, doc_version, op, payload, payload_bytes, org_id, audience)
+      SELECT $1, watermark, doc_key, 1, 'upsert', payload, 2, org_id, audience FROM runtime.sync_run_summaries`,
+    values: [runSummaries.topic],
+  });
+  await own.database.query({ text: "VACUUM ANALYZE runtime.sync_run_summaries, runtime.sync_stream_events" });
   await searchDocuments(database, runSummaries, ada, { search: "x", after: "run:a", limit: 10 });
   await database.query({
     text: `INSERT INTO runtime.sync_run_summaries (doc_key, doc_version, payload, org_id, watermark)

@@ -9,7 +9,7 @@ test("a commit of a few updates is told of at the usual pace", () => {
   ]);
 });
 
-test("a crowd's commits tell of themselves before a hint of their own would go, while commits are quick", () => {
+test("a crowd's commits tell of themselves before a wakeup of their own would go, while commits are quick", () => {
   for (const tookMs of [0, 1]) expect(tellsItselfAfterMs(5, tookMs)).toBeLessThan(mayWaitMs(5)!);
 });
 

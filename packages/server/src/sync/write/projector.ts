@@ -24,7 +24,7 @@ export interface ProjectorState {
 /** Follows the authority log for one model. */
 export interface Projector extends Service {
   state(): ProjectorState;
-  /** Hint: there may be new events. */
+  /** Wakeup: there may be new events. */
   wake(): void;
 }
 

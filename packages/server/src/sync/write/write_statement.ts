@@ -20,15 +20,22 @@ export interface WrittenRow {
   readonly watermark: bigint | null;
 }
 
+/**
+ * For the rest of the transaction. The statements that write documents join a batch with the read model: a plan made while that
+ * was small would scan all of it for every batch, and making a new plan for each takes longer than running it.
+ */
+const PLANNER =
+  "set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)";
+
 /** Takes the topic's row lock, so that the statement after it sees every commit before it. */
 export function lockTopic(topic: string): Statement {
-  const text = "SELECT FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE";
+  const text = `SELECT ${PLANNER} FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE`;
   return { name: "sync_lock_topic", text, values: [topic] };
 }
 
 /** Takes the checkpoint's row lock, then the topic's: everybody who takes both does it in this order. */
 export function lockProjection(topic: string): Statement {
-  const text = `SELECT FROM runtime.sync_checkpoints c CROSS JOIN runtime.sync_topic_sequences s
+  const text = `SELECT ${PLANNER} FROM runtime.sync_checkpoints c CROSS JOIN runtime.sync_topic_sequences s
     WHERE c.topic = $1 AND s.topic = $1 FOR UPDATE`;
   return { name: "sync_lock_projection", text, values: [topic] };
 }

@@ -5,7 +5,7 @@ import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_da
 import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../../database/database.ts";
-import { openHints } from "../../../database/hints.ts";
+import { openWakeups } from "../../../database/wakeups.ts";
 import { systemClock } from "../../../kit/clock.ts";
 import type { Context } from "../../../kit/context.ts";
 import { type Entry, type Log, type News, StreamGone } from "../log.ts";
@@ -21,22 +21,22 @@ async function expire(database: Database, stream: string): Promise<void> {
   await database.query({ text, values: [stream] });
 }
 
-/** A server's log with its hints, as khala.ts joins them. */
+/** A server's log with its wakeups, as khala.ts joins them. */
 function server(database: Database, context: Context, clock = context.clock) {
-  const hints = openHints(database, context, {
+  const wakeups = openWakeups(database, context, {
     enabled: true,
-    onHint: (name) => log.hint(name.replace(/^log:/, "")),
+    onWakeup: (name) => log.onWakeup(name.replace(/^log:/, "")),
     onListening: () => listening.resolve(),
   });
-  const log: PostgresLog = openPostgresLog(database, { ...context, clock }, { ttlMs: TTL, hints });
+  const log: PostgresLog = openPostgresLog(database, { ...context, clock }, { ttlMs: TTL, wakeups });
   const listening = Promise.withResolvers<void>();
-  hints.start();
+  wakeups.start();
   return {
     log,
     listening: listening.promise,
     async [Symbol.asyncDispose]() {
       await log.stop();
-      await hints.stop();
+      await wakeups.stop();
     },
   };
 }
@@ -98,7 +98,7 @@ async function textsOf(log: Log, stream: string): Promise<string[]> {
 
 test("appends to 200 streams at once share a few transactions", async () => {
   const { counts, database } = counted(shared.database);
-  const log = openPostgresLog(database, context, { ttlMs: TTL, hints: deaf });
+  const log = openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf });
   const streams = Array.from({ length: 200 }, (_, i) => `chat:many-${i}`);
   const bounds = await Promise.all(streams.map((stream) => log.append(stream, ["x", stream])));
   expect(counts.queries).toBeLessThan(10);
@@ -107,9 +107,9 @@ test("appends to 200 streams at once share a few transactions", async () => {
   expect(await textsOf(log, streams[77]!)).toEqual(["x", "chat:many-77"]);
 });
 
-test("an append whose hint was lost is found by polling the heads", async () => {
-  const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, hints: deaf });
-  const reader = openPostgresLog(shared.database, context, { ttlMs: TTL, hints: deaf });
+test("an append whose wakeup was lost is found by polling the heads", async () => {
+  const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
+  const reader = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const told: string[] = [];
   await reader.watch("chat:lost", { news: () => told.push("news"), missed: () => told.push("missed") });
   await writer.append("chat:lost", ["unheard"]);
@@ -123,9 +123,9 @@ test("an append whose hint was lost is found by polling the heads", async () => 
 
 test("whatever another server wrote to 300 streams is read for all of them in a few statements", async () => {
   const { counts, database } = counted(shared.database);
-  const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, hints: deaf });
-  const reader = openPostgresLog(database, context, { ttlMs: TTL, hints: deaf });
-  const streams = Array.from({ length: 300 }, (_, i) => `chat:hinted-${i}`);
+  const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
+  const reader = openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf });
+  const streams = Array.from({ length: 300 }, (_, i) => `chat:woken-${i}`);
   const heard = new Map<string, string[]>();
   const missed: string[] = [];
   for (const stream of streams) {
@@ -141,7 +141,7 @@ test("whatever another server wrote to 300 streams is read for all of them in a 
   const words = (stream: string) => Array.from({ length: 250 }, (_, i) => `${stream} ${i}`);
   await Promise.all(streams.map((stream) => writer.append(stream, words(stream).slice(0, 2))));
   await writer.append(streams[7]!, words(streams[7]!).slice(2));
-  for (const stream of streams) reader.hint(stream);
+  for (const stream of streams) reader.onWakeup(stream);
   await until("everything", () => heard.get(streams[7]!)!.length === 250);
   expect(streams.map((stream) => heard.get(stream)!.length)).toEqual(
     streams.map((_, i) => (i === 7 ? 250 : 2)),
@@ -150,12 +150,12 @@ test("whatever another server wrote to 300 streams is read for all of them in a 
   expect(counts.queries).toBeLessThanOrEqual(3);
   expect(missed).toEqual([]);
   await writer.delete(streams[3]!);
-  reader.hint(streams[3]!);
+  reader.onWakeup(streams[3]!);
   await until("the deleted one", () => missed.includes(streams[3]!));
 });
 
 test("news of one server's appends comes in order and whole", async () => {
-  const log = openPostgresLog(shared.database, context, { ttlMs: TTL, hints: deaf });
+  const log = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const told: News[] = [];
   await log.watch("chat:order", { news: (news) => told.push(news), missed: () => expect.fail("missed") });
   const words = Array.from({ length: 100 }, (_, i) => String(i));
@@ -166,7 +166,7 @@ test("news of one server's appends comes in order and whole", async () => {
 });
 
 test("a transaction that fails fails its writers, and the next append goes on without a gap", async () => {
-  const log = openPostgresLog(shared.database, context, { ttlMs: TTL, hints: deaf });
+  const log = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   await log.append("chat:fails", ["1"]);
   await shared.database.query({
     text: `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -197,28 +197,28 @@ test("a commit whose answer was lost fails its writer, and sends watchers to loo
     log: context.log,
   });
   await using _closed = { [Symbol.asyncDispose]: () => database.close() };
-  const hinted: string[] = [];
+  const sent: string[] = [];
   const log = openPostgresLog(database, context, {
     ttlMs: TTL,
-    hints: { send: (name) => hinted.push(name) },
+    wakeups: { send: (name) => sent.push(name) },
   });
   await log.append("chat:cut", ["1"]);
   let missed = 0;
   await log.watch("chat:cut", { news: () => expect.fail("news of the unknown"), missed: () => missed++ });
   proxy.pause("answers");
   const failed = log.append("chat:cut", ["2"]).catch((error) => error);
-  const direct = openPostgresLog(shared.database, context, { ttlMs: TTL, hints: deaf });
+  const direct = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   await expect.poll(() => textsOf(direct, "chat:cut"), { timeout: 60_000 }).toEqual(["1", "2"]);
   proxy.cut();
   expect(await failed).toMatchObject({ code: "unavailable" });
   expect(missed).toBe(1);
-  expect(hinted).toEqual(["log:chat:cut", "log:chat:cut"]);
+  expect(sent).toEqual(["log:chat:cut", "log:chat:cut"]);
 });
 
 test("servers that append, mark, trim, open and delete the same streams at once never fail each other", async () => {
   await using own = await testDatabase({ poolSize: 8 });
   const { database } = own;
-  const logs = [1, 2, 3].map(() => openPostgresLog(database, context, { ttlMs: TTL, hints: deaf }));
+  const logs = [1, 2, 3].map(() => openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf }));
   const streams = Array.from({ length: 6 }, (_, i) => `chat:busy-${i}`);
   const random = seeded(7);
   const pick = <T>(list: readonly T[]) => list[Math.floor(random() * list.length)]!;
@@ -252,7 +252,7 @@ test("servers that append, mark, trim, open and delete the same streams at once 
 test("a sweep removes what has expired and what deleted streams left, and nothing that lives", async () => {
   await using own = await testDatabase();
   const { database } = own;
-  const log = openPostgresLog(database, context, { ttlMs: TTL, hints: deaf });
+  const log = openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf });
   const lines = Array.from({ length: 30 }, (_, i) => String(i));
   for (const name of ["old", "reborn", "live"]) await log.append(`chat:${name}`, lines);
   const { epoch } = (await log.heads(["chat:old"]))[0]!;
@@ -278,7 +278,7 @@ test("a sweep removes what has expired and what deleted streams left, and nothin
 
 test("deleting a long stream leaves no entry behind", async () => {
   await using own = await testDatabase();
-  const log = openPostgresLog(own.database, context, { ttlMs: TTL, hints: deaf });
+  const log = openPostgresLog(own.database, context, { ttlMs: TTL, wakeups: deaf });
   await log.append(
     "chat:long",
     Array.from({ length: 2_500 }, (_, i) => String(i)),

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { type Database, isConnectionFailure } from "../../../database/database.ts";
-import type { Hints } from "../../../database/hints.ts";
+import type { Wakeups } from "../../../database/wakeups.ts";
 import type { Context } from "../../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../../kit/group_commit.ts";
 import { checkAppend, checkStream } from "../entries.ts";
@@ -19,20 +19,20 @@ import {
 import { Watchers } from "../watchers.ts";
 import { BOOKMARK, HEADS, READ } from "./queries.ts";
 import { purgeLeftover } from "./sweep.ts";
-import { HintedNews } from "./wakeups.ts";
+import { WakeupReader } from "./wakeup_reader.ts";
 
 export interface PostgresLogOptions {
   /** How long a stream lives after its last append. */
   readonly ttlMs: number;
   /** Tells the other processes, as `log:<stream>`. */
-  readonly hints: Pick<Hints, "send">;
+  readonly wakeups: Pick<Wakeups, "send">;
 }
 
 /** The log on Postgres. It has no timer and no connection of its own: who must not miss anything polls `heads`. */
 export interface PostgresLog extends Log {
-  /** Another process sent a hint about this stream. */
-  hint(stream: string): void;
-  /** Hints may have been lost. */
+  /** Another process sent a wakeup about this stream. */
+  onWakeup(stream: string): void;
+  /** Wakeups may have been lost. */
   recheck(): void;
 }
 
@@ -73,10 +73,10 @@ const OVERHEAD = 100;
 export function openPostgresLog(
   database: Database,
   context: Context,
-  { ttlMs, hints }: PostgresLogOptions,
+  { ttlMs, wakeups }: PostgresLogOptions,
 ): PostgresLog {
   const watchers = new Watchers(context);
-  const hinted = new HintedNews(database, context, watchers);
+  const wakeupReader = new WakeupReader(database, context, watchers);
   const ttl = Math.max(1, Math.round(ttlMs));
 
   const appends = new GroupCommit<Append, Bounds>({
@@ -97,7 +97,7 @@ export function openPostgresLog(
   });
 
   function tellOthers(stream: string): void {
-    hints.send(`log:${stream}`);
+    wakeups.send(`log:${stream}`);
   }
 
   async function commit(batch: readonly Append[]): Promise<Outcome[]> {
@@ -239,11 +239,11 @@ export function openPostgresLog(
       await purgeLeftover(database, row.log_id);
     },
 
-    hint: (stream) => hinted.hint(stream),
+    onWakeup: (stream) => wakeupReader.onWakeup(stream),
     recheck: () => watchers.allMissed(),
 
     async stop() {
-      await Promise.all([appends.drain(), marks.drain(), hinted.drain()]);
+      await Promise.all([appends.drain(), marks.drain(), wakeupReader.drain()]);
     },
   };
 }

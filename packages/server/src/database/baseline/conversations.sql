@@ -1,0 +1,108 @@
+-- The conversations plane: conversations, their runs, and the log that holds their messages unless Redis does.
+
+CREATE TABLE runtime.conversations (
+  conv_id text COLLATE "C" PRIMARY KEY,
+  org_id text NOT NULL,
+  owner text NOT NULL,
+  -- The beginning of the first message.
+  title text,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  updated_at timestamptz NOT NULL DEFAULT now(),
+  -- Incremented whenever another server takes the conversation over: the log refuses writers with an older fence.
+  fence bigint NOT NULL DEFAULT 0,
+  -- The active run, the server that executes it, and when its lease ends. All three are null without an active run.
+  run_id text,
+  holder text,
+  lease_until timestamptz,
+  -- The number of queued runs.
+  queued integer NOT NULL DEFAULT 0,
+  -- Set while the log is being deleted. The row goes last, so that a new conversation never inherits old entries.
+  removed_at timestamptz,
+  -- When the janitor last checked the conversation's log.
+  trimmed_at timestamptz
+) WITH (fillfactor = 50);
+-- Its condition names the indexed column, not run_id: otherwise statements that compare run_id could use this index and
+-- read all leases instead of one row by its key.
+CREATE INDEX conversations_leases ON runtime.conversations (lease_until) WHERE lease_until IS NOT NULL;
+CREATE INDEX conversations_waiting ON runtime.conversations (updated_at) WHERE run_id IS NULL AND queued > 0;
+CREATE INDEX conversations_removed ON runtime.conversations (removed_at) WHERE removed_at IS NOT NULL;
+CREATE INDEX conversations_idle ON runtime.conversations (updated_at) WHERE run_id IS NULL;
+-- The janitor checks changed conversations first, then the others in turn.
+CREATE INDEX conversations_untrimmed ON runtime.conversations (trimmed_at NULLS FIRST)
+  WHERE trimmed_at IS NULL OR trimmed_at < updated_at OR run_id IS NOT NULL;
+CREATE INDEX conversations_trimmed ON runtime.conversations (trimmed_at);
+-- Lists, newest first: a person's own, and all of an org.
+CREATE INDEX conversations_own ON runtime.conversations (org_id, owner, updated_at DESC, conv_id DESC);
+CREATE INDEX conversations_org ON runtime.conversations (org_id, updated_at DESC, conv_id DESC);
+
+CREATE TABLE runtime.conversation_runs (
+  run_id text COLLATE "C" PRIMARY KEY,
+  conv_id text COLLATE "C" NOT NULL REFERENCES runtime.conversations ON DELETE CASCADE,
+  org_id text NOT NULL,
+  subject text NOT NULL,
+  status text NOT NULL CHECK (status IN ('queued', 'running', 'finished', 'failed', 'stopped')),
+  idempotency_key text,
+  -- The user's message, until the run starts: from then on only the log has it.
+  message text,
+  message_id text NOT NULL,
+  fence bigint,
+  epoch text,
+  -- The log position before the run; null until its first entry is appended.
+  cursor text,
+  -- The order in the queue.
+  place bigint NOT NULL DEFAULT 0,
+  -- Why the run shall stop.
+  stop_requested text,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  started_at timestamptz,
+  ended_at timestamptz,
+  error text,
+  -- W3C traceparent of the request.
+  trace text,
+  -- Whether the end of the run is in the event log.
+  told boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 70);
+-- The key comes first, so that no other index qualifies for looking it up.
+CREATE UNIQUE INDEX conversation_runs_key ON runtime.conversation_runs (idempotency_key, conv_id)
+  WHERE idempotency_key IS NOT NULL;
+CREATE INDEX conversation_runs_newest ON runtime.conversation_runs (conv_id, run_id);
+CREATE INDEX conversation_runs_queue ON runtime.conversation_runs (conv_id, place) WHERE status = 'queued';
+CREATE INDEX conversation_runs_untold ON runtime.conversation_runs (ended_at) WHERE NOT told AND ended_at IS NOT NULL;
+
+-- Identifies the entries of one life of a stream. A stream that is created again after its end gets a new id, so its
+-- writers never wait until the old entries are deleted.
+CREATE SEQUENCE runtime.log_ids AS bigint;
+
+-- One row per stream. Appends hold its lock until they commit: sequences are dense and become visible in commit order.
+CREATE TABLE runtime.log_streams (
+  stream text COLLATE "C" PRIMARY KEY,
+  log_id bigint NOT NULL DEFAULT nextval('runtime.log_ids'),
+  epoch text NOT NULL,
+  seq bigint NOT NULL DEFAULT 0,
+  -- The time of the newest entry, in milliseconds.
+  time bigint NOT NULL DEFAULT 0,
+  -- The sequence before the oldest kept entry.
+  floor bigint NOT NULL DEFAULT 0,
+  fence bigint,
+  bytes bigint NOT NULL DEFAULT 0,
+  -- The bookmark; null until somebody opens the stream.
+  ui bigint,
+  -- From then on the stream does not exist, whether its rows are deleted or not.
+  expires_at timestamptz NOT NULL,
+  -- When to check for expiry. It moves in steps of an eighth of the TTL, so that most appends leave the index alone.
+  sweep_at timestamptz NOT NULL,
+  updated_at timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 40);
+CREATE INDEX log_streams_sweep ON runtime.log_streams (sweep_at);
+
+CREATE TABLE runtime.log_entries (
+  log_id bigint NOT NULL,
+  seq bigint NOT NULL,
+  time bigint NOT NULL,
+  bytes integer NOT NULL,
+  data text NOT NULL,
+  PRIMARY KEY (log_id, seq)
+);
+
+-- Ids of deleted streams whose entries may still exist.
+CREATE TABLE runtime.log_leftovers (log_id bigint PRIMARY KEY);

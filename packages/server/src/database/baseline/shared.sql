@@ -1,0 +1,114 @@
+-- Shared by all planes: the event log, leases, revoked tokens, and durable streams.
+
+-- The position of the newest event. Appends hold this row's lock until they commit, so positions are dense and become
+-- visible in commit order: a reader at position n has seen everything up to n.
+CREATE TABLE runtime.event_log_head (
+  one boolean PRIMARY KEY DEFAULT true CHECK (one),
+  position bigint NOT NULL
+) WITH (fillfactor = 10);
+INSERT INTO runtime.event_log_head (position) VALUES (0);
+
+-- One row per event stream, with the sequence of its newest event. The first actor of a stream owns it.
+CREATE TABLE runtime.event_streams (
+  kind text NOT NULL,
+  stream_id text NOT NULL,
+  seq bigint NOT NULL,
+  org_id text NOT NULL,
+  owner text NOT NULL,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (kind, stream_id)
+) WITH (fillfactor = 70);
+
+-- Every event, in the one order that projections follow.
+CREATE TABLE runtime.events (
+  position bigint PRIMARY KEY,
+  kind text NOT NULL,
+  stream_id text NOT NULL,
+  seq bigint NOT NULL,
+  event_id text NOT NULL,
+  type text NOT NULL,
+  data json NOT NULL,
+  org_id text NOT NULL,
+  owner text NOT NULL,
+  actor text NOT NULL,
+  -- W3C traceparent of the request.
+  trace text,
+  inserted_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+-- Finds an event by its id and rejects duplicates. `seq` needs no index: it is counted in event_streams under a row lock.
+CREATE UNIQUE INDEX events_stream_event_id ON runtime.events (kind, stream_id, event_id);
+
+-- The arguments of append_events and append_in_order: requests, each for a different stream, and the events of all of them.
+CREATE TYPE runtime.append_request AS (
+  kind text,
+  stream_id text,
+  -- The sequence that the stream must be at; null appends wherever it is.
+  expected bigint,
+  org_id text,
+  actor text,
+  trace text,
+  -- The number of its events.
+  events integer
+);
+CREATE TYPE runtime.append_event AS (
+  -- The request's index, from 1, and the event's index within the request, from 1.
+  request integer,
+  nth integer,
+  event_id text,
+  type text,
+  data text
+);
+
+-- Elects the one process that does a job. A lease saves effort; it is never what makes a write safe.
+CREATE TABLE runtime.leases (
+  name text PRIMARY KEY,
+  holder text NOT NULL,
+  expires_at timestamptz NOT NULL
+);
+
+CREATE TABLE runtime.revoked_tokens (
+  jti text PRIMARY KEY,
+  expires_at timestamptz NOT NULL
+);
+
+-- Durable Streams: append-only bytes at a path.
+CREATE TABLE runtime.durable_streams (
+  -- Part of every offset: a stream created again at the same path never accepts an old offset.
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  org_id text COLLATE "C" NOT NULL,
+  path text COLLATE "C" NOT NULL,
+  content_type text NOT NULL,
+  -- As requested, to recognise a repeated request; dies_at is the resulting time.
+  ttl_s bigint,
+  expires_at text,
+  dies_at timestamptz,
+  -- Length in bytes.
+  tail bigint NOT NULL DEFAULT 0,
+  -- The newest Stream-Seq. The protocol compares it byte by byte.
+  seq text COLLATE "C",
+  closed boolean NOT NULL DEFAULT false,
+  -- The producer request that closed the stream; it may be repeated.
+  closed_by text,
+  closed_epoch bigint,
+  closed_seq bigint,
+  UNIQUE (org_id, path)
+);
+CREATE INDEX durable_streams_dies_at ON runtime.durable_streams (dies_at) WHERE dies_at IS NOT NULL;
+
+CREATE TABLE runtime.durable_stream_chunks (
+  stream_id bigint NOT NULL REFERENCES runtime.durable_streams ON DELETE CASCADE,
+  -- The chunk's end, in bytes from the start of the stream.
+  position bigint NOT NULL,
+  data bytea NOT NULL,
+  PRIMARY KEY (stream_id, position)
+);
+
+CREATE TABLE runtime.durable_stream_producers (
+  stream_id bigint NOT NULL REFERENCES runtime.durable_streams ON DELETE CASCADE,
+  producer_id text COLLATE "C" NOT NULL,
+  epoch bigint NOT NULL,
+  seq bigint NOT NULL,
+  updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (stream_id, producer_id)
+);
+CREATE INDEX durable_stream_producers_updated_at ON runtime.durable_stream_producers (updated_at);
