@@ -60,10 +60,10 @@ async function otherServer(options: Parameters<typeof serveStreams>[1]) {
 test("an append on one server wakes a long-poll on another, by a wakeup", async () => {
   await using other = await otherServer({ pollMs: 3_600_000, longPollMs: 20_000 });
   await other.listening;
-  const offset = await create(`${server.url}/wake/notified`);
-  const waiting = fetch(`${other.url}/wake/notified?offset=${offset}&live=long-poll`);
+  const offset = await create(`${server.url}/wake/wakeup`);
+  const waiting = fetch(`${other.url}/wake/wakeup?offset=${offset}&live=long-poll`);
   await other.waits();
-  expect((await append(`${server.url}/wake/notified`, "hello")).status).toBe(204);
+  expect((await append(`${server.url}/wake/wakeup`, "hello")).status).toBe(204);
   const answer = await waiting;
   expect([answer.status, await answer.text()]).toEqual([200, "hello"]);
 });

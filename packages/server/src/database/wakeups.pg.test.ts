@@ -14,7 +14,7 @@ test("stopping while the LISTEN connection is being made does not wait for wakeu
   const context = await testContext();
   const database = openDatabase({ url: proxy.through(store.url), poolSize: 1, log: context.log });
   onTestFinished(() => database.close());
-  const wakeups = openWakeups(database, context, { enabled: true, onWakeup: () => {} });
+  const wakeups = openWakeups(database, context, { enabled: true });
   proxy.pause("answers");
   wakeups.start();
   await until("it connects", () => proxy.connections > 0);
@@ -29,16 +29,10 @@ test("after a quiet moment a wakeup rides in the commit; while commits follow ea
   const clock = new ManualClock();
   const heard: string[] = [];
   const listening = Promise.withResolvers<void>();
-  const listener = openWakeups(own.database, context, {
-    enabled: true,
-    onWakeup: (name) => heard.push(name),
-    onListening: () => listening.resolve(),
-  });
-  const sender = openWakeups(
-    own.database,
-    { ...context, clock },
-    { enabled: true, onWakeup: () => {}, everyMs: 1_000 },
-  );
+  const listener = openWakeups(own.database, context, { enabled: true });
+  listener.on("", (name) => heard.push(name));
+  listener.onListening(listening.resolve);
+  const sender = openWakeups(own.database, { ...context, clock }, { enabled: true, everyMs: 1_000 });
   listener.start();
   await listening.promise;
   try {
@@ -64,6 +58,30 @@ test("after a quiet moment a wakeup rides in the commit; while commits follow ea
   }
 });
 
+test("each handler is called with the rest of the names that begin with its prefix", async () => {
+  await using own = await testDatabase();
+  const context = await testContext();
+  const listening = Promise.withResolvers<void>();
+  const heard: [string, string][] = [];
+  const listener = openWakeups(own.database, context, { enabled: true });
+  for (const prefix of ["log:", "", "board:"]) listener.on(prefix, (rest) => heard.push([prefix, rest]));
+  listener.onListening(listening.resolve);
+  const sender = openWakeups(own.database, context, { enabled: true });
+  listener.start();
+  await listening.promise;
+  try {
+    sender.send("log:chat:1");
+    await until("both handlers are called", () => heard.length === 2);
+    expect(heard).toEqual([
+      ["log:", "chat:1"],
+      ["", "log:chat:1"],
+    ]);
+  } finally {
+    await sender.stop();
+    await listener.stop();
+  }
+});
+
 test("wakeups go one at a time: what comes while one is under way goes with the next, once each", async () => {
   await using own = await testDatabase();
   const { hostname, port } = new URL(own.url);
@@ -80,7 +98,7 @@ test("wakeups go one at a time: what comes while one is under way goes with the 
     },
   };
   const clock = new ManualClock();
-  const wakeups = openWakeups(watched, { ...context, clock }, { enabled: true, onWakeup: () => {} });
+  const wakeups = openWakeups(watched, { ...context, clock }, { enabled: true });
   proxy.pause("answers");
   wakeups.send("a");
   for (const name of ["b", "c", "b"]) {
@@ -106,11 +124,7 @@ test("a wakeup that may wait does, and goes with the first that may not", async 
       return own.database.query(statement);
     },
   };
-  const wakeups = openWakeups(
-    watched,
-    { ...context, clock },
-    { enabled: true, onWakeup: () => {}, everyMs: 10 },
-  );
+  const wakeups = openWakeups(watched, { ...context, clock }, { enabled: true, everyMs: 10 });
   wakeups.send("first");
   await until("it is sent", () => sent.length === 1);
   wakeups.send("patient", 100);

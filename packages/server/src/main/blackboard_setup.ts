@@ -11,6 +11,7 @@ import type { Authority } from "../events/authority.ts";
 import { boardAgents, boardCorrelations } from "../events/streams.ts";
 import type { Context } from "../kit/context.ts";
 import type { Config } from "./config.ts";
+import { BOARD_WAKEUP } from "./foundation.ts";
 import { openKafka } from "./kafka_setup.ts";
 import { blackboardSettings } from "./settings.ts";
 
@@ -19,16 +20,16 @@ export interface BlackboardParts {
   readonly database: Database;
   readonly context: Context;
   readonly authority: Authority;
-  readonly wakeups: Pick<Wakeups, "send">;
+  readonly wakeups: Pick<Wakeups, "send" | "on" | "onListening">;
 }
 
 /** Opens the blackboard of an app, with its agents at work if the settings say so. */
-export function openBlackboard(
+export async function openBlackboard(
   config: Config,
   app: App,
   { database, context, authority, wakeups }: BlackboardParts,
 ): Promise<OpenBlackboardPlane> {
-  return openBlackboardPlane(database, context, {
+  const blackboard = await openBlackboardPlane(database, context, {
     ...blackboardSettings(config),
     agents: app.agents,
     schemas: app.schemas,
@@ -38,6 +39,9 @@ export function openBlackboard(
     carrier: carrierOf(config),
     openBoard: (options) => openBoard(config, database, context, wakeups, options),
   });
+  wakeups.on(BOARD_WAKEUP, (rest) => blackboard.onWakeup(`${BOARD_WAKEUP}${rest}`));
+  wakeups.onListening(() => blackboard.recheck());
+  return blackboard;
 }
 
 /** The board on the engine that the settings name: Kafka, else Postgres. */

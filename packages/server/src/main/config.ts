@@ -149,8 +149,8 @@ const SETTINGS = z.object({
   ),
   KHALA_REPLAY_MAX_BATCH_BYTES: count(2 << 20, 1_024).describe("Payloads in one batch"),
   KHALA_TAIL_BYTES: count(16 << 20, 0).describe("Newest updates kept in memory, per topic"),
-  KHALA_POLL_MS: count(250, 10).describe("How often the database is asked for news that no wakeup announced"),
-  KHALA_HINTS: flag(true).describe("Wakeups by LISTEN/NOTIFY; without them only the poll finds news"),
+  KHALA_POLL_MS: count(250, 10).describe("How often the database is asked for news that no wakeup told of"),
+  KHALA_HINTS: flag(true).describe("Wake-ups by LISTEN/NOTIFY; without them only the poll finds news"),
   KHALA_PROJECTION_RETRY_MS: count(5_000, 10).describe("How often a broken projection is tried again"),
   KHALA_RETENTION_HOURS: z.coerce
     .number()
@@ -215,7 +215,7 @@ const SETTINGS = z.object({
     "After how long the task of a server that says nothing is given to another",
   ),
   KHALA_BOARD_POLL_MS: count(1_000, 10).describe(
-    "How often the board is asked for work that no wakeup announced",
+    "How often the board is asked for work that no wakeup told of",
   ),
   KHALA_BOARD_KEEP_HOURS: count(168, 24).describe(
     "How long artifacts are kept, and on PostgreSQL finished tasks",

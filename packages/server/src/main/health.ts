@@ -98,28 +98,43 @@ export function openHealth({
   };
 }
 
-export interface WorkerHealthParts {
-  readonly context: Pick<Context, "clock">;
-  readonly config: Config;
-  /** What its agents work on; nothing while the worker starts or stops. */
-  readonly atWork: () =>
-    | { readonly database: Pick<Database, "query">; readonly blackboard: Pick<BlackboardPlane, "lag"> }
-    | undefined;
+/** The dependencies of a worker that is open. */
+export interface WorkerDependencies {
+  readonly database: Pick<Database, "query">;
+  readonly blackboard: Pick<BlackboardPlane, "lag">;
 }
 
-/** Asks what a worker cannot do without how it is. */
-export function openWorkerHealth({ context, config, atWork }: WorkerHealthParts): Health {
-  return async () => {
-    const parts = atWork();
-    if (!parts)
-      return {
-        blackboard: { state: "unavailable", message: "The worker starts or stops: it takes no tasks." },
+/** The health of a worker. Until `watch` is called, and after it is undone, the worker is unavailable. */
+export interface WorkerHealth {
+  readonly check: Health;
+  /** Reports on these dependencies from now on; the returned function ends that. */
+  watch(dependencies: WorkerDependencies): () => void;
+}
+
+/** Opens the health of a worker that is starting. */
+export function openWorkerHealth(context: Pick<Context, "clock">, config: Config): WorkerHealth {
+  let watched: WorkerDependencies | undefined;
+  return {
+    watch(dependencies) {
+      watched = dependencies;
+      return () => {
+        watched = undefined;
       };
-    const [database, blackboard] = await Promise.all([
-      databaseState(config, parts.database),
-      blackboardState(context, config, parts.blackboard, "unavailable"),
-    ]);
-    return { database, blackboard };
+    },
+    async check() {
+      if (!watched)
+        return {
+          blackboard: {
+            state: "unavailable",
+            message: "The worker is starting or stopping: it takes no tasks.",
+          },
+        };
+      const [database, blackboard] = await Promise.all([
+        databaseState(config, watched.database),
+        blackboardState(context, config, watched.blackboard, "unavailable"),
+      ]);
+      return { database, blackboard };
+    },
   };
 }
 

@@ -3,7 +3,7 @@ import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openConversationPlane, STOP_WAKEUP } from "../conversations/open_plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
 import { openWakeups } from "../database/wakeups.ts";
-import { openDurableStreams } from "../durable_streams/store.ts";
+import { openDurableStreams, STREAM_WAKEUP } from "../durable_streams/store.ts";
 import { type Authority, openAuthority } from "../events/authority.ts";
 import { type Auth, setUpAuth } from "../gateway/auth/setup.ts";
 import { openStoredRevocations } from "../gateway/auth/stored_revocations.ts";
@@ -17,14 +17,7 @@ import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
 import { openBlackboard } from "./blackboard_setup.ts";
 import type { Config } from "./config.ts";
 import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversation_setup.ts";
-import {
-  BOARD_WAKEUP,
-  type Closers,
-  EVENTS_WAKEUP,
-  type KhalaOptions,
-  openContext,
-  openStore,
-} from "./foundation.ts";
+import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openStore } from "./foundation.ts";
 import { openHealth } from "./health.ts";
 import { openOps } from "./ops_setup.ts";
 import {
@@ -71,26 +64,9 @@ export async function createKhala(
     closers.push(() => context.telemetry.shutdown());
     const database = await openStore(config, context, closers);
 
-    let onAppend = () => {};
-    const authority = openAuthority(database, context, () => onAppend());
-    const wakeups = openWakeups(database, context, {
-      enabled: config.KHALA_HINTS,
-      onWakeup(name) {
-        if (streams.onWakeup(name)) return;
-        if (name === EVENTS_WAKEUP) sync.wakeProjectors();
-        else if (name === REVOKED_WAKEUP) revocations.refresh();
-        else if (name.startsWith(LOG_WAKEUP)) chatLog.onWakeup(name.slice(LOG_WAKEUP.length));
-        else if (name.startsWith(BOARD_WAKEUP)) blackboard.onWakeup(name);
-        else if (name.startsWith(STOP_WAKEUP)) conversations.onStopWakeup(name.slice(STOP_WAKEUP.length));
-        else sync.hub.onWakeup(name);
-      },
-      onListening() {
-        sync.hub.recheck();
-        chatLog.recheck();
-        streams.recheck();
-        blackboard.recheck();
-      },
-    });
+    const authority = openAuthority(database, context);
+    const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
+
     const secondSink = await openSecondSink(config);
     const sync = await openSyncPlane(database, authority, context, {
       models: app.models,
@@ -99,11 +75,22 @@ export async function createKhala(
       secondSink,
     });
     closers.push(() => sync.stop());
+    wakeups.on(EVENTS_WAKEUP, () => sync.wakeProjectors());
+    wakeups.on("", (name) => sync.hub.onWakeup(name));
+    wakeups.onListening(() => sync.hub.recheck());
+    authority.onAppend(() => {
+      sync.wakeProjectors();
+      if (!sync.projecting()) wakeups.send(EVENTS_WAKEUP);
+    });
+
     // Before the conversations, whose runs publish on it, and so stopped after them.
     const blackboard = await openBlackboard(config, app, { database, context, authority, wakeups });
     closers.push(() => blackboard.stop());
+
     const chatLog = await openChatLog(config, database, context, wakeups);
     closers.push(() => chatLog.stop());
+    wakeups.on(LOG_WAKEUP, (stream) => chatLog.onWakeup(stream));
+    wakeups.onListening(() => chatLog.recheck());
     const conversations = await openConversationPlane(database, chatLog, context, {
       ...conversationSettings(config),
       engine: app.engine,
@@ -112,19 +99,22 @@ export async function createKhala(
       wakeups,
     });
     closers.push(() => conversations.stop());
+    wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
     closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
+
     const streams = openDurableStreams(database, context, { wakeups });
     closers.push(() => streams.stop());
-    wakeups.start();
-    closers.push(() => wakeups.stop());
-    onAppend = () => {
-      sync.wakeProjectors();
-      if (!sync.projecting()) wakeups.send(EVENTS_WAKEUP);
-    };
-    closers.push(() => authority.drain());
+    wakeups.on(STREAM_WAKEUP, (id) => streams.onWakeup(id));
+    wakeups.onListening(() => streams.recheck());
 
     const revocations = openStoredRevocations(database, context, 10_000, () => wakeups.send(REVOKED_WAKEUP));
     closers.push(() => revocations.stop());
+    wakeups.on(REVOKED_WAKEUP, () => revocations.refresh());
+
+    wakeups.start();
+    closers.push(() => wakeups.stop());
+    closers.push(() => authority.drain());
+
     const auth = await setUpAuth(authSettings(config, dev), context, revocations);
     const traffic = openTraffic(context.clock);
     const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });

@@ -73,7 +73,7 @@ export async function reproject(options: ReprojectOptions): Promise<Reprojection
   const { app, topic, inline = true, restart = false, signal, onProgress } = options;
   const model = modelOf(app, topic);
   return withDatabase(options, async (database, context) => {
-    const wakeups = openWakeups(database, context, { enabled: true, onWakeup: () => {} });
+    const wakeups = openWakeups(database, context, { enabled: true });
     try {
       return await rebuild(database, context, model, {
         inline,

@@ -106,15 +106,8 @@ export async function startConversations(
   const closers: (() => Promise<unknown>)[] = [() => context.telemetry.shutdown()];
   const database = openDatabase({ url: databaseUrl, poolSize: 6, log: context.log });
   closers.push(() => database.close());
-  const authority = openAuthority(database, context, () => {});
-  const wakeups = openWakeups(database, context, {
-    enabled: true,
-    onWakeup(name) {
-      if (name.startsWith("log:")) log.onWakeup(name.slice("log:".length));
-      if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
-    },
-    onListening: () => log.recheck(),
-  });
+  const authority = openAuthority(database, context);
+  const wakeups = openWakeups(database, context, { enabled: true });
   const log = openPostgresLog(database, context, { ttlMs: CONVERSATIONS.ttlMs, wakeups });
   closers.push(() => log.stop());
   const app = defineApp({ models: [] });
@@ -135,6 +128,9 @@ export async function startConversations(
   closers.push(() => plane.stop());
   const streams = openDurableStreams(database, context, { wakeups });
   closers.push(() => streams.stop());
+  wakeups.on("log:", (stream) => log.onWakeup(stream));
+  wakeups.on(STOP_WAKEUP, (runId) => plane.onStopWakeup(runId));
+  wakeups.onListening(() => log.recheck());
   wakeups.start();
   closers.push(() => wakeups.stop());
   const revocations = openStoredRevocations(database, context, 10_000, () => {});

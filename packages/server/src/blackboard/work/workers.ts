@@ -28,6 +28,8 @@ export interface WorkerParts {
 
 /** The agents at work in this process. */
 export interface Workers extends Service {
+  /** Begins to take tasks; does nothing where this process works for no agent. */
+  start(): void;
   /** How an agent is: "running", "paused", "open" or "half_open". */
   stateOf(agent: string): string;
 }
@@ -40,8 +42,8 @@ const SHOWN: Readonly<Record<BreakerState, string>> = {
 /** Elsewhere the task goes on, or is over: here nothing is left of it. */
 const TAKEN_OFF: Settlement = { kind: "done", outputs: [], aside: true };
 
-/** Starts the work of all agents, or only says how they are when this process does none. */
-export function startWorkers(
+/** Opens the work of all agents; where this process does none, it only knows how they are. */
+export function openWorkers(
   board: Board,
   context: Context,
   agents: readonly Agent[],
@@ -61,9 +63,12 @@ export function startWorkers(
   for (const agent of works ? agents : []) {
     const consumer = executor.consumer(agent, agent.options.run ? undefined : remote.work);
     consumers.set(agent.name, consumer);
-    running.push(board.consume(withControls(context, agent, consumer, parts)));
   }
   return {
+    start() {
+      for (const agent of works ? agents : [])
+        running.push(board.consume(withControls(context, agent, consumers.get(agent.name)!, parts)));
+    },
     stateOf(agent) {
       if (controls.paused(agent)) return "paused";
       return SHOWN[consumers.get(agent)?.state() ?? "closed"];
