@@ -208,7 +208,7 @@ describe.each(ENGINES)("khala dlq on %s", (engine) => {
       json: true,
     };
     await replayAllDeadLetters("picky", options, () => ({
-      tell: (text) => told.push(text()),
+      update: (text) => told.push(text()),
       [Symbol.dispose]() {},
     }));
     expect(told).toEqual(["100 replayed so far", "120 replayed so far", "120 replayed so far"]);

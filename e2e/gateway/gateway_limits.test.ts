@@ -6,10 +6,10 @@ import { JumpClock } from "@khala/testing/kit/jump_clock";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { NOTIFICATIONS, RUNS, startServer, WORKERS } from "@khala/testing/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { memoryRevocations } from "../../packages/server/src/gateway/auth/revocation.ts";
+import { memoryRevocations } from "../../packages/server/src/gateway/auth/revocations.ts";
 import { gatewayMetrics } from "../../packages/server/src/gateway/metrics.ts";
 import { type ChannelFactory, ok, type Reply } from "../../packages/server/src/gateway/phoenix/channel.ts";
-import { phoenixDoor } from "../../packages/server/src/gateway/phoenix/socket.ts";
+import { phoenixEndpoint } from "../../packages/server/src/gateway/phoenix/socket.ts";
 import { CLOSE_GRACE_MS } from "../../packages/server/src/gateway/sockets/connection.ts";
 import { openSockets } from "../../packages/server/src/gateway/sockets/sockets.ts";
 
@@ -80,9 +80,9 @@ async function openRooms(limits: { channels: number }) {
     topic.startsWith("room:")
       ? {
           receive: () => new Promise((resolve) => held.push(resolve)),
-          room() {},
+          onWritable() {},
           heartbeat() {},
-          farewell() {},
+          sendError() {},
           close() {},
         }
       : undefined;
@@ -91,7 +91,7 @@ async function openRooms(limits: { channels: number }) {
     revocations: memoryRevocations(context.clock),
     metrics: gatewayMetrics(context.telemetry.meter),
     origins: [],
-    doors: [phoenixDoor(context, { channels: [rooms], maxChannels: limits.channels })],
+    endpoints: [phoenixEndpoint(context, { channels: [rooms], maxChannels: limits.channels })],
     limits: {
       sockets: 10,
       socketsPerSubject: 10,

@@ -18,7 +18,7 @@ import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { appendToRun, RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { settingsOf } from "../../packages/server/src/main/ops_setup.ts";
+import { settingsOf } from "../../packages/server/src/main/ops.ts";
 
 type Overview = Plain<OverviewJson>;
 

@@ -1,3 +1,5 @@
+import type { Config } from "@khala/server";
+import { EXIT, Failure } from "./failure.ts";
 /** The environment of this process. Nothing else in the command reads it. */
 export const environment: Readonly<Record<string, string | undefined>> = process.env;
 
@@ -37,6 +39,16 @@ export function serverUrl(url: string | undefined): string {
 }
 
 /** Whether errors are told with their stacks. */
-export function wantsDetail(argv: readonly string[]): boolean {
+export function wantsStack(argv: readonly string[]): boolean {
   return argv.includes("--verbose") || ["debug", "trace"].includes(environment.KHALA_LOG_LEVEL ?? "");
+}
+
+/** The settings that the environment and the command line make together. */
+export async function readSettings(options: SettingOptions): Promise<Config> {
+  const { readConfig } = await import("@khala/server");
+  try {
+    return readConfig(withOptions(options));
+  } catch (cause) {
+    throw new Failure((cause as Error).message, EXIT.usage, { cause });
+  }
 }

@@ -52,7 +52,7 @@ export function reasonOf(error: Error): string {
 }
 
 /** The error with its stack and its causes, for those who asked for them. */
-export function inDetail(error: unknown): string {
+export function withStack(error: unknown): string {
   const parts: string[] = [];
   for (let current = error; current !== undefined && parts.length < 10; ) {
     if (!(current instanceof Error)) {

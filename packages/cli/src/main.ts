@@ -10,7 +10,7 @@ if (Number(process.versions.node.split(".")[0]) < MAJOR) {
   const [{ enableCompileCache }, { join }] = await Promise.all([import("node:module"), import("node:path")]);
   // What was compiled once is not compiled again: the next start is faster and takes less memory.
   enableCompileCache(join(import.meta.dirname, "../node_modules/.cache"));
-  const { run } = await import("./program.ts");
+  const { run } = await import("./command_line/program.ts");
   process.exitCode = await run(process.argv.slice(2));
 }
 

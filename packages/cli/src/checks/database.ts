@@ -1,8 +1,7 @@
 import type { Config } from "@khala/server";
 import { newestSchema } from "@khala/server/operations";
-import { ask } from "../database.ts";
 import { reasonOf } from "../failure.ts";
-import { databaseUrlOf } from "../operating.ts";
+import { databaseUrlOf, queryOnce } from "../local/operate.ts";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
 const MOST_SKEW_MS = 5_000;
@@ -29,8 +28,8 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
     // The file stays behind when the embedded server is stopped.
     if (!config.DATABASE_URL)
       return [ok("database", "the embedded one is not running; `khala dev` starts it")];
-    const mend = "Start it, or correct DATABASE_URL: postgres://user:password@host:5432/name.";
-    return [problem("database", `it cannot be reached: ${reasonOf(error as Error)}`, mend)];
+    const fix = "Start it, or correct DATABASE_URL: postgres://user:password@host:5432/name.";
+    return [problem("database", `it cannot be reached: ${reasonOf(error as Error)}`, fix)];
   }
   return [checkVersion(state), checkSchema(state), checkClock(aheadMs)];
 }
@@ -44,8 +43,8 @@ function checkSchema({ schema }: State): Finding {
   const newest = newestSchema();
   if (schema === null) return ok("schema", "not there yet; the first start makes it");
   if (schema > newest) {
-    const mend = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
-    return problem("schema", `version ${schema}, and this Khala knows only up to ${newest}`, mend);
+    const fix = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
+    return problem("schema", `version ${schema}, and this Khala knows only up to ${newest}`, fix);
   }
   if (schema < newest)
     return warning(
@@ -59,12 +58,12 @@ function checkSchema({ schema }: State): Finding {
 function checkClock(aheadMs: number): Finding {
   const seconds = (Math.abs(aheadMs) / 1_000).toFixed(1);
   if (Math.abs(aheadMs) < MOST_SKEW_MS) return ok("clock", `agrees with the database's within ${seconds} s`);
-  const mend = "Synchronise both machines (NTP): tokens and retention go by the clock.";
-  return problem("clock", `${seconds} s ${aheadMs > 0 ? "behind" : "ahead of"} the database's`, mend);
+  const fix = "Synchronise both machines (NTP): tokens and retention go by the clock.";
+  return problem("clock", `${seconds} s ${aheadMs > 0 ? "behind" : "ahead of"} the database's`, fix);
 }
 
 async function readState(url: string): Promise<State> {
-  const [row] = await ask<Omit<State, "schema"> & { migrated: boolean }>(url, {
+  const [row] = await queryOnce<Omit<State, "schema"> & { migrated: boolean }>(url, {
     text: `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS shown,
       extract(epoch FROM clock_timestamp())::float8 * 1000 AS "nowMs",
       to_regclass('runtime.schema_migrations') IS NOT NULL AS migrated`,
@@ -72,6 +71,6 @@ async function readState(url: string): Promise<State> {
   const { migrated, ...state } = row!;
   if (!migrated) return { ...state, schema: null };
   const text = "SELECT coalesce(max(version), 0) AS schema FROM runtime.schema_migrations";
-  const [applied] = await ask<{ schema: number }>(url, { text });
+  const [applied] = await queryOnce<{ schema: number }>(url, { text });
   return { ...state, schema: applied!.schema };
 }

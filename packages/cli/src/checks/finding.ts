@@ -5,7 +5,7 @@ export interface Finding {
   readonly state: "ok" | "warning" | "problem";
   readonly detail: string;
   /** What to do about it. */
-  readonly mend?: string;
+  readonly fix?: string;
 }
 
 /** All is well. */
@@ -14,11 +14,11 @@ export function ok(check: string, detail: string): Finding {
 }
 
 /** Worth knowing. */
-export function warning(check: string, detail: string, mend: string): Finding {
-  return { check, state: "warning", detail, mend };
+export function warning(check: string, detail: string, fix: string): Finding {
+  return { check, state: "warning", detail, fix };
 }
 
 /** Keeps something from working. */
-export function problem(check: string, detail: string, mend: string): Finding {
-  return { check, state: "problem", detail, mend };
+export function problem(check: string, detail: string, fix: string): Finding {
+  return { check, state: "problem", detail, fix };
 }

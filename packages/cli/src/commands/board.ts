@@ -1,9 +1,9 @@
 import { SCOPES } from "@khala/contracts";
 import type { AgentListJson } from "@khala/contracts/blackboard/v1";
-import { callServer } from "../api.ts";
+import { callServer } from "../client/call_server.ts";
+import { tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
-import { columns, print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
+import { columns, print } from "../terminal/terminal.ts";
 
 export interface BoardOptions {
   readonly url?: string;

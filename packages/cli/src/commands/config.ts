@@ -1,7 +1,6 @@
 import { describeConfig, readConfig } from "@khala/server";
-import type { SettingOptions } from "../environment.ts";
-import { readSettings } from "../settings.ts";
-import { columns, paint, print } from "../terminal.ts";
+import { readSettings, type SettingOptions } from "../environment.ts";
+import { columns, paint, print } from "../terminal/terminal.ts";
 
 export interface ConfigOptions extends SettingOptions {
   readonly json?: boolean;

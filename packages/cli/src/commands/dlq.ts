@@ -6,13 +6,13 @@ import type {
   ReplayAllResponseJson,
   ReplayResponseJson,
 } from "@khala/contracts/blackboard/v1";
-import { callServer } from "../api.ts";
+import { callServer } from "../client/call_server.ts";
+import { tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { type Progress, showProgress } from "../progress.ts";
-import { columns, fitted, print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
-import { readPayload } from "./publish_payload.ts";
+import { type Progress, showProgress } from "../terminal/progress.ts";
+import { columns, print, truncate } from "../terminal/terminal.ts";
+import { readPayload } from "./publish.ts";
 
 export interface DeadLetterOptions {
   readonly url?: string;
@@ -46,7 +46,7 @@ export async function listDeadLetters(agent: string, options: DeadLetterOptions)
     `${failure?.class}: ${failure?.message}`.replaceAll(/\s+/g, " "),
   ]);
   const table = columns([["ID", "FAILED AT", "ATTEMPTS", "REPLAYED", "TYPE", "ERROR"], ...rows]);
-  for (const line of table.split("\n")) print(fitted(line));
+  for (const line of table.split("\n")) print(truncate(line));
 }
 
 /** `khala dlq show`: everything that is known of one. */
@@ -105,7 +105,7 @@ export async function replayAllDeadLetters(
     total.replayed += replayed;
     total.already_replayed += already_replayed;
     seen += page.length;
-    progress.tell(() => `${total.replayed} replayed so far`, all > 0 ? seen / all : undefined);
+    progress.update(() => `${total.replayed} replayed so far`, all > 0 ? seen / all : undefined);
   }
   if (options.json) return print(JSON.stringify(total));
   const besides = [

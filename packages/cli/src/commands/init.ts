@@ -1,7 +1,7 @@
 import { relative } from "node:path";
 import { createApp, NotPossible } from "create-khala";
 import { EXIT, Failure } from "../failure.ts";
-import { paint, print } from "../terminal.ts";
+import { paint, print } from "../terminal/terminal.ts";
 
 export interface InitOptions {
   readonly packages?: string;

@@ -8,7 +8,7 @@ import { systemClock } from "../kit/clock.ts";
 import { uuidv7 } from "../kit/ids.ts";
 import { openTelemetry } from "../kit/telemetry.ts";
 import type { Config } from "./config.ts";
-import { kafkaAccess, loadKafkaDriver } from "./kafka_setup.ts";
+import { kafkaAccess, loadKafkaDriver } from "./kafka.ts";
 
 const TIMEOUT_MS = 3_000;
 

@@ -2,11 +2,11 @@ import type { App } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openWakeups } from "../database/wakeups.ts";
 import { openAuthority } from "../events/authority.ts";
-import { openWorkerDoor } from "../gateway/http/routes/worker_health.ts";
-import { openBlackboard } from "./blackboard_setup.ts";
-import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openStore } from "./foundation.ts";
+import { openWorkerHealthServer } from "../gateway/http/worker_health_server.ts";
+import { openBlackboard } from "./blackboard.ts";
 import { openWorkerHealth } from "./health.ts";
-import { workerListening } from "./settings.ts";
+import { workerListenOptions } from "./settings.ts";
+import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openStore } from "./startup.ts";
 
 /** The agents of an app at work, in a process that serves nobody. */
 export interface BoardWorker {
@@ -28,10 +28,11 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     const context = await openContext(options);
     closers.push(() => context.telemetry.shutdown());
     // Opened first and closed last: a port that is in use interrupts no task, and a stop that waits for work can be watched.
-    const listening = workerListening(config);
+    const listening = workerListenOptions(config);
     const health = openWorkerHealth(context, config);
-    const door = listening && (await openWorkerDoor(context, { ...listening, health: health.check }));
-    if (door) closers.push(() => door.stop());
+    const healthServer =
+      listening && (await openWorkerHealthServer(context, { ...listening, health: health.check }));
+    if (healthServer) closers.push(() => healthServer.stop());
     const database = await openStore(config, context, closers);
     const authority = openAuthority(database, context);
     const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
@@ -44,7 +45,7 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     closers.push(() => blackboard.stop());
     closers.push(health.watch({ database, blackboard }));
     wakeups.start();
-    return { blackboard, url: door?.url, stop };
+    return { blackboard, url: healthServer?.url, stop };
   } catch (error) {
     await stop();
     throw error;

@@ -7,7 +7,7 @@ import { conversationMetrics } from "../conversations/metrics.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import type { Config } from "./config.ts";
-import { openChatLog } from "./conversation_setup.ts";
+import { openChatLog } from "./conversations.ts";
 import { conversationSettings } from "./settings.ts";
 
 /** What retention took from conversations. */

@@ -1,7 +1,7 @@
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { Log } from "../conversations/log/log.ts";
 import type { Database } from "../database/database.ts";
-import type { Auth } from "../gateway/auth/setup.ts";
+import type { Auth } from "../gateway/auth/auth.ts";
 import type { DependencyState, Health } from "../gateway/http/health.ts";
 import type { Context } from "../kit/context.ts";
 import { within } from "../kit/within.ts";

@@ -5,8 +5,8 @@ import type { ConversationPlane } from "../conversations/plane.ts";
 import { openWakeups } from "../database/wakeups.ts";
 import { openDurableStreams, STREAM_WAKEUP } from "../durable_streams/store.ts";
 import { type Authority, openAuthority } from "../events/authority.ts";
-import { type Auth, setUpAuth } from "../gateway/auth/setup.ts";
-import { openStoredRevocations } from "../gateway/auth/stored_revocations.ts";
+import { type Auth, openAuth } from "../gateway/auth/auth.ts";
+import { openStoredRevocations } from "../gateway/auth/revocations.ts";
 import { openGateway } from "../gateway/gateway.ts";
 import { openTraffic } from "../gateway/sockets/traffic.ts";
 import { SpanRing } from "../kit/span_ring.ts";
@@ -14,12 +14,11 @@ import { noopSink, type SecondSink } from "../sync/mirror/mirror.ts";
 import { convexSink } from "../sync/mirror/mirror_convex.ts";
 import { openSecondSinkDesk } from "../sync/mirror/mirror_status.ts";
 import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
-import { openBlackboard } from "./blackboard_setup.ts";
+import { openBlackboard } from "./blackboard.ts";
 import type { Config } from "./config.ts";
-import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversation_setup.ts";
-import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openStore } from "./foundation.ts";
+import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversations.ts";
 import { openHealth } from "./health.ts";
-import { openOps } from "./ops_setup.ts";
+import { openOps } from "./ops.ts";
 import {
   authSettings,
   conversationSettings,
@@ -27,6 +26,7 @@ import {
   gatewaySettings,
   syncSettings,
 } from "./settings.ts";
+import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openStore } from "./startup.ts";
 
 /** A running server. */
 export interface Khala {
@@ -115,7 +115,7 @@ export async function createKhala(
     closers.push(() => wakeups.stop());
     closers.push(() => authority.drain());
 
-    const auth = await setUpAuth(authSettings(config, dev), context, revocations);
+    const auth = await openAuth(authSettings(config, dev), context, revocations);
     const traffic = openTraffic(context.clock);
     const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });
     const parity = openSecondSinkDesk(database, context, app.models, secondSink);

@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import type { BlackboardSettings } from "../blackboard/options.ts";
 import type { ConversationSettings } from "../conversations/options.ts";
-import type { AuthSettings } from "../gateway/auth/setup.ts";
+import type { AuthSettings } from "../gateway/auth/auth.ts";
 import type { GatewaySettings } from "../gateway/gateway.ts";
-import type { Listening } from "../gateway/http/listening.ts";
+import type { ListenOptions } from "../gateway/http/http.ts";
 import type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";
 import type { SyncSettings } from "../sync/plane.ts";
 import type { Config } from "./config.ts";
@@ -92,7 +92,7 @@ export function convexSettings(config: Config): ConvexSinkOptions {
 }
 
 /** Where a worker is asked how it is; nowhere unless a port is set. */
-export function workerListening(config: Config): Listening | undefined {
+export function workerListenOptions(config: Config): ListenOptions | undefined {
   const { KHALA_HOST: host, KHALA_WORKER_PORT: port } = config;
   return port === undefined ? undefined : { host, port, setting: "KHALA_WORKER_PORT" };
 }

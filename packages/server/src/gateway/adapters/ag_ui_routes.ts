@@ -5,10 +5,9 @@ import { requireScope } from "../auth/claims.ts";
 import { callerOf, readChat } from "../http/conversation_request.ts";
 import type { Http } from "../http/http.ts";
 import { AgUiEvents } from "./ag_ui_events.ts";
-import { type AdapterOptions, answerWithRun } from "./ai_answer.ts";
-import { textOf } from "./ai_request.ts";
-import { policyOf, traceOf } from "./ai_routes.ts";
+import { policyOf, textOf, traceOf } from "./ai_routes.ts";
 import { startRun } from "./ai_run.ts";
+import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 /**
  * `POST /ag-ui` for `HttpAgent` of AG-UI: a thread is a conversation, and a `runId` starts one run, however often it is
@@ -21,7 +20,7 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
     const { command, runId } = readRunAgentInput(request.body, policyOf(request));
     const run = await startRun(context, options.conversations, callerOf(viewer), command, traceOf(request));
     const words = new AgUiEvents(command.convId, runId);
-    await answerWithRun(reply, context, options, { viewer, run, words, first: words.begin() });
+    await respondWithRun(reply, context, options, { viewer, run, words, first: words.begin() });
   });
 }
 

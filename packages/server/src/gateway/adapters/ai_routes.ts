@@ -1,13 +1,13 @@
 import { KhalaError, SCOPES } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
+import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { requireScope, type Viewer } from "../auth/claims.ts";
-import { callerOf, readConvId } from "../http/conversation_request.ts";
+import { callerOf, readChat, readConvId } from "../http/conversation_request.ts";
 import type { Http } from "../http/http.ts";
-import { type AdapterOptions, answerWithRun } from "./ai_answer.ts";
 import { AiChunks } from "./ai_chunks.ts";
-import { readAiRequest } from "./ai_request.ts";
 import { joinRun, startRun } from "./ai_run.ts";
+import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: [DONE]\n\n" };
 
@@ -24,7 +24,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const command = readAiRequest(request.body, policyOf(request));
     const run = await startRun(context, conversations, callerOf(viewer), command, traceOf(request));
     const words = new AiChunks(run.runId);
-    await answerWithRun(reply, context, options, { viewer, run, words, first: [], ...FORM });
+    await respondWithRun(reply, context, options, { viewer, run, words, first: [], ...FORM });
   });
 
   // Without HEAD, which would wait for the end of the run as well.
@@ -33,7 +33,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const run = await joinRun(conversations, callerOf(viewer), convIdOf(request));
     if (!run) return reply.code(204).header("Cache-Control", "no-store").send();
     const words = new AiChunks(run.runId);
-    await answerWithRun(reply, context, options, {
+    await respondWithRun(reply, context, options, {
       viewer,
       run,
       words,
@@ -79,4 +79,63 @@ export function traceOf({ headers }: FastifyRequest): string | undefined {
 
 function convIdOf(request: FastifyRequest): string {
   return readConvId((request.params as { id: string }).id);
+}
+
+interface Sent {
+  readonly id?: unknown;
+  readonly messages?: unknown;
+  readonly trigger?: unknown;
+  readonly messageId?: unknown;
+}
+
+interface SentMessage {
+  readonly id?: unknown;
+  readonly role?: unknown;
+  readonly parts?: unknown;
+}
+
+/** Reads what an AI SDK chat sends: the last message is what the person said; what was said before is in the log. */
+export function readAiRequest(body: unknown, policy: string | undefined): ChatCommand {
+  const { id, messages, trigger = "submit-message", messageId } = Object(body) as Sent;
+  if (trigger !== "submit-message" && trigger !== "regenerate-message")
+    throw invalid("trigger", "trigger is submit-message or regenerate-message.");
+  const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as SentMessage;
+  if (last.role !== "user") {
+    const message =
+      "The last of messages is what the user says. Tools run on the server: their results are not sent.";
+    throw invalid("messages", message);
+  }
+  const said = textOf(last.parts);
+  if (said === "") throw invalid("messages", "The last message has no text. Send at least one text part.");
+  const key = idempotencyKey(trigger, last.id, messageId);
+  const command = readChat({
+    conv_id: id,
+    message: said,
+    ...(key !== undefined && { idempotency_key: key }),
+    ...(policy !== undefined && { policy }),
+  });
+  // Said again, as an edit or for another answer, it is a new message: an id names one message for ever.
+  return key !== undefined && key === last.id ? { ...command, messageId: key } : command;
+}
+
+/** The text of a message, as the AI SDK and AG-UI write them. */
+export function textOf(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return "";
+  const texts = content.map((part) => Object(part) as { type?: unknown; text?: unknown });
+  return texts.map(({ type, text }) => (type === "text" && typeof text === "string" ? text : "")).join("");
+}
+
+/**
+ * The client makes the id of a message once, so it tells whether a request is the same again. For an edit, and for one
+ * more answer to the same message, it does not: these have a key only if they name the answer that they replace.
+ */
+function idempotencyKey(trigger: string, id: unknown, messageId: unknown): string | undefined {
+  if (typeof id !== "string" || id === "") return undefined;
+  if (trigger === "submit-message") return messageId === undefined ? id : undefined;
+  return typeof messageId === "string" && messageId !== id ? `${trigger}:${id}:${messageId}` : undefined;
+}
+
+function invalid(field: string, message: string): KhalaError {
+  return new KhalaError("invalid_request", message, { field });
 }

@@ -3,11 +3,14 @@ import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { wireFrame } from "../../kit/wire_frame.ts";
 import { callerOf, readConvId } from "../http/conversation_request.ts";
-import type { ClientSocket, Connection } from "../sockets/connection.ts";
-import { shownError } from "../sockets/shown_error.ts";
-import type { Door } from "../sockets/socket_kind.ts";
+import {
+  type ClientSocket,
+  type Connection,
+  clientError,
+  type SocketEndpoint,
+} from "../sockets/connection.ts";
 import { type AiChunk, AiChunks } from "./ai_chunks.ts";
-import { readAiRequest } from "./ai_request.ts";
+import { readAiRequest } from "./ai_routes.ts";
 import { type FollowedRun, followRun, joinRun, startRun, stopRun } from "./ai_run.ts";
 
 export interface AiDoorOptions {
@@ -39,7 +42,10 @@ const MAX_ID = 255;
  * `/ai/ws?token=[&policy=]` for `WebSocketChatTransport` of the AI SDK: many chats on one socket. A closed socket leaves
  * its runs alone; `stop()` ends the run, and `useChat` calls it when its component goes, unless it is given a `chat`.
  */
-export function aiDoor(context: Context, { conversations, maxRequests = 32 }: AiDoorOptions): Door {
+export function aiEndpoint(
+  context: Context,
+  { conversations, maxRequests = 32 }: AiDoorOptions,
+): SocketEndpoint {
   return {
     path: "/ai/ws",
     kind: "ai",
@@ -93,7 +99,7 @@ class AiSocket implements ClientSocket {
     void this.#answer(request, frame!);
   }
 
-  room(): void {
+  onWritable(): void {
     for (const resume of this.#waiting.splice(0)) resume();
   }
 
@@ -102,12 +108,12 @@ class AiSocket implements ClientSocket {
   }
 
   // The close says it. An error frame would make the client give up an answer that it can resume.
-  farewell(): void {}
+  sendError(): void {}
 
   close(): void {
     for (const { leaving } of this.#requests.values()) leaving.abort();
     this.#requests.clear();
-    this.room();
+    this.onWritable();
   }
 
   /** Its answers come and go: it follows nothing for long. */
@@ -121,7 +127,7 @@ class AiSocket implements ClientSocket {
     if (!request) return;
     request.stop = true;
     request.leaving.abort();
-    this.room();
+    this.onWritable();
   }
 
   /** Answers one request to its end. Never rejects. */
@@ -132,7 +138,7 @@ class AiSocket implements ClientSocket {
       else run = await this.#send(request, frame);
       if (run) await this.#frame(request, { type: "end" });
     } catch (error) {
-      const { code, message } = shownError(error, this.#context);
+      const { code, message } = clientError(error, this.#context);
       this.#connection.refused(code);
       await this.#frame(request, { type: "error", errorText: message });
     } finally {
@@ -179,7 +185,7 @@ class AiSocket implements ClientSocket {
       const events = followRun(this.#context, conversations, run, signal);
       for await (const event of events) if (event) await this.#chunks(request, chunks.event(event));
     } catch (error) {
-      await this.#chunks(request, chunks.fail(shownError(error, this.#context).message));
+      await this.#chunks(request, chunks.fail(clientError(error, this.#context).message));
     }
     if (request.stop) await stopRun(conversations, run);
   }

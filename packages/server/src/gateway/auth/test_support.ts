@@ -5,7 +5,7 @@ import { KhalaError } from "@khala/contracts";
 import { exportJWK, type GenerateKeyPairResult, generateKeyPair, type JWK, SignJWT } from "jose";
 import type { Clock } from "../../kit/clock.ts";
 import { createKeyring, type Keyring, type KeySource } from "./keys/keys.ts";
-import { memoryRevocations } from "./revocation.ts";
+import { memoryRevocations } from "./revocations.ts";
 import { createVerifier, type Verifier } from "./verifier.ts";
 
 /** A clock that moves only when it is told to. */

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { createKeyring, type Keyring } from "./keys/keys.ts";
-import { memoryRevocations, type Revocations } from "./revocation.ts";
+import { memoryRevocations, type Revocations } from "./revocations.ts";
 import {
   denied,
   goodClaims,

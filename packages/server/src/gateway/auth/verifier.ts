@@ -8,11 +8,10 @@ import {
 } from "jose";
 import type { Clock } from "../../kit/clock.ts";
 import { sha256 } from "../../kit/hash.ts";
-import type { Viewer } from "./claims.ts";
+import { invalidToken, MAX_TOKEN_CHARS, readClaims, type Viewer } from "./claims.ts";
 import type { PinnedKey } from "./keys/algorithms.ts";
 import type { Keyring } from "./keys/keys.ts";
-import { invalidToken, MAX_TOKEN_CHARS, readClaims } from "./read_claims.ts";
-import type { Revocations } from "./revocation.ts";
+import type { Revocations } from "./revocations.ts";
 
 /** What tokens are held against. */
 export interface VerifierOptions {

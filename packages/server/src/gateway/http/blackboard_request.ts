@@ -13,7 +13,7 @@ import {
 import type { ArtifactDraft } from "../../blackboard/model/artifact.ts";
 import type { BlackboardPlane, DeadLetterQuery } from "../../blackboard/plane.ts";
 import { type Problem, readFields } from "../../blackboard/publish/draft_fields.ts";
-import { readMessage } from "./read_message.ts";
+import { readMessage } from "./read_request.ts";
 
 const MAX_ARTIFACTS = 1_000;
 /** What is wrong is told of so many. */

@@ -4,7 +4,7 @@ import { parseCursor } from "../../conversations/log/cursor.ts";
 import type { BusyPolicy, Caller, ChatCommand } from "../../conversations/plane.ts";
 import type { Start } from "../../conversations/timeline/attachment.ts";
 import type { Viewer } from "../auth/claims.ts";
-import { readMessage } from "./read_message.ts";
+import { readMessage } from "./read_request.ts";
 
 const MAX_REPLAY = 1_000;
 const POLICIES: readonly string[] = ["reject", "queue", "interrupt"] satisfies BusyPolicy[];

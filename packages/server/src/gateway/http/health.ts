@@ -1,5 +1,6 @@
 import type { Clock } from "../../kit/clock.ts";
 import { within } from "../../kit/within.ts";
+import type { Http } from "./http.ts";
 
 /** What a dependency of the process is doing. */
 export interface DependencyState {
@@ -60,4 +61,14 @@ export function healthAnswers({ clock, health, scrape }: HealthOptions) {
 
 function json(status: number, body: object): HealthAnswer {
   return { status, type: "application/json; charset=utf-8", body: JSON.stringify(body) };
+}
+
+/** `GET /healthz`, `/readyz`, `/metrics`. */
+export function healthRoutes(http: Http, options: HealthOptions): void {
+  for (const [path, ask] of Object.entries(healthAnswers(options))) {
+    http.app.get(path, async (_request, reply) => {
+      const { status, type, body } = await ask();
+      return reply.code(status).type(type).send(body);
+    });
+  }
 }

@@ -1,4 +1,4 @@
-import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
+import { ERRORS, type ErrorCode, KhalaError, SCOPES } from "@khala/contracts";
 import fastify, {
   type FastifyError,
   type FastifyInstance,
@@ -7,7 +7,7 @@ import fastify, {
 } from "fastify";
 import type { Context } from "../../kit/context.ts";
 import { bearerToken } from "../auth/bearer.ts";
-import type { Viewer } from "../auth/claims.ts";
+import { requireScope, type Viewer } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
 import type { Verifier } from "../auth/verifier.ts";
 import { type GatewayMetrics, isDenial } from "../metrics.ts";
@@ -120,4 +120,32 @@ function asKhalaError(
     return new KhalaError(matching ?? "invalid_request", `The request cannot be read: ${error.message}`);
   }
   return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
+}
+
+/** Where something is to listen, and the setting that says so. */
+export interface ListenOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly setting: string;
+}
+
+/** The address of a server, as one would type it. */
+export function httpUrl(host: string, port: number): string {
+  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+/** Why it does not listen: a port that is in use is told with what to do, anything else as it is. */
+export function listenError(error: unknown, { host, port, setting }: ListenOptions): unknown {
+  if ((error as { code?: string }).code !== "EADDRINUSE") return error;
+  return new Error(
+    `Port ${port} on ${host} is in use. Stop what listens there, or set ${setting} (0 picks a free one).`,
+    { cause: error },
+  );
+}
+
+/** Who asks, if the token allows to operate. */
+export async function requireOperator(http: Http, request: FastifyRequest): Promise<Viewer> {
+  const viewer = await http.viewer(request);
+  requireScope(viewer, SCOPES.ops);
+  return viewer;
 }

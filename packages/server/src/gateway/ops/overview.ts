@@ -1,15 +1,14 @@
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { AgentStateJson, PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { OverviewJson, Plain } from "@khala/contracts/ops/v1";
 import type { BlackboardPlane } from "../../blackboard/plane.ts";
-import { isoTime } from "../../kit/clock.ts";
+import { type Clock, isoTime } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import { within } from "../../kit/within.ts";
 import type { SyncPlane } from "../../sync/plane.ts";
 import type { Health } from "../http/health.ts";
 import { blackboardState, conversationState, syncState } from "./plane_states.ts";
-import { openProcessMeter, rounded } from "./process_figures.ts";
-import { Rates } from "./rates.ts";
 
 /** A snapshot, as it is sent. */
 export type Snapshot = Plain<OverviewJson>;
@@ -33,7 +32,7 @@ export interface OverviewOptions {
   /** From this lag on the board refuses. */
   readonly refuseLag: number;
   /** What the door has counted since the start. */
-  readonly door: () => {
+  readonly traffic: () => {
     readonly sockets: number;
     readonly messages: number;
     readonly bytes: number;
@@ -51,7 +50,7 @@ const LATELY_MS = 300_000;
 export function openOverview(context: Context, options: OverviewOptions): Overview {
   const { clock } = context;
   const started = clock.now();
-  const meter = openProcessMeter(clock);
+  const meter = openProcessMonitor(clock);
   const rates = new Rates(started);
   const listeners = new Set<(snapshot: Snapshot) => void>();
   /** Runs that had failed by then. */
@@ -85,7 +84,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
     ]);
     const now = clock.now();
     const { sum } = figures;
-    const door = options.door();
+    const traffic = options.traffic();
     const heads = options.sync.hub.lastPoll().heads?.topics ?? new Map<string, { head: bigint }>();
     const feeds = options.sync.hub.open();
     let updates = 0n;
@@ -134,12 +133,12 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
         paused: agents.filter(({ state }) => state === "paused").length,
       },
       gateway: {
-        sockets: door.sockets,
-        messages_per_s: rate("messages", door.messages),
-        bytes_per_s: rate("bytes", door.bytes),
-        slow_closes: door.slowCloses,
-        errors_per_s: rate("errors", door.errors),
-        refused: door.refused,
+        sockets: traffic.sockets,
+        messages_per_s: rate("messages", traffic.messages),
+        bytes_per_s: rate("bytes", traffic.bytes),
+        slow_closes: traffic.slowCloses,
+        errors_per_s: rate("errors", traffic.errors),
+        refused: traffic.refused,
       },
     };
   }
@@ -204,3 +203,79 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
 }
 
 const SILENT = `There was no answer within ${ANSWER_MS} ms.`;
+
+/** Turns counters into rates: how much each grew since it was last looked at. */
+export class Rates {
+  #at: number;
+  readonly #counts = new Map<string, number>();
+
+  /** All of them were 0 at this time. */
+  constructor(startedAt: number) {
+    this.#at = startedAt;
+  }
+
+  /** A look at all counters at one time. One that is new was at `first`, and one that fell began anew. */
+  at(now: number): (name: string, count: number, first?: number) => number {
+    const seconds = Math.max(1, now - this.#at) / 1_000;
+    this.#at = now;
+    return (name, count, first = 0) => {
+      const before = this.#counts.get(name) ?? first;
+      this.#counts.set(name, count);
+      return rounded(Math.max(0, count - before) / seconds);
+    };
+  }
+}
+
+/** How the process is doing. */
+export interface ProcessFigures {
+  readonly rss_bytes: number;
+  readonly cpu_percent: number;
+  readonly event_loop_p99_ms: number;
+}
+
+/** Measures the process from one look to the next. */
+export interface ProcessMonitor {
+  look(): ProcessFigures;
+  stop(): void;
+}
+
+const RESOLUTION_MS = 20;
+/** The event loop is watched by a timer, which would keep a server busy that nobody looks at. */
+const WATCHED_MS = 10_000;
+
+/** Opens the meter. */
+export function openProcessMonitor(clock: Clock): ProcessMonitor {
+  const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+  let at = clock.now();
+  let used = process.cpuUsage();
+  let cancel = () => {};
+  return {
+    look() {
+      const now = clock.now();
+      const { user, system } = process.cpuUsage(used);
+      const elapsedMs = Math.max(1, now - at);
+      at = now;
+      used = process.cpuUsage();
+      // What it measures is the time between two of its ticks.
+      const late = delay.count > 0 ? delay.percentile(99) / 1e6 - RESOLUTION_MS : 0;
+      delay.reset();
+      delay.enable();
+      cancel();
+      cancel = clock.after(WATCHED_MS, () => delay.disable());
+      return {
+        rss_bytes: process.memoryUsage.rss(),
+        cpu_percent: rounded((user + system) / 10 / elapsedMs),
+        event_loop_p99_ms: rounded(Math.max(0, late)),
+      };
+    },
+    stop() {
+      cancel();
+      delay.disable();
+    },
+  };
+}
+
+/** As much of a number as anybody reads. */
+export function rounded(value: number): number {
+  return Math.round(value * 100) / 100;
+}

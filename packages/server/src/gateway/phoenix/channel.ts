@@ -1,5 +1,6 @@
-import type { KhalaError } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
+import type { Encoding } from "../../sync/read/update_codec.ts";
 import type { Viewer } from "../auth/claims.ts";
 import type { Outbox } from "../sockets/outbox.ts";
 
@@ -7,7 +8,7 @@ import type { Outbox } from "../sockets/outbox.ts";
 export type Reply = { readonly status: "ok" | "error"; readonly response: string | Uint8Array };
 
 /** What a channel knows of the socket that it lives on. */
-export interface Link {
+export interface ChannelSocket {
   readonly topic: string;
   readonly outbox: Outbox;
   /** Who is on the other side; changes when the token is refreshed. */
@@ -28,20 +29,27 @@ export interface Channel {
   /** Handles a push; throws KhalaError to answer with an error. */
   receive(event: string, payload: unknown): Promise<Reply>;
   /** There is room in the outbox again. */
-  room(): void;
+  onWritable(): void;
   /** Sends the regular sign of life. */
   heartbeat(): void;
   /** Says why the socket is about to be closed. */
-  farewell(error: { code: string; message: string }): void;
+  sendError(error: { code: string; message: string }): void;
   close(): void;
   /** Where it stands in what it follows, for operators. */
   cursors?(): NonNullable<SocketChannelJson["cursors"]>;
 }
 
 /** Opens a channel when its topic matches; undefined lets the next one try. Throws KhalaError to refuse the join. */
-export type ChannelFactory = (link: Link, params: unknown) => Channel | undefined;
+export type ChannelFactory = (socket: ChannelSocket, params: unknown) => Channel | undefined;
 
 /** An ok reply. */
 export function ok(response: string | Uint8Array = "{}"): Reply {
   return { status: "ok", response };
+}
+
+/** How the client wants to be written to: the join parameter `encoding`. */
+export function encodingOf(params: unknown): Encoding {
+  const encoding = (params as { encoding?: unknown } | null)?.encoding ?? "json";
+  if (encoding === "json" || encoding === "proto") return encoding;
+  throw new KhalaError("invalid_request", 'The encoding is "json" or "proto".', { field: "encoding" });
 }

@@ -34,11 +34,11 @@ export interface ConnectionOptions {
 export interface ClientSocket {
   receive(data: Buffer, binary: boolean): void;
   /** There is room in the outbox again. */
-  room(): void;
+  onWritable(): void;
   /** Sends the regular sign of life. */
   heartbeat(): void;
   /** Says why the connection is about to be closed. */
-  farewell(error: KhalaError): void;
+  sendError(error: KhalaError): void;
   /** The connection is over. Called once, after the farewell if there is one. */
   close(): void;
   /** What is followed on it, for operators. */
@@ -79,8 +79,8 @@ export class Connection {
     this.#id = context.newId();
     this.#heardAt = this.#beatAt = this.connectedAt = context.clock.now();
     const { limits, written } = options;
-    const room = () => this.#socket.room();
-    this.outbox = new Outbox(ws, stream, limits.bufferBytes, context.clock.now, room, written);
+    const onWritable = () => this.#socket.onWritable();
+    this.outbox = new Outbox(ws, stream, limits.bufferBytes, context.clock.now, onWritable, written);
     this.#socket = accept(this);
     ws.on("message", (data, binary) => {
       if (this.#closing) return;
@@ -153,7 +153,7 @@ export class Connection {
     if (this.#closing) return;
     this.#closing = true;
     this.#reason = error.code;
-    this.#socket.farewell(error);
+    this.#socket.sendError(error);
     this.#socket.close();
     // The client's own close must be heard, also when it was not listened to for a while.
     this.#ws.resume();
@@ -187,4 +187,25 @@ export class Connection {
   #heard(): void {
     this.#heardAt = this.#context.clock.now();
   }
+}
+
+/** An address at which sockets are opened, and what is spoken there. */
+export interface SocketEndpoint {
+  readonly path: string;
+  /** What operators know it by. */
+  readonly kind: string;
+  /** What a token must allow, also one that replaces the first. */
+  readonly scope?: string;
+  /**
+   * Checks what the address asks for, before anybody is let in: throws KhalaError to refuse. What it returns serves the
+   * socket; it may send at once, but must not throw, nor end the connection before it returns.
+   */
+  readonly open: (url: URL) => (connection: Connection) => ClientSocket;
+}
+
+/** What a socket's client is told of an error; one that is not ours is logged and stays with us. */
+export function clientError(error: unknown, { log }: Pick<Context, "log">): KhalaError {
+  if (error instanceof KhalaError) return error;
+  log.error({ err: error }, "a socket's request failed");
+  return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
 }

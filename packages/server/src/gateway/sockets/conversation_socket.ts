@@ -5,12 +5,10 @@ import type { Member, Start } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
 import type { Context } from "../../kit/context.ts";
 import { callerOf, readConvId, readStart } from "../http/conversation_request.ts";
-import type { ClientSocket, Connection } from "./connection.ts";
-import { shownError } from "./shown_error.ts";
-import type { Door } from "./socket_kind.ts";
+import { type ClientSocket, type Connection, clientError, type SocketEndpoint } from "./connection.ts";
 
 /** `/ws?conv_id=&token=[&after=<cursor>|&replay=<n>]`: one conversation in plain JSON. */
-export function conversationDoor(context: Context, conversations: ConversationPlane): Door {
+export function conversationEndpoint(context: Context, conversations: ConversationPlane): SocketEndpoint {
   return {
     path: "/ws",
     kind: "conversation",
@@ -59,7 +57,7 @@ class ConversationSocket implements ClientSocket {
       // Room that was made meanwhile was not passed on.
       attached.room();
     } catch (error) {
-      const known = shownError(error, this.#context);
+      const known = clientError(error, this.#context);
       connection.refused(known.code);
       connection.end(known);
     }
@@ -83,7 +81,7 @@ class ConversationSocket implements ClientSocket {
     );
   }
 
-  room(): void {
+  onWritable(): void {
     this.#attached?.room();
   }
 
@@ -92,7 +90,7 @@ class ConversationSocket implements ClientSocket {
     this.#connection.ping();
   }
 
-  farewell(error: KhalaError): void {
+  sendError(error: KhalaError): void {
     this.#connection.outbox.send(errorFrame(this.#convId, error).json);
   }
 
@@ -116,7 +114,7 @@ class ConversationSocket implements ClientSocket {
       const expires_at = new Date(expiresAt).toISOString();
       this.#connection.outbox.send(JSON.stringify({ type: "authenticated", expires_at }));
     } catch (error) {
-      this.#refuse(shownError(error, this.#context));
+      this.#refuse(clientError(error, this.#context));
     } finally {
       this.#authenticating = false;
     }
@@ -124,6 +122,6 @@ class ConversationSocket implements ClientSocket {
 
   #refuse(error: KhalaError): void {
     this.#connection.refused(error.code);
-    if (!this.#closed) this.farewell(error);
+    if (!this.#closed) this.sendError(error);
   }
 }

@@ -14,25 +14,25 @@ export class Outbox {
   readonly #stream: Writable;
   readonly #limit: number;
   readonly #now: () => number;
-  readonly #onRoom: () => void;
+  readonly #onWritable: () => void;
   readonly #written: Written;
   #messages = 0;
   #fullSince: number | undefined;
 
-  /** `stream` is what the socket writes to. `onRoom` is called when one that refused a frame can take some again. */
+  /** `stream` is what the socket writes to. `onWritable` is called when one that refused a frame can take some again. */
   constructor(
     socket: WebSocket,
     stream: Writable,
     limit: number,
     now: () => number,
-    onRoom: () => void,
+    onWritable: () => void,
     written: Written = { messages: 0, bytes: 0 },
   ) {
     this.#socket = socket;
     this.#stream = stream;
     this.#limit = limit;
     this.#now = now;
-    this.#onRoom = onRoom;
+    this.#onWritable = onWritable;
     this.#written = written;
   }
 
@@ -138,6 +138,6 @@ export class Outbox {
     }
     this.#fullSince = undefined;
     if (this.#socket.isPaused) this.#socket.resume();
-    this.#onRoom();
+    this.#onWritable();
   };
 }

@@ -8,12 +8,11 @@ import { lookAround } from "../../kit/rounds.ts";
 import { bearerToken, socketToken } from "../auth/bearer.ts";
 import { requireSameSubject, requireScope, type Viewer } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
-import type { Revocations } from "../auth/revocation.ts";
+import type { Revocations } from "../auth/revocations.ts";
 import type { Verifier } from "../auth/verifier.ts";
 import { closeLabel, type GatewayMetrics, isDenial } from "../metrics.ts";
-import { type ClientSocket, Connection, type ConnectionLimits } from "./connection.ts";
+import { type ClientSocket, Connection, type ConnectionLimits, type SocketEndpoint } from "./connection.ts";
 import { addressOf, refuseHandshake } from "./handshake.ts";
-import type { Door } from "./socket_kind.ts";
 import { openTraffic, type Traffic } from "./traffic.ts";
 
 export interface SocketsOptions {
@@ -23,7 +22,7 @@ export interface SocketsOptions {
   /** What operators are shown. */
   readonly traffic?: Traffic;
   /** Where sockets are opened, and what is spoken there. */
-  readonly doors: readonly Door[];
+  readonly endpoints: readonly SocketEndpoint[];
   readonly origins: readonly string[];
   readonly limits: ConnectionLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
 }
@@ -42,7 +41,7 @@ export interface Sockets {
 /** Somebody who may come in, and what they came for. */
 interface Admitted {
   readonly viewer: Viewer;
-  readonly door: Door;
+  readonly endpoint: SocketEndpoint;
   readonly serve: (connection: Connection) => ClientSocket;
 }
 
@@ -74,12 +73,12 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   async function admit(request: IncomingMessage): Promise<Admitted> {
     const url = addressOf(request);
     if (!url) throw new KhalaError("invalid_request", "The address cannot be read.");
-    const door = options.doors.find(({ path }) => path === url.pathname);
-    if (!door) {
-      const paths = options.doors.map(({ path }) => path).join(" or ");
+    const endpoint = options.endpoints.find(({ path }) => path === url.pathname);
+    if (!endpoint) {
+      const paths = options.endpoints.map(({ path }) => path).join(" or ");
       throw new KhalaError("not_found", `There is no socket at this address. Connect to ${paths}.`);
     }
-    const serve = door.open(url);
+    const serve = endpoint.open(url);
     const origin = request.headers.origin;
     if (!originAllowed(origin, options.origins, request.headers.host ?? "")) {
       throw new KhalaError(
@@ -87,7 +86,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         "This origin may not open sockets. Add it to KHALA_ORIGINS.",
       );
     }
-    requireRoom();
+    requireCapacity();
     const { token } = socketToken({
       params: url.searchParams,
       protocols: request.headers["sec-websocket-protocol"],
@@ -96,19 +95,19 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     // The clock skew forgives a token that is just over, but a socket lives only until then: it would be closed at once, again and again.
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
-    if (door.scope) requireScope(viewer, door.scope);
+    if (endpoint.scope) requireScope(viewer, endpoint.scope);
     // Again, because others came in while the token was looked at.
-    requireRoom();
+    requireCapacity();
     if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
       throw new KhalaError(
         "limit_exceeded",
         `One subject has at most ${limits.socketsPerSubject} sockets on a server.`,
       );
     }
-    return { viewer, door, serve };
+    return { viewer, endpoint, serve };
   }
 
-  function requireRoom(): void {
+  function requireCapacity(): void {
     if (draining)
       throw new KhalaError("shutting_down", "This server is shutting down. Connect to another one.");
     if (open.size >= limits.sockets)
@@ -134,16 +133,16 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       return refuseHandshake(stream, error, context, metrics);
     }
     stream.off("error", broken);
-    const { viewer, door, serve } = admitted;
+    const { viewer, endpoint, serve } = admitted;
     const connectionOptions = {
       limits,
-      kind: door.kind,
+      kind: endpoint.kind,
       remote: request.socket.remoteAddress ?? "",
       written: traffic.written,
       async authenticate(current: Viewer, token: string) {
         const refreshed = await verifier.verify(token);
         requireSameSubject(current, refreshed);
-        if (door.scope) requireScope(refreshed, door.scope);
+        if (endpoint.scope) requireScope(refreshed, endpoint.scope);
         return refreshed;
       },
       onRefused(code: ErrorCode) {
@@ -154,7 +153,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         open.delete(closed);
         count(viewer, -1);
         metrics.closes.add(1, { code: closeLabel(code) });
-        traffic.closed(viewer.org, { subject: viewer.subject, code, reason, kind: door.kind });
+        traffic.closed(viewer.org, { subject: viewer.subject, code, reason, kind: endpoint.kind });
       },
     };
     server.handleUpgrade(request, stream, head, (ws) => {

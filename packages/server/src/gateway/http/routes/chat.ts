@@ -7,7 +7,7 @@ import { contextOf, ofOrg, traceparent } from "../../../kit/telemetry.ts";
 import { requireScope } from "../../auth/claims.ts";
 import { callerOf, readChat, readConvId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readText } from "../page_request.ts";
+import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
 const MAX_CURSOR = 200;
 

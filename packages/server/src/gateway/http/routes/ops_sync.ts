@@ -9,9 +9,8 @@ import {
   type TopicsOptions,
 } from "../../../sync/read/inspect.ts";
 import { hasScope, requireTopic } from "../../auth/claims.ts";
-import { operator } from "../../ops/operator.ts";
-import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readText } from "../page_request.ts";
+import { type Http, requireOperator } from "../http.ts";
+import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
 export interface OpsSyncOptions extends TopicsOptions {
   readonly database: Database;
@@ -34,12 +33,12 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   const { database, models } = options;
 
   app.get("/ops/v1/topics", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send({ topics: await describeTopics(options) });
   });
 
   app.get("/ops/v1/documents", async (request, reply) => {
-    const viewer = await operator(http, request);
+    const viewer = await requireOperator(http, request);
     const query = request.query as Record<string, unknown>;
     const topic = readText(query.topic, "topic", MAX_SEARCH);
     if (!topic) throw new KhalaError("invalid_request", "topic says whose documents.", { field: "topic" });
@@ -55,7 +54,7 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   });
 
   app.get("/ops/v1/history/:doc_key", async (request, reply) => {
-    const viewer = await operator(http, request);
+    const viewer = await requireOperator(http, request);
     const { doc_key } = request.params as { doc_key: string };
     const { limit } = request.query as { limit?: unknown };
     const bounds = { limit: readLimit(limit), payloadBytes: options.payloadBytes };
@@ -71,12 +70,12 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   });
 
   app.get("/ops/v1/parity", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send(await options.parity.state());
   });
 
   app.post("/ops/v1/parity", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send(await options.parity.compare());
   });
 }

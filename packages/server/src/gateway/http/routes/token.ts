@@ -5,13 +5,12 @@ import type { FastifyRequest } from "fastify";
 import type { Clock } from "../../../kit/clock.ts";
 import { sha256 } from "../../../kit/hash.ts";
 import { bearerToken } from "../../auth/bearer.ts";
-import { requireScope } from "../../auth/claims.ts";
+import { isName, requireScope } from "../../auth/claims.ts";
 import type { Issuer } from "../../auth/issuer.ts";
-import { isLocal } from "../../auth/local.ts";
-import { isName } from "../../auth/read_claims.ts";
-import type { Revocations } from "../../auth/revocation.ts";
+import { isLocal } from "../../auth/origin.ts";
+import type { Revocations } from "../../auth/revocations.ts";
 import type { Http } from "../http.ts";
-import { readMessage } from "../read_message.ts";
+import { readMessage } from "../read_request.ts";
 
 export interface TokenRouteOptions {
   /** Undefined when this server only verifies. */
