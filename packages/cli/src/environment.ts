@@ -17,7 +17,7 @@ export interface SettingOptions {
 }
 
 /** The environment with the options of the command line laid over it. */
-export function withOptions(options: SettingOptions): Record<string, string | undefined> {
+function withOptions(options: SettingOptions): Record<string, string | undefined> {
   return {
     ...environment,
     ...(options.host !== undefined && { KHALA_HOST: options.host }),

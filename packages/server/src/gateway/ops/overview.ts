@@ -205,7 +205,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
 const SILENT = `There was no answer within ${ANSWER_MS} ms.`;
 
 /** Turns counters into rates: how much each grew since it was last looked at. */
-export class Rates {
+class Rates {
   #at: number;
   readonly #counts = new Map<string, number>();
 
@@ -227,14 +227,14 @@ export class Rates {
 }
 
 /** How the process is doing. */
-export interface ProcessFigures {
+interface ProcessFigures {
   readonly rss_bytes: number;
   readonly cpu_percent: number;
   readonly event_loop_p99_ms: number;
 }
 
 /** Measures the process from one look to the next. */
-export interface ProcessMonitor {
+interface ProcessMonitor {
   look(): ProcessFigures;
   stop(): void;
 }
@@ -244,7 +244,7 @@ const RESOLUTION_MS = 20;
 const WATCHED_MS = 10_000;
 
 /** Opens the meter. */
-export function openProcessMonitor(clock: Clock): ProcessMonitor {
+function openProcessMonitor(clock: Clock): ProcessMonitor {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   let at = clock.now();
   let used = process.cpuUsage();
@@ -276,6 +276,6 @@ export function openProcessMonitor(clock: Clock): ProcessMonitor {
 }
 
 /** As much of a number as anybody reads. */
-export function rounded(value: number): number {
+function rounded(value: number): number {
   return Math.round(value * 100) / 100;
 }

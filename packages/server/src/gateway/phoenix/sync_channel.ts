@@ -280,7 +280,7 @@ class SyncChannel implements Channel {
 }
 
 /** Brings the subscriptions of one socket up to date, a batch each in turn, so that no topic waits for another's history. */
-export class ReplayScheduler<S extends { live: boolean; position: bigint }> {
+class ReplayScheduler<S extends { live: boolean; position: bigint }> {
   readonly #context: Context;
   readonly #pull: (subscription: S) => Promise<boolean>;
   readonly #behind = new Map<S, (() => void) | undefined>();

@@ -127,7 +127,7 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
 }
 
 /** For routes that need no body: a client that announces JSON, and then sends none, is served too. */
-export const BODY_OPTIONAL = {
+const BODY_OPTIONAL = {
   async onRequest({ headers }: FastifyRequest) {
     const { "content-length": length = "0", "transfer-encoding": chunked } = headers;
     if (length === "0" && chunked === undefined) delete headers["content-type"];
@@ -135,25 +135,25 @@ export const BODY_OPTIONAL = {
 };
 
 /** Who asks, if the token carries the scope. */
-export async function callerOf(http: Http, request: FastifyRequest, scope: string): Promise<Caller> {
+async function callerOf(http: Http, request: FastifyRequest, scope: string): Promise<Caller> {
   const viewer = await http.viewer(request);
   requireScope(viewer, scope);
   return { org: viewer.org, subject: viewer.subject, operates: hasScope(viewer, SCOPES.ops) };
 }
 
 /** The agent that the path names; what cannot be the name of one is not there. */
-export function agentOf(request: FastifyRequest): string {
+function agentOf(request: FastifyRequest): string {
   const name = param(request, "agent");
   return AGENT_NAME.test(name) ? name : missing("agent", name);
 }
 
 /** A part of the path. */
-export function param(request: FastifyRequest, name: string): string {
+function param(request: FastifyRequest, name: string): string {
   return (request.params as Record<string, string>)[name]!;
 }
 
 /** What is not there, and what is not yours, look the same. */
-export function missing(what: string, name: string): never {
+function missing(what: string, name: string): never {
   const quoted = JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
   throw new KhalaError("not_found", `There is no ${what} ${quoted}, or it is not yours to see.`);
 }
