@@ -132,7 +132,7 @@ describe("khala agents", () => {
     expect(list.out).toMatch(/^AGENT +STATE +WAITING/);
     expect(list.out).toMatch(/^reviewer +running .* Draft$/m);
     expect((await khala(["agents", "pause", "reviewer"])).out).toBe(
-      "reviewer takes no more tasks; what runs goes on.\n",
+      "reviewer takes no new tasks; running ones continue.\n",
     );
     const [{ agents }] = lines<{ agents: { name: string; state: string }[] }>(
       (await khala(["agents", "--json"])).out,

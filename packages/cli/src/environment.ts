@@ -6,7 +6,7 @@ export const environment: Readonly<Record<string, string | undefined>> = process
 /** How the command is called here: in the repository it runs from its source, through npm. */
 export const COMMAND = import.meta.filename.endsWith(".ts") ? "npm run khala --" : "khala";
 
-/** Settings that came as options of the command line; they win over the environment. */
+/** Settings from options of the command line; they override the environment. */
 export interface SettingOptions {
   readonly host?: string;
   readonly port?: string;
@@ -16,7 +16,7 @@ export interface SettingOptions {
   readonly hours?: string;
 }
 
-/** The environment with the options of the command line laid over it. */
+/** The environment, overridden by the options of the command line. */
 function withOptions(options: SettingOptions): Record<string, string | undefined> {
   return {
     ...environment,
@@ -28,7 +28,7 @@ function withOptions(options: SettingOptions): Record<string, string | undefined
   };
 }
 
-/** Where the server is that a command talks to. */
+/** The address of the server that a command calls. */
 export function serverUrl(url: string | undefined): string {
   const { KHALA_URL, KHALA_HOST = "127.0.0.1", KHALA_PORT = "4000" } = environment;
   const named = url ?? KHALA_URL;
@@ -38,12 +38,12 @@ export function serverUrl(url: string | undefined): string {
   return `http://${host.includes(":") ? `[${host}]` : host}:${KHALA_PORT}`;
 }
 
-/** Whether errors are told with their stacks. */
+/** Whether errors are printed with their stacks. */
 export function wantsStack(argv: readonly string[]): boolean {
   return argv.includes("--verbose") || ["debug", "trace"].includes(environment.KHALA_LOG_LEVEL ?? "");
 }
 
-/** The settings that the environment and the command line make together. */
+/** Reads the settings of the environment and the command line. */
 export async function readSettings(options: SettingOptions): Promise<Config> {
   const { readConfig } = await import("@khala/server");
   try {

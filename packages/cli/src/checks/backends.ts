@@ -2,7 +2,7 @@ import type { Config } from "@khala/server";
 import { probeKafka, probeRedis } from "@khala/server/operations";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
-/** The engines that settings name beside the database; without any, PostgreSQL does their work. */
+/** Checks the backends that the settings name beside the database. */
 export async function checkBackends(config: Config): Promise<Finding[]> {
   return Promise.all([
     config.REDIS_URL

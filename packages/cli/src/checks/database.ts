@@ -8,13 +8,13 @@ const MOST_SKEW_MS = 5_000;
 
 interface State {
   readonly version: number;
-  readonly shown: string;
+  readonly release: string;
   /** Null before the first start. */
   readonly schema: number | null;
   readonly nowMs: number;
 }
 
-/** What can be said of the database: reachable, new enough, of a schema that this code knows, and agreed on the time. */
+/** Checks that the database is reachable and new enough, has a known schema, and agrees on the time. */
 export async function checkDatabase(config: Config): Promise<Finding[]> {
   const url = databaseUrlOf(config);
   if (!url) return [ok("database", "the embedded one has not been started yet")];
@@ -34,17 +34,17 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
   return [checkVersion(state), checkSchema(state), checkClock(aheadMs)];
 }
 
-function checkVersion({ version, shown }: State): Finding {
-  if (version >= 140_000) return ok("database", `PostgreSQL ${shown} answers`);
-  return problem("database", `PostgreSQL ${shown} is too old`, "Use PostgreSQL 14 or later.");
+function checkVersion({ version, release }: State): Finding {
+  if (version >= 140_000) return ok("database", `PostgreSQL ${release} answers`);
+  return problem("database", `PostgreSQL ${release} is too old`, "Use PostgreSQL 14 or later.");
 }
 
 function checkSchema({ schema }: State): Finding {
   const newest = newestSchema();
-  if (schema === null) return ok("schema", "not there yet; the first start makes it");
+  if (schema === null) return ok("schema", "not created yet; the first start creates it");
   if (schema > newest) {
     const fix = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
-    return problem("schema", `version ${schema}, and this Khala knows only up to ${newest}`, fix);
+    return problem("schema", `version ${schema}; this Khala supports up to ${newest}`, fix);
   }
   if (schema < newest)
     return warning(
@@ -64,7 +64,7 @@ function checkClock(aheadMs: number): Finding {
 
 async function readState(url: string): Promise<State> {
   const [row] = await queryOnce<Omit<State, "schema"> & { migrated: boolean }>(url, {
-    text: `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS shown,
+    text: `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS release,
       extract(epoch FROM clock_timestamp())::float8 * 1000 AS "nowMs",
       to_regclass('runtime.schema_migrations') IS NOT NULL AS migrated`,
   });

@@ -7,7 +7,7 @@ import type { Config } from "@khala/server";
 import { embeddedBinaries } from "@khala/server/operations";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
-/** The Node that runs this. */
+/** Checks the version of Node. */
 export function checkNode(): Finding {
   const major = Number(process.versions.node.split(".")[0]);
   if (major >= 24) return ok("node", process.version);
@@ -63,7 +63,7 @@ export async function checkPort({ KHALA_HOST: host, KHALA_PORT: port }: Config):
     if (code === "EADDRINUSE" && (await answersAsKhala(host, port)))
       return warning(
         "port",
-        `a Khala already answers at ${host}:${port}`,
+        `a Khala server already answers at ${host}:${port}`,
         "Use it, or set KHALA_PORT for another.",
       );
     if (code === "EADDRINUSE")
@@ -101,7 +101,7 @@ export function checkKeys(config: Config): Finding {
   if (existsSync(file) && process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0)
     return problem("keys", `${file} can be read by others`, `Run \`chmod 600 ${file}\`.`);
   const fix = "That is fine for `khala dev`; `khala serve` needs KHALA_AUTH_SECRETS or a key set.";
-  return warning("keys", "none is set: development makes its own", fix);
+  return warning("keys", "none is set; `khala dev` creates its own", fix);
 }
 
 function checkSecrets({ KHALA_AUTH_SECRETS = "" }: Config): Finding | undefined {

@@ -20,7 +20,7 @@ export interface Call {
 
 const TIMEOUT_MS = 10_000;
 
-/** Calls a server's HTTP interface; a refusal is thrown as the server words it. */
+/** Calls a server over HTTP; throws its error as ServerRefusal. */
 export async function callServer<T>(url: string, path: string, call: Call = {}): Promise<T> {
   const { method = call.body === undefined ? "GET" : "POST", body, token } = call;
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
@@ -45,7 +45,7 @@ export async function callServer<T>(url: string, path: string, call: Call = {}):
   if (response.ok && answer !== undefined) return answer as T;
   const error = (answer as { error?: { code?: unknown; message?: unknown } } | undefined)?.error;
   if (typeof error?.code === "string") throw new ServerRefusal(error.code, String(error.message));
-  throw new Failure(`${url} answered ${response.status}, but not as Khala does. Check --url.`);
+  throw new Failure(`${url} answered ${response.status}, but it is no Khala server. Check --url.`);
 }
 
 function parse(text: string): unknown {

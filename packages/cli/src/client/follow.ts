@@ -3,7 +3,7 @@ import type { KhalaError } from "@khala/contracts";
 import { callServer, ServerRefusal } from "./call_server.ts";
 import { type TokenSource, tokenExpired } from "./tokens.ts";
 
-/** Where following begins: the documents as they are, what changes from now on, or everything that is retained. */
+/** Where following begins: with a list of the documents, with new changes only, or with the oldest retained change. */
 export type From = "list" | "now" | "oldest";
 
 export interface FollowOptions {
@@ -13,19 +13,19 @@ export interface FollowOptions {
   readonly tokens: TokenSource;
   readonly signal: AbortSignal;
   readonly onUpdate: (update: Update) => void;
-  /** For people: what the connection is doing. */
+  /** Called with the state of the connection, as a readable text. */
   readonly onState: (state: string) => void;
 }
 
 /**
  * Follows a topic until the signal aborts: replay and live from the last cursor, through disconnects; a cursor that is
- * stale is replaced by a list. Throws when the server says that trying again will not help.
+ * stale is replaced by a list. Throws on errors that a retry does not fix.
  */
 export async function follow(options: FollowOptions): Promise<void> {
   try {
     await followOn(options);
   } catch (error) {
-    // What was cut short by the signal is no failure.
+    // An abort is no failure.
     if (!options.signal.aborted) throw error;
   }
 }
@@ -39,7 +39,7 @@ async function followOn({
   onUpdate,
   onState,
 }: FollowOptions): Promise<void> {
-  // Asked first by itself, so that a server that is not there, or refuses, is told as such.
+  // Called before the socket opens, so that an unreachable server or a refusal is reported as such.
   let first: string | undefined = await tokens.get();
   const { cursor: now } = await callServer<{ cursor: Cursor }>(url, `/sync/v1/list/${topic}?limit=1`, {
     token: first,
@@ -67,16 +67,16 @@ async function followOn({
           cursor = at;
         },
         async apply(updates, through) {
-          // The server leaves nothing of an update out; the types of its messages cannot say so.
+          // The server sends every field; the generated types make them optional.
           for (const update of updates) versions.accept(update as Update);
           cursor = through;
         },
         phase(phase, error) {
-          // Each attempt to reconnect says again that there is no line.
+          // Each failed attempt to reconnect repeats the phase.
           if (phase === before) return;
           before = phase;
           if (phase === "live") onState(`following ${topic}`);
-          if (phase === "stale") onState("the cursor is stale: listing anew");
+          if (phase === "stale") onState("the cursor is stale: listing again");
           if (phase === "offline") onState(`disconnected (${error?.message ?? "no answer"}): reconnecting`);
           if (phase === "forbidden") over.reject(refusal(error));
         },
@@ -95,7 +95,7 @@ function refusal(error: KhalaError | undefined): Error {
   return new ServerRefusal(error?.code ?? "refused", error?.message ?? "The server refused.");
 }
 
-/** A change of a document, as the socket tells it in JSON. */
+/** A change of a document, in the socket's JSON. */
 export interface Update {
   readonly topic: string;
   readonly doc_key: string;
@@ -111,7 +111,7 @@ export interface Update {
 
 const MOST = 100_000;
 
-/** The newest version of each document that was told of, so that nothing is told twice or backwards. */
+/** The newest version of each document, so that no change is emitted twice or out of order. */
 export class NewestVersions {
   readonly #versions = new Map<string, { version: bigint; deleted: boolean }>();
   readonly #onUpdate: (update: Update) => void;
@@ -120,7 +120,7 @@ export class NewestVersions {
     this.#onUpdate = onUpdate;
   }
 
-  /** Tells of an update, unless it is not newer than what is known. */
+  /** Emits an update that is newer than the last one of its document. */
   accept(update: Update): void {
     const version = BigInt(update.doc_version);
     const before = this.#versions.get(update.doc_key);
@@ -131,7 +131,7 @@ export class NewestVersions {
     this.#onUpdate(update);
   }
 
-  /** Takes a complete list: what is newer is told, and what is no longer there is told as deleted. */
+  /** Takes a complete list: emits newer versions, and deletes of documents that are gone. */
   replace(topic: string, documents: readonly StoredDocument[]): void {
     const listed = new Set(documents.map(({ key }) => key));
     for (const [doc_key, { version, deleted }] of [...this.#versions]) {

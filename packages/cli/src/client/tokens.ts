@@ -19,7 +19,7 @@ export interface TokenRequest {
   readonly ttl?: number;
 }
 
-/** Asks a server for a token: one in development gives it to anybody on its machine, others want the issuer key. */
+/** Requests a token: a development server mints for every program on its machine, others need the issuer key. */
 export async function requestToken(url: string, { sub, org, scopes, ttl }: TokenRequest): Promise<Minted> {
   try {
     return await callServer<Minted>(url, "/api/sync/token", {
@@ -29,26 +29,26 @@ export async function requestToken(url: string, { sub, org, scopes, ttl }: Token
   } catch (error) {
     if (!(error instanceof ServerRefusal) || !["missing_authorization", "invalid_token"].includes(error.code))
       throw error;
-    const advice = "Set KHALA_AUTH_ISSUER_KEY, or bring a token with --token or KHALA_TOKEN.";
-    throw new Failure(`${url} gives no token to this caller. ${advice}`, undefined, { cause: error });
+    const advice = "Set KHALA_AUTH_ISSUER_KEY, or pass a token with --token or KHALA_TOKEN.";
+    throw new Failure(`${url} does not mint a token for this caller. ${advice}`, undefined, { cause: error });
   }
 }
 
-/** Where the tokens of a command come from. */
+/** The source of a command's tokens. */
 export interface TokenSource {
-  /** Whether there will be another when this one has run out. */
+  /** Whether `get` returns another token when this one has expired. */
   readonly renewable: boolean;
-  /** A token that can be used now. */
+  /** A valid token. */
   get(): Promise<string>;
   /** When the last one should be replaced, in milliseconds from now. */
   renewAfterMs(now: number): number;
 }
 
-/** The token that the user brought, or fresh ones from the server. */
+/** The token of the command line or the environment, or new ones from the server. */
 export function tokenSource(url: string, given: string | undefined, scopes: readonly string[]): TokenSource {
-  const brought = given ?? environment.KHALA_TOKEN;
-  if (brought) {
-    return { renewable: false, get: async () => brought, renewAfterMs: () => Number.POSITIVE_INFINITY };
+  const fixed = given ?? environment.KHALA_TOKEN;
+  if (fixed) {
+    return { renewable: false, get: async () => fixed, renewAfterMs: () => Number.POSITIVE_INFINITY };
   }
   let expiresAt = 0;
   return {
@@ -62,7 +62,7 @@ export function tokenSource(url: string, given: string | undefined, scopes: read
   };
 }
 
-/** What to say when a token has run out that this command cannot replace. */
+/** The failure of a token that has expired and cannot be renewed. */
 export function tokenExpired(): Failure {
   return new Failure(`The token has expired. \`${COMMAND} token\` makes another.`);
 }

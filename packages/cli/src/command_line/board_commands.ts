@@ -5,13 +5,13 @@ import { positiveInteger, withClientOptions } from "./commands.ts";
 export function declareBoard(khala: Command): void {
   withClientOptions(khala.command("publish"))
     .description("publish an artifact on the blackboard")
-    .argument("<type>", "what it is, such as Draft")
-    .option("--payload <json>", "the payload as JSON, @file, or - for the input", "{}")
-    .option("--id <uuid>", "an id of your own: a repeat is answered as a duplicate")
-    .option("--key <key>", "what must stay in order (partition_key)")
-    .option("--correlation <id>", "what it belongs to (correlation_id)")
+    .argument("<type>", "the type of the artifact, such as Draft")
+    .option("--payload <json>", "the payload as JSON, @file, or - for stdin", "{}")
+    .option("--id <uuid>", "an id of your own: repeating it publishes nothing")
+    .option("--key <key>", "artifacts with the same key stay in order (partition_key)")
+    .option("--correlation <id>", "the correlation that it belongs to (correlation_id)")
     .option("--tag <tag...>", "tags that agents filter by")
-    .option("--at <time>", "publish it then, such as 2026-12-24T18:00:00Z (not_before)")
+    .option("--at <time>", "publish at this time, such as 2026-12-24T18:00:00Z (not_before)")
     .option("--json", "print id and status")
     .addHelpText(
       "after",
@@ -24,22 +24,22 @@ Examples:
     .action(async (type, options) => (await import("../commands/publish.ts")).publish(type, options));
 
   const agents = withClientOptions(khala.command("agents"))
-    .description("the agents of the blackboard: what they consume, how they stand")
+    .description("list the agents of the blackboard: their state, their counts, what they consume")
     .option("--json", "as JSON")
     .addHelpText(
       "after",
       `
 Examples:
   khala agents
-  khala agents pause reviewer      it takes no more tasks, on any server
+  khala agents pause reviewer      takes no new tasks, on any server
   khala agents resume reviewer
-  khala agents cancel reviewer     what waits for it becomes dead letters`,
+  khala agents cancel reviewer     cancels running tasks; queued ones become dead letters`,
     )
     .action(async (options) => (await import("../commands/board.ts")).agents(options));
   const does = {
-    pause: "let an agent take no more tasks",
-    resume: "let it take tasks again",
-    cancel: "stop what it does, and drop what waits for it until now",
+    pause: "pause an agent: it takes no new tasks",
+    resume: "resume a paused agent",
+    cancel: "cancel an agent's running tasks, and move its queued ones to the dead letters",
   };
   for (const what of ["pause", "resume", "cancel"] as const) {
     withClientOptions(agents.command(what))
@@ -54,7 +54,7 @@ Examples:
 
   khala
     .command("worker")
-    .description("do the work of an app's agents in a process of its own, without a server")
+    .description("run an app's agents in a separate process, without a server")
     .option("--app <file>", "the app: a file with a default export made by defineApp")
     .option(
       "--data-dir <folder>",
@@ -65,10 +65,10 @@ Examples:
       "after",
       `
 Any number of workers and servers share the tasks; all of them run the same app. Servers with KHALA_BOARD_AGENTS=false leave
-the work to workers. Ctrl-C finishes what is under way and gives the rest back.
+the work to workers. Ctrl-C finishes running tasks and releases the others.
 
-KHALA_WORKER_PORT lets it be watched: /metrics, /healthz and /readyz on that port of KHALA_HOST. Without it nothing listens, and what
-its agents do is in no metric.
+With KHALA_WORKER_PORT it answers /metrics, /healthz and /readyz on that port of KHALA_HOST. Without it there are no metrics of its
+agents.
 
 Examples:
   DATABASE_URL=postgres://… khala worker --app app.ts
@@ -80,21 +80,21 @@ Examples:
 function declareDeadLetters(khala: Command): void {
   const dlq = khala
     .command("dlq")
-    .description("dead letters: what agents could not do, and how to let them try again")
+    .description("list, show and replay dead letters: tasks that failed for good")
     .addHelpText(
       "after",
       `
 Examples:
   khala dlq list reviewer
   khala dlq show reviewer 0198c5f4-…
-  khala dlq replay reviewer 0198c5f4-… --payload '{"text":"mended"}'
+  khala dlq replay reviewer 0198c5f4-… --payload '{"text":"fixed"}'
   khala dlq replay-all reviewer --correlation request-1`,
     );
 
   withClientOptions(dlq.command("list"))
     .description("list them, newest first")
     .argument("<agent>", "the agent's name")
-    .option("--limit <n>", "at most so many (default: 20)", positiveInteger)
+    .option("--limit <n>", "at most this many (default: 20)", positiveInteger)
     .option("--correlation <id>", "only those of this correlation")
     .option("--json", "one JSON object per line")
     .action(async (agent, options) => (await import("../commands/dlq.ts")).listDeadLetters(agent, options));
@@ -109,10 +109,10 @@ Examples:
     );
 
   withClientOptions(dlq.command("replay"))
-    .description("run some again; asking twice runs them once")
+    .description("run some again; repeating the command runs them once")
     .argument("<agent>", "the agent's name")
     .argument("<ids...>", "ids of dead letters")
-    .option("--payload <json>", "instead of the artifact's payload: JSON, @file, or - for the input")
+    .option("--payload <json>", "replaces the artifact's payload: JSON, @file, or - for stdin")
     .option("--json", "one JSON object per line")
     .action(async (agent, ids, options) =>
       (await import("../commands/dlq.ts")).replayDeadLetters(agent, ids, options),

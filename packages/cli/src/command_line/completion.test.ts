@@ -7,7 +7,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { completionScript, SHELLS } from "./completion.ts";
 
 function khala(): Command {
-  const program = new Command("khala").option("--verbose", "tell errors with their stacks");
+  const program = new Command("khala").option("--verbose", "print errors with their stacks");
   program.command("dev").description("it's for development").option("--port <port>", "where: it listens");
   const dlq = program.command("dlq").description("dead letters");
   dlq.command("replay").description("run one again").option("--json", "as JSON");

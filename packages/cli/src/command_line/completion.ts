@@ -6,19 +6,19 @@ export const SHELLS = ["bash", "zsh", "fish"] as const;
 /** A shell of the list. */
 export type Shell = (typeof SHELLS)[number];
 
-/** A command as a shell must know it: the words that lead to it, and what may follow. */
-interface Place {
+/** A command for a shell: its path, and the words that may follow. */
+interface CommandWords {
   readonly path: readonly string[];
   readonly words: readonly { readonly word: string; readonly about: string }[];
 }
 
-/** A script that completes commands and options in a shell; it is written from the declared commands, so it knows all of them. */
+/** A script that completes commands and options in a shell; generated from the declared commands. */
 export function completionScript(shell: Shell, khala: Command): string {
   const places = placesOf(khala);
   return { bash: bash(places), zsh: zsh(places), fish: fish(places) }[shell];
 }
 
-function placesOf(command: Command, path: readonly string[] = []): Place[] {
+function placesOf(command: Command, path: readonly string[] = []): CommandWords[] {
   const help = command.createHelp();
   const commands = help.visibleCommands(command).filter((each) => each.name() !== "help");
   const words = [
@@ -37,7 +37,7 @@ function quoted(text: string): string {
 }
 
 /** The longest chain of commands among the words so far decides what comes next. */
-function walk(places: readonly Place[], found: string): string {
+function walk(places: readonly CommandWords[], found: string): string {
   const chains = places.filter(({ path }) => path.length > 0).map(({ path }) => path.join(" "));
   return `  local word place="" next
   for word in "\${${found}[@]}"; do
@@ -48,7 +48,7 @@ function walk(places: readonly Place[], found: string): string {
   done`;
 }
 
-function bash(places: readonly Place[]): string {
+function bash(places: readonly CommandWords[]): string {
   const cases = places.map(
     ({ path, words }) =>
       `    ${quoted(path.join(" "))}) words=${quoted(words.map(({ word }) => word).join(" "))} ;;`,
@@ -66,7 +66,7 @@ complete -o default -F _khala khala
 `;
 }
 
-function zsh(places: readonly Place[]): string {
+function zsh(places: readonly CommandWords[]): string {
   const cases = places.map(({ path, words }) => {
     const described = words.map(({ word, about }) => quoted(`${word}:${about.replaceAll(":", "\\:")}`));
     return `    ${quoted(path.join(" "))}) choices=(${described.join(" ")}) ;;`;
@@ -87,7 +87,7 @@ if [[ "\${funcstack[1]}" == _khala ]]; then _khala "$@"; else compdef _khala kha
 `;
 }
 
-function fish(places: readonly Place[]): string {
+function fish(places: readonly CommandWords[]): string {
   const chains = places.filter(({ path }) => path.length > 0).map(({ path }) => quoted(path.join(" ")));
   const lines = places.flatMap(({ path, words }) =>
     words.map(({ word, about }) => {

@@ -8,15 +8,13 @@ import { declareBoard } from "./board_commands.ts";
 import { declareChat, declareClient, declareInit, declareOperations, declareServers } from "./commands.ts";
 import { completionScript, SHELLS, type Shell } from "./completion.ts";
 
-/** Runs a command line and answers with the exit code. An error is one line, or a stack for those who ask. */
+/** Runs a command line and resolves with the exit code. An error is one line, or a stack with --verbose. */
 export async function run(argv: readonly string[]): Promise<number> {
-  // Whoever reads our output may have had enough of it, as in `khala tail … | head`.
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
   try {
     await program().parseAsync(argv, { from: "user" });
     return Number(process.exitCode ?? EXIT.ok);
   } catch (error) {
-    // Commander has already said what is wrong with the command line.
+    // Commander has already printed the problem.
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
     const { message, exitCode } = explain(error);
     const text = wantsStack(argv) ? withStack(error) : message;
@@ -31,7 +29,7 @@ function program(): Command {
   const khala = new Command("khala")
     .description("The real-time backbone for agent applications: run it, use it, operate it.")
     .version(version, "-V, --version", "print the version")
-    .option("--verbose", "tell errors with their stacks; also KHALA_LOG_LEVEL=debug")
+    .option("--verbose", "print errors with their stacks; also KHALA_LOG_LEVEL=debug")
     .exitOverride()
     .showHelpAfterError("Add --help to see how it is called.");
   declareInit(khala);
@@ -45,20 +43,20 @@ function program(): Command {
     "after",
     `
 Examples:
-  khala dev                                   a server for development; prints what to try next
+  khala dev                                   a server for development; prints commands to try
   khala append run hello run.started '{"title":"Hello"}'
-  khala tail runtime.run_summaries            follow the documents that events became
-  khala chat "How is the weather in Oslo?"    say something to the agent
-  khala doctor                                what is wrong here, and how to fix it
+  khala tail runtime.run_summaries            follow the documents of a topic
+  khala chat "How is the weather in Oslo?"    send a message to the agent
+  khala doctor                                check this machine, and print how to fix problems
 
-Settings come from the environment (khala config lists them); options win over it.
+Settings come from the environment (khala config lists them); options override it.
 
 Exit codes:
   0  done
   1  failed
   2  the command line or a setting is wrong
   3  the server or the database cannot be reached
-  4  a check found something (doctor, parity)`,
+  4  a check found a problem (doctor, parity)`,
   );
   return khala;
 }

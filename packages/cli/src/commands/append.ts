@@ -43,7 +43,9 @@ function readData(text: string): unknown {
     return JSON.parse(text);
   } catch (cause) {
     const advice = 'Quote it for the shell, such as \'{"title":"Hi"}\'.';
-    throw new Failure(`The data is not JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, { cause });
+    throw new Failure(`The data is not valid JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, {
+      cause,
+    });
   }
 }
 

@@ -11,7 +11,7 @@ export interface BoardOptions {
   readonly json?: boolean;
 }
 
-/** `khala agents`: the agents of a running server, and how they stand. */
+/** `khala agents`: the agents of a running server, and their state. */
 export async function agents(options: BoardOptions): Promise<void> {
   const url = serverUrl(options.url);
   const token = await tokenSource(url, options.token, [SCOPES.blackboardRead]).get();
@@ -30,11 +30,11 @@ export async function agents(options: BoardOptions): Promise<void> {
 }
 
 const CONTROLS = {
-  pause: { state: "paused", text: "takes no more tasks; what runs goes on" },
+  pause: { state: "paused", text: "takes no new tasks; running ones continue" },
   resume: { state: "running", text: "takes tasks again" },
   cancel: {
     state: "cancelled",
-    text: "stops what it does; what waited for it becomes dead letters, what comes from now on runs",
+    text: "is cancelled: running tasks stop, queued ones become dead letters, new ones run",
   },
 } as const;
 

@@ -15,11 +15,11 @@ export interface ChatOptions {
   readonly json?: boolean;
 }
 
-/** `khala chat`: says one thing and prints the answer, or talks until the input ends. */
+/** `khala chat`: sends one message and prints the answer, or chats until the input ends. */
 export async function chat(words: readonly string[], options: ChatOptions): Promise<void> {
   const url = serverUrl(options.url);
   const tokens = tokenSource(url, options.token, [SCOPES.chat]);
-  // Asked first by itself, so that a server that is not there is told as such.
+  // Called before the socket opens, so that an unreachable server is reported as such.
   let first: string | undefined = await tokens.get();
   const client = createClient({
     url,
@@ -60,53 +60,53 @@ async function talk(conversation: Conversation, options: ChatOptions, signal: Ab
   }
 }
 
-/** The input was closed, or the person has had enough: both are an end, not an error. */
+/** A closed input or an abort ends the chat; neither is an error. */
 function ended(error: unknown): undefined {
   const { name, code } = error as NodeJS.ErrnoException;
   if (name === "AbortError" || code === "ERR_USE_AFTER_CLOSE") return undefined;
   throw error;
 }
 
-/** Sends a message and prints what its run says, until the run ends. Ctrl-C stops the run, here and on every device. */
+/** Sends a message and prints the run's output until it ends. Ctrl-C stops the run, here and on every device. */
 async function say(
   conversation: Conversation,
   message: string,
   options: ChatOptions,
   signal: AbortSignal,
 ): Promise<void> {
-  const spoken = new RunPrinter(options);
+  const printer = new RunPrinter(options);
   const over = Promise.withResolvers<void>();
   let runId: string | undefined;
-  const look = () => {
+  const update = () => {
     if (runId === undefined) return;
-    if (spoken.hear(conversation.state(), runId)) over.resolve();
+    if (printer.update(conversation.state(), runId)) over.resolve();
   };
-  const unsubscribe = conversation.subscribe(look);
+  const unsubscribe = conversation.subscribe(update);
   const stop = () => conversation.stop().catch(over.reject);
   signal.addEventListener("abort", stop);
   try {
     ({ run_id: runId } = await conversation.send(message, options.policy ? { policy: options.policy } : {}));
-    look();
+    update();
     await over.promise;
   } finally {
     signal.removeEventListener("abort", stop);
     unsubscribe();
   }
-  if (options.json) print(JSON.stringify({ run_id: runId, ...spoken.result() }));
-  const { status, error } = spoken.result();
+  if (options.json) print(JSON.stringify({ run_id: runId, ...printer.result() }));
+  const { status, error } = printer.result();
   if (status === "failed")
     throw new Failure(`The run failed: ${error ?? "no reason was given"}`, EXIT.failed);
   if (status === "stopped") note(paint("dim", "# stopped", process.stderr));
 }
 
-/** What came of a run. */
+/** The result of a run. */
 export interface Result {
   readonly status: "running" | "finished" | "failed" | "stopped";
   readonly text: string;
   readonly error?: string;
 }
 
-/** Prints what a run says as it comes: each word once, however often the state is looked at. */
+/** Prints the output of a run as it grows, each part once. */
 export class RunPrinter {
   readonly #options: { readonly reasoning?: boolean; readonly json?: boolean };
   readonly #printed = new Map<string, string>();
@@ -121,8 +121,8 @@ export class RunPrinter {
     return this.#result;
   }
 
-  /** Answers whether the run is over. */
-  hear(state: ConversationView, runId: string): boolean {
+  /** Prints what is new; returns whether the run has ended. */
+  update(state: ConversationView, runId: string): boolean {
     let text = "";
     let status: Result["status"] = "running";
     for (const message of state.messages) {
@@ -151,7 +151,7 @@ export class RunPrinter {
     return status !== "running";
   }
 
-  /** The part of a growing text that is new. A text that was replaced, after a resync, begins again on a line of its own. */
+  /** The part of a growing text that is new. A text that was replaced, after a resync, is printed again on a new line. */
   #more(place: string, text: string, dim = false): void {
     const before = this.#printed.get(place) ?? "";
     if (before === text) return;
@@ -175,7 +175,7 @@ export class RunPrinter {
   }
 }
 
-/** How the run ended. A line that was lost meanwhile may have swallowed the end, but not what the messages came to. */
+/** How the run ended. A lost connection may have missed the end, but the messages have their status. */
 function outcomeOf(
   { outcome, run, messages }: ConversationView,
   runId: string,

@@ -37,7 +37,8 @@ export async function dev(options: DevOptions): Promise<void> {
         stopActivity = startActivity(khala, {
           everyMs: ACTIVITY_MS,
           newId: randomUUID,
-          onError: (error) => log.warn({ err: (error as Error).message }, "the demo could not append"),
+          onError: (error) =>
+            log.warn({ err: (error as Error).message }, "the demo could not generate activity"),
         });
       }
       const topics = app.models.all.map((model) => model.topic);
@@ -58,7 +59,7 @@ export async function dev(options: DevOptions): Promise<void> {
         seconds: (performance.now() - began) / 1_000,
         page: dashboard !== undefined,
       });
-      // Not left to the end of the process, which may not come in order.
+      // Flushed early: a process that is killed would not write it.
       setTimeout(flushCompileCache, FLUSH_MS).unref();
       return {
         async stop() {

@@ -8,7 +8,7 @@ export interface InitOptions {
   readonly json?: boolean;
 }
 
-/** `khala init`: makes a new app that runs. */
+/** `khala init`: creates a new app. */
 export async function init(folder: string, { packages, json }: InitOptions): Promise<void> {
   let created: Awaited<ReturnType<typeof createApp>>;
   try {

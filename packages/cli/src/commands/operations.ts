@@ -22,7 +22,7 @@ interface Removed {
   readonly conversations: Partial<TrimmedConversations>;
 }
 
-/** `khala retention`: trims the journals and the conversations now, or says what would go. */
+/** `khala retention`: trims the journals and the conversations now, or counts what would be removed. */
 export async function retention(options: RetentionOptions): Promise<void> {
   const { rows, conversations } = await operate(options, (operation) =>
     options.dryRun ? count(operation) : trim(operation),
@@ -70,21 +70,21 @@ async function count({ app, databaseUrl, config }: Operation): Promise<Removed> 
   };
 }
 
-/** `khala epoch rotate`: makes every cursor stale, after a restore that left no mark. */
+/** `khala epoch rotate`: makes every cursor stale, after a restore that Khala cannot detect. */
 export async function rotate(options: OperatingOptions & { readonly yes?: boolean }): Promise<void> {
   if (!options.yes) {
-    const what = "Every cursor becomes stale, and every client lists its topics anew, all at once.";
+    const what = "Every cursor becomes stale, and every client lists its topics again, all at once.";
     throw new Failure(`${what} Add --yes to do it.`, EXIT.usage);
   }
   const epoch = await operate(options, ({ databaseUrl, signal }) => rotateEpoch({ databaseUrl, signal }));
   print(options.json ? JSON.stringify({ epoch }) : `The epoch is now ${epoch}.`);
 }
 
-/** `khala conversations copy`: takes every conversation from PostgreSQL to Redis, with its positions. */
+/** `khala conversations copy`: copies every conversation from PostgreSQL to Redis, with its cursors. */
 export async function copyConversations(options: OperatingOptions): Promise<void> {
   using progress = showProgress();
   const copied = await operate(options, ({ config, databaseUrl, signal }) => {
-    if (!config.REDIS_URL) throw new Failure("Set REDIS_URL to the Redis that they go to.", EXIT.usage);
+    if (!config.REDIS_URL) throw new Failure("There is no Redis to copy to. Set REDIS_URL.", EXIT.usage);
     return copyConversationsNow({
       config,
       databaseUrl,
@@ -96,7 +96,7 @@ export async function copyConversations(options: OperatingOptions): Promise<void
   if (options.json) print(JSON.stringify(copied));
   else print(`${copied.conversations} conversations, ${copied.events} new events copied.`);
   if (copied.refused.length === 0) return;
-  note(`Redis has others under these names, and they were left alone: ${copied.refused.join(", ")}`);
+  note(`Redis has other conversations under these names; they were not copied: ${copied.refused.join(", ")}`);
   process.exitCode = EXIT.found;
 }
 
@@ -105,7 +105,7 @@ export async function parity(topics: readonly string[], options: OperatingOption
   using progress = showProgress();
   const report = await operate(options, ({ app, databaseUrl, signal, config }) => {
     const { CONVEX_URL: url, CONVEX_MUTATION: mutation, CONVEX_QUERY: query, CONVEX_SECRET: secret } = config;
-    if (!url) throw new Failure("There is no second sink to compare with: set CONVEX_URL.", EXIT.usage);
+    if (!url) throw new Failure("There is no second sink to compare with. Set CONVEX_URL.", EXIT.usage);
     return compare({
       app,
       databaseUrl,
@@ -121,7 +121,7 @@ export async function parity(topics: readonly string[], options: OperatingOption
   process.exitCode = report.equal ? EXIT.ok : EXIT.found;
 }
 
-/** `khala reproject`: makes the documents of a topic anew from the log. */
+/** `khala reproject`: rebuilds the documents of a topic from the log. */
 export async function reproject(
   topic: string,
   options: OperatingOptions & { readonly restart?: boolean },

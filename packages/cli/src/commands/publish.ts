@@ -48,10 +48,10 @@ function said(status: string): string {
 function readTime(text: string): string {
   const time = Date.parse(text);
   if (!Number.isNaN(time)) return new Date(time).toISOString();
-  throw new Failure(`"${text}" is no time. Write it such as 2026-12-24T18:00:00Z.`, EXIT.usage);
+  throw new Failure(`"${text}" is not a time. Use a form such as 2026-12-24T18:00:00Z.`, EXIT.usage);
 }
 
-/** The JSON that an option means: itself, `@file`, or `-` for the input. */
+/** Reads the JSON of an option: the option itself, `@file`, or `-` for stdin. */
 export async function readPayload(given: string): Promise<unknown> {
   const source = given === "-" ? "the input" : given.startsWith("@") ? given.slice(1) : "the payload";
   const json =
@@ -67,7 +67,7 @@ export async function readPayload(given: string): Promise<unknown> {
     return JSON.parse(json);
   } catch (cause) {
     const advice = 'Quote it for the shell, such as \'{"text":"Hi"}\', or name a file with @.';
-    throw new Failure(`In ${source} is no JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, {
+    throw new Failure(`${source} is not valid JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, {
       cause,
     });
   }

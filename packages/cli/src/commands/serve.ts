@@ -27,7 +27,7 @@ export async function serve(options: ServeOptions): Promise<void> {
       const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
       const dashboard = dashboardFolder();
       const khala = await createKhala(app, { config, log, ...(dashboard && { dashboard }) });
-      // Whatever the level is: with port 0 this is the only place that tells the address.
+      // At any log level: with port 0 only this line has the address.
       const topics = app.models.all.map(({ topic }) => topic);
       log.child({}, { level: "info" }).info({ url: khala.url, topics }, `ready at ${khala.url}`);
       return khala;

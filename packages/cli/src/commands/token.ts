@@ -34,7 +34,7 @@ export async function token(options: TokenOptions): Promise<void> {
     note(`For "${request.sub}" of "${request.org}", until ${minted.expires_at}: ${request.scopes.join(" ")}`);
 }
 
-/** What a developer wants: to see every topic, to append, and to operate. */
+/** Every topic and every right of an app. */
 async function everyScope(app: string | undefined): Promise<string[]> {
   if (!app) return [...DEMO_TOPICS, ...Object.values(SCOPES)];
   const { models, streams } = await (await import("../local/load_app.ts")).loadApp(app);

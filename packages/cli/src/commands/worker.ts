@@ -32,9 +32,9 @@ export async function worker(options: WorkerOptions): Promise<void> {
       const running = await createBoardWorker(app, { config: { ...config, DATABASE_URL: url }, log });
       const { url: address } = running;
       const watch = address
-        ? `${address}/metrics and ${address}/readyz say how they are`
-        : "set KHALA_WORKER_PORT to watch them";
-      // Whatever the level is: it is the only sign that it works.
+        ? `their state is at ${address}/metrics and ${address}/readyz`
+        : "set KHALA_WORKER_PORT to monitor them";
+      // At any log level: this line is the only sign that the worker runs.
       log.child({}, { level: "info" }).info({ agents, address }, `the agents are at work; ${watch}`);
       return running;
     },

@@ -8,7 +8,7 @@ import {
 import { demoAgents } from "./agents.ts";
 import { demoAssistant } from "./assistant.ts";
 
-/** What is served when no app is named: every model that comes with Khala, an engine that needs no key, and a few agents. */
+/** The demo app, served without --app: every model that comes with Khala, an engine without a model, and a few agents. */
 export default defineApp({
   models: [runSummaries, workerSummaries, notifications, lightningControlPlane],
   engine: demoAssistant,

@@ -9,23 +9,23 @@ export interface BannerOptions {
   readonly config: Config;
   /** Undefined when this server has public keys only. */
   readonly token: { readonly token: string; readonly expires_at: string } | undefined;
-  /** From the call of the command until it was ready. */
+  /** Time from the start of the command until the server was ready. */
   readonly seconds: number;
   /** Whether the address shows the dashboard. */
   readonly page: boolean;
 }
 
-/** Tells a developer that the server is there, and what to try next. Every line works when it is pasted. */
+/** Prints where the server is, and commands to try. Every line works when it is pasted. */
 export function banner({ khala, app, config, token, seconds, page }: BannerOptions): void {
   const { url } = khala;
   const store = config.DATABASE_URL ? "PostgreSQL of DATABASE_URL" : `PostgreSQL in ${config.KHALA_DATA_DIR}`;
   print(
     `${paint(["bold", "green"], "Khala is ready")} at ${paint("bold", url)} (${store}, ${seconds.toFixed(1)} s)`,
   );
-  if (page) print("Open it in a browser: the page shows all of it at work, and lets you try it.");
+  if (page) print("Open it in a browser for the dashboard.");
   print("");
   if (!token) {
-    print("This server verifies tokens and makes none: KHALA_AUTH_* has public keys only.");
+    print("This server cannot mint tokens: KHALA_AUTH_* has public keys only.");
     return;
   }
   const minutes = Math.round(config.KHALA_AUTH_MAX_TTL_S / 60);
@@ -34,18 +34,18 @@ export function banner({ khala, app, config, token, seconds, page }: BannerOptio
   );
   print(`  export TOKEN=${token.token}`);
   print("");
-  print("Append an event, read the document that it became, and follow all of them live:");
+  print("Append an event, read its document, and follow the topic live:");
   for (const line of tries(url, app)) print(`  ${line}`);
   print("");
-  print("Say something to an agent, and read what the conversation has come to:");
+  print("Send a message to the agent, and read the conversation:");
   for (const line of talk(url)) print(`  ${line}`);
   print("");
   if (app.agents.length > 0) {
-    print("Publish an artifact, and see what agents made of it:");
+    print("Publish an artifact, and list what agents made of it:");
     for (const line of work(url, app)) print(`  ${line}`);
     print("");
   }
-  print(`${paint("dim", "Ctrl-C stops it. docs/GETTING_STARTED.md goes on from here.")}`);
+  print(`${paint("dim", "Ctrl-C stops it. Next: docs/GETTING_STARTED.md.")}`);
 }
 
 const AUTH = '-H "Authorization: Bearer $TOKEN"';
@@ -77,7 +77,7 @@ function tries(url: string, app: App): string[] {
 
 type Schema = App["streams"][number]["events"][string];
 
-/** Data that an event of this message takes: its first field, and those that must be sent. */
+/** Sample data for an event: its first field, and the required ones. */
 function sample(schema: Schema): Record<string, unknown> {
   const fields = schema.fields.filter(
     (field, i) => field.fieldKind === "scalar" && (i === 0 || !field.proto.proto3Optional),

@@ -11,7 +11,7 @@ export interface OperatingOptions extends SettingOptions {
   readonly json?: boolean;
 }
 
-/** What a command works with that goes to the database itself. */
+/** The arguments of an operation on the database. */
 export interface Operation {
   readonly config: Config;
   readonly app: App;
@@ -46,7 +46,9 @@ export async function operate<T>(
     return await work({ config, app, databaseUrl, signal: stopping.signal });
   } catch (error) {
     if (!stopping.signal.aborted) throw error;
-    throw new Failure("Stopped. What is done is kept; run it again to go on.", EXIT.failed, { cause: error });
+    throw new Failure("Stopped. Progress is kept; run the command again to resume.", EXIT.failed, {
+      cause: error,
+    });
   }
 }
 

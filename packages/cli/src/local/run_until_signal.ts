@@ -2,18 +2,18 @@ import { constants } from "node:os";
 import { environment } from "../environment.ts";
 import { note } from "../terminal/terminal.ts";
 
-/** Something that runs and can be asked to stop. */
+/** A server or worker that can be stopped. */
 export interface Stoppable {
   stop(): Promise<void>;
 }
 
-/** npm and the terminal both pass a Ctrl-C on: what comes within this time is the same one. */
+/** npm and the terminal both pass on a Ctrl-C: signals within this time count as one. */
 const SAME_SIGNAL_MS = 1_000;
 const PARENT_POLL_MS = 200;
 
 /**
- * Starts something and waits for a signal; then stops it in order. A signal during the start is honoured after it. A
- * second signal, or a stop that does not end in time, ends the process at once.
+ * Starts a server, waits for a signal, then stops it in order. A signal during the start takes effect after it. A second
+ * signal, or a stop that takes too long, ends the process at once.
  */
 export async function runUntilSignal(
   start: () => Promise<Stoppable>,
@@ -24,7 +24,7 @@ export async function runUntilSignal(
   const requestStop = () => {
     if (stopAskedAt !== undefined) return;
     stopAskedAt = performance.now();
-    note("Stopping. Once more to stop at once.");
+    note("Stopping. Press Ctrl-C again to stop at once.");
     stopAsked.resolve();
   };
   const onSignal = (signal: NodeJS.Signals) => {
@@ -39,7 +39,7 @@ export async function runUntilSignal(
     const running = await start();
     await stopAsked.promise;
     const late = setTimeout(() => {
-      note(`khala: it did not stop within ${stopTimeoutMs} ms and is ended.`);
+      note(`khala: The server did not stop within ${stopTimeoutMs} ms. The process ends now.`);
       process.exit(1);
     }, stopTimeoutMs);
     await running.stop();
@@ -50,7 +50,7 @@ export async function runUntilSignal(
   }
 }
 
-/** npm passes SIGTERM to the shell between it and us, which ends without telling us: being orphaned is the signal then. */
+/** npm passes SIGTERM to the shell between it and us, which ends without passing it on: being orphaned is the signal then. */
 function watchParent(onOrphaned: () => void): () => void {
   if (!environment.npm_lifecycle_event) return () => {};
   const parent = process.ppid;

@@ -8,7 +8,7 @@ test("a log line says when, how bad, what, and the rest as key=value", () => {
   expect(text).toMatch(/^\d\d:\d\d:\d\d warn {2}a step failed service=hub failures=2$/);
 });
 
-test("an error is told with its stack when it has one", () => {
+test("an error is logged with its stack when it has one", () => {
   expect(line({ msg: "failed", err: { message: "no", stack: "Error: no\n    at here" } })).toContain(
     "at here",
   );

@@ -16,7 +16,7 @@ export function openLog(level: string, stream: NodeJS.WriteStream & { readonly f
   return pino({ level, base: null }, { write: (line) => stream.write(`${readable(line, stream)}\n`) });
 }
 
-/** A JSON log line as a person reads it: time, level, message, and what else it says. */
+/** A JSON log line in readable form: time, level, message, other fields. */
 export function readable(line: string, stream: NodeJS.WriteStream): string {
   const { level, time, msg, err, ...rest } = JSON.parse(line) as Record<string, unknown>;
   const [name, style] = NAMES[level as number] ?? ["log", "dim"];

@@ -2,27 +2,27 @@ const ON_TERMINAL_MS = 100;
 const IN_LOGS_MS = 1_000;
 const CELLS = 24;
 
-/** Where progress is shown: a stream that may be a terminal. */
+/** The output of progress: a stream that may be a terminal. */
 export interface ProgressOutput {
   readonly isTTY?: boolean;
   readonly columns?: number;
   write(text: string): unknown;
 }
 
-/** Tells a person how far a long work is: one line that changes on a terminal, a line a second elsewhere. */
+/** Progress of a long operation: one line that changes on a terminal, one line per second elsewhere. */
 export interface Progress extends Disposable {
-  /** `share` is how much is done, from 0 to 1, where that is known; then there is a bar. */
+  /** `share` is the fraction done, from 0 to 1; with it there is a bar. */
   update(text: () => string, share?: number): void;
 }
 
-/** Shows progress beside the output, until it is disposed of. */
+/** Prints progress to stderr until it is disposed of. */
 export function showProgress(
   output: ProgressOutput = process.stderr,
   now: () => number = () => performance.now(),
 ): Progress {
   const everyMs = output.isTTY ? ON_TERMINAL_MS : IN_LOGS_MS;
   let last = now();
-  let shown = false;
+  let printed = false;
   return {
     update(text, share) {
       if (now() - last < everyMs) return;
@@ -31,10 +31,10 @@ export function showProgress(
       const line = share === undefined ? text() : `${bar(share)} ${text()}`;
       const width = (output.columns ?? 80) - 1;
       output.write(`\r\u001b[K${line.length > width ? `${line.slice(0, width - 1)}…` : line}`);
-      shown = true;
+      printed = true;
     },
     [Symbol.dispose]() {
-      if (shown) output.write("\r\u001b[K");
+      if (printed) output.write("\r\u001b[K");
     },
   };
 }

@@ -2,17 +2,17 @@ import { styleText } from "node:util";
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Colours a text, on a terminal only; NO_COLOR is honoured. */
+/** Colours a text on a terminal; respects NO_COLOR. */
 export function paint(style: Style, text: string, stream: NodeJS.WriteStream = process.stdout): string {
   return styleText(style, text, { stream });
 }
 
-/** Writes lines to the output that scripts read. */
+/** Prints to stdout, which scripts read. */
 export function print(text: string): void {
   process.stdout.write(`${text}\n`);
 }
 
-/** Writes a line beside the output: for people, never for scripts. */
+/** Prints to stderr: for people, never for scripts. */
 export function note(text: string): void {
   process.stderr.write(`${text}\n`);
 }
@@ -31,7 +31,7 @@ export function columns(rows: readonly (readonly string[])[]): string {
     .join("\n");
 }
 
-/** A text cut to what fits on the line, on a terminal; whole otherwise. */
+/** A text truncated to the width of the terminal; unchanged where there is none. */
 export function truncate(text: string, stream: NodeJS.WriteStream = process.stdout): string {
   const width = stream.isTTY ? stream.columns : undefined;
   return width && text.length > width ? `${text.slice(0, width - 1)}…` : text;

@@ -36,7 +36,7 @@ import { conversationEndpoint } from "./sockets/conversation_socket.ts";
 import { openSockets, type SocketsOptions } from "./sockets/sockets.ts";
 import { openTraffic, type Traffic } from "./sockets/traffic.ts";
 
-/** The only door: HTTP and sockets on one port. */
+/** The gateway: HTTP and sockets on one port. */
 export interface Gateway extends Service {
   readonly url: string;
 }
@@ -44,7 +44,7 @@ export interface Gateway extends Service {
 export interface GatewaySettings {
   readonly host: string;
   readonly port: number;
-  /** Development: anybody on this machine may have a token. */
+  /** Development: every program on this machine may get a token. */
   readonly dev: boolean;
   /** How long the journal is kept, and the largest payload that is sent of it. */
   readonly retentionMs: number;
@@ -71,7 +71,7 @@ export interface GatewayOptions {
   readonly app: App;
   readonly health: Health;
   readonly traffic?: Traffic;
-  /** What operators are shown; without it they are shown nothing. */
+  /** Sources of the operator API; without them there is none. */
   readonly ops?: OpsSources;
   /** Folder of the dashboard's built files. */
   readonly dashboard?: string | undefined;
@@ -79,7 +79,7 @@ export interface GatewayOptions {
 
 const SWEEP_MS = 20;
 
-/** Opens the door. Resolves when it listens. */
+/** Opens the gateway. Resolves when it listens. */
 export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
   const { settings, auth, revocations, sync, conversations, app, ops } = options;
   const { traffic = openTraffic(context.clock) } = options;
@@ -189,7 +189,7 @@ function mintedScopes({ models, streams }: App): string[] {
   return [...new Set([...topics, ...streams.map(({ scope }) => scope), ...Object.values(SCOPES)])];
 }
 
-/** Lets requests under way be answered, for so long; then cuts them. */
+/** Waits for running requests up to `timeoutMs`, then closes their connections. */
 async function closeHttp({ app }: Http, { clock }: Context, timeoutMs: number): Promise<void> {
   const deadline = clock.now() + timeoutMs;
   let open = true;
@@ -197,7 +197,7 @@ async function closeHttp({ app }: Http, { clock }: Context, timeoutMs: number): 
     open = false;
   });
   while (open && clock.now() < deadline) {
-    // Once it is answered, a connection is kept for the next request, which will not come.
+    // Keep-alive connections without a request would hold the server open.
     app.server.closeIdleConnections();
     await sleep(clock, SWEEP_MS);
   }

@@ -47,7 +47,7 @@ async function isReached(address: string): Promise<boolean> {
     await once(socket, "connect", { signal: AbortSignal.timeout(TIMEOUT_MS) });
     return true;
   } catch {
-    // Why it cannot be reached is not the question; the caller says which could.
+    // The caller lists the brokers that could be reached; the reason does not matter.
     return false;
   } finally {
     socket.destroy();

@@ -15,7 +15,7 @@ import { openKafka } from "./kafka.ts";
 import { blackboardSettings } from "./settings.ts";
 import { BOARD_WAKEUP } from "./startup.ts";
 
-/** What the blackboard stands on. */
+/** Dependencies of the blackboard. */
 export interface BlackboardParts {
   readonly database: Database;
   readonly context: Context;
@@ -44,7 +44,7 @@ export async function openBlackboard(
   return blackboard;
 }
 
-/** The board on the engine that the settings name: Kafka, else Postgres. */
+/** The board on the backend of the settings: Kafka, else Postgres. */
 async function openBoard(
   config: Config,
   database: Database,
@@ -60,12 +60,12 @@ async function openBoard(
     pollMs: config.KHALA_BOARD_POLL_MS,
     window: config.FLOCK_INDEX_WINDOW,
     retentionMs: config.KHALA_BOARD_KEEP_HOURS * 3_600_000,
-    // Whoever publishes too much is refused because of a count, not of an estimate.
+    // Publishing is refused on an exact count, not on an estimate.
     countUpTo: Math.max(100_000, config.KHALA_BOARD_LAG_REFUSE),
   });
 }
 
-/** What traces call the engine that the settings name. */
+/** The names of the backend in traces. */
 function carrierOf(config: Config): Carrier {
   if (!config.KAFKA_BOOTSTRAP_SERVERS)
     return { system: "postgresql", artifacts: "board_artifacts", tasks: () => "board_tasks" };
@@ -78,7 +78,7 @@ function carrierOf(config: Config): Carrier {
   };
 }
 
-/** The board's figures become authority events, and so documents that anybody of the org can follow. */
+/** The board's figures become authority events, and so documents that the whole org can follow. */
 function boardReport(authority: Authority, newId: () => string): BoardReport {
   const append = async (
     stream: typeof boardAgents | typeof boardCorrelations,

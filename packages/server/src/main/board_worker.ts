@@ -6,18 +6,18 @@ import { openWorkerHealthServer } from "../gateway/http/worker_health_server.ts"
 import { openBlackboard } from "./blackboard.ts";
 import { openWorkerHealth } from "./health.ts";
 import { workerListenOptions } from "./settings.ts";
-import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openStore } from "./startup.ts";
+import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openServerDatabase } from "./startup.ts";
 
-/** The agents of an app at work, in a process that serves nobody. */
+/** The agents of an app at work, in a process without a gateway. */
 export interface BoardWorker {
   readonly blackboard: BlackboardPlane;
   /** Where `/metrics`, `/healthz` and `/readyz` are answered; undefined without KHALA_WORKER_PORT. */
   readonly url: string | undefined;
-  /** Finishes what is under way, and gives the rest back. */
+  /** Finishes running tasks, and releases the others. */
   stop(): Promise<void>;
 }
 
-/** Starts the agents of an app, on the database and the engine of its servers. */
+/** Starts the agents of an app, on the database and the backend of its servers. */
 export async function createBoardWorker(app: App, options: KhalaOptions): Promise<BoardWorker> {
   const { config } = options;
   const closers: Closers = [];
@@ -33,7 +33,7 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     const healthServer =
       listening && (await openWorkerHealthServer(context, { ...listening, health: health.check }));
     if (healthServer) closers.push(() => healthServer.stop());
-    const database = await openStore(config, context, closers);
+    const database = await openServerDatabase(config, context, closers);
     const authority = openAuthority(database, context);
     const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
     closers.push(() => wakeups.stop());

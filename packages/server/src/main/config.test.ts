@@ -180,8 +180,8 @@ describe("the description", () => {
         OTEL_EXPORTER_OTLP_ENDPOINT: "https://traces.example/v1?key=hunter2",
       }),
     );
-    const shown = (name: string) => described.find((each) => each.name === name)?.value;
-    expect(shown("CONVEX_URL")).toBe("https://***@convex.example/app");
-    expect(shown("OTEL_EXPORTER_OTLP_ENDPOINT")).toBe("https://traces.example/v1?***");
+    const settingValue = (name: string) => described.find((each) => each.name === name)?.value;
+    expect(settingValue("CONVEX_URL")).toBe("https://***@convex.example/app");
+    expect(settingValue("OTEL_EXPORTER_OTLP_ENDPOINT")).toBe("https://traces.example/v1?***");
   });
 });

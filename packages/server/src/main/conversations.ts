@@ -30,12 +30,12 @@ export async function openChatLog(
   const { ttlMs } = conversationSettings(config);
   if (!config.REDIS_URL) return openPostgresLog(database, context, { ttlMs, wakeups });
   const log = await openRedisLog(context, { url: config.REDIS_URL, ttlMs });
-  // Redis tells of news itself.
+  // Redis pushes news itself.
   return { ...log, onWakeup() {}, recheck() {} };
 }
 
 /** Starts the janitor of conversations, on one server at a time; the answer stops it. */
-export function cleanConversations(
+export function startConversationCleanup(
   config: Config,
   database: Database,
   log: Log,
@@ -58,7 +58,7 @@ export function cleanConversations(
   };
 }
 
-/** What engines make is published in the name of the run's owner. */
+/** Publishes the artifacts of engines in the name of the run's owner. */
 export function publishForRuns(
   board: Pick<BlackboardPlane, "publish">,
 ): NonNullable<ConversationOptions["publish"]> {

@@ -29,7 +29,7 @@ test("a worker whose board does not answer is unavailable, since it can do nothi
   expect(await asked(async () => [])).toMatchObject({ blackboard: { state: "ok", engine: "kafka" } });
 });
 
-test("a board that says nothing is told apart from the database", async () => {
+test("a board that does not answer is reported apart from the database", async () => {
   const silent = asked(() => new Promise(() => {}));
   await clock.advance(2_000);
   expect(await silent).toMatchObject({

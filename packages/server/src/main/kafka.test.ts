@@ -3,8 +3,8 @@ import { boardSettings, type OperatorSettings } from "../../../kafka/src/operato
 import { describeConfig, readConfig } from "./config.ts";
 import { kafkaSettings } from "./kafka.ts";
 
-/** What the driver and its board are told, given an environment. */
-async function told(environment: Record<string, string> = {}) {
+/** Settings of the driver and its board for an environment. */
+async function settingsOf(environment: Record<string, string> = {}) {
   const settings = kafkaSettings(readConfig(environment), async () => 3);
   const { transactionalId: id } = settings;
   const driver: OperatorSettings = { ...settings, transactionalId: typeof id === "string" ? id : await id() };
@@ -69,7 +69,7 @@ const CASES: [environment: Record<string, string>, changes: Record<string, unkno
 
 describe("a setting of Kafka changes what it says, and nothing else", () => {
   test.each(CASES)("%j", async (environment, changes) => {
-    expect(differences((await told()).board, (await told(environment)).board)).toEqual(changes);
+    expect(differences((await settingsOf()).board, (await settingsOf(environment)).board)).toEqual(changes);
   });
 
   test("every one of them is tried here", () => {
@@ -80,7 +80,7 @@ describe("a setting of Kafka changes what it says, and nothing else", () => {
 });
 
 test("without settings the board has what is documented", async () => {
-  expect((await told()).board).toEqual({
+  expect((await settingsOf()).board).toEqual({
     kafka: { bootstrap: "", clientId: "khala" },
     prefix: "flock.",
     topics: {},

@@ -6,7 +6,7 @@ import { keepSlot } from "../database/slot.ts";
 import type { Context } from "../kit/context.ts";
 import type { Config } from "./config.ts";
 
-/** What of the Kafka driver is used here. It is a package of its own, because its client is native. */
+/** The part of the Kafka driver that is used here. It is a separate package, because its client is native. */
 interface KafkaDriver {
   openKafkaBoard(context: Context, options: BoardOptions & ReturnType<typeof kafkaSettings>): Promise<Board>;
   askKafka(access: ReturnType<typeof kafkaAccess>): Promise<readonly string[]>;
@@ -36,7 +36,7 @@ export async function openKafka(
       await board.stop();
       await slot?.stop();
     };
-    // Kafka tells of news itself.
+    // Kafka pushes news itself.
     return { ...board, stop, onWakeup() {}, recheck() {} };
   } catch (error) {
     await slot?.stop();
@@ -44,7 +44,7 @@ export async function openKafka(
   }
 }
 
-/** Where the brokers are, and how to get in. */
+/** Addresses of the brokers, and credentials. */
 export function kafkaAccess(config: Config) {
   const { KAFKA_SASL_MECHANISM: mechanism } = config;
   return {
@@ -68,7 +68,7 @@ export function kafkaAccess(config: Config) {
   };
 }
 
-/** What the driver is told of the settings. `slot` is this process's own, where they name no transactional id. */
+/** Settings of the driver. `slot` numbers this process where KAFKA_TX_ID is not set. */
 export function kafkaSettings(config: Config, slot: () => Promise<number>) {
   return {
     ...kafkaAccess(config),

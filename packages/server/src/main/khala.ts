@@ -16,7 +16,7 @@ import { openSecondSinkDesk } from "../sync/mirror/mirror_status.ts";
 import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
 import { openBlackboard } from "./blackboard.ts";
 import type { Config } from "./config.ts";
-import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversations.ts";
+import { openChatLog, publishForRuns, runEvents, startConversationCleanup } from "./conversations.ts";
 import { openHealth } from "./health.ts";
 import { openOps } from "./ops.ts";
 import {
@@ -26,7 +26,7 @@ import {
   gatewaySettings,
   syncSettings,
 } from "./settings.ts";
-import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openStore } from "./startup.ts";
+import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openServerDatabase } from "./startup.ts";
 
 /** A running server. */
 export interface Khala {
@@ -38,7 +38,7 @@ export interface Khala {
   readonly blackboard: BlackboardPlane;
   readonly auth: Auth;
   readonly app: App;
-  /** Whether anybody looks: follows a topic here, or watches how the server is. */
+  /** Whether a client follows a topic here, or watches the overview. */
   watched(): boolean;
   /** Drains and stops everything that this started, last opened first. */
   stop(): Promise<void>;
@@ -62,7 +62,7 @@ export async function createKhala(
     const spans = dev ? new SpanRing() : undefined;
     const context = await openContext(options, spans);
     closers.push(() => context.telemetry.shutdown());
-    const database = await openStore(config, context, closers);
+    const database = await openServerDatabase(config, context, closers);
 
     const authority = openAuthority(database, context);
     const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
@@ -100,7 +100,7 @@ export async function createKhala(
     });
     closers.push(() => conversations.stop());
     wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
-    closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
+    closers.push(startConversationCleanup(config, database, chatLog, context, conversations.metrics));
 
     const streams = openDurableStreams(database, context, { wakeups });
     closers.push(() => streams.stop());

@@ -63,7 +63,7 @@ export interface ReprojectOptions extends OperationOptions {
   readonly topic: string;
   /** As KHALA_PAYLOAD_MODE of the servers: whether the journal stores payloads. Default: it does. */
   readonly inline?: boolean;
-  /** Begins anew instead of going on with one that was interrupted. */
+  /** Starts again instead of resuming an interrupted one. */
   readonly restart?: boolean;
   readonly onProgress?: (progress: ReprojectionProgress) => void;
 }
@@ -159,7 +159,7 @@ export async function copyConversationsNow(options: CopyConversationsOptions): P
   );
 }
 
-/** Begins a new epoch, after a restore that left no mark: every cursor is stale, and clients list anew. */
+/** Begins a new epoch, after a restore that Khala cannot detect: every cursor is stale, and clients list again. */
 export async function rotateEpoch(options: OperationOptions): Promise<string> {
   return withDatabase(options, beginEpoch);
 }

@@ -11,7 +11,7 @@ import type { SyncPlane } from "../sync/plane.ts";
 import { type Config, describeConfig, readConfig } from "./config.ts";
 import { blackboardSettings } from "./settings.ts";
 
-/** What an operator's view is made of. */
+/** Dependencies of the operator API. */
 export interface OpsParts {
   readonly health: Health;
   readonly sync: Pick<SyncPlane, "hub">;
@@ -21,7 +21,7 @@ export interface OpsParts {
   readonly parity: OpsSources["parity"];
 }
 
-/** Opens what the server tells about itself. */
+/** Opens the sources of the operator API. */
 export function openOps(config: Config, context: Context, parts: OpsParts): OpsSources {
   const { health, sync, blackboard, traffic, spans, parity } = parts;
   const engines = {
@@ -54,7 +54,7 @@ const VERSION = (
   JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { version: string }
 ).version;
 
-/** Every setting as it would be written into the environment; what is secret is not shown. */
+/** Every setting as it would be written into the environment; secrets are masked. */
 export function settingsOf(config: Config): SettingJson[] {
   const defaults = new Map(describeConfig(readConfig({})).map(({ name, value }) => [name, written(value)]));
   return describeConfig(config).map(({ name, value, meaning, secret }) => {

@@ -14,7 +14,7 @@ import type { Config } from "./config.ts";
 
 export interface KhalaOptions {
   readonly config: Config;
-  /** Development: makes its own key, mints tokens for anybody on this machine. */
+  /** Development: makes its own key, mints tokens for every program on this machine. */
   readonly dev?: boolean;
   /** Folder of the dashboard's built files, to be served at `/`; without one there is a plain page. */
   readonly dashboard?: string;
@@ -24,15 +24,15 @@ export interface KhalaOptions {
   readonly newId?: NewId;
 }
 
-/** What was opened, in this order: it is closed the other way round. */
+/** Closes what was opened; called in reverse order. */
 export type Closers = (() => Promise<void> | void)[];
 
 /** The wakeup that events were appended. */
 export const EVENTS_WAKEUP = "events";
-/** What wakeups about the board begin with. */
+/** Prefix of wakeups about the board. */
 export const BOARD_WAKEUP = "board:";
 
-/** Where time, chance, ids and reports of a process come from. `spans` remembers the last spans, where somebody looks. */
+/** Opens the clock, randomness, ids, log and telemetry of a process. `spans` keeps the last spans for operators. */
 export async function openContext(
   { config, log, clock = systemClock, random = Math.random, newId }: KhalaOptions,
   spans?: SpanRing,
@@ -51,7 +51,7 @@ export async function openContext(
 }
 
 /** The database that the settings name, or the embedded one; migrated. */
-export async function openStore(config: Config, context: Context, closers: Closers) {
+export async function openServerDatabase(config: Config, context: Context, closers: Closers) {
   let url = config.DATABASE_URL;
   if (!url) {
     const { KHALA_DATA_DIR: dataDir } = config;

@@ -19,8 +19,8 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
     requireScope(viewer, SCOPES.chat);
     const { command, runId } = readRunAgentInput(request.body, policyOf(request));
     const run = await startRun(context, options.conversations, callerOf(viewer), command, traceOf(request));
-    const words = new AgUiEvents(command.convId, runId);
-    await respondWithRun(reply, context, options, { viewer, run, words, first: words.begin() });
+    const translator = new AgUiEvents(command.convId, runId);
+    await respondWithRun(reply, context, options, { viewer, run, translator, first: translator.begin() });
   });
 }
 
@@ -41,7 +41,7 @@ function readRunAgentInput(
   };
   if (last.role !== "user") {
     const message =
-      "The last of messages is what the user says. Tools run on the server: their results are not sent.";
+      "The last message must be the user's. Tools run on the server: do not send their results.";
     throw invalid("messages", message);
   }
   const message = textOf(last.content);

@@ -13,7 +13,7 @@ const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: 
 
 /**
  * `/ai/chat` for `DefaultChatTransport` of the AI SDK, 5 to 7: POST sends and streams, GET `/:id/stream` resumes, POST or
- * DELETE `/:id/stop` stops. Who leaves the stream leaves the run alone, so a client's own `stop()` needs the last one too.
+ * DELETE `/:id/stop` stops. Leaving the stream does not stop the run, so a client's own `stop()` needs the DELETE too.
  * Only the last message is read: `prepareSendMessagesRequest` may leave the others out, which keeps requests small.
  */
 export function aiRoutes(http: Http, context: Context, options: AdapterOptions): void {
@@ -23,8 +23,8 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const viewer = await viewerOf(request);
     const command = readAiRequest(request.body, policyOf(request));
     const run = await startRun(context, conversations, callerOf(viewer), command, traceOf(request));
-    const words = new AiChunks(run.runId);
-    await respondWithRun(reply, context, options, { viewer, run, words, first: [], ...FORM });
+    const translator = new AiChunks(run.runId);
+    await respondWithRun(reply, context, options, { viewer, run, translator, first: [], ...FORM });
   });
 
   // Without HEAD, which would wait for the end of the run as well.
@@ -32,12 +32,12 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const viewer = await viewerOf(request);
     const run = await joinRun(conversations, callerOf(viewer), convIdOf(request));
     if (!run) return reply.code(204).header("Cache-Control", "no-store").send();
-    const words = new AiChunks(run.runId);
+    const translator = new AiChunks(run.runId);
     await respondWithRun(reply, context, options, {
       viewer,
       run,
-      words,
-      first: words.replay(run.messages),
+      translator,
+      first: translator.replay(run.messages),
       ...FORM,
     });
   });
@@ -65,7 +65,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
   }
 }
 
-/** What to do in a busy conversation, from `?policy=`. */
+/** The policy for a busy conversation, from `?policy=`. */
 export function policyOf(request: FastifyRequest): string | undefined {
   const { policy } = request.query as { policy?: string | string[] };
   return Array.isArray(policy) ? policy[0] : policy;
@@ -94,7 +94,7 @@ interface SentMessage {
   readonly parts?: unknown;
 }
 
-/** Reads what an AI SDK chat sends: the last message is what the person said; what was said before is in the log. */
+/** Reads the request of an AI SDK chat: the last message is the user's; earlier ones are in the log. */
 export function readAiRequest(body: unknown, policy: string | undefined): ChatCommand {
   const { id, messages, trigger = "submit-message", messageId } = Object(body) as Sent;
   if (trigger !== "submit-message" && trigger !== "regenerate-message")
@@ -102,7 +102,7 @@ export function readAiRequest(body: unknown, policy: string | undefined): ChatCo
   const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as SentMessage;
   if (last.role !== "user") {
     const message =
-      "The last of messages is what the user says. Tools run on the server: their results are not sent.";
+      "The last message must be the user's. Tools run on the server: do not send their results.";
     throw invalid("messages", message);
   }
   const said = textOf(last.parts);
@@ -127,7 +127,7 @@ export function textOf(content: unknown): string {
 }
 
 /**
- * The client makes the id of a message once, so it tells whether a request is the same again. For an edit, and for one
+ * The client makes the id of a message once, so it identifies a repeated request. For an edit, and for one
  * more answer to the same message, it does not: these have a key only if they name the answer that they replace.
  */
 function idempotencyKey(trigger: string, id: unknown, messageId: unknown): string | undefined {

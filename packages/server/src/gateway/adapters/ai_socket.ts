@@ -15,11 +15,11 @@ import { type FollowedRun, followRun, joinRun, startRun, stopRun } from "./ai_ru
 
 export interface AiDoorOptions {
   readonly conversations: ConversationPlane;
-  /** How many answers one socket may wait for at once. */
+  /** How many answers one socket may stream at the same time. */
   readonly maxRequests?: number;
 }
 
-/** What a client sends, not looked at yet. */
+/** A client's message, not validated yet. */
 interface Frame {
   readonly type?: unknown;
   readonly requestId?: unknown;
@@ -57,7 +57,7 @@ export function aiEndpoint(
   };
 }
 
-/** A socket of WebSocketChatTransport. Each answer is a task of its own, and waits for room like the others. */
+/** A socket of WebSocketChatTransport. Each answer streams independently, and waits for the outbox like the others. */
 class AiSocket implements ClientSocket {
   readonly #connection: Connection;
   readonly #context: Context;
@@ -90,7 +90,7 @@ class AiSocket implements ClientSocket {
     }
     if (type === "abort") return this.#abort(id);
     if (this.#requests.has(id) || this.#requests.size >= this.#options.maxRequests) {
-      // Not as an answer to that id: its own may be under way.
+      // Not as an answer to that id: the first request with it may still stream.
       const message = `A socket waits for at most ${this.#options.maxRequests} answers, each with its own requestId.`;
       return this.#connection.end(new KhalaError("limit_exceeded", message));
     }
@@ -107,7 +107,7 @@ class AiSocket implements ClientSocket {
     this.#connection.ping();
   }
 
-  // The close says it. An error frame would make the client give up an answer that it can resume.
+  // The close code has the reason. An error frame would make the client give up an answer that it can resume.
   sendError(): void {}
 
   close(): void {
@@ -116,7 +116,7 @@ class AiSocket implements ClientSocket {
     this.onWritable();
   }
 
-  /** Its answers come and go: it follows nothing for long. */
+  /** None: its answers are short-lived. */
   channels(): [] {
     return [];
   }
@@ -195,7 +195,7 @@ class AiSocket implements ClientSocket {
       await this.#frame(request, { type: "chunk", sequence: request.sequence++, chunk });
   }
 
-  /** Sends a frame as soon as there is room; the connection itself watches how long there is none. */
+  /** Sends a frame once the outbox accepts it; the connection closes a consumer that is too slow. */
   async #frame({ id, leaving }: Request, body: Readonly<Record<string, unknown>>): Promise<void> {
     const frame = wireFrame(JSON.stringify({ requestId: id, ...body }));
     while (!leaving.signal.aborted && !this.#connection.outbox.offer(frame)) {

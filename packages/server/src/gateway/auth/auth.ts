@@ -20,7 +20,7 @@ export interface AuthSettings {
   readonly devKeyFile: string | undefined;
 }
 
-/** Who gets in, and who may let others in. */
+/** Authentication: the verifier of tokens, and the issuer where this server may mint them. */
 export interface Auth {
   readonly verifier: Verifier;
   readonly keyring: Keyring;
@@ -60,7 +60,7 @@ export async function openAuth(
   return { verifier, keyring, issuer: openIssuer(settings, context) };
 }
 
-/** Who signs tokens under these settings; undefined when they name public keys only. */
+/** The issuer under these settings; undefined when they name public keys only. */
 export function openIssuer(
   settings: AuthSettings,
   { clock, newId }: Pick<Context, "clock" | "newId">,

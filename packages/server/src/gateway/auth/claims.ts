@@ -2,7 +2,7 @@ import { KhalaError, SCOPES } from "@khala/contracts";
 import type { JWTPayload } from "jose";
 import { sha256 } from "../../kit/hash.ts";
 
-/** Who is asking, as a verified token says it. */
+/** The caller, as a verified token names it. */
 export interface Viewer {
   readonly subject: string;
   readonly org: string;
@@ -59,12 +59,12 @@ export function rightsFingerprint(viewer: Viewer): string {
   return sha256(JSON.stringify([viewer.org, viewer.subject, viewer.claimsVersion, topics])).slice(0, 12);
 }
 
-// Names come from the client: quoted, so that they cannot pose as our own words, and cut.
+// Names come from the client: quoted, so that they cannot pose as part of the message, and truncated.
 function quote(name: string): string {
   return JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
 }
 
-/** The longest token that is looked at, and the longest that is minted. */
+/** The longest token that is verified or minted. */
 export const MAX_TOKEN_CHARS = 8_192;
 
 /** An invalid_token denial. */
@@ -114,7 +114,7 @@ function scopes(value: unknown): ReadonlySet<string> {
   return new Set(list.filter((scope) => scope !== ""));
 }
 
-// A token without a version is of version 0: an issuer that never changes rights in place need not know of versions.
+// A token without a version is of version 0: an issuer that never changes rights in place needs no versions.
 function claimsVersion(value: unknown): string {
   if (value === undefined) return "0";
   if (Number.isSafeInteger(value)) return String(value);

@@ -22,7 +22,7 @@ export type IssuerOptions = SigningKey & {
   readonly defaultTtlS?: number | undefined;
 };
 
-/** What a token is asked for. */
+/** The claims of a token to mint. */
 export interface MintRequest {
   readonly sub: string;
   readonly org_id: string;

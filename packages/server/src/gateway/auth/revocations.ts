@@ -12,7 +12,7 @@ export interface Revocations {
   isRevoked(jti: string): boolean | Promise<boolean>;
   /** Takes a token back; `expiresAt` (ms) is its `exp`. */
   revoke(jti: string, expiresAt: number): Promise<void>;
-  /** Tells of every revocation from now on, so that open sockets can be closed; the returned function stops it. */
+  /** Calls `listener` for every revocation from now on, so that open sockets can be closed; the returned function unsubscribes. */
   onRevoked(listener: RevocationListener): () => void;
 }
 
@@ -25,7 +25,7 @@ interface RevocationListeners {
 /** How long a revocation outlives its token: covers the clock skew and a clock that is set back. */
 export const REVOCATION_GRACE_MS = 3_600_000;
 
-/** Listeners that are all told, even when one of them throws. */
+/** Listeners that are all called, even when one of them throws. */
 function revocationListeners(): RevocationListeners {
   const listeners = new Set<{ readonly call: RevocationListener }>();
   return {
@@ -82,7 +82,7 @@ export interface StoredRevocations extends Revocations, Service {
   refresh(): void;
 }
 
-/** Opens the shared revocations. What another server revokes is known here after a wakeup, or after `pollMs`. */
+/** Opens the shared revocations. Revocations of other servers arrive with a wake-up, or after `pollMs`. */
 export function openStoredRevocations(
   database: Database,
   context: Context,

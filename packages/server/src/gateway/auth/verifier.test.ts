@@ -225,7 +225,7 @@ describe("revocation", () => {
 });
 
 describe("remembered tokens", () => {
-  test("are the same viewer, and a token that differs in one bit is verified anew", async () => {
+  test("are the same viewer, and a token that differs in one bit is verified again", async () => {
     const good = await token();
     const viewer = await verifier.verify(good);
     expect(await verifier.verify(good)).toBe(viewer);

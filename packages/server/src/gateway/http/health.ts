@@ -2,7 +2,7 @@ import type { Clock } from "../../kit/clock.ts";
 import { within } from "../../kit/within.ts";
 import type { Http } from "./http.ts";
 
-/** What a dependency of the process is doing. */
+/** The state of a dependency of the process. */
 export interface DependencyState {
   readonly state: "ok" | "degraded" | "unavailable";
   /** What is wrong and what to do. */
@@ -19,22 +19,22 @@ export interface HealthOptions {
   readonly scrape: () => Promise<string>;
 }
 
-/** What is answered, whatever carries it. */
+/** A response, independent of the HTTP server. */
 export interface HealthAnswer {
   readonly status: number;
   readonly type: string;
   readonly body: string;
 }
 
-/** Whoever asks for readiness gives up soon after. */
+/** Readiness probes time out soon after this. */
 const ANSWER_MS = 3_000;
 
-/** A line that is dead answers nothing, not even an error. */
+/** A dead connection returns nothing, not even an error. */
 const SILENT: Awaited<ReturnType<Health>> = {
   database: { state: "unavailable", message: `There was no answer within ${ANSWER_MS} ms.` },
 };
 
-/** What `/healthz`, `/readyz` and `/metrics` answer, on servers and on workers. */
+/** The responses of `/healthz`, `/readyz` and `/metrics`, on servers and on workers. */
 export function healthAnswers({ clock, health, scrape }: HealthOptions) {
   return {
     "/healthz": async () => json(200, { status: "ok" }),

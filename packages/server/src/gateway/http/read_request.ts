@@ -10,7 +10,7 @@ import { KhalaError } from "@khala/contracts";
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
 
-/** Reads how many are wanted: 100 unless it is said, at most 1,000. */
+/** Reads `limit`: 100 by default, at most 1,000. */
 export function readLimit(sent: unknown): number {
   if (sent === undefined) return DEFAULT_LIMIT;
   const limit = typeof sent === "string" && /^\d{1,4}$/.test(sent) ? Number(sent) : 0;

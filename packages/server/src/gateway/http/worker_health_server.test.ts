@@ -99,7 +99,7 @@ test("a port that is in use is an error that names it and its setting", async ()
 describe("nobody holds it up", () => {
   const dial = (url: string) => connect({ host: HOST, port: Number(new URL(url).port) });
 
-  test("a request that does not come to an end is cut", async () => {
+  test("a request that does not end is cut", async () => {
     const { url } = await open({ requestMs: 1_000 });
     const socket = dial(url);
     socket.write("GET /healthz HTTP/1.1\r\nHost: ");

@@ -19,9 +19,9 @@ export interface WorkerHealthServerOptions extends ListenOptions {
 }
 
 const REQUEST_MS = 10_000;
-/** After so long without a byte, either way, somebody has gone, or the answer will not come. */
+/** A connection without traffic for this long is closed. */
 const IDLE_MS = 30_000;
-/** Probes and a few scrapers; the work must not pay for whoever opens more. */
+/** Enough for probes and a few scrapers; more must not slow the agents down. */
 const MAX_CONNECTIONS = 64;
 const MAX_HEADER_BYTES = 8 << 10;
 
@@ -51,7 +51,7 @@ export async function openWorkerHealthServer(
 
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { status, type, body } = await answer(request);
-    // What else would be sent to it is not read.
+    // The rest of the request is not read.
     if (status === 404) response.setHeader("Connection", "close");
     response.writeHead(status, { "Content-Type": type, "Content-Length": Buffer.byteLength(body) }).end(body);
   }
@@ -73,14 +73,16 @@ export async function openWorkerHealthServer(
   } catch (error) {
     throw listenError(error, options);
   }
-  // Such as too many open files. The agents go on without being watched.
-  server.on("error", (error) => context.log.warn({ err: error.message }, "a connection could not be taken"));
+  // Such as too many open files. The agents continue without it.
+  server.on("error", (error) =>
+    context.log.warn({ err: error.message }, "a connection could not be accepted"),
+  );
   return {
     url: httpUrl(host, (server.address() as AddressInfo).port),
     async stop() {
       const closed = once(server, "close");
       server.close();
-      // Whoever still asks is a probe, which asks again.
+      // Only probes are connected, and they retry.
       server.closeAllConnections();
       await closed;
     },

@@ -4,7 +4,7 @@ import type { Clock } from "../../kit/clock.ts";
 import { openTelemetry } from "../../kit/telemetry.ts";
 import { type OverviewOptions, openOverview, type Snapshot } from "./overview.ts";
 
-/** A clock that moves when it is told to. */
+/** A clock that the test moves. */
 function handClock(): Clock & { move(ms: number): void; readonly waiting: number } {
   let now = 1_000_000;
   let timers: { at: number; fn: () => void }[] = [];

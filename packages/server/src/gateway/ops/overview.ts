@@ -17,9 +17,9 @@ export type Snapshot = Plain<OverviewJson>;
 export interface Overview extends Service {
   /** A snapshot that is not older than the interval. */
   get(): Promise<Snapshot>;
-  /** Told of one snapshot after the other, until the returned function is called. Nothing is done while nobody watches. */
+  /** Calls `listener` with each new snapshot until the returned function is called. Nothing is measured without a listener. */
   watch(listener: (snapshot: Snapshot) => void): () => void;
-  /** Whether anybody does. */
+  /** Whether there is a listener. */
   readonly watched: boolean;
 }
 
@@ -31,7 +31,7 @@ export interface OverviewOptions {
   readonly engines: { readonly conversations: string; readonly blackboard: string };
   /** From this lag on the board refuses. */
   readonly refuseLag: number;
-  /** What the door has counted since the start. */
+  /** The gateway's counters since the start. */
   readonly traffic: () => {
     readonly sockets: number;
     readonly messages: number;
@@ -42,7 +42,7 @@ export interface OverviewOptions {
   };
 }
 
-/** Whoever looks wants an answer, also when a part of the server has none. */
+/** A part of the server that does not answer must not keep the overview from answering. */
 const ANSWER_MS = 3_000;
 const LATELY_MS = 300_000;
 
@@ -56,8 +56,8 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
   /** Runs that had failed by then. */
   const failures: { readonly at: number; readonly failed: number }[] = [{ at: started, failed: 0 }];
   let last: { readonly at: number; readonly snapshot: Promise<Snapshot> } | undefined;
-  /** What those who watch were told last. */
-  let shown: Snapshot | undefined;
+  /** The last snapshot that listeners received. */
+  let latest: Snapshot | undefined;
   let watching = false;
   let cancel = () => {};
   let stopped = false;
@@ -102,7 +102,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
       process: meter.look(),
       sync: {
         ...syncState(dependencies),
-        // The first look at a database that was there before knows no rate.
+        // The first snapshot of an existing database has no rate yet.
         updates_per_s: heads.size > 0 ? rate("updates", Number(updates), Number(updates)) : 0,
         topics: heads.size,
         lag: unread + sum("khala_sync_projection_lag"),
@@ -143,7 +143,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
     };
   }
 
-  /** A part that fails is told of by its health: its figures are left at nothing. */
+  /** Health reports a part that fails; its figures here are 0. */
   async function withinOr<T>(work: Promise<T>, otherwise: T): Promise<T> {
     const answered = work.catch((error: Error) => {
       context.log.debug({ err: error.message }, "a part of the overview is missing");
@@ -161,15 +161,15 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
   async function watchOn(): Promise<void> {
     if (stopped || listeners.size === 0) {
       watching = false;
-      shown = undefined;
+      latest = undefined;
       return;
     }
     try {
       const snapshot = await get();
-      shown = snapshot;
+      latest = snapshot;
       for (const listener of [...listeners]) listener(snapshot);
     } catch (error) {
-      context.log.warn({ err: (error as Error).message }, "there is no overview now; it is tried again");
+      context.log.warn({ err: (error as Error).message }, "the overview failed; it is retried");
     }
     cancel = clock.after(options.intervalMs, () => void watchOn());
   }
@@ -181,8 +181,8 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
       if (!watching) {
         watching = true;
         void watchOn();
-      } else if (shown) {
-        const known = shown;
+      } else if (latest) {
+        const known = latest;
         queueMicrotask(() => listeners.has(listener) && listener(known));
       }
       return () => {
@@ -204,7 +204,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
 
 const SILENT = `There was no answer within ${ANSWER_MS} ms.`;
 
-/** Turns counters into rates: how much each grew since it was last looked at. */
+/** Turns counters into rates: how much each grew since the last snapshot. */
 class Rates {
   #at: number;
   readonly #counts = new Map<string, number>();
@@ -214,7 +214,7 @@ class Rates {
     this.#at = startedAt;
   }
 
-  /** A look at all counters at one time. One that is new was at `first`, and one that fell began anew. */
+  /** Reads all counters at one time. A new counter started at `first`; one that fell was reset. */
   at(now: number): (name: string, count: number, first?: number) => number {
     const seconds = Math.max(1, now - this.#at) / 1_000;
     this.#at = now;
@@ -233,14 +233,14 @@ interface ProcessFigures {
   readonly event_loop_p99_ms: number;
 }
 
-/** Measures the process from one look to the next. */
+/** Measures the process between two snapshots. */
 interface ProcessMonitor {
   look(): ProcessFigures;
   stop(): void;
 }
 
 const RESOLUTION_MS = 20;
-/** The event loop is watched by a timer, which would keep a server busy that nobody looks at. */
+/** The event loop is measured by a timer, which would keep an unwatched server busy. */
 const WATCHED_MS = 10_000;
 
 /** Opens the meter. */
@@ -256,7 +256,7 @@ function openProcessMonitor(clock: Clock): ProcessMonitor {
       const elapsedMs = Math.max(1, now - at);
       at = now;
       used = process.cpuUsage();
-      // What it measures is the time between two of its ticks.
+      // The histogram holds the time between two ticks.
       const late = delay.count > 0 ? delay.percentile(99) / 1e6 - RESOLUTION_MS : 0;
       delay.reset();
       delay.enable();
@@ -275,7 +275,7 @@ function openProcessMonitor(clock: Clock): ProcessMonitor {
   };
 }
 
-/** As much of a number as anybody reads. */
+/** Two decimals. */
 function rounded(value: number): number {
   return Math.round(value * 100) / 100;
 }

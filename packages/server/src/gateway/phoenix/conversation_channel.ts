@@ -8,7 +8,7 @@ import { callerOf, readChat, readConvId, readStart } from "../http/conversation_
 import { readMessage } from "../http/read_request.ts";
 import { type Channel, type ChannelFactory, type ChannelSocket, ok, type Reply } from "./channel.ts";
 
-/** The channels `conversation:<conv_id>`: the frames of `/ws`, and what is said goes over it as well. */
+/** The channels `conversation:<conv_id>`: the frames of `/ws`, and messages are sent over it as well. */
 export function conversationChannel(conversations: ConversationPlane): ChannelFactory {
   return (socket, params) => {
     if (!socket.topic.startsWith(CONVERSATION_CHANNEL)) return undefined;
@@ -39,7 +39,7 @@ class ConversationChannel implements Channel {
   async open(joined: () => void): Promise<void> {
     const member: Member = {
       offer: (frame) => {
-        // That there is a frame means that the caller may have it.
+        // A frame means that access was granted.
         joined();
         return this.#offer(frame);
       },
@@ -48,7 +48,7 @@ class ConversationChannel implements Channel {
     const attached = await this.#conversations.attach(this.#caller(), this.#convId, member, this.#start);
     if (this.#closed) return attached.close();
     this.#attached = attached;
-    // Room that was made meanwhile was not passed on.
+    // `onWritable` may have been called before there was an attachment.
     attached.room();
   }
 

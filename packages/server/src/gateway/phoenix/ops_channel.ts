@@ -60,7 +60,7 @@ class OpsChannel implements Channel {
     return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
   }
 
-  // What there was no room for is old by now: the next snapshot is shown instead.
+  // A snapshot that did not fit is stale by now: the next one replaces it.
   onWritable(): void {}
 
   // Snapshots are one.

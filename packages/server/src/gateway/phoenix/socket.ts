@@ -28,7 +28,7 @@ const PATH = "/socket/websocket";
 const VERSION = "2.0.0";
 const MAX_QUEUED = 64;
 
-/** The door for Phoenix clients. */
+/** The endpoint for Phoenix clients. */
 export function phoenixEndpoint(context: Context, options: PhoenixOptions): SocketEndpoint {
   return {
     path: PATH,
@@ -127,7 +127,7 @@ class PhoenixSocket implements ClientSocket {
     }
   }
 
-  /** Answers the join of a channel that takes a while. Never rejects: the pushes that wait go on after it. */
+  /** Answers the join of a channel that takes a while. Never rejects: queued pushes continue after it. */
   async #open(topic: string, ref: string | null, joined: Joined): Promise<void> {
     const { channel, joinRef } = joined;
     let answered = false;

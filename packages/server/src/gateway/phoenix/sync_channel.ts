@@ -96,7 +96,7 @@ class SyncChannel implements Channel {
     const viewer = this.#socket.viewer();
     const topics = [...new Set(asked)];
     if (topics.length === 0)
-      throw new KhalaError("invalid_request", "Name at least one topic.", { field: "topics" });
+      throw new KhalaError("invalid_request", "Send at least one topic.", { field: "topics" });
     const total = new Set([...this.#followed.keys(), ...topics]).size;
     if (total > this.#options.maxTopics) {
       throw new KhalaError("limit_exceeded", `A socket follows at most ${this.#options.maxTopics} topics.`, {
@@ -129,7 +129,7 @@ class SyncChannel implements Channel {
     });
   }
 
-  /** A cursor from a list may be newer than what this server has read: look before calling it a lie. */
+  /** A cursor from a list may be newer than this server's last read: refresh before refusing it. */
   async #catchHead(feed: Feed, sent: Cursor | undefined): Promise<void> {
     if (sent && sent.watermark > feed.head) await feed.refresh();
   }
@@ -233,7 +233,7 @@ class SyncChannel implements Channel {
 
   #positions(): Record<string, Cursor> {
     const entries = [...this.#followed].map(([topic, { feed, rights, live, position, epoch }]) => {
-      // The epoch of the position: the feed may have begun another one, which a replay under way learns at its next turn.
+      // The epoch of the position: the feed may have begun another one, which a running replay learns at its next batch.
       return [topic, this.#cursor(feed, rights, live ? feed.head : position, epoch)];
     });
     return Object.fromEntries(entries);
@@ -279,7 +279,7 @@ class SyncChannel implements Channel {
   }
 }
 
-/** Brings the subscriptions of one socket up to date, a batch each in turn, so that no topic waits for another's history. */
+/** Replays the subscriptions of one socket round-robin, a batch each, so that no topic waits for another's history. */
 class ReplayScheduler<S extends { live: boolean; position: bigint }> {
   readonly #context: Context;
   readonly #pull: (subscription: S) => Promise<boolean>;
@@ -287,7 +287,7 @@ class ReplayScheduler<S extends { live: boolean; position: bigint }> {
   readonly #stopping = new AbortController();
   #running = false;
 
-  /** `pull` sends one batch and says whether the subscription has caught up; it throws when the database is away. */
+  /** `pull` sends one batch and resolves with whether the subscription has caught up; it throws when the database is unreachable. */
   constructor(context: Context, pull: (subscription: S) => Promise<boolean>) {
     this.#context = context;
     this.#pull = pull;
@@ -303,7 +303,7 @@ class ReplayScheduler<S extends { live: boolean; position: bigint }> {
     this.#behind.delete(subscription);
   }
 
-  /** Goes on, after there was no room. */
+  /** Continues after the outbox was full. */
   start(): void {
     if (this.#running || this.#stopping.signal.aborted) return;
     this.#running = true;
@@ -332,7 +332,7 @@ class ReplayScheduler<S extends { live: boolean; position: bigint }> {
           onCaughtUp?.();
         } catch (error) {
           if (!(error instanceof KhalaError))
-            this.#context.log.error({ err: error }, "a replay failed and is tried again");
+            this.#context.log.error({ err: error }, "a replay failed; it is retried");
           await sleep(
             this.#context.clock,
             backoff(failures++, this.#context.random, { base: 100, cap: 2_000 }),
@@ -341,9 +341,9 @@ class ReplayScheduler<S extends { live: boolean; position: bigint }> {
           moved = true;
         }
       }
-      // Nobody could move: the socket is full. Room starts us again.
+      // No subscription moved: the outbox is full. `onWritable` starts this again.
       if (!moved) break;
-      // What is in memory is given without waiting for anything: let the other sockets have their turn.
+      // Batches in memory need no I/O: yield to the other sockets.
       await new Promise(setImmediate);
     }
     this.#running = false;

@@ -28,7 +28,7 @@ export function conversationEndpoint(context: Context, conversations: Conversati
   };
 }
 
-/** A socket that follows one conversation. What people say goes over HTTP, so that it is answered. */
+/** A socket that follows one conversation. Messages are sent over HTTP, so that they get a response. */
 class ConversationSocket implements ClientSocket {
   readonly #connection: Connection;
   readonly #convId: string;
@@ -54,7 +54,7 @@ class ConversationSocket implements ClientSocket {
       const attached = await conversations.attach(callerOf(connection.viewer), this.#convId, member, start);
       if (this.#closed) return attached.close();
       this.#attached = attached;
-      // Room that was made meanwhile was not passed on.
+      // `onWritable` may have been called before there was an attachment.
       attached.room();
     } catch (error) {
       const known = clientError(error, this.#context);
@@ -106,7 +106,9 @@ class ConversationSocket implements ClientSocket {
 
   async #authenticate(token: string): Promise<void> {
     if (this.#authenticating)
-      return this.#refuse(new KhalaError("limit_exceeded", "Wait until the token before is answered."));
+      return this.#refuse(
+        new KhalaError("limit_exceeded", "A token is being checked already. Wait for its answer."),
+      );
     this.#authenticating = true;
     try {
       const { expiresAt } = await this.#connection.authenticate(token);

@@ -19,9 +19,9 @@ export interface SocketsOptions {
   readonly verifier: Verifier;
   readonly revocations: Revocations;
   readonly metrics: GatewayMetrics;
-  /** What operators are shown. */
+  /** Counters for operators. */
   readonly traffic?: Traffic;
-  /** Where sockets are opened, and what is spoken there. */
+  /** The paths at which sockets are opened, with their protocols. */
   readonly endpoints: readonly SocketEndpoint[];
   readonly origins: readonly string[];
   readonly limits: ConnectionLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
@@ -30,22 +30,22 @@ export interface SocketsOptions {
 /** All client sockets of this server. */
 export interface Sockets {
   readonly count: number;
-  /** Those of an org, the newest first. */
+  /** The sockets of an org, the newest first. */
   list(org: string, limit: number): SocketJson[];
-  /** Takes an HTTP upgrade, whatever it asks for: opens a socket, or answers why not. */
+  /** Handles an HTTP upgrade: opens a socket, or refuses with the reason. */
   upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): void;
-  /** Refuses new sockets, closes the open ones with 1012 and waits until they are gone; cuts those that are not by then. */
+  /** Refuses new sockets, closes the open ones with 1012 and waits until they are closed; terminates the rest after `timeoutMs`. */
   drain(timeoutMs: number): Promise<void>;
 }
 
-/** Somebody who may come in, and what they came for. */
+/** A handshake that was accepted. */
 interface Admitted {
   readonly viewer: Viewer;
   readonly endpoint: SocketEndpoint;
   readonly serve: (connection: Connection) => ClientSocket;
 }
 
-/** How sockets are looked at: heartbeats to all of them at once would keep everybody's words waiting. */
+/** How sockets are checked: heartbeats to all of them at once would delay other frames. */
 const ROUND = { everyMs: 1_000, atOnce: 32 };
 
 /** Opens the sockets of the server. One timer serves all of them. */
@@ -72,7 +72,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
 
   async function admit(request: IncomingMessage): Promise<Admitted> {
     const url = addressOf(request);
-    if (!url) throw new KhalaError("invalid_request", "The address cannot be read.");
+    if (!url) throw new KhalaError("invalid_request", "The URL is not valid.");
     const endpoint = options.endpoints.find(({ path }) => path === url.pathname);
     if (!endpoint) {
       const paths = options.endpoints.map(({ path }) => path).join(" or ");
@@ -92,11 +92,11 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       protocols: request.headers["sec-websocket-protocol"],
     });
     const viewer = await verifier.verify(token ?? bearerToken(request.headers));
-    // The clock skew forgives a token that is just over, but a socket lives only until then: it would be closed at once, again and again.
+    // The clock skew allows a token that has just expired, but its socket would be closed at once, again and again.
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
     if (endpoint.scope) requireScope(viewer, endpoint.scope);
-    // Again, because others came in while the token was looked at.
+    // Again, because other sockets may have opened while the token was verified.
     requireCapacity();
     if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
       throw new KhalaError(
@@ -111,7 +111,10 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     if (draining)
       throw new KhalaError("shutting_down", "This server is shutting down. Connect to another one.");
     if (open.size >= limits.sockets)
-      throw new KhalaError("limit_exceeded", "This server has all the sockets it takes.");
+      throw new KhalaError(
+        "limit_exceeded",
+        "This server has reached its limit of sockets. Connect to another one, or raise KHALA_MAX_SOCKETS.",
+      );
   }
 
   function count(viewer: Viewer, by: number): void {
@@ -122,7 +125,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   }
 
   async function accept(request: IncomingMessage, stream: Duplex, head: Buffer): Promise<void> {
-    // Nobody else listens any more: without this a client that resets the connection would end the process.
+    // The HTTP server no longer listens: without this, a client that resets the connection would end the process.
     const broken = (error: Error) => context.log.debug({ err: error.message }, "a handshake was cut");
     stream.on("error", broken);
     let admitted: Admitted;

@@ -134,7 +134,7 @@ const BODY_OPTIONAL = {
   },
 };
 
-/** Who asks, if the token carries the scope. */
+/** The caller, if its token has the scope. */
 async function callerOf(http: Http, request: FastifyRequest, scope: string): Promise<Caller> {
   const viewer = await http.viewer(request);
   requireScope(viewer, scope);
@@ -152,7 +152,7 @@ function param(request: FastifyRequest, name: string): string {
   return (request.params as Record<string, string>)[name]!;
 }
 
-/** What is not there, and what is not yours, look the same. */
+/** The same error for what does not exist and what the caller may not see. */
 function missing(what: string, name: string): never {
   const quoted = JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
   throw new KhalaError("not_found", `There is no ${what} ${quoted}, or it is not yours to see.`);

@@ -4,10 +4,10 @@ import { join, relative, sep } from "node:path";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Http } from "../http.ts";
 
-/** The rooms of the page: each address answers the page itself, which looks at where it is. */
-const ROOMS = ["/", "/sync", "/conversations", "/blackboard", "/operations"];
+/** The client-side routes of the dashboard: each answers with the page. */
+const PAGES = ["/", "/sync", "/conversations", "/blackboard", "/operations"];
 
-/** Its own files, its own server, and nothing else; styles may be set on elements, scripts only come from files. */
+/** Files and connections of this server only; inline styles are allowed, inline scripts are not. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -23,10 +23,10 @@ const POLICY = [
 
 const FOREVER = "public, max-age=31536000, immutable";
 
-/** The dashboard: its page at the rooms' addresses, its assets under `/assets/`, and what lies beside the page. */
+/** The dashboard: its page, its assets under `/assets/`, and the files beside the page. */
 export function dashboardRoutes({ app }: Http, files: ReadonlyMap<string, ServedFile>): void {
   const page = files.get("index.html")!;
-  for (const path of ROOMS)
+  for (const path of PAGES)
     app.get(path, async (request, reply) => {
       reply.header("Content-Security-Policy", POLICY).header("Referrer-Policy", "no-referrer");
       return send(request, reply, page, "no-cache");
@@ -92,14 +92,14 @@ const TYPES: Readonly<Record<string, string>> = {
   woff2: "font/woff2",
   txt: "text/plain; charset=utf-8",
 };
-/** What a dashboard comes to, and more: a folder that is far larger is not one. */
+/** Generous limits for a built dashboard: a larger folder is some other folder. */
 const MAX_FILES = 2_000;
 const MAX_BYTES = 64 << 20;
 const MAX_TRIES = 3;
 
 /**
- * Reads a folder of built files, all of it: what is served is looked up by name, so that no path of a request ever reaches
- * the disk. Undefined when there is no index.html in it.
+ * Reads a folder of built files into memory: requests are answered by name, so that no path of a request ever reaches the
+ * disk. Undefined when there is no index.html in it.
  */
 export async function readFiles(directory: string): Promise<ReadonlyMap<string, ServedFile> | undefined> {
   for (let tries = 1; ; tries++) {
@@ -108,7 +108,7 @@ export async function readFiles(directory: string): Promise<ReadonlyMap<string, 
     try {
       return await readAll(directory);
     } catch (error) {
-      // A build put another one in its place meanwhile.
+      // A build replaced the folder meanwhile.
       if ((error as NodeJS.ErrnoException).code !== "ENOENT" || tries === MAX_TRIES) throw error;
     }
   }

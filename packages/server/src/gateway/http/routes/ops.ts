@@ -17,13 +17,13 @@ import { type Http, requireOperator } from "../http.ts";
 import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 import type { Parity } from "./ops_sync.ts";
 
-/** What the server tells about itself. */
+/** Sources of the operator API. */
 export interface OpsSources {
   readonly overview: Overview;
-  /** What is the same for everybody. */
+  /** The part of `about` that is the same for every caller. */
   readonly about: Pick<AboutJson, "version" | "engines" | "trace_url">;
   readonly settings: () => SettingJson[];
-  /** The last spans; undefined where nobody keeps them. */
+  /** The last spans; undefined where they are not kept. */
   readonly spans: SpanRing | undefined;
   /** How the second sink compares. */
   readonly parity: Parity;
@@ -31,7 +31,7 @@ export interface OpsSources {
 
 export interface OpsRouteOptions extends OpsSources {
   readonly dev: boolean;
-  /** What a token that is made here may carry; undefined when none is made for whoever asks. */
+  /** Scopes of tokens that this server mints for local callers; undefined when it mints none. */
   readonly mintedScopes: readonly string[] | undefined;
   readonly origins: readonly string[];
   readonly traffic: Traffic;
@@ -41,7 +41,7 @@ export interface OpsRouteOptions extends OpsSources {
 const LISTED_SOCKETS = 1_000;
 const TRACE_ID = /^[0-9a-f]{32}$/;
 
-/** How the server is: `/ops/v1`. What it knows of the planes is in the files beside this one. */
+/** `/ops/v1`: the state of the server. ops_sync.ts has the routes of the sync plane. */
 export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   const { app } = http;
   const { overview, traffic, spans } = options;
@@ -130,14 +130,14 @@ function spanJson(span: EndedSpan): SpanJson {
   };
 }
 
-/** `GET /ops/v1/conversations`: whose there are in the org and how they are, never what is said in them. */
+/** `GET /ops/v1/conversations`: the org's conversations with owner and state, never their content. */
 export function opsConversationRoutes(http: Http, conversations: ConversationPlane): void {
   http.app.get("/ops/v1/conversations", async (request, reply) => {
     const { org } = await requireOperator(http, request);
     const { limit, after } = request.query as Record<string, unknown>;
     const query = { limit: readLimit(limit), after: readAfter(after) };
     const { conversations: found, next } = await conversations.listOfOrg(org, query);
-    const shown = found.map(
+    const listed = found.map(
       ({ convId, owner, updatedAt, runStatus }): OrgConversationJson => ({
         conv_id: convId,
         subject: owner,
@@ -146,6 +146,6 @@ export function opsConversationRoutes(http: Http, conversations: ConversationPla
         sockets: conversations.attachedTo(convId),
       }),
     );
-    return reply.header("Cache-Control", "no-store").send({ conversations: shown, ...pageAfter(next) });
+    return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
   });
 }

@@ -21,13 +21,13 @@ export interface OpsSyncOptions extends TopicsOptions {
 
 const MAX_SEARCH = 200;
 
-/** How a second sink compares: as it was last found, and found anew. */
+/** Comparison with the second sink: the last report, and a new one. */
 export interface Parity {
   state(): Promise<ParityJson>;
   compare(): Promise<ParityJson>;
 }
 
-/** What an operator sees of the sync plane: topics, documents by key, their history, parity. */
+/** `/ops/v1/sync`: topics, documents by key, their history, parity. */
 export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   const { app } = http;
   const { database, models } = options;
@@ -59,7 +59,7 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
     const { limit } = request.query as { limit?: unknown };
     const bounds = { limit: readLimit(limit), payloadBytes: options.payloadBytes };
     const model = models.byKey(doc_key);
-    // What may not be seen looks like what does not exist, whatever the reason.
+    // The same answer for what does not exist and what the caller may not see.
     const visible = model && isKeyOf(model, doc_key) && hasScope(viewer, model.topic);
     const entries = visible ? await documentHistory(database, model, doc_key, viewer, bounds) : undefined;
     if (!entries) {
