@@ -16,6 +16,9 @@ class KafkaLast extends BaseSequencer {
 /** `*.pg.test.ts` beside the code needs PostgreSQL alone; `*.redis.test.ts` and `*.kafka.test.ts` need their backend too. */
 const besideCode = (backend: string) => `packages/*/src/**/*.${backend}.test.ts`;
 
+/** The durable-streams suite brings a Vitest of its own; inlined, its tests are tests of ours. */
+const server = { deps: { inline: ["@durable-streams/server-conformance-tests"] } };
+
 export default defineConfig({
   resolve,
   ssr: { resolve },
@@ -60,8 +63,7 @@ export default defineConfig({
           globalSetup: ["packages/testing/src/services/services.ts"],
           testTimeout: 90_000,
           hookTimeout: 300_000,
-          // It brings a Vitest of its own; inlined, its tests are tests of ours.
-          server: { deps: { inline: ["@durable-streams/server-conformance-tests"] } },
+          server,
         },
       },
       {
@@ -72,6 +74,7 @@ export default defineConfig({
           globalSetup: ["packages/testing/src/services/services.ts"],
           testTimeout: 600_000,
           hookTimeout: 300_000,
+          server,
           // Each file loads the machine by itself.
           fileParallelism: false,
         },

@@ -132,7 +132,7 @@ describe("khala agents", () => {
     expect(list.out).toMatch(/^AGENT +STATE +WAITING/);
     expect(list.out).toMatch(/^reviewer +running .* Draft$/m);
     expect((await khala(["agents", "pause", "reviewer"])).out).toBe(
-      "reviewer takes no more tasks; what runs goes on.\n",
+      "reviewer takes no new tasks; running ones continue.\n",
     );
     const [{ agents }] = lines<{ agents: { name: string; state: string }[] }>(
       (await khala(["agents", "--json"])).out,
@@ -208,7 +208,7 @@ describe.each(BACKENDS)("khala dlq on %s", (backend) => {
       json: true,
     };
     await replayAllDeadLetters("picky", options, () => ({
-      tell: (text) => told.push(text()),
+      update: (text) => told.push(text()),
       [Symbol.dispose]() {},
     }));
     expect(told).toEqual(["100 replayed so far", "120 replayed so far", "120 replayed so far"]);

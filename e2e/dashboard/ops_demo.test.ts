@@ -6,8 +6,8 @@ import { createKhala, type Khala, readConfig } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import app from "../../packages/cli/src/built_in_app.ts";
 import { startActivity } from "../../packages/cli/src/demo/activity.ts";
+import app from "../../packages/cli/src/demo/app.ts";
 import { topicOf } from "../../packages/cli/src/demo/assistant.ts";
 
 let database: TestDatabase;

@@ -49,14 +49,14 @@ describe("a token on an open socket", () => {
     await until("an update", () => raw.updates.length, { on: raw });
   });
 
-  test("closes the socket with 4401 when it expires, after saying so", async () => {
+  test("closes the socket with 4401 when it expires, after an error frame", async () => {
     await using raw = await joined(await server.token({ ttl_s: 60 }));
     clock.jump(61_000);
     expect(await raw.ended()).toEqual({ code: 4401, reason: "token_expired" });
     expect(raw.frames.at(-1)).toMatchObject({ error: { code: "token_expired" } });
   });
 
-  test("that is no longer good for a socket is not good for a new one either, whatever the clock skew forgives", async () => {
+  test("that has expired opens no socket, even within the clock skew", async () => {
     const token = await server.token({ ttl_s: 60 });
     clock.jump(61_000);
     const refusal = await RawClient.connect(server.socketUrl, { token }).catch((error: unknown) => error);
@@ -64,7 +64,7 @@ describe("a token on an open socket", () => {
     expect(refusal).toMatchObject({ status: 403, body: { error: { code: "token_expired" } } });
   });
 
-  test("cannot be exchanged for one of another subject or org, and stays what it was", async () => {
+  test("cannot be replaced by one of another subject or org", async () => {
     await using raw = await joined(await server.token());
     for (const claims of [{ sub: "user-2" }, { org_id: "org-2" }]) {
       const answer = await raw.push("sync:v1", "auth", { token: await server.token(claims) });
@@ -79,7 +79,7 @@ describe("a token on an open socket", () => {
     await raw.subscribe(RUNS);
   });
 
-  test("with other rights makes what was followed stale, and list + subscribe start anew under them", async () => {
+  test("with other rights makes followed topics stale, and list + subscribe start again with them", async () => {
     const org = "other-rights";
     await using raw = await joined(await server.token({ org_id: org, scopes: [RUNS, WORKERS] }));
     const before = await raw.subscribe([RUNS, WORKERS]);
@@ -164,7 +164,7 @@ describe("a revoked token", () => {
     expect(bystander.closed).toBeUndefined();
   });
 
-  test("closes its sockets elsewhere at once where there are wakeups", async () => {
+  test("closes its sockets on other servers at once with wake-ups", async () => {
     const settings = { KHALA_HINTS: "on", KHALA_AUTH_ISSUER_KEY: "the-key-of-the-issuer" };
     await using one = await startServer(database.url, { settings });
     await using two = await startServer(database.url, { settings });
@@ -179,7 +179,7 @@ describe("a revoked token", () => {
     expect(ended).toEqual({ code: 4401, reason: "token_revoked" });
   });
 
-  test("is revoked by who holds the issuer key or the scope ops, and by nobody else", async () => {
+  test("is revoked only with the issuer key or the scope ops", async () => {
     const victim = jtiOf(await server.token());
     const code = async (bearer: string, jti: unknown = victim) => {
       const response = await revoke(server, jti, bearer);
@@ -197,7 +197,7 @@ describe("a revoked token", () => {
 });
 
 describe("a socket's end", () => {
-  test("is 1001 when nothing was heard for too long; any word keeps it open", async () => {
+  test("is 1001 when it was silent for too long; any message keeps it open", async () => {
     await using silent = await joined(await server.token({ ttl_s: 900 }));
     await using talking = await joined(await server.token({ ttl_s: 900 }));
     clock.jump(60_000);
@@ -208,7 +208,7 @@ describe("a socket's end", () => {
     expect(talking.closed).toBeUndefined();
   });
 
-  test("is 1012 when the server shuts down, which waits for nobody longer than it says", async () => {
+  test("is 1012 when the server shuts down, within the drain timeout", async () => {
     const leaving = await startServer(database.url, { settings: { KHALA_DRAIN_MS: "300" } });
     await using raw = await joined(await leaving.token(), leaving);
     await raw.subscribe(RUNS);

@@ -58,7 +58,7 @@ describe("a frame that cannot be read closes its socket with invalid_request, an
   });
 });
 
-describe("a client that breaks WebSocket itself is closed", () => {
+describe("a client that violates the WebSocket protocol is closed", () => {
   test("with 1009 when its frame is over the limit", async () => {
     await using raw = await connect();
     raw.send(JSON.stringify([null, "1", "phoenix", "heartbeat", { pad: "x".repeat(4_096) }]));
@@ -86,7 +86,7 @@ describe("a client that breaks WebSocket itself is closed", () => {
     await stillServing();
   });
 
-  test("or cuts the line in the middle of a frame", async () => {
+  test("or closes the connection in the middle of a frame", async () => {
     const token = await server.token();
     const cut = createConnection(Number(new URL(server.url).port), "127.0.0.1");
     cut.on("error", () => {});
@@ -127,7 +127,7 @@ test("payloads that are no message are answered with an error, and the socket st
   expect(bytes).toMatchObject({ status: "error", response: { error: { code: "invalid_request" } } });
 });
 
-test("whatever a client sends, it is answered or closed, and the server goes on", async () => {
+test("random input is answered or closes the socket, and the server continues", async () => {
   const frame = fc.oneof(
     fc.string({ maxLength: 200, unit: "binary" }),
     fc.uint8Array({ maxLength: 200 }),
@@ -179,7 +179,7 @@ async function exchange(request: string): Promise<string> {
   ]);
 }
 
-describe("a handshake that leads nowhere is answered and closed", () => {
+describe("an invalid handshake is answered and closed", () => {
   test("at a path without a socket", async () => {
     const answer = await exchange(upgrade("/elsewhere"));
     expect(answer).toMatch(/^HTTP\/1.1 404 /);
@@ -191,7 +191,7 @@ describe("a handshake that leads nowhere is answered and closed", () => {
     await stillServing();
   });
 
-  test("by a client that hangs up at once", async () => {
+  test("by a client that disconnects at once", async () => {
     for (const path of ["/elsewhere", "/socket/websocket?vsn=2.0.0"]) {
       const socket = createConnection(Number(new URL(server.url).port), "127.0.0.1");
       socket.on("error", () => {});

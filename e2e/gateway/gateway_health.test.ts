@@ -23,7 +23,7 @@ async function readiness(server: TestServer): Promise<Readiness & { code: number
   return { code: response.status, ...((await response.json()) as Readiness) };
 }
 
-test("a server that is well says so, and names what it depends on", async () => {
+test("a healthy server is ready, and lists its dependencies", async () => {
   await using server = await startServer(database.url);
   expect((await server.request("/healthz")).status).toBe(200);
   expect(await readiness(server)).toMatchObject({
@@ -38,7 +38,7 @@ test("a server that is well says so, and names what it depends on", async () => 
   });
 });
 
-test("a broken projection degrades, is named with its event, leaves appends and the rest alone, and goes on when mended", async () => {
+test("a broken projection degrades, is named with its event, does not affect appends and other topics, and continues when fixed", async () => {
   let broken = true;
   const fragile = defineModel<{ title: string }>({
     topic: "test.fragile",
@@ -79,8 +79,8 @@ test("a broken projection degrades, is named with its event, leaves appends and 
   expect((await readiness(server)).status).toBe("ok");
 });
 
-describe("while the database is away", () => {
-  test("it is alive and not ready, requests are told to come again, and all is well when it is back", async () => {
+describe("while the database is unreachable", () => {
+  test("it is alive and not ready, requests get a retryable error, and it recovers with the database", async () => {
     const { hostname, port } = new URL(database.url);
     await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
     await using server = await startServer(proxy.through(database.url), {
@@ -112,7 +112,7 @@ describe("while the database is away", () => {
     await until("an update on the socket that stayed", () => raw.updates.length, { on: raw });
   });
 
-  test("a database that takes requests and never answers is not ready either, in bounded time", async () => {
+  test("a database that never answers makes the server not ready, in bounded time", async () => {
     const { hostname, port } = new URL(database.url);
     await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
     const clock = new JumpClock();
@@ -132,7 +132,7 @@ describe("while the database is away", () => {
   });
 });
 
-test("metrics hold every family that operating needs, from the first scrape where they can be known", async () => {
+test("metrics have every family that operators need, from the first scrape where possible", async () => {
   await using server = await startServer(database.url);
   const token = await server.token({ org_id: "metrics" });
   await using raw = await RawClient.connect(server.socketUrl, { token });

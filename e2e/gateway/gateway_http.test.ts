@@ -57,14 +57,14 @@ function postAs(host: string, at: TestServer, headers: Record<string, string> = 
 describe("POST /api/sync/token", () => {
   const wish = { sub: "user-1", org_id: "org-1", scopes: [RUNS], ttl_s: 120 };
 
-  test("in development it is open on this machine, and what it gives is good", async () => {
+  test("in development it is open on this machine, and its token is accepted", async () => {
     const { status, token, expires_at, kid } = await post("/api/sync/token", wish);
     expect({ status, kid }).toEqual({ status: 200, kid: "test" });
     expect(Math.abs(Date.parse(String(expires_at)) - Date.now() - 120_000)).toBeLessThan(30_000);
     expect((await server.request(`/sync/v1/list/${RUNS}`, String(token))).status).toBe(200);
   });
 
-  test("in development it is closed to a foreign page, and to a name that somebody points at this machine", async () => {
+  test("in development it is closed to foreign pages, and to foreign names that resolve to this machine", async () => {
     expect(await postAs(new URL(server.url).host, server)).toBe(200);
     expect(await postAs("evil.example", server)).toBe(401);
     expect(await postAs(new URL(server.url).host, server, { origin: "https://evil.example" })).toBe(401);
@@ -107,7 +107,7 @@ describe("POST /api/sync/token", () => {
   });
 });
 
-describe("every error has the one shape", () => {
+describe("every error has the same shape", () => {
   test("a body over the limit is 413", async () => {
     const answer = await post("/api/sync/token", { sub: "x".repeat(3_000) });
     expect(answer).toMatchObject({
@@ -161,7 +161,7 @@ describe("every error has the one shape", () => {
     expect((await server.request("/healthz", undefined, { method: "DELETE" })).status).toBe(404);
   });
 
-  test("an address or a request that cannot be read is 400", async () => {
+  test("an invalid URL or request is 400", async () => {
     const bad = await server.request("/sync/v1/doc/%zz", await server.token());
     expect([bad.status, await bad.json()]).toMatchObject([400, { error: { code: "invalid_request" } }]);
     const socket = createConnection(Number(new URL(server.url).port), "127.0.0.1");
@@ -171,7 +171,7 @@ describe("every error has the one shape", () => {
     expect(JSON.parse(answer.split("\r\n\r\n")[1]!)).toMatchObject({ error: { code: "invalid_request" } });
   });
 
-  test("no token is 401 and says how; what is asked for is never shown as ours to tell", async () => {
+  test("a request without a token is 401 with WWW-Authenticate, whether or not the resource exists", async () => {
     const response = await server.request(`/sync/v1/list/${RUNS}`);
     expect(response.headers.get("www-authenticate")).toBe("Bearer");
     expect([response.status, await response.json()]).toMatchObject([
@@ -180,7 +180,7 @@ describe("every error has the one shape", () => {
     ]);
   });
 
-  test("keys that the database cannot hold are not found, or named", async () => {
+  test("keys that the database cannot store are not found, or refused by name", async () => {
     const token = await server.token();
     expect((await server.request("/sync/v1/doc/run:%00", token)).status).toBe(404);
     const response = await server.request(`/sync/v1/list/${RUNS}?after=AAAA`, token);
@@ -188,7 +188,7 @@ describe("every error has the one shape", () => {
   });
 });
 
-test("pages of allowed origins may call; others get no permission", async () => {
+test("CORS allows pages of allowed origins only", async () => {
   const preflight = (origin: string) =>
     server.request("/api/sync/token", undefined, {
       method: "OPTIONS",

@@ -6,10 +6,10 @@ import { JumpClock } from "@khala/testing/kit/jump_clock";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { NOTIFICATIONS, RUNS, startServer, WORKERS } from "@khala/testing/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { memoryRevocations } from "../../packages/server/src/gateway/auth/revocation.ts";
+import { memoryRevocations } from "../../packages/server/src/gateway/auth/revocations.ts";
 import { gatewayMetrics } from "../../packages/server/src/gateway/metrics.ts";
 import { type ChannelFactory, ok, type Reply } from "../../packages/server/src/gateway/phoenix/channel.ts";
-import { phoenixDoor } from "../../packages/server/src/gateway/phoenix/socket.ts";
+import { phoenixEndpoint } from "../../packages/server/src/gateway/phoenix/socket.ts";
 import { CLOSE_GRACE_MS } from "../../packages/server/src/gateway/sockets/connection.ts";
 import { openSockets } from "../../packages/server/src/gateway/sockets/sockets.ts";
 
@@ -20,7 +20,7 @@ beforeAll(async () => {
 afterAll(() => database[Symbol.asyncDispose]());
 
 describe("sockets", () => {
-  test("a subject has no more of them than set; when one is closed there is room for another", async () => {
+  test("are limited per subject; a closed one frees its slot", async () => {
     await using server = await startServer(database.url, {
       settings: { KHALA_MAX_SOCKETS_PER_SUBJECT: "2" },
     });
@@ -37,7 +37,7 @@ describe("sockets", () => {
     await using _third = await until("room", () => connect().catch(refused));
   });
 
-  test("a server has no more of them than set, however many come at once", async () => {
+  test("are limited per server, however many connect at once", async () => {
     await using server = await startServer(database.url, { settings: { KHALA_MAX_SOCKETS: "3" } });
     const token = await server.token();
     const attempts = Array.from({ length: 12 }, () =>
@@ -48,7 +48,7 @@ describe("sockets", () => {
     for (const client of open) await client[Symbol.asyncDispose]();
   });
 
-  test("topics of one socket are capped, over all of its subscribes", async () => {
+  test("topics of one socket are limited over all of its subscribes", async () => {
     await using server = await startServer(database.url, { settings: { KHALA_MAX_TOPICS: "2" } });
     await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
     await raw.join();
@@ -80,9 +80,9 @@ async function openRooms(limits: { channels: number }) {
     topic.startsWith("room:")
       ? {
           receive: () => new Promise((resolve) => held.push(resolve)),
-          room() {},
+          onWritable() {},
           heartbeat() {},
-          farewell() {},
+          sendError() {},
           close() {},
         }
       : undefined;
@@ -91,7 +91,7 @@ async function openRooms(limits: { channels: number }) {
     revocations: memoryRevocations(context.clock),
     metrics: gatewayMetrics(context.telemetry.meter),
     origins: [],
-    doors: [phoenixDoor(context, { channels: [rooms], maxChannels: limits.channels })],
+    endpoints: [phoenixEndpoint(context, { channels: [rooms], maxChannels: limits.channels })],
     limits: {
       sockets: 10,
       socketsPerSubject: 10,
@@ -118,7 +118,7 @@ async function openRooms(limits: { channels: number }) {
 }
 
 describe("channels", () => {
-  test("a socket has at most 100; one more is refused, and welcome after another is left", async () => {
+  test("a socket has at most 100; one more is refused until another is left", async () => {
     await using rooms = await openRooms({ channels: 100 });
     await using raw = await RawClient.connect(rooms.url, { token: "any" });
     for (let i = 0; i < 100; i++) raw.cast(`room:${i}`, "phx_join");
@@ -132,7 +132,7 @@ describe("channels", () => {
     expect(await raw.push("room:100", "phx_join")).toMatchObject({ status: "ok" });
   });
 
-  test("a client that pushes on and on without waiting for answers is closed", async () => {
+  test("a client with too many unanswered pushes is closed", async () => {
     await using rooms = await openRooms({ channels: 1 });
     await using raw = await RawClient.connect(rooms.url, { token: "any" });
     await raw.push("room:1", "phx_join");
@@ -151,7 +151,7 @@ describe("channels", () => {
   });
 });
 
-test("a client that asks and asks but does not read the answers is not read any more, then closed", async () => {
+test("a client that does not read its answers is paused, then closed", async () => {
   const clock = new JumpClock({ leapOnlyMs: CLOSE_GRACE_MS });
   const settings = { KHALA_SOCKET_BUFFER_BYTES: "16384" };
   await using server = await startServer(database.url, { settings, clock });

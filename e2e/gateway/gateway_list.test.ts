@@ -14,7 +14,7 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]();
 });
 
-test("a list goes through all documents page by page, in order, each once, and ends with next null", async () => {
+test("a list returns all documents page by page, in order, each once, and ends with next null", async () => {
   const token = await server.token({ org_id: "paged", sub: "ann" });
   const write = (_: unknown, i: number) =>
     server.write({
@@ -42,7 +42,7 @@ test("a list goes through all documents page by page, in order, each once, and e
   expect([exact.documents.length, exact.next]).toEqual([50, null]);
 });
 
-test("a list bounds a page in bytes too, and always has one document", async () => {
+test("a page of a list is bounded in bytes, and has at least one document", async () => {
   const token = await server.token({ org_id: "large" });
   const payload = { text: "x".repeat(3 << 20) };
   for (let i = 0; i < 3; i++)
@@ -72,7 +72,7 @@ test("the limit of a list is a whole number from 1 to 1000", async () => {
   }
 });
 
-test("a list is one snapshot: its cursor is true for its documents while others write", async () => {
+test("a list is one snapshot: its cursor matches its documents under concurrent writes", async () => {
   const org = "snapshot";
   const token = await server.token({ org_id: org });
   let writing = true;

@@ -41,7 +41,7 @@ async function lineWithOutbox() {
 const frame = (bytes: number) => wireFrame(`${"x".repeat(bytes)}end`);
 const stamp = Buffer.from("<mine>");
 
-/** Takes bytes off the line until at least so many were read, and lets the writer notice. */
+/** Reads at least this many bytes from the connection, and lets the writer notice. */
 async function take(far: Duplex, bytes: number): Promise<void> {
   for (let read = 0; read < bytes; ) {
     const chunk: Buffer | null = far.read();
@@ -50,7 +50,7 @@ async function take(far: Duplex, bytes: number): Promise<void> {
   }
 }
 
-test("a full socket refuses, and asks for more once it has drained to half", async () => {
+test("a full outbox refuses frames, and is writable again once half is drained", async () => {
   const { socket, far, outbox, rooms } = await lineWithOutbox();
   expect(outbox.offer(frame(1_000))).toBe(true);
   expect(outbox.fullSince).toBeUndefined();
@@ -66,7 +66,7 @@ test("a full socket refuses, and asks for more once it has drained to half", asy
   socket.terminate();
 });
 
-test("a slow line that moves within a large message is not taken for a dead one", async () => {
+test("a slow connection that progresses within a large message is not closed", async () => {
   const { socket, far, outbox, at } = await lineWithOutbox();
   outbox.offer(frame(2 << 20));
   outbox.offer(frame(1));
@@ -80,7 +80,7 @@ test("a slow line that moves within a large message is not taken for a dead one"
   socket.terminate();
 });
 
-test("a large message arrives whole, whatever is sent right after it", async () => {
+test("a large message arrives whole, even if others follow at once", async () => {
   const { socket, far, outbox } = await lineWithOutbox();
   outbox.offer(frame(200_000));
   outbox.send("an answer");
@@ -163,7 +163,7 @@ test("sockets whose lines take a shared message at once each get their own stamp
   }
   expect(outboxes.map(({ waitingBytes }) => waitingBytes > 0)).toEqual(outboxes.map((_, n) => n % 2 === 1));
   for (const client of clients) client.resume();
-  await until("everybody has everything", () => got.every(({ length }) => length === rounds));
+  await until("every socket has every message", () => got.every(({ length }) => length === rounds));
   for (const [n, messages] of got.entries())
     expect(messages.map((text) => text.slice(-9))).toEqual(
       messages.map((_, round) => `${stampOf(round, n)}end`),
@@ -174,7 +174,7 @@ test("sockets whose lines take a shared message at once each get their own stamp
 
 const stampOf = (round: number, n: number) => Buffer.from(`${String(round).padStart(4, "0")}.${n}`);
 
-test("an answer is never refused, but who does not read answers is not read until there is room", async () => {
+test("an answer is never refused, but a client that does not read is paused until the outbox drains", async () => {
   const { socket, far, outbox, rooms } = await lineWithOutbox();
   outbox.send("x".repeat(LIMIT * 2));
   expect([socket.isPaused, outbox.fullSince]).toEqual([true, 1_000]);
@@ -185,7 +185,7 @@ test("an answer is never refused, but who does not read answers is not read unti
   socket.terminate();
 });
 
-test("what is offered to a socket that is closing is dropped without a word", async () => {
+test("a frame for a closing socket is dropped", async () => {
   const { socket, outbox } = await lineWithOutbox();
   socket.close(1012);
   expect(outbox.offer(frame(10))).toBe(true);

@@ -18,7 +18,7 @@ import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { appendToRun, RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { settingsOf } from "../../packages/server/src/main/ops_setup.ts";
+import { settingsOf } from "../../packages/server/src/main/ops.ts";
 
 type Overview = Plain<OverviewJson>;
 
@@ -80,7 +80,7 @@ test.each(ROUTES)("GET /ops/v1/%s needs the scope ops, and a token at all", asyn
 });
 
 describe("about", () => {
-  test("is open to all, and says what runs here", async () => {
+  test("needs no token, and names version and backends", async () => {
     const about = (await (await server.request("/ops/v1/about")).json()) as AboutJson;
     expect(about).toMatchObject({
       version: expect.stringMatching(/^\d+\.\d+\.\d+/),
@@ -91,7 +91,7 @@ describe("about", () => {
     expect(about.scopes).toEqual(expect.arrayContaining([RUNS, "ops", "chat", "runtime:write"]));
   });
 
-  test("what it says can be minted is minted", async () => {
+  test("mints the scopes that it lists", async () => {
     const { scopes } = (await (await server.request("/ops/v1/about")).json()) as AboutJson;
     const response = await server.request("/api/sync/token", undefined, {
       method: "POST",
@@ -102,7 +102,7 @@ describe("about", () => {
     await get("/ops/v1/overview", token);
   });
 
-  test("a foreign page, and a server in production, are not told that tokens are to be had", async () => {
+  test("does not offer tokens to a foreign page, nor in production", async () => {
     const headers = { origin: "https://evil.example" };
     const foreign = (await (
       await server.request("/ops/v1/about", undefined, { headers })
@@ -147,7 +147,7 @@ describe("overview", () => {
     });
   });
 
-  test("within the interval everybody gets the same one", async () => {
+  test("is computed once per interval", async () => {
     // Two that are asked at once may still be on both sides of an interval's end.
     await eventually("two within one interval", async () => {
       const ask = () => get<Overview>("/ops/v1/overview");
@@ -156,7 +156,7 @@ describe("overview", () => {
     });
   });
 
-  test("what is written shows as a rate", async () => {
+  test("writes show as a rate", async () => {
     let version = 0;
     const rate = await eventually("a rate", async () => {
       await server.write({ key: "run:rated", version: ++version, org: "org-1", payload: { version } });
@@ -190,7 +190,7 @@ describe("overview", () => {
 });
 
 describe("the channel ops:v1", () => {
-  test("tells of one snapshot after the other, in either encoding", async () => {
+  test("sends one snapshot after the other, in either encoding", async () => {
     using socket = await connected(operator);
     const frames: { overview: Overview }[] = [];
     const channel = socket.channel("ops:v1");
@@ -235,7 +235,7 @@ describe("the channel ops:v1", () => {
 });
 
 describe("sockets", () => {
-  test("shows the sockets of the org with what they follow and where they stand, and nobody else's", async () => {
+  test("lists the sockets of the org with their topics and cursors, and no other org's", async () => {
     using own = await connected(await server.token({ sub: "ada", org_id: "acme" }));
     using foreign = await connected(await server.token({ sub: "eve", org_id: "others" }));
     expect(foreign.isConnected()).toBe(true);
@@ -278,7 +278,7 @@ describe("sockets", () => {
   });
 });
 
-test("traces are those of the org, through every plane, and another's are not there", async () => {
+test("traces of the org cover every plane, and no other org's are listed", async () => {
   const scopes = ["ops", "chat", "blackboard:write", "runtime:write", RUNS];
   const own = await server.token({ org_id: "traced", scopes });
   const foreign = await server.token({ org_id: "untraced", scopes });
@@ -308,7 +308,7 @@ test("traces are those of the org, through every plane, and another's are not th
   expect((await server.request(`/ops/v1/traces/${traces[0]!.trace_id}`, foreign)).status).toBe(404);
 });
 
-test("errors are counted by their code", async () => {
+test("errors are counted by code", async () => {
   const countOf = async (code: string) =>
     Number(
       (await get<ErrorListJson>("/ops/v1/errors")).errors!.find((each) => each.code === code)?.count ?? 0,
@@ -319,7 +319,7 @@ test("errors are counted by their code", async () => {
 });
 
 describe("config", () => {
-  test("shows every setting as it is, and which are changed", async () => {
+  test("lists every setting with its value, and whether it is the default", async () => {
     const { settings } = await get<SettingListJson>("/ops/v1/config");
     expect(settings!.map(({ name }) => name)).toEqual(describeConfig(readConfig({})).map(({ name }) => name));
     expect(settings).toContainEqual(
@@ -334,7 +334,7 @@ describe("config", () => {
     expect(JSON.stringify(settings)).not.toContain(database.url);
   });
 
-  test("no secret is in it, whichever setting it was put into", () => {
+  test("contains no secret, whichever setting has it", () => {
     const word = "hush-hush-hush-hush";
     // What some settings need to mean anything.
     const around = {
@@ -363,11 +363,11 @@ describe("config", () => {
         "KHALA_AUTH_SECRETS",
       ]),
     );
-    const shown = settingsOf(
+    const settings = settingsOf(
       readConfig({ ...texts, ...around, KAFKA_SASL_PASSWORD: texts.KAFKA_SASL_PASSWORD }),
     );
-    // Names of files, hosts and the like are no secrets: nobody puts one there.
-    const open = shown.filter(({ value }) => value!.includes(word)).map(({ name }) => name);
+    // Names of files, hosts and the like are no secrets.
+    const open = settings.filter(({ value }) => value!.includes(word)).map(({ name }) => name);
     const words = /SECRET|PASSWORD|PASSPHRASE|KEY\b|URL|ENDPOINT/;
     expect(open.filter((name) => words.test(name!))).toEqual([]);
   });

@@ -74,7 +74,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     expect(keysOf(frames)).toEqual([`run:${it.org}`]);
   });
 
-  test("leaves, joins again, and hears nothing of what it left", async () => {
+  test("leaves, joins again, and receives nothing for the old join", async () => {
     using it = await connected(client);
     const left = it.socket.channel("sync:v1");
     const frames = framesOf(left);
@@ -95,7 +95,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     expect(frames).toEqual([]);
   });
 
-  test("stops asking for a channel that does not exist", async () => {
+  test("stops joining a channel that does not exist", async () => {
     using it = await connected(client);
     const channel = it.socket.channel("nothing:here");
     let closed = false;
@@ -110,7 +110,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     expect(channel.state).toBe("closed");
   });
 
-  test("is told what was wrong with a join and stops asking", async () => {
+  test("receives the error of a refused join and stops retrying", async () => {
     using it = await connected(client);
     const channel = it.socket.channel("sync:v1", { encoding: "xml" });
     const { status, response } = await answerOf(channel.join());
@@ -157,7 +157,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     expect(watermarks[RUNS]).toMatchObject({ watermark: body.value.through!.watermark });
   });
 
-  test("after a restart of the server it rejoins by itself, and its params function resumes from its cursor", async () => {
+  test("rejoins after a restart of the server, and resumes from its cursor", async () => {
     await using own = await testDatabase();
     const settings = { KHALA_PORT: "0", KHALA_DRAIN_MS: "1000" };
     let running = await startServer(own.url, { settings });

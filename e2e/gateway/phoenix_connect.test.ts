@@ -22,7 +22,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     expect(await answerOf(socket.channel("sync:v1").join())).toEqual({ status: "ok", response: {} });
   });
 
-  test("connects with a param function, which is asked again for every connection", async () => {
+  test("connects with a param function, which is called for every connection", async () => {
     const tokens = [await server.token(), await server.token()];
     const given: string[] = [];
     const params = () => {
@@ -45,7 +45,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     expect(socket.conn!.protocol).toBe("phoenix");
   });
 
-  test("is refused with a token that is not good, and gets in when it has a good one", async () => {
+  test("is refused with an invalid token, and connects with a valid one", async () => {
     let token = "not.a.token";
     const refusals: unknown[] = [];
     using socket = await openPhoenix(client, server.socketUrl, { params: () => ({ token }) });
@@ -85,7 +85,7 @@ describe("a handshake is refused with 403 and a code", () => {
     expect(await refusal({})).toEqual({ status: 403, code: "missing_authorization" });
   });
 
-  test("with a token that is not good", async () => {
+  test("with an invalid token", async () => {
     expect(await refusal({ token: "not.a.token" })).toEqual({ status: 403, code: "invalid_token" });
     const [header, claims] = (await server.token()).split(".");
     expect(await refusal({ token: `${header}.${claims}.AAAA` })).toEqual({
@@ -94,7 +94,7 @@ describe("a handshake is refused with 403 and a code", () => {
     });
   });
 
-  test("with a token that is not good as a subprotocol, whatever the param says", async () => {
+  test("with an invalid token as a subprotocol, whatever the param is", async () => {
     const bad = `base64url.bearer.phx.${Buffer.from("not.a.token").toString("base64url")}`;
     const options = { token: await server.token(), protocols: ["phoenix", bad] };
     expect(await refusal(options)).toEqual({ status: 403, code: "invalid_token" });
@@ -108,7 +108,7 @@ describe("a handshake is refused with 403 and a code", () => {
     expect(await refusal({ query: `token=${token}` })).toEqual(expected);
   });
 
-  test("from an origin that is not allowed, while an allowed one and our own get in", async () => {
+  test("from a foreign origin, while allowed ones and the server's own connect", async () => {
     const token = await server.token();
     const from = (origin: string) => ({ token, headers: { origin } });
     expect(await refusal(from("https://evil.example"))).toEqual({ status: 403, code: "origin_not_allowed" });

@@ -74,7 +74,7 @@ test("a heartbeat is answered without a join_ref", async () => {
   );
 });
 
-test("an unknown event is answered with what there is", async () => {
+test("an unknown event is answered with the known ones", async () => {
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await raw.join();
   const { status, response } = await raw.push("sync:v1", "shout", {});

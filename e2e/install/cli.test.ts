@@ -5,43 +5,46 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { kafkaHere, sharedKafka } from "@khala/testing/kafka/kafka";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { JumpClock } from "@khala/testing/kit/jump_clock";
+import { until } from "@khala/testing/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { type KhalaProcess, startKhala } from "@khala/testing/processes/processes";
+import { runCli as khala } from "@khala/testing/processes/run_cli";
 import { startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
+import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 
 const SECRETS = `k1:${Buffer.alloc(32, 1).toString("base64")}`;
 
 let folder: string;
+let store: TestDatabase;
+const startedIn = process.cwd();
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "khala-cli-"));
+  store = await testDatabase();
+  // The data folder of a command is relative to the folder that it is called in.
+  process.chdir(folder);
 });
-afterAll(() => rm(folder, { recursive: true, force: true }));
+afterAll(async () => {
+  process.chdir(startedIn);
+  await store[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true, force: true });
+});
 
-function start(args: readonly string[], env: Record<string, string> = {}) {
-  const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), ...args];
+/** The settings of a command that talks to a server of this process. */
+async function settingsFor(server: TestServer): Promise<Record<string, string>> {
+  return { KHALA_URL: server.url, KHALA_TOKEN: await server.token() };
+}
+
+/** Follows a topic in a process of its own; `next` is the next change that it prints. */
+function tail(args: readonly string[], env: Readonly<Record<string, string>>) {
+  const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), "tail", "--json"];
   const { PATH = "", HOME = "" } = process.env;
-  return spawn(process.execPath, command, {
-    cwd: folder,
+  const child = spawn(process.execPath, [...command, ...args], {
     stdio: ["ignore", "pipe", "pipe"],
     env: { PATH, HOME, ...env },
   });
-}
-
-/** Runs a command to its end. */
-async function khala(args: readonly string[], env: Record<string, string> = {}) {
-  const child = start(args, env);
-  const text = { out: "", err: "" };
-  child.stdout.setEncoding("utf8").on("data", (chunk) => (text.out += chunk));
-  child.stderr.setEncoding("utf8").on("data", (chunk) => (text.err += chunk));
-  const [code] = await once(child, "close");
-  return { code, ...text };
-}
-
-/** Follows a topic; `next` is the next line of its output. */
-function tail(args: readonly string[], env: Record<string, string>) {
-  const child = start(["tail", ...args, "--json"], env);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   let errors = "";
   child.stderr.setEncoding("utf8").on("data", (chunk) => (errors += chunk));
@@ -49,12 +52,7 @@ function tail(args: readonly string[], env: Record<string, string>) {
     async next() {
       const { value, done } = await lines.next();
       if (done) throw new Error(`tail ended: ${errors}`);
-      return JSON.parse(value) as {
-        doc_key: string;
-        doc_version: string;
-        op: string;
-        payload?: { title?: string };
-      };
+      return JSON.parse(value) as object;
     },
     states: () => errors,
     async [Symbol.asyncDispose]() {
@@ -74,12 +72,11 @@ async function tryWhatItPrints(server: KhalaProcess): Promise<void> {
     .map((line) => line.trim());
   const token = lines.find((line) => line.startsWith("export TOKEN="));
   const commands = lines.filter((line) => line.startsWith("curl "));
-  // Two to append and read, two to talk, and two to publish where there are agents.
+  // Two to append and read, two to chat, and two to publish where there are agents.
   expect(commands).toHaveLength(server.output().includes("Publish an artifact") ? 6 : 4);
-  for (const command of commands) {
-    const shell = spawn("bash", ["-c", `set -e\n${token}\n${command} -f`], { stdio: "ignore" });
-    expect((await once(shell, "exit"))[0], command).toBe(0);
-  }
+  const script = commands.map((command) => `${command} -f`).join("\n");
+  const shell = spawn("bash", ["-c", `set -e\n${token}\n${script}`], { stdio: "ignore" });
+  expect((await once(shell, "exit"))[0], script).toBe(0);
 }
 
 describe("khala dev", () => {
@@ -90,11 +87,11 @@ describe("khala dev", () => {
     server = await startKhala({ command: "dev", args: ["--no-activity"], env: { KHALA_DATA_DIR } });
     env = { KHALA_DATA_DIR, KHALA_URL: server.url, KHALA_PORT: new URL(server.url).port };
   });
-  afterAll(() => server[Symbol.asyncDispose]());
+  afterAll(async () => expect(await server.end("SIGINT"), server.output()).toBe(0));
 
-  test("what it prints works when it is pasted", () => tryWhatItPrints(server));
+  test("the commands that it prints work when they are pasted", () => tryWhatItPrints(server));
 
-  test("a token that is signed here is accepted there", async () => {
+  test("a token that is signed with its key is accepted", async () => {
     const { code, out } = await khala(["token", "--sub", "ada", "--org", "acme"], env);
     expect(code).toBe(0);
     const headers = { Authorization: `Bearer ${out.trim()}` };
@@ -102,71 +99,20 @@ describe("khala dev", () => {
     expect(await answer.json()).toMatchObject({ documents: [], next: null });
   });
 
-  test("a second start on its port or its folder is one clear line", async () => {
-    const port = await khala(["dev", "--data-dir", join(folder, "other")], env);
-    expect(port).toMatchObject({ code: 1, out: "" });
-    expect(port.err).toContain(`khala: Port ${env.KHALA_PORT} on 127.0.0.1 is in use.`);
-    const data = await khala(["dev", "--port", "0"], env);
-    expect(data).toMatchObject({ code: 1, out: "" });
-    expect(data.err).toMatch(/^khala: The data folder .* is in use by the process \d+\. .*\n$/);
-  });
-
-  test("chat prints the answer, goes on in the same conversation, and tells scripts how it ended", async () => {
-    const first = await khala(["chat", "--conv", "cli-test", "How", "is", "Oslo?"], env);
+  test("chat prints the answer, continues the conversation, and tells scripts how the run ended", async () => {
+    const first = await khala(
+      ["chat", "--conv", "cli-test", "How", "is", "the", "weather", "in", "Oslo?"],
+      env,
+    );
     expect(first).toMatchObject({ code: 0, out: expect.stringContaining("Oslo") });
-    const second = await khala(["chat", "--conv", "cli-test", "--json", "And Bergen?"], env);
+    const second = await khala(["chat", "--conv", "cli-test", "--json", "And the weather in Bergen?"], env);
     expect(JSON.parse(second.out)).toMatchObject({
       status: "finished",
       text: expect.stringContaining("Bergen"),
     });
   });
 
-  test("append and tail meet: a document is told once, at first as it is, then with every change", async () => {
-    expect(await khala(["append", "run", "r1", "run.started", '{"title":"One"}'], env)).toMatchObject({
-      code: 0,
-      out: "run r1 is at sequence 1.\n",
-    });
-    await using follower = tail(["runtime.run_summaries", "--from", "oldest"], env);
-    const seen = [];
-    do seen.push(await follower.next());
-    while (seen.at(-1)!.doc_key !== "run:r1");
-    await khala(["append", "run", "r1", "run.started", '{"title":"Two"}'], env);
-    expect(await follower.next()).toMatchObject({
-      doc_key: "run:r1",
-      doc_version: "2",
-      payload: { title: "Two" },
-    });
-    await khala(["append", "run", "r1", "run.deleted"], env);
-    expect(await follower.next()).toMatchObject({ doc_key: "run:r1", doc_version: "3", op: "delete" });
-  });
-
-  test("an event that is refused is told in the server's words", async () => {
-    const unknown = await khala(["append", "run", "r1", "run.exploded"], env);
-    expect(unknown).toMatchObject({
-      code: 1,
-      err: expect.stringContaining('"run.exploded" is not an event type'),
-    });
-    const late = await khala(["append", "run", "r1", "run.started", "--expected-seq", "0"], env);
-    expect(late).toMatchObject({ code: 1, err: expect.stringContaining("sequence_conflict") });
-    expect(await khala(["append", "run", "r1", "run.step", "{"], env)).toMatchObject({ code: 2 });
-  });
-
-  test("a topic that the token does not allow ends the tail instead of trying for ever", async () => {
-    const token = (await khala(["token", "--scope", "ops"], env)).out.trim();
-    for (const from of ["list", "now"]) {
-      const refused = await khala(["tail", "runtime.run_summaries", "--from", from, "--token", token], env);
-      expect(refused).toMatchObject({ code: 1, err: expect.stringContaining("forbidden_topic") });
-    }
-  });
-
-  test("a tail whose token runs out says so and ends", async () => {
-    const brief = { ...env, KHALA_AUTH_MIN_TTL_S: "1" };
-    const token = (await khala(["token", "--ttl", "3"], brief)).out.trim();
-    const ended = await khala(["tail", "runtime.run_summaries", "--from", "now", "--token", token], env);
-    expect(ended).toMatchObject({ code: 1, err: expect.stringContaining("The token has expired.") });
-  });
-
-  test("doctor finds it well", async () => {
+  test("doctor finds no problem", async () => {
     const { code, out } = await khala(["doctor", "--json"], env);
     const findings = JSON.parse(out) as { check: string; state: string }[];
     expect(findings.filter(({ state }) => state === "problem")).toEqual([]);
@@ -177,25 +123,18 @@ describe("khala dev", () => {
   });
 });
 
-test("an app of one's own is served, with commands to try that fit it", async () => {
+test("khala dev serves an app of one's own, and prints commands that fit it", async () => {
   const args = ["--app", join(ROOT, "examples/tasks/app.ts")];
-  await using server = await startKhala({
-    command: "dev",
-    args,
-    env: { KHALA_DATA_DIR: join(folder, "tasks") },
-  });
+  const env = { DATABASE_URL: store.url, KHALA_DATA_DIR: join(folder, "tasks") };
+  await using server = await startKhala({ command: "dev", args, env });
   await tryWhatItPrints(server);
   expect(server.output()).toContain("tail tasks.open_tasks");
   expect(await server.end("SIGTERM")).toBe(0);
 });
 
-test("SIGINT and SIGTERM stop it in order, also through npm, and it starts again on what it left", async () => {
-  const KHALA_DATA_DIR = join(folder, "stopped");
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    const server = await startKhala({ command: "dev", args: ["--no-activity"], env: { KHALA_DATA_DIR } });
-    expect(await server.end(signal)).toBe(0);
-  }
-  const env = { ...process.env, KHALA_DATA_DIR, KHALA_PORT: "0" };
+test("npm start passes SIGTERM on, and the server stops", async () => {
+  const { PATH = "", HOME = "" } = process.env;
+  const env = { PATH, HOME, DATABASE_URL: store.url, KHALA_DATA_DIR: join(folder, "npm"), KHALA_PORT: "0" };
   const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "ignore"] });
   const lines = createInterface({ input: npm.stdout });
   const url = await new Promise<string>((resolve) => {
@@ -208,88 +147,121 @@ test("SIGINT and SIGTERM stop it in order, also through npm, and it starts again
   await expect.poll(() => fetch(url).then(String, () => "gone"), { timeout: 60_000 }).toBe("gone");
 });
 
-describe("khala serve", () => {
-  test("it refuses to start without keys", async () => {
-    const { code, err } = await khala(["serve"]);
-    expect(err).toMatch(/^khala: `khala serve` needs keys: set KHALA_AUTH_SECRETS/);
-    expect(code).toBe(2);
+describe("commands for a running server", () => {
+  let server: TestServer;
+  let env: Record<string, string>;
+  beforeAll(async () => {
+    server = await startServer(store.url);
+    env = await settingsFor(server);
+  });
+  afterAll(() => server[Symbol.asyncDispose]());
+
+  test("tail prints the document that append made, then each change of it once", async () => {
+    expect(await khala(["append", "run", "r1", "run.started", '{"title":"One"}'], env)).toMatchObject({
+      code: 0,
+      out: "run r1 is at sequence 1.\n",
+    });
+    await using follower = tail([RUNS, "--from", "oldest"], env);
+    expect(await follower.next()).toMatchObject({ doc_key: "run:r1", doc_version: "1" });
+    await khala(["append", "run", "r1", "run.started", '{"title":"Two"}'], env);
+    expect(await follower.next()).toMatchObject({ doc_version: "2", payload: { title: "Two" } });
+    await khala(["append", "run", "r1", "run.deleted"], env);
+    expect(await follower.next()).toMatchObject({ doc_key: "run:r1", doc_version: "3", op: "delete" });
   });
 
-  test("a tail goes on through a restart, and lists anew when the cursor is stale", async () => {
-    await using database = await testDatabase();
-    const settings = { DATABASE_URL: database.url, KHALA_AUTH_SECRETS: SECRETS };
-    await using first = await startKhala({ command: "serve", env: settings });
-    const env = { ...settings, KHALA_URL: first.url, KHALA_PORT: new URL(first.url).port };
-    const KHALA_TOKEN = (await khala(["token"], env)).out.trim();
-    const append = async (title: string) => {
-      const data = JSON.stringify({ title });
-      expect((await khala(["append", "run", title, "run.started", data], { ...env, KHALA_TOKEN })).err).toBe(
-        "",
-      );
-    };
-    await append("before");
-    await using follower = tail(["runtime.run_summaries"], { ...env, KHALA_TOKEN });
-    expect(await follower.next()).toMatchObject({ doc_key: "run:before" });
+  test("append prints the server's refusal", async () => {
+    const unknown = await khala(["append", "run", "r1", "run.exploded"], env);
+    expect(unknown).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('"run.exploded" is not an event type'),
+    });
+    const late = await khala(["append", "run", "r1", "run.started", "--expected-seq", "0"], env);
+    expect(late).toMatchObject({ code: 1, err: expect.stringContaining("sequence_conflict") });
+    expect(await khala(["append", "run", "r1", "run.step", "{"], env)).toMatchObject({ code: 2 });
+  });
 
-    expect(await first.end("SIGTERM")).toBe(0);
-    await using _second = await startKhala({ command: "serve", env });
-    await append("after");
-    expect(await follower.next()).toMatchObject({ doc_key: "run:after" });
+  test("tail ends when the token does not allow the topic", async () => {
+    const token = await server.token({ scopes: ["ops"] });
+    for (const from of ["list", "now"]) {
+      const refused = await khala(["tail", RUNS, "--from", from, "--token", token], env);
+      expect(refused).toMatchObject({ code: 1, err: expect.stringContaining("forbidden_topic") });
+    }
+  });
 
-    expect(await khala(["epoch", "rotate"], env)).toMatchObject({ code: 2 });
-    expect(await khala(["epoch", "rotate", "--yes"], env)).toMatchObject({ code: 0 });
-    await expect.poll(follower.states, { timeout: 60_000 }).toContain("stale");
-    await append("anew");
-    expect(await follower.next()).toMatchObject({ doc_key: "run:anew" });
+  test("tail ends when its token expires", async () => {
+    const clock = new JumpClock();
+    await using other = await startServer(store.url, { clock });
+    const ended = khala(["tail", RUNS, "--from", "now"], await settingsFor(other));
+    await until("it follows", () => other.khala.watched());
+    clock.jump(3_600_000);
+    expect(await ended).toMatchObject({ code: 1, err: expect.stringContaining("The token has expired.") });
   });
 
   test("reproject and retention work beside a running server", async () => {
-    await using database = await testDatabase();
-    const env = { DATABASE_URL: database.url, KHALA_AUTH_SECRETS: SECRETS };
-    await using _server = await startKhala({ command: "serve", env });
-    expect(await khala(["reproject", "runtime.run_summaries"], env)).toMatchObject({
+    const own = { DATABASE_URL: store.url, KHALA_AUTH_SECRETS: SECRETS };
+    expect(await khala(["reproject", RUNS], own)).toMatchObject({
       code: 0,
-      out: "runtime.run_summaries: 0 documents compared, 0 differed and were re-emitted.\n",
+      out: expect.stringMatching(/^runtime\.run_summaries: \d+ documents compared, 0 differed/),
     });
     for (const args of [[], ["--dry-run"]]) {
-      const { code, out } = await khala(["retention", "--json", ...args], env);
-      expect(JSON.parse(out)).toMatchObject({
-        "runtime.run_summaries": 0,
-        conversations: { conversations: 0 },
-      });
+      const { code, out } = await khala(["retention", "--json", ...args], own);
+      expect(JSON.parse(out)).toMatchObject({ [RUNS]: 0, conversations: { conversations: 0 } });
       expect(code).toBe(0);
     }
-    expect(await khala(["reproject", "no.topic"], env)).toMatchObject({ code: 1 });
-    expect(await khala(["parity"], env)).toMatchObject({ code: 2 });
-  });
-
-  test("parity is silent while the second sink holds the same, and names the document that differs", async () => {
-    await using database = await testDatabase();
-    await using convex = await startConvexStandIn();
-    const env = {
-      DATABASE_URL: database.url,
-      KHALA_AUTH_SECRETS: SECRETS,
-      KHALA_SECOND_SINK: "convex",
-      CONVEX_URL: convex.url,
-    };
-    await using server = await startKhala({ command: "serve", env });
-    const { out: token } = await khala(["token"], env);
-    const own = { ...env, KHALA_URL: server.url, KHALA_TOKEN: token.trim() };
-    expect(await khala(["append", "run", "r1", "run.started", '{"title":"Hi"}'], own)).toMatchObject({
-      code: 0,
-    });
-    const held = convex.topic("runtime.run_summaries");
-    await expect.poll(() => held.has("run:r1"), { timeout: 60_000 }).toBe(true);
-    expect(await khala(["parity"], env)).toMatchObject({ code: 0 });
-    held.set("run:r1", { ...held.get("run:r1")!, payload_hash: "00".repeat(32) });
-    const { code, out } = await khala(["parity"], env);
-    expect(out).toContain("run:r1");
-    expect(code).toBe(4);
+    expect(await khala(["reproject", "no.topic"], own)).toMatchObject({ code: 1 });
+    expect(await khala(["parity"], own)).toMatchObject({ code: 2 });
   });
 });
 
+test("tail continues after a restart of khala serve, and lists again when its cursor is stale", async () => {
+  await using database = await testDatabase();
+  const settings = { DATABASE_URL: database.url, KHALA_AUTH_SECRETS: SECRETS };
+  await using first = await startKhala({ command: "serve", env: settings });
+  const { port } = new URL(first.url);
+  const KHALA_TOKEN = (await khala(["token"], settings)).out.trim();
+  const env = { ...settings, KHALA_URL: first.url, KHALA_PORT: port, KHALA_TOKEN };
+  const append = async (title: string) => {
+    const appended = await khala(["append", "run", title, "run.started", JSON.stringify({ title })], env);
+    expect(appended.err).toBe("");
+  };
+  await append("before");
+  await using follower = tail([RUNS], env);
+  expect(await follower.next()).toMatchObject({ doc_key: "run:before" });
+
+  expect(await first.end("SIGTERM")).toBe(0);
+  await using _second = await startServer(database.url, {
+    settings: { KHALA_PORT: port, KHALA_AUTH_SECRETS: SECRETS },
+  });
+  await append("after");
+  expect(await follower.next()).toMatchObject({ doc_key: "run:after" });
+
+  expect(await khala(["epoch", "rotate"], env)).toMatchObject({ code: 2 });
+  expect(await khala(["epoch", "rotate", "--yes"], env)).toMatchObject({ code: 0 });
+  await until("the cursor is stale", () => follower.states().includes("stale"));
+  await append("rotated");
+  expect(await follower.next()).toMatchObject({ doc_key: "run:rotated" });
+});
+
+test("parity succeeds while the mirror holds the same documents, and names one that differs", async () => {
+  await using database = await testDatabase();
+  await using convex = await startConvexStandIn();
+  const mirror = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url };
+  await using server = await startServer(database.url, { settings: mirror });
+  const env = { ...mirror, DATABASE_URL: database.url, ...(await settingsFor(server)) };
+  expect(await khala(["append", "run", "r1", "run.started", '{"title":"Hi"}'], env)).toMatchObject({
+    code: 0,
+  });
+  const held = convex.topic(RUNS);
+  await until("the mirror has the document", () => held.has("run:r1"));
+  expect(await khala(["parity", RUNS], env)).toMatchObject({ code: 0 });
+  held.set("run:r1", { ...held.get("run:r1")!, payload_hash: "00".repeat(32) });
+  const { code, out } = await khala(["parity", RUNS], env);
+  expect(out).toContain("run:r1");
+  expect(code).toBe(4);
+});
+
 describe("the command line", () => {
-  test("--help lists every command, and a wrong one is a usage error", async () => {
+  test("--help lists every command, and an unknown one is a usage error", async () => {
     const { code, out } = await khala(["--help"]);
     expect(code).toBe(0);
     for (const command of [
@@ -318,17 +290,23 @@ describe("the command line", () => {
     expect(await khala(["dev", "--port", "99999"])).toMatchObject({ code: 2 });
   });
 
-  test("an error is one line, and a stack only for those who ask", async () => {
+  test("serve refuses to start without keys", async () => {
+    const { code, err } = await khala(["serve"]);
+    expect(err).toMatch(/^khala: `khala serve` needs keys: set KHALA_AUTH_SECRETS/);
+    expect(code).toBe(2);
+  });
+
+  test("an error is one line, and has its stack with --verbose", async () => {
     const env = { KHALA_URL: "http://127.0.0.1:1" };
-    const brief = await khala(["tail", "runtime.run_summaries"], env);
+    const brief = await khala(["tail", RUNS], env);
     expect(brief).toMatchObject({
       code: 3,
       err: expect.stringMatching(/^khala: No server answers at .*\n$/),
     });
-    expect((await khala(["--verbose", "tail", "runtime.run_summaries"], env)).err).toContain("    at ");
+    expect((await khala(["--verbose", "tail", RUNS], env)).err).toContain("    at ");
   });
 
-  test("config masks secrets, and says what differs from its default", async () => {
+  test("config masks secrets, and marks the settings that differ from their default", async () => {
     const env = { KHALA_AUTH_SECRETS: SECRETS, DATABASE_URL: "postgres://u:hidden@db/k" };
     const { out } = await khala(["config", "--json", "--port", "5000"], env);
     expect(out).not.toContain("hidden");
@@ -350,7 +328,7 @@ describe("the command line", () => {
     ]);
   });
 
-  test("doctor names what is wrong and how to mend it", async () => {
+  test("doctor names each problem and how to fix it", async () => {
     const env = {
       DATABASE_URL: "postgres://127.0.0.1:1/none",
       REDIS_URL: "redis://:sesame@127.0.0.1:1",
@@ -358,16 +336,16 @@ describe("the command line", () => {
       KHALA_AUTH_SECRETS: "k1:short",
     };
     const { code, out } = await khala(["doctor", "--json", "--port", "0"], env);
-    const problems = (JSON.parse(out) as { check: string; state: string; mend: string }[]).filter(
+    const problems = (JSON.parse(out) as { check: string; state: string; fix: string }[]).filter(
       ({ state }) => state === "problem",
     );
     expect(problems.map(({ check }) => check)).toEqual(["database", "Redis", "Kafka", "keys"]);
     expect(out).not.toContain("sesame");
-    for (const { mend } of problems) expect(mend).not.toBe("");
+    expect(problems.every(({ fix }) => fix.length > 0)).toBe(true);
     expect(code).toBe(4);
   });
 
-  test.runIf(kafkaHere())("doctor says whether Kafka lets it in, and if not, why", async () => {
+  test.runIf(kafkaHere())("doctor reports whether Kafka accepts the login, and if not, why", async () => {
     const env = {
       DATABASE_URL: "postgres://127.0.0.1:1/none",
       KAFKA_BOOTSTRAP_SERVERS: await sharedKafka(),
@@ -387,11 +365,11 @@ describe("the command line", () => {
     expect(await kafka(password)).toMatchObject({
       state: "problem",
       detail: expect.stringMatching(/SASL/),
-      mend: expect.stringContaining("KAFKA_SASL_*"),
+      fix: expect.stringContaining("KAFKA_SASL_*"),
     });
   });
 
-  test("an app that is none is refused with what it needs", async () => {
+  test("an app file without an app is refused with what it needs", async () => {
     expect(await khala(["dev", "--app", "missing.ts"])).toMatchObject({ code: 2 });
     const { code, err } = await khala(["token", "--app", join(ROOT, "scripts/run.ts")]);
     expect(err).toContain("needs `export default defineApp(");

@@ -11,7 +11,7 @@ import {
 import type { WakeableBoard } from "../../../packages/server/src/blackboard/options.ts";
 import { openPostgresBoard } from "../../../packages/server/src/blackboard/postgres/open_board.ts";
 import { type Database, openDatabase } from "../../../packages/server/src/database/database.ts";
-import { openWakeups, type Wakeups } from "../../../packages/server/src/database/wakeups.ts";
+import { type Wakeups, openWakeups } from "../../../packages/server/src/database/wakeups.ts";
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";
@@ -81,11 +81,7 @@ export async function openKhalaBoard(
     telemetry: await openTelemetry(),
   };
   const database = openDatabase({ url: store.url, poolSize: config.KHALA_DATABASE_POOL, log: context.log });
-  const wakeups = openWakeups(database, context, {
-    enabled: true,
-    onWakeup: (name) => plane.onWakeup(name),
-    onListening: () => plane.recheck(),
-  });
+  const wakeups = openWakeups(database, context, { enabled: true });
   const plane: OpenBlackboardPlane = await openBlackboardPlane(database, context, {
     ...blackboardSettings(config),
     agents: [worker],
@@ -98,6 +94,8 @@ export async function openKhalaBoard(
     carrier: { system: store.kafka ? "kafka" : "postgresql", artifacts: "artifacts", tasks: () => "tasks" },
     openBoard: (given) => engine(config, database, context, wakeups, listening(given, onSettled)),
   });
+  wakeups.on("", (name) => plane.onWakeup(name));
+  wakeups.onListening(() => plane.recheck());
   wakeups.start();
   return {
     plane,

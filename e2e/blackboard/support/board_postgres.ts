@@ -17,11 +17,7 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
   const context = await testContext();
   const holders = new Map<Board, string>();
   const open = async (options: BoardOptions): Promise<Board> => {
-    const wakeups = openWakeups(database, context, {
-      enabled: true,
-      onWakeup: (name) => board.onWakeup(name),
-      onListening: () => board.recheck(),
-    });
+    const wakeups = openWakeups(database, context, { enabled: true });
     const board: PostgresBoard = await openPostgresBoard(database, context, {
       leaseMs: 30_000,
       pollMs: 500,
@@ -29,6 +25,8 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
       ...options,
       wakeups,
     });
+    wakeups.on("", (name) => board.onWakeup(name));
+    wakeups.onListening(() => board.recheck());
     wakeups.start();
     let stopping: Promise<void> | undefined;
     const stop = () => {

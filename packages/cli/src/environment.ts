@@ -1,10 +1,12 @@
+import type { Config } from "@khala/server";
+import { EXIT, Failure } from "./failure.ts";
 /** The environment of this process. Nothing else in the command reads it. */
 export const environment: Readonly<Record<string, string | undefined>> = process.env;
 
 /** How the command is called here: in the repository it runs from its source, through npm. */
 export const COMMAND = import.meta.filename.endsWith(".ts") ? "npm run khala --" : "khala";
 
-/** Settings that came as options of the command line; they win over the environment. */
+/** Settings from options of the command line; they override the environment. */
 export interface SettingOptions {
   readonly host?: string;
   readonly port?: string;
@@ -14,8 +16,8 @@ export interface SettingOptions {
   readonly hours?: string;
 }
 
-/** The environment with the options of the command line laid over it. */
-export function withOptions(options: SettingOptions): Record<string, string | undefined> {
+/** The environment, overridden by the options of the command line. */
+function withOptions(options: SettingOptions): Record<string, string | undefined> {
   return {
     ...environment,
     ...(options.host !== undefined && { KHALA_HOST: options.host }),
@@ -26,7 +28,7 @@ export function withOptions(options: SettingOptions): Record<string, string | un
   };
 }
 
-/** Where the server is that a command talks to. */
+/** The address of the server that a command calls. */
 export function serverUrl(url: string | undefined): string {
   const { KHALA_URL, KHALA_HOST = "127.0.0.1", KHALA_PORT = "4000" } = environment;
   const named = url ?? KHALA_URL;
@@ -36,7 +38,17 @@ export function serverUrl(url: string | undefined): string {
   return `http://${host.includes(":") ? `[${host}]` : host}:${KHALA_PORT}`;
 }
 
-/** Whether errors are told with their stacks. */
-export function wantsDetail(argv: readonly string[]): boolean {
+/** Whether errors are printed with their stacks. */
+export function wantsStack(argv: readonly string[]): boolean {
   return argv.includes("--verbose") || ["debug", "trace"].includes(environment.KHALA_LOG_LEVEL ?? "");
+}
+
+/** Reads the settings of the environment and the command line. */
+export async function readSettings(options: SettingOptions): Promise<Config> {
+  const { readConfig } = await import("@khala/server");
+  try {
+    return readConfig(withOptions(options));
+  } catch (cause) {
+    throw new Failure((cause as Error).message, EXIT.usage, { cause });
+  }
 }

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 
-/** What the process ends with. Listed in `khala --help`; a script may rely on it. */
+/** Exit codes. Listed in `khala --help`; scripts rely on them. */
 export const EXIT = {
   ok: 0,
   failed: 1,
@@ -12,7 +12,7 @@ export const EXIT = {
 /** An exit code of the table. */
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** A failure that is told in one line: what happened and what to do next. */
+/** A failure that is printed in one line: what happened and what to do next. */
 export class Failure extends Error {
   override readonly name = "Failure";
   readonly exitCode: ExitCode;
@@ -23,7 +23,7 @@ export class Failure extends Error {
   }
 }
 
-/** What a person is told of an error, and the code that the process ends with. */
+/** The message of an error, and the exit code of the process. */
 export function explain(error: unknown): { message: string; exitCode: ExitCode } {
   if (error instanceof Failure) return error;
   if (error instanceof KhalaError && error.code === "unavailable") {
@@ -33,7 +33,7 @@ export function explain(error: unknown): { message: string; exitCode: ExitCode }
   return { message: String(error), exitCode: EXIT.failed };
 }
 
-/** An error of the connection says nothing about where to look; one of the database itself has said enough. */
+/** A connection error needs advice; an error of the database itself has a message that is enough. */
 function unavailable({ message, cause }: KhalaError): string {
   if (!(cause instanceof Error) || "severity" in cause || isOfNode(cause)) return message;
   return `The database cannot be reached (${reasonOf(cause)}). Check DATABASE_URL; \`khala doctor\` looks closer.`;
@@ -44,15 +44,15 @@ function isOfNode(error: Error & { readonly code?: unknown }): boolean {
   return typeof error.code === "string" && error.code.startsWith("ERR_");
 }
 
-/** The words of an error, or of the errors inside one that has none, as a refused connection to `localhost` is. */
+/** The message of an error, or of its inner errors, as a refused connection to `localhost` has them. */
 export function reasonOf(error: Error): string {
   if (error.message) return error.message;
   if (error instanceof AggregateError) return error.errors.map((inner: Error) => inner.message).join("; ");
   return error.name;
 }
 
-/** The error with its stack and its causes, for those who asked for them. */
-export function inDetail(error: unknown): string {
+/** The error with its stack and its causes. */
+export function withStack(error: unknown): string {
   const parts: string[] = [];
   for (let current = error; current !== undefined && parts.length < 10; ) {
     if (!(current instanceof Error)) {

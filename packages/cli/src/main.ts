@@ -8,9 +8,11 @@ if (Number(process.versions.node.split(".")[0]) < MAJOR) {
   process.exitCode = 1;
 } else {
   const [{ enableCompileCache }, { join }] = await Promise.all([import("node:module"), import("node:path")]);
-  // What was compiled once is not compiled again: the next start is faster and takes less memory.
+  // Cached bytecode: the next start is faster and takes less memory.
   enableCompileCache(join(import.meta.dirname, "../node_modules/.cache"));
-  const { run } = await import("./program.ts");
+  // The reader of a pipe may close it early, as in `khala tail … | head`.
+  process.stdout.on("error", (error) => process.exit("code" in error && error.code === "EPIPE" ? 0 : 1));
+  const { run } = await import("./command_line/program.ts");
   process.exitCode = await run(process.argv.slice(2));
 }
 

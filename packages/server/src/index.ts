@@ -10,8 +10,8 @@ export { type AuthorityEvent, defineStream, type StreamDefinition } from "./even
 export { runs, workers } from "./events/streams.ts";
 export { type BoardWorker, createBoardWorker } from "./main/board_worker.ts";
 export { type Config, describeConfig, readConfig } from "./main/config.ts";
-export type { KhalaOptions } from "./main/foundation.ts";
 export { createKhala, type Khala } from "./main/khala.ts";
+export type { KhalaOptions } from "./main/startup.ts";
 export { type Access, defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
 export { invoices, lightningControlPlane } from "./sync/models/lightning_control_plane.ts";
 export { notifications } from "./sync/models/notifications.ts";

@@ -30,7 +30,7 @@ export async function openChatLog({ url, redis }: Store): Promise<ChatLog> {
   };
   if (redis) return writer(await openRedisLog(context, { url: redis, ttlMs: TTL_MS }));
   const database = openDatabase({ url, poolSize: 10, log: context.log });
-  const wakeups = openWakeups(database, context, { enabled: true, onWakeup() {} });
+  const wakeups = openWakeups(database, context, { enabled: true });
   return writer(openPostgresLog(database, context, { ttlMs: TTL_MS, wakeups }), async () => {
     await wakeups.stop();
     await database.close();

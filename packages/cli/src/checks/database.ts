@@ -1,21 +1,20 @@
 import type { Config } from "@khala/server";
 import { SCHEMA_VERSION } from "@khala/server/operations";
-import { ask } from "../database.ts";
 import { reasonOf } from "../failure.ts";
-import { databaseUrlOf } from "../operating.ts";
+import { databaseUrlOf, queryOnce } from "../local/operate.ts";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
 const MOST_SKEW_MS = 5_000;
 
 interface State {
   readonly version: number;
-  readonly shown: string;
+  readonly release: string;
   /** Null before the first start. */
   readonly schema: number | null;
   readonly nowMs: number;
 }
 
-/** What can be said of the database: reachable, new enough, of a schema that this code knows, and agreed on the time. */
+/** Checks that the database is reachable and new enough, has a known schema, and agrees on the time. */
 export async function checkDatabase(config: Config): Promise<Finding[]> {
   const url = databaseUrlOf(config);
   if (!url) return [ok("database", "the embedded one has not been started yet")];
@@ -29,22 +28,22 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
     // The file stays behind when the embedded server is stopped.
     if (!config.DATABASE_URL)
       return [ok("database", "the embedded one is not running; `khala dev` starts it")];
-    const mend = "Start it, or correct DATABASE_URL: postgres://user:password@host:5432/name.";
-    return [problem("database", `it cannot be reached: ${reasonOf(error as Error)}`, mend)];
+    const fix = "Start it, or correct DATABASE_URL: postgres://user:password@host:5432/name.";
+    return [problem("database", `it cannot be reached: ${reasonOf(error as Error)}`, fix)];
   }
   return [checkVersion(state), checkSchema(state), checkClock(aheadMs)];
 }
 
-function checkVersion({ version, shown }: State): Finding {
-  if (version >= 140_000) return ok("database", `PostgreSQL ${shown} answers`);
-  return problem("database", `PostgreSQL ${shown} is too old`, "Use PostgreSQL 14 or later.");
+function checkVersion({ version, release }: State): Finding {
+  if (version >= 140_000) return ok("database", `PostgreSQL ${release} answers`);
+  return problem("database", `PostgreSQL ${release} is too old`, "Use PostgreSQL 14 or later.");
 }
 
 function checkSchema({ schema }: State): Finding {
-  if (schema === null) return ok("schema", "not there yet; the first start creates it");
+  if (schema === null) return ok("schema", "not created yet; the first start creates it");
   if (schema > SCHEMA_VERSION) {
-    const mend = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
-    return problem("schema", `version ${schema}, and this Khala knows only up to ${SCHEMA_VERSION}`, mend);
+    const fix = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
+    return problem("schema", `version ${schema}; this Khala supports up to ${SCHEMA_VERSION}`, fix);
   }
   if (schema < SCHEMA_VERSION)
     return warning(
@@ -58,19 +57,19 @@ function checkSchema({ schema }: State): Finding {
 function checkClock(aheadMs: number): Finding {
   const seconds = (Math.abs(aheadMs) / 1_000).toFixed(1);
   if (Math.abs(aheadMs) < MOST_SKEW_MS) return ok("clock", `agrees with the database's within ${seconds} s`);
-  const mend = "Synchronise both machines (NTP): tokens and retention go by the clock.";
-  return problem("clock", `${seconds} s ${aheadMs > 0 ? "behind" : "ahead of"} the database's`, mend);
+  const fix = "Synchronise both machines (NTP): tokens and retention go by the clock.";
+  return problem("clock", `${seconds} s ${aheadMs > 0 ? "behind" : "ahead of"} the database's`, fix);
 }
 
 async function readState(url: string): Promise<State> {
-  const [row] = await ask<Omit<State, "schema"> & { migrated: boolean }>(url, {
-    text: `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS shown,
+  const [row] = await queryOnce<Omit<State, "schema"> & { migrated: boolean }>(url, {
+    text: `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS release,
       extract(epoch FROM clock_timestamp())::float8 * 1000 AS "nowMs",
       to_regclass('runtime.schema_migrations') IS NOT NULL AS migrated`,
   });
   const { migrated, ...state } = row!;
   if (!migrated) return { ...state, schema: null };
   const text = "SELECT coalesce(max(version), 0) AS schema FROM runtime.schema_migrations";
-  const [applied] = await ask<{ schema: number }>(url, { text });
+  const [applied] = await queryOnce<{ schema: number }>(url, { text });
   return { ...state, schema: applied!.schema };
 }

@@ -1,24 +1,24 @@
-/** What a check found. */
+/** The result of a check. */
 export interface Finding {
   readonly check: string;
-  /** A warning is worth knowing; only a problem keeps something from working. */
+  /** Only a problem keeps a server from working. */
   readonly state: "ok" | "warning" | "problem";
   readonly detail: string;
-  /** What to do about it. */
-  readonly mend?: string;
+  /** What to do. */
+  readonly fix?: string;
 }
 
-/** All is well. */
+/** A check that passed. */
 export function ok(check: string, detail: string): Finding {
   return { check, state: "ok", detail };
 }
 
-/** Worth knowing. */
-export function warning(check: string, detail: string, mend: string): Finding {
-  return { check, state: "warning", detail, mend };
+/** A check that passed with a warning. */
+export function warning(check: string, detail: string, fix: string): Finding {
+  return { check, state: "warning", detail, fix };
 }
 
-/** Keeps something from working. */
-export function problem(check: string, detail: string, mend: string): Finding {
-  return { check, state: "problem", detail, mend };
+/** A check that failed. */
+export function problem(check: string, detail: string, fix: string): Finding {
+  return { check, state: "problem", detail, fix };
 }

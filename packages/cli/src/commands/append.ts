@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
-import { callServer } from "../api.ts";
+import { callServer } from "../client/call_server.ts";
+import { tokenSource } from "../client/tokens.ts";
+import { DEMO_STREAMS } from "../demo/names.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { DEMO_STREAMS } from "../names.ts";
-import { print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
+import { print } from "../terminal/terminal.ts";
 
 export interface AppendOptions {
   readonly url?: string;
@@ -43,14 +43,19 @@ function readData(text: string): unknown {
     return JSON.parse(text);
   } catch (cause) {
     const advice = 'Quote it for the shell, such as \'{"title":"Hi"}\'.';
-    throw new Failure(`The data is not JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, { cause });
+    throw new Failure(`The data is not valid JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, {
+      cause,
+    });
   }
 }
 
 async function streamOf(kind: string, app: string | undefined): Promise<{ path: string; scope: string }> {
   const streams = app
     ? Object.fromEntries(
-        (await (await import("../app_file.ts")).loadApp(app)).streams.map((stream) => [stream.kind, stream]),
+        (await (await import("../local/load_app.ts")).loadApp(app)).streams.map((stream) => [
+          stream.kind,
+          stream,
+        ]),
       )
     : DEMO_STREAMS;
   const stream = streams[kind];

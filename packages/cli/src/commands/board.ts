@@ -1,9 +1,9 @@
 import { SCOPES } from "@khala/contracts";
 import type { AgentListJson } from "@khala/contracts/blackboard/v1";
-import { callServer } from "../api.ts";
+import { callServer } from "../client/call_server.ts";
+import { tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
-import { columns, print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
+import { columns, print } from "../terminal/terminal.ts";
 
 export interface BoardOptions {
   readonly url?: string;
@@ -11,7 +11,7 @@ export interface BoardOptions {
   readonly json?: boolean;
 }
 
-/** `khala agents`: the agents of a running server, and how they stand. */
+/** `khala agents`: the agents of a running server, and their state. */
 export async function agents(options: BoardOptions): Promise<void> {
   const url = serverUrl(options.url);
   const token = await tokenSource(url, options.token, [SCOPES.blackboardRead]).get();
@@ -30,11 +30,11 @@ export async function agents(options: BoardOptions): Promise<void> {
 }
 
 const CONTROLS = {
-  pause: { state: "paused", text: "takes no more tasks; what runs goes on" },
+  pause: { state: "paused", text: "takes no new tasks; running ones continue" },
   resume: { state: "running", text: "takes tasks again" },
   cancel: {
     state: "cancelled",
-    text: "stops what it does; what waited for it becomes dead letters, what comes from now on runs",
+    text: "is cancelled: running tasks stop, queued ones become dead letters, new ones run",
   },
 } as const;
 

@@ -1,11 +1,10 @@
 import { createInterface } from "node:readline/promises";
-import { type Conversation, createClient } from "@khala/client";
+import { type Conversation, type ConversationView, createClient } from "@khala/client";
 import { SCOPES } from "@khala/contracts";
+import { tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { note, paint, print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
-import { Spoken } from "./chat_spoken.ts";
+import { note, paint, print } from "../terminal/terminal.ts";
 
 export interface ChatOptions {
   readonly url?: string;
@@ -16,11 +15,11 @@ export interface ChatOptions {
   readonly json?: boolean;
 }
 
-/** `khala chat`: says one thing and prints the answer, or talks until the input ends. */
+/** `khala chat`: sends one message and prints the answer, or chats until the input ends. */
 export async function chat(words: readonly string[], options: ChatOptions): Promise<void> {
   const url = serverUrl(options.url);
   const tokens = tokenSource(url, options.token, [SCOPES.chat]);
-  // Asked first by itself, so that a server that is not there is told as such.
+  // Called before the socket opens, so that an unreachable server is reported as such.
   let first: string | undefined = await tokens.get();
   const client = createClient({
     url,
@@ -61,41 +60,130 @@ async function talk(conversation: Conversation, options: ChatOptions, signal: Ab
   }
 }
 
-/** The input was closed, or the person has had enough: both are an end, not an error. */
+/** A closed input or an abort ends the chat; neither is an error. */
 function ended(error: unknown): undefined {
   const { name, code } = error as NodeJS.ErrnoException;
   if (name === "AbortError" || code === "ERR_USE_AFTER_CLOSE") return undefined;
   throw error;
 }
 
-/** Sends a message and prints what its run says, until the run ends. Ctrl-C stops the run, here and on every device. */
+/** Sends a message and prints the run's output until it ends. Ctrl-C stops the run, here and on every device. */
 async function say(
   conversation: Conversation,
   message: string,
   options: ChatOptions,
   signal: AbortSignal,
 ): Promise<void> {
-  const spoken = new Spoken(options);
+  const printer = new RunPrinter(options);
   const over = Promise.withResolvers<void>();
   let runId: string | undefined;
-  const look = () => {
+  const update = () => {
     if (runId === undefined) return;
-    if (spoken.hear(conversation.state(), runId)) over.resolve();
+    if (printer.update(conversation.state(), runId)) over.resolve();
   };
-  const unsubscribe = conversation.subscribe(look);
+  const unsubscribe = conversation.subscribe(update);
   const stop = () => conversation.stop().catch(over.reject);
   signal.addEventListener("abort", stop);
   try {
     ({ run_id: runId } = await conversation.send(message, options.policy ? { policy: options.policy } : {}));
-    look();
+    update();
     await over.promise;
   } finally {
     signal.removeEventListener("abort", stop);
     unsubscribe();
   }
-  if (options.json) print(JSON.stringify({ run_id: runId, ...spoken.result() }));
-  const { status, error } = spoken.result();
+  if (options.json) print(JSON.stringify({ run_id: runId, ...printer.result() }));
+  const { status, error } = printer.result();
   if (status === "failed")
     throw new Failure(`The run failed: ${error ?? "no reason was given"}`, EXIT.failed);
   if (status === "stopped") note(paint("dim", "# stopped", process.stderr));
+}
+
+/** The result of a run. */
+export interface Result {
+  readonly status: "running" | "finished" | "failed" | "stopped";
+  readonly text: string;
+  readonly error?: string;
+}
+
+/** Prints the output of a run as it grows, each part once. */
+export class RunPrinter {
+  readonly #options: { readonly reasoning?: boolean; readonly json?: boolean };
+  readonly #printed = new Map<string, string>();
+  #midLine = false;
+  #result: Result = { status: "running", text: "" };
+
+  constructor(options: { readonly reasoning?: boolean; readonly json?: boolean }) {
+    this.#options = options;
+  }
+
+  result(): Result {
+    return this.#result;
+  }
+
+  /** Prints what is new; returns whether the run has ended. */
+  update(state: ConversationView, runId: string): boolean {
+    let text = "";
+    let status: Result["status"] = "running";
+    for (const message of state.messages) {
+      if (message.run_id !== runId || message.role === "user") continue;
+      message.parts?.forEach((part, i) => {
+        const place = `${message.message_id}:${i}`;
+        if (part.text !== undefined) {
+          text += part.text;
+          this.#more(place, part.text);
+        } else if (part.reasoning !== undefined && this.#options.reasoning) {
+          this.#more(place, part.reasoning, true);
+        } else if (part.tool) {
+          const { tool = "tool", output, error } = part.tool;
+          const end = error ?? (output === undefined ? undefined : JSON.stringify(output));
+          this.#line(place, `· ${tool}${end === undefined ? " …" : ` → ${end}`}`);
+        }
+      });
+    }
+    const outcome = outcomeOf(state, runId);
+    if (outcome) {
+      status = outcome.status;
+      if (this.#midLine) this.#write("\n");
+      this.#midLine = false;
+    }
+    this.#result = { status, text, ...(outcome?.error !== undefined && { error: outcome.error }) };
+    return status !== "running";
+  }
+
+  /** The part of a growing text that is new. A text that was replaced, after a resync, is printed again on a new line. */
+  #more(place: string, text: string, dim = false): void {
+    const before = this.#printed.get(place) ?? "";
+    if (before === text) return;
+    const grown = text.startsWith(before);
+    if (!grown && this.#midLine) this.#write("\n");
+    const more = grown ? text.slice(before.length) : text;
+    this.#write(dim ? paint("dim", more) : more);
+    this.#midLine = !more.endsWith("\n");
+    this.#printed.set(place, text);
+  }
+
+  #line(place: string, text: string): void {
+    if (this.#printed.get(place) === text) return;
+    this.#write(`${this.#midLine ? "\n" : ""}${paint("cyan", text)}\n`);
+    this.#midLine = false;
+    this.#printed.set(place, text);
+  }
+
+  #write(text: string): void {
+    if (!this.#options.json) process.stdout.write(text);
+  }
+}
+
+/** How the run ended. A lost connection may have missed the end, but the messages have their status. */
+function outcomeOf(
+  { outcome, run, messages }: ConversationView,
+  runId: string,
+): Pick<Result, "status" | "error"> | undefined {
+  if (outcome?.run_id === runId)
+    return { status: outcome.status, ...(outcome.message !== undefined && { error: outcome.message }) };
+  if (run?.run_id === runId) return undefined;
+  const last = messages.findLast((message) => message.run_id === runId && message.role !== "user");
+  if (last?.status === "done") return { status: "finished" };
+  return last?.status === "failed" || last?.status === "stopped" ? { status: last.status } : undefined;
 }

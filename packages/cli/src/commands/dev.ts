@@ -1,12 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { flushCompileCache } from "node:module";
 import { SCOPES } from "@khala/contracts";
-import { dashboardFolder } from "../dashboard.ts";
-import type { SettingOptions } from "../environment.ts";
-import { DEV } from "../names.ts";
-import { runUntilSignal } from "../serving.ts";
-import { readSettings } from "../settings.ts";
-import { banner } from "../welcome.ts";
+import { DEV } from "../demo/names.ts";
+import { readSettings, type SettingOptions } from "../environment.ts";
+import { banner } from "../local/banner.ts";
+import { dashboardFolder } from "../local/dashboard_folder.ts";
+import { runUntilSignal } from "../local/run_until_signal.ts";
 
 export interface DevOptions extends SettingOptions {
   readonly app?: string;
@@ -21,15 +20,15 @@ export async function dev(options: DevOptions): Promise<void> {
   const began = performance.now();
   const [{ createKhala }, { loadApp }, { openLog }] = await Promise.all([
     import("@khala/server"),
-    import("../app_file.ts"),
-    import("../log.ts"),
+    import("../local/load_app.ts"),
+    import("../terminal/log.ts"),
   ]);
   const config = await readSettings(options);
   const log = openLog(config.KHALA_LOG_LEVEL, process.stderr);
 
   await runUntilSignal(
     async () => {
-      const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
+      const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
       const dashboard = dashboardFolder();
       const khala = await createKhala(app, { config, log, dev: true, ...(dashboard && { dashboard }) });
       let stopActivity = async () => {};
@@ -38,7 +37,8 @@ export async function dev(options: DevOptions): Promise<void> {
         stopActivity = startActivity(khala, {
           everyMs: ACTIVITY_MS,
           newId: randomUUID,
-          onError: (error) => log.warn({ err: (error as Error).message }, "the demo could not append"),
+          onError: (error) =>
+            log.warn({ err: (error as Error).message }, "the demo could not generate activity"),
         });
       }
       const topics = app.models.all.map((model) => model.topic);
@@ -59,7 +59,7 @@ export async function dev(options: DevOptions): Promise<void> {
         seconds: (performance.now() - began) / 1_000,
         page: dashboard !== undefined,
       });
-      // Not left to the end of the process, which may not come in order.
+      // Flushed early: a process that is killed would not write it.
       setTimeout(flushCompileCache, FLUSH_MS).unref();
       return {
         async stop() {

@@ -6,13 +6,13 @@ import type {
   ReplayAllResponseJson,
   ReplayResponseJson,
 } from "@khala/contracts/blackboard/v1";
-import { callServer } from "../api.ts";
+import { callServer } from "../client/call_server.ts";
+import { tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { type Progress, showProgress } from "../progress.ts";
-import { columns, fitted, print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
-import { readPayload } from "./publish_payload.ts";
+import { type Progress, showProgress } from "../terminal/progress.ts";
+import { columns, print, truncate } from "../terminal/terminal.ts";
+import { readPayload } from "./publish.ts";
 
 export interface DeadLetterOptions {
   readonly url?: string;
@@ -26,7 +26,7 @@ export interface DeadLetterOptions {
 const PAGE = 100;
 const DEFAULT_LIMIT = 20;
 
-/** `khala dlq list`: what an agent could not do, newest first. */
+/** `khala dlq list`: the dead letters of an agent, newest first. */
 export async function listDeadLetters(agent: string, options: DeadLetterOptions): Promise<void> {
   const limit = options.limit ?? DEFAULT_LIMIT;
   const letters: DeadLetterJson[] = [];
@@ -34,10 +34,10 @@ export async function listDeadLetters(agent: string, options: DeadLetterOptions)
     letters.push(...page);
     if (letters.length >= limit) break;
   }
-  const shown = letters.slice(0, limit);
-  if (options.json) return shown.forEach((letter) => void print(JSON.stringify(letter)));
-  if (shown.length === 0) return print(`${agent} has no dead letters.`);
-  const rows = shown.map(({ id = "", failed_at = "", attempts = 0, replay_id, task, failure }) => [
+  const listed = letters.slice(0, limit);
+  if (options.json) return listed.forEach((letter) => void print(JSON.stringify(letter)));
+  if (listed.length === 0) return print(`${agent} has no dead letters.`);
+  const rows = listed.map(({ id = "", failed_at = "", attempts = 0, replay_id, task, failure }) => [
     id,
     failed_at,
     String(attempts),
@@ -46,10 +46,10 @@ export async function listDeadLetters(agent: string, options: DeadLetterOptions)
     `${failure?.class}: ${failure?.message}`.replaceAll(/\s+/g, " "),
   ]);
   const table = columns([["ID", "FAILED AT", "ATTEMPTS", "REPLAYED", "TYPE", "ERROR"], ...rows]);
-  for (const line of table.split("\n")) print(fitted(line));
+  for (const line of table.split("\n")) print(truncate(line));
 }
 
-/** `khala dlq show`: everything that is known of one. */
+/** `khala dlq show`: one dead letter in full. */
 export async function showDeadLetter(agent: string, id: string, options: DeadLetterOptions): Promise<void> {
   const { call } = await connect(agent, options, SCOPES.blackboardRead);
   const letter = await call<DeadLetterJson>(`/${encodeURIComponent(id)}`);
@@ -69,14 +69,14 @@ export async function showDeadLetter(agent: string, id: string, options: DeadLet
   print(`\n${task ? JSON.stringify(task.artifacts, null, 2) : `undecodable, base64: ${raw ?? ""}`}`);
 }
 
-/** `khala dlq replay`: runs some again, once however often it is asked. */
+/** `khala dlq replay`: runs some again; repeating it changes nothing. */
 export async function replayDeadLetters(
   agent: string,
   ids: readonly string[],
   options: DeadLetterOptions,
 ): Promise<void> {
   if (options.payload !== undefined && ids.length > 1)
-    throw new Failure("--payload is for one dead letter: name one id.", EXIT.usage);
+    throw new Failure("--payload replaces the payload of one dead letter. Pass one id.", EXIT.usage);
   const body = options.payload === undefined ? {} : { payload: await readPayload(options.payload) };
   const { call } = await connect(agent, options, SCOPES.blackboardWrite);
   for (const id of ids) {
@@ -86,7 +86,7 @@ export async function replayDeadLetters(
   }
 }
 
-/** `khala dlq replay-all`: runs all of them again, page by page, and says how far it is. */
+/** `khala dlq replay-all`: runs all of them again, page by page, with progress. */
 export async function replayAllDeadLetters(
   agent: string,
   options: DeadLetterOptions,
@@ -105,7 +105,7 @@ export async function replayAllDeadLetters(
     total.replayed += replayed;
     total.already_replayed += already_replayed;
     seen += page.length;
-    progress.tell(() => `${total.replayed} replayed so far`, all > 0 ? seen / all : undefined);
+    progress.update(() => `${total.replayed} replayed so far`, all > 0 ? seen / all : undefined);
   }
   if (options.json) return print(JSON.stringify(total));
   const besides = [
@@ -115,7 +115,7 @@ export async function replayAllDeadLetters(
   print(`${total.replayed} dead letters of ${agent} run again.${besides.filter(Boolean).join("")}`);
 }
 
-/** How many dead letters an agent has, as far as the agents' table knows. */
+/** The number of an agent's dead letters, from the list of agents. */
 async function countOf(agent: string, { url: given, token }: DeadLetterOptions): Promise<number> {
   const url = serverUrl(given);
   const bearer = await tokenSource(url, token, [SCOPES.blackboardRead]).get();
@@ -123,7 +123,7 @@ async function countOf(agent: string, { url: given, token }: DeadLetterOptions):
   return Number(agents.find(({ name }) => name === agent)?.dead ?? 0);
 }
 
-/** Pages of dead letters, newest first: those that come meanwhile are not among them. */
+/** Pages of dead letters, newest first; new ones that arrive meanwhile are not included. */
 async function* pages(
   agent: string,
   options: DeadLetterOptions,

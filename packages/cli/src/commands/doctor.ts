@@ -1,23 +1,22 @@
 import type { Config } from "@khala/server";
+import { checkBackends } from "../checks/backends.ts";
 import { checkDatabase } from "../checks/database.ts";
-import { checkEngines } from "../checks/engines.ts";
 import { type Finding, ok, problem } from "../checks/finding.ts";
 import { checkDataFolder, checkEmbedded, checkKeys, checkNode, checkPort } from "../checks/machine.ts";
-import type { SettingOptions } from "../environment.ts";
+import { readSettings, type SettingOptions } from "../environment.ts";
 import { EXIT } from "../failure.ts";
-import { readSettings } from "../settings.ts";
-import { paint, print } from "../terminal.ts";
+import { paint, print } from "../terminal/terminal.ts";
 
 const MARKS = { ok: paint("green", "✓"), warning: paint("yellow", "!"), problem: paint("red", "✗") };
 
-/** `khala doctor`: checks what a server here would need, and says how to mend what is wrong. */
+/** `khala doctor`: checks what a server here would need, and prints how to fix problems. */
 export async function doctor(options: SettingOptions & { readonly json?: boolean }): Promise<void> {
   const findings = await examine(options);
   if (options.json) print(JSON.stringify(findings, null, 2));
   else {
-    for (const { check, state, detail, mend } of findings) {
+    for (const { check, state, detail, fix } of findings) {
       print(`${MARKS[state]} ${check}: ${detail}`);
-      if (mend) print(`  ${paint("dim", mend)}`);
+      if (fix) print(`  ${paint("dim", fix)}`);
     }
   }
   process.exitCode = findings.some(({ state }) => state === "problem") ? EXIT.found : EXIT.ok;
@@ -34,5 +33,5 @@ async function examine(options: SettingOptions): Promise<Finding[]> {
   found.push(ok("settings", "all valid; `khala config` lists them"));
   if (!config.DATABASE_URL) found.push(checkEmbedded());
   found.push(checkDataFolder(config), await checkPort(config));
-  return [...found, ...(await checkDatabase(config)), ...(await checkEngines(config)), checkKeys(config)];
+  return [...found, ...(await checkDatabase(config)), ...(await checkBackends(config)), checkKeys(config)];
 }

@@ -1,14 +1,14 @@
 import { relative } from "node:path";
 import { createApp, NotPossible } from "create-khala";
 import { EXIT, Failure } from "../failure.ts";
-import { paint, print } from "../terminal.ts";
+import { paint, print } from "../terminal/terminal.ts";
 
 export interface InitOptions {
   readonly packages?: string;
   readonly json?: boolean;
 }
 
-/** `khala init`: makes a new app that runs. */
+/** `khala init`: creates a new app. */
 export async function init(folder: string, { packages, json }: InitOptions): Promise<void> {
   let created: Awaited<ReturnType<typeof createApp>>;
   try {

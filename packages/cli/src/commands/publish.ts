@@ -1,10 +1,11 @@
+import { readFile } from "node:fs/promises";
+import { text } from "node:stream/consumers";
 import { SCOPES } from "@khala/contracts";
-import { callServer } from "../api.ts";
+import { callServer } from "../client/call_server.ts";
+import { tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
-import { readPayload } from "./publish_payload.ts";
+import { print } from "../terminal/terminal.ts";
 
 export interface PublishOptions {
   readonly url?: string;
@@ -47,5 +48,27 @@ function said(status: string): string {
 function readTime(text: string): string {
   const time = Date.parse(text);
   if (!Number.isNaN(time)) return new Date(time).toISOString();
-  throw new Failure(`"${text}" is no time. Write it such as 2026-12-24T18:00:00Z.`, EXIT.usage);
+  throw new Failure(`"${text}" is not a time. Use a form such as 2026-12-24T18:00:00Z.`, EXIT.usage);
+}
+
+/** Reads the JSON of an option: the option itself, `@file`, or `-` for stdin. */
+export async function readPayload(given: string): Promise<unknown> {
+  const source = given === "-" ? "the input" : given.startsWith("@") ? given.slice(1) : "the payload";
+  const json =
+    given === "-"
+      ? await text(process.stdin)
+      : given.startsWith("@")
+        ? await readFile(given.slice(1), "utf8").catch((cause) => {
+            const advice = "A payload that begins with @ is the name of a file.";
+            throw new Failure(`${source} cannot be read: ${cause.message}. ${advice}`, EXIT.usage, { cause });
+          })
+        : given;
+  try {
+    return JSON.parse(json);
+  } catch (cause) {
+    const advice = 'Quote it for the shell, such as \'{"text":"Hi"}\', or name a file with @.';
+    throw new Failure(`${source} is not valid JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, {
+      cause,
+    });
+  }
 }

@@ -1,8 +1,7 @@
-import { dashboardFolder } from "../dashboard.ts";
-import type { SettingOptions } from "../environment.ts";
+import { readSettings, type SettingOptions } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { runUntilSignal } from "../serving.ts";
-import { readSettings } from "../settings.ts";
+import { dashboardFolder } from "../local/dashboard_folder.ts";
+import { runUntilSignal } from "../local/run_until_signal.ts";
 
 export interface ServeOptions extends SettingOptions {
   readonly app?: string;
@@ -12,8 +11,8 @@ export interface ServeOptions extends SettingOptions {
 export async function serve(options: ServeOptions): Promise<void> {
   const [{ createKhala }, { loadApp }, { openLog }] = await Promise.all([
     import("@khala/server"),
-    import("../app_file.ts"),
-    import("../log.ts"),
+    import("../local/load_app.ts"),
+    import("../terminal/log.ts"),
   ]);
   const config = await readSettings(options);
   if (!config.KHALA_AUTH_SECRETS && !config.KHALA_AUTH_JWKS_URL && !config.KHALA_AUTH_JWKS_FILE) {
@@ -25,10 +24,10 @@ export async function serve(options: ServeOptions): Promise<void> {
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
   await runUntilSignal(
     async () => {
-      const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
+      const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
       const dashboard = dashboardFolder();
       const khala = await createKhala(app, { config, log, ...(dashboard && { dashboard }) });
-      // Whatever the level is: with port 0 this is the only place that tells the address.
+      // At any log level: with port 0 only this line has the address.
       const topics = app.models.all.map(({ topic }) => topic);
       log.child({}, { level: "info" }).info({ url: khala.url, topics }, `ready at ${khala.url}`);
       return khala;

@@ -1,8 +1,7 @@
+import { type From, follow, type Update } from "../client/follow.ts";
+import { tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
-import { type From, follow } from "../follow.ts";
-import type { Update } from "../known.ts";
-import { fitted, note, paint, print } from "../terminal.ts";
-import { tokenSource } from "../tokens.ts";
+import { note, paint, print, truncate } from "../terminal/terminal.ts";
 
 export interface TailOptions {
   readonly url?: string;
@@ -43,6 +42,6 @@ function line({ doc_key, doc_version, op, payload, fetch_required }: Update): st
     : payload === undefined
       ? ""
       : JSON.stringify(payload);
-  const text = fitted(`  ${doc_key} v${doc_version} ${body}`).trimEnd();
+  const text = truncate(`  ${doc_key} v${doc_version} ${body}`).trimEnd();
   return `${op === "delete" ? paint("red", "-") : paint("green", "+")}${text.slice(1)}`;
 }

@@ -1,9 +1,12 @@
-import { SCOPES } from "@khala/contracts";
-import type { SettingOptions } from "../environment.ts";
-import { DEMO_TOPICS, DEV } from "../names.ts";
-import { readSettings } from "../settings.ts";
-import { note, print } from "../terminal.ts";
-import { askForToken, type Minted, type TokenWish } from "../tokens.ts";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { KhalaError, SCOPES } from "@khala/contracts";
+import type { Config } from "@khala/server";
+import { type Minted, requestToken, type TokenRequest } from "../client/tokens.ts";
+import { DEMO_TOPICS, DEV } from "../demo/names.ts";
+import { COMMAND, readSettings, type SettingOptions } from "../environment.ts";
+import { EXIT, Failure } from "../failure.ts";
+import { note, print } from "../terminal/terminal.ts";
 
 export interface TokenOptions extends SettingOptions {
   readonly sub?: string;
@@ -17,29 +20,50 @@ export interface TokenOptions extends SettingOptions {
 
 /** `khala token`: prints a token, and nothing else on the output. */
 export async function token(options: TokenOptions): Promise<void> {
-  const wish: TokenWish = {
+  const request: TokenRequest = {
     sub: options.sub ?? DEV.sub,
     org: options.org ?? DEV.org,
     scopes: options.scope ?? (await everyScope(options.app)),
     ...(options.ttl !== undefined && { ttl: options.ttl }),
   };
-  const minted = options.url ? await askForToken(options.url, wish) : await mintLocally(options, wish);
+  const minted = options.url
+    ? await requestToken(options.url, request)
+    : await signToken(await readSettings(options), request);
   print(options.json ? JSON.stringify(minted) : minted.token);
   if (!options.json && process.stdout.isTTY)
-    note(`For "${wish.sub}" of "${wish.org}", until ${minted.expires_at}: ${wish.scopes.join(" ")}`);
+    note(`For "${request.sub}" of "${request.org}", until ${minted.expires_at}: ${request.scopes.join(" ")}`);
 }
 
-async function mintLocally(options: TokenOptions, wish: TokenWish): Promise<Minted> {
-  const [config, { mintHere }] = await Promise.all([readSettings(options), import("../mint.ts")]);
-  return mintHere(config, wish);
-}
-
-/** What a developer wants: to see every topic, to append, and to operate. */
+/** Every topic and every right of an app. */
 async function everyScope(app: string | undefined): Promise<string[]> {
   if (!app) return [...DEMO_TOPICS, ...Object.values(SCOPES)];
-  const { models, streams } = await (await import("../app_file.ts")).loadApp(app);
+  const { models, streams } = await (await import("../local/load_app.ts")).loadApp(app);
   return [
     ...models.all.map(({ topic }) => topic),
     ...new Set([...streams.map(({ scope }) => scope), ...Object.values(SCOPES)]),
   ];
+}
+
+/** Signs a token with the keys on this machine, as the server of this folder or these settings would accept it. */
+async function signToken(config: Config, { sub, org, scopes, ttl }: TokenRequest): Promise<Minted> {
+  const { KHALA_AUTH_SECRETS, KHALA_AUTH_JWKS_URL, KHALA_AUTH_JWKS_FILE, KHALA_DATA_DIR } = config;
+  const hasKeys = KHALA_AUTH_SECRETS || KHALA_AUTH_JWKS_URL || KHALA_AUTH_JWKS_FILE;
+  if (!hasKeys && !existsSync(join(KHALA_DATA_DIR, "dev.key"))) {
+    const advice = `Start \`${COMMAND} dev\` once, set KHALA_AUTH_SECRETS, or ask a server with --url.`;
+    throw new Failure(`There is no key in ${KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
+  }
+  try {
+    // Loaded only here: a command that asks a server need not wait for it.
+    const { mintToken } = await import("@khala/server/operations");
+    const ttl_s = ttl ?? config.KHALA_AUTH_MAX_TTL_S;
+    const minted = await mintToken(config, true, { sub, org_id: org, scopes, ttl_s });
+    if (minted) return minted;
+  } catch (error) {
+    if (error instanceof KhalaError) throw new Failure(error.message, EXIT.usage, { cause: error });
+    throw error;
+  }
+  throw new Failure(
+    "A key set has only public keys, which cannot sign. Ask the issuer of your tokens for one.",
+    EXIT.usage,
+  );
 }

@@ -1,8 +1,7 @@
-import { COMMAND, type SettingOptions } from "../environment.ts";
+import { COMMAND, readSettings, type SettingOptions } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
-import { databaseUrlOf } from "../operating.ts";
-import { runUntilSignal } from "../serving.ts";
-import { readSettings } from "../settings.ts";
+import { databaseUrlOf } from "../local/operate.ts";
+import { runUntilSignal } from "../local/run_until_signal.ts";
 
 export interface WorkerOptions extends SettingOptions {
   readonly app?: string;
@@ -12,8 +11,8 @@ export interface WorkerOptions extends SettingOptions {
 export async function worker(options: WorkerOptions): Promise<void> {
   const [{ createBoardWorker }, { loadApp }, { openLog }] = await Promise.all([
     import("@khala/server"),
-    import("../app_file.ts"),
-    import("../log.ts"),
+    import("../local/load_app.ts"),
+    import("../terminal/log.ts"),
   ]);
   const config = await readSettings(options);
   const url = databaseUrlOf(config);
@@ -24,7 +23,7 @@ export async function worker(options: WorkerOptions): Promise<void> {
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
   await runUntilSignal(
     async () => {
-      const app = options.app ? await loadApp(options.app) : (await import("../built_in_app.ts")).default;
+      const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
       const agents = app.agents.map(({ name }) => name);
       if (agents.length === 0) {
         const advice = "Give defineApp some, or name another app with --app.";
@@ -33,9 +32,9 @@ export async function worker(options: WorkerOptions): Promise<void> {
       const running = await createBoardWorker(app, { config: { ...config, DATABASE_URL: url }, log });
       const { url: address } = running;
       const watch = address
-        ? `${address}/metrics and ${address}/readyz say how they are`
-        : "set KHALA_WORKER_PORT to watch them";
-      // Whatever the level is: it is the only sign that it works.
+        ? `their state is at ${address}/metrics and ${address}/readyz`
+        : "set KHALA_WORKER_PORT to monitor them";
+      // At any log level: this line is the only sign that the worker runs.
       log.child({}, { level: "info" }).info({ agents, address }, `the agents are at work; ${watch}`);
       return running;
     },

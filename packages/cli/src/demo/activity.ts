@@ -6,7 +6,7 @@ import {
   type StreamDefinition,
   workers,
 } from "@khala/server";
-import { DEV } from "../names.ts";
+import { DEV } from "./names.ts";
 
 export interface ActivityOptions {
   readonly everyMs: number;
@@ -24,9 +24,9 @@ const TITLES = [
   "Draft a reply",
 ];
 const STEPS = ["read", "think", "call a tool", "write"];
-/** Moments of the worker, of its first run and of the board: what is told even when nobody is there yet. */
+/** The moments of the first round, which happen even without a watcher. */
 const FIRST_ROUND = STEPS.length + 7;
-/** Dead letters that wait for a person: more teach nothing. */
+/** The demo stops publishing at this many dead letters. */
 const ENOUGH_DEAD = 5;
 
 type Data = NonNullable<NewEvent["data"]>;
@@ -41,24 +41,24 @@ interface Appended {
 }
 
 /**
- * Makes the demo move: a moment at a time, of one worker and a handful of runs that replace each other. After the first
- * round it goes on only while somebody follows, so that a server that nobody watches is idle.
+ * Generates activity for the demo: one worker, and a handful of runs that replace each other. After the first round it
+ * continues only while a client follows, so that an unwatched server is idle.
  */
 export function startActivity(
   khala: Pick<Khala, "authority" | "blackboard" | "watched">,
   options: ActivityOptions,
 ): () => Promise<void> {
-  const story = tell();
-  let told = 0;
-  let telling = goOn();
+  const story = moments();
+  let done = 0;
+  let running = next();
 
   const timer = setInterval(() => {
-    if (told < FIRST_ROUND || khala.watched()) telling = telling.then(goOn);
+    if (done < FIRST_ROUND || khala.watched()) running = running.then(next);
   }, options.everyMs);
 
-  async function goOn(): Promise<void> {
+  async function next(): Promise<void> {
     const moment = story.next().value;
-    told++;
+    done++;
     try {
       if ("publish" in moment) await publish(moment.publish);
       else await append(moment);
@@ -86,12 +86,12 @@ export function startActivity(
 
   return async () => {
     clearInterval(timer);
-    await telling;
+    await running;
   };
 }
 
-/** The story, without end: a worker comes, works on one run after the other, and leaves something to the agents after each. */
-function* tell(): Generator<Moment, never> {
+/** An endless sequence: a worker registers, works on one run after the other, and publishes a topic for the agents after each. */
+function* moments(): Generator<Moment, never> {
   const worker = (type: string, data: Data = {}): Moment => ({
     stream: workers,
     id: "demo-worker",
@@ -101,7 +101,7 @@ function* tell(): Generator<Moment, never> {
   for (let round = 0; ; round++) {
     const id = `demo-${(round % RUNS) + 1}`;
     const run = (...events: Appended["events"]): Moment => ({ stream: runs, id, events });
-    // Ids come round again, so that a demo that is watched for days still has a handful of runs.
+    // Ids repeat, so that a demo that is watched for days still has a handful of runs.
     yield run(["run.deleted"], ["run.started", { title: TITLES[round % TITLES.length]! }]);
     yield worker("worker.status", { status: "busy" });
     for (const name of STEPS) yield run(["run.step", { name, status: "ok" }]);

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { agent, FatalError } from "@khala/server";
 
-/** Work takes its time, so that it can be watched. */
+/** Delays, so that the work can be watched. */
 const WRITE_MS = 900;
 const READ_MS = 700;
 const SEARCH_MS = 500;
@@ -19,7 +19,7 @@ const writer = agent("writer", {
   },
 });
 
-/** Reads drafts; of the first attempts some fail, as calls to a model do, and are tried again. */
+/** Reviews drafts. Some first attempts fail, as calls to a model do, and are retried. */
 const reviewer = agent("reviewer", {
   consumes: "Draft",
   retry: { attempts: 4, base: 500 },
@@ -30,7 +30,7 @@ const reviewer = agent("reviewer", {
   },
 });
 
-/** Looks for a picture; some topics have none, and end as dead letters that a person can replay. */
+/** Finds a picture. Some drafts have none, and become dead letters that can be replayed. */
 const illustrator = agent("illustrator", {
   consumes: "Draft",
   async run({ artifact, idempotencyKey }, signal) {
@@ -48,7 +48,7 @@ const publisher = agent("publisher", {
   run: ({ artifacts: [draft] }) => ({ type: "Article", payload: draft!.payload, tags: ["published"] }),
 });
 
-/** One in `n`, always the same ones: by the id alone, so that a demo can be understood. */
+/** True for one id in `n`. Deterministic, so that the demo is easy to follow. */
 function chance(id: string, n: number): boolean {
   return Number.parseInt(id.slice(-6), 16) % n === 0;
 }

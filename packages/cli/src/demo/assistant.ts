@@ -1,12 +1,12 @@
 import { type EngineFactory, type Script, type Step, scripted, type Turn } from "@khala/server/engines";
 
-/** As fast as people read. */
+/** Reading speed. */
 const WORD_MS = 40;
 const TOPIC_CHARACTERS = 80;
 
 /**
- * The assistant of the demo, which needs no model: it makes a topic of what it is told, and publishes it for the agents on
- * the blackboard. What docs/ENGINES.md lists is answered as there.
+ * The assistant of the demo, which needs no model: it makes a topic of each message, and publishes it for the agents on
+ * the blackboard. The commands of docs/ENGINES.md work as well.
  */
 export const demoAssistant: EngineFactory = (conversation) => {
   const writes = scripted({ script: handsOver, tokenMs: WORD_MS })(conversation);
@@ -25,7 +25,7 @@ export const demoAssistant: EngineFactory = (conversation) => {
   };
 };
 
-/** What the message is about, in a few words. */
+/** The subject of a message, in a few words. */
 export function topicOf(message: string): string {
   const [, about] = /\b(?:about|on)\s+(.+)/is.exec(message) ?? [];
   const words = (about ?? message)
@@ -68,7 +68,7 @@ async function publish(
     const [artifact] = await turn.publish([draft]);
     return { artifact_id: artifact?.id ?? "", status: artifact?.status ?? "" };
   } catch (error) {
-    // Told to whoever asked; the run itself is fine.
+    // Part of the answer; the run itself succeeds.
     return { error: (error as Error).message };
   }
 }

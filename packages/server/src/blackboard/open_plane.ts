@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { AgentStateJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
-import type { BoardAgent, BoardObserver } from "./board.ts";
+import type { BoardAgent, BoardObserver, BoardOptions } from "./board.ts";
 import type { Agent } from "./model/agent.ts";
 import { ROUTER } from "./model/names.ts";
 import { mayRead, taskFor } from "./model/visibility.ts";
@@ -10,8 +10,8 @@ import { correlationState, readCorrelations, waitingCounts } from "./observe/cor
 import { openDeadLetters } from "./observe/dead_letters.ts";
 import { boardMetrics, cachedLag, showLag, showSlots } from "./observe/metrics.ts";
 import { boardObserver, everyObserver } from "./observe/observer.ts";
-import { startProgress } from "./observe/progress.ts";
-import { openReplays } from "./observe/replays.ts";
+import { type Progress, startProgress } from "./observe/progress.ts";
+import { openReplays, replayCounter } from "./observe/replays.ts";
 import { boardSpans } from "./observe/spans.ts";
 import { openTotals } from "./observe/totals.ts";
 import type { BlackboardOptions } from "./options.ts";
@@ -31,7 +31,7 @@ import { startRetention } from "./waiting/retention.ts";
 import { openExecutor } from "./work/execution.ts";
 import { openRunning } from "./work/running.ts";
 import { openSlots } from "./work/slots.ts";
-import { startWorkers, type Workers } from "./work/workers.ts";
+import { openWorkers } from "./work/workers.ts";
 
 export type { BlackboardOptions } from "./options.ts";
 
@@ -61,9 +61,15 @@ export async function openBlackboardPlane(
   const route = createRouter(agents, context);
   /** Observers of the board. Some of them need the board first, so they are added later. */
   const observers: BoardObserver[] = [boardObserver(metrics, spans)];
-  let workers: Workers | undefined;
+  /** Listeners for correlations that changed off the board, such as by a gathered task that expired. */
+  const correlationListeners: Progress["correlationChanged"][] = [];
+  const changed = (org: string, correlationId: string | undefined) => {
+    if (correlationId) for (const listener of correlationListeners) listener(org, correlationId);
+  };
 
-  const board = await options.openBoard({
+  const running = openRunning(database, context);
+  const controls = await openControls(database, context, { wakeups, pollMs, keepMs });
+  const boardOptions: BoardOptions = {
     agents: agents.map(boardAgent),
     goesAlone({ agent, org, correlationId, arrivedAt }) {
       const until = controls.agentCancelled(agent) ?? Number.NEGATIVE_INFINITY;
@@ -77,18 +83,18 @@ export async function openBlackboardPlane(
     },
     // A process without agents would route every artifact to nobody.
     routes: agents.length > 0,
-    replayed: (agent, ids) => replays.count(agent, ids),
+    replayed: replayCounter(database, context),
     running: (own) => running.share(own),
     observer: everyObserver(observers),
+  };
+  const board = await options.openBoard(boardOptions).catch(async (error) => {
+    // A backend that is not reachable must not leave polls behind.
+    await Promise.all([controls.stop(), running.stop()]);
+    throw error;
   });
 
-  const running = openRunning(database, context);
   const sweeping = { pollMs };
-  const controls = await openControls(database, context, { wakeups, pollMs, keepMs });
   const outbox = startOutbox(database, board, context, sweeping);
-  const changed = (org: string, correlationId: string | undefined) => {
-    if (correlationId) progress.correlationChanged(org, correlationId);
-  };
   const gather = openGather(database, board, context, { ...sweeping, agents, onDropped: changed });
   const parked = openParked(database, board, context, controls, sweeping);
   const approvals = openApprovals(database, context, outbox);
@@ -109,27 +115,6 @@ export async function openBlackboardPlane(
   const publishing = openPublishing(context, { board, schedule, throttle, spans, schemas });
   const replays = openReplays(database, context, outbox, publishing.checkPayload);
   const totals = openTotals(database, context, [...names]);
-  const progress = startProgress(board, context, {
-    agents,
-    totals,
-    report: options.report,
-    stateOf: (agent) => workers?.stateOf(agent) ?? "running",
-    cancelled: controls.cancelled,
-    paused: isPaused,
-    waitingCounts: (names) => waitingCounts(database, names),
-  });
-  observers.push(progress.observer, {
-    published() {},
-    routed() {},
-    repeated() {},
-    settled: (task, settlement) => remote.settled(task, settlement),
-  });
-  const unlisten = [
-    controls.onPause((agent) => progress.agentChanged(agent)),
-    controls.onCancel((org, correlationId) => progress.correlationChanged(org, correlationId)),
-    controls.onPauseCorrelation((org, correlationId) => progress.correlationChanged(org, correlationId)),
-  ];
-
   const slots = openSlots(options.concurrency);
   showSlots(metrics, slots);
   showLag(metrics, context, lag);
@@ -143,7 +128,7 @@ export async function openBlackboardPlane(
       await schedule.add(outputs.map(({ artifact, notBefore = 0 }) => ({ artifact, notBefore })));
     },
   });
-  workers = startWorkers(board, context, agents, works, {
+  const workers = openWorkers(board, context, agents, works, {
     executor,
     controls,
     gather,
@@ -151,6 +136,29 @@ export async function openBlackboardPlane(
     parked,
     remote,
   });
+  const progress = startProgress(board, context, {
+    agents,
+    totals,
+    report: options.report,
+    stateOf: workers.stateOf,
+    cancelled: controls.cancelled,
+    paused: isPaused,
+    waitingCounts: (names) => waitingCounts(database, names),
+  });
+  correlationListeners.push(progress.correlationChanged);
+  observers.push(progress.observer, {
+    published() {},
+    routed() {},
+    repeated() {},
+    settled: (task, settlement) => remote.settled(task, settlement),
+  });
+  const unlisten = [
+    controls.onPause((agent) => progress.agentChanged(agent)),
+    controls.onCancel((org, correlationId) => progress.correlationChanged(org, correlationId)),
+    controls.onPauseCorrelation((org, correlationId) => progress.correlationChanged(org, correlationId)),
+  ];
+  // Last: what is settled from now on is observed.
+  workers.start();
   const cron = startCron(database, context, {
     schedules: options.schedules,
     make: publishing.fromSchedule,

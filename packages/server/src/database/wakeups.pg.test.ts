@@ -14,7 +14,7 @@ test("stops while it is still connecting", async () => {
   const context = await testContext();
   const database = openDatabase({ url: proxy.through(store.url), poolSize: 1, log: context.log });
   onTestFinished(() => database.close());
-  const wakeups = openWakeups(database, context, { enabled: true, onWakeup: () => {} });
+  const wakeups = openWakeups(database, context, { enabled: true });
   proxy.pause("answers");
   wakeups.start();
   await until("it connects", () => proxy.connections > 0);
@@ -29,16 +29,10 @@ test("sends a wakeup within the commit when it is quiet, and beside the commits 
   const clock = new ManualClock();
   const heard: string[] = [];
   const listening = Promise.withResolvers<void>();
-  const listener = openWakeups(own.database, context, {
-    enabled: true,
-    onWakeup: (name) => heard.push(name),
-    onListening: () => listening.resolve(),
-  });
-  const sender = openWakeups(
-    own.database,
-    { ...context, clock },
-    { enabled: true, onWakeup: () => {}, everyMs: 1_000 },
-  );
+  const listener = openWakeups(own.database, context, { enabled: true });
+  listener.on("", (name) => heard.push(name));
+  listener.onListening(listening.resolve);
+  const sender = openWakeups(own.database, { ...context, clock }, { enabled: true, everyMs: 1_000 });
   listener.start();
   await listening.promise;
   try {
@@ -64,6 +58,30 @@ test("sends a wakeup within the commit when it is quiet, and beside the commits 
   }
 });
 
+test("each handler is called with the rest of the names that begin with its prefix", async () => {
+  await using own = await testDatabase();
+  const context = await testContext();
+  const listening = Promise.withResolvers<void>();
+  const heard: [string, string][] = [];
+  const listener = openWakeups(own.database, context, { enabled: true });
+  for (const prefix of ["log:", "", "board:"]) listener.on(prefix, (rest) => heard.push([prefix, rest]));
+  listener.onListening(listening.resolve);
+  const sender = openWakeups(own.database, context, { enabled: true });
+  listener.start();
+  await listening.promise;
+  try {
+    sender.send("log:chat:1");
+    await until("both handlers are called", () => heard.length === 2);
+    expect(heard).toEqual([
+      ["log:", "chat:1"],
+      ["", "log:chat:1"],
+    ]);
+  } finally {
+    await sender.stop();
+    await listener.stop();
+  }
+});
+
 test("sends one wakeup at a time, and merges the names that arrive meanwhile", async () => {
   await using own = await testDatabase();
   const { hostname, port } = new URL(own.url);
@@ -80,7 +98,7 @@ test("sends one wakeup at a time, and merges the names that arrive meanwhile", a
     },
   };
   const clock = new ManualClock();
-  const wakeups = openWakeups(watched, { ...context, clock }, { enabled: true, onWakeup: () => {} });
+  const wakeups = openWakeups(watched, { ...context, clock }, { enabled: true });
   proxy.pause("answers");
   wakeups.send("a");
   for (const name of ["b", "c", "b"]) {
@@ -106,11 +124,7 @@ test("delays a patient wakeup, and sends it with the first urgent one", async ()
       return own.database.query(statement);
     },
   };
-  const wakeups = openWakeups(
-    watched,
-    { ...context, clock },
-    { enabled: true, onWakeup: () => {}, everyMs: 10 },
-  );
+  const wakeups = openWakeups(watched, { ...context, clock }, { enabled: true, everyMs: 10 });
   wakeups.send("first");
   await until("it is sent", () => sent.length === 1);
   wakeups.send("patient", 100);

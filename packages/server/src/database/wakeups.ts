@@ -4,6 +4,10 @@ import type { Database, Statement } from "./database.ts";
 
 /** Wakeups between processes. They may be lost at any time: every listener polls as well. */
 export interface Wakeups extends Service {
+  /** Calls `handler` with the rest of each name that another process sent and that starts with `prefix`. */
+  on(prefix: string, handler: (rest: string) => void): void;
+  /** Calls `handler` whenever listening starts: the first time, and after each reconnect, when wakeups may be lost. */
+  onListening(handler: () => void): void;
   /** Starts listening. */
   start(): void;
   /**
@@ -21,10 +25,6 @@ export interface Wakeups extends Service {
 export interface WakeupOptions {
   /** False disables sending and listening: all servers poll. */
   readonly enabled: boolean;
-  /** Called for each name that another process has sent. */
-  readonly onWakeup: (name: string) => void;
-  /** Called whenever listening starts: the first time, and after each reconnect. */
-  readonly onListening?: () => void;
   /** NOTIFY takes a lock over the whole database at commit: one at a time, and at most one in this many milliseconds. */
   readonly everyMs?: number;
 }
@@ -37,6 +37,8 @@ const QUIET = 10;
 /** Opens wakeups over LISTEN/NOTIFY. It listens on a connection of its own. */
 export function openWakeups(database: Database, context: Context, options: WakeupOptions): Wakeups {
   const self = context.newId();
+  const handlers: { readonly prefix: string; readonly handle: (rest: string) => void }[] = [];
+  const listeners: (() => void)[] = [];
   const waiting = new Set<string>();
   let lastSent = 0;
   /** The shortest wait among the pending names. */
@@ -86,6 +88,10 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
     else timer = context.clock.after(wait, flush);
   }
 
+  function dispatch(name: string): void {
+    for (const { prefix, handle } of handlers) if (name.startsWith(prefix)) handle(name.slice(prefix.length));
+  }
+
   const listen = () =>
     runLoop(context, "wakeups", {
       wake: new Wake(),
@@ -100,13 +106,13 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
           client.on("notification", ({ payload }) => {
             const [sender, ...names] = payload?.split("\n") ?? [];
             // Its own changes need no wakeup.
-            if (sender !== self) for (const name of names) options.onWakeup(name);
+            if (sender !== self) for (const name of names) dispatch(name);
           });
           signal.addEventListener("abort", stop, { once: true });
           // It may have been stopped while connecting.
           if (signal.aborted) return false;
           await client.query(`LISTEN ${CHANNEL}`);
-          options.onListening?.();
+          for (const listening of listeners) listening();
           const error = await over;
           if (error) throw error;
           if (!signal.aborted) throw new Error("the LISTEN connection ended");
@@ -121,6 +127,12 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
 
   let loop: Service | undefined;
   return {
+    on(prefix, handle) {
+      handlers.push({ prefix, handle });
+    },
+    onListening(listening) {
+      listeners.push(listening);
+    },
     start() {
       if (options.enabled) loop ??= listen();
     },
@@ -139,7 +151,7 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
       timer = undefined;
       lastSent = context.clock.now();
       const statement = {
-        name: "wakeup_within",
+        name: "hint_within",
         text: "SELECT pg_notify($1, $2)",
         values: [CHANNEL, takePayload()],
       };

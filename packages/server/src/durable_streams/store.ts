@@ -25,8 +25,8 @@ export interface DurableStreams extends Service {
   /** Takes it away with all that it holds; false when there is none. */
   remove(name: StreamName): Promise<boolean>;
   watch(id: bigint): Watcher;
-  /** To be called for a wakeup of another process. True when it is about a stream: whoever waits for that one is woken. */
-  onWakeup(name: string): boolean;
+  /** To be called for a wakeup of another process, with the id of the stream that changed: its watchers are woken. */
+  onWakeup(id: string): void;
   /** To be called when listening to wakeups begins again: some may have been lost. */
   recheck(): void;
 }
@@ -39,7 +39,8 @@ export interface DurableStreamsOptions {
   readonly sweepMs?: number;
 }
 
-const HINT = "stream:";
+/** Wakeups about a stream begin with this. */
+export const STREAM_WAKEUP = "stream:";
 const MEBIBYTE = 1 << 20;
 
 /** Opens the streams of a database. */
@@ -57,7 +58,7 @@ export function openDurableStreams(
 
   function tell(id: bigint): void {
     watchers.changed(id);
-    wakeups.send(`${HINT}${id}`);
+    wakeups.send(`${STREAM_WAKEUP}${id}`);
   }
 
   const commits = new GroupCommit<Append, AppendOutcome>({
@@ -83,10 +84,8 @@ export function openDurableStreams(
       return id !== undefined;
     },
     watch: (id) => watchers.watch(id),
-    onWakeup(name) {
-      if (!/^stream:\d{1,18}$/.test(name)) return false;
-      watchers.changed(BigInt(name.slice(HINT.length)));
-      return true;
+    onWakeup(id) {
+      if (/^\d{1,18}$/.test(id)) watchers.changed(BigInt(id));
     },
     recheck: () => watchers.recheck(),
     async stop() {

@@ -12,7 +12,7 @@ let authority: Authority;
 beforeAll(async () => {
   shared = await testDatabase();
   ({ database } = shared);
-  authority = openAuthority(database, await testContext(), () => {});
+  authority = openAuthority(database, await testContext());
 });
 afterAll(async () => {
   await authority.drain();
@@ -195,7 +195,7 @@ test("of many who append to one run at the same sequence exactly one wins, from 
     log: (await testContext()).log,
   });
   try {
-    const second = openAuthority(other, await testContext({ seed: 2 }), () => {});
+    const second = openAuthority(other, await testContext({ seed: 2 }));
     for (let seq = 0n; seq < 5n; seq++) {
       const tries = Array.from({ length: 20 }, (_, i) =>
         (i % 2 ? authority : second)
@@ -243,7 +243,7 @@ test("one bad request in a shared transaction fails alone", async () => {
 
 test("a refused request leaves no hole: positions are dense, in the order of commits", async () => {
   await using own = await testDatabase({ poolSize: 6 });
-  const log = openAuthority(own.database, await testContext(), () => {});
+  const log = openAuthority(own.database, await testContext());
   const requests = Array.from({ length: 200 }, (_, i) =>
     log.append({
       stream: runs,
@@ -278,7 +278,7 @@ test("a commit whose answer was lost is asked again, and is not made twice", asy
     },
   };
   const run = freshRun();
-  const other = openAuthority(flaky, await testContext(), () => {});
+  const other = openAuthority(flaky, await testContext());
   const events = [step("a"), step("b")];
   expect(
     await other.append({ stream: runs, streamId: run, events, expectedSeq: 0n, org: "acme", actor: "ada" }),
@@ -294,7 +294,7 @@ test("while the database is away an append fails as unavailable, which may be tr
     connectTimeoutMs: 100,
     log: (await testContext()).log,
   });
-  const other = openAuthority(away, await testContext(), () => {});
+  const other = openAuthority(away, await testContext());
   const error = await other
     .append({ stream: runs, streamId: "r", events: [step("a")], org: "acme", actor: "ada" })
     .catch((caught: KhalaError) => caught);

@@ -34,6 +34,8 @@ export interface Authority {
   read(after: bigint, limit: number): Promise<readonly AuthorityEvent[]>;
   /** The newest position. */
   head(): Promise<bigint>;
+  /** Calls `listener` after each commit, failed ones too: a connection may be lost after the commit. It may be called for nothing. */
+  onAppend(listener: () => void): void;
   /** Resolves when every append so far is answered. */
   drain(): Promise<void>;
 }
@@ -52,10 +54,14 @@ interface Prepared {
   readonly bytes: number;
 }
 
-/** Opens the authority log. `onAppend` is called after each commit, as a wakeup to projectors. */
-export function openAuthority(database: Database, context: Context, onAppend: () => void): Authority {
+/** Opens the authority log. */
+export function openAuthority(database: Database, context: Context): Authority {
+  const listeners: (() => void)[] = [];
   const queue = new GroupCommit<Prepared, bigint>({
-    commit: (batch) => commit(database, context, batch).finally(onAppend),
+    commit: (batch) =>
+      commit(database, context, batch).finally(() => {
+        for (const listener of listeners) listener();
+      }),
     sizeOf: (item) => item.bytes,
     maxItems: 512,
     maxBytes: 4 << 20,
@@ -68,6 +74,9 @@ export function openAuthority(database: Database, context: Context, onAppend: ()
 
   return {
     append: async (request) => queue.write(prepare(request)),
+    onAppend(listener) {
+      listeners.push(listener);
+    },
     drain: () => queue.drain(),
 
     async head() {

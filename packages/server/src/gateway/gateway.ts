@@ -11,38 +11,32 @@ import type { Service } from "../kit/service.ts";
 import type { SyncPlane } from "../sync/plane.ts";
 import { agUiRoutes } from "./adapters/ag_ui_routes.ts";
 import { aiRoutes } from "./adapters/ai_routes.ts";
-import { aiDoor } from "./adapters/ai_socket.ts";
+import { aiEndpoint } from "./adapters/ai_socket.ts";
 import { durableStreamsRoutes } from "./adapters/durable_streams.ts";
+import type { Auth } from "./auth/auth.ts";
 import { requireScope } from "./auth/claims.ts";
-import type { Revocations } from "./auth/revocation.ts";
-import type { Auth } from "./auth/setup.ts";
-import { readFiles } from "./http/dashboard_files.ts";
-import { dashboardRoutes } from "./http/dashboard_routes.ts";
-import type { Health } from "./http/health.ts";
-import { type Http, openHttp } from "./http/http.ts";
-import { urlOf, whyNotListening } from "./http/listening.ts";
-import { blackboardRoutes } from "./http/routes/blackboard.ts";
-import { deadLetterRoutes } from "./http/routes/blackboard_dead_letters.ts";
-import { workerRoutes } from "./http/routes/blackboard_workers.ts";
+import type { Revocations } from "./auth/revocations.ts";
+import { type Health, healthRoutes } from "./http/health.ts";
+import { type Http, httpUrl, listenError, openHttp } from "./http/http.ts";
+import { blackboardRoutes, deadLetterRoutes, workerRoutes } from "./http/routes/blackboard.ts";
 import { chatRoutes } from "./http/routes/chat.ts";
+import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
 import { runtimeRoutes } from "./http/routes/events.ts";
-import { healthRoutes } from "./http/routes/health.ts";
 import { homeRoute, socketHintRoute } from "./http/routes/home.ts";
-import { type OpsDesk, opsRoutes } from "./http/routes/ops.ts";
-import { opsConversationRoutes } from "./http/routes/ops_conversations.ts";
+import { type OpsSources, opsConversationRoutes, opsRoutes } from "./http/routes/ops.ts";
 import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { tokenRoutes } from "./http/routes/token.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import { conversationChannel } from "./phoenix/conversation_channel.ts";
 import { opsChannel } from "./phoenix/ops_channel.ts";
-import { phoenixDoor } from "./phoenix/socket.ts";
+import { phoenixEndpoint } from "./phoenix/socket.ts";
 import { syncChannel } from "./phoenix/sync_channel.ts";
-import { conversationDoor } from "./sockets/conversation_socket.ts";
+import { conversationEndpoint } from "./sockets/conversation_socket.ts";
 import { openSockets, type SocketsOptions } from "./sockets/sockets.ts";
 import { openTraffic, type Traffic } from "./sockets/traffic.ts";
 
-/** The only door: HTTP and sockets on one port. */
+/** The gateway: HTTP and sockets on one port. */
 export interface Gateway extends Service {
   readonly url: string;
 }
@@ -50,7 +44,7 @@ export interface Gateway extends Service {
 export interface GatewaySettings {
   readonly host: string;
   readonly port: number;
-  /** Development: anybody on this machine may have a token. */
+  /** Development: every program on this machine may get a token. */
   readonly dev: boolean;
   /** How long the journal is kept, and the largest payload that is sent of it. */
   readonly retentionMs: number;
@@ -77,15 +71,15 @@ export interface GatewayOptions {
   readonly app: App;
   readonly health: Health;
   readonly traffic?: Traffic;
-  /** What operators are shown; without it they are shown nothing. */
-  readonly ops?: OpsDesk;
+  /** Sources of the operator API; without them there is none. */
+  readonly ops?: OpsSources;
   /** Folder of the dashboard's built files. */
   readonly dashboard?: string | undefined;
 }
 
 const SWEEP_MS = 20;
 
-/** Opens the door. Resolves when it listens. */
+/** Opens the gateway. Resolves when it listens. */
 export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
   const { settings, auth, revocations, sync, conversations, app, ops } = options;
   const { traffic = openTraffic(context.clock) } = options;
@@ -143,10 +137,10 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     conversationChannel(conversations),
     ...(ops ? [opsChannel(ops.overview)] : []),
   ];
-  const doors = [
-    phoenixDoor(context, { channels, maxChannels: settings.limits.channels }),
-    conversationDoor(context, conversations),
-    aiDoor(context, { conversations }),
+  const endpoints = [
+    phoenixEndpoint(context, { channels, maxChannels: settings.limits.channels }),
+    conversationEndpoint(context, conversations),
+    aiEndpoint(context, { conversations }),
   ];
   const sockets = openSockets(context, {
     verifier: auth.verifier,
@@ -154,7 +148,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     metrics,
     traffic,
     origins,
-    doors,
+    endpoints,
     limits: settings.limits,
   });
   if (ops) {
@@ -176,11 +170,11 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   try {
     await http.app.listen({ host, port });
   } catch (error) {
-    throw whyNotListening(error, { host, port, setting: "KHALA_PORT" });
+    throw listenError(error, { host, port, setting: "KHALA_PORT" });
   }
   const { port: actual } = http.app.server.address() as { port: number };
   return {
-    url: urlOf(host, actual),
+    url: httpUrl(host, actual),
     async stop() {
       stopping.abort();
       await sockets.drain(settings.drainMs);
@@ -195,7 +189,7 @@ function mintedScopes({ models, streams }: App): string[] {
   return [...new Set([...topics, ...streams.map(({ scope }) => scope), ...Object.values(SCOPES)])];
 }
 
-/** Lets requests under way be answered, for so long; then cuts them. */
+/** Waits for running requests up to `timeoutMs`, then closes their connections. */
 async function closeHttp({ app }: Http, { clock }: Context, timeoutMs: number): Promise<void> {
   const deadline = clock.now() + timeoutMs;
   let open = true;
@@ -203,7 +197,7 @@ async function closeHttp({ app }: Http, { clock }: Context, timeoutMs: number): 
     open = false;
   });
   while (open && clock.now() < deadline) {
-    // Once it is answered, a connection is kept for the next request, which will not come.
+    // Keep-alive connections without a request would hold the server open.
     app.server.closeIdleConnections();
     await sleep(clock, SWEEP_MS);
   }

@@ -1,10 +1,10 @@
 import { ERRORS, type ErrorCode } from "@khala/contracts";
 import type { Meter } from "@opentelemetry/api";
 
-/** What the gateway counts. */
+/** The gateway's metrics. */
 export type GatewayMetrics = ReturnType<typeof gatewayMetrics>;
 
-/** Close codes that are counted by name: ours, and what a client or a cut line leaves behind. */
+/** Close codes that have a label of their own: the server's, and those of a client or a lost connection. */
 const CLOSES: ReadonlySet<number> = new Set([
   1000,
   1005,
@@ -17,7 +17,7 @@ export function closeLabel(code: number): string {
   return CLOSES.has(code) ? String(code) : "other";
 }
 
-/** Whether an error says that somebody was not let in, or may not do what was asked. */
+/** Whether an error means unauthenticated or forbidden. */
 export function isDenial(code: ErrorCode): boolean {
   const { status } = ERRORS[code];
   return status === 401 || status === 403;

@@ -8,7 +8,7 @@ import { systemClock } from "../kit/clock.ts";
 import { uuidv7 } from "../kit/ids.ts";
 import { openTelemetry } from "../kit/telemetry.ts";
 import type { Config } from "./config.ts";
-import { kafkaAccess, loadKafkaDriver } from "./kafka_setup.ts";
+import { kafkaAccess, loadKafkaDriver } from "./kafka.ts";
 
 const TIMEOUT_MS = 3_000;
 
@@ -47,7 +47,7 @@ async function isReached(address: string): Promise<boolean> {
     await once(socket, "connect", { signal: AbortSignal.timeout(TIMEOUT_MS) });
     return true;
   } catch {
-    // Why it cannot be reached is not the question; the caller says which could.
+    // The caller lists the brokers that could be reached; the reason does not matter.
     return false;
   } finally {
     socket.destroy();

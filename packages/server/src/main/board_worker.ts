@@ -2,29 +2,22 @@ import type { App } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openWakeups } from "../database/wakeups.ts";
 import { openAuthority } from "../events/authority.ts";
-import { openWorkerDoor } from "../gateway/http/routes/worker_health.ts";
-import { openBlackboard } from "./blackboard_setup.ts";
-import {
-  BOARD_WAKEUP,
-  type Closers,
-  EVENTS_WAKEUP,
-  type KhalaOptions,
-  openContext,
-  openStore,
-} from "./foundation.ts";
-import { openWorkerHealth, type WorkerHealthParts } from "./health.ts";
-import { workerListening } from "./settings.ts";
+import { openWorkerHealthServer } from "../gateway/http/worker_health_server.ts";
+import { openBlackboard } from "./blackboard.ts";
+import { openWorkerHealth } from "./health.ts";
+import { workerListenOptions } from "./settings.ts";
+import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openServerDatabase } from "./startup.ts";
 
-/** The agents of an app at work, in a process that serves nobody. */
+/** The agents of an app at work, in a process without a gateway. */
 export interface BoardWorker {
   readonly blackboard: BlackboardPlane;
   /** Where `/metrics`, `/healthz` and `/readyz` are answered; undefined without KHALA_WORKER_PORT. */
   readonly url: string | undefined;
-  /** Finishes what is under way, and gives the rest back. */
+  /** Finishes running tasks, and releases the others. */
   stop(): Promise<void>;
 }
 
-/** Starts the agents of an app, on the database and the engine of its servers. */
+/** Starts the agents of an app, on the database and the backend of its servers. */
 export async function createBoardWorker(app: App, options: KhalaOptions): Promise<BoardWorker> {
   const { config } = options;
   const closers: Closers = [];
@@ -35,32 +28,24 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     const context = await openContext(options);
     closers.push(() => context.telemetry.shutdown());
     // Opened first and closed last: a port that is in use interrupts no task, and a stop that waits for work can be watched.
-    const listening = workerListening(config);
-    let atWork: ReturnType<WorkerHealthParts["atWork"]>;
-    const health = openWorkerHealth({ context, config, atWork: () => atWork });
-    const door = listening && (await openWorkerDoor(context, { ...listening, health }));
-    if (door) closers.push(() => door.stop());
-    const database = await openStore(config, context, closers);
-    // Servers make documents of what is appended here.
-    const authority = openAuthority(database, context, () => wakeups.send(EVENTS_WAKEUP));
-    const wakeups = openWakeups(database, context, {
-      enabled: config.KHALA_HINTS,
-      onWakeup(name) {
-        if (name.startsWith(BOARD_WAKEUP)) blackboard.onWakeup(name);
-      },
-      onListening: () => blackboard.recheck(),
-    });
+    const listening = workerListenOptions(config);
+    const health = openWorkerHealth(context, config);
+    const healthServer =
+      listening && (await openWorkerHealthServer(context, { ...listening, health: health.check }));
+    if (healthServer) closers.push(() => healthServer.stop());
+    const database = await openServerDatabase(config, context, closers);
+    const authority = openAuthority(database, context);
+    const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
     closers.push(() => wakeups.stop());
     closers.push(() => authority.drain());
+    // The projectors of the servers turn what is appended here into documents.
+    authority.onAppend(() => wakeups.send(EVENTS_WAKEUP));
     const working = { ...config, KHALA_BOARD_AGENTS: true };
     const blackboard = await openBlackboard(working, app, { database, context, authority, wakeups });
-    atWork = { database, blackboard };
-    closers.push(() => {
-      atWork = undefined;
-      return blackboard.stop();
-    });
+    closers.push(() => blackboard.stop());
+    closers.push(health.watch({ database, blackboard }));
     wakeups.start();
-    return { blackboard, url: door?.url, stop };
+    return { blackboard, url: healthServer?.url, stop };
   } catch (error) {
     await stop();
     throw error;

@@ -135,9 +135,9 @@ describe("a setting that is wrong is an error that names it", () => {
     ["KAFKA_SSL_CERT", "KAFKA_SSL_ENABLE=true"],
     ["KAFKA_SSL_KEY", "KAFKA_SSL_ENABLE=true"],
     ["KAFKA_SSL_KEY_PASSPHRASE", "KAFKA_SSL_ENABLE=true"],
-  ])("%s, which does nothing without %s", (name, needed) => {
+  ])("%s, which has no effect without %s", (name, needed) => {
     const read = () => readConfig({ [name]: "a value" });
-    expect(read).toThrow(`${name} needs ${needed}`);
+    expect(read).toThrow(`${name} has no effect without ${needed}`);
     expect(read).not.toThrow("a value");
   });
 
@@ -180,8 +180,8 @@ describe("the description", () => {
         OTEL_EXPORTER_OTLP_ENDPOINT: "https://traces.example/v1?key=hunter2",
       }),
     );
-    const shown = (name: string) => described.find((each) => each.name === name)?.value;
-    expect(shown("CONVEX_URL")).toBe("https://***@convex.example/app");
-    expect(shown("OTEL_EXPORTER_OTLP_ENDPOINT")).toBe("https://traces.example/v1?***");
+    const settingValue = (name: string) => described.find((each) => each.name === name)?.value;
+    expect(settingValue("CONVEX_URL")).toBe("https://***@convex.example/app");
+    expect(settingValue("OTEL_EXPORTER_OTLP_ENDPOINT")).toBe("https://traces.example/v1?***");
   });
 });

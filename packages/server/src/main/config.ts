@@ -54,7 +54,7 @@ const SETTINGS = z.object({
   KAFKA_CLIENT_ID: z
     .string()
     .default("khala")
-    .describe("What brokers call this server in their logs; readers have an id behind it"),
+    .describe("Client id in the logs of the brokers; readers append an id"),
   KAFKA_SASL_MECHANISM: z
     .string()
     .toLowerCase()
@@ -64,12 +64,9 @@ const SETTINGS = z.object({
   KAFKA_SASL_USERNAME: z.string().optional().describe("Name to log in to Kafka with"),
   KAFKA_SASL_PASSWORD: z.string().optional().describe("Password to log in to Kafka with"),
   KAFKA_SSL_ENABLE: flag(false).describe("Speaks TLS with Kafka"),
-  KAFKA_SSL_CA: z
-    .string()
-    .optional()
-    .describe("Certificates that are trusted, a file or PEM as it is; unset: the system's"),
-  KAFKA_SSL_CERT: z.string().optional().describe("This server's certificate, likewise"),
-  KAFKA_SSL_KEY: z.string().optional().describe("This server's private key, likewise"),
+  KAFKA_SSL_CA: z.string().optional().describe("Trusted certificates, a file or PEM; unset: the system's"),
+  KAFKA_SSL_CERT: z.string().optional().describe("Client certificate, a file or PEM"),
+  KAFKA_SSL_KEY: z.string().optional().describe("Private key of the certificate, a file or PEM"),
   KAFKA_SSL_KEY_PASSPHRASE: z.string().optional().describe("Passphrase of that key"),
   KAFKA_TX_ENABLE: flag(true).describe("Exactly-once publication; off: at least once, with dedup"),
   KAFKA_TX_ID: z
@@ -80,27 +77,29 @@ const SETTINGS = z.object({
     .string()
     .regex(/^[A-Za-z0-9._-]{0,60}$/, "must be legal in the name of a topic")
     .default("flock.")
-    .describe("What the name of every topic and group begins with"),
-  KAFKA_TOPIC_ARTIFACTS: topic.describe("Topic of artifacts, if its name does not begin with the prefix"),
-  KAFKA_TOPIC_BY_ID: topic.describe("Topic of the index by id, likewise"),
-  KAFKA_TOPIC_PROCESSED: topic.describe("Topic of what is done, likewise"),
-  KAFKA_TOPIC_DLQ_PREFIX: topic.describe("What the topics of dead letters begin with, likewise"),
-  KAFKA_PARTITIONS: count(8, 1, 1_000).describe("Partitions of topics that are made; never changed later"),
+    .describe("Prefix of the names of topics and groups"),
+  KAFKA_TOPIC_ARTIFACTS: topic.describe(
+    "Full name of the topic of artifacts; unset: prefix and default name",
+  ),
+  KAFKA_TOPIC_BY_ID: topic.describe("Full name of the topic of the index by id"),
+  KAFKA_TOPIC_PROCESSED: topic.describe("Full name of the topic of processed tasks"),
+  KAFKA_TOPIC_DLQ_PREFIX: topic.describe("Full prefix of the topics of dead letters"),
+  KAFKA_PARTITIONS: count(8, 1, 1_000).describe("Partitions of new topics; not changed later"),
   KAFKA_REPLICATION: z.coerce
     .number()
     .int()
     .min(-1)
     .max(15)
     .default(-1)
-    .describe("Replicas of topics that are made; -1: what the broker has as its default"),
-  KAFKA_LINGER_MS: count(5, 0, 1_000).describe("How long the producer gathers records"),
-  KAFKA_BATCH_BYTES: count(1 << 20, 1_024).describe("Records that the producer gathers"),
+    .describe("Replicas of new topics; -1: the default of the broker"),
+  KAFKA_LINGER_MS: count(5, 0, 1_000).describe("How long the producer batches records"),
+  KAFKA_BATCH_BYTES: count(1 << 20, 1_024).describe("Largest batch of the producer"),
   KAFKA_ACKS: z
     .enum(["all", "1"])
     .default("all")
-    .describe("Who must have a record; 1 only without transactions"),
-  KAFKA_IDEMPOTENCE: flag(true).describe("The producer's repetitions are not written twice"),
-  KAFKA_READ_COMMITTED: flag(true).describe("Readers see nothing of aborted transactions"),
+    .describe("Acknowledgements of a write; 1 only without transactions"),
+  KAFKA_IDEMPOTENCE: flag(true).describe("Idempotent producer: retries are not written twice"),
+  KAFKA_READ_COMMITTED: flag(true).describe("Consumers skip aborted transactions"),
   FLOCK_INDEX_WINDOW: count(10_000, 1).describe("Artifacts kept for the bounded lists"),
 
   KHALA_AUTH_SECRETS: z
@@ -116,7 +115,7 @@ const SETTINGS = z.object({
     .min(16)
     .optional()
     .describe("Bearer key that may call POST /api/sync/token"),
-  KHALA_AUTH_CLOCK_SKEW_S: count(30, 0, 300).describe("Clock difference that is forgiven"),
+  KHALA_AUTH_CLOCK_SKEW_S: count(30, 0, 300).describe("Tolerated clock difference"),
   KHALA_AUTH_MIN_TTL_S: count(60, 1).describe("Shortest life of a token that is minted here"),
   KHALA_AUTH_MAX_TTL_S: count(900, 1).describe("Longest life of a token that is accepted"),
   KHALA_ORIGINS: list.describe(
@@ -128,16 +127,14 @@ const SETTINGS = z.object({
   KHALA_MAX_CHANNELS: count(100).describe("Channels on one socket"),
   KHALA_MAX_TOPICS: count(50).describe("Topics that one socket follows"),
   KHALA_MAX_FRAME_BYTES: count(256 << 10, 1_024).describe("Largest frame that a client may send"),
-  KHALA_SOCKET_BUFFER_BYTES: count(1 << 20, 16_384).describe(
-    "Bytes that wait for one socket before it counts as full",
-  ),
+  KHALA_SOCKET_BUFFER_BYTES: count(1 << 20, 16_384).describe("Send buffer of one socket, in bytes"),
   KHALA_SLOW_CONSUMER_MS: count(10_000, 100).describe(
-    "How long a full socket may take nothing before it is closed",
+    "How long a socket with a full buffer may stall before it is closed",
   ),
   KHALA_IDLE_TIMEOUT_MS: count(90_000, 1_000).describe(
     "How long a socket may be silent; browsers throttle background tabs to a minute",
   ),
-  KHALA_HEARTBEAT_MS: count(15_000, 100).describe("How often a socket is told its positions"),
+  KHALA_HEARTBEAT_MS: count(15_000, 100).describe("How often a socket receives its positions"),
 
   KHALA_PAYLOAD_MODE: z
     .enum(["inline", "pointer"])
@@ -149,9 +146,11 @@ const SETTINGS = z.object({
   ),
   KHALA_REPLAY_MAX_BATCH_BYTES: count(2 << 20, 1_024).describe("Payloads in one batch"),
   KHALA_TAIL_BYTES: count(16 << 20, 0).describe("Newest updates kept in memory, per topic"),
-  KHALA_POLL_MS: count(250, 10).describe("How often the database is asked for news that no wakeup announced"),
-  KHALA_HINTS: flag(true).describe("Wakeups by LISTEN/NOTIFY; without them only the poll finds news"),
-  KHALA_PROJECTION_RETRY_MS: count(5_000, 10).describe("How often a broken projection is tried again"),
+  KHALA_POLL_MS: count(250, 10).describe(
+    "How often the database is polled, for updates whose wake-up was lost",
+  ),
+  KHALA_HINTS: flag(true).describe("Wake-ups by LISTEN/NOTIFY; without them only polling finds updates"),
+  KHALA_PROJECTION_RETRY_MS: count(5_000, 10).describe("Retry interval of a broken projection"),
   KHALA_RETENTION_HOURS: z.coerce
     .number()
     .min(24)
@@ -159,11 +158,11 @@ const SETTINGS = z.object({
     .default(72)
     .describe("How long the journal is kept, 24 to 168"),
   KHALA_RETENTION_INTERVAL_S: count(60, 1).describe("How often the journal is trimmed"),
-  KHALA_STALL_S: count(120, 1).describe("Backlog without movement for this long is reported as a stall"),
+  KHALA_STALL_S: count(120, 1).describe("A backlog without progress for this long is reported as a stall"),
   KHALA_SECOND_SINK: z
     .enum(["off", "noop", "convex"])
     .default("off")
-    .describe("Dual publish: a second place that gets every update"),
+    .describe("Dual publish: a second sink that receives every update"),
   CONVEX_URL: z.url().optional().describe("Deployment that the convex second sink calls"),
   CONVEX_MUTATION: z
     .string()
@@ -173,26 +172,26 @@ const SETTINGS = z.object({
   CONVEX_SECRET: z
     .string()
     .optional()
-    .describe("Sent to both as `secret`, for them to check: anybody can call a public function"),
+    .describe("Sent to both as `secret`, for them to check: a public function can be called by everyone"),
 
   KHALA_CHAT_READER_GRACE_MS: count(30_000, 0).describe(
-    "How long a conversation is still read after its last socket has gone",
+    "How long a conversation is still read after its last socket has closed",
   ),
   KHALA_CHAT_RECENT_BYTES: count(256 << 10, 0).describe(
     "Newest events kept in memory, per conversation that is read",
   ),
   KHALA_CHAT_POLL_MS: count(1_000, 50).describe(
-    "How often conversations are asked for news that nobody told of; on Redis thirty times as long",
+    "How often conversations are polled, for events whose wake-up was lost; thirty times as long on Redis",
   ),
   KHALA_CHAT_LEASE_MS: count(10_000, 300).describe(
-    "After how long the run of a server that says nothing is given up",
+    "Lease of a run; another server takes over when it expires",
   ),
   KHALA_CHAT_RUN_TIMEOUT_S: count(600, 1).describe("Longest run"),
   KHALA_CHAT_RUN_MAX_BYTES: count(4 << 20, 1_024).describe("Largest answer of one run"),
   KHALA_CHAT_QUEUE: count(20, 0).describe("Messages that wait in one busy conversation"),
   KHALA_CHAT_ENGINES: count(1_000).describe("Engines kept for their conversations"),
   KHALA_CHAT_ENGINE_IDLE_S: count(600, 1).describe("How long an idle engine is kept"),
-  KHALA_CHAT_DELTA_MS: count(30, 0, 1_000).describe("Window in which pieces of text become one event"),
+  KHALA_CHAT_DELTA_MS: count(30, 0, 1_000).describe("Window in which text deltas are merged into one event"),
   KHALA_CHAT_DELTA_CHARS: count(128, 1).describe("Characters that end that window early"),
   KHALA_CHAT_KEEP_HOURS: count(168, 1).describe("Events of a conversation that are kept, by age"),
   KHALA_CHAT_KEEP_EVENTS: count(10_000, 1).describe("Events of a conversation that are kept, by number"),
@@ -200,7 +199,7 @@ const SETTINGS = z.object({
   KHALA_CHAT_TTL_HOURS: count(720, 1).describe("How long a conversation lives after its last event"),
   KHALA_CHAT_JANITOR_S: count(60, 1).describe("How often conversations are trimmed and removed"),
 
-  KHALA_BOARD_AGENTS: flag(true).describe("Whether this server does the work of the app's agents"),
+  KHALA_BOARD_AGENTS: flag(true).describe("Whether this server runs the app's agents"),
   KHALA_WORKER_PORT: z.coerce
     .number()
     .int()
@@ -212,28 +211,26 @@ const SETTINGS = z.object({
     ),
   KHALA_BOARD_CONCURRENCY: count(64, 1).describe("Tasks at a time on this server, of all agents together"),
   KHALA_BOARD_LEASE_MS: count(30_000, 300).describe(
-    "After how long the task of a server that says nothing is given to another",
+    "Lease of a task; another server takes it when it expires",
   ),
   KHALA_BOARD_POLL_MS: count(1_000, 10).describe(
-    "How often the board is asked for work that no wakeup announced",
+    "How often the board is polled, for work whose wake-up was lost",
   ),
   KHALA_BOARD_KEEP_HOURS: count(168, 24).describe(
     "How long artifacts are kept, and on PostgreSQL finished tasks",
   ),
-  KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe(
-    "Waiting tasks of one reader from which publishing is slowed",
-  ),
-  KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe("Waiting tasks of one reader from which it is refused"),
-  KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of agents that follow each other"),
+  KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe("Lag of one agent from which publishing is throttled"),
+  KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe("Lag of one agent from which publishing is refused"),
+  KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of artifacts, each made from the one before"),
   KHALA_OPS_INTERVAL_MS: count(1_000, 100).describe(
-    "How often whoever watches the server is told how it is; nothing is counted while nobody watches",
+    "How often watchers receive an overview of the server; nothing is measured without watchers",
   ),
   OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),
   KHALA_TRACE_URL: z
     .string()
     .regex(/^https?:\/\//, "must start with http:// or https://")
     .optional()
-    .describe("Where a trace is looked at, with {trace_id} in the place of its id"),
+    .describe("URL of a trace viewer, with {trace_id} for the id"),
 });
 
 /** The settings of a server, checked and frozen. */
@@ -251,7 +248,7 @@ const SECRET = new Set([
   "KAFKA_SSL_KEY_PASSPHRASE",
 ]);
 
-/** What says nothing by itself. */
+/** Settings that have no effect without another one. */
 const LOGIN = ["KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD"] as const;
 const TLS = ["KAFKA_SSL_CA", "KAFKA_SSL_CERT", "KAFKA_SSL_KEY", "KAFKA_SSL_KEY_PASSPHRASE"] as const;
 
@@ -263,7 +260,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const parsed = SETTINGS.safeParse(known);
   if (!parsed.success) {
     const problems = parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
-    throw new Error(`These settings are wrong:\n  ${problems.join("\n  ")}\nSee \`khala config --help\`.`);
+    throw new Error(`Invalid settings:\n  ${problems.join("\n  ")}\nSee \`khala config --help\`.`);
   }
   const config = parsed.data;
   if (config.KHALA_SECOND_SINK === "convex" && !config.CONVEX_URL)
@@ -275,7 +272,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     [TLS, "KAFKA_SSL_ENABLE=true", config.KAFKA_SSL_ENABLE],
   ] as const) {
     const name = names.find((each) => config[each] !== undefined);
-    if (name && !isThere) throw new Error(`${name} needs ${needed}: it would do nothing.`);
+    if (name && !isThere) throw new Error(`${name} has no effect without ${needed}. Set both, or neither.`);
   }
   if (config.KAFKA_ACKS !== "all" && (config.KAFKA_TX_ENABLE || config.KAFKA_IDEMPOTENCE))
     throw new Error("KAFKA_ACKS=1 needs KAFKA_TX_ENABLE=false and KAFKA_IDEMPOTENCE=false.");

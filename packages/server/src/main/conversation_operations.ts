@@ -7,14 +7,14 @@ import { conversationMetrics } from "../conversations/metrics.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import type { Config } from "./config.ts";
-import { openChatLog } from "./conversation_setup.ts";
+import { openChatLog } from "./conversations.ts";
 import { conversationSettings } from "./settings.ts";
 
-/** What retention took from conversations. */
+/** What retention removed from conversations. */
 export interface TrimmedConversations {
-  /** Events that were over a limit. */
+  /** Events beyond a limit. */
   readonly events: number;
-  /** Conversations whose time was over. */
+  /** Conversations that had expired. */
   readonly conversations: number;
 }
 
@@ -53,7 +53,7 @@ export async function trimConversations(
   }
 }
 
-/** What a copy did. */
+/** The result of a copy. */
 export interface CopiedConversations {
   readonly conversations: number;
   readonly events: number;

@@ -8,8 +8,11 @@ const KAFKA = readConfig({ KAFKA_BOOTSTRAP_SERVERS: "broker:9092" });
 const database = { query: async () => [] };
 const clock = new ManualClock();
 const context = { clock };
-const asked = (lag: BlackboardPlane["lag"]) =>
-  openWorkerHealth({ context, config: KAFKA, atWork: () => ({ database, blackboard: { lag } }) })();
+const asked = (lag: BlackboardPlane["lag"]) => {
+  const health = openWorkerHealth(context, KAFKA);
+  health.watch({ database, blackboard: { lag } });
+  return health.check();
+};
 
 test("a worker whose board does not answer is unavailable, since it can do nothing else", async () => {
   const dead = async () => {
@@ -26,7 +29,7 @@ test("a worker whose board does not answer is unavailable, since it can do nothi
   expect(await asked(async () => [])).toMatchObject({ blackboard: { state: "ok", engine: "kafka" } });
 });
 
-test("a board that says nothing is told apart from the database", async () => {
+test("a board that does not answer is reported apart from the database", async () => {
   const silent = asked(() => new Promise(() => {}));
   await clock.advance(2_000);
   expect(await silent).toMatchObject({
@@ -35,9 +38,12 @@ test("a board that says nothing is told apart from the database", async () => {
   });
 });
 
-test("a worker that is not at work is unavailable, without asking what may be closed", async () => {
-  const health = openWorkerHealth({ context, config: KAFKA, atWork: () => undefined });
-  expect(await health()).toMatchObject({ blackboard: { state: "unavailable" } });
+test("a worker that is starting or stopping is unavailable, and asks no closed dependency", async () => {
+  const health = openWorkerHealth(context, KAFKA);
+  expect(await health.check()).toMatchObject({ blackboard: { state: "unavailable" } });
+  const unwatch = health.watch({ database, blackboard: { lag: async () => [] } });
+  unwatch();
+  expect(await health.check()).toMatchObject({ blackboard: { state: "unavailable" } });
 });
 
 test("a server that has not polled yet has not been silent since the beginning of time", async () => {

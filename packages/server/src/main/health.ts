@@ -1,7 +1,7 @@
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { Log } from "../conversations/log/log.ts";
 import type { Database } from "../database/database.ts";
-import type { Auth } from "../gateway/auth/setup.ts";
+import type { Auth } from "../gateway/auth/auth.ts";
 import type { DependencyState, Health } from "../gateway/http/health.ts";
 import type { Context } from "../kit/context.ts";
 import { within } from "../kit/within.ts";
@@ -20,10 +20,10 @@ export interface HealthParts {
   readonly auth: { readonly keyring: Pick<Auth["keyring"], "problems"> };
 }
 
-/** Brokers that are gone answer later than `/readyz` waits for all: it would take the server for dead. */
+/** Shorter than the timeout of `/readyz`: brokers that are down must not make the whole server unavailable. */
 const BOARD_MS = 2_000;
 
-/** Asks each part of the server how it is. */
+/** Opens the health check of a server: the state of each dependency. */
 export function openHealth({
   context,
   config,
@@ -36,14 +36,14 @@ export function openHealth({
   const openedAt = context.clock.now();
 
   async function conversationState(): Promise<DependencyState> {
-    // In Postgres they are as well as the database is.
+    // In Postgres their state is the database's.
     if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
     const started = performance.now();
     try {
       await chatLog.heads(["chat:health"]);
       return { state: "ok", engine: "redis", latency_ms: Math.round(performance.now() - started) };
     } catch (error) {
-      const message = `${(error as Error).message} Conversations wait for it; docs/runbooks/REDIS_FAILOVER.md helps.`;
+      const message = `${(error as Error).message} Conversations wait for it. See docs/runbooks/REDIS_FAILOVER.md.`;
       return { state: "degraded", engine: "redis", message };
     }
   }
@@ -54,7 +54,7 @@ export function openHealth({
     const message = broken.map((projection) => projection.broken!.message).join(" ");
     return {
       state: "degraded",
-      message: `${message} Mend the model and restart; nothing is lost meanwhile.`,
+      message: `${message} Fix the model and restart; no event is lost.`,
       stopped: broken.map(({ topic }) => topic),
     };
   }
@@ -65,7 +65,7 @@ export function openHealth({
     if (stuck.length > 0)
       return {
         state: "degraded",
-        message: "There is a backlog that does not move.",
+        message: "A backlog makes no progress. See the log of this server, and KHALA_STALL_S.",
         stuck: stuck.map((feed) => feed.model.topic),
       };
     const quietMs = context.clock.now() - Math.max(at, openedAt);
@@ -80,11 +80,11 @@ export function openHealth({
   }
 
   return async () => {
-    // At once: one that is slow does not take the time of the others.
+    // In parallel: a slow one does not delay the others.
     const [ofDatabase, conversations, ofBlackboard] = await Promise.all([
       databaseState(config, database),
       conversationState(),
-      // The rest of the server goes on without it.
+      // The rest of the server works without it.
       blackboardState(context, config, blackboard, "degraded"),
     ]);
     return {
@@ -98,28 +98,43 @@ export function openHealth({
   };
 }
 
-export interface WorkerHealthParts {
-  readonly context: Pick<Context, "clock">;
-  readonly config: Config;
-  /** What its agents work on; nothing while the worker starts or stops. */
-  readonly atWork: () =>
-    | { readonly database: Pick<Database, "query">; readonly blackboard: Pick<BlackboardPlane, "lag"> }
-    | undefined;
+/** The dependencies of a worker that is open. */
+export interface WorkerDependencies {
+  readonly database: Pick<Database, "query">;
+  readonly blackboard: Pick<BlackboardPlane, "lag">;
 }
 
-/** Asks what a worker cannot do without how it is. */
-export function openWorkerHealth({ context, config, atWork }: WorkerHealthParts): Health {
-  return async () => {
-    const parts = atWork();
-    if (!parts)
-      return {
-        blackboard: { state: "unavailable", message: "The worker starts or stops: it takes no tasks." },
+/** The health of a worker. Until `watch` is called, and after it is undone, the worker is unavailable. */
+export interface WorkerHealth {
+  readonly check: Health;
+  /** Reports on these dependencies from now on; the returned function ends that. */
+  watch(dependencies: WorkerDependencies): () => void;
+}
+
+/** Opens the health of a worker that is starting. */
+export function openWorkerHealth(context: Pick<Context, "clock">, config: Config): WorkerHealth {
+  let watched: WorkerDependencies | undefined;
+  return {
+    watch(dependencies) {
+      watched = dependencies;
+      return () => {
+        watched = undefined;
       };
-    const [database, blackboard] = await Promise.all([
-      databaseState(config, parts.database),
-      blackboardState(context, config, parts.blackboard, "unavailable"),
-    ]);
-    return { database, blackboard };
+    },
+    async check() {
+      if (!watched)
+        return {
+          blackboard: {
+            state: "unavailable",
+            message: "The worker is starting or stopping: it takes no tasks.",
+          },
+        };
+      const [database, blackboard] = await Promise.all([
+        databaseState(config, watched.database),
+        blackboardState(context, config, watched.blackboard, "unavailable"),
+      ]);
+      return { database, blackboard };
+    },
   };
 }
 
@@ -137,19 +152,19 @@ async function databaseState(config: Config, database: Pick<Database, "query">):
   }
 }
 
-/** `without` is what the process is while the board does not answer. */
+/** `without` is the state of the process while the board does not answer. */
 async function blackboardState(
   { clock }: Pick<Context, "clock">,
   config: Config,
   blackboard: Pick<BlackboardPlane, "lag">,
   without: "degraded" | "unavailable",
 ): Promise<DependencyState> {
-  // In Postgres it is as well as the database is.
+  // In Postgres its state is the database's.
   if (!config.KAFKA_BOOTSTRAP_SERVERS) return { state: "ok", engine: "postgres" };
   const failed = (reason: string): DependencyState => ({
     state: without,
     engine: "kafka",
-    message: `${reason} Publishing and agents wait for it.`,
+    message: `${reason} Publishing and agents wait until Kafka answers.`,
   });
   const started = performance.now();
   const asked = blackboard.lag().then(

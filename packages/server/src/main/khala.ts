@@ -3,10 +3,10 @@ import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openConversationPlane, STOP_WAKEUP } from "../conversations/open_plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
 import { openWakeups } from "../database/wakeups.ts";
-import { openDurableStreams } from "../durable_streams/store.ts";
+import { openDurableStreams, STREAM_WAKEUP } from "../durable_streams/store.ts";
 import { type Authority, openAuthority } from "../events/authority.ts";
-import { type Auth, setUpAuth } from "../gateway/auth/setup.ts";
-import { openStoredRevocations } from "../gateway/auth/stored_revocations.ts";
+import { type Auth, openAuth } from "../gateway/auth/auth.ts";
+import { openStoredRevocations } from "../gateway/auth/revocations.ts";
 import { openGateway } from "../gateway/gateway.ts";
 import { openTraffic } from "../gateway/sockets/traffic.ts";
 import { SpanRing } from "../kit/span_ring.ts";
@@ -14,19 +14,11 @@ import { noopSink, type SecondSink } from "../sync/mirror/mirror.ts";
 import { convexSink } from "../sync/mirror/mirror_convex.ts";
 import { openSecondSinkDesk } from "../sync/mirror/mirror_status.ts";
 import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
-import { openBlackboard } from "./blackboard_setup.ts";
+import { openBlackboard } from "./blackboard.ts";
 import type { Config } from "./config.ts";
-import { cleanConversations, openChatLog, publishForRuns, runEvents } from "./conversation_setup.ts";
-import {
-  BOARD_WAKEUP,
-  type Closers,
-  EVENTS_WAKEUP,
-  type KhalaOptions,
-  openContext,
-  openStore,
-} from "./foundation.ts";
+import { openChatLog, publishForRuns, runEvents, startConversationCleanup } from "./conversations.ts";
 import { openHealth } from "./health.ts";
-import { openOps } from "./ops_setup.ts";
+import { openOps } from "./ops.ts";
 import {
   authSettings,
   conversationSettings,
@@ -34,6 +26,7 @@ import {
   gatewaySettings,
   syncSettings,
 } from "./settings.ts";
+import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openServerDatabase } from "./startup.ts";
 
 /** A running server. */
 export interface Khala {
@@ -45,7 +38,7 @@ export interface Khala {
   readonly blackboard: BlackboardPlane;
   readonly auth: Auth;
   readonly app: App;
-  /** Whether anybody looks: follows a topic here, or watches how the server is. */
+  /** Whether a client follows a topic here, or watches the overview. */
   watched(): boolean;
   /** Drains and stops everything that this started, last opened first. */
   stop(): Promise<void>;
@@ -69,28 +62,11 @@ export async function createKhala(
     const spans = dev ? new SpanRing() : undefined;
     const context = await openContext(options, spans);
     closers.push(() => context.telemetry.shutdown());
-    const database = await openStore(config, context, closers);
+    const database = await openServerDatabase(config, context, closers);
 
-    let onAppend = () => {};
-    const authority = openAuthority(database, context, () => onAppend());
-    const wakeups = openWakeups(database, context, {
-      enabled: config.KHALA_HINTS,
-      onWakeup(name) {
-        if (streams.onWakeup(name)) return;
-        if (name === EVENTS_WAKEUP) sync.wakeProjectors();
-        else if (name === REVOKED_WAKEUP) revocations.refresh();
-        else if (name.startsWith(LOG_WAKEUP)) chatLog.onWakeup(name.slice(LOG_WAKEUP.length));
-        else if (name.startsWith(BOARD_WAKEUP)) blackboard.onWakeup(name);
-        else if (name.startsWith(STOP_WAKEUP)) conversations.onStopWakeup(name.slice(STOP_WAKEUP.length));
-        else sync.hub.onWakeup(name);
-      },
-      onListening() {
-        sync.hub.recheck();
-        chatLog.recheck();
-        streams.recheck();
-        blackboard.recheck();
-      },
-    });
+    const authority = openAuthority(database, context);
+    const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
+
     const secondSink = await openSecondSink(config);
     const sync = await openSyncPlane(database, authority, context, {
       models: app.models,
@@ -99,11 +75,22 @@ export async function createKhala(
       secondSink,
     });
     closers.push(() => sync.stop());
+    wakeups.on(EVENTS_WAKEUP, () => sync.wakeProjectors());
+    wakeups.on("", (name) => sync.hub.onWakeup(name));
+    wakeups.onListening(() => sync.hub.recheck());
+    authority.onAppend(() => {
+      sync.wakeProjectors();
+      if (!sync.projecting()) wakeups.send(EVENTS_WAKEUP);
+    });
+
     // Before the conversations, whose runs publish on it, and so stopped after them.
     const blackboard = await openBlackboard(config, app, { database, context, authority, wakeups });
     closers.push(() => blackboard.stop());
+
     const chatLog = await openChatLog(config, database, context, wakeups);
     closers.push(() => chatLog.stop());
+    wakeups.on(LOG_WAKEUP, (stream) => chatLog.onWakeup(stream));
+    wakeups.onListening(() => chatLog.recheck());
     const conversations = await openConversationPlane(database, chatLog, context, {
       ...conversationSettings(config),
       engine: app.engine,
@@ -112,20 +99,23 @@ export async function createKhala(
       wakeups,
     });
     closers.push(() => conversations.stop());
-    closers.push(cleanConversations(config, database, chatLog, context, conversations.metrics));
+    wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
+    closers.push(startConversationCleanup(config, database, chatLog, context, conversations.metrics));
+
     const streams = openDurableStreams(database, context, { wakeups });
     closers.push(() => streams.stop());
-    wakeups.start();
-    closers.push(() => wakeups.stop());
-    onAppend = () => {
-      sync.wakeProjectors();
-      if (!sync.projecting()) wakeups.send(EVENTS_WAKEUP);
-    };
-    closers.push(() => authority.drain());
+    wakeups.on(STREAM_WAKEUP, (id) => streams.onWakeup(id));
+    wakeups.onListening(() => streams.recheck());
 
     const revocations = openStoredRevocations(database, context, 10_000, () => wakeups.send(REVOKED_WAKEUP));
     closers.push(() => revocations.stop());
-    const auth = await setUpAuth(authSettings(config, dev), context, revocations);
+    wakeups.on(REVOKED_WAKEUP, () => revocations.refresh());
+
+    wakeups.start();
+    closers.push(() => wakeups.stop());
+    closers.push(() => authority.drain());
+
+    const auth = await openAuth(authSettings(config, dev), context, revocations);
     const traffic = openTraffic(context.clock);
     const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });
     const parity = openSecondSinkDesk(database, context, app.models, secondSink);

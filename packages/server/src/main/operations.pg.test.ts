@@ -40,7 +40,7 @@ async function server(databaseUrl: string, environment: Record<string, string> =
   };
 }
 
-test("a model is rebuilt beside a running server, which tells its clients and goes on from there", async () => {
+test("a model is rebuilt beside a running server, which sends its clients the changes and continues", async () => {
   await using own = await testDatabase();
   await using here = await server(own.url);
   await here.append("r1", "a");
@@ -104,7 +104,7 @@ test("a server with the convex second sink keeps it equal, and parity says so", 
   );
 });
 
-test("the journals are trimmed now, and what each lost is told", async () => {
+test("the journals are trimmed now, and the rows removed from each are reported", async () => {
   await using own = await testDatabase();
   await using here = await server(own.url);
   await here.append("r1", "a");

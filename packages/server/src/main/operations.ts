@@ -3,8 +3,8 @@ import { type Logger, pino } from "pino";
 import type { App } from "../app.ts";
 import { type Database, openDatabase } from "../database/database.ts";
 import { openWakeups } from "../database/wakeups.ts";
+import { openIssuer } from "../gateway/auth/auth.ts";
 import type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
-import { openIssuer } from "../gateway/auth/setup.ts";
 import { systemClock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { uuidv7 } from "../kit/ids.ts";
@@ -63,7 +63,7 @@ export interface ReprojectOptions extends OperationOptions {
   readonly topic: string;
   /** As KHALA_PAYLOAD_MODE of the servers: whether the journal stores payloads. Default: it does. */
   readonly inline?: boolean;
-  /** Begins anew instead of going on with one that was interrupted. */
+  /** Starts again instead of resuming an interrupted one. */
   readonly restart?: boolean;
   readonly onProgress?: (progress: ReprojectionProgress) => void;
 }
@@ -73,7 +73,7 @@ export async function reproject(options: ReprojectOptions): Promise<Reprojection
   const { app, topic, inline = true, restart = false, signal, onProgress } = options;
   const model = modelOf(app, topic);
   return withDatabase(options, async (database, context) => {
-    const wakeups = openWakeups(database, context, { enabled: true, onWakeup: () => {} });
+    const wakeups = openWakeups(database, context, { enabled: true });
     try {
       return await rebuild(database, context, model, {
         inline,
@@ -159,7 +159,7 @@ export async function copyConversationsNow(options: CopyConversationsOptions): P
   );
 }
 
-/** Begins a new epoch, after a restore that left no mark: every cursor is stale, and clients list anew. */
+/** Begins a new epoch, after a restore that Khala cannot detect: every cursor is stale, and clients list again. */
 export async function rotateEpoch(options: OperationOptions): Promise<string> {
   return withDatabase(options, beginEpoch);
 }

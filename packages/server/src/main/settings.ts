@@ -1,14 +1,14 @@
 import { join } from "node:path";
 import type { BlackboardSettings } from "../blackboard/options.ts";
 import type { ConversationSettings } from "../conversations/options.ts";
-import type { AuthSettings } from "../gateway/auth/setup.ts";
+import type { AuthSettings } from "../gateway/auth/auth.ts";
 import type { GatewaySettings } from "../gateway/gateway.ts";
-import type { Listening } from "../gateway/http/listening.ts";
+import type { ListenOptions } from "../gateway/http/http.ts";
 import type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";
 import type { SyncSettings } from "../sync/plane.ts";
 import type { Config } from "./config.ts";
 
-/** What authentication is told. */
+/** Settings of authentication. */
 export function authSettings(config: Config, dev: boolean): AuthSettings {
   return {
     secrets: config.KHALA_AUTH_SECRETS,
@@ -23,7 +23,7 @@ export function authSettings(config: Config, dev: boolean): AuthSettings {
   };
 }
 
-/** What the sync plane is told. */
+/** Settings of the sync plane. */
 export function syncSettings(config: Config): SyncSettings {
   return {
     inline: config.KHALA_PAYLOAD_MODE === "inline",
@@ -41,12 +41,12 @@ export function syncSettings(config: Config): SyncSettings {
   };
 }
 
-/** What the conversation plane is told. */
+/** Settings of the conversation plane. */
 export function conversationSettings(config: Config): ConversationSettings {
   return {
     graceMs: config.KHALA_CHAT_READER_GRACE_MS,
     recentBytes: config.KHALA_CHAT_RECENT_BYTES,
-    // Redis tells of news itself, and says when it could not.
+    // Redis pushes news itself, and reports when it could not.
     pollMs: config.KHALA_CHAT_POLL_MS * (config.REDIS_URL ? 30 : 1),
     bookmarkMs: 5_000,
     leaseMs: config.KHALA_CHAT_LEASE_MS,
@@ -67,7 +67,7 @@ export function conversationSettings(config: Config): ConversationSettings {
   };
 }
 
-/** What the blackboard is told. */
+/** Settings of the blackboard. */
 export function blackboardSettings(config: Config): BlackboardSettings {
   return {
     works: config.KHALA_BOARD_AGENTS,
@@ -81,7 +81,7 @@ export function blackboardSettings(config: Config): BlackboardSettings {
   };
 }
 
-/** What the convex second sink is told. */
+/** Settings of the Convex second sink. */
 export function convexSettings(config: Config): ConvexSinkOptions {
   return {
     url: config.CONVEX_URL ?? "",
@@ -92,12 +92,12 @@ export function convexSettings(config: Config): ConvexSinkOptions {
 }
 
 /** Where a worker is asked how it is; nowhere unless a port is set. */
-export function workerListening(config: Config): Listening | undefined {
+export function workerListenOptions(config: Config): ListenOptions | undefined {
   const { KHALA_HOST: host, KHALA_WORKER_PORT: port } = config;
   return port === undefined ? undefined : { host, port, setting: "KHALA_WORKER_PORT" };
 }
 
-/** What the gateway is told. */
+/** Settings of the gateway. */
 export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
   return {
     host: config.KHALA_HOST,

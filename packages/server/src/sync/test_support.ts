@@ -31,7 +31,8 @@ export async function syncParts(
   await createReadModels(database, models);
   const projectors: Projector[] = [];
   const metrics = syncMetrics(context.telemetry.meter);
-  const authority = openAuthority(database, context, () => {
+  const authority = openAuthority(database, context);
+  authority.onAppend(() => {
     for (const projector of projectors) projector.wake();
   });
   const sink = openSink(database, context, { inline, metrics, onCommit: () => {} });

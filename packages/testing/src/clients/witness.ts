@@ -27,10 +27,10 @@ export interface WitnessOptions extends WitnessHttpOptions {
 export type SavedWitness = Readonly<Record<string, SavedView>>;
 
 const BEAT_MS = 100;
-/** A gateway that leaves so many without an answer is taken for dead. A machine that stands still sends none. */
+/** A gateway that leaves this many heartbeats unanswered is considered dead. */
 const MOST_UNANSWERED = 30;
 
-/** The id of a stream, which tells whose it is: every document's key contains it. */
+/** The id of a stream, which names its owner: every document's key contains it. */
 export function ownedId(org: string, owner: string, name: string): string {
   return `${org}.${owner}.${name}`;
 }
@@ -203,7 +203,7 @@ export class Witness {
     }
   }
 
-  /** Follows topics from where it stands; where it does not know, a list tells. */
+  /** Follows topics from where it stands; without a position it lists first. */
   async #subscribe(
     socket: WitnessSocket,
     views: readonly WitnessView[],

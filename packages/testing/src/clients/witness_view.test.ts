@@ -24,7 +24,7 @@ function update(docKey: string, docVersion: number, watermark: number): WireUpda
   return { ...head, payload, hash: sha256(payload), fetchRequired: false };
 }
 
-const told = (through: number, ...updates: WireUpdate[]) =>
+const received = (through: number, ...updates: WireUpdate[]) =>
   view.apply(
     { updates, through: { epoch: EPOCH, watermark: BigInt(through) }, replayComplete: false },
     async () => undefined,
@@ -38,17 +38,17 @@ const listed = (watermark: number, ...updates: WireUpdate[]) => ({
 });
 
 test("what is in order is not complained about", async () => {
-  await told(4, update("mine:1", 1, 1), update("mine:2", 1, 3));
-  await told(5, update("mine:1", 2, 5));
+  await received(4, update("mine:1", 1, 1), update("mine:2", 1, 3));
+  await received(5, update("mine:1", 2, 5));
   expect(view.agreesWith(listed(5, update("mine:1", 2, 5), update("mine:2", 1, 3)))).toBe(true);
   expect(accused).toEqual([]);
 });
 
 test("a version, a watermark or a position that goes back is taken down", async () => {
-  await told(2, update("mine:1", 2, 2));
-  await told(3, update("mine:1", 1, 3));
-  await told(4, update("mine:2", 1, 2));
-  await told(1);
+  await received(2, update("mine:1", 2, 2));
+  await received(3, update("mine:1", 1, 3));
+  await received(4, update("mine:2", 1, 2));
+  await received(1);
   expect(accused).toEqual([
     "topic: mine:1 version 1 at 3 came after version 2",
     "topic: mine:2 version 1 at 2 came after 3",
@@ -56,16 +56,16 @@ test("a version, a watermark or a position that goes back is taken down", async 
   ]);
 });
 
-test("somebody else's document, a false hash and another epoch are taken down", async () => {
-  await told(1, update("yours:1", 1, 1));
-  await told(2, { ...update("mine:1", 1, 2), hash: sha256("something else") });
+test("a foreign document, a wrong hash and another epoch are recorded as violations", async () => {
+  await received(1, update("yours:1", 1, 1));
+  await received(2, { ...update("mine:1", 1, 2), hash: sha256("something else") });
   view.progress({ epoch: "e2", watermark: 9n });
   expect(accused).toHaveLength(3);
   expect(view.cursor).toEqual({ epoch: EPOCH, watermark: 2n });
 });
 
 test("a gap is taken down as soon as it stands where a list does", async () => {
-  await told(2, update("mine:1", 1, 1));
+  await received(2, update("mine:1", 1, 1));
   expect(view.agreesWith(listed(3, update("mine:1", 1, 1)))).toBe(false);
   expect(view.agreesWith(listed(2, update("mine:2", 1, 2)))).toBe(true);
   expect(accused).toEqual([

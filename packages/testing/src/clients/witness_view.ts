@@ -35,8 +35,8 @@ export class WitnessView {
   /** Keys that a tombstone was received for. */
   readonly tombstones = new Set<string>();
   #cursor: Cursor | undefined;
-  /** What this subscription has told so far; undefined while there is none. */
-  #told: { epoch: string; newest: bigint; versions: Map<string, bigint>; complete: boolean } | undefined;
+  /** What this subscription has received so far; undefined while there is none. */
+  #received: { epoch: string; newest: bigint; versions: Map<string, bigint>; complete: boolean } | undefined;
 
   constructor(
     topic: string,
@@ -57,11 +57,11 @@ export class WitnessView {
   }
 
   get replaying(): boolean {
-    return this.#told !== undefined && !this.#told.complete;
+    return this.#received !== undefined && !this.#received.complete;
   }
 
   get live(): boolean {
-    return this.#told?.complete ?? false;
+    return this.#received?.complete ?? false;
   }
 
   save(): SavedView {
@@ -70,12 +70,12 @@ export class WitnessView {
 
   /** A subscription begins at a position; one without an epoch asks for all that is retained. */
   begin(from: Cursor): void {
-    this.#told = { epoch: from.epoch, newest: from.watermark, versions: new Map(), complete: false };
+    this.#received = { epoch: from.epoch, newest: from.watermark, versions: new Map(), complete: false };
   }
 
   /** The subscription is over: its order says nothing about the next one. */
   end(): void {
-    this.#told = undefined;
+    this.#received = undefined;
   }
 
   /** The position is stale: what is held is not to be continued. */
@@ -93,23 +93,23 @@ export class WitnessView {
 
   /** Takes a batch; the position moves after what it brings. `fetch` gets what was too large to be sent. */
   async apply(batch: WireBatch, fetch: (docKey: string) => Promise<HeldDocument | undefined>): Promise<void> {
-    const told = this.#told;
-    if (!told) return this.#accuse("a batch without a subscription");
+    const received = this.#received;
+    if (!received) return this.#accuse("a batch without a subscription");
     for (const update of batch.updates) {
-      this.#check(update, told);
+      this.#check(update, received);
       const held = update.fetchRequired ? await fetch(update.docKey) : heldOf(update);
       if (update.op === "delete") this.tombstones.add(update.docKey);
       if (held) this.#hold(update.docKey, held);
     }
-    this.#move(batch.through, told);
+    this.#move(batch.through, received);
     if (!batch.replayComplete) return;
-    if (told.complete) this.#accuse("a replay that was completed twice");
-    told.complete = true;
+    if (received.complete) this.#accuse("a replay that was completed twice");
+    received.complete = true;
   }
 
-  /** Takes a position that a heartbeat told. */
+  /** Takes the position of a heartbeat. */
   progress(through: Cursor): void {
-    if (this.#told) this.#move(through, this.#told);
+    if (this.#received) this.#move(through, this.#received);
   }
 
   #hold(key: string, document: HeldDocument): void {
@@ -117,30 +117,31 @@ export class WitnessView {
     if (!before || document.version > before.version) this.#documents.set(key, document);
   }
 
-  #check(update: WireUpdate, told: { newest: bigint; versions: Map<string, bigint> }): void {
+  #check(update: WireUpdate, received: { newest: bigint; versions: Map<string, bigint> }): void {
     const { docKey, docVersion, watermark, op, payload, hash: sent } = update;
     const name = `${docKey} version ${docVersion} at ${watermark}`;
-    if (watermark <= told.newest) this.#accuse(`${name} came after ${told.newest}`);
-    told.newest = watermark;
-    const before = told.versions.get(docKey);
+    if (watermark <= received.newest) this.#accuse(`${name} came after ${received.newest}`);
+    received.newest = watermark;
+    const before = received.versions.get(docKey);
     if (before !== undefined && docVersion <= before) this.#accuse(`${name} came after version ${before}`);
-    told.versions.set(docKey, docVersion);
+    received.versions.set(docKey, docVersion);
     if (!this.#mayBeTold(update)) this.#accuse(`${name} is not this viewer's to see`);
     if (op === "upsert" && !update.fetchRequired) {
       if (payload === undefined) return this.#accuse(`${name} has no payload`);
       const document = JSON.parse(payload);
-      // One that was damaged on purpose is told as it is, if the journal only points to it.
+      // A document that a test damaged on purpose is sent as it is where the journal only points to it.
       if (document.damaged !== true && hash("sha256", canonicalJson(document), "hex") !== sent)
         this.#accuse(`${name} does not hash to ${sent}`);
     }
   }
 
-  #move(through: Cursor, told: { epoch: string; newest: bigint }): void {
-    if (told.epoch === "") told.epoch = through.epoch;
+  #move(through: Cursor, received: { epoch: string; newest: bigint }): void {
+    if (received.epoch === "") received.epoch = through.epoch;
     const place = `${through.epoch}/${through.watermark}`;
-    if (through.epoch !== told.epoch) return this.#accuse(`${place} is not of the epoch ${told.epoch}`);
-    if (through.watermark < told.newest) this.#accuse(`${place} is before ${told.newest}`);
-    told.newest = through.watermark;
+    if (through.epoch !== received.epoch)
+      return this.#accuse(`${place} is not of the epoch ${received.epoch}`);
+    if (through.watermark < received.newest) this.#accuse(`${place} is before ${received.newest}`);
+    received.newest = through.watermark;
     this.#cursor = through;
   }
 

@@ -18,7 +18,7 @@ interface NewEvent {
   readonly data?: object;
 }
 
-/** Appends to runs over HTTP, to any gateway, and again under the same event ids until it is told that it is done. */
+/** Appends to runs over HTTP, to any gateway, and retries with the same event ids until the append is acknowledged. */
 export class Writer {
   readonly #options: WriterOptions;
   readonly #steps = new Map<string, number>();
@@ -70,7 +70,7 @@ export class Writer {
     await this.#running;
   }
 
-  /** Makes one of its runs its own, or everybody's again. */
+  /** Makes one of its runs private, or public again. */
   async #share(): Promise<void> {
     const { subject, random } = this.#options;
     const audience = random() < 0.5 ? [subject] : [];

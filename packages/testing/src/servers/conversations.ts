@@ -16,13 +16,13 @@ import { openDatabase } from "../../../server/src/database/database.ts";
 import { openWakeups } from "../../../server/src/database/wakeups.ts";
 import { openDurableStreams } from "../../../server/src/durable_streams/store.ts";
 import { openAuthority } from "../../../server/src/events/authority.ts";
+import { openAuth } from "../../../server/src/gateway/auth/auth.ts";
 import type { MintRequest } from "../../../server/src/gateway/auth/issuer.ts";
-import { setUpAuth } from "../../../server/src/gateway/auth/setup.ts";
-import { openStoredRevocations } from "../../../server/src/gateway/auth/stored_revocations.ts";
+import { openStoredRevocations } from "../../../server/src/gateway/auth/revocations.ts";
 import { openGateway } from "../../../server/src/gateway/gateway.ts";
 import type { Clock } from "../../../server/src/kit/clock.ts";
 import type { Context } from "../../../server/src/kit/context.ts";
-import { runEvents } from "../../../server/src/main/conversation_setup.ts";
+import { runEvents } from "../../../server/src/main/conversations.ts";
 import { authSettings, gatewaySettings, syncSettings } from "../../../server/src/main/settings.ts";
 import { openSyncPlane } from "../../../server/src/sync/plane.ts";
 import { TimelineSocket } from "../clients/timeline_socket.ts";
@@ -106,15 +106,8 @@ export async function startConversations(
   const closers: (() => Promise<unknown>)[] = [() => context.telemetry.shutdown()];
   const database = openDatabase({ url: databaseUrl, poolSize: 6, log: context.log });
   closers.push(() => database.close());
-  const authority = openAuthority(database, context, () => {});
-  const wakeups = openWakeups(database, context, {
-    enabled: true,
-    onWakeup(name) {
-      if (name.startsWith("log:")) log.onWakeup(name.slice("log:".length));
-      if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
-    },
-    onListening: () => log.recheck(),
-  });
+  const authority = openAuthority(database, context);
+  const wakeups = openWakeups(database, context, { enabled: true });
   const log = openPostgresLog(database, context, { ttlMs: CONVERSATIONS.ttlMs, wakeups });
   closers.push(() => log.stop());
   const app = defineApp({ models: [] });
@@ -135,11 +128,14 @@ export async function startConversations(
   closers.push(() => plane.stop());
   const streams = openDurableStreams(database, context, { wakeups });
   closers.push(() => streams.stop());
+  wakeups.on("log:", (stream) => log.onWakeup(stream));
+  wakeups.on(STOP_WAKEUP, (runId) => plane.onStopWakeup(runId));
+  wakeups.onListening(() => log.recheck());
   wakeups.start();
   closers.push(() => wakeups.stop());
   const revocations = openStoredRevocations(database, context, 10_000, () => {});
   closers.push(() => revocations.stop());
-  const auth = await setUpAuth(authSettings(config, true), context, revocations);
+  const auth = await openAuth(authSettings(config, true), context, revocations);
   const gateway = await openGateway(context, {
     settings: gatewaySettings(config, true),
     auth,

@@ -2,7 +2,11 @@ import type { AddressInfo } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import type { Database } from "../../../server/src/database/database.ts";
 import { openWakeups } from "../../../server/src/database/wakeups.ts";
-import { type DurableStreams, openDurableStreams } from "../../../server/src/durable_streams/store.ts";
+import {
+  type DurableStreams,
+  openDurableStreams,
+  STREAM_WAKEUP,
+} from "../../../server/src/durable_streams/store.ts";
 import { durableStreamsRoutes } from "../../../server/src/gateway/adapters/durable_streams.ts";
 import { openHttp } from "../../../server/src/gateway/http/http.ts";
 import { gatewayMetrics } from "../../../server/src/gateway/metrics.ts";
@@ -39,15 +43,13 @@ export async function serveStreams(
   const { wakeups: enabled = true, pollMs = 500, sweepMs = 30_000, origins = [], ...limits } = options;
   const context = await testContext();
   const { promise: listening, resolve: heard } = Promise.withResolvers<void>();
-  const wakeups = openWakeups(database, context, {
-    enabled,
-    onWakeup: (name) => streams.onWakeup(name),
-    onListening() {
-      heard();
-      streams.recheck();
-    },
-  });
+  const wakeups = openWakeups(database, context, { enabled });
   const streams = openDurableStreams(database, context, { wakeups, pollMs, sweepMs });
+  wakeups.on(STREAM_WAKEUP, (id) => streams.onWakeup(id));
+  wakeups.onListening(() => {
+    heard();
+    streams.recheck();
+  });
   wakeups.start();
   const http = openHttp(context, {
     verifier: { verify: () => Promise.reject(new KhalaError("invalid_token", "Tokens are not read here.")) },

@@ -6,7 +6,7 @@ import { eventually } from "../kit/eventually.ts";
 /** A gateway in a process of its own. Disposing of it kills it. */
 export interface GatewayProcess extends AsyncDisposable {
   readonly url: string;
-  /** True until it is told to end: a gateway that ends by itself has failed. */
+  /** True until `end` is called: a gateway that ends by itself has failed. */
   readonly wanted: boolean;
   readonly running: boolean;
   /** The end of what it has printed. */
@@ -17,7 +17,7 @@ export interface GatewayProcess extends AsyncDisposable {
   readonly gone: Promise<unknown>;
   /** Ends it and waits until it is gone. */
   end(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
-  /** Stops it in its tracks, as a machine that sleeps does. */
+  /** Suspends it (SIGSTOP), as a machine that sleeps does. */
   freeze(): void;
   thaw(): void;
 }

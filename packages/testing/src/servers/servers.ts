@@ -34,7 +34,7 @@ export interface TestServer extends AsyncDisposable {
   readonly url: string;
   /** The Phoenix endpoint. */
   readonly socketUrl: string;
-  /** A token with the scopes of every topic and of writing, unless told otherwise. */
+  /** A token with the scopes of every topic and of writing, unless `claims` has others. */
   token(claims?: Partial<MintRequest>): Promise<string>;
   /** An HTTP request with a token. */
   request(path: string, token?: string, init?: RequestInit): Promise<Response>;
@@ -112,7 +112,7 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
   };
 }
 
-/** Appends events to a run through the front door; resolves with the sequence. */
+/** Appends events to a run over HTTP; resolves with the sequence. */
 export async function appendToRun(
   server: TestServer,
   token: string,

@@ -31,8 +31,6 @@ export interface Replays {
   ): Promise<Required<ReplayAllResponseJson>>;
   /** The replay ids of these dead letters, where they were replayed. */
   statesOf(agent: string, ids: readonly string[]): Promise<Map<string, string>>;
-  /** How many of these dead letters were replayed. For many it may be some seconds old. */
-  count(agent: string, ids: readonly string[]): Promise<number>;
 }
 
 const MAX_AT_ONCE = 100;
@@ -47,9 +45,6 @@ export function openReplays(
   outbox: Pick<Sweep, "wake">,
   check: (type: string, payload: unknown) => Promise<unknown> | unknown,
 ): Replays {
-  /** The last counts, by agent. */
-  const counted = new Map<string, { readonly count: number; readonly at: number }>();
-
   /** Sorted by id, so that concurrent replays cannot deadlock. */
   async function insert(agent: string, tasks: readonly (readonly [string, Task])[]): Promise<boolean[]> {
     const now = new Date(context.clock.now());
@@ -108,22 +103,6 @@ export function openReplays(
     },
 
     statesOf,
-
-    async count(agent, ids) {
-      if (ids.length === 0) return 0;
-      const now = context.clock.now();
-      const last = counted.get(agent);
-      if (last && ids.length >= MANY && Math.abs(now - last.at) < MANY_MS)
-        return Math.min(last.count, ids.length);
-      const [row] = await database.query<Row & { count: bigint }>({
-        name: "board_replays_count",
-        text: "SELECT count(*) FROM runtime.board_replays WHERE dead_letter_id = ANY ($2::text[]) AND agent = $1",
-        values: [agent, ids],
-      });
-      const count = Number(row!.count);
-      counted.set(agent, { count, at: now });
-      return count;
-    },
   };
 
   async function edited(task: Task, { payload }: Edit): Promise<Task> {
@@ -137,6 +116,26 @@ export function openReplays(
     const { approved_by: _, ...rest } = task;
     return { ...rest, artifacts: [{ ...artifact, payload: accepted }] };
   }
+}
+
+/** Counts how many of an agent's dead letters were replayed; of many the answer may be some seconds old. */
+export function replayCounter(database: Database, { clock }: Pick<Context, "clock">) {
+  const counted = new Map<string, { readonly count: number; readonly at: number }>();
+  return async (agent: string, ids: readonly string[]): Promise<number> => {
+    if (ids.length === 0) return 0;
+    const now = clock.now();
+    const last = counted.get(agent);
+    if (last && ids.length >= MANY && Math.abs(now - last.at) < MANY_MS)
+      return Math.min(last.count, ids.length);
+    const [row] = await database.query<Row & { count: bigint }>({
+      name: "board_replays_count",
+      text: "SELECT count(*) FROM runtime.board_replays WHERE dead_letter_id = ANY ($2::text[]) AND agent = $1",
+      values: [agent, ids],
+    });
+    const count = Number(row!.count);
+    counted.set(agent, { count, at: now });
+    return count;
+  };
 }
 
 function again(task: Task, replayId: string): Task {

@@ -45,15 +45,9 @@ for (const [name, bundleFrom] of [
     const context = await testContext();
     const boards: PostgresBoard[] = [];
     const open = async (options: BoardOptions): Promise<Board> => {
-      let board: PostgresBoard | undefined;
-      const wakeups = openWakeups(database, context, {
-        enabled: true,
-        onWakeup: (name) => board?.onWakeup(name),
-        onListening: () => board?.recheck(),
-      });
-      wakeups.start();
+      const wakeups = openWakeups(database, context, { enabled: true });
       const route = withOwnKeys(options.route);
-      board = await openPostgresBoard(database, context, {
+      const board: PostgresBoard = await openPostgresBoard(database, context, {
         ...options,
         route,
         wakeups,
@@ -61,6 +55,9 @@ for (const [name, bundleFrom] of [
         pollMs: 500,
         bundleFrom,
       });
+      wakeups.on("", (name) => board.onWakeup(name));
+      wakeups.onListening(() => board.recheck());
+      wakeups.start();
       boards.push(board);
       const { stop } = board;
       parts.defer(async () => {
@@ -101,13 +98,7 @@ function opened(
   heard: Heard,
   leaseMs = 30_000,
 ): Promise<PostgresBoard> {
-  const options = {
-    agents: KEYED,
-    route: routeByTags,
-    routes: true,
-    observer: heard,
-    wakeups: { send() {} },
-  };
+  const options = { agents: KEYED, route: routeByTags, routes: true, observer: heard, wakeups: { send() {} } };
   return openPostgresBoard(database, context, { ...options, leaseMs, pollMs: 50 });
 }
 

@@ -28,6 +28,8 @@ export interface WorkerParts {
 
 /** The agents that run in this process. */
 export interface Workers extends Service {
+  /** Starts to claim tasks. Does nothing in a process that runs no agents. */
+  start(): void;
   /** The state of an agent: "running", "paused", "open" or "half_open". */
   stateOf(agent: string): string;
 }
@@ -40,8 +42,8 @@ const SHOWN: Readonly<Record<BreakerState, string>> = {
 /** The task waits elsewhere or is over, so it leaves the queue. */
 const TAKEN_OFF: Settlement = { kind: "done", outputs: [], aside: true };
 
-/** Starts all agents. A process that runs none only reports their state. */
-export function startWorkers(
+/** Opens all agents. A process that runs none only reports their state. */
+export function openWorkers(
   board: Board,
   context: Context,
   agents: readonly Agent[],
@@ -61,9 +63,12 @@ export function startWorkers(
   for (const agent of works ? agents : []) {
     const consumer = executor.consumer(agent, agent.options.run ? undefined : remote.work);
     consumers.set(agent.name, consumer);
-    running.push(board.consume(withControls(context, agent, consumer, parts)));
   }
   return {
+    start() {
+      for (const agent of works ? agents : [])
+        running.push(board.consume(withControls(context, agent, consumers.get(agent.name)!, parts)));
+    },
     stateOf(agent) {
       if (controls.paused(agent)) return "paused";
       return SHOWN[consumers.get(agent)?.state() ?? "closed"];

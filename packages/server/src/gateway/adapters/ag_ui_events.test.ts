@@ -5,8 +5,8 @@ import { type AgUiEvent, AgUiEvents } from "./ag_ui_events.ts";
 const message_id = "m1";
 const text = (text: string): EventJson => ({ text_delta: { message_id, text } });
 
-function play(events: readonly EventJson[], words = new AgUiEvents("t1", "r1")): AgUiEvent[] {
-  return [...words.begin(), ...events.flatMap((event) => words.event(event))];
+function play(events: readonly EventJson[], translator = new AgUiEvents("t1", "r1")): AgUiEvent[] {
+  return [...translator.begin(), ...events.flatMap((event) => translator.event(event))];
 }
 
 test("a run begins with RUN_STARTED, ends with RUN_FINISHED, and closes in between what it opened", () => {

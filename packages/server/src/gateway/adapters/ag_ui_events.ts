@@ -13,7 +13,7 @@ export interface AgUiEvent {
 
 type Streamed = "text" | "reasoning";
 
-/** One run in the words of AG-UI: events in, its events out. Pure. What was opened is closed before the run ends. */
+/** Translates the events of one run to AG-UI. Pure. Everything that was opened is closed before the run ends. */
 export class AgUiEvents {
   readonly #ids: { readonly threadId: string; readonly runId: string };
   readonly #used = new Set<string>();
@@ -40,7 +40,7 @@ export class AgUiEvents {
       return this.#delta("reasoning", event.reasoning_delta.message_id, event.reasoning_delta.text);
     if (event.message) {
       const { role, message_id, text } = event.message;
-      // The client has the person's own message.
+      // The client already has the user's message.
       return role === "assistant" ? [...this.#delta("text", message_id, text), ...this.#close()] : [];
     }
     if (event.tool_call) return this.#call(event.tool_call);
@@ -86,7 +86,7 @@ export class AgUiEvents {
     return [{ type: "TEXT_MESSAGE_START", messageId: id, role: "assistant" }];
   }
 
-  /** A message here has no parts: what is said after a tool is a message of its own, or it would stand before the tool. */
+  /** An AG-UI message has no parts: text after a tool call is a new message, or it would be placed before the call. */
   #newId(wanted: string): string {
     let id = wanted;
     for (let n = 2; this.#used.has(id); n++) id = `${wanted}-${n}`;

@@ -5,10 +5,9 @@ import { requireScope } from "../auth/claims.ts";
 import { callerOf, readChat } from "../http/conversation_request.ts";
 import type { Http } from "../http/http.ts";
 import { AgUiEvents } from "./ag_ui_events.ts";
-import { type AdapterOptions, answerWithRun } from "./ai_answer.ts";
-import { textOf } from "./ai_request.ts";
-import { policyOf, traceOf } from "./ai_routes.ts";
+import { policyOf, textOf, traceOf } from "./ai_routes.ts";
 import { startRun } from "./ai_run.ts";
+import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 /**
  * `POST /ag-ui` for `HttpAgent` of AG-UI: a thread is a conversation, and a `runId` starts one run, however often it is
@@ -20,8 +19,8 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
     requireScope(viewer, SCOPES.chat);
     const { command, runId } = readRunAgentInput(request.body, policyOf(request));
     const run = await startRun(context, options.conversations, callerOf(viewer), command, traceOf(request));
-    const words = new AgUiEvents(command.convId, runId);
-    await answerWithRun(reply, context, options, { viewer, run, words, first: words.begin() });
+    const translator = new AgUiEvents(command.convId, runId);
+    await respondWithRun(reply, context, options, { viewer, run, translator, first: translator.begin() });
   });
 }
 
@@ -42,7 +41,7 @@ function readRunAgentInput(
   };
   if (last.role !== "user") {
     const message =
-      "The last of messages is what the user says. Tools run on the server: their results are not sent.";
+      "The last message must be the user's. Tools run on the server: do not send their results.";
     throw invalid("messages", message);
   }
   const message = textOf(last.content);

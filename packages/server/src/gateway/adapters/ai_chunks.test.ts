@@ -159,7 +159,7 @@ test("a run that says nothing leaves no message, and a whole message is one part
   ]);
 });
 
-test("a result whose call was trimmed away is still shown, and an empty answer is null", async () => {
+test("a result whose call was trimmed is still emitted, and an empty answer is null", async () => {
   const { message, errors } = await read(
     play([{ tool_result: { message_id, tool_call_id: "c9", tool: "clock" } }, { run_finished: {} }]),
   );

@@ -33,7 +33,7 @@ export type AiChunk =
 
 type Streamed = "text" | "reasoning";
 
-// Whatever runs tools is on our side: a client must neither run them nor wait for somebody who does.
+// Tools run on the server: a client must neither run them nor wait for a result of its own.
 const providerExecuted = true;
 
 /** One run as one UI message: events in, chunks out. Pure: the same events make the same chunks. */
@@ -49,12 +49,12 @@ export class AiChunks {
     this.#runId = runId;
   }
 
-  /** Whether `finish` was given out: nothing follows. */
+  /** Whether `finish` was emitted: nothing follows. */
   get ended(): boolean {
     return this.#ended;
   }
 
-  /** What the run had said when somebody joins it, each part in one piece. What comes next continues the last one. */
+  /** The messages of a run that is joined late, each part in one chunk. Later deltas continue the last part. */
   replay(messages: readonly TranscriptMessageJson[]): AiChunk[] {
     const chunks: AiChunk[] = [];
     for (const { message_id = "", role, parts = [] } of messages) {
@@ -72,7 +72,7 @@ export class AiChunks {
       return this.#delta("reasoning", event.reasoning_delta.message_id, event.reasoning_delta.text);
     if (event.message) {
       const { role, message_id, text } = event.message;
-      // The person's own message is already on the screen.
+      // The client already has the user's message.
       return role === "assistant" ? [...this.#delta("text", message_id, text), ...this.#close()] : [];
     }
     if (event.tool_call) return this.#tool(event.tool_call.message_id, event.tool_call);
@@ -148,7 +148,7 @@ export class AiChunks {
 
   #end(...last: AiChunk[]): AiChunk[] {
     this.#ended = true;
-    // Without an id: a run that said nothing leaves no empty message behind.
+    // Without an id: a run without output leaves no empty message behind.
     const begin: AiChunk[] = this.#begun ? [] : [{ type: "start" }, { type: "start-step" }];
     return [...begin, ...this.#close(), ...last, { type: "finish-step" }, { type: "finish" }];
   }

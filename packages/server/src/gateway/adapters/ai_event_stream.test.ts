@@ -96,7 +96,7 @@ test("a shutdown and the end of the token break the stream off", async () => {
     expect(await opened.over).toBe("cut");
     expect(opened.stream.signal.aborted).toBe(true);
     expect(opened.clock.pending).toBe(0);
-    // Whoever still sends does not notice.
+    // A sender does not notice.
     await opened.stream.send([2]);
     opened.stream.end();
   }

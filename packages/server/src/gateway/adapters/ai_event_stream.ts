@@ -6,7 +6,7 @@ export interface EventStreamOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** The server shuts down. */
   readonly signal: AbortSignal;
-  /** When the token is over, in milliseconds. */
+  /** When the token expires, in milliseconds. */
   readonly expiresAt: number;
   /** How long a client may take nothing of what waits for it. */
   readonly slowMs?: number;
@@ -50,17 +50,17 @@ export class EventStream {
     if (options.signal.aborted || this.#raw.destroyed) this.cut();
   }
 
-  /** Aborts when nobody reads any more: the client has gone, or was cut. */
+  /** Aborts when the client has disconnected or was cut off. */
   get signal(): AbortSignal {
     return this.#over.signal;
   }
 
-  /** Sends events. Resolves when there is room for more, or nobody reads any more. */
+  /** Sends events. Resolves when the response accepts more, or the client has disconnected. */
   async send(events: readonly unknown[]): Promise<void> {
     if (events.length > 0) await this.#write(events.map(dataLine).join(""));
   }
 
-  /** Shows that the connection works, to whatever would close one that is silent. */
+  /** Sends a comment, so that no proxy closes a silent connection. */
   async comment(): Promise<void> {
     await this.#write(": still here\n\n");
   }
@@ -70,7 +70,7 @@ export class EventStream {
     if (!this.signal.aborted) this.#raw.end(last);
   }
 
-  /** Breaks the answer off, so that the client knows that there is more, and resumes. */
+  /** Aborts the response, so that the client resumes it. */
   cut(): void {
     this.#over.abort();
     this.#raw.destroy();

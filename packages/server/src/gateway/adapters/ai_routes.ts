@@ -1,19 +1,19 @@
 import { KhalaError, SCOPES } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
+import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { requireScope, type Viewer } from "../auth/claims.ts";
-import { callerOf, readConvId } from "../http/conversation_request.ts";
+import { callerOf, readChat, readConvId } from "../http/conversation_request.ts";
 import type { Http } from "../http/http.ts";
-import { type AdapterOptions, answerWithRun } from "./ai_answer.ts";
 import { AiChunks } from "./ai_chunks.ts";
-import { readAiRequest } from "./ai_request.ts";
 import { joinRun, startRun } from "./ai_run.ts";
+import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: [DONE]\n\n" };
 
 /**
  * `/ai/chat` for `DefaultChatTransport` of the AI SDK, 5 to 7: POST sends and streams, GET `/:id/stream` resumes, POST or
- * DELETE `/:id/stop` stops. Who leaves the stream leaves the run alone, so a client's own `stop()` needs the last one too.
+ * DELETE `/:id/stop` stops. Leaving the stream does not stop the run, so a client's own `stop()` needs the DELETE too.
  * Only the last message is read: `prepareSendMessagesRequest` may leave the others out, which keeps requests small.
  */
 export function aiRoutes(http: Http, context: Context, options: AdapterOptions): void {
@@ -23,8 +23,8 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const viewer = await viewerOf(request);
     const command = readAiRequest(request.body, policyOf(request));
     const run = await startRun(context, conversations, callerOf(viewer), command, traceOf(request));
-    const words = new AiChunks(run.runId);
-    await answerWithRun(reply, context, options, { viewer, run, words, first: [], ...FORM });
+    const translator = new AiChunks(run.runId);
+    await respondWithRun(reply, context, options, { viewer, run, translator, first: [], ...FORM });
   });
 
   // Without HEAD, which would wait for the end of the run as well.
@@ -32,12 +32,12 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const viewer = await viewerOf(request);
     const run = await joinRun(conversations, callerOf(viewer), convIdOf(request));
     if (!run) return reply.code(204).header("Cache-Control", "no-store").send();
-    const words = new AiChunks(run.runId);
-    await answerWithRun(reply, context, options, {
+    const translator = new AiChunks(run.runId);
+    await respondWithRun(reply, context, options, {
       viewer,
       run,
-      words,
-      first: words.replay(run.messages),
+      translator,
+      first: translator.replay(run.messages),
       ...FORM,
     });
   });
@@ -65,7 +65,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
   }
 }
 
-/** What to do in a busy conversation, from `?policy=`. */
+/** The policy for a busy conversation, from `?policy=`. */
 export function policyOf(request: FastifyRequest): string | undefined {
   const { policy } = request.query as { policy?: string | string[] };
   return Array.isArray(policy) ? policy[0] : policy;
@@ -79,4 +79,63 @@ export function traceOf({ headers }: FastifyRequest): string | undefined {
 
 function convIdOf(request: FastifyRequest): string {
   return readConvId((request.params as { id: string }).id);
+}
+
+interface Sent {
+  readonly id?: unknown;
+  readonly messages?: unknown;
+  readonly trigger?: unknown;
+  readonly messageId?: unknown;
+}
+
+interface SentMessage {
+  readonly id?: unknown;
+  readonly role?: unknown;
+  readonly parts?: unknown;
+}
+
+/** Reads the request of an AI SDK chat: the last message is the user's; earlier ones are in the log. */
+export function readAiRequest(body: unknown, policy: string | undefined): ChatCommand {
+  const { id, messages, trigger = "submit-message", messageId } = Object(body) as Sent;
+  if (trigger !== "submit-message" && trigger !== "regenerate-message")
+    throw invalid("trigger", "trigger is submit-message or regenerate-message.");
+  const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as SentMessage;
+  if (last.role !== "user") {
+    const message =
+      "The last message must be the user's. Tools run on the server: do not send their results.";
+    throw invalid("messages", message);
+  }
+  const said = textOf(last.parts);
+  if (said === "") throw invalid("messages", "The last message has no text. Send at least one text part.");
+  const key = idempotencyKey(trigger, last.id, messageId);
+  const command = readChat({
+    conv_id: id,
+    message: said,
+    ...(key !== undefined && { idempotency_key: key }),
+    ...(policy !== undefined && { policy }),
+  });
+  // Said again, as an edit or for another answer, it is a new message: an id names one message for ever.
+  return key !== undefined && key === last.id ? { ...command, messageId: key } : command;
+}
+
+/** The text of a message, as the AI SDK and AG-UI write them. */
+export function textOf(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return "";
+  const texts = content.map((part) => Object(part) as { type?: unknown; text?: unknown });
+  return texts.map(({ type, text }) => (type === "text" && typeof text === "string" ? text : "")).join("");
+}
+
+/**
+ * The client makes the id of a message once, so it identifies a repeated request. For an edit, and for one
+ * more answer to the same message, it does not: these have a key only if they name the answer that they replace.
+ */
+function idempotencyKey(trigger: string, id: unknown, messageId: unknown): string | undefined {
+  if (typeof id !== "string" || id === "") return undefined;
+  if (trigger === "submit-message") return messageId === undefined ? id : undefined;
+  return typeof messageId === "string" && messageId !== id ? `${trigger}:${id}:${messageId}` : undefined;
+}
+
+function invalid(field: string, message: string): KhalaError {
+  return new KhalaError("invalid_request", message, { field });
 }

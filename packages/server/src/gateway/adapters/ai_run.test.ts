@@ -7,7 +7,7 @@ import { followRun } from "./ai_run.ts";
 
 const RUN = { caller: { org: "acme", subject: "ada" }, convId: "c1", runId: "r1", after: "", begun: false };
 
-/** A conversation whose log holds these, and then nothing; what its runs are is told when it is asked. */
+/** A conversation whose log holds these events; the runs are answered on request. */
 function conversation(entries: readonly [runId: string, event: EventJson][], runs: readonly string[] = []) {
   const asked: string[] = [];
   const state = { left: false };

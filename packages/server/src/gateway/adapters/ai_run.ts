@@ -6,7 +6,7 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { contextOf, ofOrg, traceparent } from "../../kit/telemetry.ts";
 
-/** A run, and where in the log somebody begins to follow it. */
+/** A run, and the position in the log where following begins. */
 export interface FollowedRun {
   readonly caller: Caller;
   readonly convId: string;
@@ -16,12 +16,12 @@ export interface FollowedRun {
   readonly begun: boolean;
 }
 
-/** A run that is joined in the middle, with what it has said so far. */
+/** A run that is joined in the middle, with its messages so far. */
 export interface JoinedRun extends FollowedRun {
   readonly messages: readonly TranscriptMessageJson[];
 }
 
-/** After so long without an event a sign of life is due, and a look at whether the run is still there. */
+/** After this long without an event a keep-alive is sent, and the run is checked. */
 const QUIET_MS = 10_000;
 const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
 
@@ -47,7 +47,7 @@ export async function startRun(
   }
 }
 
-/** Joins the run that is under way; undefined when there is none, also in a conversation that is not the caller's. */
+/** Joins the active run; undefined when there is none, or the conversation is not the caller's. */
 export async function joinRun(
   conversations: ConversationPlane,
   caller: Caller,
@@ -68,7 +68,7 @@ export async function joinRun(
   }
 }
 
-/** Stops a run, unless it is over or another one has taken its place. */
+/** Stops a run, unless it has ended or was replaced by another one. */
 export async function stopRun(
   conversations: ConversationPlane,
   { caller, convId, runId }: FollowedRun,
@@ -78,8 +78,8 @@ export async function stopRun(
 }
 
 /**
- * The events of a run as they come, up to its end; undefined from time to time while it is silent. Events that belong to
- * no run are part of the one that is under way. Throws when the rest cannot be read; ends early when the signal aborts.
+ * The events of a run up to its end; undefined as a keep-alive while it is silent. Events that belong to no run are part
+ * of the active one. Throws when the log cannot be read; ends early when the signal aborts.
  */
 export async function* followRun(
   { clock }: Context,
@@ -116,7 +116,7 @@ export async function* followRun(
       if (of === runId && (event.run_finished || event.run_failed || event.run_stopped)) return;
     }
   } catch (error) {
-    // Whoever does not listen any more need not be told.
+    // A listener that has left needs no error.
     if (!signal.aborted) throw error;
   } finally {
     leaving.abort();

@@ -3,20 +3,23 @@ import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { wireFrame } from "../../kit/wire_frame.ts";
 import { callerOf, readConvId } from "../http/conversation_request.ts";
-import type { ClientSocket, Connection } from "../sockets/connection.ts";
-import { shownError } from "../sockets/shown_error.ts";
-import type { Door } from "../sockets/socket_kind.ts";
+import {
+  type ClientSocket,
+  type Connection,
+  clientError,
+  type SocketEndpoint,
+} from "../sockets/connection.ts";
 import { type AiChunk, AiChunks } from "./ai_chunks.ts";
-import { readAiRequest } from "./ai_request.ts";
+import { readAiRequest } from "./ai_routes.ts";
 import { type FollowedRun, followRun, joinRun, startRun, stopRun } from "./ai_run.ts";
 
 export interface AiDoorOptions {
   readonly conversations: ConversationPlane;
-  /** How many answers one socket may wait for at once. */
+  /** How many answers one socket may stream at the same time. */
   readonly maxRequests?: number;
 }
 
-/** What a client sends, not looked at yet. */
+/** A client's message, not validated yet. */
 interface Frame {
   readonly type?: unknown;
   readonly requestId?: unknown;
@@ -39,7 +42,10 @@ const MAX_ID = 255;
  * `/ai/ws?token=[&policy=]` for `WebSocketChatTransport` of the AI SDK: many chats on one socket. A closed socket leaves
  * its runs alone; `stop()` ends the run, and `useChat` calls it when its component goes, unless it is given a `chat`.
  */
-export function aiDoor(context: Context, { conversations, maxRequests = 32 }: AiDoorOptions): Door {
+export function aiEndpoint(
+  context: Context,
+  { conversations, maxRequests = 32 }: AiDoorOptions,
+): SocketEndpoint {
   return {
     path: "/ai/ws",
     kind: "ai",
@@ -51,7 +57,7 @@ export function aiDoor(context: Context, { conversations, maxRequests = 32 }: Ai
   };
 }
 
-/** A socket of WebSocketChatTransport. Each answer is a task of its own, and waits for room like the others. */
+/** A socket of WebSocketChatTransport. Each answer streams independently, and waits for the outbox like the others. */
 class AiSocket implements ClientSocket {
   readonly #connection: Connection;
   readonly #context: Context;
@@ -84,7 +90,7 @@ class AiSocket implements ClientSocket {
     }
     if (type === "abort") return this.#abort(id);
     if (this.#requests.has(id) || this.#requests.size >= this.#options.maxRequests) {
-      // Not as an answer to that id: its own may be under way.
+      // Not as an answer to that id: the first request with it may still stream.
       const message = `A socket waits for at most ${this.#options.maxRequests} answers, each with its own requestId.`;
       return this.#connection.end(new KhalaError("limit_exceeded", message));
     }
@@ -93,7 +99,7 @@ class AiSocket implements ClientSocket {
     void this.#answer(request, frame!);
   }
 
-  room(): void {
+  onWritable(): void {
     for (const resume of this.#waiting.splice(0)) resume();
   }
 
@@ -101,16 +107,16 @@ class AiSocket implements ClientSocket {
     this.#connection.ping();
   }
 
-  // The close says it. An error frame would make the client give up an answer that it can resume.
-  farewell(): void {}
+  // The close code has the reason. An error frame would make the client give up an answer that it can resume.
+  sendError(): void {}
 
   close(): void {
     for (const { leaving } of this.#requests.values()) leaving.abort();
     this.#requests.clear();
-    this.room();
+    this.onWritable();
   }
 
-  /** Its answers come and go: it follows nothing for long. */
+  /** None: its answers are short-lived. */
   channels(): [] {
     return [];
   }
@@ -121,7 +127,7 @@ class AiSocket implements ClientSocket {
     if (!request) return;
     request.stop = true;
     request.leaving.abort();
-    this.room();
+    this.onWritable();
   }
 
   /** Answers one request to its end. Never rejects. */
@@ -132,7 +138,7 @@ class AiSocket implements ClientSocket {
       else run = await this.#send(request, frame);
       if (run) await this.#frame(request, { type: "end" });
     } catch (error) {
-      const { code, message } = shownError(error, this.#context);
+      const { code, message } = clientError(error, this.#context);
       this.#connection.refused(code);
       await this.#frame(request, { type: "error", errorText: message });
     } finally {
@@ -179,7 +185,7 @@ class AiSocket implements ClientSocket {
       const events = followRun(this.#context, conversations, run, signal);
       for await (const event of events) if (event) await this.#chunks(request, chunks.event(event));
     } catch (error) {
-      await this.#chunks(request, chunks.fail(shownError(error, this.#context).message));
+      await this.#chunks(request, chunks.fail(clientError(error, this.#context).message));
     }
     if (request.stop) await stopRun(conversations, run);
   }
@@ -189,7 +195,7 @@ class AiSocket implements ClientSocket {
       await this.#frame(request, { type: "chunk", sequence: request.sequence++, chunk });
   }
 
-  /** Sends a frame as soon as there is room; the connection itself watches how long there is none. */
+  /** Sends a frame once the outbox accepts it; the connection closes a consumer that is too slow. */
   async #frame({ id, leaving }: Request, body: Readonly<Record<string, unknown>>): Promise<void> {
     const frame = wireFrame(JSON.stringify({ requestId: id, ...body }));
     while (!leaving.signal.aborted && !this.#connection.outbox.offer(frame)) {

@@ -24,7 +24,7 @@ import { needsBase64, sseEvents } from "./durable_streams_sse.ts";
 
 export interface DurableStreamsRoutesOptions {
   readonly streams: DurableStreams;
-  /** Whose streams a request is about; throws the denial when that cannot be told. */
+  /** The org whose streams a request is about; throws the denial when the token is not accepted. */
   readonly authenticate: (request: FastifyRequest) => Promise<{ org: string }>;
   /** Ends what waits. Closing the server does so too. */
   readonly signal?: AbortSignal;
@@ -177,13 +177,13 @@ export function durableStreamsRoutes(
         },
       );
     const gone = new AbortController();
-    // It may have left while the first page was read; its end is not told twice.
+    // The client may have left while the first page was read; `close` is not emitted twice.
     if (reply.raw.closed) {
       gone.abort();
       return gone.signal;
     }
     live++;
-    // Who does not take what is written to them would stay for ever.
+    // A client that does not read would stay connected for ever.
     const cancel = context.clock.after(ms + GRACE_MS, () => reply.raw.destroy());
     reply.raw.once("close", () => {
       live--;

@@ -8,12 +8,12 @@ export function tailOffset({ id, tail }: Pick<Stream, "id" | "tail">): string {
   return formatOffset({ stream: id, position: tail });
 }
 
-/** Says that there is no such stream, or that it is somebody else's. */
+/** The error for a stream that does not exist, or belongs to another org. */
 export function noStream(): KhalaError {
   return new KhalaError("not_found", "There is no such stream, or it is not yours. Create it with PUT.");
 }
 
-/** Answers an append as the protocol says. A repetition is a success that says what was accepted last. */
+/** Answers an append as the protocol defines. A repetition succeeds with the last accepted sequence. */
 export function answerAppend(
   reply: FastifyReply,
   outcome: AppendOutcome,

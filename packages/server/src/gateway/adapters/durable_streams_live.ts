@@ -7,7 +7,7 @@ import type { Context } from "../../kit/context.ts";
 import { noStream } from "./durable_streams_answer.ts";
 import type { Start } from "./durable_streams_request.ts";
 
-/** Beyond every position: what comes after it is nothing, so that a read tells where the end is. */
+/** Beyond every position: a read from here is empty and returns the tail. */
 const BEYOND = 10n ** 16n;
 
 /** Cursors count intervals of this length since then. */
@@ -20,9 +20,12 @@ export async function readFrom(streams: DurableStreams, name: StreamName, start:
   const after = start === "beginning" ? 0n : start === "now" ? BEYOND : start.position;
   const page = await streams.read(name, after);
   if (!page) throw noStream();
-  // An offset of a stream that was deleted and made anew, or of a database from before a restore.
+  // An offset of a stream that was deleted and created again, or of a database before a restore.
   if (typeof start === "object" && (start.stream !== page.stream.id || start.position > page.stream.tail))
-    throw new KhalaError("stale_cursor", "The stream was made anew since that offset. Read from offset=-1.");
+    throw new KhalaError(
+      "stale_cursor",
+      "The stream was created again since that offset. Read from offset=-1.",
+    );
   return page;
 }
 
@@ -31,17 +34,17 @@ export function endOf({ stream, end }: Page): Offset {
   return { stream: stream.id, position: end };
 }
 
-/** Whether a reader at the end of the page has everything there is. */
+/** Whether the page ends at the tail. */
 export function upToDate({ stream, end }: Page): boolean {
   return end === stream.tail;
 }
 
-/** Whether a reader at the end of the page has everything there will ever be. */
+/** Whether the page ends at the tail of a closed stream. */
 export function complete(page: Page): boolean {
   return page.stream.closed && upToDate(page);
 }
 
-/** Reads on until there is something to tell, or the time is over; the page that is answered may be empty then. */
+/** Reads until there is data or the deadline has passed; the page may be empty then. */
 export async function pageWhenReady(
   context: Context,
   streams: DurableStreams,

@@ -7,7 +7,7 @@ import type { Claim, StreamConfig } from "../../durable_streams/stream.ts";
 /** Where a read begins: at the first byte, at the end as it is now, or at an offset that we gave out. */
 export type Start = "beginning" | "now" | Offset;
 
-/** How a read goes on when there is nothing more. */
+/** How a read waits for more data. */
 export type Live = "long-poll" | "sse" | undefined;
 
 const FORK_HEADERS = ["stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset"];
@@ -32,7 +32,7 @@ export function readBody(request: FastifyRequest): Buffer {
   return Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
 }
 
-/** What a PUT asks for. */
+/** The stream that a PUT creates. */
 export function readConfig(headers: IncomingHttpHeaders): StreamConfig {
   const fork = FORK_HEADERS.find((name) => headers[name] !== undefined);
   if (fork) throw invalid(fork, "Streams cannot be forked here. Create an empty one and copy what you need.");

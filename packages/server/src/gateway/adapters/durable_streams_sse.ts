@@ -9,9 +9,9 @@ import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "
 export interface SseOptions {
   readonly first: Page;
   readonly cursor: string | undefined;
-  /** How often a silent stream says that it is there. */
+  /** Interval of keep-alives on a silent stream. */
   readonly heartbeatMs: number;
-  /** When the connection is ended, for the client to come back: a token is checked again then. */
+  /** When the connection is closed: the client reconnects, and its token is verified again. */
   readonly deadline: number;
   readonly signal: AbortSignal;
 }
@@ -21,7 +21,7 @@ export function needsBase64(contentType: string): boolean {
   return !mediaType(contentType).startsWith("text/") && !isJson(contentType);
 }
 
-/** The events of a live read: each page with where it ends, until the stream is closed or the time is over. */
+/** The events of a live read: each page with where it ends, until the stream is closed or the deadline has passed. */
 export async function* sseEvents(
   context: Context,
   streams: DurableStreams,
@@ -47,7 +47,7 @@ export async function* sseEvents(
       const until = Math.min(clock.now() + heartbeatMs, deadline);
       page = await pageWhenReady(context, streams, { first: next, read, deadline: until, signal });
     } catch (error) {
-      // The status is long sent: the client comes back with its offset and is told then.
+      // The status is already sent: the client reconnects with its offset and receives the error then.
       log.info({ err: (error as Error).message }, "a live read of a stream ended early");
       return;
     }
@@ -55,7 +55,7 @@ export async function* sseEvents(
   }
 }
 
-/** A text without the first bytes of a character whose others are still to come: events are text, and would break it. */
+/** The page without an incomplete UTF-8 character at its end: events are text, and would corrupt it. */
 function wholeCharacters(page: Page): Page {
   const { stream, data, end } = page;
   if (needsBase64(stream.contentType) || complete(page)) return page;
@@ -80,7 +80,7 @@ function payload({ stream, data }: Page): string {
   return (isJson(stream.contentType) ? messageArray(data) : data).toString();
 }
 
-/** One event. Whatever ends a line in the payload begins a data line of its own, so that no payload can pose as an event. */
+/** One event. Each line break of the payload begins a new data line, so that no payload can pose as an event. */
 function event(type: "data" | "control", payload: string): string {
   const lines = payload.split(/\r\n|\r|\n/).map((line) => `data:${line}\n`);
   return `event: ${type}\n${lines.join("")}\n`;

@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from "node:http";
 const PHOENIX_PROTOCOL = "phoenix";
 const PHOENIX_TOKEN_PREFIX = "base64url.bearer.phx.";
 
-/** What a socket's handshake carries. */
+/** The parts of a socket's handshake that may carry a token. */
 export interface SocketHandshake {
   readonly params: URLSearchParams;
   /** The `Sec-WebSocket-Protocol` header. */

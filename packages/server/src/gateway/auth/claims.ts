@@ -1,7 +1,8 @@
 import { KhalaError, SCOPES } from "@khala/contracts";
+import type { JWTPayload } from "jose";
 import { sha256 } from "../../kit/hash.ts";
 
-/** Who is asking, as a verified token says it. */
+/** The caller, as a verified token names it. */
 export interface Viewer {
   readonly subject: string;
   readonly org: string;
@@ -58,7 +59,65 @@ export function rightsFingerprint(viewer: Viewer): string {
   return sha256(JSON.stringify([viewer.org, viewer.subject, viewer.claimsVersion, topics])).slice(0, 12);
 }
 
-// Names come from the client: quoted, so that they cannot pose as our own words, and cut.
+// Names come from the client: quoted, so that they cannot pose as part of the message, and truncated.
 function quote(name: string): string {
   return JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
+}
+
+/** The longest token that is verified or minted. */
+export const MAX_TOKEN_CHARS = 8_192;
+
+/** An invalid_token denial. */
+export function invalidToken(reason: string): KhalaError {
+  return new KhalaError("invalid_token", `${reason} Get a new token and try again.`);
+}
+
+/** Whether a value can name a subject, an org or a token: text that Postgres stores as it is, and that logs cannot be forged with. */
+export function isName(value: unknown): value is string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused.
+  return typeof value === "string" && /^[^\u0000-\u001f\u007f]{1,256}$/u.test(value) && value.isWellFormed();
+}
+
+/** The viewer that a verified payload describes; throws invalid_token or missing_jti. */
+export function readClaims(payload: JWTPayload, kid: string): Viewer {
+  const { jti, exp } = payload;
+  if (jti === undefined) {
+    throw new KhalaError(
+      "missing_jti",
+      "The token has no jti, so it could not be revoked. Get a token that has one.",
+    );
+  }
+  if (exp === undefined) throw invalidToken("The token has no exp claim.");
+  return {
+    subject: name(payload.sub, "sub"),
+    org: name(payload.oa_org_id, "oa_org_id"),
+    scopes: scopes(payload.oa_sync_scopes),
+    claimsVersion: claimsVersion(payload.oa_claims_version),
+    expiresAt: Math.floor(exp * 1000),
+    jti: name(jti, "jti"),
+    kid,
+  };
+}
+
+function name(value: unknown, claim: string): string {
+  if (isName(value)) return value;
+  throw invalidToken(
+    `The token's ${claim} claim is missing, or is not a text of 1 to 256 printable characters.`,
+  );
+}
+
+function scopes(value: unknown): ReadonlySet<string> {
+  const list: unknown = typeof value === "string" ? value.split(" ") : value;
+  if (!Array.isArray(list) || !list.every((scope) => typeof scope === "string")) {
+    throw invalidToken("The token's oa_sync_scopes claim is missing, or is not a list of texts.");
+  }
+  return new Set(list.filter((scope) => scope !== ""));
+}
+
+// A token without a version is of version 0: an issuer that never changes rights in place needs no versions.
+function claimsVersion(value: unknown): string {
+  if (value === undefined) return "0";
+  if (Number.isSafeInteger(value)) return String(value);
+  if (isName(value)) return value;
+  throw invalidToken("The token's oa_claims_version claim is neither a whole number nor a short text.");
 }

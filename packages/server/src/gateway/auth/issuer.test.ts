@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { uuidv7 } from "../../kit/ids.ts";
 import { createIssuer, type IssuerOptions, type MintRequest } from "./issuer.ts";
 import { createKeyring } from "./keys/keys.ts";
-import { memoryRevocations } from "./revocation.ts";
+import { memoryRevocations } from "./revocations.ts";
 import { type HandClock, handClock, makeKey, serveJwks } from "./test_support.ts";
 import { createVerifier } from "./verifier.ts";
 

@@ -3,8 +3,8 @@ import { KhalaError } from "@khala/contracts";
 import { type JWK, SignJWT } from "jose";
 import type { Clock } from "../../kit/clock.ts";
 import type { NewId } from "../../kit/ids.ts";
+import { isName, MAX_TOKEN_CHARS } from "./claims.ts";
 import { jwkAlgorithm, type PinnedKey, secretKey } from "./keys/algorithms.ts";
-import { isName, MAX_TOKEN_CHARS } from "./read_claims.ts";
 
 /** The key that tokens are signed with. */
 export type SigningKey =
@@ -22,7 +22,7 @@ export type IssuerOptions = SigningKey & {
   readonly defaultTtlS?: number | undefined;
 };
 
-/** What a token is asked for. */
+/** The claims of a token to mint. */
 export interface MintRequest {
   readonly sub: string;
   readonly org_id: string;

@@ -1,3 +1,4 @@
+import type { FastifyRequest } from "fastify";
 /**
  * Whether a browser page of this origin may connect. `allow` holds exact origins, patterns such as `https://*.example.com`
  * (any subdomain, not the domain itself), or `*`. Pages of the server's own host are allowed, and so are programs, which
@@ -47,4 +48,13 @@ function parseOrigin(text: string): URL | undefined {
   const url = URL.parse(text);
   if (!url || (url.protocol !== "http:" && url.protocol !== "https:")) return undefined;
   return url.origin === text.toLowerCase() ? url : undefined;
+}
+
+/** Whether a request comes from this machine, and not from a foreign page that is open on it. */
+export function isLocal(request: FastifyRequest, origins: readonly string[]): boolean {
+  const { origin, host } = request.headers;
+  const address = request.ip.replace(/^::ffff:/, "");
+  const fromHere = address === "::1" || address.startsWith("127.");
+  // The host is checked too, or a foreign page could reach us through a name that it points at this machine.
+  return fromHere && loopbackHost(host) && originAllowed(origin, origins, host ?? "");
 }

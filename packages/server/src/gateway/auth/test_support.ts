@@ -5,10 +5,10 @@ import { KhalaError } from "@khala/contracts";
 import { exportJWK, type GenerateKeyPairResult, generateKeyPair, type JWK, SignJWT } from "jose";
 import type { Clock } from "../../kit/clock.ts";
 import { createKeyring, type Keyring, type KeySource } from "./keys/keys.ts";
-import { memoryRevocations } from "./revocation.ts";
+import { memoryRevocations } from "./revocations.ts";
 import { createVerifier, type Verifier } from "./verifier.ts";
 
-/** A clock that moves only when it is told to. */
+/** A clock that only the test moves. */
 export interface HandClock extends Clock {
   set(ms: number): void;
   forward(ms: number): void;
@@ -67,7 +67,7 @@ export function sign(
   return new SignJWT(claims).setProtectedHeader(header).sign(key);
 }
 
-/** A JWT put together by hand, with whatever signature. */
+/** A JWT built by hand, with any signature. */
 export function forge(header: unknown, claims: unknown, signature = ""): string {
   const part = (value: unknown) => Buffer.from(JSON.stringify(value)).toString("base64url");
   return `${part(header)}.${part(claims)}.${signature}`;

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { createKeyring, type Keyring } from "./keys/keys.ts";
-import { memoryRevocations, type Revocations } from "./revocation.ts";
+import { memoryRevocations, type Revocations } from "./revocations.ts";
 import {
   denied,
   goodClaims,
@@ -225,7 +225,7 @@ describe("revocation", () => {
 });
 
 describe("remembered tokens", () => {
-  test("are the same viewer, and a token that differs in one bit is verified anew", async () => {
+  test("are the same viewer, and a token that differs in one bit is verified again", async () => {
     const good = await token();
     const viewer = await verifier.verify(good);
     expect(await verifier.verify(good)).toBe(viewer);

@@ -8,13 +8,12 @@ import {
 } from "jose";
 import type { Clock } from "../../kit/clock.ts";
 import { sha256 } from "../../kit/hash.ts";
-import type { Viewer } from "./claims.ts";
+import { invalidToken, MAX_TOKEN_CHARS, readClaims, type Viewer } from "./claims.ts";
 import type { PinnedKey } from "./keys/algorithms.ts";
 import type { Keyring } from "./keys/keys.ts";
-import { invalidToken, MAX_TOKEN_CHARS, readClaims } from "./read_claims.ts";
-import type { Revocations } from "./revocation.ts";
+import type { Revocations } from "./revocations.ts";
 
-/** What tokens are held against. */
+/** How tokens are verified. */
 export interface VerifierOptions {
   readonly keys: Keyring;
   readonly revocations: Revocations;
@@ -25,11 +24,11 @@ export interface VerifierOptions {
   readonly clockSkewS?: number | undefined;
   /** The longest time that a token may be issued for. */
   readonly maxTtlS?: number | undefined;
-  /** How many verified tokens are remembered, to skip the signature of a token that comes again. 0 remembers none. */
+  /** How many verified tokens are cached, to skip the signature of a repeated token. 0 caches none. */
   readonly remember?: number | undefined;
 }
 
-/** Tells who a token speaks for. */
+/** Verifies tokens. */
 export interface Verifier {
   /** The viewer of a token; throws a KhalaError whose code says why it is refused. */
   verify(token: string | undefined): Promise<Viewer>;
@@ -148,7 +147,7 @@ function notYetValid(claim: "iat" | "nbf"): KhalaError {
   );
 }
 
-// jose's errors carry the payload, which belongs in no log, so they are told apart here and not passed on as a cause.
+// jose's errors carry the payload, which belongs in no log, so they are classified here and not passed on as a cause.
 function explain(error: unknown): never {
   if (error instanceof errors.JWTExpired) {
     throw new KhalaError("token_expired", "The token has expired. Get a new one and try again.");

@@ -43,13 +43,13 @@ describe("what is published", () => {
     expect(fieldOf(() => readDrafts(body))).toBe(field);
   });
 
-  test("what is wrong with a draft alone is told without its place in a list", () => {
+  test("an error in a single draft names the field without its index", () => {
     const items = [{ index: 0, field: "type", message: "is missing" }];
-    const told = new KhalaError("invalid_request", "artifacts[0].type is missing.", {
+    const indexed = new KhalaError("invalid_request", "artifacts[0].type is missing.", {
       field: "artifacts[0].type",
       items,
     });
-    expect(asSentAlone(told)).toMatchObject({
+    expect(asSentAlone(indexed)).toMatchObject({
       message: "type is missing.",
       details: { field: "type", items },
     });

@@ -13,10 +13,10 @@ import {
 import type { ArtifactDraft } from "../../blackboard/model/artifact.ts";
 import type { BlackboardPlane, DeadLetterQuery } from "../../blackboard/plane.ts";
 import { type Problem, readFields } from "../../blackboard/publish/draft_fields.ts";
-import { readMessage } from "./read_message.ts";
+import { readMessage } from "./read_request.ts";
 
 const MAX_ARTIFACTS = 1_000;
-/** What is wrong is told of so many. */
+/** At most this many problems are listed in one error. */
 const MAX_ITEMS = 100;
 const FIRST = "artifacts[0]";
 const MAX_LIMIT = 1_000;
@@ -31,7 +31,7 @@ type ClaimAsk = Parameters<BlackboardPlane["claim"]>[1];
 type ReplayWhich = Parameters<BlackboardPlane["replayAll"]>[2];
 type Decision = Parameters<BlackboardPlane["decide"]>[2];
 
-/** Reads what is to be published: one draft, or `artifacts` with several. The plane looks into each. */
+/** Reads the drafts to publish: one, or `artifacts` with several. The plane validates each. */
 export function readDrafts(body: unknown): { drafts: ArtifactDraft[]; alone: boolean } {
   if (!isObject(body)) throw invalid("", 'Send one artifact, or {"artifacts":[…]} with several.');
   if (!("artifacts" in body)) return { drafts: [body as ArtifactDraft], alone: true };
@@ -43,7 +43,7 @@ export function readDrafts(body: unknown): { drafts: ArtifactDraft[]; alone: boo
   return { drafts: artifacts as ArtifactDraft[], alone: false };
 }
 
-/** What is wrong with a draft that was sent alone, in the names that its sender knows. */
+/** The error of a draft that was sent without a list: its fields have no index. */
 export function asSentAlone(error: unknown): unknown {
   if (!(error instanceof KhalaError) || !error.details.field?.startsWith(FIRST)) return error;
   const { code, details, message } = error;
@@ -81,7 +81,7 @@ export function readClaim(body: unknown): ClaimAsk {
   return { worker, max, waitMs };
 }
 
-/** Reads what a replay puts in place of the payload; undefined leaves it. */
+/** Reads the payload of a replay; undefined keeps the original. */
 export function readReplay(body: unknown): { payload: unknown } | undefined {
   readMessage(ReplayRequestSchema, body);
   return isObject(body) && "payload" in body ? { payload: body.payload } : undefined;
@@ -102,7 +102,7 @@ export function readReplayAll(body: unknown): ReplayWhich {
   };
 }
 
-/** Reads what a person decided; `approved` must be said. */
+/** Reads the decision on an approval; `approved` is required. */
 export function readDecision(body: unknown): Decision {
   const { approved, reason } = readMessage(ApprovalDecisionSchema, body);
   if (!isObject(body) || typeof body.approved !== "boolean")
@@ -153,7 +153,7 @@ function readLimit(sent: unknown): number {
   throw invalid("limit", `limit is a whole number from 1 to ${MAX_LIMIT}.`);
 }
 
-/** The outputs, if their fields are right. Payloads are checked by whoever has the schemas. */
+/** The outputs, if their fields are right. Payloads are checked where the schemas are. */
 function readOutputs(outputs: readonly unknown[]): ArtifactDraftJson[] {
   const items = outputs.flatMap((output, index) => {
     const problems: Problem[] = [];

@@ -4,12 +4,12 @@ import { parseCursor } from "../../conversations/log/cursor.ts";
 import type { BusyPolicy, Caller, ChatCommand } from "../../conversations/plane.ts";
 import type { Start } from "../../conversations/timeline/attachment.ts";
 import type { Viewer } from "../auth/claims.ts";
-import { readMessage } from "./read_message.ts";
+import { readMessage } from "./read_request.ts";
 
 const MAX_REPLAY = 1_000;
 const POLICIES: readonly string[] = ["reject", "queue", "interrupt"] satisfies BusyPolicy[];
 
-/** Who asks, as the conversation plane knows people. */
+/** The caller, as the conversation plane needs it. */
 export function callerOf({ org, subject }: Viewer): Caller {
   return { org, subject };
 }
@@ -24,7 +24,7 @@ export function readConvId(sent: unknown): string {
   );
 }
 
-/** Reads where somebody wants to begin. */
+/** Reads where following begins. */
 export function readStart({ after, replay }: { after?: unknown; replay?: unknown }): Start {
   if (after !== undefined && replay !== undefined) {
     const message = "Send after or replay, not both: after continues, replay shows the last messages.";
@@ -41,7 +41,7 @@ export function readStart({ after, replay }: { after?: unknown; replay?: unknown
   });
 }
 
-/** Reads a message that starts a run. `headerKey` is the idempotency key that came beside the body, if any. */
+/** Reads a message that starts a run. `headerKey` is the Idempotency-Key header, if any. */
 export function readChat(body: unknown, headerKey?: string): ChatCommand {
   const { convId, message, idempotencyKey, policy } = readMessage(ChatRequestSchema, body);
   readConvId(convId);

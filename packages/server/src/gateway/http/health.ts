@@ -1,7 +1,8 @@
 import type { Clock } from "../../kit/clock.ts";
 import { within } from "../../kit/within.ts";
+import type { Http } from "./http.ts";
 
-/** What a dependency of the process is doing. */
+/** The state of a dependency of the process. */
 export interface DependencyState {
   readonly state: "ok" | "degraded" | "unavailable";
   /** What is wrong and what to do. */
@@ -18,22 +19,22 @@ export interface HealthOptions {
   readonly scrape: () => Promise<string>;
 }
 
-/** What is answered, whatever carries it. */
+/** A response, independent of the HTTP server. */
 export interface HealthAnswer {
   readonly status: number;
   readonly type: string;
   readonly body: string;
 }
 
-/** Whoever asks for readiness gives up soon after. */
+/** Readiness probes time out soon after this. */
 const ANSWER_MS = 3_000;
 
-/** A line that is dead answers nothing, not even an error. */
+/** A dead connection returns nothing, not even an error. */
 const SILENT: Awaited<ReturnType<Health>> = {
   database: { state: "unavailable", message: `There was no answer within ${ANSWER_MS} ms.` },
 };
 
-/** What `/healthz`, `/readyz` and `/metrics` answer, on servers and on workers. */
+/** The responses of `/healthz`, `/readyz` and `/metrics`, on servers and on workers. */
 export function healthAnswers({ clock, health, scrape }: HealthOptions) {
   return {
     "/healthz": async () => json(200, { status: "ok" }),
@@ -60,4 +61,14 @@ export function healthAnswers({ clock, health, scrape }: HealthOptions) {
 
 function json(status: number, body: object): HealthAnswer {
   return { status, type: "application/json; charset=utf-8", body: JSON.stringify(body) };
+}
+
+/** `GET /healthz`, `/readyz`, `/metrics`. */
+export function healthRoutes(http: Http, options: HealthOptions): void {
+  for (const [path, ask] of Object.entries(healthAnswers(options))) {
+    http.app.get(path, async (_request, reply) => {
+      const { status, type, body } = await ask();
+      return reply.code(status).type(type).send(body);
+    });
+  }
 }

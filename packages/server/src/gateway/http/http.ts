@@ -1,4 +1,4 @@
-import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
+import { ERRORS, type ErrorCode, KhalaError, SCOPES } from "@khala/contracts";
 import fastify, {
   type FastifyError,
   type FastifyInstance,
@@ -7,7 +7,7 @@ import fastify, {
 } from "fastify";
 import type { Context } from "../../kit/context.ts";
 import { bearerToken } from "../auth/bearer.ts";
-import type { Viewer } from "../auth/claims.ts";
+import { requireScope, type Viewer } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
 import type { Verifier } from "../auth/verifier.ts";
 import { type GatewayMetrics, isDenial } from "../metrics.ts";
@@ -17,21 +17,21 @@ import { openTraffic, type Traffic } from "../sockets/traffic.ts";
 export interface HttpOptions {
   readonly verifier: Verifier;
   readonly metrics: GatewayMetrics;
-  /** What operators are shown. */
+  /** Counters for operators. */
   readonly traffic?: Traffic;
   readonly maxBodyBytes: number;
   /** Pages of these origins may call us; see originAllowed. */
   readonly origins: readonly string[];
 }
 
-/** The HTTP side of the door, before any route is added. */
+/** The HTTP side of the gateway, before any route is added. */
 export interface Http {
   readonly app: FastifyInstance;
-  /** Who sent a request; throws the denial code when that cannot be told. */
+  /** The sender of a request; throws the denial code when the token is not accepted. */
   viewer(request: FastifyRequest): Promise<Viewer>;
 }
 
-/** What pages of other origins may send. */
+/** Headers that pages of other origins may send. */
 const ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, traceparent";
 
 /** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
@@ -51,7 +51,7 @@ export function openHttp(
       endWithError(stream, new KhalaError("invalid_request", message));
     },
   });
-  // Everything is JSON: text that happens to look like it would only be refused later, for a reason that misleads.
+  // Everything is JSON: a text/plain body would be refused later with a misleading error.
   app.removeContentTypeParser("text/plain");
 
   app.addHook("onRequest", async (request, reply) => {
@@ -111,7 +111,7 @@ function asKhalaError(
     );
   }
   if (code === "FST_ERR_MAX_PARAM_LENGTH")
-    return new KhalaError("not_found", "There is nothing with so long a name.");
+    return new KhalaError("not_found", "A part of the path is too long. Shorten the name or id.");
   if (code === "FST_ERR_CTP_INVALID_MEDIA_TYPE") {
     return new KhalaError("invalid_request", "Send the body as application/json.", { field: "content-type" });
   }
@@ -120,4 +120,32 @@ function asKhalaError(
     return new KhalaError(matching ?? "invalid_request", `The request cannot be read: ${error.message}`);
   }
   return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
+}
+
+/** Where a server listens, and the setting that names the port. */
+export interface ListenOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly setting: string;
+}
+
+/** The address of a server, as one would type it. */
+export function httpUrl(host: string, port: number): string {
+  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+/** The error of a failed listen: a port in use becomes one that says what to do. */
+export function listenError(error: unknown, { host, port, setting }: ListenOptions): unknown {
+  if ((error as { code?: string }).code !== "EADDRINUSE") return error;
+  return new Error(
+    `Port ${port} on ${host} is in use. Stop what listens there, or set ${setting} (0 picks a free one).`,
+    { cause: error },
+  );
+}
+
+/** The caller, if its token has the scope `ops`. */
+export async function requireOperator(http: Http, request: FastifyRequest): Promise<Viewer> {
+  const viewer = await http.viewer(request);
+  requireScope(viewer, SCOPES.ops);
+  return viewer;
 }

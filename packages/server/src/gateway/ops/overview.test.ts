@@ -4,7 +4,7 @@ import type { Clock } from "../../kit/clock.ts";
 import { openTelemetry } from "../../kit/telemetry.ts";
 import { type OverviewOptions, openOverview, type Snapshot } from "./overview.ts";
 
-/** A clock that moves when it is told to. */
+/** A clock that the test moves. */
 function handClock(): Clock & { move(ms: number): void; readonly waiting: number } {
   let now = 1_000_000;
   let timers: { at: number; fn: () => void }[] = [];
@@ -34,7 +34,7 @@ async function opened(options: Partial<OverviewOptions> = {}) {
   const telemetry = await openTelemetry();
   const log = pino({ level: "silent" });
   const context = { clock, telemetry, log, random: Math.random, newId: () => "id" };
-  const door = { sockets: 0, messages: 0, bytes: 0, errors: 0, refused: 0, slowCloses: 0 };
+  const traffic = { sockets: 0, messages: 0, bytes: 0, errors: 0, refused: 0, slowCloses: 0 };
   let looked = 0;
   const overview = openOverview(context, {
     intervalMs: 1_000,
@@ -51,21 +51,21 @@ async function opened(options: Partial<OverviewOptions> = {}) {
     blackboard: { agents: async () => [], lag: async () => [] },
     engines: { conversations: "postgres", blackboard: "postgres" },
     refuseLag: 100,
-    door: () => ({ ...door }),
+    traffic: () => ({ ...traffic }),
     ...options,
   });
-  return { overview, clock, telemetry, door, looked: () => looked };
+  return { overview, clock, telemetry, traffic, looked: () => looked };
 }
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 test("rates are since the snapshot before", async () => {
-  const { overview, clock, door } = await opened();
+  const { overview, clock, traffic } = await opened();
   clock.move(2_000);
-  door.messages = 10;
+  traffic.messages = 10;
   expect((await overview.get()).gateway!.messages_per_s).toBe(5);
   clock.move(1_000);
-  door.messages = 11;
+  traffic.messages = 11;
   expect((await overview.get()).gateway!.messages_per_s).toBe(1);
   clock.move(10_000);
   expect((await overview.get()).gateway!.messages_per_s).toBe(0);

@@ -1,15 +1,14 @@
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { AgentStateJson, PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { OverviewJson, Plain } from "@khala/contracts/ops/v1";
 import type { BlackboardPlane } from "../../blackboard/plane.ts";
-import { isoTime } from "../../kit/clock.ts";
+import { type Clock, isoTime } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import { within } from "../../kit/within.ts";
 import type { SyncPlane } from "../../sync/plane.ts";
 import type { Health } from "../http/health.ts";
 import { blackboardState, conversationState, syncState } from "./plane_states.ts";
-import { openProcessMeter, rounded } from "./process_figures.ts";
-import { Rates } from "./rates.ts";
 
 /** A snapshot, as it is sent. */
 export type Snapshot = Plain<OverviewJson>;
@@ -18,9 +17,9 @@ export type Snapshot = Plain<OverviewJson>;
 export interface Overview extends Service {
   /** A snapshot that is not older than the interval. */
   get(): Promise<Snapshot>;
-  /** Told of one snapshot after the other, until the returned function is called. Nothing is done while nobody watches. */
+  /** Calls `listener` with each new snapshot until the returned function is called. Nothing is measured without a listener. */
   watch(listener: (snapshot: Snapshot) => void): () => void;
-  /** Whether anybody does. */
+  /** Whether there is a listener. */
   readonly watched: boolean;
 }
 
@@ -32,8 +31,8 @@ export interface OverviewOptions {
   readonly engines: { readonly conversations: string; readonly blackboard: string };
   /** From this lag on the board refuses. */
   readonly refuseLag: number;
-  /** What the door has counted since the start. */
-  readonly door: () => {
+  /** The gateway's counters since the start. */
+  readonly traffic: () => {
     readonly sockets: number;
     readonly messages: number;
     readonly bytes: number;
@@ -43,7 +42,7 @@ export interface OverviewOptions {
   };
 }
 
-/** Whoever looks wants an answer, also when a part of the server has none. */
+/** A part of the server that does not answer must not keep the overview from answering. */
 const ANSWER_MS = 3_000;
 const LATELY_MS = 300_000;
 
@@ -51,14 +50,14 @@ const LATELY_MS = 300_000;
 export function openOverview(context: Context, options: OverviewOptions): Overview {
   const { clock } = context;
   const started = clock.now();
-  const meter = openProcessMeter(clock);
+  const meter = openProcessMonitor(clock);
   const rates = new Rates(started);
   const listeners = new Set<(snapshot: Snapshot) => void>();
   /** Runs that had failed by then. */
   const failures: { readonly at: number; readonly failed: number }[] = [{ at: started, failed: 0 }];
   let last: { readonly at: number; readonly snapshot: Promise<Snapshot> } | undefined;
-  /** What those who watch were told last. */
-  let shown: Snapshot | undefined;
+  /** The last snapshot that listeners received. */
+  let latest: Snapshot | undefined;
   let watching = false;
   let cancel = () => {};
   let stopped = false;
@@ -85,7 +84,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
     ]);
     const now = clock.now();
     const { sum } = figures;
-    const door = options.door();
+    const traffic = options.traffic();
     const heads = options.sync.hub.lastPoll().heads?.topics ?? new Map<string, { head: bigint }>();
     const feeds = options.sync.hub.open();
     let updates = 0n;
@@ -103,7 +102,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
       process: meter.look(),
       sync: {
         ...syncState(dependencies),
-        // The first look at a database that was there before knows no rate.
+        // The first snapshot of an existing database has no rate yet.
         updates_per_s: heads.size > 0 ? rate("updates", Number(updates), Number(updates)) : 0,
         topics: heads.size,
         lag: unread + sum("khala_sync_projection_lag"),
@@ -134,17 +133,17 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
         paused: agents.filter(({ state }) => state === "paused").length,
       },
       gateway: {
-        sockets: door.sockets,
-        messages_per_s: rate("messages", door.messages),
-        bytes_per_s: rate("bytes", door.bytes),
-        slow_closes: door.slowCloses,
-        errors_per_s: rate("errors", door.errors),
-        refused: door.refused,
+        sockets: traffic.sockets,
+        messages_per_s: rate("messages", traffic.messages),
+        bytes_per_s: rate("bytes", traffic.bytes),
+        slow_closes: traffic.slowCloses,
+        errors_per_s: rate("errors", traffic.errors),
+        refused: traffic.refused,
       },
     };
   }
 
-  /** A part that fails is told of by its health: its figures are left at nothing. */
+  /** Health reports a part that fails; its figures here are 0. */
   async function withinOr<T>(work: Promise<T>, otherwise: T): Promise<T> {
     const answered = work.catch((error: Error) => {
       context.log.debug({ err: error.message }, "a part of the overview is missing");
@@ -162,15 +161,15 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
   async function watchOn(): Promise<void> {
     if (stopped || listeners.size === 0) {
       watching = false;
-      shown = undefined;
+      latest = undefined;
       return;
     }
     try {
       const snapshot = await get();
-      shown = snapshot;
+      latest = snapshot;
       for (const listener of [...listeners]) listener(snapshot);
     } catch (error) {
-      context.log.warn({ err: (error as Error).message }, "there is no overview now; it is tried again");
+      context.log.warn({ err: (error as Error).message }, "the overview failed; it is retried");
     }
     cancel = clock.after(options.intervalMs, () => void watchOn());
   }
@@ -182,8 +181,8 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
       if (!watching) {
         watching = true;
         void watchOn();
-      } else if (shown) {
-        const known = shown;
+      } else if (latest) {
+        const known = latest;
         queueMicrotask(() => listeners.has(listener) && listener(known));
       }
       return () => {
@@ -204,3 +203,79 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
 }
 
 const SILENT = `There was no answer within ${ANSWER_MS} ms.`;
+
+/** Turns counters into rates: how much each grew since the last snapshot. */
+class Rates {
+  #at: number;
+  readonly #counts = new Map<string, number>();
+
+  /** All of them were 0 at this time. */
+  constructor(startedAt: number) {
+    this.#at = startedAt;
+  }
+
+  /** Reads all counters at one time. A new counter started at `first`; one that fell was reset. */
+  at(now: number): (name: string, count: number, first?: number) => number {
+    const seconds = Math.max(1, now - this.#at) / 1_000;
+    this.#at = now;
+    return (name, count, first = 0) => {
+      const before = this.#counts.get(name) ?? first;
+      this.#counts.set(name, count);
+      return rounded(Math.max(0, count - before) / seconds);
+    };
+  }
+}
+
+/** How the process is doing. */
+interface ProcessFigures {
+  readonly rss_bytes: number;
+  readonly cpu_percent: number;
+  readonly event_loop_p99_ms: number;
+}
+
+/** Measures the process between two snapshots. */
+interface ProcessMonitor {
+  look(): ProcessFigures;
+  stop(): void;
+}
+
+const RESOLUTION_MS = 20;
+/** The event loop is measured by a timer, which would keep an unwatched server busy. */
+const WATCHED_MS = 10_000;
+
+/** Opens the meter. */
+function openProcessMonitor(clock: Clock): ProcessMonitor {
+  const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+  let at = clock.now();
+  let used = process.cpuUsage();
+  let cancel = () => {};
+  return {
+    look() {
+      const now = clock.now();
+      const { user, system } = process.cpuUsage(used);
+      const elapsedMs = Math.max(1, now - at);
+      at = now;
+      used = process.cpuUsage();
+      // The histogram holds the time between two ticks.
+      const late = delay.count > 0 ? delay.percentile(99) / 1e6 - RESOLUTION_MS : 0;
+      delay.reset();
+      delay.enable();
+      cancel();
+      cancel = clock.after(WATCHED_MS, () => delay.disable());
+      return {
+        rss_bytes: process.memoryUsage.rss(),
+        cpu_percent: rounded((user + system) / 10 / elapsedMs),
+        event_loop_p99_ms: rounded(Math.max(0, late)),
+      };
+    },
+    stop() {
+      cancel();
+      delay.disable();
+    },
+  };
+}
+
+/** Two decimals. */
+function rounded(value: number): number {
+  return Math.round(value * 100) / 100;
+}

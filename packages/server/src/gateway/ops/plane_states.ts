@@ -1,7 +1,7 @@
 import type { AgentStateJson, PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { DependencyState, Health } from "../http/health.ts";
 
-/** How a plane is, in one word, and what to do about it. */
+/** The state of a plane, and what to do about it. */
 export interface PlaneState {
   readonly state: DependencyState["state"];
   readonly message?: string;
@@ -32,13 +32,13 @@ export function conversationState(
 ): PlaneState {
   const states = present([database, conversations]);
   if (failedLately > 0) {
-    const message = `${counted(failedLately, "run")} failed within the last five minutes: look at the conversations.`;
+    const message = `${counted(failedLately, "run")} failed within the last five minutes. See the conversations.`;
     states.push({ state: "degraded", message });
   }
   return worst(states);
 }
 
-/** What is parked, held or refused is not well, however fast the rest moves. */
+/** Dead letters, paused or failing agents and refused publishing make the plane degraded. */
 export function blackboardState(
   { database, blackboard }: Dependencies,
   agents: readonly AgentStateJson[],
@@ -48,11 +48,11 @@ export function blackboardState(
   const states = present([database, blackboard]);
   const degraded = (message: string) => states.push({ state: "degraded", message });
   const dead = agents.reduce((sum, agent) => sum + Number(agent.dead ?? 0), 0);
-  if (dead > 0) degraded(`${counted(dead, "dead letter")} to look at: replay, or leave.`);
+  if (dead > 0) degraded(`${counted(dead, "dead letter")} waiting: replay or keep.`);
   const paused = named(agents, "paused");
   if (paused) degraded(`Paused: ${paused}. Their tasks wait until they are resumed.`);
   const open = named(agents, "open");
-  if (open) degraded(`Failing again and again, and held back for a while: ${open}.`);
+  if (open) degraded(`Circuit breaker open after repeated failures: ${open}.`);
   const behind = new Set(
     lag.filter((each) => Number(each.lag ?? 0) >= refuseLag).map(({ reader }) => reader),
   );

@@ -1,47 +1,55 @@
-import type { KhalaError } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
+import type { Encoding } from "../../sync/read/update_codec.ts";
 import type { Viewer } from "../auth/claims.ts";
 import type { Outbox } from "../sockets/outbox.ts";
 
-/** What a channel answers to a push: JSON text, or bytes for a binary reply. */
+/** The reply to a push: JSON text, or bytes for a binary reply. */
 export type Reply = { readonly status: "ok" | "error"; readonly response: string | Uint8Array };
 
-/** What a channel knows of the socket that it lives on. */
-export interface Link {
+/** A channel's view of its socket. */
+export interface ChannelSocket {
   readonly topic: string;
   readonly outbox: Outbox;
-  /** Who is on the other side; changes when the token is refreshed. */
+  /** The authenticated caller; changes when the token is refreshed. */
   viewer(): Viewer;
-  /** Checks a new token for the open socket and takes it over. */
+  /** Verifies a new token for the open socket and uses it from now on. */
   authenticate(token: string): Promise<Viewer>;
-  /** The channel has to go, and is told why; it may come back if the error is retryable. One that is too slow takes the socket with it. */
+  /** Ends the channel with an error; the client joins again if it is retryable. `slow_consumer` closes the whole socket. */
   end(error: KhalaError): void;
 }
 
 /** A joined channel. */
 export interface Channel {
   /**
-   * For a channel that cannot be joined at once. The join is answered when this resolves, or before that by calling
+   * For a channel whose join takes a while. The join is answered when this resolves, or before that by calling
    * `joined`, which comes before the first frame; it is refused with what this throws. Pushes wait.
    */
   open?(joined: () => void): Promise<void>;
   /** Handles a push; throws KhalaError to answer with an error. */
   receive(event: string, payload: unknown): Promise<Reply>;
-  /** There is room in the outbox again. */
-  room(): void;
+  /** The outbox accepts frames again. */
+  onWritable(): void;
   /** Sends the regular sign of life. */
   heartbeat(): void;
   /** Says why the socket is about to be closed. */
-  farewell(error: { code: string; message: string }): void;
+  sendError(error: { code: string; message: string }): void;
   close(): void;
   /** Where it stands in what it follows, for operators. */
   cursors?(): NonNullable<SocketChannelJson["cursors"]>;
 }
 
 /** Opens a channel when its topic matches; undefined lets the next one try. Throws KhalaError to refuse the join. */
-export type ChannelFactory = (link: Link, params: unknown) => Channel | undefined;
+export type ChannelFactory = (socket: ChannelSocket, params: unknown) => Channel | undefined;
 
 /** An ok reply. */
 export function ok(response: string | Uint8Array = "{}"): Reply {
   return { status: "ok", response };
+}
+
+/** How the client wants to be written to: the join parameter `encoding`. */
+export function encodingOf(params: unknown): Encoding {
+  const encoding = (params as { encoding?: unknown } | null)?.encoding ?? "json";
+  if (encoding === "json" || encoding === "proto") return encoding;
+  throw new KhalaError("invalid_request", 'The encoding is "json" or "proto".', { field: "encoding" });
 }

@@ -5,32 +5,32 @@ import type { Member, Start } from "../../conversations/timeline/attachment.ts";
 import { errorFrame, type Outgoing } from "../../conversations/timeline/timeline.ts";
 import { hasScope, requireScope } from "../auth/claims.ts";
 import { callerOf, readChat, readConvId, readStart } from "../http/conversation_request.ts";
-import { readMessage } from "../http/read_message.ts";
-import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
+import { readMessage } from "../http/read_request.ts";
+import { type Channel, type ChannelFactory, type ChannelSocket, ok, type Reply } from "./channel.ts";
 
-/** The channels `conversation:<conv_id>`: the frames of `/ws`, and what is said goes over it as well. */
+/** The channels `conversation:<conv_id>`: the frames of `/ws`, and messages are sent over it as well. */
 export function conversationChannel(conversations: ConversationPlane): ChannelFactory {
-  return (link, params) => {
-    if (!link.topic.startsWith(CONVERSATION_CHANNEL)) return undefined;
-    const convId = readConvId(link.topic.slice(CONVERSATION_CHANNEL.length));
-    requireScope(link.viewer(), SCOPES.chat);
+  return (socket, params) => {
+    if (!socket.topic.startsWith(CONVERSATION_CHANNEL)) return undefined;
+    const convId = readConvId(socket.topic.slice(CONVERSATION_CHANNEL.length));
+    requireScope(socket.viewer(), SCOPES.chat);
     const { after, replay } = (params ?? {}) as { after?: unknown; replay?: unknown };
     // Null is how JavaScript says "none" in JSON.
     const start = readStart({ after: after ?? undefined, replay: replay ?? undefined });
-    return new ConversationChannel(link, convId, start, conversations);
+    return new ConversationChannel(socket, convId, start, conversations);
   };
 }
 
 class ConversationChannel implements Channel {
-  readonly #link: Link;
+  readonly #socket: ChannelSocket;
   readonly #convId: string;
   readonly #start: Start;
   readonly #conversations: ConversationPlane;
   #attached: Attached | undefined;
   #closed = false;
 
-  constructor(link: Link, convId: string, start: Start, conversations: ConversationPlane) {
-    this.#link = link;
+  constructor(socket: ChannelSocket, convId: string, start: Start, conversations: ConversationPlane) {
+    this.#socket = socket;
     this.#convId = convId;
     this.#start = start;
     this.#conversations = conversations;
@@ -39,22 +39,22 @@ class ConversationChannel implements Channel {
   async open(joined: () => void): Promise<void> {
     const member: Member = {
       offer: (frame) => {
-        // That there is a frame means that the caller may have it.
+        // A frame means that access was granted.
         joined();
         return this.#offer(frame);
       },
-      end: (error) => this.#link.end(error),
+      end: (error) => this.#socket.end(error),
     };
     const attached = await this.#conversations.attach(this.#caller(), this.#convId, member, this.#start);
     if (this.#closed) return attached.close();
     this.#attached = attached;
-    // Room that was made meanwhile was not passed on.
+    // `onWritable` may have been called before there was an attachment.
     attached.room();
   }
 
   async receive(event: string, payload: unknown): Promise<Reply> {
     if (event === "auth") {
-      const { expiresAt } = await this.#link.authenticate(readMessage(AuthSchema, payload).token);
+      const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
       return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
     }
     const caller = this.#caller();
@@ -73,7 +73,7 @@ class ConversationChannel implements Channel {
     }
   }
 
-  room(): void {
+  onWritable(): void {
     this.#attached?.room();
   }
 
@@ -81,9 +81,9 @@ class ConversationChannel implements Channel {
     this.#attached?.heartbeat();
   }
 
-  farewell(error: { code: string; message: string }): void {
+  sendError(error: { code: string; message: string }): void {
     const { json } = errorFrame(this.#convId, error);
-    this.#link.outbox.send(phoenix.pushText(null, this.#link.topic, "frame", json));
+    this.#socket.outbox.send(phoenix.pushText(null, this.#socket.topic, "frame", json));
   }
 
   close(): void {
@@ -93,14 +93,14 @@ class ConversationChannel implements Channel {
   }
 
   #offer(frame: Outgoing): boolean {
-    if (hasScope(this.#link.viewer(), SCOPES.chat)) return this.#link.outbox.offer(frame.phoenix);
+    if (hasScope(this.#socket.viewer(), SCOPES.chat)) return this.#socket.outbox.offer(frame.phoenix);
     // A refreshed token may allow less than the one that joined.
-    this.#link.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.chat}" any more.`));
+    this.#socket.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.chat}" any more.`));
     return true;
   }
 
   #caller(): Caller {
-    const viewer = this.#link.viewer();
+    const viewer = this.#socket.viewer();
     requireScope(viewer, SCOPES.chat);
     return callerOf(viewer);
   }

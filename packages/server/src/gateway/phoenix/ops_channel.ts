@@ -5,10 +5,16 @@ import { AuthSchema } from "@khala/contracts/sync/v1";
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
 import { hasScope, requireScope } from "../auth/claims.ts";
-import { readMessage } from "../http/read_message.ts";
+import { readMessage } from "../http/read_request.ts";
 import type { Overview, Snapshot } from "../ops/overview.ts";
-import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
-import { encodingOf } from "./encoding.ts";
+import {
+  type Channel,
+  type ChannelFactory,
+  type ChannelSocket,
+  encodingOf,
+  ok,
+  type Reply,
+} from "./channel.ts";
 
 /** The channel `ops:v1`: a snapshot of the server, again and again, encoded once for all who watch. */
 export function opsChannel(overview: Overview): ChannelFactory {
@@ -22,23 +28,27 @@ export function opsChannel(overview: Overview): ChannelFactory {
     return frame;
   }
 
-  return (link, params) => {
-    if (link.topic !== OPS_CHANNEL) return undefined;
-    requireScope(link.viewer(), SCOPES.ops);
+  return (socket, params) => {
+    if (socket.topic !== OPS_CHANNEL) return undefined;
+    requireScope(socket.viewer(), SCOPES.ops);
     const encoding = encodingOf(params);
-    return new OpsChannel(link, encoding, (show) =>
+    return new OpsChannel(socket, encoding, (show) =>
       overview.watch((snapshot) => show(frameOf(snapshot, encoding))),
     );
   };
 }
 
 class OpsChannel implements Channel {
-  readonly #link: Link;
+  readonly #socket: ChannelSocket;
   readonly #encoding: Encoding;
   readonly #leave: () => void;
 
-  constructor(link: Link, encoding: Encoding, watch: (show: (frame: WireFrame) => void) => () => void) {
-    this.#link = link;
+  constructor(
+    socket: ChannelSocket,
+    encoding: Encoding,
+    watch: (show: (frame: WireFrame) => void) => () => void,
+  ) {
+    this.#socket = socket;
     this.#encoding = encoding;
     this.#leave = watch((frame) => this.#show(frame));
   }
@@ -46,18 +56,18 @@ class OpsChannel implements Channel {
   async receive(event: string, payload: unknown): Promise<Reply> {
     if (event !== "auth")
       throw new KhalaError("invalid_request", `There is no event "${event}". Push auth, or nothing.`);
-    const { expiresAt } = await this.#link.authenticate(readMessage(AuthSchema, payload).token);
+    const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
     return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
   }
 
-  // What there was no room for is old by now: the next snapshot is shown instead.
-  room(): void {}
+  // A snapshot that did not fit is stale by now: the next one replaces it.
+  onWritable(): void {}
 
   // Snapshots are one.
   heartbeat(): void {}
 
-  farewell({ code, message }: { code: string; message: string }): void {
-    this.#link.outbox.send(encode({ error: { code, message } }, this.#encoding));
+  sendError({ code, message }: { code: string; message: string }): void {
+    this.#socket.outbox.send(encode({ error: { code, message } }, this.#encoding));
   }
 
   close(): void {
@@ -65,10 +75,10 @@ class OpsChannel implements Channel {
   }
 
   #show(frame: WireFrame): void {
-    if (hasScope(this.#link.viewer(), SCOPES.ops)) this.#link.outbox.offer(frame);
+    if (hasScope(this.#socket.viewer(), SCOPES.ops)) this.#socket.outbox.offer(frame);
     // A refreshed token may allow less than the one that joined.
     else
-      this.#link.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.ops}" any more.`));
+      this.#socket.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.ops}" any more.`));
   }
 }
 

@@ -1,10 +1,13 @@
 import { KhalaError, phoenix } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Context } from "../../kit/context.ts";
-import type { ClientSocket, Connection } from "../sockets/connection.ts";
-import { shownError } from "../sockets/shown_error.ts";
-import type { Door } from "../sockets/socket_kind.ts";
-import type { Channel, ChannelFactory, Link, Reply } from "./channel.ts";
+import {
+  type ClientSocket,
+  type Connection,
+  clientError,
+  type SocketEndpoint,
+} from "../sockets/connection.ts";
+import type { Channel, ChannelFactory, ChannelSocket, Reply } from "./channel.ts";
 
 export interface PhoenixOptions {
   readonly channels: readonly ChannelFactory[];
@@ -25,8 +28,8 @@ const PATH = "/socket/websocket";
 const VERSION = "2.0.0";
 const MAX_QUEUED = 64;
 
-/** The door for Phoenix clients. */
-export function phoenixDoor(context: Context, options: PhoenixOptions): Door {
+/** The endpoint for Phoenix clients. */
+export function phoenixEndpoint(context: Context, options: PhoenixOptions): SocketEndpoint {
   return {
     path: PATH,
     kind: "phoenix",
@@ -55,16 +58,16 @@ class PhoenixSocket implements ClientSocket {
     this.#options = options;
   }
 
-  room(): void {
-    for (const { channel } of this.#joined.values()) channel.room();
+  onWritable(): void {
+    for (const { channel } of this.#joined.values()) channel.onWritable();
   }
 
   heartbeat(): void {
     for (const { channel } of this.#joined.values()) channel.heartbeat();
   }
 
-  farewell(error: KhalaError): void {
-    for (const { channel } of this.#joined.values()) channel.farewell(error.toJSON());
+  sendError(error: KhalaError): void {
+    for (const { channel } of this.#joined.values()) channel.sendError(error.toJSON());
   }
 
   close(): void {
@@ -109,7 +112,7 @@ class PhoenixSocket implements ClientSocket {
           `A socket has at most ${maxChannels} channels. Leave one first.`,
         );
       }
-      const link = this.#link(topic, reference);
+      const link = this.#channelSocket(topic, reference);
       const channel = firstOf(channels, (open) => open(link, payload));
       if (!channel) {
         this.#reply(reference, ref, topic, { status: "error", response: '{"reason":"unmatched topic"}' });
@@ -124,7 +127,7 @@ class PhoenixSocket implements ClientSocket {
     }
   }
 
-  /** Answers the join of a channel that takes a while. Never rejects: the pushes that wait go on after it. */
+  /** Answers the join of a channel that takes a while. Never rejects: queued pushes continue after it. */
   async #open(topic: string, ref: string | null, joined: Joined): Promise<void> {
     const { channel, joinRef } = joined;
     let answered = false;
@@ -138,7 +141,7 @@ class PhoenixSocket implements ClientSocket {
       answer();
     } catch (error) {
       if (this.#joined.get(topic) !== joined) return;
-      if (answered) return this.#end(topic, joinRef, shownError(error, this.#context));
+      if (answered) return this.#end(topic, joinRef, clientError(error, this.#context));
       this.#joined.delete(topic);
       channel.close();
       this.#refuse(topic, ref, joinRef, error);
@@ -146,14 +149,14 @@ class PhoenixSocket implements ClientSocket {
   }
 
   #refuse(topic: string, ref: string | null, joinRef: string, error: unknown): void {
-    const known = shownError(error, this.#context);
+    const known = clientError(error, this.#context);
     this.#connection.refused(known.code);
     this.#reply(joinRef, ref, topic, errorReply(known));
     // Clients repeat a refused join for ever; only phx_close stops them.
     if (!known.meaning.retryable) this.#pushClose(topic, joinRef);
   }
 
-  #link(topic: string, joinRef: string): Link {
+  #channelSocket(topic: string, joinRef: string): ChannelSocket {
     const connection = this.#connection;
     return {
       topic,
@@ -170,7 +173,7 @@ class PhoenixSocket implements ClientSocket {
     const joined = this.#joined.get(topic);
     if (joined?.joinRef !== joinRef) return;
     this.#joined.delete(topic);
-    joined.channel.farewell(error.toJSON());
+    joined.channel.sendError(error.toJSON());
     joined.channel.close();
     this.#pushClose(topic, joinRef, error.meaning.retryable ? "phx_error" : "phx_close");
   }
@@ -215,7 +218,7 @@ class PhoenixSocket implements ClientSocket {
       try {
         reply = await joined.channel.receive(event, payload);
       } catch (error) {
-        const known = shownError(error, this.#context);
+        const known = clientError(error, this.#context);
         this.#connection.refused(known.code);
         reply = errorReply(known);
       }
@@ -225,7 +228,7 @@ class PhoenixSocket implements ClientSocket {
         this.#reply(joined.joinRef, ref, topic, reply);
       } catch (error) {
         // A ref that came as text may not fit into a binary reply.
-        this.#connection.end(shownError(error, this.#context));
+        this.#connection.end(clientError(error, this.#context));
       }
     });
   }

@@ -13,6 +13,8 @@ import {
   SubscribeSchema,
   UnsubscribeSchema,
 } from "@khala/contracts/sync/v1";
+import { backoff } from "../../kit/backoff.ts";
+import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
 import { resumeFrom, viewerEpoch } from "../../sync/read/cursor.ts";
@@ -21,10 +23,15 @@ import type { Hub } from "../../sync/read/hub.ts";
 import type { Bounds } from "../../sync/read/journal.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
 import { requireTopic, rightsFingerprint } from "../auth/claims.ts";
-import { readMessage } from "../http/read_message.ts";
-import { type Channel, type ChannelFactory, type Link, ok, type Reply } from "./channel.ts";
-import { encodingOf } from "./encoding.ts";
-import { Pump } from "./pump.ts";
+import { readMessage } from "../http/read_request.ts";
+import {
+  type Channel,
+  type ChannelFactory,
+  type ChannelSocket,
+  encodingOf,
+  ok,
+  type Reply,
+} from "./channel.ts";
 
 export interface SyncChannelOptions {
   readonly hub: Hub;
@@ -36,8 +43,8 @@ const JSON_OPTIONS = { useProtoFieldName: true, alwaysEmitImplicit: true } as co
 
 /** The channel `sync:v1`: subscribe, replay, live. */
 export function syncChannel(context: Context, options: SyncChannelOptions): ChannelFactory {
-  return (link, params) =>
-    link.topic === SYNC_CHANNEL ? new SyncChannel(link, encodingOf(params), context, options) : undefined;
+  return (socket, params) =>
+    socket.topic === SYNC_CHANNEL ? new SyncChannel(socket, encodingOf(params), context, options) : undefined;
 }
 
 type FrameBody = Exclude<MessageInitShape<typeof FrameSchema>, { $typeName: string }>["body"];
@@ -49,20 +56,20 @@ interface Followed extends Subscription {
 }
 
 class SyncChannel implements Channel {
-  readonly #link: Link;
+  readonly #socket: ChannelSocket;
   readonly #encoding: Encoding;
   readonly #context: Context;
   readonly #options: SyncChannelOptions;
   readonly #followed = new Map<string, Followed>();
-  readonly #pump: Pump<Followed>;
+  readonly #pump: ReplayScheduler<Followed>;
   #closed = false;
 
-  constructor(link: Link, encoding: Encoding, context: Context, options: SyncChannelOptions) {
-    this.#link = link;
+  constructor(socket: ChannelSocket, encoding: Encoding, context: Context, options: SyncChannelOptions) {
+    this.#socket = socket;
     this.#encoding = encoding;
     this.#context = context;
     this.#options = options;
-    this.#pump = new Pump(context, (subscription) => subscription.feed.pull(subscription));
+    this.#pump = new ReplayScheduler(context, (subscription) => subscription.feed.pull(subscription));
   }
 
   async receive(event: string, payload: unknown): Promise<Reply> {
@@ -86,10 +93,10 @@ class SyncChannel implements Channel {
 
   async #subscribe(payload: unknown): Promise<Reply> {
     const { topics: asked, resumeAfter } = readMessage(SubscribeSchema, payload);
-    const viewer = this.#link.viewer();
+    const viewer = this.#socket.viewer();
     const topics = [...new Set(asked)];
     if (topics.length === 0)
-      throw new KhalaError("invalid_request", "Name at least one topic.", { field: "topics" });
+      throw new KhalaError("invalid_request", "Send at least one topic.", { field: "topics" });
     const total = new Set([...this.#followed.keys(), ...topics]).size;
     if (total > this.#options.maxTopics) {
       throw new KhalaError("limit_exceeded", `A socket follows at most ${this.#options.maxTopics} topics.`, {
@@ -122,7 +129,7 @@ class SyncChannel implements Channel {
     });
   }
 
-  /** A cursor from a list may be newer than what this server has read: look before calling it a lie. */
+  /** A cursor from a list may be newer than this server's last read: refresh before refusing it. */
   async #catchHead(feed: Feed, sent: Cursor | undefined): Promise<void> {
     if (sent && sent.watermark > feed.head) await feed.refresh();
   }
@@ -130,7 +137,7 @@ class SyncChannel implements Channel {
   #follow(feed: Feed, rights: string, sent: Cursor | undefined): () => void {
     const { topic } = feed.model;
     this.#unfollow(topic);
-    const viewer = this.#link.viewer();
+    const viewer = this.#socket.viewer();
     const epoch = viewerEpoch(feed.epoch, rights);
     const from = sent ? resumeFrom(sent, epoch, feed.bounds) : feed.head;
     if (sent) this.#options.metrics.resumes.add(1, { topic });
@@ -140,7 +147,7 @@ class SyncChannel implements Channel {
       };
     }
     const stamp = Buffer.from(rights);
-    const { outbox } = this.#link;
+    const { outbox } = this.#socket;
     const subscription: Followed = {
       feed,
       org: viewer.org,
@@ -160,7 +167,7 @@ class SyncChannel implements Channel {
       stale: (position, bounds) => {
         const cursor = this.#cursor(feed, rights, position, subscription.epoch);
         this.#unfollow(topic);
-        this.#pushStale(feed, rightsFingerprint(this.#link.viewer()), cursor, bounds);
+        this.#pushStale(feed, rightsFingerprint(this.#socket.viewer()), cursor, bounds);
       },
     };
     this.#followed.set(topic, subscription);
@@ -184,8 +191,8 @@ class SyncChannel implements Channel {
   }
 
   async #authenticate(token: string): Promise<Reply> {
-    const before = rightsFingerprint(this.#link.viewer());
-    const viewer = await this.#link.authenticate(token);
+    const before = rightsFingerprint(this.#socket.viewer());
+    const viewer = await this.#socket.authenticate(token);
     if (rightsFingerprint(viewer) !== before) {
       // Positions are true only for the rights that they were read under.
       for (const subscription of [...this.#followed.values()])
@@ -194,7 +201,7 @@ class SyncChannel implements Channel {
     return this.#answer(AuthenticatedSchema, { expiresAt: new Date(viewer.expiresAt).toISOString() });
   }
 
-  room(): void {
+  onWritable(): void {
     this.#pump.start();
   }
 
@@ -202,7 +209,7 @@ class SyncChannel implements Channel {
     this.#pushFrame({ case: "heartbeat", value: create(HeartbeatSchema, { watermarks: this.#positions() }) });
   }
 
-  farewell(error: ErrorJson): void {
+  sendError(error: ErrorJson): void {
     if (error.code === "slow_consumer")
       for (const topic of this.#followed.keys()) this.#options.metrics.dropped.add(1, { topic });
     this.#pushFrame({
@@ -226,7 +233,7 @@ class SyncChannel implements Channel {
 
   #positions(): Record<string, Cursor> {
     const entries = [...this.#followed].map(([topic, { feed, rights, live, position, epoch }]) => {
-      // The epoch of the position: the feed may have begun another one, which a replay under way learns at its next turn.
+      // The epoch of the position: the feed may have begun another one, which a running replay learns at its next batch.
       return [topic, this.#cursor(feed, rights, live ? feed.head : position, epoch)];
     });
     return Object.fromEntries(entries);
@@ -250,7 +257,7 @@ class SyncChannel implements Channel {
 
   #pushFrame(body: NonNullable<FrameBody>): void {
     const frame = create(FrameSchema, { body });
-    this.#link.outbox.send(
+    this.#socket.outbox.send(
       this.#encoding === "proto"
         ? phoenix.broadcastBinary(SYNC_CHANNEL, "frame", toBinary(FrameSchema, frame))
         : phoenix.pushText(
@@ -269,5 +276,76 @@ class SyncChannel implements Channel {
         ? toBinary(schema, message)
         : JSON.stringify(toJson(schema, message, JSON_OPTIONS)),
     );
+  }
+}
+
+/** Replays the subscriptions of one socket round-robin, a batch each, so that no topic waits for another's history. */
+class ReplayScheduler<S extends { live: boolean; position: bigint }> {
+  readonly #context: Context;
+  readonly #pull: (subscription: S) => Promise<boolean>;
+  readonly #behind = new Map<S, (() => void) | undefined>();
+  readonly #stopping = new AbortController();
+  #running = false;
+
+  /** `pull` sends one batch and resolves with whether the subscription has caught up; it throws when the database is unreachable. */
+  constructor(context: Context, pull: (subscription: S) => Promise<boolean>) {
+    this.#context = context;
+    this.#pull = pull;
+  }
+
+  /** Takes on a subscription that is behind; `onCaughtUp` is called once. */
+  add(subscription: S, onCaughtUp?: () => void): void {
+    if (!this.#behind.has(subscription)) this.#behind.set(subscription, onCaughtUp);
+    if (onCaughtUp) this.start();
+  }
+
+  delete(subscription: S): void {
+    this.#behind.delete(subscription);
+  }
+
+  /** Continues after the outbox was full. */
+  start(): void {
+    if (this.#running || this.#stopping.signal.aborted) return;
+    this.#running = true;
+    void this.#run();
+  }
+
+  stop(): void {
+    this.#stopping.abort();
+    this.#behind.clear();
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stopping;
+    let failures = 0;
+    while (this.#behind.size > 0 && !signal.aborted) {
+      let moved = false;
+      for (const [subscription, onCaughtUp] of [...this.#behind]) {
+        if (signal.aborted || !this.#behind.has(subscription)) continue;
+        const before = subscription.position;
+        try {
+          const done = await this.#pull(subscription);
+          failures = 0;
+          moved ||= done || subscription.position > before;
+          if (!done) continue;
+          this.#behind.delete(subscription);
+          onCaughtUp?.();
+        } catch (error) {
+          if (!(error instanceof KhalaError))
+            this.#context.log.error({ err: error }, "a replay failed; it is retried");
+          await sleep(
+            this.#context.clock,
+            backoff(failures++, this.#context.random, { base: 100, cap: 2_000 }),
+            signal,
+          );
+          moved = true;
+        }
+      }
+      // No subscription moved: the outbox is full. `onWritable` starts this again.
+      if (!moved) break;
+      // Batches in memory need no I/O: yield to the other sockets.
+      await new Promise(setImmediate);
+    }
+    this.#running = false;
   }
 }

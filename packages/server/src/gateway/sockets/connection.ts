@@ -16,39 +16,39 @@ export interface ConnectionLimits {
 
 export interface ConnectionOptions {
   readonly limits: ConnectionLimits;
-  /** What is spoken on it: "phoenix", "conversation" or "ai". */
+  /** The protocol: "phoenix", "conversation" or "ai". */
   readonly kind: string;
   /** Where the other side is. */
   readonly remote: string;
-  /** What all sockets were given. */
+  /** Totals over all sockets. */
   readonly written: Written;
   /** Checks a new token for the open socket. */
   readonly authenticate: (current: Viewer, token: string) => Promise<Viewer>;
   /** Something that the client asked for was answered with an error. */
   readonly onRefused: (code: ErrorCode) => void;
-  /** The reason is a code of the error table when it was ours, else what the client said. */
+  /** The reason is an error code when the server closed, else the client's own reason. */
   readonly onClosed: (connection: Connection, code: number, reason: string) => void;
 }
 
-/** What a kind of socket does with its connection. */
+/** The protocol that runs on a connection. */
 export interface ClientSocket {
   receive(data: Buffer, binary: boolean): void;
-  /** There is room in the outbox again. */
-  room(): void;
+  /** The outbox accepts frames again. */
+  onWritable(): void;
   /** Sends the regular sign of life. */
   heartbeat(): void;
   /** Says why the connection is about to be closed. */
-  farewell(error: KhalaError): void;
-  /** The connection is over. Called once, after the farewell if there is one. */
+  sendError(error: KhalaError): void;
+  /** The connection has ended. Called once, after `sendError` if there is an error. */
   close(): void;
-  /** What is followed on it, for operators. */
+  /** The channels on it, for operators. */
   channels(): SocketChannelJson[];
 }
 
 /** How long a client may take to answer a close. */
 export const CLOSE_GRACE_MS = 5_000;
 
-/** One client's WebSocket: what waits for it, whose it is, and when it has to go. What is said on it is its socket's matter. */
+/** One client's WebSocket: its outbox, its caller, its timeouts. The protocol on it is a ClientSocket. */
 export class Connection {
   readonly outbox: Outbox;
   readonly connectedAt: number;
@@ -79,8 +79,8 @@ export class Connection {
     this.#id = context.newId();
     this.#heardAt = this.#beatAt = this.connectedAt = context.clock.now();
     const { limits, written } = options;
-    const room = () => this.#socket.room();
-    this.outbox = new Outbox(ws, stream, limits.bufferBytes, context.clock.now, room, written);
+    const onWritable = () => this.#socket.onWritable();
+    this.outbox = new Outbox(ws, stream, limits.bufferBytes, context.clock.now, onWritable, written);
     this.#socket = accept(this);
     ws.on("message", (data, binary) => {
       if (this.#closing) return;
@@ -99,12 +99,12 @@ export class Connection {
     ws.on("error", (error) => context.log.debug({ err: error.message }, "a socket failed"));
   }
 
-  /** Who is on the other side; changes when the token is refreshed. */
+  /** The authenticated caller; changes when the token is refreshed. */
   get viewer(): Viewer {
     return this.#viewer;
   }
 
-  /** Checks a new token and takes it over. */
+  /** Verifies a new token and uses it from now on. */
   async authenticate(token: string): Promise<Viewer> {
     this.#viewer = await this.#options.authenticate(this.#viewer, token);
     return this.#viewer;
@@ -115,7 +115,7 @@ export class Connection {
     this.#options.onRefused(code);
   }
 
-  /** Asks the other side whether it is there, for clients that need not say anything: every WebSocket answers by itself. */
+  /** Pings the client, for protocols without a heartbeat of their own: every WebSocket answers with a pong. */
   ping(): void {
     if (this.#ws.readyState === this.#ws.OPEN) this.#ws.ping();
   }
@@ -133,7 +133,9 @@ export class Connection {
       );
     }
     if (now - this.#heardAt > idleMs)
-      return this.end(new KhalaError("idle_timeout", "Nothing was heard from this socket for too long."));
+      return this.end(
+        new KhalaError("idle_timeout", "The socket was silent for too long. Reconnect, and send heartbeats."),
+      );
     if (now >= this.#viewer.expiresAt) {
       return this.end(
         new KhalaError(
@@ -153,16 +155,16 @@ export class Connection {
     if (this.#closing) return;
     this.#closing = true;
     this.#reason = error.code;
-    this.#socket.farewell(error);
+    this.#socket.sendError(error);
     this.#socket.close();
-    // The client's own close must be heard, also when it was not listened to for a while.
+    // A paused socket must be read again, or the client's close frame is not received.
     this.#ws.resume();
     this.#ws.close(error.meaning.close, error.code);
     const cancel = this.#context.clock.after(CLOSE_GRACE_MS, () => this.#ws.terminate());
     this.#ws.once("close", cancel);
   }
 
-  /** What an operator sees of it. */
+  /** The socket, as operators see it. */
   describe(): SocketJson {
     const { subject, org } = this.#viewer;
     return {
@@ -179,7 +181,7 @@ export class Connection {
     };
   }
 
-  /** Cuts the connection without a word. */
+  /** Closes the connection without a close frame. */
   terminate(): void {
     this.#ws.terminate();
   }
@@ -187,4 +189,25 @@ export class Connection {
   #heard(): void {
     this.#heardAt = this.#context.clock.now();
   }
+}
+
+/** A path at which sockets are opened, and the protocol there. */
+export interface SocketEndpoint {
+  readonly path: string;
+  /** Its name for operators. */
+  readonly kind: string;
+  /** The scope that every token of the socket must have. */
+  readonly scope?: string;
+  /**
+   * Checks the parameters before the token: throws KhalaError to refuse. The returned function serves the socket; it may
+   * send at once, but must not throw, nor end the connection before it returns.
+   */
+  readonly open: (url: URL) => (connection: Connection) => ClientSocket;
+}
+
+/** The error that a client receives. An unexpected one is logged, and its details stay on the server. */
+export function clientError(error: unknown, { log }: Pick<Context, "log">): KhalaError {
+  if (error instanceof KhalaError) return error;
+  log.error({ err: error }, "a socket's request failed");
+  return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
 }

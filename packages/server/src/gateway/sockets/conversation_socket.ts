@@ -5,12 +5,10 @@ import type { Member, Start } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
 import type { Context } from "../../kit/context.ts";
 import { callerOf, readConvId, readStart } from "../http/conversation_request.ts";
-import type { ClientSocket, Connection } from "./connection.ts";
-import { shownError } from "./shown_error.ts";
-import type { Door } from "./socket_kind.ts";
+import { type ClientSocket, type Connection, clientError, type SocketEndpoint } from "./connection.ts";
 
 /** `/ws?conv_id=&token=[&after=<cursor>|&replay=<n>]`: one conversation in plain JSON. */
-export function conversationDoor(context: Context, conversations: ConversationPlane): Door {
+export function conversationEndpoint(context: Context, conversations: ConversationPlane): SocketEndpoint {
   return {
     path: "/ws",
     kind: "conversation",
@@ -30,7 +28,7 @@ export function conversationDoor(context: Context, conversations: ConversationPl
   };
 }
 
-/** A socket that follows one conversation. What people say goes over HTTP, so that it is answered. */
+/** A socket that follows one conversation. Messages are sent over HTTP, so that they get a response. */
 class ConversationSocket implements ClientSocket {
   readonly #connection: Connection;
   readonly #convId: string;
@@ -56,10 +54,10 @@ class ConversationSocket implements ClientSocket {
       const attached = await conversations.attach(callerOf(connection.viewer), this.#convId, member, start);
       if (this.#closed) return attached.close();
       this.#attached = attached;
-      // Room that was made meanwhile was not passed on.
+      // `onWritable` may have been called before there was an attachment.
       attached.room();
     } catch (error) {
-      const known = shownError(error, this.#context);
+      const known = clientError(error, this.#context);
       connection.refused(known.code);
       connection.end(known);
     }
@@ -83,7 +81,7 @@ class ConversationSocket implements ClientSocket {
     );
   }
 
-  room(): void {
+  onWritable(): void {
     this.#attached?.room();
   }
 
@@ -92,7 +90,7 @@ class ConversationSocket implements ClientSocket {
     this.#connection.ping();
   }
 
-  farewell(error: KhalaError): void {
+  sendError(error: KhalaError): void {
     this.#connection.outbox.send(errorFrame(this.#convId, error).json);
   }
 
@@ -108,7 +106,9 @@ class ConversationSocket implements ClientSocket {
 
   async #authenticate(token: string): Promise<void> {
     if (this.#authenticating)
-      return this.#refuse(new KhalaError("limit_exceeded", "Wait until the token before is answered."));
+      return this.#refuse(
+        new KhalaError("limit_exceeded", "A token is being checked already. Wait for its answer."),
+      );
     this.#authenticating = true;
     try {
       const { expiresAt } = await this.#connection.authenticate(token);
@@ -116,7 +116,7 @@ class ConversationSocket implements ClientSocket {
       const expires_at = new Date(expiresAt).toISOString();
       this.#connection.outbox.send(JSON.stringify({ type: "authenticated", expires_at }));
     } catch (error) {
-      this.#refuse(shownError(error, this.#context));
+      this.#refuse(clientError(error, this.#context));
     } finally {
       this.#authenticating = false;
     }
@@ -124,6 +124,6 @@ class ConversationSocket implements ClientSocket {
 
   #refuse(error: KhalaError): void {
     this.#connection.refused(error.code);
-    if (!this.#closed) this.farewell(error);
+    if (!this.#closed) this.sendError(error);
   }
 }

@@ -9,7 +9,7 @@ export function addressOf(request: IncomingMessage): URL | null {
   return URL.parse(request.url ?? "/", "http://socket");
 }
 
-/** Answers a handshake that leads nowhere, and closes. Phoenix clients expect 403 when they may not come in. */
+/** Refuses a handshake and closes. Phoenix clients expect 403 when they are denied. */
 export function refuseHandshake(
   stream: Duplex,
   error: unknown,

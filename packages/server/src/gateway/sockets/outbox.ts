@@ -3,36 +3,36 @@ import type { WebSocket } from "ws";
 import type { Stamped, WireFrame } from "../../kit/wire_frame.ts";
 import type { Written } from "./traffic.ts";
 
-/** From this size on, a shared frame is not copied for a stamp: it would push everybody else's out of the processor's cache. */
+/** From this size on, a shared frame is not copied for a stamp: copies of large frames would evict the shared ones from the processor's cache. */
 const COPY_LIMIT = 2 << 10;
-/** Small enough that a slow line shows its progress within a large message. */
+/** Small enough that a slow connection makes visible progress within a large message. */
 const PART = 128 << 10;
 
-/** What waits for one socket, bounded in bytes. */
+/** The send queue of one socket, bounded in bytes. */
 export class Outbox {
   readonly #socket: WebSocket;
   readonly #stream: Writable;
   readonly #limit: number;
   readonly #now: () => number;
-  readonly #onRoom: () => void;
+  readonly #onWritable: () => void;
   readonly #written: Written;
   #messages = 0;
   #fullSince: number | undefined;
 
-  /** `stream` is what the socket writes to. `onRoom` is called when one that refused a frame can take some again. */
+  /** `stream` is what the socket writes to. `onWritable` is called when one that refused a frame can take some again. */
   constructor(
     socket: WebSocket,
     stream: Writable,
     limit: number,
     now: () => number,
-    onRoom: () => void,
+    onWritable: () => void,
     written: Written = { messages: 0, bytes: 0 },
   ) {
     this.#socket = socket;
     this.#stream = stream;
     this.#limit = limit;
     this.#now = now;
-    this.#onRoom = onRoom;
+    this.#onWritable = onWritable;
     this.#written = written;
   }
 
@@ -67,8 +67,8 @@ export class Outbox {
   }
 
   /**
-   * A line with nothing waiting mostly takes a message at once, and then its bytes can serve the next socket as well. What
-   * it does not take it holds on to.
+   * A stream with an empty buffer mostly writes a message at once, and then its bytes can be reused for the next socket. A
+   * stream that buffers the message keeps the bytes.
    */
   #writeStamped(stamped: Stamped, stamp: Buffer): void {
     const lent = this.#stream.writableLength === 0 ? stamped.lend(stamp) : undefined;
@@ -105,14 +105,14 @@ export class Outbox {
   }
 
   /**
-   * A callback costs a turn of its own, and an idle socket needs none: it can only fill up with what is written while
+   * A callback costs a tick, and an idle socket needs none: it can only fill up with what is written while
    * something waits, or by one large frame.
    */
   #sentAfter(bytes: number): (() => void) | undefined {
     return this.#stream.writableLength > 0 || bytes * 2 >= this.#limit ? this.#sent : undefined;
   }
 
-  /** Sends an answer. Answers are small and asked for, so they are not refused; who does not read them is not read. */
+  /** Sends an answer. Answers are small and asked for, so they are not refused; a client that does not read them is paused. */
   send(data: string | Uint8Array): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#count(data.length);
@@ -132,12 +132,12 @@ export class Outbox {
   readonly #sent = (): void => {
     if (this.#fullSince === undefined) return;
     if (this.#stream.writableLength > this.#limit / 2) {
-      // Slow, but it moves: closing it would only make it start the same message again.
+      // Slow, but it progresses: closing it would only make it receive the same message again.
       this.#fullSince = this.#now();
       return;
     }
     this.#fullSince = undefined;
     if (this.#socket.isPaused) this.#socket.resume();
-    this.#onRoom();
+    this.#onWritable();
   };
 }

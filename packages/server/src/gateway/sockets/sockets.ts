@@ -8,22 +8,21 @@ import { lookAround } from "../../kit/rounds.ts";
 import { bearerToken, socketToken } from "../auth/bearer.ts";
 import { requireSameSubject, requireScope, type Viewer } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
-import type { Revocations } from "../auth/revocation.ts";
+import type { Revocations } from "../auth/revocations.ts";
 import type { Verifier } from "../auth/verifier.ts";
 import { closeLabel, type GatewayMetrics, isDenial } from "../metrics.ts";
-import { type ClientSocket, Connection, type ConnectionLimits } from "./connection.ts";
+import { type ClientSocket, Connection, type ConnectionLimits, type SocketEndpoint } from "./connection.ts";
 import { addressOf, refuseHandshake } from "./handshake.ts";
-import type { Door } from "./socket_kind.ts";
 import { openTraffic, type Traffic } from "./traffic.ts";
 
 export interface SocketsOptions {
   readonly verifier: Verifier;
   readonly revocations: Revocations;
   readonly metrics: GatewayMetrics;
-  /** What operators are shown. */
+  /** Counters for operators. */
   readonly traffic?: Traffic;
-  /** Where sockets are opened, and what is spoken there. */
-  readonly doors: readonly Door[];
+  /** The paths at which sockets are opened, with their protocols. */
+  readonly endpoints: readonly SocketEndpoint[];
   readonly origins: readonly string[];
   readonly limits: ConnectionLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
 }
@@ -31,22 +30,22 @@ export interface SocketsOptions {
 /** All client sockets of this server. */
 export interface Sockets {
   readonly count: number;
-  /** Those of an org, the newest first. */
+  /** The sockets of an org, the newest first. */
   list(org: string, limit: number): SocketJson[];
-  /** Takes an HTTP upgrade, whatever it asks for: opens a socket, or answers why not. */
+  /** Handles an HTTP upgrade: opens a socket, or refuses with the reason. */
   upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): void;
-  /** Refuses new sockets, closes the open ones with 1012 and waits until they are gone; cuts those that are not by then. */
+  /** Refuses new sockets, closes the open ones with 1012 and waits until they are closed; terminates the rest after `timeoutMs`. */
   drain(timeoutMs: number): Promise<void>;
 }
 
-/** Somebody who may come in, and what they came for. */
+/** A handshake that was accepted. */
 interface Admitted {
   readonly viewer: Viewer;
-  readonly door: Door;
+  readonly endpoint: SocketEndpoint;
   readonly serve: (connection: Connection) => ClientSocket;
 }
 
-/** How sockets are looked at: heartbeats to all of them at once would keep everybody's words waiting. */
+/** How sockets are checked: heartbeats to all of them at once would delay other frames. */
 const ROUND = { everyMs: 1_000, atOnce: 32 };
 
 /** Opens the sockets of the server. One timer serves all of them. */
@@ -73,13 +72,13 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
 
   async function admit(request: IncomingMessage): Promise<Admitted> {
     const url = addressOf(request);
-    if (!url) throw new KhalaError("invalid_request", "The address cannot be read.");
-    const door = options.doors.find(({ path }) => path === url.pathname);
-    if (!door) {
-      const paths = options.doors.map(({ path }) => path).join(" or ");
+    if (!url) throw new KhalaError("invalid_request", "The URL is not valid.");
+    const endpoint = options.endpoints.find(({ path }) => path === url.pathname);
+    if (!endpoint) {
+      const paths = options.endpoints.map(({ path }) => path).join(" or ");
       throw new KhalaError("not_found", `There is no socket at this address. Connect to ${paths}.`);
     }
-    const serve = door.open(url);
+    const serve = endpoint.open(url);
     const origin = request.headers.origin;
     if (!originAllowed(origin, options.origins, request.headers.host ?? "")) {
       throw new KhalaError(
@@ -87,32 +86,35 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         "This origin may not open sockets. Add it to KHALA_ORIGINS.",
       );
     }
-    requireRoom();
+    requireCapacity();
     const { token } = socketToken({
       params: url.searchParams,
       protocols: request.headers["sec-websocket-protocol"],
     });
     const viewer = await verifier.verify(token ?? bearerToken(request.headers));
-    // The clock skew forgives a token that is just over, but a socket lives only until then: it would be closed at once, again and again.
+    // The clock skew allows a token that has just expired, but its socket would be closed at once, again and again.
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
-    if (door.scope) requireScope(viewer, door.scope);
-    // Again, because others came in while the token was looked at.
-    requireRoom();
+    if (endpoint.scope) requireScope(viewer, endpoint.scope);
+    // Again, because other sockets may have opened while the token was verified.
+    requireCapacity();
     if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
       throw new KhalaError(
         "limit_exceeded",
         `One subject has at most ${limits.socketsPerSubject} sockets on a server.`,
       );
     }
-    return { viewer, door, serve };
+    return { viewer, endpoint, serve };
   }
 
-  function requireRoom(): void {
+  function requireCapacity(): void {
     if (draining)
       throw new KhalaError("shutting_down", "This server is shutting down. Connect to another one.");
     if (open.size >= limits.sockets)
-      throw new KhalaError("limit_exceeded", "This server has all the sockets it takes.");
+      throw new KhalaError(
+        "limit_exceeded",
+        "This server has reached its limit of sockets. Connect to another one, or raise KHALA_MAX_SOCKETS.",
+      );
   }
 
   function count(viewer: Viewer, by: number): void {
@@ -123,7 +125,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   }
 
   async function accept(request: IncomingMessage, stream: Duplex, head: Buffer): Promise<void> {
-    // Nobody else listens any more: without this a client that resets the connection would end the process.
+    // The HTTP server no longer listens: without this, a client that resets the connection would end the process.
     const broken = (error: Error) => context.log.debug({ err: error.message }, "a handshake was cut");
     stream.on("error", broken);
     let admitted: Admitted;
@@ -134,16 +136,16 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       return refuseHandshake(stream, error, context, metrics);
     }
     stream.off("error", broken);
-    const { viewer, door, serve } = admitted;
+    const { viewer, endpoint, serve } = admitted;
     const connectionOptions = {
       limits,
-      kind: door.kind,
+      kind: endpoint.kind,
       remote: request.socket.remoteAddress ?? "",
       written: traffic.written,
       async authenticate(current: Viewer, token: string) {
         const refreshed = await verifier.verify(token);
         requireSameSubject(current, refreshed);
-        if (door.scope) requireScope(refreshed, door.scope);
+        if (endpoint.scope) requireScope(refreshed, endpoint.scope);
         return refreshed;
       },
       onRefused(code: ErrorCode) {
@@ -154,7 +156,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         open.delete(closed);
         count(viewer, -1);
         metrics.closes.add(1, { code: closeLabel(code) });
-        traffic.closed(viewer.org, { subject: viewer.subject, code, reason, kind: door.kind });
+        traffic.closed(viewer.org, { subject: viewer.subject, code, reason, kind: endpoint.kind });
       },
     };
     server.handleUpgrade(request, stream, head, (ws) => {

@@ -2,13 +2,13 @@ import { ERRORS, type ErrorCode } from "@khala/contracts";
 import type { ErrorCountJson, SocketCloseJson } from "@khala/contracts/ops/v1";
 import { type Clock, isoTime } from "../../kit/clock.ts";
 
-/** What was written to sockets. Whoever writes adds to it. */
+/** Totals of what was written to sockets; every outbox adds to it. */
 export interface Written {
   messages: number;
   bytes: number;
 }
 
-/** What came and went through the door since the start. */
+/** Counters of the gateway since the start. */
 export interface Traffic {
   readonly written: Written;
   /** Counts a socket; `closed` takes it back. */
@@ -81,7 +81,7 @@ export function openTraffic(clock: Clock): Traffic {
   };
 }
 
-/** Not let in, or no room. */
+/** Denied, or over a limit. */
 function isTurnedAway(code: ErrorCode): boolean {
   return [401, 403, 429, 503].includes(ERRORS[code].status);
 }

@@ -137,7 +137,7 @@ test("an append that commits late is never skipped: those behind it wait", async
   const opened = Promise.withResolvers<void>();
   const gate = Promise.withResolvers<void>();
   const late = database.interactive(async (tx) => {
-    const authority = openAuthority({ ...database, query: tx.query }, parts.context, () => {});
+    const authority = openAuthority({ ...database, query: tx.query }, parts.context);
     await appendRun(authority, "late", [step()]);
     opened.resolve();
     await gate.promise;

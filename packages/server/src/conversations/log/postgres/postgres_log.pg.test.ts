@@ -23,13 +23,11 @@ async function expire(database: Database, stream: string): Promise<void> {
 
 /** A server's log with its wakeups, as khala.ts joins them. */
 function server(database: Database, context: Context, clock = context.clock) {
-  const wakeups = openWakeups(database, context, {
-    enabled: true,
-    onWakeup: (name) => log.onWakeup(name.replace(/^log:/, "")),
-    onListening: () => listening.resolve(),
-  });
+  const wakeups = openWakeups(database, context, { enabled: true });
   const log: PostgresLog = openPostgresLog(database, { ...context, clock }, { ttlMs: TTL, wakeups });
   const listening = Promise.withResolvers<void>();
+  wakeups.on("log:", (stream) => log.onWakeup(stream));
+  wakeups.onListening(listening.resolve);
   wakeups.start();
   return {
     log,
@@ -125,7 +123,7 @@ test("whatever another server wrote to 300 streams is read for all of them in a 
   const { counts, database } = counted(shared.database);
   const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const reader = openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf });
-  const streams = Array.from({ length: 300 }, (_, i) => `chat:woken-${i}`);
+  const streams = Array.from({ length: 300 }, (_, i) => `chat:hinted-${i}`);
   const heard = new Map<string, string[]>();
   const missed: string[] = [];
   for (const stream of streams) {
@@ -197,10 +195,10 @@ test("a commit whose answer was lost fails its writer, and sends watchers to loo
     log: context.log,
   });
   await using _closed = { [Symbol.asyncDispose]: () => database.close() };
-  const sent: string[] = [];
+  const hinted: string[] = [];
   const log = openPostgresLog(database, context, {
     ttlMs: TTL,
-    wakeups: { send: (name) => sent.push(name) },
+    wakeups: { send: (name) => hinted.push(name) },
   });
   await log.append("chat:cut", ["1"]);
   let missed = 0;
@@ -212,7 +210,7 @@ test("a commit whose answer was lost fails its writer, and sends watchers to loo
   proxy.cut();
   expect(await failed).toMatchObject({ code: "unavailable" });
   expect(missed).toBe(1);
-  expect(sent).toEqual(["log:chat:cut", "log:chat:cut"]);
+  expect(hinted).toEqual(["log:chat:cut", "log:chat:cut"]);
 });
 
 test("servers that append, mark, trim, open and delete the same streams at once never fail each other", async () => {

@@ -9,7 +9,7 @@ export interface DevKey {
   readonly secret: Buffer;
 }
 
-/** The key in `file`, made on the first start. Processes that start at once all get the same one. */
+/** The key in `file`, made on the first start. Processes that start at the same time all get the same one. */
 export function loadOrCreateDevKey(file: string, newSecret: () => Buffer): DevKey {
   const there = read(file);
   if (there) return there;

@@ -37,7 +37,7 @@ function readJwk(jwk: unknown): [string, PinnedKey] {
   if (jwk.key_ops !== undefined && !(Array.isArray(jwk.key_ops) && jwk.key_ops.includes("verify"))) {
     throw new Error("its key_ops do not contain verify");
   }
-  // A secret in a set that is meant to be public is known to everybody.
+  // A secret in a public key set is no secret any more.
   if (jwk.d !== undefined || jwk.k !== undefined) throw new Error("it is private; publish public keys only");
   const alg = jwkAlgorithm(jwk);
   const key = createPublicKey({ key: jwk, format: "jwk" });

@@ -5,7 +5,7 @@ import type { JwksLoader } from "./jwks_loaders.ts";
 
 /** A key set that follows its source. */
 export interface JwksCache {
-  /** The key with this kid; an unknown kid may be a new one, so "reload" looks again, within limits. */
+  /** The key with this kid; an unknown kid may be a new one, so "reload" reads the source again, within limits. */
   find(kid: string, onUnknown: "reload" | "give_up"): Promise<PinnedKey | undefined>;
   /** Loads the set unless it is there. */
   load(): Promise<void>;
@@ -19,7 +19,7 @@ export interface JwksCacheOptions {
   readonly report: (problem: string) => void;
   /** The age at which the source is asked again. */
   readonly maxAgeMs: number;
-  /** Unknown kids reload the set three times at once, then once in this time: strangers must not make us flood the source. */
+  /** Unknown kids reload the set three times, then once per interval: strangers must not make the server flood the source. */
   readonly cooldownMs: number;
 }
 
@@ -43,7 +43,7 @@ export function createJwksCache(loader: JwksLoader, options: JwksCacheOptions): 
   const attempt = async (force: boolean) => {
     triedAt = clock.now();
     try {
-      // After a failure the source is read even if it looks unchanged.
+      // After a failure the source is read even if it seems unchanged.
       const json = await loader.load(force || failure !== undefined);
       if (json !== undefined) use(json);
       loadedAt = clock.now();
@@ -51,7 +51,7 @@ export function createJwksCache(loader: JwksLoader, options: JwksCacheOptions): 
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       const problem = `The key set ${loader.name} cannot be read: ${reason}`;
-      // It is tried every second: an outage is told once, not every time.
+      // It is tried every second: an outage is logged once, not every time.
       if (problem !== failure) report(problem);
       failure = problem;
     }
@@ -74,7 +74,7 @@ export function createJwksCache(loader: JwksLoader, options: JwksCacheOptions): 
     if (keys && !passed(loadedAt, maxAgeMs)) return;
     if (failure !== undefined && !running && !passed(triedAt, RETRY_MS)) return;
     const reloading = reload(false);
-    // While the source is known to fail, nobody who can be served from the old keys waits for it.
+    // While the source is known to fail, a request that the old keys can serve does not wait for it.
     if (!keys || failure === undefined) await reloading;
   };
 

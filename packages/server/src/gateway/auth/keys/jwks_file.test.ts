@@ -68,7 +68,7 @@ describe("a key set in a file", () => {
     await verifier.verify(await tokenOf(third, clock));
   });
 
-  test("that is half written or deleted keeps the keys that were read, and is read again when mended", async () => {
+  test("that is half written or deleted keeps the keys that were read, and is read again when fixed", async () => {
     write(second);
     const { keys, verifier } = setUp(clock, { kind: "jwks_file", path });
     await verifier.verify(await tokenOf(second, clock));

@@ -11,7 +11,7 @@ export interface JwksLoader {
 const MAX_BYTES = 1024 * 1024;
 const TIMEOUT_MS = 5_000;
 
-/** A key set behind an http or https URL. Redirects are refused: the keys come from where the operator said. */
+/** A key set behind an http or https URL. Redirects are refused: the keys come from the address that the operator set. */
 export function jwksUrl(source: {
   readonly url: string;
   readonly timeoutMs?: number | undefined;
@@ -66,7 +66,7 @@ async function boundedText(response: Response): Promise<string> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
-// The parser's own message quotes the text, which may be a secret that somebody put in the wrong place.
+// The parser's own message quotes the text, which may be a secret in the wrong file.
 function parse(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -75,7 +75,7 @@ function parse(text: string): unknown {
   }
 }
 
-// "fetch failed" alone helps nobody: the reason is in its cause.
+// "fetch failed" alone is no help: the reason is in its cause.
 function explainFetch(error: unknown): never {
   const cause = error instanceof Error ? error.cause : undefined;
   const reason =

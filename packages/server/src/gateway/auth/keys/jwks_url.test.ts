@@ -104,7 +104,7 @@ describe("a key set behind a URL", () => {
     await verifier.verify(await tokenOf(first, clock));
     await verifier.verify(await tokenOf(first, clock));
     expect(keys.problems()).toEqual([expect.stringContaining("HTTP 503")]);
-    // A kid that is not known may be a new one: nobody can tell, so the client is asked to come back.
+    // A kid that is not known may be a new one: the server cannot know, so the client is asked to retry.
     await denied(verifier, await tokenOf(second, clock), "unavailable");
     expect(reports).toEqual(keys.problems());
     jwks.publish(first, second);

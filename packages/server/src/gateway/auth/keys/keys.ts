@@ -12,18 +12,18 @@ export type KeySource =
 
 /** The keys that tokens are verified with, kept up to date while the server runs. */
 export interface Keyring {
-  /** The key with this kid; undefined when nobody has it, KhalaError unavailable when that cannot be known now. */
+  /** The key with this kid; undefined when no source has it; throws unavailable when a source cannot be read now. */
   find(kid: string): Promise<PinnedKey | undefined>;
-  /** Loads what is not loaded yet. Never throws: `problems` says what is wrong. */
+  /** Loads what is not loaded yet. Never throws: `problems` has the reasons. */
   load(): Promise<void>;
-  /** What keeps a source from being read now, one sentence each. */
+  /** Why sources cannot be read now, one sentence each. */
   problems(): readonly string[];
 }
 
-/** What a keyring is given from outside. */
+/** Dependencies of a keyring. */
 export interface KeyringDeps {
   readonly clock: Clock;
-  /** Told of sources that cannot be read and keys that cannot be used; goes to the log. */
+  /** Called for sources that cannot be read and keys that cannot be used; goes to the log. */
   readonly report: (problem: string) => void;
 }
 

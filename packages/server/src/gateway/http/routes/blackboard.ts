@@ -1,6 +1,6 @@
 import { KhalaError, SCOPES } from "@khala/contracts";
 import { SpanKind } from "@opentelemetry/api";
-import type { FastifyRequest } from "fastify";
+import type { FastifyReply, FastifyRequest } from "fastify";
 import { AGENT_NAME } from "../../../blackboard/model/names.ts";
 import type { BlackboardPlane, Caller } from "../../../blackboard/plane.ts";
 import type { Context } from "../../../kit/context.ts";
@@ -9,10 +9,15 @@ import { hasScope, requireScope } from "../../auth/claims.ts";
 import {
   asSentAlone,
   isId,
+  readClaim,
   readCorrelationId,
+  readDeadLetterQuery,
   readDecision,
   readDrafts,
   readRecent,
+  readReplay,
+  readReplayAll,
+  readSettlement,
 } from "../blackboard_request.ts";
 import type { Http } from "../http.ts";
 
@@ -122,37 +127,115 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
 }
 
 /** For routes that need no body: a client that announces JSON, and then sends none, is served too. */
-export const BODY_OPTIONAL = {
+const BODY_OPTIONAL = {
   async onRequest({ headers }: FastifyRequest) {
     const { "content-length": length = "0", "transfer-encoding": chunked } = headers;
     if (length === "0" && chunked === undefined) delete headers["content-type"];
   },
 };
 
-/** Who asks, if the token carries the scope. */
-export async function callerOf(http: Http, request: FastifyRequest, scope: string): Promise<Caller> {
+/** The caller, if its token has the scope. */
+async function callerOf(http: Http, request: FastifyRequest, scope: string): Promise<Caller> {
   const viewer = await http.viewer(request);
   requireScope(viewer, scope);
   return { org: viewer.org, subject: viewer.subject, operates: hasScope(viewer, SCOPES.ops) };
 }
 
 /** The agent that the path names; what cannot be the name of one is not there. */
-export function agentOf(request: FastifyRequest): string {
+function agentOf(request: FastifyRequest): string {
   const name = param(request, "agent");
   return AGENT_NAME.test(name) ? name : missing("agent", name);
 }
 
 /** A part of the path. */
-export function param(request: FastifyRequest, name: string): string {
+function param(request: FastifyRequest, name: string): string {
   return (request.params as Record<string, string>)[name]!;
 }
 
-/** What is not there, and what is not yours, look the same. */
-export function missing(what: string, name: string): never {
+/** The same error for what does not exist and what the caller may not see. */
+function missing(what: string, name: string): never {
   const quoted = JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
   throw new KhalaError("not_found", `There is no ${what} ${quoted}, or it is not yours to see.`);
 }
 
 function correlationOf(request: FastifyRequest): string {
   return readCorrelationId(param(request, "correlation_id"));
+}
+
+/** Dead letters of an agent, and their replay: `/blackboard/v1/dead-letters`. */
+export function deadLetterRoutes(http: Http, board: BlackboardPlane): void {
+  const { app } = http;
+
+  app.get("/blackboard/v1/dead-letters/:agent", async (request, reply) => {
+    const who = await callerOf(http, request, SCOPES.blackboardRead);
+    const query = readDeadLetterQuery(request.query);
+    const { deadLetters, next } = await board.deadLetters(who, agentOf(request), query);
+    const page = { dead_letters: deadLetters, ...(next !== undefined && { next }) };
+    return reply.header("Cache-Control", "no-store").send(page);
+  });
+
+  app.get("/blackboard/v1/dead-letters/:agent/:id", async (request, reply) => {
+    const who = await callerOf(http, request, SCOPES.blackboardRead);
+    const id = param(request, "id");
+    const found = isId(id) ? await board.deadLetter(who, agentOf(request), id) : undefined;
+    return reply.header("Cache-Control", "no-store").send(found ?? missing("dead letter", id));
+  });
+
+  app.post("/blackboard/v1/dead-letters/:agent/:id/replay", BODY_OPTIONAL, async (request, reply) => {
+    const who = await callerOf(http, request, SCOPES.blackboardWrite);
+    const id = param(request, "id");
+    const edit = readReplay(request.body);
+    if (!isId(id)) missing("dead letter", id);
+    return reply.code(202).send(await board.replay(who, agentOf(request), id, edit));
+  });
+
+  app.post("/blackboard/v1/dead-letters/:agent/replay", BODY_OPTIONAL, async (request, reply) => {
+    const who = await callerOf(http, request, SCOPES.blackboardWrite);
+    const which = readReplayAll(request.body);
+    return reply.code(202).send(await board.replayAll(who, agentOf(request), which));
+  });
+}
+
+/** Claim, heartbeat and settle, for agents in other languages. Requests that wait end when `signal` aborts. */
+export function workerRoutes(http: Http, board: BlackboardPlane, signal: AbortSignal): void {
+  const { app } = http;
+
+  app.post("/blackboard/v1/agents/:agent/claim", async (request, reply) => {
+    const org = await orgOf(request);
+    const ask = readClaim(request.body);
+    const over = AbortSignal.any([signal, gone(reply)]);
+    return { claims: await board.claim(agentOf(request), { ...ask, org }, over) };
+  });
+
+  app.post("/blackboard/v1/claims/:claim_id/heartbeat", BODY_OPTIONAL, async (request) => {
+    const org = await orgOf(request);
+    return board.heartbeat(claimOf(request), org);
+  });
+
+  app.post("/blackboard/v1/claims/:claim_id/settle", BODY_OPTIONAL, async (request) => {
+    const org = await orgOf(request);
+    const settlement = readSettlement(request.body);
+    return board.settle(claimOf(request), settlement, org);
+  });
+
+  /** A worker has the tasks of its org; one that operates has those of all. */
+  async function orgOf(request: FastifyRequest): Promise<string | undefined> {
+    const viewer = await http.viewer(request);
+    requireScope(viewer, SCOPES.blackboardWrite);
+    return hasScope(viewer, SCOPES.ops) ? undefined : viewer.org;
+  }
+}
+
+function claimOf(request: FastifyRequest): string {
+  const id = param(request, "claim_id");
+  return isId(id) ? id : missing("claim", id);
+}
+
+/** Aborts when the worker hangs up before it is answered. */
+function gone(reply: FastifyReply): AbortSignal {
+  const controller = new AbortController();
+  reply.raw.once("close", () => {
+    if (!reply.raw.writableFinished) controller.abort();
+  });
+  return controller.signal;
 }

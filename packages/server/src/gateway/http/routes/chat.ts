@@ -7,11 +7,11 @@ import { contextOf, ofOrg, traceparent } from "../../../kit/telemetry.ts";
 import { requireScope } from "../../auth/claims.ts";
 import { callerOf, readChat, readConvId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readText } from "../page_request.ts";
+import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
 const MAX_CURSOR = 200;
 
-/** `/chat`: say something, stop, look at one or at all, read a log, remove. */
+/** `/chat`: send a message, stop a run, read one conversation or list all, read a log, delete. */
 export function chatRoutes(http: Http, context: Context, conversations: ConversationPlane): void {
   http.app.post("/chat", async (request, reply) => {
     const who = await caller(request);
@@ -35,8 +35,8 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     const { limit, after } = request.query as Record<string, unknown>;
     const query = { limit: readLimit(limit), after: readAfter(after) };
     const { conversations: found, next } = await conversations.list(await caller(request), query);
-    const shown = found.map((conversation) => ({ run: null, ...conversation }));
-    return reply.header("Cache-Control", "no-store").send({ conversations: shown, ...pageAfter(next) });
+    const listed = found.map((conversation) => ({ run: null, ...conversation }));
+    return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
   });
 
   http.app.get("/chat/:conv_id/log", async (request, reply) => {

@@ -10,7 +10,7 @@ import { contextOf, ofOrg, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import { requireScope } from "../../auth/claims.ts";
 import type { Http } from "../http.ts";
-import { readMessage } from "../read_message.ts";
+import { readMessage } from "../read_request.ts";
 
 /** `POST <path>/:id/events` for each stream. */
 export function runtimeRoutes(

@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { Http } from "../http.ts";
 
-/** `GET /` without a dashboard: where a person who opened the address in a browser finds out what to do next. */
+/** `GET /` without a dashboard: says in a browser what to do next. */
 export function homeRoute(http: Http, { dev }: { dev: boolean }): void {
   http.app.get("/", async (_request, reply) =>
     reply

@@ -1,31 +1,37 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
-import type { AboutJson, SettingJson, SpanJson, TraceSummaryJson } from "@khala/contracts/ops/v1";
+import type {
+  AboutJson,
+  OrgConversationJson,
+  SettingJson,
+  SpanJson,
+  TraceSummaryJson,
+} from "@khala/contracts/ops/v1";
+import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { EndedSpan, SpanRing } from "../../../kit/span_ring.ts";
-import { isLocal } from "../../auth/local.ts";
-import { operator } from "../../ops/operator.ts";
+import { isLocal } from "../../auth/origin.ts";
 import type { Overview } from "../../ops/overview.ts";
 import type { Sockets } from "../../sockets/sockets.ts";
 import type { Traffic } from "../../sockets/traffic.ts";
-import type { Http } from "../http.ts";
-import { readLimit, readText } from "../page_request.ts";
+import { type Http, requireOperator } from "../http.ts";
+import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 import type { Parity } from "./ops_sync.ts";
 
-/** What the server tells about itself. */
-export interface OpsDesk {
+/** Sources of the operator API. */
+export interface OpsSources {
   readonly overview: Overview;
-  /** What is the same for everybody. */
+  /** The part of `about` that is the same for every caller. */
   readonly about: Pick<AboutJson, "version" | "engines" | "trace_url">;
   readonly settings: () => SettingJson[];
-  /** The last spans; undefined where nobody keeps them. */
+  /** The last spans; undefined where they are not kept. */
   readonly spans: SpanRing | undefined;
   /** How the second sink compares. */
   readonly parity: Parity;
 }
 
-export interface OpsRouteOptions extends OpsDesk {
+export interface OpsRouteOptions extends OpsSources {
   readonly dev: boolean;
-  /** What a token that is made here may carry; undefined when none is made for whoever asks. */
+  /** Scopes of tokens that this server mints for local callers; undefined when it mints none. */
   readonly mintedScopes: readonly string[] | undefined;
   readonly origins: readonly string[];
   readonly traffic: Traffic;
@@ -35,7 +41,7 @@ export interface OpsRouteOptions extends OpsDesk {
 const LISTED_SOCKETS = 1_000;
 const TRACE_ID = /^[0-9a-f]{32}$/;
 
-/** How the server is: `/ops/v1`. What it knows of the planes is in the files beside this one. */
+/** `/ops/v1`: the state of the server. ops_sync.ts has the routes of the sync plane. */
 export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   const { app } = http;
   const { overview, traffic, spans } = options;
@@ -52,28 +58,28 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   });
 
   app.get("/ops/v1/overview", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send(await overview.get());
   });
 
   app.get("/ops/v1/sockets", async (request, reply) => {
-    const { org } = await operator(http, request);
+    const { org } = await requireOperator(http, request);
     const sockets = options.sockets.list(org, LISTED_SOCKETS);
     return reply.header("Cache-Control", "no-store").send({ sockets, closes: traffic.closes(org) });
   });
 
   app.get("/ops/v1/errors", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send({ errors: traffic.errors() });
   });
 
   app.get("/ops/v1/config", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send({ settings: options.settings() });
   });
 
   app.get("/ops/v1/traces", async (request, reply) => {
-    const { org } = await operator(http, request);
+    const { org } = await requireOperator(http, request);
     const query = request.query as Record<string, unknown>;
     const correlationId = readText(query.correlation_id, "correlation_id", 256);
     const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
@@ -81,7 +87,7 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   });
 
   app.get("/ops/v1/traces/:trace_id", async (request, reply) => {
-    const { org } = await operator(http, request);
+    const { org } = await requireOperator(http, request);
     const { trace_id } = request.params as { trace_id: string };
     const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
     if (!found)
@@ -122,4 +128,24 @@ function spanJson(span: EndedSpan): SpanJson {
     status: span.failed ? "error" : "ok",
     ...(span.message && { message: span.message }),
   };
+}
+
+/** `GET /ops/v1/conversations`: the org's conversations with owner and state, never their content. */
+export function opsConversationRoutes(http: Http, conversations: ConversationPlane): void {
+  http.app.get("/ops/v1/conversations", async (request, reply) => {
+    const { org } = await requireOperator(http, request);
+    const { limit, after } = request.query as Record<string, unknown>;
+    const query = { limit: readLimit(limit), after: readAfter(after) };
+    const { conversations: found, next } = await conversations.listOfOrg(org, query);
+    const listed = found.map(
+      ({ convId, owner, updatedAt, runStatus }): OrgConversationJson => ({
+        conv_id: convId,
+        subject: owner,
+        updated_at: updatedAt,
+        run_status: runStatus,
+        sockets: conversations.attachedTo(convId),
+      }),
+    );
+    return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
+  });
 }

@@ -9,9 +9,8 @@ import {
   type TopicsOptions,
 } from "../../../sync/read/inspect.ts";
 import { hasScope, requireTopic } from "../../auth/claims.ts";
-import { operator } from "../../ops/operator.ts";
-import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readText } from "../page_request.ts";
+import { type Http, requireOperator } from "../http.ts";
+import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
 export interface OpsSyncOptions extends TopicsOptions {
   readonly database: Database;
@@ -22,24 +21,24 @@ export interface OpsSyncOptions extends TopicsOptions {
 
 const MAX_SEARCH = 200;
 
-/** How a second sink compares: as it was last found, and found anew. */
+/** Comparison with the second sink: the last report, and a new one. */
 export interface Parity {
   state(): Promise<ParityJson>;
   compare(): Promise<ParityJson>;
 }
 
-/** What an operator sees of the sync plane: topics, documents by key, their history, parity. */
+/** `/ops/v1/sync`: topics, documents by key, their history, parity. */
 export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   const { app } = http;
   const { database, models } = options;
 
   app.get("/ops/v1/topics", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send({ topics: await describeTopics(options) });
   });
 
   app.get("/ops/v1/documents", async (request, reply) => {
-    const viewer = await operator(http, request);
+    const viewer = await requireOperator(http, request);
     const query = request.query as Record<string, unknown>;
     const topic = readText(query.topic, "topic", MAX_SEARCH);
     if (!topic) throw new KhalaError("invalid_request", "topic says whose documents.", { field: "topic" });
@@ -55,12 +54,12 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   });
 
   app.get("/ops/v1/history/:doc_key", async (request, reply) => {
-    const viewer = await operator(http, request);
+    const viewer = await requireOperator(http, request);
     const { doc_key } = request.params as { doc_key: string };
     const { limit } = request.query as { limit?: unknown };
     const bounds = { limit: readLimit(limit), payloadBytes: options.payloadBytes };
     const model = models.byKey(doc_key);
-    // What may not be seen looks like what does not exist, whatever the reason.
+    // The same answer for what does not exist and what the caller may not see.
     const visible = model && isKeyOf(model, doc_key) && hasScope(viewer, model.topic);
     const entries = visible ? await documentHistory(database, model, doc_key, viewer, bounds) : undefined;
     if (!entries) {
@@ -71,12 +70,12 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   });
 
   app.get("/ops/v1/parity", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send(await options.parity.state());
   });
 
   app.post("/ops/v1/parity", async (request, reply) => {
-    await operator(http, request);
+    await requireOperator(http, request);
     return reply.header("Cache-Control", "no-store").send(await options.parity.compare());
   });
 }

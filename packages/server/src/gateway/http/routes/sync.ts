@@ -16,7 +16,7 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
     const viewer = await http.viewer(request);
     const { doc_key } = request.params as { doc_key: string };
     const model = isKey(doc_key) ? models.byKey(doc_key) : undefined;
-    // What may not be seen looks like what does not exist, whatever the reason.
+    // The same answer for what does not exist and what the caller may not see.
     const found =
       model && hasScope(viewer, model.topic)
         ? await findDocument(database, model, doc_key, viewer)
@@ -47,14 +47,14 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
       limit: limit + 1,
       maxBytes: MAX_LIST_BYTES,
     });
-    const shown = page.documents.slice(0, limit);
+    const listed = page.documents.slice(0, limit);
     // Fewer than asked for may also mean that the next one did not fit: only an empty page after it proves the end.
     const more =
       page.documents.length > limit ||
-      (shown.length > 0 && shown.length < limit && (await hasMore(shown.at(-1)!.docKey)));
-    const next = more ? Buffer.from(shown.at(-1)!.docKey).toString("base64url") : null;
+      (listed.length > 0 && listed.length < limit && (await hasMore(listed.at(-1)!.docKey)));
+    const next = more ? Buffer.from(listed.at(-1)!.docKey).toString("base64url") : null;
     const epoch = viewerEpoch(page.epoch, rightsFingerprint(viewer));
-    const body = `{"documents":[${shown.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
+    const body = `{"documents":[${listed.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
     return reply.header("Cache-Control", "no-store").type("application/json").send(body);
 
     async function hasMore(last: string): Promise<boolean> {

@@ -5,20 +5,19 @@ import type { FastifyRequest } from "fastify";
 import type { Clock } from "../../../kit/clock.ts";
 import { sha256 } from "../../../kit/hash.ts";
 import { bearerToken } from "../../auth/bearer.ts";
-import { requireScope } from "../../auth/claims.ts";
+import { isName, requireScope } from "../../auth/claims.ts";
 import type { Issuer } from "../../auth/issuer.ts";
-import { isLocal } from "../../auth/local.ts";
-import { isName } from "../../auth/read_claims.ts";
-import type { Revocations } from "../../auth/revocation.ts";
+import { isLocal } from "../../auth/origin.ts";
+import type { Revocations } from "../../auth/revocations.ts";
 import type { Http } from "../http.ts";
-import { readMessage } from "../read_message.ts";
+import { readMessage } from "../read_request.ts";
 
 export interface TokenRouteOptions {
   /** Undefined when this server only verifies. */
   readonly issuer: Issuer | undefined;
-  /** Who holds this key may mint and revoke. */
+  /** The key that allows minting and revoking. */
   readonly issuerKey: string | undefined;
-  /** Development: anybody on this machine may mint. */
+  /** Development: every program on this machine may mint. */
   readonly openOnLoopback: boolean;
   readonly origins: readonly string[];
   readonly revocations: Revocations;
@@ -55,7 +54,7 @@ export function tokenRoutes(http: Http, options: TokenRouteOptions): void {
   function holdsIssuerKey(request: FastifyRequest): boolean {
     const given = bearerToken(request.headers);
     if (!options.issuerKey || !given) return false;
-    // Equal lengths whatever was sent: the hash is compared, not the key.
+    // Hashes have equal lengths, which timingSafeEqual needs.
     return timingSafeEqual(Buffer.from(sha256(given)), Buffer.from(sha256(options.issuerKey)));
   }
 }

@@ -1,0 +1,130 @@
+import type { Command } from "commander";
+import { positiveInteger, withClientOptions } from "./commands.ts";
+
+/** The blackboard: publishing, agents, dead letters. */
+export function declareBoard(khala: Command): void {
+  withClientOptions(khala.command("publish"))
+    .description("publish an artifact on the blackboard")
+    .argument("<type>", "the type of the artifact, such as Draft")
+    .option("--payload <json>", "the payload as JSON, @file, or - for stdin", "{}")
+    .option("--id <uuid>", "an id of your own: repeating it publishes nothing")
+    .option("--key <key>", "artifacts with the same key stay in order (partition_key)")
+    .option("--correlation <id>", "the correlation that it belongs to (correlation_id)")
+    .option("--tag <tag...>", "tags that agents filter by")
+    .option("--at <time>", "publish at this time, such as 2026-12-24T18:00:00Z (not_before)")
+    .option("--json", "print id and status")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  khala publish Draft --payload '{"text":"Hello"}' --correlation request-1
+  jq -n '{text:"Hello"}' | khala publish Draft --payload - --tag urgent
+  khala publish Report --payload @report.json --at 2026-12-24T18:00:00Z`,
+    )
+    .action(async (type, options) => (await import("../commands/publish.ts")).publish(type, options));
+
+  const agents = withClientOptions(khala.command("agents"))
+    .description("list the agents of the blackboard: their state, their counts, what they consume")
+    .option("--json", "as JSON")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  khala agents
+  khala agents pause reviewer      takes no new tasks, on any server
+  khala agents resume reviewer
+  khala agents cancel reviewer     cancels running tasks; queued ones become dead letters`,
+    )
+    .action(async (options) => (await import("../commands/board.ts")).agents(options));
+  const does = {
+    pause: "pause an agent: it takes no new tasks",
+    resume: "resume a paused agent",
+    cancel: "cancel an agent's running tasks, and move its queued ones to the dead letters",
+  };
+  for (const what of ["pause", "resume", "cancel"] as const) {
+    withClientOptions(agents.command(what))
+      .description(does[what])
+      .argument("<agent>", "the agent's name")
+      .option("--json", "print agent and state")
+      .action(async (agent, _, command: Command) =>
+        (await import("../commands/board.ts")).control(what, agent, command.optsWithGlobals()),
+      );
+  }
+  declareDeadLetters(khala);
+
+  khala
+    .command("worker")
+    .description("run an app's agents in a separate process, without a server")
+    .option("--app <file>", "the app: a file with a default export made by defineApp")
+    .option(
+      "--data-dir <folder>",
+      "where the embedded PostgreSQL of a running server is, without DATABASE_URL",
+    )
+    .option("--log-level <level>", "KHALA_LOG_LEVEL")
+    .addHelpText(
+      "after",
+      `
+Any number of workers and servers share the tasks; all of them run the same app. Servers with KHALA_BOARD_AGENTS=false leave
+the work to workers. Ctrl-C finishes running tasks and releases the others.
+
+With KHALA_WORKER_PORT it answers /metrics, /healthz and /readyz on that port of KHALA_HOST. Without it there are no metrics of its
+agents.
+
+Examples:
+  DATABASE_URL=postgres://… khala worker --app app.ts
+  DATABASE_URL=postgres://… KHALA_WORKER_PORT=4100 khala worker --app app.ts`,
+    )
+    .action(async (options) => (await import("../commands/worker.ts")).worker(options));
+}
+
+function declareDeadLetters(khala: Command): void {
+  const dlq = khala
+    .command("dlq")
+    .description("list, show and replay dead letters: tasks that failed for good")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  khala dlq list reviewer
+  khala dlq show reviewer 0198c5f4-…
+  khala dlq replay reviewer 0198c5f4-… --payload '{"text":"fixed"}'
+  khala dlq replay-all reviewer --correlation request-1`,
+    );
+
+  withClientOptions(dlq.command("list"))
+    .description("list them, newest first")
+    .argument("<agent>", "the agent's name")
+    .option("--limit <n>", "at most this many (default: 20)", positiveInteger)
+    .option("--correlation <id>", "only those of this correlation")
+    .option("--json", "one JSON object per line")
+    .action(async (agent, options) => (await import("../commands/dlq.ts")).listDeadLetters(agent, options));
+
+  withClientOptions(dlq.command("show"))
+    .description("show one: its error, its stack, its artifacts")
+    .argument("<agent>", "the agent's name")
+    .argument("<id>", "the id of the dead letter")
+    .option("--json", "as JSON")
+    .action(async (agent, id, options) =>
+      (await import("../commands/dlq.ts")).showDeadLetter(agent, id, options),
+    );
+
+  withClientOptions(dlq.command("replay"))
+    .description("run some again; repeating the command runs them once")
+    .argument("<agent>", "the agent's name")
+    .argument("<ids...>", "ids of dead letters")
+    .option("--payload <json>", "replaces the artifact's payload: JSON, @file, or - for stdin")
+    .option("--json", "one JSON object per line")
+    .action(async (agent, ids, options) =>
+      (await import("../commands/dlq.ts")).replayDeadLetters(agent, ids, options),
+    );
+
+  withClientOptions(dlq.command("replay-all"))
+    .description("run all of them again")
+    .argument("<agent>", "the agent's name")
+    .option("--correlation <id>", "only those of this correlation")
+    .option("--json", "print the counts")
+    .addHelpText("after", "\nPage by page; Ctrl-C stops it, and what is replayed stays so.")
+    .action(async (agent, options) =>
+      (await import("../commands/dlq.ts")).replayAllDeadLetters(agent, options),
+    );
+}

@@ -1,0 +1,250 @@
+import { type Command, InvalidArgumentError, Option } from "commander";
+
+// Commands are loaded when they are called, so that `--help` and usage errors are fast.
+
+/** `dev` and `serve`. */
+export function declareServers(khala: Command): void {
+  withServerOptions(khala.command("dev"))
+    .description("run a server for development: embedded PostgreSQL, a key of its own, the demo app or yours")
+    .option("--no-activity", "the demo app without generated activity")
+    .addHelpText(
+      "after",
+      `
+Prints the address, a token, and commands to try. Without DATABASE_URL it starts an embedded PostgreSQL and keeps
+its data in the data folder. Ctrl-C stops it in order, a second one at once.
+
+Examples:
+  khala dev --port 0                          on a free port
+  khala dev --app examples/tasks/app.ts       your own models; see docs/DEFINING_MODELS.md`,
+    )
+    .action(async (options) => (await import("../commands/dev.ts")).dev(options));
+
+  withServerOptions(khala.command("serve"))
+    .description("run a server for production: no default keys, no demo")
+    .addHelpText(
+      "after",
+      `
+Refuses to start without KHALA_AUTH_SECRETS, KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE. Logs are JSON lines on the
+output. Set DATABASE_URL to a PostgreSQL 14 or later; any number of servers may share it.
+
+Example:
+  KHALA_AUTH_SECRETS="k1:$(openssl rand -base64 32)" DATABASE_URL=postgres://… khala serve --app app.ts`,
+    )
+    .action(async (options) => (await import("../commands/serve.ts")).serve(options));
+}
+
+/** `init`: creates an app. */
+export function declareInit(khala: Command): void {
+  khala
+    .command("init")
+    .description("create an app in an empty folder: a model, an agent, a client that follows them")
+    .argument("[folder]", "the folder to create it in", ".")
+    .option("--packages <folder>", "packed Khala packages to use instead of the registry's")
+    .option("--json", "print folder, name and files")
+    .addHelpText(
+      "after",
+      `
+The same as \`npm create khala <folder>\`. Nothing is installed: it prints what to run next.
+
+Example:
+  khala init my-app && cd my-app && npm install && npm run dev`,
+    )
+    .action(async (folder, options) => (await import("../commands/init.ts")).init(folder, options));
+}
+
+/** Commands that call a server. */
+export function declareClient(khala: Command): void {
+  khala
+    .command("token")
+    .description("print a token")
+    .option("--sub <subject>", "the subject (default: dev)")
+    .option("--org <org>", "the org of the subject (default: demo)")
+    .option("--scope <scope...>", "topics and rights (default: every topic and every right)")
+    .option("--ttl <seconds>", "lifetime (default: the longest allowed)", positiveInteger)
+    .option("--url <url>", "ask this server instead of signing here")
+    .option("--app <file>", "the app whose topics are the default scopes")
+    .option("--data-dir <folder>", "where the development key is")
+    .option("--json", "print token, expires_at and kid")
+    .addHelpText(
+      "after",
+      `
+Signs with the first of KHALA_AUTH_SECRETS, or with the key that \`khala dev\` made in the data folder. With --url it asks
+that server: a development server answers every program on its machine, others need KHALA_AUTH_ISSUER_KEY.
+
+Examples:
+  export TOKEN=$(khala token)
+  khala token --sub ada --org acme --scope runtime.run_summaries --ttl 60`,
+    )
+    .action(async (options) => (await import("../commands/token.ts")).token(options));
+
+  withClientOptions(khala.command("append"))
+    .description("append an event to a run, a worker or another stream")
+    .argument("<kind>", "run, worker, invoice, or a kind of your app")
+    .argument("<id>", "the id of the stream")
+    .argument("<type>", "the type of the event, such as run.started")
+    .argument("[data]", "the event's data, as JSON", "{}")
+    .option("--expected-seq <n>", "append only if the stream is at this sequence; 0 for a new one")
+    .option("--event-id <id>", "an id of your own: repeating it appends nothing")
+    .option("--app <file>", "the app that has the kind")
+    .option("--json", "print seq and event_id")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  khala append run hello run.started '{"title":"Hello"}'
+  khala append worker w1 worker.heartbeat`,
+    )
+    .action(async (kind, id, type, data, options) =>
+      (await import("../commands/append.ts")).append(kind, id, type, data, options),
+    );
+
+  withClientOptions(khala.command("tail"))
+    .description("follow a topic: its documents now, then every change")
+    .argument("<topic>", "such as runtime.run_summaries")
+    .addOption(
+      new Option(
+        "--from <where>",
+        "begin with the documents, with new changes only, or with the oldest retained change",
+      )
+        .choices(["list", "now", "oldest"])
+        .default("list"),
+    )
+    .option("--count <n>", "stop after this many changes", positiveInteger)
+    .option("--json", "one JSON object per line")
+    .option("--quiet", "do not print the state of the connection")
+    .addHelpText(
+      "after",
+      `
+Reconnects by itself and resumes from its cursor: no change is missed or printed twice. A + is a new version of a
+document, a - its end.
+
+Examples:
+  khala tail runtime.run_summaries
+  khala tail runtime.notifications --json | jq .payload.text`,
+    )
+    .action(async (topic, options) => (await import("../commands/tail.ts")).tail(topic, options));
+}
+
+/** `chat`: a conversation in the terminal. */
+export function declareChat(khala: Command): void {
+  withClientOptions(khala.command("chat"))
+    .description("chat with the agent of a server, in a conversation that every device can follow")
+    .argument("[message...]", "the message; without it, lines from stdin")
+    .option("--conv <id>", "the conversation", "terminal")
+    .addOption(
+      new Option("--policy <what>", "while another run is active: refuse, queue, or stop it").choices([
+        "reject",
+        "queue",
+        "interrupt",
+      ]),
+    )
+    .option("--reasoning", "print the model's reasoning, too")
+    .option("--json", "print run_id, status and text when the run has ended")
+    .addHelpText(
+      "after",
+      `
+The run continues on the server if this terminal closes; Ctrl-C stops it, on every device. Exits with 1 when the run
+failed.
+
+Examples:
+  khala chat How is the weather in Oslo?
+  khala chat --conv trip                      reads lines from the terminal; Ctrl-D ends it
+  khala chat --json --policy queue "And tomorrow?" | jq -r .text`,
+    )
+    .action(async (words, options) => (await import("../commands/chat.ts")).chat(words, options));
+}
+
+/** Commands for operators. */
+export function declareOperations(khala: Command): void {
+  withServerOptions(khala.command("config"))
+    .description("print every setting: its value here and now, and its meaning")
+    .option("--json", "as JSON, with defaults")
+    .option("--markdown", "the table of docs/CONFIGURATION.md: defaults and meanings")
+    .addHelpText("after", "\nSecrets are masked. Settings that differ from their default are bold.")
+    .action(async (options) => (await import("../commands/config.ts")).config(options));
+
+  withServerOptions(khala.command("doctor"))
+    .description("check what a server needs to start and to work, and print how to fix problems")
+    .option("--json", "as JSON")
+    .addHelpText("after", "\nExits with 4 when there is a problem, else 0; a warning is no problem.")
+    .action(async (options) => (await import("../commands/doctor.ts")).doctor(options));
+
+  withDatabaseOptions(khala.command("reproject"))
+    .description("rebuild the documents of a topic from the log, and send clients those that differ")
+    .argument("<topic>", "such as runtime.run_summaries")
+    .option("--restart", "start again instead of resuming an interrupted one")
+    .addHelpText(
+      "after",
+      `
+For a model whose function has changed. Works beside running servers; Ctrl-C stops it, and the next call
+resumes. See docs/runbooks/REPROJECTION.md.`,
+    )
+    .action(async (topic, options) => (await import("../commands/operations.ts")).reproject(topic, options));
+
+  withDatabaseOptions(khala.command("retention"))
+    .description(
+      "trim the journals and the conversations now, to what KHALA_RETENTION_HOURS and KHALA_CHAT_* keep",
+    )
+    .option("--dry-run", "only count what would be removed")
+    .option("--hours <n>", "KHALA_RETENTION_HOURS")
+    .addHelpText(
+      "after",
+      "\nServers do this themselves; docs/runbooks/RETENTION.md says when to run it by hand.",
+    )
+    .action(async (options) => (await import("../commands/operations.ts")).retention(options));
+
+  withDatabaseOptions(khala.command("parity"))
+    .description("compare the second sink with the read models: version, hash and lag of every document")
+    .argument("[topics...]", "default: every topic of the app")
+    .addHelpText("after", "\nNeeds CONVEX_URL. Exits with 4 when a document differs, is missing or is extra.")
+    .action(async (topics, options) => (await import("../commands/operations.ts")).parity(topics, options));
+
+  const conversations = khala.command("conversations").description("copy conversations to another backend");
+  withDatabaseOptions(conversations.command("copy"))
+    .description("copy every conversation from PostgreSQL to the Redis of REDIS_URL; cursors stay valid")
+    .addHelpText(
+      "after",
+      `
+Can be repeated: it adds what is new. Copy while servers run, stop them, copy once more, then start them with REDIS_URL: see
+docs/runbooks/MOVE_TO_REDIS.md. Exits with 4 when Redis has other conversations under some of the names.`,
+    )
+    .action(async (options) => (await import("../commands/operations.ts")).copyConversations(options));
+
+  const epoch = khala.command("epoch").description("the epoch of all cursors");
+  withDatabaseOptions(epoch.command("rotate"))
+    .description(
+      "make every cursor stale, after a restore that Khala cannot detect, such as a volume snapshot",
+    )
+    .option("--yes", "do it: every client lists again, all at once")
+    .action(async (options) => (await import("../commands/operations.ts")).rotate(options));
+}
+
+function withDatabaseOptions(command: Command): Command {
+  return command
+    .option("--app <file>", "the app that has the topics")
+    .option("--data-dir <folder>", "where the embedded PostgreSQL is, without DATABASE_URL")
+    .option("--json", "as JSON");
+}
+
+function withServerOptions(command: Command): Command {
+  const app = ["dev", "serve"].includes(command.name());
+  if (app) command.option("--app <file>", "the app to serve: a file with a default export made by defineApp");
+  return command
+    .option("--host <address>", "KHALA_HOST")
+    .option("--port <port>", "KHALA_PORT; 0 picks a free one")
+    .option("--data-dir <folder>", "KHALA_DATA_DIR")
+    .option("--log-level <level>", "KHALA_LOG_LEVEL");
+}
+
+/** Adds the options of commands that call a server. */
+export function withClientOptions(command: Command): Command {
+  return command
+    .option("--url <url>", "the server (default: KHALA_URL, or KHALA_HOST and KHALA_PORT)")
+    .option("--token <jwt>", "a token (default: KHALA_TOKEN, or one requested from the server)");
+}
+
+/** Parses a positive integer. */
+export function positiveInteger(text: string): number {
+  if (!/^[1-9]\d*$/.test(text)) throw new InvalidArgumentError("Use a whole number of at least 1.");
+  return Number(text);
+}

@@ -1,0 +1,89 @@
+import type { App, Config, Khala } from "@khala/server";
+import { DEV } from "../demo/names.ts";
+import { COMMAND } from "../environment.ts";
+import { paint, print } from "../terminal/terminal.ts";
+
+export interface BannerOptions {
+  readonly khala: Khala;
+  readonly app: App;
+  readonly config: Config;
+  /** Undefined when this server has public keys only. */
+  readonly token: { readonly token: string; readonly expires_at: string } | undefined;
+  /** Time from the start of the command until the server was ready. */
+  readonly seconds: number;
+  /** Whether the address shows the dashboard. */
+  readonly page: boolean;
+}
+
+/** Prints where the server is, and commands to try. Every line works when it is pasted. */
+export function banner({ khala, app, config, token, seconds, page }: BannerOptions): void {
+  const { url } = khala;
+  const store = config.DATABASE_URL ? "PostgreSQL of DATABASE_URL" : `PostgreSQL in ${config.KHALA_DATA_DIR}`;
+  print(
+    `${paint(["bold", "green"], "Khala is ready")} at ${paint("bold", url)} (${store}, ${seconds.toFixed(1)} s)`,
+  );
+  if (page) print("Open it in a browser for the dashboard.");
+  print("");
+  if (!token) {
+    print("This server cannot mint tokens: KHALA_AUTH_* has public keys only.");
+    return;
+  }
+  const minutes = Math.round(config.KHALA_AUTH_MAX_TTL_S / 60);
+  print(
+    `A token for "${DEV.sub}" of the org "${DEV.org}", good for ${minutes} minutes; \`${COMMAND} token\` makes another:`,
+  );
+  print(`  export TOKEN=${token.token}`);
+  print("");
+  print("Append an event, read its document, and follow the topic live:");
+  for (const line of tries(url, app)) print(`  ${line}`);
+  print("");
+  print("Send a message to the agent, and read the conversation:");
+  for (const line of talk(url)) print(`  ${line}`);
+  print("");
+  if (app.agents.length > 0) {
+    print("Publish an artifact, and list what agents made of it:");
+    for (const line of work(url, app)) print(`  ${line}`);
+    print("");
+  }
+  print(`${paint("dim", "Ctrl-C stops it. Next: docs/GETTING_STARTED.md.")}`);
+}
+
+const AUTH = '-H "Authorization: Bearer $TOKEN"';
+const JSON_BODY = "-H 'Content-Type: application/json'";
+
+function talk(url: string): string[] {
+  const body = JSON.stringify({ conv_id: "hello", message: "How is the weather in Oslo?" });
+  return [`curl -s ${url}/chat ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${url}/chat/hello ${AUTH}`];
+}
+
+function work(url: string, app: App): string[] {
+  const body = JSON.stringify({ type: app.agents[0]!.consumes[0], payload: { topic: "Otters" } });
+  const path = `${url}/blackboard/v1/artifacts`;
+  return [`curl -s ${path} ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${path} ${AUTH}`];
+}
+
+function tries(url: string, app: App): string[] {
+  const model = app.models.all[0];
+  const stream = model?.streams[0];
+  if (!model || !stream) return [`curl -s ${url}/readyz`];
+  const [[type, schema]] = Object.entries(stream.events) as [[string, Schema]];
+  const body = JSON.stringify({ events: [{ event_id: "1", type, data: sample(schema) }] });
+  return [
+    `curl -s ${url}${stream.path}/hello/events ${AUTH} ${JSON_BODY} -d '${body}'`,
+    `curl -s ${url}/sync/v1/list/${model.topic} ${AUTH}`,
+    `${COMMAND} tail ${model.topic} --url ${url}`,
+  ];
+}
+
+type Schema = App["streams"][number]["events"][string];
+
+/** Sample data for an event: its first field, and the required ones. */
+function sample(schema: Schema): Record<string, unknown> {
+  const fields = schema.fields.filter(
+    (field, i) => field.fieldKind === "scalar" && (i === 0 || !field.proto.proto3Optional),
+  );
+  return Object.fromEntries(fields.map((field) => [field.name, VALUES[String(field.scalar)] ?? 1]));
+}
+
+/** By protobuf's number of the type: bool, string, bytes; the rest are numbers. */
+const VALUES: Readonly<Record<string, unknown>> = { "8": true, "9": "Hello", "12": "" };

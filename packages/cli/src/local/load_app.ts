@@ -1,0 +1,37 @@
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import type { App, AppDefinition } from "@khala/server";
+import { EXIT, Failure } from "../failure.ts";
+
+/** Loads the app that a file exports by default, made with `defineApp`. */
+export async function loadApp(file: string): Promise<App> {
+  const path = resolve(file);
+  if (!existsSync(path))
+    throw new Failure(`There is no file ${path}. Name the app's file with --app.`, EXIT.usage);
+  const { defineApp } = await import("@khala/server");
+  let exported: { default?: unknown };
+  try {
+    exported = (await import(pathToFileURL(path).href)) as { default?: unknown };
+  } catch (cause) {
+    throw new Failure(`The app ${file} cannot be loaded: ${(cause as Error).message}`, EXIT.failed, {
+      cause,
+    });
+  }
+  const app = exported.default;
+  if (isApp(app)) return app;
+  if (isDefinition(app)) return defineApp(app);
+  throw new Failure(`The app ${file} needs \`export default defineApp({ models: […] })\`.`);
+}
+
+function isApp(value: unknown): value is App {
+  return isDefinitionLike(value) && "streams" in value;
+}
+
+function isDefinition(value: unknown): value is AppDefinition {
+  return isDefinitionLike(value) && Array.isArray(value.models);
+}
+
+function isDefinitionLike(value: unknown): value is { models: unknown } {
+  return typeof value === "object" && value !== null && "models" in value;
+}

@@ -1,0 +1,62 @@
+import { constants } from "node:os";
+import { environment } from "../environment.ts";
+import { note } from "../terminal/terminal.ts";
+
+/** A server or worker that can be stopped. */
+export interface Stoppable {
+  stop(): Promise<void>;
+}
+
+/** npm and the terminal both pass on a Ctrl-C: signals within this time count as one. */
+const SAME_SIGNAL_MS = 1_000;
+const PARENT_POLL_MS = 200;
+
+/**
+ * Starts a server, waits for a signal, then stops it in order. A signal during the start takes effect after it. A second
+ * signal, or a stop that takes too long, ends the process at once.
+ */
+export async function runUntilSignal(
+  start: () => Promise<Stoppable>,
+  { stopTimeoutMs }: { stopTimeoutMs: number },
+): Promise<void> {
+  const stopAsked = Promise.withResolvers<void>();
+  let stopAskedAt: number | undefined;
+  const requestStop = () => {
+    if (stopAskedAt !== undefined) return;
+    stopAskedAt = performance.now();
+    note("Stopping. Press Ctrl-C again to stop at once.");
+    stopAsked.resolve();
+  };
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (stopAskedAt !== undefined && performance.now() - stopAskedAt > SAME_SIGNAL_MS)
+      process.exit(128 + constants.signals[signal]);
+    requestStop();
+  };
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+  for (const signal of signals) process.on(signal, onSignal);
+  const unwatch = watchParent(requestStop);
+  try {
+    const running = await start();
+    await stopAsked.promise;
+    const late = setTimeout(() => {
+      note(`khala: The server did not stop within ${stopTimeoutMs} ms. The process ends now.`);
+      process.exit(1);
+    }, stopTimeoutMs);
+    await running.stop();
+    clearTimeout(late);
+  } finally {
+    unwatch();
+    for (const signal of signals) process.off(signal, onSignal);
+  }
+}
+
+/** npm passes SIGTERM to the shell between it and us, which ends without passing it on: being orphaned is the signal then. */
+function watchParent(onOrphaned: () => void): () => void {
+  if (!environment.npm_lifecycle_event) return () => {};
+  const parent = process.ppid;
+  const timer = setInterval(() => {
+    if (process.ppid !== parent) onOrphaned();
+  }, PARENT_POLL_MS);
+  timer.unref();
+  return () => clearInterval(timer);
+}

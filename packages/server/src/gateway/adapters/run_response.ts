@@ -1,0 +1,55 @@
+import type { EventJson } from "@khala/contracts/conversation/v1";
+import type { FastifyReply } from "fastify";
+import type { ConversationPlane } from "../../conversations/plane.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Viewer } from "../auth/claims.ts";
+import { clientError } from "../sockets/connection.ts";
+import { EventStream } from "./ai_event_stream.ts";
+import { type FollowedRun, followRun } from "./ai_run.ts";
+
+/** Dependencies of the HTTP adapters. */
+export interface AdapterOptions {
+  readonly conversations: ConversationPlane;
+  /** Aborts when the server shuts down: streams are cut, and clients resume them elsewhere. */
+  readonly signal: AbortSignal;
+}
+
+/** Translates the events of a run to another protocol. */
+interface Translator {
+  event(event: EventJson): readonly unknown[];
+  fail(message: string, code: string): readonly unknown[];
+}
+
+export interface Answer {
+  readonly viewer: Viewer;
+  readonly run: FollowedRun;
+  readonly translator: Translator;
+  /** Sent before the events of the run. */
+  readonly first: readonly unknown[];
+  /** Written at the end. */
+  readonly last?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Streams the events of a run until it ends. A client that leaves does not stop the run. */
+export async function respondWithRun(
+  reply: FastifyReply,
+  context: Context,
+  { conversations, signal }: AdapterOptions,
+  { viewer, run, translator, first, last, headers = {} }: Answer,
+): Promise<void> {
+  const events = new EventStream(reply, context, { headers, signal, expiresAt: viewer.expiresAt });
+  try {
+    await events.send(first);
+    for await (const event of followRun(context, conversations, run, events.signal)) {
+      if (event) await events.send(translator.event(event));
+      else await events.comment();
+    }
+  } catch (error) {
+    const { message, code } = clientError(error, context);
+    // The run continues on another server: it has not failed.
+    if (code === "shutting_down") return events.cut();
+    await events.send(translator.fail(message, code));
+  }
+  events.end(last);
+}

@@ -1,0 +1,101 @@
+import { randomBytes } from "node:crypto";
+import type { Context } from "../../kit/context.ts";
+import { createIssuer, type Issuer } from "./issuer.ts";
+import { loadOrCreateDevKey } from "./keys/dev_key.ts";
+import { createKeyring, type Keyring, type KeySource } from "./keys/keys.ts";
+import type { Revocations } from "./revocations.ts";
+import { createVerifier, type Verifier } from "./verifier.ts";
+
+export interface AuthSettings {
+  /** HS256 secrets as `kid:base64` pairs, separated by commas; the first signs. */
+  readonly secrets: string | undefined;
+  readonly jwksUrl: string | undefined;
+  readonly jwksFile: string | undefined;
+  readonly issuer: string | undefined;
+  readonly audience: string | undefined;
+  readonly clockSkewS: number;
+  readonly minTtlS: number;
+  readonly maxTtlS: number;
+  /** Development: where a key of our own is kept when no other is set. Production has none. */
+  readonly devKeyFile: string | undefined;
+}
+
+/** Authentication: the verifier of tokens, and the issuer where this server may mint them. */
+export interface Auth {
+  readonly verifier: Verifier;
+  readonly keyring: Keyring;
+  /** Undefined when this server has public keys only. */
+  readonly issuer: Issuer | undefined;
+}
+
+/** Sets authentication up. Development makes its own key; production refuses to start without one. */
+export async function openAuth(
+  settings: AuthSettings,
+  context: Context,
+  revocations: Revocations,
+): Promise<Auth> {
+  const { clockSkewS, maxTtlS, issuer, audience } = settings;
+  const { secrets } = signing(settings);
+  const sources: KeySource[] = [];
+  if (secrets) sources.push({ kind: "secrets", secrets });
+  if (settings.jwksUrl) sources.push({ kind: "jwks_url", url: settings.jwksUrl });
+  if (settings.jwksFile) sources.push({ kind: "jwks_file", path: settings.jwksFile });
+  if (sources.length === 0) {
+    throw new Error(
+      "`khala serve` needs keys: set KHALA_AUTH_SECRETS (kid:base64), KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE.",
+    );
+  }
+  const { clock, log } = context;
+  const keyring = createKeyring(sources, { clock, report: (problem) => log.warn(problem) });
+  await keyring.load();
+  const verifier = createVerifier({
+    keys: keyring,
+    revocations,
+    clock,
+    clockSkewS,
+    maxTtlS,
+    issuer,
+    audience,
+  });
+  return { verifier, keyring, issuer: openIssuer(settings, context) };
+}
+
+/** The issuer under these settings; undefined when they name public keys only. */
+export function openIssuer(
+  settings: AuthSettings,
+  { clock, newId }: Pick<Context, "clock" | "newId">,
+): Issuer | undefined {
+  const { minTtlS, maxTtlS, issuer, audience } = settings;
+  const { key } = signing(settings);
+  const defaultTtlS = Math.min(Math.max(300, minTtlS), maxTtlS);
+  return key && createIssuer({ ...key, clock, newId, issuer, audience, minTtlS, maxTtlS, defaultTtlS });
+}
+
+type Secrets = Readonly<Record<string, Uint8Array>>;
+
+/** The secrets that tokens may be signed with, and the one that signs new ones. */
+function signing(settings: AuthSettings): { secrets?: Secrets; key?: { kid: string; secret: Uint8Array } } {
+  if (settings.secrets) {
+    const secrets = readSecrets(settings.secrets);
+    const [kid, secret] = Object.entries(secrets)[0]!;
+    return { secrets, key: { kid, secret } };
+  }
+  if (settings.jwksUrl || settings.jwksFile || !settings.devKeyFile) return {};
+  const key = loadOrCreateDevKey(settings.devKeyFile, () => randomBytes(32));
+  return { secrets: { [key.kid]: key.secret }, key };
+}
+
+function readSecrets(text: string): Secrets {
+  const pairs = text.split(",").map((pair) => {
+    const colon = pair.indexOf(":");
+    const kid = pair.slice(0, colon).trim();
+    const secret = Buffer.from(pair.slice(colon + 1).trim(), "base64");
+    if (colon < 1 || secret.length < 32) {
+      throw new Error(
+        "KHALA_AUTH_SECRETS is `kid:base64` pairs separated by commas, each secret of 32 bytes or more.",
+      );
+    }
+    return [kid, secret] as const;
+  });
+  return Object.fromEntries(pairs);
+}

@@ -1,0 +1,61 @@
+import {
+  type DescMessage,
+  fromBinary,
+  fromJson,
+  type JsonValue,
+  type MessageShape,
+} from "@bufbuild/protobuf";
+import { KhalaError } from "@khala/contracts";
+
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 1_000;
+
+/** Reads `limit`: 100 by default, at most 1,000. */
+export function readLimit(sent: unknown): number {
+  if (sent === undefined) return DEFAULT_LIMIT;
+  const limit = typeof sent === "string" && /^\d{1,4}$/.test(sent) ? Number(sent) : 0;
+  if (limit >= 1 && limit <= MAX_LIMIT) return limit;
+  throw new KhalaError("invalid_request", `limit is a whole number from 1 to ${MAX_LIMIT}.`, {
+    field: "limit",
+  });
+}
+
+/** Reads where a page begins, as `pageAfter` wrote it; empty for the first. */
+export function readAfter(sent: unknown): string {
+  if (sent === undefined || sent === "") return "";
+  if (typeof sent === "string" && /^[A-Za-z0-9_-]{1,1000}$/.test(sent)) {
+    const after = Buffer.from(sent, "base64url").toString();
+    // A database's texts hold no NUL.
+    if (!after.includes("\0")) return after;
+  }
+  throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+    field: "after",
+  });
+}
+
+/** Where the page after this one begins, for clients to send back. */
+export function pageAfter(place: string | undefined): { next?: string } {
+  return place === undefined ? {} : { next: Buffer.from(place).toString("base64url") };
+}
+
+/** Reads a text of a query that is sent once, or not at all. */
+export function readText(sent: unknown, field: string, max: number): string | undefined {
+  if (sent === undefined) return undefined;
+  if (typeof sent === "string" && sent.length <= max && !sent.includes("\0")) return sent;
+  throw new KhalaError("invalid_request", `${field} is one text of at most ${max} characters.`, { field });
+}
+
+/** Reads a message that a client sent, as JSON or as protobuf; throws invalid_request with the field that is wrong. */
+export function readMessage<S extends DescMessage>(schema: S, sent: unknown): MessageShape<S> {
+  try {
+    return sent instanceof Uint8Array
+      ? fromBinary(schema, sent)
+      : fromJson(schema, (sent ?? {}) as JsonValue);
+  } catch (cause) {
+    // The library's message may repeat the value, which may be long.
+    const reason = (cause as Error).message.slice(0, 300);
+    const field = /field [\w.]+\.(\w+)/.exec(reason)?.[1] ?? /key "(\w+)"/.exec(reason)?.[1];
+    const message = `This is not a valid ${schema.name}: ${reason}.`;
+    throw new KhalaError("invalid_request", message, field ? { field } : {}, { cause });
+  }
+}

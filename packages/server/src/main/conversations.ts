@@ -1,0 +1,85 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import type { BlackboardPlane } from "../blackboard/plane.ts";
+import { startJanitor } from "../conversations/janitor.ts";
+import type { Log } from "../conversations/log/log.ts";
+import { openPostgresLog, type PostgresLog } from "../conversations/log/postgres/postgres_log.ts";
+import { sweepLog } from "../conversations/log/postgres/sweep.ts";
+import { openRedisLog } from "../conversations/log/redis/redis_log.ts";
+import type { ConversationMetrics } from "../conversations/metrics.ts";
+import type { ConversationOptions, RunEvents } from "../conversations/options.ts";
+import type { Database } from "../database/database.ts";
+import type { Wakeups } from "../database/wakeups.ts";
+import { holdLease } from "../database/lease.ts";
+import type { Authority } from "../events/authority.ts";
+import { runs } from "../events/streams.ts";
+import type { Context } from "../kit/context.ts";
+import { runLoop, Wake } from "../kit/service.ts";
+import type { Config } from "./config.ts";
+import { conversationSettings } from "./settings.ts";
+
+const JANITOR_LEASE_MS = 10_000;
+const SWEPT_AT_ONCE = 500;
+
+/** The log of conversations: Redis where the settings name one, else Postgres. */
+export async function openChatLog(
+  config: Config,
+  database: Database,
+  context: Context,
+  wakeups: Pick<Wakeups, "send">,
+): Promise<PostgresLog> {
+  const { ttlMs } = conversationSettings(config);
+  if (!config.REDIS_URL) return openPostgresLog(database, context, { ttlMs, wakeups });
+  const log = await openRedisLog(context, { url: config.REDIS_URL, ttlMs });
+  // Redis pushes news itself.
+  return { ...log, onWakeup() {}, recheck() {} };
+}
+
+/** Starts the janitor of conversations, on one server at a time; the answer stops it. */
+export function startConversationCleanup(
+  config: Config,
+  database: Database,
+  log: Log,
+  context: Context,
+  metrics: ConversationMetrics,
+): () => Promise<void> {
+  const { keep, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
+  const lease = holdLease(database, context, "conversations", JANITOR_LEASE_MS, () => {});
+  const active = () => lease.held();
+  const janitor = startJanitor(database, log, context, { keep, ttlMs, everyMs, metrics, active });
+  // In Redis keys go away by themselves.
+  const sweeping = runLoop(context, "log sweep", {
+    wake: new Wake(),
+    idleMs: everyMs,
+    step: async () => !config.REDIS_URL && active() && (await sweepLog(database, SWEPT_AT_ONCE)).more,
+  });
+  return async () => {
+    await Promise.all([janitor.stop(), sweeping.stop()]);
+    await lease.stop();
+  };
+}
+
+/** Publishes the artifacts of engines in the name of the run's owner. */
+export function publishForRuns(
+  board: Pick<BlackboardPlane, "publish">,
+): NonNullable<ConversationOptions["publish"]> {
+  return ({ org, subject, trace }, drafts) =>
+    board.publish({ org, subject, ...(trace && { trace }) }, drafts);
+}
+
+/** Runs of conversations leave the events that all runs leave, and are for their owner's eyes. */
+export function runEvents(authority: Authority): RunEvents {
+  return {
+    async append({ runId, org, subject, trace }, type, data) {
+      const given = type === "run.started" ? { ...data, audience: [subject] } : data;
+      const event = { event_id: `${runId}:${type}`, type, data: given as JsonObject };
+      await authority.append({
+        stream: runs,
+        streamId: runId,
+        events: [event],
+        org,
+        actor: subject,
+        ...(trace && { trace }),
+      });
+    },
+  };
+}

@@ -1,0 +1,75 @@
+import { readFileSync } from "node:fs";
+import type { SettingJson } from "@khala/contracts/ops/v1";
+import type { BlackboardPlane } from "../blackboard/plane.ts";
+import type { Health } from "../gateway/http/health.ts";
+import type { OpsSources } from "../gateway/http/routes/ops.ts";
+import { openOverview } from "../gateway/ops/overview.ts";
+import type { Traffic } from "../gateway/sockets/traffic.ts";
+import type { Context } from "../kit/context.ts";
+import type { SpanRing } from "../kit/span_ring.ts";
+import type { SyncPlane } from "../sync/plane.ts";
+import { type Config, describeConfig, readConfig } from "./config.ts";
+import { blackboardSettings } from "./settings.ts";
+
+/** Dependencies of the operator API. */
+export interface OpsParts {
+  readonly health: Health;
+  readonly sync: Pick<SyncPlane, "hub">;
+  readonly blackboard: Pick<BlackboardPlane, "agents" | "lag">;
+  readonly traffic: Traffic;
+  readonly spans: SpanRing | undefined;
+  readonly parity: OpsSources["parity"];
+}
+
+/** Opens the sources of the operator API. */
+export function openOps(config: Config, context: Context, parts: OpsParts): OpsSources {
+  const { health, sync, blackboard, traffic, spans, parity } = parts;
+  const engines = {
+    sync: config.DATABASE_URL ? "postgres" : "embedded postgres",
+    conversations: config.REDIS_URL ? "redis" : "postgres",
+    blackboard: config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres",
+  };
+  return {
+    overview: openOverview(context, {
+      intervalMs: config.KHALA_OPS_INTERVAL_MS,
+      health,
+      sync,
+      blackboard,
+      engines,
+      refuseLag: blackboardSettings(config).lag.refuse,
+      traffic: () => ({ ...traffic.written, ...traffic.totals() }),
+    }),
+    about: {
+      version: VERSION,
+      engines,
+      ...(config.KHALA_TRACE_URL && { trace_url: config.KHALA_TRACE_URL }),
+    },
+    settings: () => settingsOf(config),
+    spans,
+    parity,
+  };
+}
+
+const VERSION = (
+  JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { version: string }
+).version;
+
+/** Every setting as it would be written into the environment; secrets are masked. */
+export function settingsOf(config: Config): SettingJson[] {
+  const defaults = new Map(describeConfig(readConfig({})).map(({ name, value }) => [name, written(value)]));
+  return describeConfig(config).map(({ name, value, meaning, secret }) => {
+    const text = written(value);
+    return {
+      name,
+      value: secret && text !== "" ? "***" : text,
+      default: text === defaults.get(name),
+      secret,
+      about: meaning,
+    };
+  });
+}
+
+function written(value: unknown): string {
+  if (value === undefined) return "";
+  return Array.isArray(value) ? value.join(",") : String(value);
+}

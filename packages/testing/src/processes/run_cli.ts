@@ -1,0 +1,42 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import { run } from "../../../cli/src/command_line/program.ts";
+
+/** The output of a command. */
+interface CliOutput {
+  out: string;
+  err: string;
+}
+
+const outputs = new AsyncLocalStorage<CliOutput>();
+/** What a command reads from its environment. */
+const SETTINGS = /^(KHALA_|KAFKA_|CONVEX_|REDIS_URL$|DATABASE_URL$|FORCE_COLOR$)/;
+
+capture("stdout", "out");
+capture("stderr", "err");
+
+/** Runs a `khala` command in this process to its end, as its main program does. `env` replaces the settings of this process. */
+export async function runCli(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<CliOutput & { code: number }> {
+  const output: CliOutput = { out: "", err: "" };
+  for (const name of Object.keys(process.env)) if (SETTINGS.test(name)) delete process.env[name];
+  Object.assign(process.env, env);
+  process.exitCode = undefined;
+  const code = await outputs.run(output, () => run(args));
+  // A command's exit code is not the test run's.
+  process.exitCode = undefined;
+  return { code, ...output };
+}
+
+/** Collects what a command writes; the test runner's own output goes where it went. */
+function capture(stream: "stdout" | "stderr", field: keyof CliOutput): void {
+  const target = process[stream];
+  const write = target.write.bind(target) as (...args: unknown[]) => boolean;
+  target.write = ((chunk: string | Uint8Array, ...rest: unknown[]) => {
+    const output = outputs.getStore();
+    if (!output) return write(chunk, ...rest);
+    output[field] += typeof chunk === "string" ? chunk : Buffer.from(chunk).toString();
+    return true;
+  }) as typeof target.write;
+}
