@@ -39,8 +39,8 @@ const listeners = async () => (await database.database.query({ text: `SELECT pid
 test("a wakeup brings what another server wrote, without a poll", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
   await until("both listen", async () => (await listeners()) === 2);
-  await using raw = await following(servers.reader, "hinted");
-  await servers.writer.write({ key: "run:hinted", version: 1, org: "hinted", payload: {} });
+  await using raw = await following(servers.reader, "woken");
+  await servers.writer.write({ key: "run:woken", version: 1, org: "woken", payload: {} });
   await until("the update", () => raw.updates.length, { on: raw });
 });
 

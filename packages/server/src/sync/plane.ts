@@ -1,6 +1,6 @@
 import type { Database } from "../database/database.ts";
-import type { Wakeups } from "../database/wakeups.ts";
 import { holdLease, type Lease } from "../database/lease.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
@@ -72,10 +72,10 @@ export async function openSyncPlane(
     inline: options.inline,
     metrics,
     wakeup: (topic, updates, tookMs) => options.wakeups.within(topic, tellsItselfAfterMs(updates, tookMs)),
-    onCommit(topic, updates, hinted) {
+    onCommit(topic, updates, notified) {
       hub.onWakeup(topic);
       second?.wake(topic);
-      if (!hinted) options.wakeups.send(topic, mayWaitMs(updates));
+      if (!notified) options.wakeups.send(topic, mayWaitMs(updates));
     },
   });
 

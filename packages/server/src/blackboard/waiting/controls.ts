@@ -135,7 +135,7 @@ export async function openControls(
     onCancelAgent: (fn) => listen(state.onCancelAgent, fn),
     onPause: (fn) => listen(state.onPause, fn),
     onPauseCorrelation: (fn) => listen(state.onPauseCorrelation, fn),
-    wakeup: () => wake.wake(),
+    onWakeup: () => wake.wake(),
     stop: () => loop.stop(),
   };
 }

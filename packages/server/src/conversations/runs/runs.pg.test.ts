@@ -65,9 +65,9 @@ test("a stop ends the run with what it had said, and the conversation takes the 
 test.each([
   ["with a wakeup", true, 60_000],
   ["with the next renewal when the wakeup is lost", false, 6_000],
-])("a run on another server is stopped %s", async (_, hinting, leaseMs) => {
+])("a run on another server is stopped %s", async (_, wakeupsOn, leaseMs) => {
   await using servers = await Servers.open();
-  servers.hinting = hinting;
+  servers.wakeupsOn = wakeupsOn;
   const a = await servers.start({ engine: never, leaseMs });
   const b = await servers.start({ engine: never, leaseMs });
   const conv = convId();

@@ -106,7 +106,10 @@ export function openHub(context: Context, options: HubOptions): Hub {
         .get(topic)
         ?.refresh()
         .catch((error) =>
-          context.log.debug({ err: error.message, topic }, "a hinted read failed; the poll repeats it"),
+          context.log.debug(
+            { err: error.message, topic },
+            "a read after a wakeup failed; the poll repeats it",
+          ),
         );
     },
     recheck() {

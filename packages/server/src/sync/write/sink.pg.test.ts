@@ -209,7 +209,7 @@ test("a commit tells of itself if it may, and it is known how many updates it ha
     {
       inline: true,
       metrics: syncMetrics(context.telemetry.meter),
-      onWakeup(...about) {
+      wakeup(...about) {
         asked.push(about);
         return asked.length === 1 ? { text: "SELECT set_config('khala.told', 'yes', true)" } : undefined;
       },

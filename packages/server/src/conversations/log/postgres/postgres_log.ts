@@ -19,7 +19,7 @@ import {
 import { Watchers } from "../watchers.ts";
 import { BOOKMARK, HEADS, READ } from "./queries.ts";
 import { purgeLeftover } from "./sweep.ts";
-import { HintedNews } from "./wakeups.ts";
+import { WakeupReader } from "./wakeup_reader.ts";
 
 export interface PostgresLogOptions {
   /** How long a stream lives after its last append. */
@@ -76,7 +76,7 @@ export function openPostgresLog(
   { ttlMs, wakeups }: PostgresLogOptions,
 ): PostgresLog {
   const watchers = new Watchers(context);
-  const hinted = new HintedNews(database, context, watchers);
+  const wakeupReader = new WakeupReader(database, context, watchers);
   const ttl = Math.max(1, Math.round(ttlMs));
 
   const appends = new GroupCommit<Append, Bounds>({
@@ -239,11 +239,11 @@ export function openPostgresLog(
       await purgeLeftover(database, row.log_id);
     },
 
-    wakeup: (stream) => hinted.onWakeup(stream),
+    onWakeup: (stream) => wakeupReader.onWakeup(stream),
     recheck: () => watchers.allMissed(),
 
     async stop() {
-      await Promise.all([appends.drain(), marks.drain(), hinted.drain()]);
+      await Promise.all([appends.drain(), marks.drain(), wakeupReader.drain()]);
     },
   };
 }

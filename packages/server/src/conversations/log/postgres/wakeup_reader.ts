@@ -19,7 +19,7 @@ const ENTRIES_EACH = 200;
 const BYTES_EACH = 64 << 10;
 
 /** Reads what other processes wrote, for all streams that they told of at once: one read at a time, however many wakeups come. */
-export class HintedNews {
+export class WakeupReader {
   readonly #database: Database;
   readonly #context: Context;
   readonly #watchers: Watchers;
@@ -55,7 +55,10 @@ export class HintedNews {
       try {
         await this.#read(streams);
       } catch (error) {
-        this.#context.log.debug({ err: (error as Error).message }, "hinted news was not read at once");
+        this.#context.log.debug(
+          { err: (error as Error).message },
+          "news announced by a wakeup was not read at once",
+        );
         for (const stream of streams) this.#watchers.missed(stream);
       }
     }
