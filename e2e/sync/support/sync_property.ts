@@ -11,5 +11,5 @@ export async function checkHistory({ servers, commands }: History, seed: number)
 
 /** After any history, every witness holds what the events say and what a list says. */
 export function checkSync({ search = false } = {}): Promise<void> {
-  return checkProperty({ name: "sync", histories, check: checkHistory, runs: 3, search });
+  return checkProperty({ name: "sync", histories, check: checkHistory, runs: 2, search });
 }
