@@ -40,7 +40,7 @@ export function browserEnvironment(): Environment {
       const handle = setTimeout(fire, Math.min(Math.max(0, ms), MAX_TIMER_MS));
       return () => clearTimeout(handle);
     },
-    giveWay: () => giveWay(platform),
+    yieldControl: () => yieldControl(platform),
     openSocket: (url) => new WebSocket(url) as SocketLike,
     fetch: (url, init) => fetch(url, init),
     ...(typeof navigator?.onLine === "boolean" && { online: onlineSignal(platform) }),
@@ -51,7 +51,7 @@ export function browserEnvironment(): Environment {
 }
 
 /** Not by a timer where there is something else: those of a hidden page fire once a second, or once a minute. */
-function giveWay({ scheduler, setImmediate, MessageChannel }: Platform): Promise<void> {
+function yieldControl({ scheduler, setImmediate, MessageChannel }: Platform): Promise<void> {
   if (scheduler?.yield) return scheduler.yield();
   return new Promise((resolve) => {
     if (setImmediate) return setImmediate(resolve);

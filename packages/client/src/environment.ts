@@ -8,7 +8,7 @@ export interface Environment {
   /** Calls `fire` once, after `ms`; what it returns cancels it. */
   timer(ms: number, fire: () => void): () => void;
   /** Lets the platform do what waits, such as input and drawing, and goes on as soon as it may; absent: by a timer. */
-  giveWay?(): Promise<void>;
+  yieldControl?(): Promise<void>;
   openSocket(url: string): SocketLike;
   fetch(url: string, init: RequestInit): Promise<Response>;
   /** Whether there is a network at all, as far as the platform knows; absent: always. */

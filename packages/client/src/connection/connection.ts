@@ -6,9 +6,8 @@ import { Channels } from "./channels.ts";
 import { closeError, verdictOf } from "./close_reason.ts";
 import { type Effect, type Event, type Machine, next, START, steady } from "./machine.ts";
 import { errorOf, PhoenixSocket } from "./phoenix_socket.ts";
-import type { Channel, ChannelHandlers, Connection, ConnectionStatus } from "./port.ts";
-import { statusAfter } from "./status.ts";
-import { keepFresh } from "./token_renewal.ts";
+import type { Channel, ChannelHandlers, Connection, ConnectionState, ConnectionStatus } from "./port.ts";
+import { createTokenRenewal } from "./token_renewal.ts";
 import type { Token, Tokens } from "./tokens.ts";
 
 /** How far the followed topics are: the connection is live when they are. */
@@ -164,7 +163,7 @@ class SocketConnection implements OwnConnection {
     const address = `${url.replace(/^http/, "ws").replace(/\/+$/, "")}/socket/websocket`;
     const query = new URLSearchParams({ vsn: "2.0.0", token: token.text });
     let taken = false;
-    const renewal = keepFresh(token, {
+    const renewal = createTokenRenewal(token, {
       tokens,
       environment: this.#environment,
       log: this.#options.log,
@@ -277,4 +276,32 @@ function farewellOr(farewell: KhalaError | undefined, closed: KhalaError): Khala
 
 function noNetwork(): KhalaError {
   return new KhalaError("unavailable", "There is no network. It goes on when there is.");
+}
+
+/** What a status has that the machine does not know. */
+export interface StatusFacts {
+  readonly now: number;
+  readonly retryAt: number | undefined;
+  readonly error: KhalaError | undefined;
+  readonly behind: number | undefined;
+}
+
+/** What people see of the machine: the same object as before if nothing changed. */
+export function statusAfter(
+  before: ConnectionStatus,
+  { state: inner, attempt }: Machine,
+  { now, retryAt, error, behind }: StatusFacts,
+): ConnectionStatus {
+  const state: ConnectionState = inner === "waiting" ? "connecting" : inner;
+  const status: ConnectionStatus = {
+    state,
+    since: state === before.state ? before.since : now,
+    attempt: state === "live" ? 0 : attempt,
+    ...(retryAt !== undefined && { retryAt }),
+    ...(state === "replaying" && behind !== undefined && { behind }),
+    ...(error && { error }),
+    role: before.role,
+  };
+  const names = Object.keys({ ...before, ...status }) as (keyof ConnectionStatus)[];
+  return names.every((name) => before[name] === status[name]) ? before : status;
 }

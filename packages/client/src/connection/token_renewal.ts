@@ -28,7 +28,7 @@ const RETRY = { baseMs: 2_000, capMs: 15_000 };
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Gets a new token before the old one ends, and hands it over; also tokens that somebody else has got meanwhile. */
-export function keepFresh(first: Token, options: RenewalOptions): Renewal {
+export function createTokenRenewal(first: Token, options: RenewalOptions): Renewal {
   const { tokens, environment, log, authenticate, reconnect } = options;
   let held = first;
   let failures = 0;

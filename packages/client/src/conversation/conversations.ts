@@ -3,13 +3,12 @@ import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Log } from "../log.ts";
-import { oneAtATime } from "../storage/errors.ts";
+import { oneAtATime } from "../storage/driver_support.ts";
 import type { Storage } from "../storage/storage.ts";
 import { Notifier } from "../sync/notifier.ts";
-import { ConversationStore } from "./conversation_store.ts";
-import { KeptConversation } from "./kept_conversation.ts";
+import { ConversationStore, StoredConversation } from "./conversation_store.ts";
+import { type ConversationView, LiveConversation, UNOPENED } from "./live_conversation.ts";
 import type { SendOptions } from "./outbox.ts";
-import { type ConversationView, Room, UNOPENED } from "./room.ts";
 import type { ConversationSource } from "./source.ts";
 
 /** One conversation. */
@@ -65,22 +64,22 @@ export function openConversations(
   environment: Environment,
   { log = () => {}, storage }: ConversationsOptions = {},
 ): Conversations {
-  const inTurn = oneAtATime("The storage");
+  const serialize = oneAtATime("The storage");
   const notifier = new Notifier(environment, log);
-  const rooms = new Map<string, { readonly room: Room; readonly conversation: Conversation }>();
+  const rooms = new Map<string, { readonly room: LiveConversation; readonly conversation: Conversation }>();
   let source: ConversationSource | undefined;
   let whose: string | undefined;
   let store: ConversationStore | undefined;
   let storing = true;
 
-  function keep(room: Room): void {
-    if (store) room.keep(new KeptConversation(store, room.convId, environment, () => storing));
+  function keep(room: LiveConversation): void {
+    if (store) room.keep(new StoredConversation(store, room.convId, environment, () => storing));
   }
 
-  function open(convId: string, conversation: Conversation): Room {
+  function open(convId: string, conversation: Conversation): LiveConversation {
     const there = rooms.get(convId);
     if (there) return there.room;
-    const room = new Room(convId, {
+    const room = new LiveConversation(convId, {
       http,
       environment,
       connection,
@@ -149,7 +148,7 @@ export function openConversations(
       if (whose === scope) return;
       const changed = whose !== undefined;
       whose = scope;
-      store = storage && new ConversationStore({ storage, scope, environment, log, inTurn });
+      store = storage && new ConversationStore({ storage, scope, environment, log, serialize });
       for (const { room } of rooms.values()) {
         if (changed) room.reset();
         keep(room);
@@ -159,7 +158,7 @@ export function openConversations(
       source = undefined;
       for (const { room } of rooms.values()) room.close();
       rooms.clear();
-      await inTurn(async () => {});
+      await serialize(async () => {});
     },
   };
 }

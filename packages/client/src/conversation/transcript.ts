@@ -10,7 +10,13 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 import type { ConversationFrame, ConversationState } from "./source.ts";
-import { called, extended, resulted, shared, withMessage } from "./transcript_messages.ts";
+import {
+  addToolCall,
+  addToolResult,
+  appendText,
+  changeMessage,
+  reuseObjects,
+} from "./transcript_messages.ts";
 
 /** How a run ended. */
 export type RunOutcome = {
@@ -76,17 +82,17 @@ export function leavesGap({ seq, memory }: Transcript, frame: ConversationFrame)
 }
 
 /** Takes over what another tab, or the server, has; the same object when that is older than what is here. */
-export function restored(transcript: Transcript, state: ConversationState): Transcript {
+export function restoreState(transcript: Transcript, state: ConversationState): Transcript {
   if (isBehind(state, transcript)) return transcript;
   const { run, cursor, seq } = state;
-  const messages = shared(transcript.messages, state.messages);
+  const messages = reuseObjects(transcript.messages, state.messages);
   const { ended } = transcript.memory;
   return settle({ ...EMPTY, messages, run, cursor, seq, memory: { ...NOTHING, ended } });
 }
 
 /** What this device kept. Without a cursor it is not all: then the next snapshot replaces it. */
-export function recalled(state: ConversationState): Transcript {
-  const transcript = restored(EMPTY, state);
+export function fromStored(state: ConversationState): Transcript {
+  const transcript = restoreState(EMPTY, state);
   if (state.cursor !== "") return transcript;
   return { ...transcript, memory: { ...transcript.memory, resyncing: true } };
 }
@@ -105,7 +111,7 @@ function isBehind(state: ConversationState, { messages, seq }: Transcript): bool
 
 function afterSnapshot(before: Transcript, { messages = [], cursor = "" }: SnapshotJson): Transcript {
   const { resyncing } = before.memory;
-  const next = resyncing ? shared(before.messages, messages) : merged(before.messages, messages);
+  const next = resyncing ? reuseObjects(before.messages, messages) : merged(before.messages, messages);
   const memory = { ...before.memory, exact: false, resyncing: false };
   return settle({ ...before, messages: next, cursor, memory });
 }
@@ -120,16 +126,16 @@ function afterEvent(before: Transcript, frame: EventFrameJson): Transcript {
   const { seq = "0", cursor = before.cursor, run_id: runId = "", event = {} } = frame;
   if (BigInt(seq) <= BigInt(before.seq)) return before;
   const memory = before.memory.exact ? before.memory : { ...before.memory, exact: true };
-  const next = happened({ ...before, seq, cursor, memory }, runId, event);
+  const next = applyEvent({ ...before, seq, cursor, memory }, runId, event);
   // Also when its start was trimmed away, a run that says something is under way.
   if (runId === "" || next.memory.ended.includes(runId)) return next;
   const created = event.run_started?.started_at;
   return withRun(next, { run_id: runId, status: "running", ...(created && { created_at: created }) });
 }
 
-function happened(before: Transcript, runId: string, event: EventJson): Transcript {
+function applyEvent(before: Transcript, runId: string, event: EventJson): Transcript {
   if (event.run_started) {
-    const started = remembered(before.memory.started, runId);
+    const started = remember(before.memory.started, runId);
     return { ...before, outcome: undefined, activity: undefined, memory: { ...before.memory, started } };
   }
   if (event.run_finished)
@@ -146,29 +152,31 @@ function happened(before: Transcript, runId: string, event: EventJson): Transcri
 function said(before: Transcript, runId: string, event: EventJson): readonly TranscriptMessageJson[] {
   const { messages } = before;
   const change = (id: string | undefined, make: (message: TranscriptMessageJson) => TranscriptMessageJson) =>
-    withMessage(messages, { id: id ?? "", runId, truncated: () => lostItsStart(before, runId) }, make);
+    changeMessage(messages, { id: id ?? "", runId, truncated: () => startWasTrimmed(before, runId) }, make);
   const { message, text_delta, reasoning_delta, tool_call, tool_result, custom } = event;
   if (message) {
     const { message_id: id = "", role = "assistant", text = "" } = message;
-    const truncated = () => role === "assistant" && lostItsStart(before, runId);
-    return withMessage(messages, { id, runId, role, truncated }, (there) => ({
+    const truncated = () => role === "assistant" && startWasTrimmed(before, runId);
+    return changeMessage(messages, { id, runId, role, truncated }, (there) => ({
       ...there,
       parts: [...(there.parts ?? []), { text }],
       status: "done",
     }));
   }
-  if (text_delta) return change(text_delta.message_id, (there) => extended(there, "text", text_delta.text));
+  if (text_delta) return change(text_delta.message_id, (there) => appendText(there, "text", text_delta.text));
   if (reasoning_delta)
-    return change(reasoning_delta.message_id, (there) => extended(there, "reasoning", reasoning_delta.text));
-  if (tool_call) return change(tool_call.message_id, (there) => called(there, tool_call));
-  if (tool_result) return change(tool_result.message_id, (there) => resulted(there, tool_result));
+    return change(reasoning_delta.message_id, (there) =>
+      appendText(there, "reasoning", reasoning_delta.text),
+    );
+  if (tool_call) return change(tool_call.message_id, (there) => addToolCall(there, tool_call));
+  if (tool_result) return change(tool_result.message_id, (there) => addToolResult(there, tool_result));
   if (custom)
     return change(custom.message_id, (there) => ({ ...there, parts: [...(there.parts ?? []), { custom }] }));
   return messages;
 }
 
 /** Whether the beginning of a run was trimmed away before this client, or the server for it, could see it. */
-function lostItsStart({ messages, memory }: Transcript, runId: string): boolean {
+function startWasTrimmed({ messages, memory }: Transcript, runId: string): boolean {
   if (runId === "" || memory.started.includes(runId)) return false;
   const known = messages.filter(({ run_id }) => run_id === runId);
   return known.length === 0 || known.some(({ truncated }) => truncated === true);
@@ -182,7 +190,7 @@ function ended(before: Transcript, status: string, outcome: RunOutcome): Transcr
     ? before.messages.map((message) => (streams(message) ? { ...message, status } : message))
     : before.messages;
   const run = before.run?.run_id === run_id ? null : before.run;
-  const memory = { ...before.memory, ended: remembered(before.memory.ended, run_id) };
+  const memory = { ...before.memory, ended: remember(before.memory.ended, run_id) };
   return { ...before, messages, run, outcome, activity: undefined, memory };
 }
 
@@ -218,9 +226,9 @@ function merged(
     byId.delete(message.message_id);
     return replacement ?? message;
   });
-  return shared(before, [...kept, ...byId.values()]);
+  return reuseObjects(before, [...kept, ...byId.values()]);
 }
 
-function remembered(runs: readonly string[], runId: string): readonly string[] {
+function remember(runs: readonly string[], runId: string): readonly string[] {
   return runs.includes(runId) ? runs : [...runs.slice(1 - REMEMBERED_RUNS), runId];
 }

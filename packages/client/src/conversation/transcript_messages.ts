@@ -16,7 +16,7 @@ interface Named {
 }
 
 /** The messages with one of them changed, or begun. */
-export function withMessage(
+export function changeMessage(
   messages: readonly TranscriptMessageJson[],
   { id, runId, role = "assistant", truncated }: Named,
   change: (message: TranscriptMessageJson) => TranscriptMessageJson,
@@ -37,7 +37,7 @@ export function withMessage(
 }
 
 /** The message with more text at its end. */
-export function extended(
+export function appendText(
   message: TranscriptMessageJson,
   kind: "text" | "reasoning",
   text = "",
@@ -49,7 +49,7 @@ export function extended(
 }
 
 /** The message with the use of a tool. */
-export function called(
+export function addToolCall(
   message: TranscriptMessageJson,
   { tool_call_id = "", tool = "", input = null }: ToolCallJson,
 ): TranscriptMessageJson {
@@ -57,7 +57,7 @@ export function called(
 }
 
 /** The message with what a tool answered, beside its call if that is there. */
-export function resulted(message: TranscriptMessageJson, result: ToolResultJson): TranscriptMessageJson {
+export function addToolResult(message: TranscriptMessageJson, result: ToolResultJson): TranscriptMessageJson {
   const { tool_call_id = "", tool = "", output, error } = result;
   const { parts = [] } = message;
   const index = parts.findIndex((part) => part.tool?.tool_call_id === tool_call_id);
@@ -71,7 +71,7 @@ export function resulted(message: TranscriptMessageJson, result: ToolResultJson)
 }
 
 /** The newer messages, with the objects of the older ones where they say the same. */
-export function shared(
+export function reuseObjects(
   before: readonly TranscriptMessageJson[],
   after: readonly TranscriptMessageJson[],
 ): readonly TranscriptMessageJson[] {

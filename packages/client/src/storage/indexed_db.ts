@@ -1,8 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import { oneAtATime } from "./errors.ts";
-import type { Db, IndexedDbLike, KeyRangeLike, Request, Transaction } from "./indexed_db_shape.ts";
-import { Seen, WrittenByAnother } from "./seen.ts";
-import { isCursor, isDocument } from "./shape.ts";
+import { ConcurrentWrite, isCursor, isDocument, LastCursors, oneAtATime } from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
 /** Raised when the stores change: what an older version kept is then given up, and read from the server again. */
@@ -25,7 +22,7 @@ export interface IndexedDbOptions {
 export function indexedDb(options: IndexedDbOptions = {}): Storage {
   const connection = keepOpen(options);
   const run = oneAtATime("IndexedDB");
-  const seen = new Seen();
+  const seen = new LastCursors();
 
   /** Everything whose key begins like this, in either store: an array sorts after every text. */
   const under = (...prefix: string[]) => connection.keyRange().bound(prefix, [...prefix, []]);
@@ -54,7 +51,7 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
       connection.transact("readwrite", async (transaction) => {
         const cursors = transaction.objectStore(CURSORS);
         const stored = await resultOf(cursors.get([scope, topic]));
-        if (!replace && last && !same(last.cursor, stored)) throw new WrittenByAnother();
+        if (!replace && last && !same(last.cursor, stored)) throw new ConcurrentWrite();
         const documents = transaction.objectStore(DOCUMENTS);
         if (replace) documents.delete(under(scope, topic));
         for (const key of remove) documents.delete([scope, topic, key]);
@@ -198,4 +195,50 @@ function resultOf<T>(request: Request<T>): Promise<T> {
 
 function missing(): KhalaError {
   return new KhalaError("unavailable", "There is no IndexedDB here. Use another storage, such as memory().");
+}
+
+/** The parts of IndexedDB that are used, so that the client needs no types of a browser. */
+export interface IndexedDbLike {
+  open(name: string, version: number): OpenRequest;
+}
+
+export interface KeyRangeLike {
+  bound(lower: unknown, upper: unknown, lowerOpen?: boolean, upperOpen?: boolean): unknown;
+}
+
+export interface Request<T = unknown> {
+  readonly result: T;
+  readonly error: unknown;
+  onsuccess: ((event: never) => unknown) | null;
+  onerror: ((event: never) => unknown) | null;
+}
+
+export interface OpenRequest extends Request<Db> {
+  onupgradeneeded: ((event: never) => unknown) | null;
+  onblocked: ((event: never) => unknown) | null;
+}
+
+export interface Db {
+  readonly objectStoreNames: ArrayLike<string>;
+  createObjectStore(name: string): unknown;
+  deleteObjectStore(name: string): void;
+  transaction(stores: string[], mode: "readonly" | "readwrite"): Transaction;
+  close(): void;
+  onclose: ((event: never) => unknown) | null;
+  onversionchange: ((event: never) => unknown) | null;
+}
+
+export interface Transaction {
+  readonly error: unknown;
+  objectStore(name: string): Store;
+  abort(): void;
+  oncomplete: ((event: never) => unknown) | null;
+  onabort: ((event: never) => unknown) | null;
+}
+
+export interface Store {
+  get(key: unknown): Request;
+  getAll(range: unknown, count: number): Request<unknown[]>;
+  put(value: unknown, key: unknown): Request;
+  delete(keyOrRange: unknown): Request;
 }

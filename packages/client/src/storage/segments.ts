@@ -1,6 +1,4 @@
-import { oneAtATime } from "./errors.ts";
-import { WrittenByAnother } from "./seen.ts";
-import { isCursor, isDocument, isObject, parsed } from "./shape.ts";
+import { ConcurrentWrite, isCursor, isDocument, isObject, oneAtATime, parseJson } from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
 /** Texts by key: what localStorage and AsyncStorage have in common. */
@@ -76,7 +74,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
   async function read(base: string, { parts }: Segment): Promise<readonly Entry[] | undefined> {
     const entries: Entry[] = [];
     for (const part of parts) {
-      const value = parsed(await store.get(base + part));
+      const value = parseJson(await store.get(base + part));
       if (!Array.isArray(value) || !value.every(isEntry)) return undefined;
       entries.push(...value);
     }
@@ -103,7 +101,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
     const known = heads.has(base);
     const before = await open(base);
     if (known && !replace && !sameHead(before, readHead(await store.get(`${base}head`))))
-      throw new WrittenByAnother();
+      throw new ConcurrentWrite();
     const changes = new Map<string, Entry>();
     overlay(changes, [...remove.map((gone) => ({ gone })), ...put]);
     const kept = (!replace && before?.segments) || [];
@@ -217,7 +215,7 @@ function isEntry(value: unknown): value is Entry {
 }
 
 function readHead(text: string | null | undefined): Head | undefined {
-  const value = parsed(text);
+  const value = parseJson(text);
   if (!isObject(value) || !isCursor(value.cursor) || !Number.isSafeInteger(value.next)) return undefined;
   const { segments } = value;
   if (!Array.isArray(segments) || !segments.every(isSegment)) return undefined;

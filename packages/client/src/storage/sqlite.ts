@@ -1,6 +1,12 @@
-import { oneAtATime } from "./errors.ts";
-import { type LastSeen, Seen, WrittenByAnother } from "./seen.ts";
-import { isCursor, isDocument, parsed } from "./shape.ts";
+import {
+  ConcurrentWrite,
+  isCursor,
+  isDocument,
+  type LastCursor,
+  LastCursors,
+  oneAtATime,
+  parseJson,
+} from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
 type Value = string | number | null;
@@ -74,7 +80,7 @@ const AT_ONCE = 500;
 export function sqlite(database: SqliteSync | SqliteAsync): Storage {
   const sql = "prepare" in database ? synchronous(database) : asynchronous(database);
   const run = oneAtATime("SQLite");
-  const seen = new Seen();
+  const seen = new LastCursors();
   let ready: Promise<void> | undefined;
 
   const work = <T>(task: () => Promise<T>) =>
@@ -128,7 +134,7 @@ export function sqlite(database: SqliteSync | SqliteAsync): Storage {
 }
 
 /** From where it was last seen. Where it is not there any more, another program has written. */
-function moveCursor(scope: string, topic: string, last: LastSeen | undefined, to: Cursor): Step {
+function moveCursor(scope: string, topic: string, last: LastCursor | undefined, to: Cursor): Step {
   const values = [scope, topic, to.epoch, to.watermark];
   if (!last) return [SET_CURSOR, values];
   const { cursor: from } = last;
@@ -145,7 +151,7 @@ function rowOf({ key, version, hash, updatedAt, payload, deleted }: StoredDocume
 /** Undefined when what is there is no document. */
 function documentOf(row: unknown): StoredDocument | undefined {
   const { doc_key, version, hash, updated_at, payload, deleted } = row as Record<string, Value>;
-  const json = parsed(payload);
+  const json = parseJson(payload);
   if (payload !== null && json === undefined) return undefined;
   const document = {
     key: doc_key,
@@ -197,7 +203,7 @@ function synchronous(database: SqliteSync): Sql {
 }
 
 function check({ changes }: Changes, must: Step[2]): void {
-  if (must === "change" && Number(changes) === 0) throw new WrittenByAnother();
+  if (must === "change" && Number(changes) === 0) throw new ConcurrentWrite();
 }
 
 /** After some failures, such as a full disk, SQLite has done so itself and says that there is nothing to undo. */

@@ -1,9 +1,9 @@
 import type { StoredDocument } from "../storage/storage.ts";
+import { isNewer } from "./cursor.ts";
 import type { Item } from "./plane_port.ts";
-import { SortedItems, sortedInTurns } from "./sorted_items.ts";
+import type { WorkSlices } from "./slices.ts";
+import { SortedItems, sortInSlices } from "./sorted_items.ts";
 import type { Update } from "./source.ts";
-import type { Turns } from "./turns.ts";
-import { isNewer } from "./versions.ts";
 
 /** A document as it is kept, and as it is shown: an older version while the newest must still be fetched. */
 export interface Entry {
@@ -79,14 +79,14 @@ export class Documents {
    * Prepares to have these documents alone, in turns of bounded length. Nothing is to change meanwhile, and nothing is seen of it
    * until it is done: `take` replaces everything in one step. What is the same stays the same object.
    */
-  async replacement(documents: Iterable<StoredDocument>, turns: Turns): Promise<Replacement> {
+  async replacement(documents: Iterable<StoredDocument>, turns: WorkSlices): Promise<Replacement> {
     const before = this.#entries;
     const entries = new Map<string, Entry>();
     const tombstones = new Map<string, string>();
     const items: Item[] = [];
     const changed: string[] = [];
     for (const document of documents) {
-      if (turns.isOver()) await turns.giveWay();
+      if (turns.isOver()) await turns.yieldControl();
       const { key } = document;
       if (document.deleted) {
         tombstones.set(key, document.version);
@@ -100,10 +100,10 @@ export class Documents {
       if (entry.item) items.push(entry.item);
     }
     for (const key of before.keys()) {
-      if (turns.isOver()) await turns.giveWay();
+      if (turns.isOver()) await turns.yieldControl();
       if (!entries.has(key)) changed.push(key);
     }
-    const sorted = await sortedInTurns(items, turns);
+    const sorted = await sortInSlices(items, turns);
     return {
       changed,
       take: () => {

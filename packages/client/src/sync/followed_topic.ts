@@ -6,7 +6,8 @@ import type { Channel } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Cursor } from "../storage/storage.ts";
-import { cursorOf, listTopic } from "./listing.ts";
+import { cursorOf } from "./cursor.ts";
+import { listTopic } from "./document_requests.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
 
 export interface FollowedOptions {
@@ -46,7 +47,7 @@ export class FollowedTopic {
   #failures = 0;
   #pending: Pending | undefined;
   #handing: Promise<void> | undefined;
-  #swapping: Promise<void> | undefined;
+  #replacing: Promise<void> | undefined;
   #cancelRetry: () => void = () => {};
 
   constructor(name: string, sink: TopicSink, options: FollowedOptions) {
@@ -148,16 +149,16 @@ export class FollowedTopic {
   async #follow(signal: AbortSignal): Promise<void> {
     // What was handed over before is stored first: the position is only then what it will be.
     await this.#handing;
-    await this.#swapping;
+    await this.#replacing;
     if (signal.aborted) return;
     let position = this.#mustList ? undefined : this.#sink.position();
     if (!position) {
       this.#set(this.#sink.position() ? "stale" : "loading");
       const { documents, cursor } = await listTopic(this.#options.http, this.#name, signal);
       if (signal.aborted) return;
-      const swapped = this.#sink.swap(documents, cursor);
-      this.#swapping = swapped.catch(() => {});
-      await swapped;
+      const replaced = this.#sink.replace(documents, cursor);
+      this.#replacing = replaced.catch(() => {});
+      await replaced;
       this.#mustList = false;
       position = cursor;
     }

@@ -56,7 +56,7 @@ export interface Sync<T extends Topics = object> {
 }
 
 /**
- * The plane as the client's other parts use it. It is a source itself: whoever follows it (another tab) gets its state by `swap`, then
+ * The plane as the client's other parts use it. It is a source itself: whoever follows it (another tab) gets its state by `replace`, then
  * each change as it is applied.
  */
 export interface SyncPlane<T extends Topics = object> extends Sync<T>, TopicSource {

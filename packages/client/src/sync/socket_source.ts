@@ -4,8 +4,8 @@ import type { OwnConnection, Progress } from "../connection/connection.ts";
 import type { Channel } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
+import { cursorOf } from "./cursor.ts";
 import { FollowedTopic } from "./followed_topic.ts";
-import { cursorOf } from "./listing.ts";
 import type { TopicSink, TopicSource, Update } from "./source.ts";
 
 export interface SocketSourceOptions {

@@ -1,5 +1,5 @@
 import type { Item } from "./plane_port.ts";
-import { TURN, type Turns } from "./turns.ts";
+import { SLICE_ITEMS, type WorkSlices } from "./slices.ts";
 
 /** Sorted arrays of items that are made when they are asked for, from the last one and what changed since. */
 export class SortedItems {
@@ -60,14 +60,14 @@ export class SortedItems {
 }
 
 /** Sorts by key, in turns of bounded length. */
-export async function sortedInTurns(items: readonly Item[], turns: Turns): Promise<readonly Item[]> {
+export async function sortInSlices(items: readonly Item[], turns: WorkSlices): Promise<readonly Item[]> {
   // They mostly are: servers list in order.
   if (await isSorted(items, turns)) return items;
   let runs: (readonly Item[])[] = [];
-  for (let from = 0; from < items.length; from += TURN) {
-    const run = items.slice(from, from + TURN).sort((a, b) => (a.key < b.key ? -1 : 1));
+  for (let from = 0; from < items.length; from += SLICE_ITEMS) {
+    const run = items.slice(from, from + SLICE_ITEMS).sort((a, b) => (a.key < b.key ? -1 : 1));
     runs.push(run);
-    if (turns.isOver(run.length)) await turns.giveWay();
+    if (turns.isOver(run.length)) await turns.yieldControl();
   }
   while (runs.length > 1) {
     const longer: (readonly Item[])[] = [];
@@ -80,20 +80,20 @@ export async function sortedInTurns(items: readonly Item[], turns: Turns): Promi
   return runs[0] ?? [];
 }
 
-async function isSorted(items: readonly Item[], turns: Turns): Promise<boolean> {
+async function isSorted(items: readonly Item[], turns: WorkSlices): Promise<boolean> {
   for (let i = 1; i < items.length; i++) {
     if (items[i - 1]!.key > items[i]!.key) return false;
-    if (turns.isOver()) await turns.giveWay();
+    if (turns.isOver()) await turns.yieldControl();
   }
   return true;
 }
 
-async function merged(left: readonly Item[], right: readonly Item[], turns: Turns): Promise<Item[]> {
+async function merged(left: readonly Item[], right: readonly Item[], turns: WorkSlices): Promise<Item[]> {
   const items: Item[] = [];
   for (let l = 0, r = 0; l < left.length || r < right.length; ) {
     const fromLeft = r === right.length || (l < left.length && left[l]!.key < right[r]!.key);
     items.push(fromLeft ? left[l++]! : right[r++]!);
-    if (turns.isOver()) await turns.giveWay();
+    if (turns.isOver()) await turns.yieldControl();
   }
   return items;
 }

@@ -19,7 +19,7 @@ export interface TopicSink {
   /** Where to go on from; undefined: nothing is known, so a snapshot is needed. */
   position(): Cursor | undefined;
   /** The whole topic, true at the cursor: replaces what is there in one step, without an empty moment. */
-  swap(documents: readonly StoredDocument[], cursor: Cursor): Promise<void>;
+  replace(documents: readonly StoredDocument[], cursor: Cursor): Promise<void>;
   /** Changes in order, and how far they reach. Resolves when they are applied and stored, and only then moves the position. */
   apply(updates: readonly Update[], through: Cursor): Promise<void>;
   phase(phase: TopicPhase, error?: KhalaError): void;

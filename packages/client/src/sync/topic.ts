@@ -1,11 +1,11 @@
 import type { KhalaError } from "@khala/contracts";
 import type { Environment } from "../environment.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
+import { sameCursor } from "./cursor.ts";
 import { Documents, type Entry, isUnfetched, type Replacement } from "./documents.ts";
+import { WorkSlices } from "./slices.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
 import type { TopicStore } from "./topic_store.ts";
-import { Turns } from "./turns.ts";
-import { sameCursor } from "./versions.ts";
 
 export interface TopicOptions {
   readonly store: TopicStore;
@@ -58,7 +58,7 @@ export class Topic implements TopicSink {
     });
   }
 
-  swap(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
+  replace(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
     return this.#step(async () => {
       const { changed, take } = await this.#replacement(documents);
       take();
@@ -70,7 +70,7 @@ export class Topic implements TopicSink {
       this.#position = cursor;
       this.#options.onChange([]);
       for (const mirror of [...this.#mirrors]) {
-        await mirror.swap(documents, cursor);
+        await mirror.replace(documents, cursor);
         if (isFirst) mirror.phase(this.#phase, this.#error);
       }
       this.#askForUnfetched();
@@ -129,7 +129,7 @@ export class Topic implements TopicSink {
       this.#mirrors.add(sink);
       sink.phase(this.#phase, this.#error);
       if (this.#position && !sameCursor(sink.position(), this.#position))
-        await sink.swap([...this.#documents.stored()], this.#position);
+        await sink.replace([...this.#documents.stored()], this.#position);
     });
   }
 
@@ -142,7 +142,7 @@ export class Topic implements TopicSink {
 
   /** In turns: of a hundred thousand documents nobody should feel it. Steps wait for each other, so nothing else changes meanwhile. */
   #replacement(documents: readonly StoredDocument[]): Promise<Replacement> {
-    return this.#documents.replacement(documents, new Turns(this.#options.environment));
+    return this.#documents.replacement(documents, new WorkSlices(this.#options.environment));
   }
 
   #askForUnfetched(): void {

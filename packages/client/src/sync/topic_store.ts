@@ -1,6 +1,6 @@
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
-import { inTime } from "../storage/in_time.ts";
+import { withStorageTimeout } from "../storage/driver_support.ts";
 import type { Storage, StoredTopic, TopicChange } from "../storage/storage.ts";
 
 export interface TopicStoreOptions {
@@ -80,6 +80,6 @@ export class TopicStore {
   }
 
   #bounded<T>(work: Promise<T>): Promise<T> {
-    return inTime(this.#options.environment, work);
+    return withStorageTimeout(this.#options.environment, work);
   }
 }

@@ -1,19 +1,18 @@
-import type { ConversationSource } from "../conversation/source.ts";
-import type { Cursor } from "../storage/storage.ts";
+import type { ConversationSource, ConversationState } from "../conversation/source.ts";
+import type { Cursor, StoredTopic } from "../storage/storage.ts";
+import { reaches } from "../sync/cursor.ts";
 import type { TopicSource } from "../sync/source.ts";
 import { errorWire, type LeaderMessage, type Part } from "./messages.ts";
-import { documentParts, messageParts } from "./parts.ts";
-import { reaches } from "./positions.ts";
 
 /** Something that other tabs follow through this one: what comes is posted until the signal aborts. */
 export interface Relay {
   /** How it stands, for a tab that comes later. */
   standing(): LeaderMessage | undefined;
   /** Takes one look, as soon as there is something to see. Nothing to hand over: whoever asks is as far as this tab. */
-  look(position: Cursor | string | undefined, signal: AbortSignal, seen: Seen): void;
+  look(position: Cursor | string | undefined, signal: AbortSignal, seen: LastCursors): void;
 }
 
-type Seen = (parts: Iterator<Part, void> | undefined) => void;
+type LastCursors = (parts: Iterator<Part, void> | undefined) => void;
 type Post = (message: LeaderMessage) => void;
 
 /** Passes on a topic, each batch with the positions that it lies between. */
@@ -23,7 +22,7 @@ export function topicRelay(topics: TopicSource, name: string, post: Post, signal
   let at: Cursor | undefined;
   const sink = {
     position: () => undefined,
-    async swap(_documents: unknown, cursor: Cursor) {
+    async replace(_documents: unknown, cursor: Cursor) {
       // The first time it is what those who asked see anyway.
       if (at) post({ type: "replaced", ...subject });
       at = cursor;
@@ -45,7 +44,7 @@ export function topicRelay(topics: TopicSource, name: string, post: Post, signal
       const once = until(asked);
       const look = {
         position: () => undefined,
-        async swap(...[documents, cursor]: Parameters<TopicSinkOf["swap"]>) {
+        async replace(...[documents, cursor]: Parameters<TopicSinkOf["replace"]>) {
           if (once.signal.aborted) return;
           once.abort();
           const same = typeof position === "object" && reaches(position, cursor);
@@ -99,7 +98,7 @@ export function conversationRelay(
   conversations.follow(name, sink, signal);
   following = true;
 
-  function look(position: Cursor | string | undefined, asked: AbortSignal, seen: Seen): void {
+  function look(position: Cursor | string | undefined, asked: AbortSignal, seen: LastCursors): void {
     if (asked.aborted) return;
     if (resyncing) {
       waiting = [...waiting.slice(-MAX_WAITING), () => look(position, asked, seen)];
@@ -132,4 +131,38 @@ function until(signal: AbortSignal): AbortController {
   if (signal.aborted) controller.abort();
   else signal.addEventListener("abort", () => controller.abort(), { once: true, signal: controller.signal });
   return controller;
+}
+
+/** A message between tabs has no more than this: cloning more would be felt by whoever types in either of them. */
+export const PART_ITEMS = 250;
+const PART_CHARACTERS = 256 << 10;
+
+/** Cuts a topic into parts. There is always one, which may be empty. */
+export function* documentParts({ documents, cursor }: StoredTopic): Generator<Part, void> {
+  yield* parts(documents, (some) => ({ documents: some }), { cursor });
+}
+
+/** Cuts a conversation into parts. */
+export function* messageParts({ messages, ...end }: ConversationState): Generator<Part, void> {
+  yield* parts(messages, (some) => ({ messages: some }), end);
+}
+
+function* parts<T>(
+  items: readonly T[],
+  wrap: (some: T[]) => Part,
+  end: NonNullable<Part["end"]>,
+): Generator<Part, void> {
+  let some: T[] = [];
+  let size = 0;
+  for (const item of items) {
+    const length = JSON.stringify(item).length;
+    if (some.length === PART_ITEMS || (some.length > 0 && size + length > PART_CHARACTERS)) {
+      yield wrap(some);
+      some = [];
+      size = 0;
+    }
+    some.push(item);
+    size += length;
+  }
+  yield { ...wrap(some), end };
 }

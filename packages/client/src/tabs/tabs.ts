@@ -1,14 +1,12 @@
 import { KhalaError } from "@khala/contracts";
 import type { Connection, ConnectionStatus } from "../connection/port.ts";
 import type { ConversationSource } from "../conversation/source.ts";
-import type { Environment } from "../environment.ts";
+import type { Environment, LocksLike } from "../environment.ts";
 import type { Log } from "../log.ts";
 import type { TopicSource } from "../sync/source.ts";
-import { FollowerSide } from "./follower.ts";
-import { type Candidacy, stand } from "./leader.ts";
-import { LeaderSide } from "./leader_side.ts";
+import { FollowerTab } from "./follower_tab.ts";
+import { LeaderTab, type SharedConversations, type SharedTopics } from "./leader_tab.ts";
 import { groupName, TabChannel } from "./messages.ts";
-import type { SharedConversations, SharedTopics } from "./planes.ts";
 
 export interface TabsOptions {
   readonly environment: Environment;
@@ -45,8 +43,8 @@ export function openTabs(options: TabsOptions): Tabs {
 /** What a tab is at the moment. Alone: where locks cannot be had after all. */
 type Role =
   | { readonly name: "none" }
-  | { readonly name: "follower"; readonly side: FollowerSide }
-  | { readonly name: "leader"; readonly side: LeaderSide }
+  | { readonly name: "follower"; readonly side: FollowerTab }
+  | { readonly name: "leader"; readonly side: LeaderTab }
   | { readonly name: "alone" };
 
 class TabGroup implements Tabs {
@@ -127,11 +125,11 @@ class TabGroup implements Tabs {
     });
     this.#channel = channel;
     const tab = environment.newId();
-    const side = new FollowerSide({ environment, channel, tab, log, onStatus: () => this.#changed() });
+    const side = new FollowerTab({ environment, channel, tab, log, onStatus: () => this.#changed() });
     this.#role = { name: "follower", side };
     this.#takeFrom(side.topics, side.conversations);
     this.#changed();
-    const candidacy = stand(
+    const candidacy = requestLeadership(
       locks,
       groupName(this.#scope),
       () => this.#lead(channel),
@@ -145,7 +143,7 @@ class TabGroup implements Tabs {
     const { environment, connection } = this.#options;
     this.#stopFollowing(false);
     const { topics, conversations } = this.#planes;
-    const side = new LeaderSide({
+    const side = new LeaderTab({
       environment,
       channel,
       connection,
@@ -215,4 +213,34 @@ class TabGroup implements Tabs {
     this.#status = status;
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/** The wish to lead, until it is given up. */
+export interface Candidacy {
+  /** Lets another tab lead. */
+  resign(): void;
+}
+
+/**
+ * Asks to lead a group. The browser grants it to one tab at a time, in the order in which they asked, and takes it back from a tab that
+ * closes or crashes. `failed` is called where locks cannot be had.
+ */
+export function requestLeadership(
+  locks: LocksLike,
+  name: string,
+  elected: () => void,
+  failed: (error: unknown) => void,
+): Candidacy {
+  const candidacy = new AbortController();
+  const { signal } = candidacy;
+  const hold = () =>
+    new Promise<void>((resolve) => {
+      if (signal.aborted) return resolve();
+      signal.addEventListener("abort", () => resolve(), { once: true });
+      elected();
+    });
+  locks.request(name, { signal }, hold).catch((error: unknown) => {
+    if (!signal.aborted) failed(error);
+  });
+  return { resign: () => candidacy.abort() };
 }

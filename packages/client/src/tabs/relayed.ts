@@ -1,14 +1,42 @@
+import { KhalaError } from "@khala/contracts";
+import type { ConversationFrame, ConversationSink, ConversationState } from "../conversation/source.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
+import { reaches } from "../sync/cursor.ts";
 import type { TopicPhase, TopicSink } from "../sync/source.ts";
-import type { Led, Question } from "./led.ts";
 import { type Batch, errorOf, type FromLeader } from "./messages.ts";
-import { reaches } from "./positions.ts";
+
+/** A question to the tab that leads. */
+export interface Question {
+  readonly number: number;
+  /** Asks for the next part of the answer. */
+  next(): void;
+  failed(name: string, error: unknown): void;
+}
+
+/** Something that is followed through the tab that leads. */
+export interface Relayed {
+  /** There is a leader, perhaps a new one: asks for what is missing. */
+  ask(): void;
+  /** The leader does not answer. */
+  lost(): void;
+  /** This tab does not follow any more. */
+  stopped(): void;
+  receive(message: FromLeader): void;
+}
+
+/** Why nothing comes while another tab leads and says nothing. */
+export function silent(): KhalaError {
+  return new KhalaError(
+    "unavailable",
+    "The tab that holds the connection does not answer. Look at it, or close it.",
+  );
+}
 
 /** More batches than this do not wait for the state that they go on from: it is asked for again. */
 const MAX_WAITING = 1_000;
 
 /** A topic that comes from the tab that leads. What counts is the position: a batch is applied where it goes on, and asked for where not. */
-export class LedTopic implements Led {
+export class RelayedTopic implements Relayed {
   readonly #name: string;
   readonly #sink: TopicSink;
   readonly #signal: AbortSignal;
@@ -69,7 +97,7 @@ export class LedTopic implements Led {
         if (!end) return this.#question.next();
         const [all, question] = [this.#parts, this.#question];
         this.#step(question, async () => {
-          await this.#sink.swap(all, end.cursor as Cursor);
+          await this.#sink.replace(all, end.cursor as Cursor);
           this.#caughtUp(question);
         });
         return;
@@ -112,5 +140,78 @@ export class LedTopic implements Led {
     const own: TopicPhase =
       behind || phase === "loading" ? (this.#sink.position() ? "replaying" : "loading") : phase;
     this.#sink.phase(own, error);
+  }
+}
+
+/** A conversation that comes from the tab that leads. What comes twice, or leaves a gap, the conversation itself sees by its sequence. */
+export class RelayedConversation implements Relayed {
+  readonly #sink: ConversationSink;
+  readonly #ask: (position: string | undefined) => Question;
+  #question: Question | undefined;
+  /** What has come of the state so far; undefined when this tab has all of it. */
+  #parts: ConversationState["messages"][number][] | undefined = [];
+  #waiting: ConversationFrame[] = [];
+  #standing: Parameters<ConversationSink["health"]> = [false];
+
+  constructor(sink: ConversationSink, ask: (position: string | undefined) => Question) {
+    this.#sink = sink;
+    this.#ask = ask;
+  }
+
+  ask(): void {
+    this.#parts = [];
+    this.#waiting = [];
+    this.#question = this.#ask(this.#sink.position());
+    this.#show();
+  }
+
+  lost(): void {
+    this.#question = undefined;
+    this.#sink.health(false, silent());
+  }
+
+  stopped(): void {
+    this.#question = undefined;
+    this.#sink.health(false);
+  }
+
+  receive(message: FromLeader): void {
+    if (!this.#question) return;
+    switch (message.type) {
+      case "replaced":
+        return this.ask();
+      case "health":
+        this.#standing = [message.live, errorOf(message.error)];
+        return this.#show();
+      case "current":
+        if (message.ask === this.#question.number) this.#caughtUp();
+        return;
+      case "part": {
+        if (message.ask !== this.#question.number || !this.#parts) return;
+        const { messages = [], end } = message.part;
+        this.#parts.push(...messages);
+        if (!end) return this.#question.next();
+        this.#sink.restore({ ...(end as Omit<ConversationState, "messages">), messages: this.#parts });
+        return this.#caughtUp();
+      }
+      case "frame":
+        if (!this.#parts) return this.#sink.frame(message.frame);
+        if (this.#waiting.push(message.frame) > MAX_WAITING) this.ask();
+    }
+  }
+
+  #caughtUp(): void {
+    this.#parts = undefined;
+    const question = this.#question;
+    for (const frame of this.#waiting.splice(0)) {
+      // A gap makes the conversation follow anew.
+      if (this.#question === question) this.#sink.frame(frame);
+    }
+    this.#show();
+  }
+
+  #show(): void {
+    const [live, error] = this.#standing;
+    this.#sink.health(live && this.#parts === undefined, error);
   }
 }

@@ -1,8 +1,43 @@
-import type { Wire } from "@khala/contracts";
-import type { DocumentListJson } from "@khala/contracts/sync/v1";
+import { KhalaError, type Wire } from "@khala/contracts";
+import type { DocumentJson, DocumentListJson } from "@khala/contracts/sync/v1";
 import type { Http } from "../http.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
-import { storedOf, type WireDocument } from "./fetching.ts";
+import { cursorOf } from "./cursor.ts";
+import type { Item } from "./plane_port.ts";
+
+/** A document as HTTP shows it. */
+export type WireDocument = Omit<Wire<DocumentJson>, "payload"> & { readonly payload?: unknown };
+
+/** How a document of HTTP is kept. */
+export function toStored(document: WireDocument): StoredDocument {
+  const {
+    doc_key: key = "",
+    doc_version: version = "0",
+    payload_hash: hash = "",
+    payload,
+    updated_at,
+  } = document;
+  return { key, version, hash, payload, ...(updated_at !== undefined && { updatedAt: updated_at }) };
+}
+
+/** The route of a document. */
+export const pathOf = (key: string) => `/sync/v1/doc/${encodeURIComponent(key)}`;
+
+/** One document as the server has it now; undefined when there is none that the token may see. */
+export async function readDocument(
+  http: Http,
+  key: string,
+  signal: AbortSignal | undefined,
+): Promise<Item | undefined> {
+  try {
+    const { body } = await http.request("GET", pathOf(key), signal ? { signal } : {});
+    const { version, payload, updatedAt } = toStored(body as WireDocument);
+    return { key, version, data: payload, ...(updatedAt !== undefined && { updatedAt }) };
+  } catch (error) {
+    if (error instanceof KhalaError && error.code === "not_found") return undefined;
+    throw error;
+  }
+}
 
 /** A topic as the server lists it, and the position from which what changed meanwhile comes again. */
 export interface Listing {
@@ -36,21 +71,10 @@ export async function listTopic(http: Http, topic: string, signal: AbortSignal):
     }
     first ??= cursor;
     for (const document of page.documents ?? []) {
-      const stored = storedOf(document);
+      const stored = toStored(document);
       documents.set(stored.key, stored);
     }
     after = page.next ?? undefined;
   } while (after !== undefined || !first);
   return { documents: [...documents.values()], cursor: first };
-}
-
-/** A cursor of the wire; proto3 leaves out zeros. */
-export function cursorOf({
-  epoch = "",
-  watermark = "0",
-}: {
-  epoch?: string;
-  watermark?: string;
-} = {}): Cursor {
-  return { epoch, watermark };
 }

@@ -3,9 +3,6 @@ import type { ConversationSource } from "../conversation/source.ts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
 import type { TopicSource } from "../sync/source.ts";
-import { type Led, type Question, silent } from "./led.ts";
-import { LedConversation } from "./led_conversation.ts";
-import { LedTopic } from "./led_topic.ts";
 import {
   errorOf,
   type FollowerMessage,
@@ -15,6 +12,7 @@ import {
   type TabChannel,
   type ToLeader,
 } from "./messages.ts";
+import { type Question, type Relayed, RelayedConversation, RelayedTopic, silent } from "./relayed.ts";
 
 export interface FollowerOptions {
   readonly environment: Environment;
@@ -30,9 +28,9 @@ const PING_MS = 1_000;
 const UNANSWERED = 3;
 
 /** Follows: sources that are fed by the tab that leads, and how its connection stands. */
-export class FollowerSide {
+export class FollowerTab {
   readonly #options: FollowerOptions;
-  readonly #followed = new Map<string, Set<Led>>();
+  readonly #followed = new Map<string, Set<Relayed>>();
   /** Leaders of the past, whose last words may come late. */
   readonly #retired = new Set<string>();
   #leader: string | undefined;
@@ -61,7 +59,9 @@ export class FollowerSide {
   readonly topics: TopicSource = {
     follow: (name, sink, signal) => {
       const subject = { plane: "sync", name } as const;
-      const followed: Led = new LedTopic(name, sink, signal, (position) => this.#ask(subject, position));
+      const followed: Relayed = new RelayedTopic(name, sink, signal, (position) =>
+        this.#ask(subject, position),
+      );
       this.#add(subject, followed, signal);
     },
   };
@@ -69,7 +69,7 @@ export class FollowerSide {
   readonly conversations: ConversationSource = {
     follow: (name, sink, signal) => {
       const subject = { plane: "conversation", name } as const;
-      const followed: Led = new LedConversation(sink, (position) => this.#ask(subject, position));
+      const followed: Relayed = new RelayedConversation(sink, (position) => this.#ask(subject, position));
       this.#add(subject, followed, signal);
     },
   };
@@ -115,7 +115,7 @@ export class FollowerSide {
     this.#followed.clear();
   }
 
-  #add(subject: Subject, followed: Led, signal: AbortSignal): void {
+  #add(subject: Subject, followed: Relayed, signal: AbortSignal): void {
     if (signal.aborted || this.#stopped) return;
     const key = keyOf(subject);
     const there = this.#followed.get(key) ?? new Set();
@@ -189,7 +189,7 @@ export class FollowerSide {
     this.#options.onStatus();
   }
 
-  *#all(): Iterable<Led> {
+  *#all(): Iterable<Relayed> {
     for (const some of [...this.#followed.values()]) yield* [...some];
   }
 

@@ -4,16 +4,16 @@ import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Notifier } from "../sync/notifier.ts";
-import type { KeptConversation } from "./kept_conversation.ts";
+import type { StoredConversation } from "./conversation_store.ts";
 import { Outbox, type SendOptions } from "./outbox.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource, ConversationState } from "./source.ts";
 import {
   EMPTY,
+  fromStored,
   leavesGap,
   type RunOutcome,
-  recalled,
   reduce,
-  restored,
+  restoreState,
   type Transcript,
   withoutRun,
 } from "./transcript.ts";
@@ -40,7 +40,7 @@ export interface ConversationView {
   readonly fromDevice: boolean;
 }
 
-export interface RoomDeps {
+export interface LiveConversationOptions {
   readonly http: Http;
   readonly environment: Environment;
   readonly connection: Pick<Connection, "status" | "subscribe">;
@@ -49,7 +49,7 @@ export interface RoomDeps {
   /** Whether conversations are kept on this device: then it follows nothing before `keep`. */
   readonly keeps: boolean;
   /** Nobody uses it any more. */
-  readonly onIdle: (room: Room) => void;
+  readonly onIdle: (room: LiveConversation) => void;
 }
 
 /** A conversation that nobody has opened yet. */
@@ -69,9 +69,9 @@ const GRACE_MS = 5_000;
 const GONE = [403, 404];
 
 /** One conversation, while somebody in this tab or another one looks at it. */
-export class Room implements ConversationSink {
+export class LiveConversation implements ConversationSink {
   readonly convId: string;
-  readonly #deps: RoomDeps;
+  readonly #deps: LiveConversationOptions;
   #outbox: Outbox;
   readonly #listeners = new Set<() => void>();
   readonly #followers = new Set<Omit<ConversationSink, "position">>();
@@ -79,7 +79,7 @@ export class Room implements ConversationSink {
   #view = UNOPENED;
   #live = false;
   #error: KhalaError | undefined;
-  #kept: KeptConversation | undefined;
+  #kept: StoredConversation | undefined;
   /** Whether it is known what this device kept. */
   #recalled: boolean;
   #fromDevice = false;
@@ -88,7 +88,7 @@ export class Room implements ConversationSink {
   #stopWatching: (() => void) | undefined;
   #cancelIdle: (() => void) | undefined;
 
-  constructor(convId: string, deps: RoomDeps) {
+  constructor(convId: string, deps: LiveConversationOptions) {
     this.convId = convId;
     this.#deps = deps;
     this.#recalled = !deps.keeps;
@@ -100,7 +100,7 @@ export class Room implements ConversationSink {
   }
 
   /** Shows what was kept there, follows from that, and keeps what comes. */
-  keep(kept: KeptConversation): void {
+  keep(kept: StoredConversation): void {
     this.#kept = kept;
     // A failure is no reason not to follow, and is told where it happens.
     void kept.load().then((state) => {
@@ -173,7 +173,7 @@ export class Room implements ConversationSink {
 
   restore(state: ConversationState): void {
     const before = this.#transcript;
-    this.#become(restored(before, state));
+    this.#become(restoreState(before, state));
     if (this.#transcript === before) return;
     for (const follower of [...this.#followers]) follower.restore(state);
   }
@@ -256,7 +256,7 @@ export class Room implements ConversationSink {
   }
 
   #recall(state: ConversationState): void {
-    this.#transcript = recalled(state);
+    this.#transcript = fromStored(state);
     this.#fromDevice = true;
     this.#changed();
     if (state.cursor !== "") for (const follower of [...this.#followers]) follower.restore(state);

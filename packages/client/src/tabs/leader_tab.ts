@@ -1,5 +1,7 @@
 import type { Connection } from "../connection/port.ts";
+import type { ConversationSource } from "../conversation/source.ts";
 import type { Environment } from "../environment.ts";
+import type { TopicSource } from "../sync/source.ts";
 import {
   errorWire,
   type LeaderMessage,
@@ -8,7 +10,6 @@ import {
   type TabChannel,
   type ToLeader,
 } from "./messages.ts";
-import type { SharedConversations, SharedTopics } from "./planes.ts";
 import { conversationRelay, type Relay, topicRelay } from "./relays.ts";
 
 export interface LeaderOptions {
@@ -39,7 +40,7 @@ const ROLL_CALL_MS = 60_000;
 const MISSED_CALLS = 4;
 
 /** Leads: follows through the planes of this tab what others want, tells them what this tab has, and passes on what comes. */
-export class LeaderSide {
+export class LeaderTab {
   readonly #options: LeaderOptions;
   /** Of this time of leading: a tab that leads again is another leader. */
   readonly #id: string;
@@ -167,4 +168,21 @@ const keyOf = ({ plane, name }: Subject) => `${plane}:${name}`;
 function end(shared: Shared): void {
   shared.end.abort();
   for (const asked of shared.tabs.values()) asked.end.abort();
+}
+
+/**
+ * What tabs need of the sync plane: a source that can be changed, and that it is a source itself. Whoever follows it without a
+ * position gets all it has by `replace`, then each change after it was applied.
+ */
+export interface SharedTopics extends TopicSource {
+  /** Undefined: changes come from nowhere until there is a source. Topics go on from their own positions. */
+  setSource(source: TopicSource | undefined): void;
+  /** Whether this tab writes to the storage. */
+  setStoring(storing: boolean): void;
+}
+
+/** The same of the conversations: a follower without a position gets `restore`, then each frame. */
+export interface SharedConversations extends ConversationSource {
+  setSource(source: ConversationSource | undefined): void;
+  setStoring(storing: boolean): void;
 }
