@@ -63,7 +63,7 @@ async function followOn({
       topic,
       {
         position: () => cursor,
-        async swap(documents, at) {
+        async replace(documents, at) {
           known.replace(topic, documents);
           cursor = at;
         },
