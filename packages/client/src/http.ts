@@ -23,7 +23,7 @@ export interface Answer {
   readonly body: unknown;
 }
 
-/** As long as an answer may take. */
+/** The timeout of a request. */
 const TIMEOUT_MS = 15_000;
 
 export interface FetchOptions {
@@ -32,13 +32,13 @@ export interface FetchOptions {
   readonly tokens: Tokens;
 }
 
-/** HTTP by the environment's `fetch`, and the question why a socket was not taken. */
+/** HTTP over the environment's `fetch`, and a check why a WebSocket handshake failed. */
 export interface FetchHttp extends Http {
-  /** What is wrong with a token, or with the server; undefined if nothing is. */
+  /** The error of the token or the server; undefined when both work. */
   diagnose(token: string): Promise<KhalaError | undefined>;
 }
 
-/** Requests with the client's token; one that is refused is replaced, once. */
+/** Sends requests with the client's token. A refused token is renewed once. */
 export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp {
   const base = url.replace(/\/+$/, "");
 
@@ -71,10 +71,10 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
     }
   }
 
-  /** Other origins may not read the header: then the clocks stay uncompared. */
+  /** Other origins may not read the Date header; then the clock skew stays unknown. */
   function learnTime(date: string | null, sentAt: number): void {
     const at = date === null ? Number.NaN : Date.parse(date);
-    // The header has whole seconds: half of one is the likeliest rest.
+    // The header has whole seconds: on average half a second is cut off.
     if (Number.isFinite(at)) tokens.serverTime(at + 500, sentAt);
   }
 
@@ -96,7 +96,7 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
   };
 }
 
-/** A document that nobody has: a good token gets 404. */
+/** A document that does not exist: a valid token gets 404. */
 const PROBE = "/sync/v1/doc/khala:probe";
 
 function queryOf(query: RequestOptions["query"] = {}): string {
@@ -111,7 +111,7 @@ function bodyOf(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // A proxy's page, say: the status has to do.
+    // Not JSON, such as a proxy's error page. The status decides.
     return undefined;
   }
 }
@@ -133,7 +133,7 @@ function refusal({ status, body }: Answer): KhalaError {
 }
 
 function unreachable(asked: AbortSignal | undefined, late: AbortSignal): string {
-  if (asked?.aborted) return "The request was given up.";
+  if (asked?.aborted) return "The request was aborted.";
   if (late.aborted) return `The server did not answer within ${TIMEOUT_MS / 1_000} s.`;
   return "The server cannot be reached.";
 }

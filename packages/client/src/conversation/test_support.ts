@@ -152,7 +152,7 @@ export class FakeHttp implements Http {
     const answer = (body: unknown, status = 200) => resolve({ status, headers: new Headers(), body });
     this.asked.push({ method, path, options, answer, refuse: reject });
     options.signal?.addEventListener("abort", () =>
-      reject(new KhalaError("unavailable", "The request was given up.")),
+      reject(new KhalaError("unavailable", "The request was aborted.")),
     );
     return promise;
   }

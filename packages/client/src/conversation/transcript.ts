@@ -24,22 +24,22 @@ export type RunOutcome = {
   readonly status: "finished" | "failed" | "stopped";
 } & Readonly<RunFailedJson & RunFinishedJson>;
 
-/** What the frames of a conversation come to. Objects that did not change are the same ones as before. */
+/** The result of a conversation's frames. Unchanged objects stay the same. */
 export interface Transcript extends ConversationState {
   /** How the last run ended, if this client saw it. */
   readonly outcome: RunOutcome | undefined;
-  /** What is going on, to show while waiting. */
+  /** The engine's status text. */
   readonly activity: string | undefined;
   readonly memory: Memory;
 }
 
-/** What must be remembered to understand the next frame. */
+/** Bookkeeping for the next frame. */
 interface Memory {
-  /** `seq` is that of the last entry; otherwise the last entry may be a later one. */
+  /** Whether `seq` is exactly that of the last entry, or a lower bound. */
   readonly exact: boolean;
   /** The next snapshot replaces everything. */
   readonly resyncing: boolean;
-  /** Runs whose start, and whose end, was seen: the newest few. */
+  /** The last runs whose start, and whose end, this client received. */
   readonly started: readonly string[];
   readonly ended: readonly string[];
 }
@@ -47,7 +47,7 @@ interface Memory {
 const REMEMBERED_RUNS = 16;
 const NOTHING: Memory = { exact: false, resyncing: false, started: [], ended: [] };
 
-/** A conversation of which nothing is known. `cursor` is empty until something is, and `seq` 0. */
+/** The empty transcript: no cursor, and `seq` 0. */
 export const EMPTY: Transcript = {
   messages: [],
   run: null,
@@ -58,11 +58,11 @@ export const EMPTY: Transcript = {
   memory: NOTHING,
 };
 
-/** The transcript after a frame; the same object when the frame says nothing new. */
+/** The transcript after a frame; the same object when nothing changed. */
 export function reduce(transcript: Transcript, frame: ConversationFrame): Transcript {
   switch (frame.type) {
     case "hello":
-      // Its cursor is ours, or that of a snapshot that is still to come: until then nothing is known.
+      // Its cursor is not used: it is ours, or that of a snapshot to come.
       return withRun(transcript, (frame as HelloJson).run ?? null);
     case "snapshot":
       return afterSnapshot(transcript, frame as SnapshotJson);
@@ -75,13 +75,13 @@ export function reduce(transcript: Transcript, frame: ConversationFrame): Transc
   }
 }
 
-/** Whether something between the last entry and this frame did not come: following again from the cursor brings it. */
+/** Whether entries before this frame are missing. Following again from the cursor brings them. */
 export function leavesGap({ seq, memory }: Transcript, frame: ConversationFrame): boolean {
   if (frame.type !== "event" || !memory.exact) return false;
   return BigInt((frame as EventFrameJson).seq ?? "0") > BigInt(seq) + 1n;
 }
 
-/** Takes over what another tab, or the server, has; the same object when that is older than what is here. */
+/** Replaces the state; the same object when the new one is older. */
 export function restoreState(transcript: Transcript, state: ConversationState): Transcript {
   if (isBehind(state, transcript)) return transcript;
   const { run, cursor, seq } = state;
@@ -90,19 +90,19 @@ export function restoreState(transcript: Transcript, state: ConversationState): 
   return settle({ ...EMPTY, messages, run, cursor, seq, memory: { ...NOTHING, ended } });
 }
 
-/** What this device kept. Without a cursor it is not all: then the next snapshot replaces it. */
+/** A transcript from the storage. Without a cursor it is incomplete, and the next snapshot replaces it. */
 export function fromStored(state: ConversationState): Transcript {
   const transcript = restoreState(EMPTY, state);
   if (state.cursor !== "") return transcript;
   return { ...transcript, memory: { ...transcript.memory, resyncing: true } };
 }
 
-/** Nothing runs, as the server says. */
+/** The transcript without a run. */
 export function withoutRun(transcript: Transcript): Transcript {
   return withRun(transcript, null);
 }
 
-/** Ids of messages are never given twice, so one that both have makes them states of one log. */
+/** Message ids are unique, so a common one means that both states are of the same log. */
 function isBehind(state: ConversationState, { messages, seq }: Transcript): boolean {
   const last = state.messages.at(-1)?.message_id;
   if (last === undefined || state.seq === "0" || BigInt(state.seq) >= BigInt(seq)) return false;
@@ -117,7 +117,7 @@ function afterSnapshot(before: Transcript, { messages = [], cursor = "" }: Snaps
 }
 
 function afterResync(before: Transcript, { reason }: ResyncJson): Transcript {
-  // What was deleted is gone now. Otherwise what is shown stays until the snapshot is there.
+  // A deleted conversation disappears at once; otherwise messages stay until the snapshot arrives.
   if (reason === "deleted") return { ...EMPTY, memory: { ...NOTHING, resyncing: true } };
   return { ...before, seq: "0", memory: { ...before.memory, exact: false, resyncing: true } };
 }
@@ -127,7 +127,7 @@ function afterEvent(before: Transcript, frame: EventFrameJson): Transcript {
   if (BigInt(seq) <= BigInt(before.seq)) return before;
   const memory = before.memory.exact ? before.memory : { ...before.memory, exact: true };
   const next = applyEvent({ ...before, seq, cursor, memory }, runId, event);
-  // Also when its start was trimmed away, a run that says something is under way.
+  // A run with events is running, even if its start was trimmed.
   if (runId === "" || next.memory.ended.includes(runId)) return next;
   const created = event.run_started?.started_at;
   return withRun(next, { run_id: runId, status: "running", ...(created && { created_at: created }) });
@@ -175,7 +175,7 @@ function said(before: Transcript, runId: string, event: EventJson): readonly Tra
   return messages;
 }
 
-/** Whether the beginning of a run was trimmed away before this client, or the server for it, could see it. */
+/** Whether the start of a run was trimmed before this client received it. */
 function startWasTrimmed({ messages, memory }: Transcript, runId: string): boolean {
   if (runId === "" || memory.started.includes(runId)) return false;
   const known = messages.filter(({ run_id }) => run_id === runId);
@@ -194,14 +194,14 @@ function ended(before: Transcript, status: string, outcome: RunOutcome): Transcr
   return { ...before, messages, run, outcome, activity: undefined, memory };
 }
 
-/** The record of a run is written after its log, so what is in the log counts more. */
+/** The run's record is written after its log, so the log takes precedence. */
 function withRun(before: Transcript, run: RunJson | null): Transcript {
   const known = run && before.memory.ended.includes(run.run_id ?? "") ? null : run;
   if (before.run?.run_id === known?.run_id && before.run?.status === known?.status) return before;
   return { ...before, run: known };
 }
 
-/** Lets the messages of a state say whether its run goes on. */
+/** Derives from the messages whether the run continues. */
 function settle(before: Transcript): Transcript {
   const streaming = before.messages.findLast(
     ({ status, run_id }) => status === "streaming" && run_id,
@@ -215,7 +215,7 @@ function settle(before: Transcript): Transcript {
   return before.run && before.messages.some(answers) ? withRun(before, null) : before;
 }
 
-/** The messages that a snapshot names are replaced or added, the others stay. */
+/** Replaces or adds the messages of a snapshot; others stay. */
 function merged(
   before: readonly TranscriptMessageJson[],
   named: readonly TranscriptMessageJson[],

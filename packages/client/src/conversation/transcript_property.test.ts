@@ -143,6 +143,6 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
       // When the log goes on after the last break, what runs is known as well.
       if (transcript.memory.exact) expect(shown(transcript)).toEqual(shown(uncut));
     }),
-    { numRuns: 500 },
+    { numRuns: 150 },
   );
 });

@@ -24,7 +24,7 @@ export type AnyClient = Omit<KhalaClient, "sync"> & { readonly sync: object };
 
 const KhalaContext = createContext<AnyClient | undefined>(undefined);
 
-/** Gives the client to the hooks below it. Whoever made the client closes it. */
+/** Provides the client to hooks. The owner of the client closes it. */
 export function KhalaProvider({
   client,
   children,
@@ -40,13 +40,13 @@ export function useKhala<T extends Topics = BoardTopics>(): KhalaClient<T> {
   const client = useContext(KhalaContext);
   if (!client)
     throw new Error("There is no client here. Put <KhalaProvider client={…}> around this component.");
-  // Which app it is of, only the app knows.
+  // Only the app knows its topics.
   return client as KhalaClient<T>;
 }
 
 const ON_A_SERVER: ConnectionStatus = { state: "idle", since: 0, attempt: 0, role: "own" };
 
-/** How the connection stands. */
+/** The connection's status. */
 export function useConnection(): ConnectionStatus {
   const { connection } = useKhala();
   const subscribe = useCallback((listener: () => void) => connection.subscribe(listener), [connection]);
@@ -57,10 +57,10 @@ export function useConnection(): ConnectionStatus {
   );
 }
 
-/** A conversation as a component has it. */
+/** A conversation with its actions. */
 export interface ConversationHook extends ConversationView, Pick<Conversation, "send" | "stop" | "delete"> {}
 
-/** A conversation, live: what was said, what runs, and what can be done. */
+/** A live conversation: messages, run and actions. */
 export function useConversation(convId: string): ConversationHook {
   const client = useKhala();
   const conversation = useMemo(() => client.conversation(convId), [client, convId]);
@@ -71,10 +71,10 @@ export function useConversation(convId: string): ConversationHook {
   }, [state, conversation]);
 }
 
-/** The board as a component has it. */
+/** The board, and one correlation. */
 export interface BoardHook {
   readonly board: Board;
-  /** How the correlation stands; without `data` while nothing was heard of it. */
+  /** The state of the correlation; without `data` until it is known. */
   readonly correlation: Snapshot<CorrelationStateJson>;
 }
 
@@ -84,7 +84,7 @@ const NOTHING: Pick<CorrelationWatch, "state" | "subscribe"> = {
   subscribe: () => () => {},
 };
 
-/** The blackboard, and one correlation of it, live. */
+/** The blackboard, and one live correlation. */
 export function useBoard(correlationId?: string): BoardHook {
   const { board } = useKhala();
   const watch = useMemo(
@@ -105,24 +105,24 @@ export function useDoc<Doc = unknown>(topic: string, key: string): Snapshot<Doc>
     (listener: () => void) => sync.subscribe(topic, key, listener),
     [sync, topic, key],
   );
-  // What a document is, only its app knows.
+  // Only the app knows the document's type.
   const read = () => sync.get(topic, key) as Snapshot<Doc>;
   return useSyncExternalStore(subscribe, read, () => NO_DOCUMENT);
 }
 
 export interface ListOptions<Doc, Result> {
-  /** Which documents. */
+  /** Selects documents. */
   readonly filter?: (item: Item<Doc>) => boolean;
-  /** What of each. */
+  /** Maps each document. */
   readonly select?: (item: Item<Doc>) => Result;
 }
 
-/** What is shown of a topic. */
+/** The selected documents of a topic. */
 export interface SelectedList<Result> extends Omit<ListSnapshot, "items"> {
   readonly items: readonly Result[];
 }
 
-/** The documents of a topic, live and sorted by key. A change that `filter` and `select` leave out renders nothing. */
+/** The live documents of a topic, sorted by key. Changes outside of `filter` and `select` do not render. */
 export function useList<Doc = unknown, Result = Item<Doc>>(
   topic: string,
   options: ListOptions<Doc, Result> = {},
@@ -132,29 +132,29 @@ export function useList<Doc = unknown, Result = Item<Doc>>(
   const subscribe = useCallback((listener: () => void) => sync.subscribe(topic, listener), [sync, topic]);
   const shown = useRef<SelectedList<Result> | undefined>(undefined);
   const read = useMemo(() => {
-    let seen: ListSnapshot<Doc> | undefined;
+    let lastList: ListSnapshot<Doc> | undefined;
     let selected: SelectedList<Result> | undefined;
     return () => {
       const list = sync.list(topic) as ListSnapshot<Doc>;
-      if (selected && list === seen) return selected;
-      seen = list;
-      selected = kept(
+      if (selected && list === lastList) return selected;
+      lastList = list;
+      selected = reuseItems(
         selected ?? shown.current,
-        selectedOf(list, filter, select),
-        select ? alike : Object.is,
+        selectItems(list, filter, select),
+        select ? shallowEqual : Object.is,
       );
       return selected;
     };
   }, [sync, topic, filter, select]);
   const result = useSyncExternalStore(subscribe, read, () => NO_LIST as SelectedList<Result>);
-  // Functions that are written inline are new in every render; what they give need not be.
+  // Inline functions are new in every render; their results should not be.
   useEffect(() => {
     shown.current = result;
   }, [result]);
   return result;
 }
 
-function selectedOf<Doc, Result>(
+function selectItems<Doc, Result>(
   { items, ...rest }: ListSnapshot<Doc>,
   filter: ListOptions<Doc, Result>["filter"],
   select: ListOptions<Doc, Result>["select"],
@@ -164,26 +164,26 @@ function selectedOf<Doc, Result>(
   return { ...rest, items: select ? chosen.map(select) : (chosen as readonly Result[]) };
 }
 
-/** The newer list, with what it has in common with the one before it. Documents themselves are the same objects until they change. */
-function kept<Result>(
+/** The newer list, reusing equal items of the older one. */
+function reuseItems<Result>(
   before: SelectedList<Result> | undefined,
   after: SelectedList<Result>,
-  isAlike: (a: unknown, b: unknown) => boolean,
+  isEqual: (a: unknown, b: unknown) => boolean,
 ): SelectedList<Result> {
   if (!before) return after;
   const asBefore = after.items.length === before.items.length;
-  const same = asBefore && after.items.every((item, i) => isAlike(before.items[i], item));
+  const same = asBefore && after.items.every((item, i) => isEqual(before.items[i], item));
   if (same && before.phase === after.phase && before.error === after.error) return before;
   if (same) return { ...after, items: before.items };
-  if (isAlike === Object.is) return after;
+  if (isEqual === Object.is) return after;
   const items = after.items.map((item, i) =>
-    isAlike(before.items[i], item) ? (before.items[i] as Result) : item,
+    isEqual(before.items[i], item) ? (before.items[i] as Result) : item,
   );
   return { ...after, items };
 }
 
-/** The same, or objects with the same fields. */
-function alike(a: unknown, b: unknown): boolean {
+/** Shallow equality. */
+function shallowEqual(a: unknown, b: unknown): boolean {
   if (Object.is(a, b)) return true;
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
   const [left, right] = [Object.entries(a), Object.entries(b)];
@@ -192,7 +192,7 @@ function alike(a: unknown, b: unknown): boolean {
   );
 }
 
-/** The hooks that read documents, with the types of an app. */
+/** The document hooks with the types of an app. */
 export interface Hooks<T extends Topics> {
   useKhala(): KhalaClient<T>;
   useDoc<Topic extends TopicName<T>>(topic: Topic, key: string): Snapshot<DocumentOf<T, Topic>>;

@@ -4,7 +4,7 @@ import type { Cursor, StoredDocument } from "./storage.ts";
 
 const FULL = /quota|SQLITE_FULL|database or disk is full/i;
 
-/** What a driver throws: `limit_exceeded` when there is no room left, `unavailable` for all else. The cause is kept. */
+/** Wraps a driver's error: `limit_exceeded` when the quota is used up, `unavailable` otherwise. */
 function storageError(driver: string, cause: unknown): KhalaError {
   if (cause instanceof KhalaError) return cause;
   const { name = "", message = String(cause) } = cause instanceof Error ? cause : {};
@@ -12,14 +12,14 @@ function storageError(driver: string, cause: unknown): KhalaError {
   if (FULL.test(`${name} ${message}`))
     return new KhalaError(
       "limit_exceeded",
-      `${driver} has no room left: ${message}. What was stored before is whole; follow less, or clear the storage.`,
+      `${driver} is full: ${message}. Stored documents are intact; follow fewer topics, or clear the storage.`,
       {},
       options,
     );
   return new KhalaError("unavailable", `${driver} failed: ${message}`, {}, options);
 }
 
-/** Runs one thing after the other, so that a driver's steps never mix. A failure does not stop what comes after it. */
+/** Serialises a driver's operations. A failure does not stop later ones. */
 export function oneAtATime(driver: string): <T>(work: () => Promise<T>) => Promise<T> {
   let last: Promise<unknown> = Promise.resolve();
   return (work) => {
@@ -31,28 +31,28 @@ export function oneAtATime(driver: string): <T>(work: () => Promise<T>) => Promi
   };
 }
 
-/** A change would be added to what another program, which this one knows nothing of, has stored. */
+/** Another program wrote to the topic, so a change cannot be added to the stored state. */
 export class ConcurrentWrite extends Error {
   constructor() {
     super("another program wrote to the topic meanwhile; it has to be stored as a whole");
   }
 }
 
-/** What is stored of a topic, as far as this program has seen it. */
+/** The last known cursor of a stored topic. */
 export interface LastCursor {
   readonly cursor: Cursor | undefined;
 }
 
-/** Remembers what was last seen of each topic, so that changes are only added to what they are changes of. */
+/** Remembers the stored cursor of each topic, to detect writes of other programs. */
 export class LastCursors {
   readonly #cursors = new Map<string, LastCursor>();
 
-  saw(scope: string, topic: string, cursor: Cursor | undefined): void {
+  set(scope: string, topic: string, cursor: Cursor | undefined): void {
     this.#cursors.set(keyOf(scope, topic), { cursor });
   }
 
-  /** Moves on with what `write` stores. When it fails it is not known any more what is stored, unless another program wrote. */
-  async moves(
+  /** Runs `write` and moves the cursor. After a failure the stored cursor is unknown, unless another program wrote. */
+  async move(
     scope: string,
     topic: string,
     to: Cursor,
@@ -77,12 +77,12 @@ const keyOf = (scope: string, topic: string) => JSON.stringify([scope, topic]);
 
 const text = (value: unknown): value is string => typeof value === "string";
 
-/** Whether something that was read back is a cursor. */
+/** Whether a stored value is a cursor. */
 export function isCursor(value: unknown): value is Cursor {
   return isObject(value) && text(value.epoch) && text(value.watermark) && value.watermark !== "";
 }
 
-/** Whether something that was read back is a document. */
+/** Whether a stored value is a document. */
 export function isDocument(value: unknown): value is StoredDocument {
   if (!isObject(value)) return false;
   const { key, version, hash, updatedAt, deleted } = value;
@@ -95,12 +95,12 @@ export function isDocument(value: unknown): value is StoredDocument {
   );
 }
 
-/** Whether something that was read back is an object. */
+/** Whether a stored value is an object. */
 export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The JSON in a text, or undefined when there is none: half-written and foreign content is absent content. */
+/** Parses JSON; undefined for text that is incomplete or foreign. */
 export function parseJson(value: unknown): unknown {
   if (!text(value)) return undefined;
   try {
@@ -110,10 +110,10 @@ export function parseJson(value: unknown): unknown {
   }
 }
 
-/** A storage that takes longer has failed. */
+/** The timeout of a storage operation. */
 const STORAGE_MS = 15_000;
 
-/** Rejects when the storage does not answer in time, so that nothing waits for it for ever. */
+/** Rejects when the storage does not answer in time. */
 export function withStorageTimeout<T>(environment: Environment, work: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const cancel = environment.timer(STORAGE_MS, () =>

@@ -2,29 +2,29 @@ import { KhalaError } from "@khala/contracts";
 import { ConcurrentWrite, isCursor, isDocument, LastCursors, oneAtATime } from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
-/** Raised when the stores change: what an older version kept is then given up, and read from the server again. */
+/** Raised when the schema changes. Data of an older version is dropped and read from the server again. */
 const VERSION = 1;
 const DOCUMENTS = "documents";
 const CURSORS = "cursors";
-/** Documents read at once: more would keep the page from doing anything else. */
+/** Documents per read: more would block the page. */
 const PAGE = 2_000;
 const PUT_AT_ONCE = 500;
 
 export interface IndexedDbOptions {
   /** The name of the database. */
   readonly name?: string;
-  /** The browser's own unless set. */
+  /** Default: the browser's. */
   readonly factory?: IndexedDbLike;
   readonly keyRange?: KeyRangeLike;
 }
 
-/** Keeps documents in the browser's IndexedDB: one transaction per commit, room for hundreds of thousands of documents. */
+/** Stores documents in the browser's IndexedDB: one transaction per commit, hundreds of thousands of documents. */
 export function indexedDb(options: IndexedDbOptions = {}): Storage {
   const connection = keepOpen(options);
   const run = oneAtATime("IndexedDB");
-  const seen = new LastCursors();
+  const lastCursors = new LastCursors();
 
-  /** Everything whose key begins like this, in either store: an array sorts after every text. */
+  /** All keys with this prefix: an array sorts after every string. */
   const under = (...prefix: string[]) => connection.keyRange().bound(prefix, [...prefix, []]);
 
   async function load(scope: string, topic: string): Promise<StoredTopic | undefined> {
@@ -41,13 +41,13 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
         range = connection.keyRange().bound([scope, topic, last.key], [scope, topic, []], true);
       }
     });
-    seen.saw(scope, topic, stored?.cursor);
+    lastCursors.set(scope, topic, stored?.cursor);
     return stored;
   }
 
   async function commit(scope: string, topic: string, change: TopicChange): Promise<void> {
     const { replace, put, remove, cursor } = change;
-    await seen.moves(scope, topic, cursor, (last) =>
+    await lastCursors.move(scope, topic, cursor, (last) =>
       connection.transact("readwrite", async (transaction) => {
         const cursors = transaction.objectStore(CURSORS);
         const stored = await resultOf(cursors.get([scope, topic]));
@@ -57,7 +57,7 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
         for (const key of remove) documents.delete([scope, topic, key]);
         for (const [n, document] of put.entries()) {
           const request = documents.put(document, [scope, topic, document.key]);
-          // Thousands of documents are handed over with room for the page to breathe in between.
+          // Waits now and then, so that thousands of documents do not block the page.
           if (n % PUT_AT_ONCE === PUT_AT_ONCE - 1) await resultOf(request);
         }
         cursors.put(cursor, [scope, topic]);
@@ -66,7 +66,7 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
   }
 
   async function clear(...prefix: string[]): Promise<void> {
-    seen.clear();
+    lastCursors.clear();
     await connection.transact("readwrite", async (transaction) => {
       for (const store of [CURSORS, DOCUMENTS]) transaction.objectStore(store).delete(under(...prefix));
     });
@@ -80,10 +80,10 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
   };
 }
 
-/** One connection, opened when it is needed, and again after the browser or a newer version of the page took it away. */
+/** One connection, opened on demand, and again after the browser or a newer version of the page closed it. */
 function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
   let opening: Promise<Db> | undefined;
-  // The browser's own are looked for when they are used, so that rendering on a server does not fail.
+  // Looked up on use, so that server-side rendering does not fail.
   const browser = () => globalThis as { indexedDB?: IndexedDbLike; IDBKeyRange?: KeyRangeLike };
 
   function forget(): void {
@@ -104,7 +104,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
     try {
       return (await opened()).transaction([DOCUMENTS, CURSORS], mode);
     } catch (error) {
-      // Closed behind our back, and not said yet.
+      // Closed by the browser, without an event so far.
       if (!(error instanceof Error) || error.name !== "InvalidStateError") throw error;
       forget();
       return (await opened()).transaction([DOCUMENTS, CURSORS], mode);
@@ -118,7 +118,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
       return found;
     },
 
-    /** Resolves when the transaction is complete; whatever goes wrong on the way undoes all of it. */
+    /** Resolves when the transaction is complete. Any error aborts it. */
     async transact<T>(
       mode: "readonly" | "readwrite",
       work: (transaction: Transaction) => Promise<T>,
@@ -135,7 +135,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
         try {
           transaction.abort();
         } catch {
-          // It is over already, and `complete` says how.
+          // Already finished; `complete` reports the result.
         }
         throw error;
       });
@@ -168,10 +168,10 @@ function open(factory: IndexedDbLike, name: string, lost: () => void): Promise<D
     request.onerror = () => reject(request.error);
     request.onsuccess = () => {
       const db = request.result;
-      // Whoever asked was told that it is blocked, and opens it again.
+      // The caller got the error and opens it again.
       if (blocked) return db.close();
       db.onclose = lost;
-      // A newer version of the page waits for this one to let go.
+      // A newer version of the page waits for this connection to close.
       db.onversionchange = () => {
         lost();
         db.close();
@@ -197,7 +197,7 @@ function missing(): KhalaError {
   return new KhalaError("unavailable", "There is no IndexedDB here. Use another storage, such as memory().");
 }
 
-/** The parts of IndexedDB that are used, so that the client needs no types of a browser. */
+/** The part of IndexedDB that is used, so that the client needs no DOM types. */
 export interface IndexedDbLike {
   open(name: string, version: number): OpenRequest;
 }

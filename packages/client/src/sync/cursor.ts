@@ -10,13 +10,13 @@ export function sameCursor(a: Cursor | undefined, b: Cursor | undefined): boolea
   return a?.epoch === b?.epoch && a?.watermark === b?.watermark;
 }
 
-/** Whether whoever is at `position` has everything up to `cursor`. Positions of different epochs say nothing of each other. */
+/** Whether `position` is at or after `cursor`. Positions of different epochs cannot be compared. */
 export function reaches(position: Cursor | undefined, cursor: Cursor): boolean {
   if (position?.epoch !== cursor.epoch) return false;
   return BigInt(position.watermark) >= BigInt(cursor.watermark);
 }
 
-/** A cursor of the wire; proto3 leaves out zeros. */
+/** A cursor from the wire, with the zeros that proto3 leaves out. */
 export function cursorOf({
   epoch = "",
   watermark = "0",

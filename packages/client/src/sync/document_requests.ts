@@ -5,10 +5,10 @@ import type { Cursor, StoredDocument } from "../storage/storage.ts";
 import { cursorOf } from "./cursor.ts";
 import type { Item } from "./plane_port.ts";
 
-/** A document as HTTP shows it. */
+/** A document as the HTTP routes return it. */
 export type WireDocument = Omit<Wire<DocumentJson>, "payload"> & { readonly payload?: unknown };
 
-/** How a document of HTTP is kept. */
+/** Converts a document from HTTP to its stored form. */
 export function toStored(document: WireDocument): StoredDocument {
   const {
     doc_key: key = "",
@@ -23,7 +23,7 @@ export function toStored(document: WireDocument): StoredDocument {
 /** The route of a document. */
 export const pathOf = (key: string) => `/sync/v1/doc/${encodeURIComponent(key)}`;
 
-/** One document as the server has it now; undefined when there is none that the token may see. */
+/** Reads one document; undefined when it does not exist or the token may not see it. */
 export async function readDocument(
   http: Http,
   key: string,
@@ -39,7 +39,7 @@ export async function readDocument(
   }
 }
 
-/** A topic as the server lists it, and the position from which what changed meanwhile comes again. */
+/** The documents of a topic, and the position to follow it from. */
 export interface Listing {
   readonly documents: readonly StoredDocument[];
   readonly cursor: Cursor;
@@ -63,7 +63,7 @@ export async function listTopic(http: Http, topic: string, signal: AbortSignal):
     const page = answer.body as Page;
     const cursor = cursorOf(page.cursor);
     if (first && cursor.epoch !== first.epoch) {
-      // Another history, or other rights: the pages before are not true any more.
+      // The epoch or the access rights changed: earlier pages are no longer valid.
       documents.clear();
       first = undefined;
       after = undefined;

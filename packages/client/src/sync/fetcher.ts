@@ -18,7 +18,7 @@ interface Job {
 const MAX_REQUESTS = 4;
 const RETRY: Backoff = { baseMs: 1_000, capMs: 30_000 };
 
-/** Fetches documents that were too large for a frame, a few at a time, until each is there. */
+/** Fetches documents that were too large for a frame, a few at a time, with retries. */
 export class Fetcher {
   readonly #http: Http;
   readonly #environment: Environment;
@@ -33,7 +33,7 @@ export class Fetcher {
     this.#log = log;
   }
 
-  /** Wants a document until it is there or the signal aborts. */
+  /** Queues a document until it is fetched or the signal aborts. */
   add(topic: Topic, key: string, signal: AbortSignal): void {
     const wanted = this.#wanted.get(topic) ?? new Set();
     this.#wanted.set(topic, wanted);
@@ -62,7 +62,7 @@ export class Fetcher {
       const entry = topic.documents.get(key);
       if (entry && isUnfetched(entry)) await topic.resolve(await this.#fetch(entry, signal));
       const after = topic.documents.get(key);
-      // A newer version was announced meanwhile.
+      // A newer version was announced in the meantime.
       if (after && isUnfetched(after) && !signal.aborted) return this.#later(job);
       this.#wanted.get(topic)?.delete(key);
     } catch (error) {
@@ -84,7 +84,7 @@ export class Fetcher {
       if (status === 304) return { ...stored, hash: shownHash ?? "", payload: item?.data };
       return toStored(body as WireDocument);
     } catch (error) {
-      // Deleted since, or not ours any more: the update that says so follows.
+      // Deleted, or not visible any more: the update that says so follows.
       if (error instanceof KhalaError && error.code === "not_found")
         return { key: stored.key, version: stored.version, hash: "", deleted: true };
       throw error;

@@ -8,14 +8,14 @@ import { at, stored, testPlane, update } from "./test_support.ts";
 const key = (n: number) => `k${String(n).padStart(6, "0")}`;
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
 
-/** A plane that gives way when its test says so. */
+/** A plane that continues after a yield when its test says so. */
 async function testSlices(options: Parameters<typeof testPlane>[0] = {}) {
   const hand = testPlane(options);
   const waiting: (() => void)[] = [];
   Object.assign(hand.place, { yieldControl: () => new Promise<void>((resolve) => waiting.push(resolve)) });
   hand.plane.subscribe("t", () => {});
   await settled();
-  /** Lets it go on until it gives way again; false when it is done. */
+  /** Runs until the next yield; false when it is done. */
   const turn = async () => {
     const next = waiting.shift();
     next?.();
@@ -34,7 +34,7 @@ async function testSlices(options: Parameters<typeof testPlane>[0] = {}) {
   return { ...hand, turn, replace, shown };
 }
 
-test("a large replace gives way, and until its last turn everything is as it was", async () => {
+test("a large replace yields, and nothing changes until its last slice", async () => {
   const { plane, source, turn, replace, shown } = await testSlices();
   await replace([stored(key(1), 1), stored("gone", 1)], at(1));
   const before = plane.list("t").items;
@@ -58,7 +58,7 @@ test("a large replace gives way, and until its last turn everything is as it was
   expect(source.sink().position()).toEqual(at(9));
 });
 
-test("what comes while a replace is under way is applied behind it, in order, and no half of anything is ever seen", async () => {
+test("changes during a replace are applied after it, in order, and no partial state is visible", async () => {
   const change = fc.record({
     n: fc.nat({ max: 3 * SLICE_ITEMS }),
     version: fc.integer({ min: 1, max: 9 }),
@@ -116,11 +116,11 @@ test("what comes while a replace is under way is applied behind it, in order, an
         expect(sink.position()).toEqual(at(20 + batches.length));
       },
     ),
-    { numRuns: 15 },
+    { numRuns: 5 },
   );
 });
 
-test("what is stored is loaded in turns too", async () => {
+test("stored documents are loaded in slices too", async () => {
   const storage = memory();
   const put = range(0, 2 * SLICE_ITEMS).map((n) => stored(key(n), 1));
   await storage.commit("s", "t", { replace: true, put, remove: [], cursor: at(4) });

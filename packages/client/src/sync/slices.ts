@@ -1,9 +1,9 @@
 import type { Environment } from "../environment.ts";
 
-/** Pieces of work that are done without giving way: a millisecond or two for documents, on a machine of today. */
+/** Items processed without yielding: one or two milliseconds of work. */
 export const SLICE_ITEMS = 2_000;
 
-/** Long work in turns of bounded length, between which the platform gets to what waits: `if (turns.isOver()) await turns.yieldControl()`. */
+/** Splits long work into slices, and yields to the event loop between them: `if (slices.isOver()) await slices.yieldControl()`. */
 export class WorkSlices {
   readonly #environment: Pick<Environment, "timer" | "yieldControl">;
   #left = SLICE_ITEMS;
@@ -12,9 +12,9 @@ export class WorkSlices {
     this.#environment = environment;
   }
 
-  /** Counts what was done. */
-  isOver(pieces = 1): boolean {
-    this.#left -= pieces;
+  /** Counts items; true when the slice is used up. */
+  isOver(items = 1): boolean {
+    this.#left -= items;
     return this.#left <= 0;
   }
 

@@ -5,55 +5,55 @@ import { reaches } from "../sync/cursor.ts";
 import type { TopicPhase, TopicSink } from "../sync/source.ts";
 import { type Batch, errorOf, type FromLeader } from "./messages.ts";
 
-/** A question to the tab that leads. */
-export interface Question {
+/** A follow request to the leader tab. */
+export interface FollowRequest {
   readonly number: number;
-  /** Asks for the next part of the answer. */
+  /** Requests the next part of the state. */
   next(): void;
   failed(name: string, error: unknown): void;
 }
 
-/** Something that is followed through the tab that leads. */
+/** A topic or conversation that the leader tab relays to this one. */
 export interface Relayed {
-  /** There is a leader, perhaps a new one: asks for what is missing. */
+  /** There is a leader, perhaps a new one: requests what is missing. */
   ask(): void;
   /** The leader does not answer. */
   lost(): void;
-  /** This tab does not follow any more. */
+  /** This tab stopped following. */
   stopped(): void;
   receive(message: FromLeader): void;
 }
 
-/** Why nothing comes while another tab leads and says nothing. */
-export function silent(): KhalaError {
+/** The error of topics while the leader tab is leaderSilent. */
+export function leaderSilent(): KhalaError {
   return new KhalaError(
     "unavailable",
-    "The tab that holds the connection does not answer. Look at it, or close it.",
+    "The tab that holds the connection does not answer. Switch to it, or close it.",
   );
 }
 
-/** More batches than this do not wait for the state that they go on from: it is asked for again. */
+/** Limit of changes that wait for the state they build on; above it, the state is requested again. */
 const MAX_WAITING = 1_000;
 
-/** A topic that comes from the tab that leads. What counts is the position: a batch is applied where it goes on, and asked for where not. */
+/** A topic that the leader tab relays. A batch is applied if it continues from the position; otherwise the state is requested again. */
 export class RelayedTopic implements Relayed {
   readonly #name: string;
   readonly #sink: TopicSink;
   readonly #signal: AbortSignal;
-  readonly #ask: (position: Cursor | undefined) => Question;
-  #question: Question | undefined;
-  /** What has come of the state so far; undefined when this tab has all of it. */
+  readonly #ask: (position: Cursor | undefined) => FollowRequest;
+  #request: FollowRequest | undefined;
+  /** The parts of the state received so far; undefined when complete. */
   #parts: StoredDocument[] | undefined = [];
-  #waiting: Batch[] = [];
-  /** How the topic stands in the tab that leads. */
-  #standing: Parameters<TopicSink["phase"]> = ["replaying"];
+  #queued: Batch[] = [];
+  /** The topic's phase in the leader tab. */
+  #status: Parameters<TopicSink["phase"]> = ["replaying"];
   #steps: Promise<void> = Promise.resolve();
 
   constructor(
     name: string,
     sink: TopicSink,
     signal: AbortSignal,
-    ask: (position: Cursor | undefined) => Question,
+    ask: (position: Cursor | undefined) => FollowRequest,
   ) {
     this.#name = name;
     this.#sink = sink;
@@ -63,59 +63,59 @@ export class RelayedTopic implements Relayed {
 
   ask(): void {
     this.#parts = [];
-    this.#waiting = [];
-    this.#question = this.#ask(this.#sink.position());
+    this.#queued = [];
+    this.#request = this.#ask(this.#sink.position());
     this.#show();
   }
 
   lost(): void {
-    this.#question = undefined;
+    this.#request = undefined;
     this.#parts = [];
     this.#sink.phase(this.#sink.position() ? "stale" : "loading");
   }
 
   stopped(): void {
-    this.#question = undefined;
+    this.#request = undefined;
     this.#sink.phase("offline");
   }
 
   receive(message: FromLeader): void {
-    if (!this.#question) return;
+    if (!this.#request) return;
     switch (message.type) {
       case "replaced":
         return this.ask();
       case "phase":
-        this.#standing = [message.phase, errorOf(message.error)];
+        this.#status = [message.phase, errorOf(message.error)];
         return this.#show();
       case "current":
-        if (message.ask === this.#question.number) this.#caughtUp(this.#question);
+        if (message.ask === this.#request.number) this.#caughtUp(this.#request);
         return;
       case "part": {
-        if (message.ask !== this.#question.number || !this.#parts) return;
+        if (message.ask !== this.#request.number || !this.#parts) return;
         const { documents = [], end } = message.part;
         for (const document of documents) this.#parts.push(document);
-        if (!end) return this.#question.next();
-        const [all, question] = [this.#parts, this.#question];
-        this.#step(question, async () => {
+        if (!end) return this.#request.next();
+        const [all, request] = [this.#parts, this.#request];
+        this.#step(request, async () => {
           await this.#sink.replace(all, end.cursor as Cursor);
-          this.#caughtUp(question);
+          this.#caughtUp(request);
         });
         return;
       }
       case "batch":
-        if (!this.#parts) return this.#apply(this.#question, message.batch);
-        if (this.#waiting.push(message.batch) > MAX_WAITING) this.ask();
+        if (!this.#parts) return this.#apply(this.#request, message.batch);
+        if (this.#queued.push(message.batch) > MAX_WAITING) this.ask();
     }
   }
 
-  #caughtUp(question: Question): void {
+  #caughtUp(request: FollowRequest): void {
     this.#parts = undefined;
     this.#show();
-    for (const batch of this.#waiting.splice(0)) this.#apply(question, batch);
+    for (const batch of this.#queued.splice(0)) this.#apply(request, batch);
   }
 
-  #apply(question: Question, { from, updates, through }: Batch): void {
-    this.#step(question, async () => {
+  #apply(request: FollowRequest, { from, updates, through }: Batch): void {
+    this.#step(request, async () => {
       const position = this.#sink.position();
       if (reaches(position, through)) return;
       if (!reaches(position, from)) return this.ask();
@@ -123,19 +123,19 @@ export class RelayedTopic implements Relayed {
     });
   }
 
-  /** One thing after the other, and nothing that belongs to an older question. */
-  #step(question: Question, work: () => Promise<void>): void {
-    const current = () => this.#question === question && !this.#signal.aborted;
+  /** Serialises steps, and skips those of an older request. */
+  #step(request: FollowRequest, work: () => Promise<void>): void {
+    const current = () => this.#request === request && !this.#signal.aborted;
     this.#steps = this.#steps
       .then(() => (current() ? work() : undefined))
       .catch((error: unknown) => {
-        question.failed(this.#name, error);
+        request.failed(this.#name, error);
         if (current()) this.ask();
       });
   }
 
   #show(): void {
-    const [phase, error] = this.#standing;
+    const [phase, error] = this.#status;
     const behind = this.#parts !== undefined && (phase === "live" || phase === "replaying");
     const own: TopicPhase =
       behind || phase === "loading" ? (this.#sink.position() ? "replaying" : "loading") : phase;
@@ -143,75 +143,75 @@ export class RelayedTopic implements Relayed {
   }
 }
 
-/** A conversation that comes from the tab that leads. What comes twice, or leaves a gap, the conversation itself sees by its sequence. */
+/** A conversation that the leader tab relays. The conversation itself detects duplicates and gaps by sequence number. */
 export class RelayedConversation implements Relayed {
   readonly #sink: ConversationSink;
-  readonly #ask: (position: string | undefined) => Question;
-  #question: Question | undefined;
-  /** What has come of the state so far; undefined when this tab has all of it. */
+  readonly #ask: (position: string | undefined) => FollowRequest;
+  #request: FollowRequest | undefined;
+  /** The parts of the state received so far; undefined when complete. */
   #parts: ConversationState["messages"][number][] | undefined = [];
-  #waiting: ConversationFrame[] = [];
-  #standing: Parameters<ConversationSink["health"]> = [false];
+  #queued: ConversationFrame[] = [];
+  #status: Parameters<ConversationSink["health"]> = [false];
 
-  constructor(sink: ConversationSink, ask: (position: string | undefined) => Question) {
+  constructor(sink: ConversationSink, ask: (position: string | undefined) => FollowRequest) {
     this.#sink = sink;
     this.#ask = ask;
   }
 
   ask(): void {
     this.#parts = [];
-    this.#waiting = [];
-    this.#question = this.#ask(this.#sink.position());
+    this.#queued = [];
+    this.#request = this.#ask(this.#sink.position());
     this.#show();
   }
 
   lost(): void {
-    this.#question = undefined;
-    this.#sink.health(false, silent());
+    this.#request = undefined;
+    this.#sink.health(false, leaderSilent());
   }
 
   stopped(): void {
-    this.#question = undefined;
+    this.#request = undefined;
     this.#sink.health(false);
   }
 
   receive(message: FromLeader): void {
-    if (!this.#question) return;
+    if (!this.#request) return;
     switch (message.type) {
       case "replaced":
         return this.ask();
       case "health":
-        this.#standing = [message.live, errorOf(message.error)];
+        this.#status = [message.live, errorOf(message.error)];
         return this.#show();
       case "current":
-        if (message.ask === this.#question.number) this.#caughtUp();
+        if (message.ask === this.#request.number) this.#caughtUp();
         return;
       case "part": {
-        if (message.ask !== this.#question.number || !this.#parts) return;
+        if (message.ask !== this.#request.number || !this.#parts) return;
         const { messages = [], end } = message.part;
         this.#parts.push(...messages);
-        if (!end) return this.#question.next();
+        if (!end) return this.#request.next();
         this.#sink.restore({ ...(end as Omit<ConversationState, "messages">), messages: this.#parts });
         return this.#caughtUp();
       }
       case "frame":
         if (!this.#parts) return this.#sink.frame(message.frame);
-        if (this.#waiting.push(message.frame) > MAX_WAITING) this.ask();
+        if (this.#queued.push(message.frame) > MAX_WAITING) this.ask();
     }
   }
 
   #caughtUp(): void {
     this.#parts = undefined;
-    const question = this.#question;
-    for (const frame of this.#waiting.splice(0)) {
-      // A gap makes the conversation follow anew.
-      if (this.#question === question) this.#sink.frame(frame);
+    const request = this.#request;
+    for (const frame of this.#queued.splice(0)) {
+      // A gap makes the conversation follow again.
+      if (this.#request === request) this.#sink.frame(frame);
     }
     this.#show();
   }
 
   #show(): void {
-    const [live, error] = this.#standing;
+    const [live, error] = this.#status;
     this.#sink.health(live && this.#parts === undefined, error);
   }
 }

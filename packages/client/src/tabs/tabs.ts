@@ -10,37 +10,37 @@ import { groupName, TabChannel } from "./messages.ts";
 
 export interface TabsOptions {
   readonly environment: Environment;
-  /** The connection of this tab: used while it leads. */
+  /** This tab's connection, used while it leads. */
   readonly connection: Connection;
   readonly log: Log;
 }
 
-/** The planes that tabs share, and where each takes its changes from in the tab that leads. */
+/** The shared planes, and the source of each in the leader tab. */
 export interface SharedPlanes {
   readonly topics: { readonly plane: SharedTopics; readonly source: TopicSource };
   readonly conversations?: { readonly plane: SharedConversations; readonly source: ConversationSource };
 }
 
-/** This tab among those of its origin. To the rest of the client it is the connection, whichever tab holds it. */
+/** The tabs of one origin and person. The rest of the client sees one connection, whichever tab holds it. */
 export interface Tabs extends Pick<Connection, "status" | "subscribe" | "connect" | "pause"> {
-  /** From now on these planes are shared. Nothing is followed before there is a scope as well. */
+  /** Shares the planes. Nothing is followed before there is a scope. */
   share(planes: SharedPlanes): void;
-  /** Whose tabs these are: only those of the same scope share. */
+  /** Only tabs of the same scope share a connection. */
   setScope(scope: string): void;
   close(): void;
 }
 
-/** Whether tabs can share a connection here. */
+/** Whether the platform lets tabs share a connection. */
 export function canShareTabs({ locks, openBroadcast }: Environment): boolean {
   return locks !== undefined && openBroadcast !== undefined;
 }
 
-/** Opens this tab's place among the others: one of them leads, and holds the socket for all. */
+/** Joins the tabs of this origin: one of them leads, and holds the socket for all. */
 export function openTabs(options: TabsOptions): Tabs {
   return new TabGroup(options);
 }
 
-/** What a tab is at the moment. Alone: where locks cannot be had after all. */
+/** The tab's current role; `alone` where locks are not available. */
 type Role =
   | { readonly name: "none" }
   | { readonly name: "follower"; readonly side: FollowerTab }
@@ -95,7 +95,7 @@ class TabGroup implements Tabs {
     else this.#options.connection.connect();
   }
 
-  /** A tab that pauses is not one of the others: they go on, one of them with a socket of its own. */
+  /** Only this tab pauses. The others elect another leader. */
   pause(): void {
     this.#away = true;
     this.#leave();
@@ -116,7 +116,7 @@ class TabGroup implements Tabs {
     if (!locks)
       throw new KhalaError(
         "invalid_request",
-        "There are no locks here for tabs to agree by: use shareTabs: false.",
+        "This platform has no locks to elect a leader tab. Use shareTabs: false.",
       );
     const channel = new TabChannel(environment, this.#scope, (message) => {
       const role = this.#role;
@@ -154,7 +154,7 @@ class TabGroup implements Tabs {
     this.#holdSocket();
   }
 
-  /** Sharing is not possible after all: this tab has a socket to itself. */
+  /** Locks failed: this tab has its own socket. */
   #goAlone(channel: TabChannel, error: unknown): void {
     if (this.#channel !== channel) return;
     const message = "Tabs cannot share a connection here; this one has its own.";
@@ -174,7 +174,7 @@ class TabGroup implements Tabs {
 
   #leave(): void {
     if (this.#role.name === "leader") this.#role.side.stop();
-    // A socket belongs to one person, and to the tab that leads.
+    // The socket belongs to one person and to the leader tab.
     if (this.#role.name === "leader" || this.#role.name === "alone") this.#options.connection.pause();
     this.#stopFollowing(true);
     this.#role = { name: "none" };
@@ -201,7 +201,7 @@ class TabGroup implements Tabs {
     this.#planes?.conversations?.plane.setSource(conversations);
   }
 
-  /** Tells of a status that is another one than before; the same object otherwise. */
+  /** Notifies of a changed status. */
   #changed(): void {
     const role = this.#role;
     const own = this.#options.connection.status();
@@ -215,15 +215,15 @@ class TabGroup implements Tabs {
   }
 }
 
-/** The wish to lead, until it is given up. */
+/** A pending or granted leadership. */
 export interface Candidacy {
   /** Lets another tab lead. */
   resign(): void;
 }
 
 /**
- * Asks to lead a group. The browser grants it to one tab at a time, in the order in which they asked, and takes it back from a tab that
- * closes or crashes. `failed` is called where locks cannot be had.
+ * Requests leadership of a group. The browser grants it to one tab at a time, in order, and takes it back from a tab that
+ * closes or crashes. `failed` is called where locks are not available.
  */
 export function requestLeadership(
   locks: LocksLike,
