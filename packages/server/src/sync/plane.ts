@@ -1,12 +1,12 @@
 import type { Database } from "../database/database.ts";
-import { holdLease, type Lease } from "../database/lease.ts";
 import type { Wakeups } from "../database/wakeups.ts";
+import { holdLease, type Lease } from "../database/lease.ts";
 import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
-import type { SecondSink } from "./mirror/mirror.ts";
-import { type SecondSinkFollowers, startSecondSink } from "./mirror/mirror_followers.ts";
+import type { Mirror } from "./mirror/mirror.ts";
+import { type MirrorFollowers, startMirror } from "./mirror/mirror_follower.ts";
 import type { Models } from "./model.ts";
 import { observeSync } from "./observe.ts";
 import { settleEpoch } from "./read/epoch.ts";
@@ -34,7 +34,7 @@ export interface SyncOptions extends SyncSettings {
   /** How other processes are told that a topic has news. */
   readonly wakeups: Pick<Wakeups, "send" | "within">;
   /** Another place that gets every update. */
-  readonly secondSink?: SecondSink | undefined;
+  readonly mirror?: Mirror | undefined;
 }
 
 /** The sync plane: events become documents, documents become a journal, the journal reaches sockets. */
@@ -72,17 +72,17 @@ export async function openSyncPlane(
     inline: options.inline,
     metrics,
     wakeup: (topic, updates, tookMs) => options.wakeups.within(topic, tellsItselfAfterMs(updates, tookMs)),
-    onCommit(topic, updates, notified) {
+    onCommit(topic, updates, hinted) {
       hub.onWakeup(topic);
       second?.wake(topic);
-      if (!notified) options.wakeups.send(topic, mayWaitMs(updates));
+      if (!hinted) options.wakeups.send(topic, mayWaitMs(updates));
     },
   });
 
   // One process at a time projects and trims; another takes over when it dies or sleeps.
   let projectors: Projector[] = [];
   let retention: Service | undefined;
-  let second: SecondSinkFollowers | undefined;
+  let second: MirrorFollowers | undefined;
   const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
     for (const projector of projectors) projector.wake();
   });
@@ -106,10 +106,10 @@ export async function openSyncPlane(
     metrics,
     active: () => lease.held(),
   });
-  if (options.secondSink) {
-    second = startSecondSink(models, context, {
+  if (options.mirror) {
+    second = startMirror(models, context, {
       database,
-      sink: options.secondSink,
+      sink: options.mirror,
       metrics,
       pollMs: options.pollMs,
       active: () => lease.held(),

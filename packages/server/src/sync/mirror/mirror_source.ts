@@ -1,9 +1,9 @@
 import type { Database } from "../../database/database.ts";
 import type { Model } from "../model.ts";
-import type { SinkUpdate } from "./mirror.ts";
+import type { MirrorUpdate } from "./mirror.ts";
 
-/** Where a topic is, and how far a second sink has followed it. */
-export interface Place {
+/** Where a topic is, and how far a mirror has followed it. */
+export interface MirrorPosition {
   readonly epoch: string;
   readonly head: bigint;
   readonly floor: bigint;
@@ -17,10 +17,10 @@ export interface BatchLimits {
   readonly bytes: number;
 }
 
-/** Reads a second sink's place in a topic. A place that cannot be continued from is none. */
-export async function readPlace(database: Database, topic: string, sink: string): Promise<Place> {
-  const [row] = await database.query<Place>({
-    name: "second_sink_place",
+/** Reads a mirror's place in a topic. A place that cannot be continued from is none. */
+export async function readPosition(database: Database, topic: string, sink: string): Promise<MirrorPosition> {
+  const [row] = await database.query<MirrorPosition>({
+    name: "mirror_position",
     text: `SELECT e.epoch, s.next_watermark AS head, s.floor, p.watermark
       FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
       LEFT JOIN runtime.sync_second_sink p ON p.topic = s.topic AND p.sink = $2 AND p.epoch = e.epoch
@@ -33,7 +33,7 @@ export async function readPlace(database: Database, topic: string, sink: string)
 }
 
 /** Sets a place, wherever it was: after a list. */
-export async function setPlace(
+export async function setPosition(
   database: Database,
   topic: string,
   sink: string,
@@ -47,14 +47,14 @@ export async function setPlace(
 }
 
 /** Moves a place on. If it is not where it was, somebody else moved it, and nothing happens. */
-export async function movePlace(
+export async function movePosition(
   database: Database,
   topic: string,
   sink: string,
   move: { epoch: string; from: bigint; to: bigint },
 ): Promise<void> {
   await database.query({
-    name: "second_sink_move",
+    name: "mirror_move",
     text: `UPDATE runtime.sync_second_sink SET watermark = $5
       WHERE topic = $1 AND sink = $2 AND epoch = $3 AND watermark = $4`,
     values: [topic, sink, move.epoch, move.from, move.to],
@@ -67,11 +67,11 @@ export async function readUpdates(
   model: Model,
   after: bigint,
   limits: BatchLimits,
-): Promise<{ updates: SinkUpdate[]; through: bigint } | undefined> {
-  const rows = await database.query<SinkUpdate & { meant: boolean }>({
-    name: `second_sink_${model.table}`,
-    // A tombstone for those who lose sight of a document comes right before the version that the others see. A second
-    // sink holds the whole document, so the tombstone is not meant for it; nor is a version that pointer mode has lost.
+): Promise<{ updates: MirrorUpdate[]; through: bigint } | undefined> {
+  const rows = await database.query<MirrorUpdate & { meant: boolean }>({
+    name: `mirror_${model.table}`,
+    // A tombstone for those who lose sight of a document comes right before the version that the others see. The
+    // mirror holds the whole document, so the tombstone is not meant for it; nor is a version that pointer mode has lost.
     text: `SELECT e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.org_id AS org, e.audience,
         encode(e.payload_hash, 'hex') AS "payloadHash", convert_from(coalesce(e.payload, d.payload), 'UTF8') AS payload,
         CASE e.op WHEN 'upsert' THEN coalesce(e.payload, d.payload) IS NOT NULL ELSE next.watermark IS NULL END AS meant
@@ -101,9 +101,9 @@ export function listUpdates(
   model: Model,
   after: string,
   limits: BatchLimits,
-): Promise<SinkUpdate[]> {
-  return database.query<SinkUpdate>({
-    name: `second_list_${model.table}`,
+): Promise<MirrorUpdate[]> {
+  return database.query<MirrorUpdate>({
+    name: `mirror_list_${model.table}`,
     text: `SELECT doc_key AS "docKey", doc_version AS "docVersion", CASE WHEN deleted THEN 'delete' ELSE 'upsert' END AS op,
         convert_from(payload, 'UTF8') AS payload, encode(payload_hash, 'hex') AS "payloadHash", org_id AS org, audience,
         watermark
