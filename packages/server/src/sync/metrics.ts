@@ -1,9 +1,9 @@
 import type { Meter } from "@opentelemetry/api";
 
-/** What the sync plane counts. Names and meanings are listed in docs/sync/METRICS.md. */
+/** The metrics of the sync plane; docs/sync/METRICS.md lists them. */
 export type SyncMetrics = ReturnType<typeof syncMetrics>;
 
-/** Makes the sync plane's instruments. Counters of these topics begin at 0, so that the first failure is a rise. */
+/** Creates the instruments. The topics' counters start at 0, so that alerts see the first failure. */
 export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
   const counter = (name: string, description: string) =>
     meter.createCounter(`khala_sync_${name}`, { description });

@@ -33,7 +33,7 @@ export interface SyncOptions extends SyncSettings {
   readonly models: Models;
   /** How other processes are told that a topic has news. */
   readonly wakeups: Pick<Wakeups, "send" | "within">;
-  /** Another place that gets every update. */
+  /** A second store that gets every update. */
   readonly mirror?: Mirror | undefined;
 }
 
@@ -42,7 +42,7 @@ export interface SyncPlane extends Service {
   readonly sink: Sink;
   readonly hub: Hub;
   readonly metrics: SyncMetrics;
-  /** Where each projection stands, as far as this process runs it. */
+  /** The state of each projection that this process runs. */
   projections(): readonly ProjectorState[];
   /** Wakeup: the authority log has news. */
   wakeProjectors(): void;
@@ -79,14 +79,14 @@ export async function openSyncPlane(
     },
   });
 
-  // One process at a time projects and trims; another takes over when it dies or sleeps.
+  // One process at a time projects and trims, by lease; another takes over when it dies or stalls.
   let projectors: Projector[] = [];
   let retention: Service | undefined;
   let second: MirrorFollowers | undefined;
   const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
     for (const projector of projectors) projector.wake();
   });
-  // Before it is known whether this is the database that we knew, nothing may raise its counters.
+  // No writes before the epoch is settled: the database may have been restored from a backup.
   const projecting = () => lease.held() && hub.settled();
   projectors = models.all.map((model) =>
     startProjector(model, context, {

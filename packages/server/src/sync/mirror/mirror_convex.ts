@@ -7,14 +7,14 @@ export interface ConvexMirrorOptions {
   readonly url: string;
   /** The mutation that takes updates, such as "khala:applyUpdates". */
   readonly mutation: string;
-  /** The query that tells what is held, such as "khala:versions". */
+  /** The query that lists versions, such as "khala:versions". */
   readonly query: string;
-  /** Sent with every call as `secret`, for the functions to check: anybody can call a public function. */
+  /** Sent with every call as `secret`: the functions are public and must check it. */
   readonly secret?: string | undefined;
 }
 
 /**
- * A Convex deployment as mirror, by the `convex` package, which the user installs.
+ * A Convex deployment as mirror. Needs the `convex` package.
  *
  * The mutation is called with `{topic, epoch, updates: [{doc_key, doc_version, op, payload, payload_hash, org_id, audience,
  * watermark}], secret?}` and stores all or none; the query with `{topic, after, limit, secret?}` and returns
@@ -26,7 +26,7 @@ export async function convexMirror(options: ConvexMirrorOptions): Promise<Mirror
   const query = makeFunctionReference<"query">(options.query);
   const secret = options.secret === undefined ? {} : { secret: options.secret };
 
-  // A client of its own per call: that is how a call gets its signal.
+  // One client per call, because the signal is an option of the client.
   const client = (signal: AbortSignal): ConvexHttpClient =>
     new Client(options.url, {
       skipConvexDeploymentUrlCheck: true,

@@ -9,9 +9,9 @@ import type { Model, Models } from "../model.ts";
 import type { Mirror, MirrorUpdate } from "./mirror.ts";
 import { listUpdates, movePosition, readPosition, readUpdates, setPosition } from "./mirror_source.ts";
 
-/** Brings the updates of one topic to a mirror. */
+/** Sends the updates of one topic to a mirror. */
 export interface MirrorFollower extends Service {
-  /** Journal rows that the mirror has not got yet, as far as is known here. */
+  /** Journal rows that the mirror does not have yet, as last read. */
   lag(): bigint;
   /** Wakeup: the topic has news. */
   wake(): void;
@@ -22,18 +22,18 @@ export interface FollowerOptions {
   readonly sink: Mirror;
   readonly metrics: Pick<SyncMetrics, "mirror">;
   readonly pollMs: number;
-  /** How long one batch may take. */
+  /** The timeout of a batch. */
   readonly timeoutMs: number;
-  /** How long it waits after a failure, at first and at most. */
+  /** The backoff after a failure. */
   readonly retryMs: { readonly base: number; readonly cap: number };
-  /** Whether it is this process's turn. */
+  /** Whether this process holds the lease. */
   readonly active: () => boolean;
 }
 
 const MAX_ROWS = 200;
 const MAX_BYTES = 1 << 20;
 
-/** A list of the whole read model that is under way: what was committed up to `watermark` is in it. */
+/** A full copy in progress: it includes everything up to `watermark`. */
 interface Listing {
   readonly epoch: string;
   readonly watermark: bigint;
@@ -41,8 +41,8 @@ interface Listing {
 }
 
 /**
- * Follows a topic's journal for a mirror, in order, at least once. It only reads what is committed: however slow
- * or broken the mirror is, whoever writes the first one does not notice.
+ * Follows a topic's journal for a mirror, in order, at least once. It reads committed rows only, so a slow
+ * or broken mirror never delays a writer.
  */
 export function startMirrorFollower(
   model: Model,
@@ -93,7 +93,7 @@ export function startMirrorFollower(
     return true;
   }
 
-  /** Whether the sink took them. After a failure it waits, and then offers fewer. */
+  /** Whether the mirror stored them. After a failure it backs off, then sends fewer. */
   async function publish(
     epoch: string,
     updates: readonly MirrorUpdate[],
@@ -107,7 +107,7 @@ export function startMirrorFollower(
       metrics.mirror.add(updates.length, { topic, outcome: "failed" });
       const from = { key: updates[0]!.docKey, watermark: String(updates[0]!.watermark) };
       const about = { topic, sink: sink.name, failures, err: (error as Error).message, from };
-      if (failures === 0) context.log.warn(about, "the mirror failed; it is tried again until it succeeds");
+      if (failures === 0) context.log.warn(about, "the mirror failed; retrying");
       else context.log.debug(about, "the mirror failed again");
       rows = Math.max(1, updates.length >> 1);
       await sleep(context.clock, backoff(failures++, context.random, options.retryMs), signal);
@@ -120,9 +120,9 @@ export function startMirrorFollower(
     return true;
   }
 
-  /** A sink that does not heed its signal is not waited for either. */
+  /** Enforces the timeout, even if the mirror ignores its signal. */
   async function withinTime(work: (limit: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
-    // Who stops while something is read is not heard any more: a signal tells only once.
+    // The signal may have aborted during a read, and fires only once.
     signal.throwIfAborted();
     const late = new AbortController();
     const cancel = context.clock.after(options.timeoutMs, () =>
@@ -148,7 +148,7 @@ export interface MirrorFollowers extends Service {
   wake(topic: string): void;
 }
 
-/** Starts following every topic for a mirror, and reports how far behind it is. */
+/** Mirrors every topic, and reports the lag. */
 export function startMirror(
   models: Models,
   context: Context,

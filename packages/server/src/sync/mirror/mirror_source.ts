@@ -2,22 +2,22 @@ import type { Database } from "../../database/database.ts";
 import type { Model } from "../model.ts";
 import type { MirrorUpdate } from "./mirror.ts";
 
-/** Where a topic is, and how far a mirror has followed it. */
+/** The head of a topic, and the mirror's position in it. */
 export interface MirrorPosition {
   readonly epoch: string;
   readonly head: bigint;
   readonly floor: bigint;
-  /** Null when it has to start with a list. */
+  /** Null when a full copy is needed. */
   readonly watermark: bigint | null;
 }
 
-/** What one batch may hold. One update is always admitted. */
+/** Limits of a batch. One update always fits. */
 export interface BatchLimits {
   readonly rows: number;
   readonly bytes: number;
 }
 
-/** Reads a mirror's place in a topic. A place that cannot be continued from is none. */
+/** Reads a mirror's position in a topic. One that cannot be resumed from counts as none. */
 export async function readPosition(database: Database, topic: string, sink: string): Promise<MirrorPosition> {
   const [row] = await database.query<MirrorPosition>({
     name: "mirror_position",
@@ -32,7 +32,7 @@ export async function readPosition(database: Database, topic: string, sink: stri
   return row;
 }
 
-/** Sets a place, wherever it was: after a list. */
+/** Sets the position after a full copy. */
 export async function setPosition(
   database: Database,
   topic: string,
@@ -46,7 +46,7 @@ export async function setPosition(
   });
 }
 
-/** Moves a place on. If it is not where it was, somebody else moved it, and nothing happens. */
+/** Moves the position. Does nothing if another process has moved it. */
 export async function movePosition(
   database: Database,
   topic: string,
@@ -61,7 +61,7 @@ export async function movePosition(
   });
 }
 
-/** The next updates of the journal, complete through a watermark; undefined when retention took some of them. */
+/** The next updates of the journal, complete up to `through`; undefined when retention removed some. */
 export async function readUpdates(
   database: Database,
   model: Model,
@@ -70,8 +70,8 @@ export async function readUpdates(
 ): Promise<{ updates: MirrorUpdate[]; through: bigint } | undefined> {
   const rows = await database.query<MirrorUpdate & { meant: boolean }>({
     name: `mirror_${model.table}`,
-    // A tombstone for those who lose sight of a document comes right before the version that the others see. The
-    // mirror holds the whole document, so the tombstone is not meant for it; nor is a version that pointer mode has lost.
+    // A tombstone for viewers who lose access comes right before the version for the others. The
+    // mirror stores the whole document, so it skips the tombstone, and versions that pointer mode no longer has.
     text: `SELECT e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.org_id AS org, e.audience,
         encode(e.payload_hash, 'hex') AS "payloadHash", convert_from(coalesce(e.payload, d.payload), 'UTF8') AS payload,
         CASE e.op WHEN 'upsert' THEN coalesce(e.payload, d.payload) IS NOT NULL ELSE next.watermark IS NULL END AS meant
@@ -89,13 +89,13 @@ export async function readUpdates(
       ORDER BY e.watermark`,
     values: [model.topic, after, limits.rows, limits.bytes],
   });
-  // Watermarks are dense: if the next one is not there, it is gone.
+  // Watermarks are dense: a missing one was removed.
   if (rows[0]?.watermark !== after + 1n) return undefined;
   const updates = rows.filter((row) => row.meant).map(({ meant: _, ...update }) => update);
   return { updates, through: rows.at(-1)!.watermark };
 }
 
-/** The next documents of the read model, tombstones included, in the order of their keys; none after the last. */
+/** The next documents of the read model, tombstones included, ordered by key; none after the last. */
 export function listUpdates(
   database: Database,
   model: Model,

@@ -8,11 +8,11 @@ import type { Mirror, MirrorReader } from "./mirror.ts";
 import { readPosition } from "./mirror_source.ts";
 import { compareWithMirror } from "./parity.ts";
 
-/** How the mirror stands beside Postgres. */
+/** The state of the mirror compared with Postgres. */
 export interface MirrorStatus {
-  /** How far it has followed each topic, and what was found when it was last compared here. */
+  /** The lag of each topic, and the result of the last comparison on this server. */
   state(): Promise<ParityJson>;
-  /** Compares every document. Answers when that is done, or when it takes long: then `at` tells when it was done. */
+  /** Compares every document. Answers when done, or earlier if that takes long: `at` is the time of the last result. */
   compare(): Promise<ParityJson>;
   stop(): Promise<void>;
 }
@@ -21,7 +21,7 @@ const ANSWER_MS = 8_000;
 
 type Compared = Pick<TopicParityJson, "checked" | "differences" | "at">;
 
-/** Opens the desk of a server's mirror, or of none. */
+/** Opens the status of a server's mirror, if it has one. */
 export function openMirrorStatus(
   database: Database,
   { clock, log }: Pick<Context, "clock" | "log">,
@@ -78,7 +78,7 @@ export function openMirrorStatus(
     async stop() {
       stopping.abort();
       await comparing?.catch(() => {
-        // Whoever asked for it is told; here it only has to be over.
+        // The caller of `compare` gets the error.
       });
     },
   };

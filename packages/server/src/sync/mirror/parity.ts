@@ -16,7 +16,7 @@ export interface DocumentDifference {
   readonly theirs: DocumentMark | null;
 }
 
-/** All of one kind are counted; some are shown. */
+/** The number of differences of one kind, and some examples. */
 export interface Findings {
   readonly count: number;
   readonly examples: readonly DocumentDifference[];
@@ -29,26 +29,26 @@ export interface TopicParity {
   readonly documents: number;
   readonly equal: number;
   readonly differing: Findings;
-  /** In Postgres alone. */
+  /** Only in Postgres. */
   readonly missing: Findings;
-  /** In the mirror alone. */
+  /** Only in the mirror. */
   readonly extra: Findings;
-  /** Not the same, but only because the mirror has not been told yet. */
+  /** Different because the mirror is behind. */
   readonly behind: Findings;
   readonly lag: Lag;
 }
 
-/** How far the mirror is behind. */
+/** The lag of the mirror. */
 export interface Lag {
-  /** False while it is not told of this topic at all, or is being told of everything from the start. */
+  /** False before the first full copy is complete. */
   readonly following: boolean;
-  /** Journal rows that it has not got. */
+  /** Journal rows that it does not have yet. */
   readonly rows: bigint;
   /** Age of the oldest of them. */
   readonly ms: number;
 }
 
-/** What a comparison found. */
+/** The result of a comparison. */
 export interface ParityReport {
   readonly sink: string;
   /** Nothing differs, is missing or extra; the mirror may still be behind. */
@@ -67,7 +67,7 @@ export interface ParityOptions {
 const PAGE = 500;
 const EXAMPLES = 20;
 
-/** Compares every document of the models with what a mirror holds. Writers may go on meanwhile. */
+/** Compares every document of the models with the mirror, while writes continue. */
 export async function compareWithMirror(database: Database, options: ParityOptions): Promise<ParityReport> {
   const topics: TopicParity[] = [];
   for (const model of options.models) topics.push(await compareTopic(database, model, options));
@@ -78,7 +78,7 @@ export async function compareWithMirror(database: Database, options: ParityOptio
 async function compareTopic(database: Database, model: Model, options: ParityOptions): Promise<TopicParity> {
   const { reader, signal, onProgress } = options;
   const { topic } = model;
-  // The place first, then theirs, then ours: what was published up to the place must be in theirs, and ours is never older.
+  // The position is read first, then the mirror, then Postgres: the mirror has at least the position, and Postgres is never older.
   const place = await readPosition(database, topic, reader.name);
   const lag = await readLag(database, topic, place);
   const count = new Count(place.watermark);
@@ -142,7 +142,7 @@ const theirMark = (held: MirroredDocument): DocumentMark => ({
   hash: held.payloadHash,
 });
 
-/** Both sides are read in the same order: one that is not would find differences that are none. */
+/** Both sides must have the same order, or the comparison finds false differences. */
 function checkOrder(page: readonly MirroredDocument[], after: string, sink: string): void {
   let before = Buffer.from(after);
   for (const { docKey } of page) {
@@ -165,7 +165,7 @@ interface OurRow {
   readonly watermark: bigint;
 }
 
-/** Our documents after a key, tombstones included, up to another or to the end. */
+/** Documents in Postgres between two keys, tombstones included. */
 async function* ourDocuments(
   database: Database,
   model: Model,
@@ -200,7 +200,7 @@ async function readLag(
   return { following: watermark !== null, rows: head - from, ms: Math.max(0, Math.round(oldest?.ms ?? 0)) };
 }
 
-/** The report for a person: one line per topic, and one for each document that is shown. */
+/** The report as text: one line per topic and per example. */
 export function parityLines(report: ParityReport): string[] {
   return report.topics.flatMap((topic) => [
     `${topic.topic}: ${topic.documents} documents, ${topic.equal} equal, ${topic.differing.count} differing, ` +

@@ -6,7 +6,7 @@ import { defineModel, type Model } from "../model.ts";
 import { createReadModels } from "../read/read_models.ts";
 import { headOf, journalOf } from "../test_support.ts";
 import { openSink, type Sink } from "./sink.ts";
-import { writePlain } from "./write_fast_path.ts";
+import { writeFastPath } from "./write_fast_path.ts";
 import { type DocumentWrite, lockTopic, type WrittenRow, waves, writeDocuments } from "./write_statement.ts";
 
 let shared: TestDatabase;
@@ -54,7 +54,7 @@ async function writeLong(model: Model, writes: readonly DocumentWrite[]): Promis
 
 /** Whether the short way takes the writes. */
 async function writeShort(model: Model, writes: readonly DocumentWrite[]): Promise<boolean> {
-  const statements = [lockTopic(model.topic), writePlain(model, writes, true)];
+  const statements = [lockTopic(model.topic), writeFastPath(model, writes, true)];
   const [, rows] = await shared.database.transaction(statements);
   return rows!.length === 1;
 }
