@@ -122,7 +122,7 @@ const SPECIAL: readonly [string, (model: Model) => DocumentWrite, (model: Model)
   ],
 ];
 test.each(SPECIAL)(
-  "with %s the short way writes nothing, and the sink all of it, its checkpoint included",
+  "with %s the fast path writes nothing, and the sink writes all, including its checkpoint",
   async (_, before, after) => {
     const [model] = await freshModels();
     await sink.commit(model, [before(model)]);
@@ -139,7 +139,7 @@ test.each(SPECIAL)(
   },
 );
 
-test("a document that was deleted comes back on the short way", async () => {
+test("a document that was deleted comes back on the fast path", async () => {
   const [model] = await freshModels();
   const { payload: _, ...gone } = upsert(model, "a", 2);
   await sink.commit(model, [upsert(model, "a", 1)]);
