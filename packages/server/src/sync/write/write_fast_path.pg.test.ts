@@ -39,7 +39,7 @@ const upsert = (model: Model, id: string, version: number, org = "acme"): Docume
   audience: null,
 });
 
-/** The long way, whatever the writes are. */
+/** The slow path, for any writes. */
 async function writeLong(model: Model, writes: readonly DocumentWrite[]): Promise<(bigint | null)[]> {
   const parts = waves(writes);
   const statements = parts.map((part) => writeDocuments(model, part, true));
@@ -52,7 +52,7 @@ async function writeLong(model: Model, writes: readonly DocumentWrite[]): Promis
   return writes.map((write) => watermarks.get(write) ?? null);
 }
 
-/** Whether the short way takes the writes. */
+/** Whether the fast path takes the writes. */
 async function writeShort(model: Model, writes: readonly DocumentWrite[]): Promise<boolean> {
   const statements = [lockTopic(model.topic), writeFastPath(model, writes, true)];
   const [, rows] = await shared.database.transaction(statements);
@@ -72,7 +72,7 @@ async function state(model: Model): Promise<unknown> {
   };
 }
 
-test.each([1, 2, 3, 4, 5])("the short way and the long one come to the same (seed %i)", async (seed) => {
+test.each([1, 2, 3, 4, 5])("the fast path and the slow path give the same result (seed %i)", async (seed) => {
   const random = seeded(seed);
   const [short, long] = await freshModels();
   const versions = new Map<string, number>();
