@@ -42,6 +42,7 @@ export default defineConfig({
           name: "unit",
           include: ["{packages,apps}/*/src/**/*.test.ts", "{scripts,bench}/**/*.test.ts"],
           exclude: ["**/node_modules/**", "**/*.{pg,redis,kafka}.test.ts"],
+          setupFiles: ["packages/testing/src/kit/fixed_seed.ts"],
           // Unit tests leave nothing behind, and most of their time would go into loading the same modules again.
           isolate: false,
         },

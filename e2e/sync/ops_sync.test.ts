@@ -208,7 +208,7 @@ describe("history", () => {
   });
 });
 
-test("parity says how far a second sink has come, and that there is none where there is none", async () => {
+test("parity reports the lag of the mirror, and that there is none without one", async () => {
   const token = await operator("org-1");
   expect(await get<ParityJson>("/ops/v1/parity", token)).toEqual({ sink: "none", topics: [] });
   await using own = await testDatabase();
@@ -238,7 +238,7 @@ test("parity is compared when an operator asks, and a document that differs is c
   };
   await appendToRun(doubled, token, "parity", { type: "run.started" });
   const held = convex.topic(RUNS);
-  await eventually("the second sink has it", () => held.size > 0);
+  await eventually("the mirror has it", () => held.size > 0);
   await eventually("that is known", async () => {
     const answer = (await (await doubled.request("/ops/v1/parity", token)).json()) as ParityJson;
     return answer.topics!.find(({ topic }) => topic === RUNS)?.lag === 0;
@@ -253,7 +253,7 @@ test("what keeps nothing cannot be compared with, and that is said", async () =>
   const token = await operator("org-1");
   const answer = await server.request("/ops/v1/parity", token, { method: "POST" });
   expect(answer.status).toBe(400);
-  expect(await answer.text()).toContain("There is no second sink");
+  expect(await answer.text()).toContain("There is no mirror");
 });
 
 test("a server that starts later has no trace of what others pushed before it", async () => {

@@ -1,6 +1,6 @@
 import type { AgentStateJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 
-/** What `typeof app` of a `defineApp` tells the client: the document of each topic. It is never there at run time. */
+/** The part of `typeof app` (of `defineApp`) that the client uses: the document type of each topic. Types only. */
 export interface AppTypes {
   readonly documents?: object;
 }
@@ -11,5 +11,5 @@ export interface BoardTopics {
   readonly "blackboard.correlations": CorrelationStateJson;
 }
 
-/** The topics of an app, and what their documents are. */
+/** The topics of an app, with their document types. */
 export type TopicsOf<App extends AppTypes> = BoardTopics & NonNullable<App["documents"]>;

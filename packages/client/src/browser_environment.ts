@@ -5,7 +5,7 @@ interface Target {
   removeEventListener(name: string, listener: () => void): void;
 }
 
-/** What is there in some of the places that we run in. */
+/** Globals that exist on some platforms. */
 interface Platform extends Partial<Target> {
   readonly crypto?: { randomUUID?(): string };
   readonly navigator?: { readonly onLine?: boolean; readonly locks?: LocksLike };
@@ -23,14 +23,14 @@ interface PortLike {
   close(): void;
 }
 
-/** What platforms take as the length of a timer. */
+/** The longest delay that platforms accept. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** The environment of a browser, a worker, Node or React Native: whatever globals there are when it is called. */
+/** The environment of a browser, a worker, Node or React Native: it uses the globals that exist. */
 export function browserEnvironment(): Environment {
   const platform: Platform = globalThis as Platform;
   const { navigator, document, location } = platform;
-  // Node has locks and channels too, between threads: there are no tabs.
+  // Node has locks and channels between threads, but no tabs.
   const hasTabs = location !== undefined && navigator?.locks !== undefined;
   return {
     now: () => Date.now(),
@@ -40,7 +40,7 @@ export function browserEnvironment(): Environment {
       const handle = setTimeout(fire, Math.min(Math.max(0, ms), MAX_TIMER_MS));
       return () => clearTimeout(handle);
     },
-    giveWay: () => giveWay(platform),
+    yieldControl: () => yieldControl(platform),
     openSocket: (url) => new WebSocket(url) as SocketLike,
     fetch: (url, init) => fetch(url, init),
     ...(typeof navigator?.onLine === "boolean" && { online: onlineSignal(platform) }),
@@ -50,8 +50,8 @@ export function browserEnvironment(): Environment {
   };
 }
 
-/** Not by a timer where there is something else: those of a hidden page fire once a second, or once a minute. */
-function giveWay({ scheduler, setImmediate, MessageChannel }: Platform): Promise<void> {
+/** Avoids timers where possible: in a hidden page they fire once a second or once a minute. */
+function yieldControl({ scheduler, setImmediate, MessageChannel }: Platform): Promise<void> {
   if (scheduler?.yield) return scheduler.yield();
   return new Promise((resolve) => {
     if (setImmediate) return setImmediate(resolve);

@@ -13,24 +13,24 @@ export interface ClientOptions extends CoreOptions {
   readonly shareTabs?: boolean;
 }
 
-/** What is seen of the connection. */
+/** The connection as an app reads and controls it. */
 export type ConnectionView = Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
 
-/** Khala, from a program's side. */
+/** A connected client: sync, conversations, board and operations. */
 export interface KhalaClient<T extends Topics = BoardTopics> {
   readonly connection: ConnectionView;
-  /** Documents that stay true. */
+  /** Documents that stay up to date. */
   readonly sync: Sync<T>;
-  /** One conversation; the same object while somebody uses it. */
+  /** One conversation; the same object while it is in use. */
   conversation(convId: string): Conversation;
   readonly conversations: Pick<Conversations, "list" | "log">;
   readonly board: Board;
   readonly ops: Ops;
-  /** Ends everything, and closes the storage. */
+  /** Disconnects, and closes the storage. */
   close(): Promise<void>;
 }
 
-/** Opens a client. Nothing is asked of the server until something is used. */
+/** Creates a client. It sends no request until something is used. */
 export function createClient<App extends AppTypes = AppTypes>(
   options: ClientOptions,
 ): KhalaClient<TopicsOf<App>> {
@@ -43,8 +43,8 @@ export function createClient<App extends AppTypes = AppTypes>(
   const { environment, http, connection, sync, log } = core;
   const { shareTabs = options.storage !== undefined && canShareTabs(environment) } = options;
   const tabs: Tabs | undefined = shareTabs ? openTabs({ environment, connection, log }) : undefined;
-  const seen: ConnectionView = tabs ?? connection;
-  const conversations = openConversations(seen, http, environment, {
+  const view: ConnectionView = tabs ?? connection;
+  const conversations = openConversations(view, http, environment, {
     log,
     ...(options.storage && { storage: options.storage }),
   });
@@ -57,25 +57,25 @@ export function createClient<App extends AppTypes = AppTypes>(
   }
   return {
     connection: {
-      status: () => seen.status(),
-      subscribe: (listener) => seen.subscribe(listener),
+      status: () => view.status(),
+      subscribe: (listener) => view.subscribe(listener),
       connect() {
-        // Tabs wait for a token to say whose they are: until then this one asks for it by itself.
+        // Tabs are grouped by the token's subject. Until there is a token, this tab connects alone.
         core.identify();
         if (!identified) connection.connect();
-        seen.connect();
+        view.connect();
       },
-      pause: () => seen.pause(),
+      pause: () => view.pause(),
     },
     sync,
     conversation(convId) {
-      // Tabs share only among those of one person.
+      // Only tabs of the same person share a connection.
       core.identify();
       return conversations.get(convId);
     },
     conversations,
     board: openBoard(http, sync),
-    ops: openOps(connection, http, { seen, environment }),
+    ops: openOps(connection, http, { shared: view, environment }),
     async close() {
       tabs?.close();
       await core.close(conversations.close());

@@ -2,8 +2,7 @@ import { browserEnvironment } from "./browser_environment.ts";
 import { type OwnConnection, openConnection } from "./connection/connection.ts";
 import { type TokenSource, Tokens } from "./connection/tokens.ts";
 import type { Environment } from "./environment.ts";
-import type { Http } from "./http.ts";
-import { fetchHttp } from "./http_fetch.ts";
+import { fetchHttp, type Http } from "./http.ts";
 import type { Log } from "./log.ts";
 import { memory } from "./storage/memory.ts";
 import type { Storage } from "./storage/storage.ts";
@@ -12,37 +11,37 @@ import type { SyncPlane, Topics } from "./sync/plane_port.ts";
 import { type SocketSource, socketSource } from "./sync/socket_source.ts";
 import { openSync } from "./sync/sync_plane.ts";
 
-/** What a client is made with. */
+/** Options of every client. */
 export interface CoreOptions {
-  /** Where the server is, such as "https://khala.example.com". */
+  /** The server's address, such as "https://khala.example.com". */
   readonly url: string;
-  /** A token, or how to get one: asked again before it expires and after a refusal. */
+  /** A token, or a function that gets one: called again before it expires and after a refusal. */
   readonly token: TokenSource;
-  /** Where documents and the last conversations outlive the page. In memory unless set. */
+  /** Where documents and recent conversations survive a reload. Default: memory. */
   readonly storage?: Storage;
   readonly environment?: Environment;
-  /** Hears what a developer may want to know, such as that the storage is full. */
+  /** Receives diagnostics, such as a full storage. */
   readonly log?: Log;
 }
 
-/** What every client has, composed; the planes that are not sync are built on it. */
+/** The parts that every client has. The planes other than sync are built on it. */
 export interface Core<T extends Topics = object> {
   readonly environment: Environment;
   readonly http: Http;
   /** The socket of this tab. */
   readonly connection: OwnConnection;
-  /** It follows nothing until it is given a source. */
+  /** Follows nothing until it has a source. */
   readonly sync: SyncPlane<T>;
-  /** What the plane takes its changes from when this tab holds the socket. */
+  /** The plane's source while this tab holds the socket. */
   readonly socketSource: SocketSource;
   readonly log: Log;
-  /** Finds out whose client this is, if nobody has asked yet. */
+  /** Determines the scope, once. */
   identify(): void;
-  /** Ends everything; the storage when `written` has resolved. */
+  /** Disconnects, and closes the storage after `written` has resolved. */
   close(written?: Promise<void>): Promise<void>;
 }
 
-/** Composes environment, tokens, HTTP, connection and sync. `onScope` hears whose client it is, as the plane does. */
+/** Composes environment, tokens, HTTP, connection and sync. `onScope` receives the scope, as the plane does. */
 export function openCore<T extends Topics>(
   options: CoreOptions,
   onScope: (scope: string) => void = () => {},

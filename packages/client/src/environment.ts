@@ -1,26 +1,26 @@
-/** What the client needs of the place it runs in. Tests hand in their own; everybody else gets `browserEnvironment()`. */
+/** The platform that the client runs on. Tests pass their own; the default is `browserEnvironment()`. */
 export interface Environment {
   /** Milliseconds since 1970. It may jump. */
   now(): number;
   /** In [0, 1). */
   random(): number;
   newId(): string;
-  /** Calls `fire` once, after `ms`; what it returns cancels it. */
+  /** Calls `fire` once, after `ms`. The returned function cancels it. */
   timer(ms: number, fire: () => void): () => void;
-  /** Lets the platform do what waits, such as input and drawing, and goes on as soon as it may; absent: by a timer. */
-  giveWay?(): Promise<void>;
+  /** Yields to the event loop, so that input and rendering are not blocked. Default: a timer of 0 ms. */
+  yieldControl?(): Promise<void>;
   openSocket(url: string): SocketLike;
   fetch(url: string, init: RequestInit): Promise<Response>;
-  /** Whether there is a network at all, as far as the platform knows; absent: always. */
+  /** Whether the platform reports a network. Default: always. */
   readonly online?: Signal;
-  /** Whether somebody looks; absent: always. */
+  /** Whether the page is visible. Default: always. */
   readonly visible?: Signal;
-  /** Held by one tab of an origin at a time: absent where tabs do not exist. */
+  /** Locks that the tabs of an origin share; absent where there are no tabs. */
   readonly locks?: LocksLike;
   openBroadcast?(name: string): BroadcastLike;
 }
 
-/** Something that is true or not, and says when that changes. */
+/** A boolean that notifies of changes. */
 export interface Signal {
   get(): boolean;
   subscribe(listener: () => void): () => void;

@@ -4,13 +4,13 @@ import type { TopicSource } from "./sync/source.ts";
 
 export type { TopicSink, Update } from "./sync/source.ts";
 
-/** The changes of topics as they come, for programs that keep what they need of them themselves. */
+/** The raw changes of topics, for programs that keep their own state. */
 export interface Feed extends TopicSource {
   readonly connection: Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
   close(): Promise<void>;
 }
 
-/** Opens a feed. The sink says where each topic goes on from, and is told what changed, through lost lines and stale positions. */
+/** Opens a feed. The sink provides the position to resume from and receives all changes, across reconnects and stale positions. */
 export function openFeed(options: Omit<CoreOptions, "storage">): Feed {
   const { connection, socketSource, close } = openCore(options);
   return {

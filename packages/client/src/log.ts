@@ -1,12 +1,12 @@
-/** Something that a developer may want to know, and a program can do nothing about. */
+/** A diagnostic event for developers. */
 export interface LogEvent {
   readonly level: "info" | "warn" | "error";
-  /** What happened, in a few words that stay the same. */
+  /** A stable name of what happened, such as "storage_failed". */
   readonly event: string;
   readonly message: string;
   readonly topic?: string;
   readonly error?: unknown;
 }
 
-/** Where such events go; nowhere unless the app says. */
+/** Receives diagnostic events. Default: discarded. */
 export type Log = (event: LogEvent) => void;

@@ -8,14 +8,14 @@ export type { CoreOptions as SyncClientOptions } from "./core.ts";
 export type { Storage } from "./storage/storage.ts";
 export type { Item, ListSnapshot, Snapshot, Sync } from "./sync/plane_port.ts";
 
-/** Documents that stay true, and the connection they come over. */
+/** Synced documents and their connection. */
 export interface SyncClient<T extends Topics = BoardTopics> {
   readonly connection: Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
   readonly sync: Sync<T>;
   close(): Promise<void>;
 }
 
-/** A client with nothing but sync, for where every kilobyte counts. Each tab has a socket of its own. */
+/** A client with sync only, for a small bundle. Each tab has its own socket. */
 export function createSyncClient<App extends AppTypes = AppTypes>(
   options: CoreOptions,
 ): SyncClient<TopicsOf<App>> {

@@ -3,7 +3,6 @@ import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { artifactKey, type Keyed, murmur2, partitionOf } from "./board_key.ts";
-import { sha256Hex } from "./sha256.ts";
 
 interface Vector {
   name: string;
@@ -74,16 +73,4 @@ test("a partition is within the number of partitions, whatever the key", () => {
 
 test.each([0, -1, 1.5, Number.NaN])("%s partitions are refused", (count) => {
   expect(() => partitionOf("key", count)).toThrow(RangeError);
-});
-
-test("SHA-256 is the one of FIPS 180-4, for every length around a block", () => {
-  fc.assert(
-    fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
-      expect(sha256Hex(bytes)).toBe(createHash("sha256").update(bytes).digest("hex"));
-    }),
-  );
-  for (let length = 0; length <= 130; length++) {
-    const bytes = new Uint8Array(length).fill(0xa5);
-    expect(sha256Hex(bytes)).toBe(createHash("sha256").update(bytes).digest("hex"));
-  }
 });

@@ -1,8 +1,9 @@
-import { sha256Hex } from "./sha256.ts";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { bytesToHex } from "@noble/hashes/utils.js";
 
 const encoder = new TextEncoder();
 
-/** What of an artifact decides its key. */
+/** The fields of an artifact that decide its key. */
 export interface Keyed {
   readonly type: string;
   readonly id: string;
@@ -11,19 +12,19 @@ export interface Keyed {
 }
 
 /**
- * What an artifact is ordered and spread by: its partition_key, else its correlation_id, else the first 32 hex digits
- * of SHA-256(type + id). An empty string counts as absent, as in proto3: it would pile up what has no key in one
- * partition. Who has a faster SHA-256 than this package's hands it in: of the UTF-8 of a text, in lowercase hex.
+ * The key that orders and partitions artifacts: partition_key, else correlation_id, else the first 32 hex digits of
+ * SHA-256(type + id). An empty string counts as absent, as in proto3: otherwise all artifacts without a key would share
+ * one partition. `hash` replaces the portable SHA-256 where the platform has a faster one (text in, lowercase hex out).
  */
 export function artifactKey(
   { type, id, partition_key, correlation_id }: Keyed,
-  sha256: (text: string) => string = sha256OfText,
+  hash: (text: string) => string = sha256Hex,
 ): string {
-  return partition_key || correlation_id || sha256(type + id).slice(0, 32);
+  return partition_key || correlation_id || hash(type + id).slice(0, 32);
 }
 
-function sha256OfText(text: string): string {
-  return sha256Hex(encoder.encode(text));
+function sha256Hex(text: string): string {
+  return bytesToHex(sha256(encoder.encode(text)));
 }
 
 /** The partition of a key among `count`, as Kafka's default partitioner chooses it for the key in UTF-8. */

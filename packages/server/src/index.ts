@@ -14,6 +14,4 @@ export { createKhala, type Khala } from "./main/khala.ts";
 export type { KhalaOptions } from "./main/startup.ts";
 export { type Access, defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
 export { invoices, lightningControlPlane } from "./sync/models/lightning_control_plane.ts";
-export { notifications } from "./sync/models/notifications.ts";
-export { runSummaries } from "./sync/models/run_summaries.ts";
-export { workerSummaries } from "./sync/models/worker_summaries.ts";
+export { notifications, runSummaries, workerSummaries } from "./sync/models/runtime.ts";

@@ -1,6 +1,6 @@
 import { runSummaries } from "@khala/server";
 import pg from "pg";
-import { writePlain } from "../../../../packages/server/src/sync/write/write_fast_path.ts";
+import { writeFastPath } from "../../../../packages/server/src/sync/write/write_fast_path.ts";
 import { lockTopic } from "../../../../packages/server/src/sync/write/write_statement.ts";
 import { serve } from "../../kit/program.ts";
 import { docKey, KEYS, ORG, runSummaryText } from "../documents.ts";
@@ -81,7 +81,7 @@ function readyBatches(size: number): { name: string; text: string; values: unkno
       const payload = runSummaryText(n, 1_000);
       return { docKey: docKey(n), docVersion: 1n, op: "upsert" as const, payload, org: ORG, audience: null };
     });
-    const { name, text, values } = writePlain(runSummaries, writes, true);
+    const { name, text, values } = writeFastPath(runSummaries, writes, true);
     return { name: name!, text, values: [...values!] };
   });
 }

@@ -23,7 +23,7 @@ test("a collection has the documents of the topic, and each change of them", asy
   const collection = notes();
   const loading = collection.preload();
   await settled();
-  await told(hand.topics.swap("notes", { a: { text: "A" }, b: { text: "B" } }));
+  await told(hand.topics.replace("notes", { a: { text: "A" }, b: { text: "B" } }));
   await loading;
   expectTypeOf(collection.get("a")?.data).toEqualTypeOf<HandDocuments["notes"] | undefined>();
   expect(collection.toArray.map(({ key, data }) => [key, data.text])).toEqual([
@@ -55,7 +55,7 @@ test("a live query over it is live", async () => {
   );
   const loading = open.preload();
   await settled();
-  await told(hand.topics.swap("notes", { a: { text: "A", done: false }, b: { text: "B", done: true } }));
+  await told(hand.topics.replace("notes", { a: { text: "A", done: false }, b: { text: "B", done: true } }));
   await loading;
   expect(open.toArray.map(({ text }) => text)).toEqual(["A"]);
   await told(hand.topics.set("notes", "b", 2, { text: "B", done: false }));
@@ -66,7 +66,7 @@ test("the topic is let go of when the collection is cleaned up", async () => {
   const collection = notes();
   const loading = collection.preload();
   await settled();
-  await told(hand.topics.swap("notes", {}));
+  await told(hand.topics.replace("notes", {}));
   await loading;
   expect(hand.topics.sinks("notes")).toHaveLength(1);
   await collection.cleanup();

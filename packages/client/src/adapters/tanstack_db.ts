@@ -2,14 +2,14 @@ import type { CollectionConfig, SyncConfig } from "@tanstack/db";
 import type { DocumentOf, Item, Sync, TopicName, Topics } from "../sync/plane_port.ts";
 
 export interface CollectionSource<T extends Topics, Topic extends TopicName<T>> {
-  /** Where documents come from: a client. */
+  /** The client that has the documents. */
   readonly client: { readonly sync: Sync<T> };
   readonly topic: Topic;
-  /** The collection's name; the topic's unless set. */
+  /** The collection's name. Default: the topic. */
   readonly id?: string;
 }
 
-/** The options of a TanStack DB collection that is a topic, live. A row is `{ key, version, data, updatedAt }`; writing is not part of it. */
+/** Options of a read-only TanStack DB collection of a topic. A row is `{ key, version, data, updatedAt }`. */
 export function khalaCollectionOptions<T extends Topics, Topic extends TopicName<T>>({
   client,
   topic,
@@ -18,27 +18,27 @@ export function khalaCollectionOptions<T extends Topics, Topic extends TopicName
   return {
     id,
     getKey: ({ key }) => key,
-    sync: { rowUpdateMode: "full", sync: (to) => pour(client.sync, topic, to) },
+    sync: { rowUpdateMode: "full", sync: (to) => syncRows(client.sync, topic, to) },
   };
 }
 
 type Sink<Row extends object> = Parameters<SyncConfig<Row, string>["sync"]>[0];
 
-/** Brings the rows of a collection to what the topic is, again after each change. */
-function pour<T extends Topics, Topic extends TopicName<T>>(
+/** Updates the collection's rows after each change of the topic. */
+function syncRows<T extends Topics, Topic extends TopicName<T>>(
   sync: Sync<T>,
   topic: Topic,
   { begin, write, commit, markReady, markError }: Sink<Item<DocumentOf<T, Topic>>>,
 ): () => void {
   type Row = Item<DocumentOf<T, Topic>>;
   let rows = new Map<string, Row>();
-  let seen: readonly Row[] = [];
+  let lastItems: readonly Row[] = [];
   const ended = new AbortController();
 
   function update(): void {
     const { items } = sync.list(topic);
-    if (items === seen) return;
-    seen = items;
+    if (items === lastItems) return;
+    lastItems = items;
     const next = new Map(items.map((row) => [row.key, row]));
     begin();
     for (const key of rows.keys()) if (!next.has(key)) write({ type: "delete", key });

@@ -33,7 +33,7 @@ test("a query has the document, and each change of it while it is observed", asy
   const texts: unknown[] = [];
   const stop = observer.subscribe(({ data }) => texts.push(data === null ? null : data?.text));
   await settled();
-  await told(hand.topics.swap("notes", { a: { text: "one" } }));
+  await told(hand.topics.replace("notes", { a: { text: "one" } }));
   await told(hand.topics.set("notes", "a", 2, { text: "two" }));
   await told(hand.topics.set("notes", "b", 1, { text: "other" }));
   await told(hand.topics.set("notes", "a", 3, undefined));
@@ -50,7 +50,7 @@ test("a query has the list, with the objects of the plane", async () => {
     .toEqualTypeOf<HandDocuments["notes"]>();
   const fetched = queryClient.fetchQuery(options);
   await settled();
-  await told(hand.topics.swap("notes", { b: { text: "B" }, a: { text: "A" } }));
+  await told(hand.topics.replace("notes", { b: { text: "B" }, a: { text: "A" } }));
   expect((await fetched).map(({ key }) => key)).toEqual(["a", "b"]);
   expect(await fetched).toBe(hand.client.sync.list("notes").items);
 });
@@ -60,7 +60,7 @@ test("what changed while nobody observed is there when somebody does again", asy
   const observer = new QueryObserver(queryClient, options);
   const stop = observer.subscribe(() => {});
   await settled();
-  await told(hand.topics.swap("notes", { a: { text: "one" } }));
+  await told(hand.topics.replace("notes", { a: { text: "one" } }));
   stop();
   const keep = hand.client.sync.subscribe("notes", () => {});
   await told(hand.topics.set("notes", "a", 2, { text: "two" }));

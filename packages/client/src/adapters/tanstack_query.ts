@@ -1,7 +1,7 @@
 import type { FetchQueryOptions, QueryClient, QueryFunctionContext } from "@tanstack/query-core";
 import type { DocumentOf, Item, Sync, TopicName, Topics } from "../sync/plane_port.ts";
 
-/** What names a query of ours: a topic, or a document of it. */
+/** The key of a live query: a topic, or one of its documents. */
 export type KhalaQueryKey = readonly ["khala", topic: string, docKey?: string];
 
 /** The options of a query, for `useQuery`, `prefetchQuery` and the like. */
@@ -9,17 +9,17 @@ export type LiveQueryOptions<Data> = Required<
   Pick<FetchQueryOptions<Data, Error, Data, KhalaQueryKey>, "queryKey" | "staleTime" | "structuralSharing">
 > & { readonly queryFn: (context: QueryFunctionContext<KhalaQueryKey>) => Promise<Data> };
 
-/** Queries that read the sync plane, and stay true in the cache for as long as somebody observes them. */
+/** Queries on synced documents. The cache stays up to date while a query is observed. */
 export interface LiveQueries<T extends Topics> {
   /** One document; null when there is none. */
   doc<Topic extends TopicName<T>>(topic: Topic, key: string): LiveQueryOptions<DocumentOf<T, Topic> | null>;
   /** All documents of a topic, by their keys. */
   list<Topic extends TopicName<T>>(topic: Topic): LiveQueryOptions<readonly Item<DocumentOf<T, Topic>>[]>;
-  /** Leaves the cache as it is, and keeps it up to date no more. */
+  /** Stops updating the cache. */
   stop(): void;
 }
 
-/** Connects a client's documents with a query cache: once for each, where both are made. */
+/** Connects a client with a query cache. Call it once. */
 export function liveQueries<T extends Topics>(
   client: { readonly sync: Sync<T> },
   queryClient: QueryClient,
@@ -37,7 +37,7 @@ export function liveQueries<T extends Topics>(
     let ready = false;
     const update = () => {
       const cached = queryClient.getQueryData(queryKey);
-      // Before the query function has answered there is nothing to keep up to date.
+      // Nothing to update before the query function has answered.
       if (!ready || cached === undefined || cached === read(queryKey)) return;
       queryClient.setQueryData(queryKey, read(queryKey));
     };
@@ -51,7 +51,7 @@ export function liveQueries<T extends Topics>(
         ready = true;
         update();
       },
-      // The query function is told the same, and says it to whoever asked.
+      // The query function gets the same error and reports it.
       () => {},
     );
   }
@@ -73,10 +73,10 @@ export function liveQueries<T extends Topics>(
       queryKey,
       async queryFn({ signal }) {
         await sync.ready(queryKey[1], { signal });
-        // What a document is, only its app knows.
+        // Only the app knows the document's type.
         return read(queryKey) as Data;
       },
-      // It is kept up to date; asking again would bring the same.
+      // Updates are pushed, so it is never refetched.
       staleTime: Number.POSITIVE_INFINITY,
       structuralSharing: false,
     };

@@ -52,7 +52,7 @@ describe("watching a correlation", () => {
     const stop = watch.subscribe(() => heard++);
     await settled();
     await told(
-      hand.topics.swap(TOPIC, {
+      hand.topics.replace(TOPIC, {
         "correlation:o:x:1": document("x:1", "running"),
         "correlation:o:1": document("1", "done"),
       }),
@@ -76,7 +76,7 @@ describe("watching a correlation", () => {
   test("it is settled once nothing is open, and nothing is followed afterwards", async () => {
     const end = hand.client.board.watch("c").settled();
     await settled();
-    await told(hand.topics.swap(TOPIC, { "correlation:o:c": document("c", "running") }));
+    await told(hand.topics.replace(TOPIC, { "correlation:o:c": document("c", "running") }));
     await told(hand.topics.set(TOPIC, "correlation:o:c", 2, document("c", "waiting")));
     await told(hand.topics.set(TOPIC, "correlation:o:c", 3, document("c", "paused")));
     await told(hand.topics.set(TOPIC, "correlation:o:c", 4, document("c", "failed")));

@@ -32,11 +32,11 @@ export interface DeadLetterFilter {
   readonly after?: string;
 }
 
-/** The blackboard: artifacts, the agents that work on them, and what they could not do. */
+/** The blackboard: artifacts, agents and dead letters. */
 export interface Board {
-  /** Publishes one artifact. Give it an `id` to be able to repeat the request. */
+  /** Publishes one artifact. Set its `id` to be able to retry. */
   publish(draft: ArtifactDraftJson): Promise<PublishedJson>;
-  /** Publishes up to 1,000, or none of them. */
+  /** Publishes up to 1,000 artifacts, all or none. */
   publish(drafts: readonly ArtifactDraftJson[]): Promise<readonly PublishedJson[]>;
   /** The latest version. */
   artifact(id: string): Promise<ArtifactJson>;
@@ -44,34 +44,34 @@ export interface Board {
   artifacts(filter?: ArtifactFilter): Promise<ArtifactListJson>;
   agents(): Promise<AgentListJson>;
   lag(): Promise<LagResponseJson>;
-  /** How far everything that came of one request has come, once. */
+  /** The state of a correlation. */
   correlation(id: string): Promise<CorrelationStateJson>;
   /** The same, live. */
   watch(correlationId: string): CorrelationWatch;
   deadLetters(agent: string, filter?: DeadLetterFilter): Promise<DeadLetterListJson>;
   deadLetter(agent: string, id: string): Promise<DeadLetterJson>;
-  /** Runs it again, once; with `payload` instead of that of the task's only artifact. */
+  /** Runs the task again; `payload` replaces that of its only artifact. */
   replay(agent: string, id: string, edit?: ReplayRequestJson): Promise<ReplayResponseJson>;
-  /** All of an agent, those of a correlation, or those that are named. */
+  /** Replays all dead letters of an agent, of a correlation, or by id. */
   replayAll(agent: string, which?: ReplayAllRequestJson): Promise<ReplayAllResponseJson>;
-  /** The agent takes no more tasks, on any server. Needs the scope `ops`. */
+  /** Pauses the agent on all servers. Needs the scope `ops`. */
   pause(agent: string): Promise<void>;
   resume(agent: string): Promise<void>;
-  /** Drops what was made for the agent until now. Needs the scope `ops`. */
+  /** Cancels the agent's open tasks. Needs the scope `ops`. */
   cancelAgent(agent: string): Promise<void>;
-  /** The tasks of a correlation wait until it is resumed. */
+  /** Pauses the tasks of a correlation. */
   pauseCorrelation(correlationId: string): Promise<void>;
-  /** Drops what is open of a correlation. */
+  /** Cancels the open tasks of a correlation. */
   cancel(correlationId: string): Promise<void>;
-  /** Lifts a pause; else a cancellation, and replays the dead letters of all agents. */
+  /** Ends a pause, or a cancellation: then it replays the dead letters of all agents. */
   resumeCorrelation(correlationId: string): Promise<ReplayAllResponseJson>;
-  /** Tasks that wait for a person. */
+  /** Tasks that wait for approval. */
   approvals(): Promise<ApprovalListJson>;
   /** The first decision counts. */
   decide(id: string, decision: { readonly approved: boolean; readonly reason?: string }): Promise<void>;
 }
 
-/** The board behind its routes, and its live documents. */
+/** The board over HTTP, and its live documents. */
 export function openBoard(http: Http, sync: Pick<Sync, "list" | "subscribe">): Board {
   async function ask<T>(
     method: "GET" | "POST",

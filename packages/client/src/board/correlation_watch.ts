@@ -2,32 +2,32 @@ import { KhalaError } from "@khala/contracts";
 import type { CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 import type { ListSnapshot, Snapshot, Sync } from "../sync/plane_port.ts";
 
-/** The topic that says how correlations stand. */
+/** The topic of correlations. */
 const TOPIC = "blackboard.correlations";
 
 const UNDER_WAY: ReadonlySet<string> = new Set(["running", "waiting", "paused"]);
 
 /** One correlation, live. */
 export interface CorrelationWatch {
-  /** The same object until it changed; without `data` while nothing was heard of it. */
+  /** The same object until it changes; without `data` until it is known. */
   state(): Snapshot<CorrelationStateJson>;
   subscribe(listener: () => void): () => void;
-  /** Resolves once nothing of it is open: `done`, `failed` or `cancelled`. */
+  /** Resolves when it is `done`, `failed` or `cancelled`. */
   settled(options?: { readonly signal?: AbortSignal }): Promise<CorrelationStateJson>;
 }
 
-/** Watches a correlation among the documents of its topic: their keys bear the org, which the client need not know. */
+/** Watches a correlation in its topic. Keys contain the org, which the client does not know. */
 export function watchCorrelation(
   sync: Pick<Sync, "list" | "subscribe">,
   correlationId: string,
 ): CorrelationWatch {
-  let seen: ListSnapshot | undefined;
+  let lastList: ListSnapshot | undefined;
   let snapshot: Snapshot<CorrelationStateJson> = { phase: "loading", stale: false };
 
   function state(): Snapshot<CorrelationStateJson> {
     const list = sync.list(TOPIC);
-    if (list === seen) return snapshot;
-    seen = list;
+    if (list === lastList) return snapshot;
+    lastList = list;
     const item = list.items.find(
       ({ key, data }) =>
         key.endsWith(`:${correlationId}`) && (data as CorrelationStateJson).correlation_id === correlationId,
@@ -45,11 +45,11 @@ export function watchCorrelation(
   }
 
   function subscribe(listener: () => void): () => void {
-    let told = state();
+    let notified = state();
     return sync.subscribe(TOPIC, () => {
       const now = state();
-      if (now === told) return;
-      told = now;
+      if (now === notified) return;
+      notified = now;
       listener();
     });
   }
@@ -66,9 +66,7 @@ export function watchCorrelation(
         };
         const abort = () => {
           end();
-          reject(
-            signal?.reason ?? new KhalaError("unavailable", "The correlation was not waited for any longer."),
-          );
+          reject(signal?.reason ?? new KhalaError("unavailable", "Waiting for the correlation was aborted."));
         };
         function check() {
           const { data, phase, error } = state();

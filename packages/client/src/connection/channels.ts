@@ -4,24 +4,24 @@ import { type Backoff, backoffMs } from "./backoff.ts";
 import { errorOf, type PhoenixSocket } from "./phoenix_socket.ts";
 import type { Channel, ChannelHandlers } from "./port.ts";
 
-/** A join that was refused for now is tried again after this. */
+/** The backoff of joins that failed with a retryable error. */
 const REJOIN: Backoff = { baseMs: 500, capMs: 30_000 };
 
 interface Member {
   readonly topic: string;
   readonly handlers: ChannelHandlers;
-  /** The join under way, or in force. */
+  /** The ref of the pending or current join. */
   joinRef: string | undefined;
   joined: boolean;
   /** Refused for good. */
   ended: boolean;
   failures: number;
-  /** What the server gave as its reason just before it closed the channel. */
-  farewell: KhalaError | undefined;
+  /** The error frame that came just before the channel closed. */
+  lastError: KhalaError | undefined;
   cancelRejoin: () => void;
 }
 
-/** The channels that are wanted, and the joins of them on the socket that there is. */
+/** The channels, and their joins on the current socket. */
 export class Channels {
   readonly #environment: Environment;
   readonly #members = new Map<string, Member>();
@@ -35,7 +35,7 @@ export class Channels {
     return this.#members.size;
   }
 
-  /** Wants a channel until it leaves. */
+  /** Adds a channel until it leaves. */
   add(topic: string, handlers: ChannelHandlers): Channel {
     if (this.#members.has(topic))
       throw new KhalaError("invalid_request", `The channel "${topic}" is joined already. Leave it first.`);
@@ -46,7 +46,7 @@ export class Channels {
       joined: false,
       ended: false,
       failures: 0,
-      farewell: undefined,
+      lastError: undefined,
       cancelRejoin: () => {},
     };
     this.#members.set(topic, member);
@@ -63,7 +63,7 @@ export class Channels {
     for (const member of [...this.#members.values()]) this.#join(member);
   }
 
-  /** The socket is gone. */
+  /** The socket closed. */
   detach(error: KhalaError | undefined): void {
     this.#socket = undefined;
     for (const member of [...this.#members.values()]) {
@@ -78,10 +78,10 @@ export class Channels {
 
   receive({ topic, joinRef, event, payload }: phoenix.Message): void {
     const member = this.#members.get(topic);
-    // What bears another join's ref belongs to that one; broadcasts bear none.
+    // Messages with another join's ref belong to that join; broadcasts have none.
     if (!member?.joined || (joinRef !== null && joinRef !== member.joinRef)) return;
     if (event === "phx_close" || event === "phx_error") return this.#ended(member, event === "phx_error");
-    if (event === "frame") member.farewell = farewellOf(payload);
+    if (event === "frame") member.lastError = errorOfFrame(payload);
     member.handlers.onEvent(event, payload);
   }
 
@@ -96,7 +96,7 @@ export class Channels {
       });
     const sync = this.#members.get(SYNC_CHANNEL);
     if (sync?.joined && sync.joinRef) return push(sync.joinRef, () => {});
-    // Nobody has joined the channel that takes tokens: join it for as long as that takes.
+    // The channel that takes tokens is not joined: join it for this request.
     const joinRef = socket.newRef();
     const leave = () => socket.cast(SYNC_CHANNEL, joinRef, "phx_leave", {});
     socket.push(
@@ -113,7 +113,7 @@ export class Channels {
     const socket = this.#socket;
     if (!socket || member.ended) return;
     const joinRef = socket.newRef();
-    Object.assign(member, { joinRef, joined: false, farewell: undefined });
+    Object.assign(member, { joinRef, joined: false, lastError: undefined });
     socket.push(
       member.topic,
       joinRef,
@@ -139,10 +139,10 @@ export class Channels {
   }
 
   #ended(member: Member, comesBack: boolean): void {
-    const error = member.farewell;
+    const error = member.lastError;
     member.joinRef = undefined;
     member.joined = false;
-    // A channel that the server closed without a reason was replaced by another join of ours, or the server is stopping.
+    // Closed without a reason: replaced by another join of this client, or the server is stopping.
     member.ended = !comesBack && error !== undefined && !error.meaning.retryable;
     if (!member.ended) this.#rejoinLater(member, error);
     member.handlers.onLeft(error);
@@ -182,13 +182,13 @@ export class Channels {
 }
 
 /** The error that a frame carries: `{"error":{…}}` of sync, `{"type":"error",…}` of conversations. */
-function farewellOf(payload: unknown): KhalaError | undefined {
+function errorOfFrame(payload: unknown): KhalaError | undefined {
   const { error, type, code, message } = (payload ?? {}) as Record<string, unknown>;
   const known = error
     ? errorOf({ error })
     : type === "error"
       ? errorOf({ error: { code, message } })
       : undefined;
-  // Of a topic, not of the channel.
+  // stale_cursor concerns a topic, not the channel.
   return known?.code === "stale_cursor" ? undefined : known;
 }

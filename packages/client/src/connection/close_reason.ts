@@ -1,9 +1,9 @@
 import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
 
-/** What the end of a socket means: another attempt, another token, or nothing that this client could do. */
+/** What to do after a close: retry, renew the token, or give up. */
 export type Verdict = "lost" | "refused" | "denied";
 
-/** The codes of closes whose reason is missing or unknown; see docs/protocol/ERRORS.md. */
+/** Error codes by close code, for a missing or unknown reason; see docs/protocol/ERRORS.md. */
 const BY_CLOSE: Readonly<Record<number, ErrorCode>> = {
   1001: "shutting_down",
   1009: "payload_too_large",
@@ -18,7 +18,7 @@ const BY_CLOSE: Readonly<Record<number, ErrorCode>> = {
   4429: "limit_exceeded",
 };
 
-/** A code of the error table, if the text is one. */
+/** The text as a code of the error table, if it is one. */
 export function errorCode(text: unknown): ErrorCode | undefined {
   return typeof text === "string" && Object.hasOwn(ERRORS, text) ? (text as ErrorCode) : undefined;
 }
@@ -29,11 +29,11 @@ export function closeError(code: number, reason: string): KhalaError {
   return new KhalaError(known, MESSAGES[known] ?? `The server closed the connection (${reason || code}).`);
 }
 
-/** What to do about it. */
+/** What to do after an error. */
 export function verdictOf(error: KhalaError): Verdict {
   const { status, retryable } = error.meaning;
   if (status === 401) return "refused";
-  // A frame that was too large is not sent again, and a position that is stale is replaced.
+  // An oversized frame is not sent again, and a stale position is replaced.
   return retryable || error.code === "payload_too_large" || error.code === "stale_cursor" ? "lost" : "denied";
 }
 

@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import { expect, test, vi } from "vitest";
 import type { ChannelHandlers } from "./port.ts";
-import { handConnection, jwt, settled } from "./test_support.ts";
+import { jwt, settled, testConnection } from "./test_support.ts";
 
 /** Handlers that keep what they are told. */
 function recorder(): ChannelHandlers & { readonly told: unknown[] } {
@@ -16,7 +16,7 @@ function recorder(): ChannelHandlers & { readonly told: unknown[] } {
 }
 
 test("nothing is opened before it is wanted; the first channel opens it with the token, and is joined", async () => {
-  const { place, connection } = handConnection("a token");
+  const { place, connection } = testConnection("a token");
   await settled();
   expect(place.sockets).toEqual([]);
   expect(connection.status()).toMatchObject({ state: "idle", role: "own" });
@@ -41,7 +41,7 @@ test("nothing is opened before it is wanted; the first channel opens it with the
 });
 
 test("a status is the same object until something changed", async () => {
-  const { connection, live } = handConnection();
+  const { connection, live } = testConnection();
   await live();
   const status = connection.status();
   const listener = vi.fn();
@@ -56,7 +56,7 @@ test("a status is the same object until something changed", async () => {
 });
 
 test("a lost line is opened again after full jitter that doubles up to its cap; channels are joined again", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   const handlers = recorder();
   connection.channel("room:1", handlers);
   await live();
@@ -88,7 +88,7 @@ test("a lost line is opened again after full jitter that doubles up to its cap; 
 });
 
 test("the waits begin anew only after it was live for ten seconds", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   await live();
   const wait = async () => {
     place.socket.end();
@@ -107,7 +107,7 @@ test("the waits begin anew only after it was live for ten seconds", async () => 
 });
 
 test("a server that asks to be left alone for a while is", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   connection.channel("sync:v1", recorder());
   const socket = await live();
   socket.reply(socket.last("phx_join"));
@@ -120,7 +120,7 @@ test("a server that asks to be left alone for a while is", async () => {
 test("two refusals in a row park it, with the reason; connect asks for a new token", async () => {
   const source = vi.fn(async () => jwt({ jti: source.mock.calls.length }));
   const refusal = new KhalaError("token_revoked", "It was taken back.");
-  const { place, connection } = handConnection(source, async () => refusal);
+  const { place, connection } = testConnection(source, async () => refusal);
   connection.connect();
   await settled();
   place.socket.end();
@@ -141,7 +141,7 @@ test("two refusals in a row park it, with the reason; connect asks for a new tok
 });
 
 test("a close that no token mends parks it at once; one that is for now does not", async () => {
-  const { connection, live } = handConnection();
+  const { connection, live } = testConnection();
   (await live()).end(4403, "origin_not_allowed");
   expect(connection.status()).toMatchObject({ state: "unauthorised", error: { code: "origin_not_allowed" } });
   (await live()).end(4429, "limit_exceeded");
@@ -150,7 +150,7 @@ test("a close that no token mends parks it at once; one that is for now does not
 
 test("an expired token explains a refused handshake without asking the server", async () => {
   const diagnose = vi.fn(async () => undefined);
-  const { place, connection, tokens } = handConnection(jwt({ iat: 400, exp: 700 }), diagnose);
+  const { place, connection, tokens } = testConnection(jwt({ iat: 400, exp: 700 }), diagnose);
   tokens.serverTime(place.now(), place.now());
   connection.connect();
   await settled();
@@ -162,7 +162,7 @@ test("an expired token explains a refused handshake without asking the server", 
 
 test("a token source that fails is tried again; one that says not signed in parks it", async () => {
   let failure: Error = new Error("no network");
-  const { place, connection } = handConnection(() => Promise.reject(failure));
+  const { place, connection } = testConnection(() => Promise.reject(failure));
   connection.connect();
   await settled();
   expect(connection.status()).toMatchObject({ state: "connecting", error: { code: "unavailable" } });
@@ -173,7 +173,7 @@ test("a token source that fails is tried again; one that says not signed in park
 });
 
 test("a silent line is given up: a heartbeat every 30 s must be answered within 10", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   const socket = await live();
   await place.pass(30_000);
   socket.reply(socket.last("heartbeat"));
@@ -187,7 +187,7 @@ test("a silent line is given up: a heartbeat every 30 s must be answered within 
 });
 
 test("a socket that does not open in time is given up", async () => {
-  const { place, connection } = handConnection();
+  const { place, connection } = testConnection();
   connection.connect();
   await place.pass(15_000);
   expect(place.sockets[0]?.closed).toBe(true);
@@ -195,7 +195,7 @@ test("a socket that does not open in time is given up", async () => {
 });
 
 test("nobody looks: it comes back lazily, and at once when somebody does", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   await live();
   place.visible.set(false);
   place.socket.end();
@@ -206,7 +206,7 @@ test("nobody looks: it comes back lazily, and at once when somebody does", async
 });
 
 test("without a network it is offline; with one it is opened at once", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   const socket = await live();
   place.online.set(false);
   expect(connection.status()).toMatchObject({ state: "offline", error: { code: "unavailable" } });
@@ -219,7 +219,7 @@ test("without a network it is offline; with one it is opened at once", async () 
 });
 
 test("begun without a network it is offline after the first attempt, and after each that it makes now and then", async () => {
-  const { place, connection } = handConnection();
+  const { place, connection } = testConnection();
   place.online.set(false);
   connection.connect();
   for (const sockets of [1, 2, 3]) {
@@ -237,7 +237,7 @@ test("begun without a network it is offline after the first attempt, and after e
 });
 
 test("paused means no socket, whatever happens, until connect", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   const socket = await live();
   connection.pause();
   expect(socket.closed).toBe(true);
@@ -251,7 +251,7 @@ test("paused means no socket, whatever happens, until connect", async () => {
 });
 
 test("closed leaves no timer and no socket", async () => {
-  const { place, connection, live } = handConnection(async () => jwt({ iat: 1_000, exp: 1_300 }));
+  const { place, connection, live } = testConnection(async () => jwt({ iat: 1_000, exp: 1_300 }));
   connection.channel("room:1", recorder());
   await live();
   connection.close();
@@ -262,7 +262,7 @@ test("closed leaves no timer and no socket", async () => {
 });
 
 test("a reply comes before the events that follow it, also when they arrive together", async () => {
-  const { connection, live } = handConnection();
+  const { connection, live } = testConnection();
   const order: unknown[] = [];
   const channel = connection.channel("room:1", { ...recorder(), onEvent: (event) => void order.push(event) });
   const socket = await live();
@@ -275,7 +275,7 @@ test("a reply comes before the events that follow it, also when they arrive toge
 });
 
 test("pushes are refused with the server's error, when the line is down, and when no reply comes", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   const channel = connection.channel("room:1", recorder());
   await expect(channel.push("ask", {})).rejects.toMatchObject({ code: "unavailable" });
   const socket = await live();
@@ -289,7 +289,7 @@ test("pushes are refused with the server's error, when the line is down, and whe
 });
 
 test("a join that is refused for now is repeated, one that is refused for good is not", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   const busy = recorder();
   const never = recorder();
   connection.channel("busy", busy);
@@ -310,7 +310,7 @@ test("a join that is refused for now is repeated, one that is refused for good i
 });
 
 test("a channel that the server ends is joined again if that may help", async () => {
-  const { place, connection, live } = handConnection();
+  const { place, connection, live } = testConnection();
   const handlers = recorder();
   connection.channel("room:1", handlers);
   const socket = await live();

@@ -6,17 +6,16 @@ import { Channels } from "./channels.ts";
 import { closeError, verdictOf } from "./close_reason.ts";
 import { type Effect, type Event, type Machine, next, START, steady } from "./machine.ts";
 import { errorOf, PhoenixSocket } from "./phoenix_socket.ts";
-import type { Channel, ChannelHandlers, Connection, ConnectionStatus } from "./port.ts";
-import { statusAfter } from "./status.ts";
-import { keepFresh } from "./token_renewal.ts";
+import type { Channel, ChannelHandlers, Connection, ConnectionState, ConnectionStatus } from "./port.ts";
+import { createTokenRenewal } from "./token_renewal.ts";
 import type { Token, Tokens } from "./tokens.ts";
 
-/** How far the followed topics are: the connection is live when they are. */
+/** The progress of the followed topics: the connection is live when they are. */
 export type Progress = "live" | "replaying" | "stale";
 
 /** The connection that holds the socket. */
 export interface OwnConnection extends Connection {
-  /** The topics say how far they are, and how many changes are still to come, if that is known. */
+  /** Reports the progress of the topics, and the number of changes left, if known. */
   progress(progress: Progress, behind?: number): void;
 }
 
@@ -24,19 +23,19 @@ export interface ConnectionOptions {
   readonly url: string;
   readonly environment: Environment;
   readonly tokens: Tokens;
-  /** Finds out over HTTP why a handshake failed: browsers do not tell. Undefined: the token is good. */
+  /** Asks over HTTP why a handshake failed, which browsers hide. Undefined: the token is valid. */
   readonly diagnose: (token: string) => Promise<KhalaError | undefined>;
   readonly log: Log;
 }
 
-/** Nobody looks: there is time. */
+/** The backoff of a hidden page. */
 const HIDDEN: Backoff = { baseMs: 5_000, capMs: 60_000 };
-/** The platform says that there is no network. */
+/** The backoff without a network. */
 const OFFLINE: Backoff = { baseMs: 30_000, capMs: 30_000 };
-/** Live for this long, it counts as a connection that works. */
+/** Live for this long, the connection counts as stable. */
 const STEADY_MS = 10_000;
 
-/** Opens nothing yet: the first channel does, or `connect`. */
+/** Creates the connection. The first channel or `connect` opens the socket. */
 export function openConnection(options: ConnectionOptions): OwnConnection {
   return new SocketConnection(options);
 }
@@ -54,11 +53,11 @@ class SocketConnection implements OwnConnection {
   #behind: number | undefined;
   #error: KhalaError | undefined;
   #retryAt: number | undefined;
-  /** What the server said last of why it goes: it may carry how long to stay away. */
-  #farewell: KhalaError | undefined;
-  /** Cancels what waits for the state that it was started in. */
+  /** The server's last error, which may carry a retry delay. */
+  #lastError: KhalaError | undefined;
+  /** Cancels the timer of the current state. */
   #cancelTimer: () => void = () => {};
-  /** Tells an attempt that it is not wanted any more. */
+  /** Aborts the current attempt. */
   #attempt = new AbortController();
 
   constructor(options: ConnectionOptions) {
@@ -141,7 +140,7 @@ class SocketConnection implements OwnConnection {
   }
 
   #open(): void {
-    // A listener may have decided otherwise meanwhile; so in #wait.
+    // A listener may have changed the state in the meantime; also in #wait.
     if (this.#machine.state !== "connecting") return;
     this.#attempt.abort();
     const attempt = new AbortController();
@@ -164,7 +163,7 @@ class SocketConnection implements OwnConnection {
     const address = `${url.replace(/^http/, "ws").replace(/\/+$/, "")}/socket/websocket`;
     const query = new URLSearchParams({ vsn: "2.0.0", token: token.text });
     let taken = false;
-    const renewal = keepFresh(token, {
+    const renewal = createTokenRenewal(token, {
       tokens,
       environment: this.#environment,
       log: this.#options.log,
@@ -186,7 +185,7 @@ class SocketConnection implements OwnConnection {
         onMessage: (message) => this.#receive(message),
         onClose: (code, reason) => {
           renewal.stop();
-          if (taken) return this.#ended(farewellOr(this.#farewell, closeError(code, reason)));
+          if (taken) return this.#ended(moreSpecific(this.#lastError, closeError(code, reason)));
           this.#explain(token).then((error) => {
             if (!attempt.aborted) this.#ended(error);
           });
@@ -199,13 +198,13 @@ class SocketConnection implements OwnConnection {
 
   #receive(message: phoenix.Message): void {
     const { error } = (message.payload ?? {}) as { error?: unknown };
-    this.#farewell = error ? errorOf({ error }) : undefined;
+    this.#lastError = error ? errorOf({ error }) : undefined;
     this.#channels.receive(message);
   }
 
   #ended(error: KhalaError): void {
     const verdict = verdictOf(error);
-    // The platform tells of a change, and there was none if it was so when this began.
+    // The platform only reports changes, so an offline start has no event.
     const offline = verdict === "lost" && this.#environment.online?.get() === false;
     this.#dispatch(offline ? "offline" : verdict, error);
   }
@@ -226,7 +225,7 @@ class SocketConnection implements OwnConnection {
     this.#attempt.abort();
     this.#socket?.close();
     this.#socket = undefined;
-    this.#farewell = undefined;
+    this.#lastError = undefined;
     this.#channels.detach(this.#error);
   }
 
@@ -271,10 +270,38 @@ const EVENT_OF = { live: "caught_up", replaying: "behind", stale: "stale" } as c
   Event
 >;
 
-function farewellOr(farewell: KhalaError | undefined, closed: KhalaError): KhalaError {
-  return farewell && farewell.code === closed.code ? farewell : closed;
+function moreSpecific(lastError: KhalaError | undefined, closed: KhalaError): KhalaError {
+  return lastError && lastError.code === closed.code ? lastError : closed;
 }
 
 function noNetwork(): KhalaError {
-  return new KhalaError("unavailable", "There is no network. It goes on when there is.");
+  return new KhalaError("unavailable", "There is no network. The client reconnects when there is one.");
+}
+
+/** Parts of the status that are not in the state machine. */
+export interface StatusFacts {
+  readonly now: number;
+  readonly retryAt: number | undefined;
+  readonly error: KhalaError | undefined;
+  readonly behind: number | undefined;
+}
+
+/** The status of a machine state; the same object if nothing changed. */
+export function statusAfter(
+  before: ConnectionStatus,
+  { state: inner, attempt }: Machine,
+  { now, retryAt, error, behind }: StatusFacts,
+): ConnectionStatus {
+  const state: ConnectionState = inner === "waiting" ? "connecting" : inner;
+  const status: ConnectionStatus = {
+    state,
+    since: state === before.state ? before.since : now,
+    attempt: state === "live" ? 0 : attempt,
+    ...(retryAt !== undefined && { retryAt }),
+    ...(state === "replaying" && behind !== undefined && { behind }),
+    ...(error && { error }),
+    role: before.role,
+  };
+  const names = Object.keys({ ...before, ...status }) as (keyof ConnectionStatus)[];
+  return names.every((name) => before[name] === status[name]) ? before : status;
 }

@@ -1,4 +1,4 @@
-/** Where the connection is. `waiting` is between two attempts: people see `connecting`, and when the next one is due. */
+/** The connection's internal state. `waiting` is between two attempts; it is shown as `connecting`. */
 export type State =
   | "idle"
   | "connecting"
@@ -11,54 +11,54 @@ export type State =
   | "unauthorised"
   | "closed";
 
-/** What can happen to it. */
+/** Events of the state machine. */
 export type Event =
-  /** Somebody wants it open. */
+  /** The app asks to connect. */
   | "connect"
-  /** Somebody wants it shut until `connect`. */
+  /** The app asks to stay disconnected until `connect`. */
   | "pause"
-  /** Somebody is done with it. */
+  /** The client is closed. */
   | "close"
-  /** The platform says that there is a network again. */
+  /** The platform reports a network. */
   | "online"
-  /** The platform says that there is none. */
+  /** The platform reports no network. */
   | "offline"
-  /** The page is looked at again. */
+  /** The page became visible. */
   | "visible"
-  /** The wait is over. */
+  /** The backoff is over. */
   | "due"
-  /** The server has taken the socket. */
+  /** The WebSocket handshake succeeded. */
   | "opened"
   /** Every followed topic is live. */
   | "caught_up"
   /** A topic is being replayed. */
   | "behind"
-  /** A topic's position cannot be continued: it is listed anew. */
+  /** A topic's position is stale: it is listed again. */
   | "stale"
-  /** The socket is gone, or there is none to be had; another attempt may succeed. */
+  /** The socket closed or could not be opened; a retry may succeed. */
   | "lost"
   /** The token is not accepted. */
   | "refused"
-  /** The server will not have us, whatever the token; or it was refused too often. */
+  /** The server refuses the client, or refused its token too often. */
   | "denied";
 
-/** What is to be done on the way. */
+/** Side effects of a transition. */
 export type Effect =
   /** Gets a token and opens a socket. */
   | "open"
   /** Closes the socket. */
   | "drop"
-  /** Lets `due` come after a backoff. */
+  /** Starts a backoff, then `due`. */
   | "wait"
-  /** Makes the next token a new one. */
+  /** Discards the token. */
   | "renew"
-  /** Asks the server whether the line still carries. */
+  /** Sends a heartbeat to check the connection. */
   | "probe";
 
-/** Where an event leads, and what is done. */
+/** A transition: the next state and its side effects. */
 export type Step = readonly [to: State, ...effects: Effect[]];
 
-/** What the same event does in every state in which the table says nothing else. */
+/** The transitions of one state. */
 type Row = Readonly<Record<Event, Step>>;
 
 const stays = (state: State): Row => ({
@@ -78,7 +78,7 @@ const stays = (state: State): Row => ({
   denied: [state],
 });
 
-/** While there is a socket, or one is being opened. */
+/** States with a socket, open or opening. */
 const open = (state: State): Row => ({
   ...stays(state),
   offline: ["offline", "drop", "wait"],
@@ -87,7 +87,7 @@ const open = (state: State): Row => ({
   denied: ["unauthorised", "drop"],
 });
 
-/** While the socket is open: what topics say decides. */
+/** States with an open socket: the topics decide. */
 const carrying = (state: State): Row => ({
   ...open(state),
   online: [state, "probe"],
@@ -97,7 +97,7 @@ const carrying = (state: State): Row => ({
   stale: ["stale"],
 });
 
-/** The connection's whole behaviour. Everything that is not in here happens in the topics. */
+/** The state machine of the connection. */
 export const TABLE: Readonly<Record<State, Row>> = {
   idle: { ...stays("idle"), connect: ["connecting", "open"] },
   connecting: { ...open("connecting"), opened: ["replaying"] },
@@ -113,7 +113,7 @@ export const TABLE: Readonly<Record<State, Row>> = {
   replaying: carrying("replaying"),
   live: carrying("live"),
   stale: carrying("stale"),
-  // The platform may be wrong, or the server on this machine: now and then it is tried all the same.
+  // The platform may be wrong, or the server local: retries now and then.
   offline: {
     ...stays("offline"),
     connect: ["connecting", "open"],
@@ -125,7 +125,7 @@ export const TABLE: Readonly<Record<State, Row>> = {
   closed: { ...stays("closed"), pause: ["closed"], close: ["closed"] },
 };
 
-/** The machine between two events. */
+/** The machine's data between two events. */
 export interface Machine {
   readonly state: State;
   /** Attempts since it was live for a while. */
@@ -134,20 +134,20 @@ export interface Machine {
   readonly refusals: number;
 }
 
-/** Before anything happened. */
+/** The initial state. */
 export const START: Machine = { state: "idle", attempt: 0, refusals: 0 };
 
-/** As many refusals in a row as are taken before it parks. */
+/** Refused tokens in a row before it gives up. */
 const MAX_REFUSALS = 2;
 
 const FRESH: ReadonlySet<State> = new Set<State>(["idle", "paused", "unauthorised"]);
 
-/** What an event makes of the machine. Pure. */
+/** The next state and the effects of an event. Pure. */
 export function next(machine: Machine, event: Event): { machine: Machine; effects: readonly Effect[] } {
   const refusals = event === "refused" ? machine.refusals + 1 : machine.refusals;
   const parks = event === "refused" && refusals >= MAX_REFUSALS;
   const [state, ...effects] = TABLE[machine.state][parks ? "denied" : event];
-  // Whoever was parked or paused begins anew when asked to; so does what was live.
+  // An explicit connect after a pause or a refusal resets the counters, and so does being live.
   const anew = state === "live" || (event === "connect" && FRESH.has(machine.state));
   return {
     machine: {
@@ -159,7 +159,7 @@ export function next(machine: Machine, event: Event): { machine: Machine; effect
   };
 }
 
-/** Forgets the attempts: it has been live for a while. */
+/** Resets the attempts after a stable time. */
 export function steady(machine: Machine): Machine {
   return { ...machine, attempt: 0 };
 }

@@ -2,21 +2,21 @@ import { KhalaError, phoenix } from "@khala/contracts";
 import type { Environment, SocketLike } from "../environment.ts";
 import { errorCode } from "./close_reason.ts";
 
-/** What becomes of a push: the server's reply, or why there is none. */
+/** The result of a push: the server's reply, or an error. */
 export type Settle = (error: KhalaError | undefined, reply: unknown) => void;
 
 export interface PhoenixHandlers {
   onOpen(): void;
-  /** Anything but a reply, in the order of its coming. */
+  /** Any message but a reply, in order. */
   onMessage(message: phoenix.Message): void;
-  /** Once, and nothing after it. Not when `close` is called. */
+  /** Called once, last. Not after `close`. */
   onClose(code: number, reason: string): void;
 }
 
-/** How long the server may take to answer. */
+/** Timeouts of replies and of the handshake. */
 const REPLY_MS = 10_000;
 const CONNECT_MS = 15_000;
-/** How often it is asked whether it is there; background tabs may make a minute of it. */
+/** Heartbeat interval. Background tabs may stretch it to a minute. */
 const BEAT_MS = 30_000;
 
 interface Waiting {
@@ -24,7 +24,7 @@ interface Waiting {
   readonly cancel: () => void;
 }
 
-/** One WebSocket that speaks Phoenix Channels V2 in JSON. Opened once, never again after its end. */
+/** One WebSocket with Phoenix Channels V2 in JSON. Not reusable after it closes. */
 export class PhoenixSocket {
   readonly #socket: SocketLike;
   readonly #environment: Environment;
@@ -36,7 +36,7 @@ export class PhoenixSocket {
   #ended = false;
   #stopTimer: () => void;
 
-  /** `onBeat` is called about every 30 s while the line is alive. */
+  /** `onBeat` is called with each heartbeat. */
   constructor(url: string, environment: Environment, handlers: PhoenixHandlers, onBeat: () => void) {
     this.#environment = environment;
     this.#handlers = handlers;
@@ -52,7 +52,7 @@ export class PhoenixSocket {
     };
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code, reason }) => this.#end(code, reason);
-    // The close event follows, and says more.
+    // The close event follows with the reason.
     socket.onerror = () => {};
   }
 
@@ -64,7 +64,7 @@ export class PhoenixSocket {
     return String(++this.#refs);
   }
 
-  /** Sends a push. `settle` is called once, at the latest when the reply is overdue or the socket ends. */
+  /** Sends a push. `settle` is called once: with the reply, at the timeout, or when the socket closes. */
   push(
     topic: string,
     joinRef: string | null,
@@ -73,7 +73,7 @@ export class PhoenixSocket {
     settle: Settle,
     ref = this.newRef(),
   ): void {
-    if (!this.open) return settle(lineDown(), undefined);
+    if (!this.open) return settle(disconnected(), undefined);
     const late = this.#environment.timer(REPLY_MS, () => {
       this.#waiting.delete(ref);
       settle(new KhalaError("unavailable", `The server did not answer "${event}" in time.`), undefined);
@@ -82,20 +82,20 @@ export class PhoenixSocket {
     this.#socket.send(phoenix.encodeText({ joinRef, ref, topic, event, payload }));
   }
 
-  /** Sends what needs no answer. */
+  /** Sends a message without a reply. */
   cast(topic: string, joinRef: string | null, event: string, payload: unknown): void {
     if (this.open)
       this.#socket.send(phoenix.encodeText({ joinRef, ref: this.newRef(), topic, event, payload }));
   }
 
-  /** Finds out whether anybody is there: a line that stays silent is given up. */
+  /** Sends a heartbeat. Without a reply the socket is closed. */
   probe(): void {
     this.push("phoenix", null, "heartbeat", {}, (error) => {
       if (error) this.#end(1006, "silent");
     });
   }
 
-  /** Ends it from this side. */
+  /** Closes the socket. */
   close(code = 1000, reason = ""): void {
     if (this.#ended) return;
     this.#finish();
@@ -118,7 +118,7 @@ export class PhoenixSocket {
     try {
       message = phoenix.decodeText(String(data));
     } catch {
-      // Whatever speaks to us there, it is not Khala: the close says so.
+      // Not a Phoenix frame, so not Khala.
       return this.#end(1002, "internal");
     }
     if (message.event === "phx_reply") this.#answer(message);
@@ -138,7 +138,7 @@ export class PhoenixSocket {
   #end(code: number, reason: string): void {
     if (this.#ended) return;
     this.#finish();
-    // A socket that the other side has not closed would go on for minutes.
+    // Without a close a half-open socket would linger for minutes.
     this.#socket.close();
     this.#rejectAll();
     this.#handlers.onClose(code, reason);
@@ -154,7 +154,7 @@ export class PhoenixSocket {
   #rejectAll(): void {
     for (const { settle, cancel } of this.#waiting.values()) {
       cancel();
-      settle(lineDown(), undefined);
+      settle(disconnected(), undefined);
     }
     this.#waiting.clear();
   }
@@ -173,6 +173,6 @@ export function errorOf(response: unknown): KhalaError {
   return new KhalaError(known, text, { ...details, ...(wait > 0 && { retry_after_ms: wait }) });
 }
 
-function lineDown(): KhalaError {
-  return new KhalaError("unavailable", "The connection is down. It is opened again by itself.");
+function disconnected(): KhalaError {
+  return new KhalaError("unavailable", "The connection is down. The client reconnects automatically.");
 }

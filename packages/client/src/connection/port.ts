@@ -1,6 +1,6 @@
 import type { KhalaError } from "@khala/contracts";
 
-/** How the connection stands. One word for programs; `ConnectionStatus` has what a person wants to know. */
+/** The connection's state. `ConnectionStatus` has the details. */
 export type ConnectionState =
   | "idle"
   | "connecting"
@@ -12,24 +12,24 @@ export type ConnectionState =
   | "unauthorised"
   | "closed";
 
-/** What a screen shows of the connection. A new object whenever something changed, the same one otherwise. */
+/** The connection's status for rendering. The same object until something changes. */
 export interface ConnectionStatus {
   readonly state: ConnectionState;
-  /** Since when, in milliseconds since 1970. */
+  /** Start of the state, in milliseconds since 1970. */
   readonly since: number;
   /** Attempts since it was live; 0 while it is. */
   readonly attempt: number;
   /** When the next attempt is due. */
   readonly retryAt?: number;
-  /** How many changes are still to come while it is replaying, once the server has said where the topics stand. */
+  /** Changes left to replay, once known. */
   readonly behind?: number;
-  /** Why it is not live, as far as that is known. */
+  /** Why it is not live, if known. */
   readonly error?: KhalaError;
   /** Whether this tab holds the socket, or another one does. */
   readonly role: "own" | "leader" | "follower";
 }
 
-/** The one socket, and the channels on it. It reconnects by itself; channels are joined again each time. */
+/** The socket and its channels. It reconnects automatically and rejoins the channels. */
 export interface Connection {
   status(): ConnectionStatus;
   subscribe(listener: () => void): () => void;
@@ -43,20 +43,20 @@ export interface Connection {
 }
 
 export interface ChannelHandlers {
-  /** What to join with: asked at each join. */
+  /** The join parameters, read at each join. */
   params(): Record<string, unknown>;
   /** Joined, with the server's reply; `push` works from here on. */
   onJoined(reply: unknown): void;
   /** The payload of an event that the server pushed, in order. */
   onEvent(event: string, payload: unknown): void;
-  /** The socket is gone, or the server closed the channel. With an error that is not retryable it is not joined again. */
+  /** The socket or the channel closed. After an error that is not retryable it is not rejoined. */
   onLeft(error: KhalaError | undefined): void;
 }
 
 export interface Channel {
   /**
-   * Rejects with the server's KhalaError, or with `unavailable` when the line is down or the reply is late. `onReply` is called with an ok
-   * reply before any event that came after it; what awaits the promise may run later.
+   * Rejects with the server's KhalaError, or with `unavailable` when disconnected or the reply is late. `onReply` is called with an ok
+   * reply before any later event; code that awaits the promise may run after it.
    */
   push(event: string, payload: unknown, onReply?: (reply: unknown) => void): Promise<unknown>;
   leave(): void;

@@ -5,7 +5,7 @@ import { type OwnConnection, openConnection } from "./connection.ts";
 import { type TokenSource, Tokens } from "./tokens.ts";
 
 /** A signal that a test gives. */
-class HandSignal implements Signal {
+class FakeSignal implements Signal {
   #value: boolean;
   readonly #listeners = new Set<() => void>();
 
@@ -29,7 +29,7 @@ class HandSignal implements Signal {
 }
 
 /** A socket whose server a test plays. */
-export class HandSocket implements SocketLike {
+export class FakeSocket implements SocketLike {
   readonly url: string;
   readonly bufferedAmount = 0;
   readonly sent: phoenix.Message[] = [];
@@ -75,10 +75,10 @@ export class HandSocket implements SocketLike {
 }
 
 /** A place to run in, whose time passes when a test says so, and whose clock may jump. */
-export class HandPlace implements Environment {
-  readonly sockets: HandSocket[] = [];
-  readonly online = new HandSignal(true);
-  readonly visible = new HandSignal(true);
+export class FakeEnvironment implements Environment {
+  readonly sockets: FakeSocket[] = [];
+  readonly online = new FakeSignal(true);
+  readonly visible = new FakeSignal(true);
   randomly = 0.5;
   /** What the clock is ahead of the time that passes. */
   jumped = 0;
@@ -102,7 +102,7 @@ export class HandPlace implements Environment {
     return () => this.#timers.delete(timer);
   }
 
-  giveWay(): Promise<void> {
+  yieldControl(): Promise<void> {
     return settled();
   }
 
@@ -125,14 +125,14 @@ export class HandPlace implements Environment {
     this.#time = end;
   }
 
-  openSocket(url: string): HandSocket {
-    const socket = new HandSocket(url);
+  openSocket(url: string): FakeSocket {
+    const socket = new FakeSocket(url);
     this.sockets.push(socket);
     return socket;
   }
 
   /** The socket that was opened last. */
-  get socket(): HandSocket {
+  get socket(): FakeSocket {
     return this.sockets.at(-1)!;
   }
 
@@ -153,11 +153,11 @@ export function jwt(claims: object): string {
 }
 
 /** A connection in a place that a test plays. */
-export function handConnection(
+export function testConnection(
   token: TokenSource = "token",
   diagnose: Parameters<typeof openConnection>[0]["diagnose"] = async () => undefined,
 ) {
-  const place = new HandPlace();
+  const place = new FakeEnvironment();
   const events: LogEvent[] = [];
   const tokens = new Tokens(token, place);
   const connection: OwnConnection = openConnection({
@@ -173,7 +173,7 @@ export function handConnection(
     tokens,
     connection,
     /** Connects, up to live. */
-    async live(): Promise<HandSocket> {
+    async live(): Promise<FakeSocket> {
       connection.connect();
       await settled();
       place.socket.onopen?.();

@@ -1,5 +1,5 @@
 import { expect, test, vi } from "vitest";
-import { HandPlace, handConnection, jwt, settled } from "./test_support.ts";
+import { FakeEnvironment, jwt, settled, testConnection } from "./test_support.ts";
 import { Tokens } from "./tokens.ts";
 
 /** Tokens that live five minutes from the moment they are asked for, by the server's clock. */
@@ -16,7 +16,7 @@ const nothing = { params: () => ({}), onJoined: () => {}, onEvent: () => {}, onL
 test("the token is replaced on the open socket in the last fifth of its life", async () => {
   let now = () => 0;
   const source = issuer(() => now());
-  const { place, connection, live } = handConnection(source);
+  const { place, connection, live } = testConnection(source);
   now = () => place.now();
   connection.channel("sync:v1", nothing);
   const socket = await live();
@@ -35,7 +35,7 @@ test("the token is replaced on the open socket in the last fifth of its life", a
 test("a token is handed over on the sync channel, which is joined for it if nobody has", async () => {
   let now = () => 0;
   const source = issuer(() => now(), 60);
-  const { place, connection, live } = handConnection(source);
+  const { place, connection, live } = testConnection(source);
   now = () => place.now();
   const socket = await live();
   await place.pass(29_000);
@@ -57,7 +57,7 @@ test("a token of somebody else opens a socket of its own", async () => {
   const source = vi.fn(async () =>
     jwt({ sub: source.mock.calls.length === 1 ? "ada" : "bob", jti: source.mock.calls.length }),
   );
-  const { place, connection, tokens, live } = handConnection(source);
+  const { place, connection, tokens, live } = testConnection(source);
   const socket = await live();
   await tokens.renew();
   expect(socket.closed).toBe(true);
@@ -69,7 +69,7 @@ test("a token of somebody else opens a socket of its own", async () => {
 test("a refused token is asked for again while the old one lasts", async () => {
   let now = () => 0;
   const source = issuer(() => now(), 60);
-  const { place, events, connection, live } = handConnection(source);
+  const { place, events, connection, live } = testConnection(source);
   now = () => place.now();
   connection.channel("sync:v1", nothing);
   const socket = await live();
@@ -86,7 +86,7 @@ test("a refused token is asked for again while the old one lasts", async () => {
 test("after a sleep the next heartbeat finds that the token is due", async () => {
   let now = () => 0;
   const source = issuer(() => now(), 900);
-  const { place, live } = handConnection(source);
+  const { place, live } = testConnection(source);
   now = () => place.now();
   await live();
   // The machine slept: its clock went on, and its timers did not.
@@ -97,7 +97,7 @@ test("after a sleep the next heartbeat finds that the token is due", async () =>
 
 test("a clock that is hours off does not make a token old or eternal", async () => {
   for (const hours of [-5, 5]) {
-    const place = new HandPlace();
+    const place = new FakeEnvironment();
     place.jumped = hours * 3_600_000;
     const tokens = new Tokens(
       issuer(() => place.now() - place.jumped),
@@ -114,7 +114,7 @@ test("a clock that is hours off does not make a token old or eternal", async () 
 });
 
 test("once the server's time is known, a clock that jumps is measured against it", async () => {
-  const place = new HandPlace();
+  const place = new FakeEnvironment();
   const tokens = new Tokens(
     issuer(() => place.now()),
     place,
@@ -130,7 +130,7 @@ test("once the server's time is known, a clock that jumps is measured against it
 
 test("one question at a time: all who want a new token get the same", async () => {
   const source = vi.fn(async () => jwt({ jti: source.mock.calls.length }));
-  const place = new HandPlace();
+  const place = new FakeEnvironment();
   const tokens = new Tokens(source, place);
   const first = await tokens.get();
   const [a, b] = await Promise.all([tokens.renew(first.text), tokens.renew(first.text)]);
@@ -140,7 +140,7 @@ test("one question at a time: all who want a new token get the same", async () =
 });
 
 test("a token that never comes is given up after 15 s", async () => {
-  const place = new HandPlace();
+  const place = new FakeEnvironment();
   const asked = new Tokens(() => new Promise(() => {}), place).get();
   const refused = expect(asked).rejects.toMatchObject({ code: "unavailable" });
   await place.pass(15_000);
@@ -149,7 +149,7 @@ test("a token that never comes is given up after 15 s", async () => {
 
 test("an app that cannot have a token is tried again, unless its error bears a code that says otherwise", async () => {
   const codeOf = (error: object) =>
-    new Tokens(() => Promise.reject(error), new HandPlace()).get().catch(({ code }) => code);
+    new Tokens(() => Promise.reject(error), new FakeEnvironment()).get().catch(({ code }) => code);
   expect(await codeOf(new Error("no network"))).toBe("unavailable");
   expect(await codeOf(Object.assign(new Error("who are you?"), { code: "ECONNREFUSED" }))).toBe(
     "unavailable",
@@ -160,7 +160,7 @@ test("an app that cannot have a token is tried again, unless its error bears a c
 });
 
 test("what a token says of itself is read, also beyond ASCII; what is no token says nothing", async () => {
-  const place = new HandPlace();
+  const place = new FakeEnvironment();
   const read = (text: string) => new Tokens(text, place).get();
   expect(await read(jwt({ sub: "Zoë", exp: 5, iat: 1 }))).toMatchObject({
     subject: "Zoë",

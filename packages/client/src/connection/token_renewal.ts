@@ -8,27 +8,27 @@ export interface RenewalOptions {
   readonly tokens: Tokens;
   readonly environment: Environment;
   readonly log: Log;
-  /** Hands a token to the server on the open socket. */
+  /** Sends a token on the open socket. */
   readonly authenticate: (token: string, settle: (error: KhalaError | undefined) => void) => void;
-  /** The new token is of somebody else: this socket is not theirs. */
+  /** The new token has another subject, so the socket must be opened again. */
   readonly reconnect: (error: KhalaError) => void;
 }
 
 /** Keeps the token of one socket fresh. */
 export interface Renewal {
-  /** The socket is open. */
+  /** Starts once the socket is open. */
   start(): void;
-  /** Looks at the clock: timers are late after a sleep. */
+  /** Renews if due: timers are late after a sleep. */
   check(): void;
   stop(): void;
 }
 
 const RETRY = { baseMs: 2_000, capMs: 15_000 };
-/** What platforms take as the length of a timer. */
+/** The longest delay that platforms accept. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** Gets a new token before the old one ends, and hands it over; also tokens that somebody else has got meanwhile. */
-export function keepFresh(first: Token, options: RenewalOptions): Renewal {
+/** Renews the token before it expires and sends it to the server; also tokens that other parts renewed. */
+export function createTokenRenewal(first: Token, options: RenewalOptions): Renewal {
   const { tokens, environment, log, authenticate, reconnect } = options;
   let held = first;
   let failures = 0;
@@ -44,17 +44,17 @@ export function keepFresh(first: Token, options: RenewalOptions): Renewal {
   }
 
   function renew(): void {
-    // The timer was cut short, or the clock was put back.
+    // The timer was capped, or the clock went backwards.
     if (failures === 0 && tokens.renewInMs() > 0) return plan();
     if (renewing) return;
     renewing = true;
     tokens
       .renew()
       .then(
-        // A source that repeats itself has nothing newer yet.
+        // The source returned the same token again.
         (token) =>
           token.text === held.text
-            ? failed(new KhalaError("unavailable", "The client's `token` gave the old token again."))
+            ? failed(new KhalaError("unavailable", "The client's `token` returned the old token again."))
             : undefined,
         failed,
       )
@@ -74,10 +74,7 @@ export function keepFresh(first: Token, options: RenewalOptions): Renewal {
     if (!running || token.text === held.text) return;
     if (token.subject !== held.subject || token.org !== held.org)
       return reconnect(
-        new KhalaError(
-          "subject_mismatch",
-          "The new token is of somebody else. The connection is opened anew.",
-        ),
+        new KhalaError("subject_mismatch", "The new token has another subject. The client reconnects."),
       );
     authenticate(token.text, (error) => {
       if (!running) return;

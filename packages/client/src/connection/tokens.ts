@@ -2,10 +2,10 @@ import { KhalaError } from "@khala/contracts";
 import type { Environment } from "../environment.ts";
 import { errorCode } from "./close_reason.ts";
 
-/** A token, or how to get one. */
+/** A token, or a function that gets one. */
 export type TokenSource = string | (() => string | Promise<string>);
 
-/** A token, and what it says of itself. It is not verified: that is the server's part. */
+/** A token and its claims. Only the server verifies it. */
 export interface Token {
   readonly text: string;
   /** Milliseconds since 1970, by the server's clock. */
@@ -15,18 +15,18 @@ export interface Token {
   readonly org: string;
 }
 
-/** As long as the app may take to get a token. */
+/** The timeout of the app's token function. */
 const SOURCE_MS = 15_000;
-/** A token is replaced this long before its end, or in the last fifth of its life if that is longer. */
+/** A token is renewed this long before it expires, or in the last fifth of its lifetime if that is longer. */
 const LEAD_MS = 30_000;
-/** However short-lived, and whatever the clocks say, a token is not asked for more often than this. */
+/** Minimum time between two renewals, whatever the clocks say. */
 const MIN_RENEWAL_MS = 1_000;
 
-/** The token in hand, and when it needs a successor. */
+/** The current token, and when to renew it. */
 export class Tokens {
   readonly #source: TokenSource;
   readonly #environment: Environment;
-  /** The server's clock minus ours, once an answer has told it. */
+  /** The clock skew: server minus client, once known. */
   #ahead: number | undefined;
   #token: Token | undefined;
   #receivedAt = 0;
@@ -39,18 +39,18 @@ export class Tokens {
     this.#environment = environment;
   }
 
-  /** Hears of each token that differs from the one before. */
+  /** Calls the listener with each new token. */
   onToken(listener: (token: Token) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
-  /** Whether another token could be had. */
+  /** Whether the token can be renewed. */
   get renewable(): boolean {
     return typeof this.#source === "function";
   }
 
-  /** The token in hand, however old. */
+  /** The current token, even if expired. */
   get current(): Token | undefined {
     return this.#token;
   }
@@ -61,7 +61,7 @@ export class Tokens {
     return this.renew();
   }
 
-  /** A new token, unless somebody else has replaced the refused one meanwhile. */
+  /** Renews the token, unless the refused one was already replaced. */
   renew(refused?: string): Promise<Token> {
     if (refused !== undefined && this.#token && this.#token.text !== refused)
       return Promise.resolve(this.#token);
@@ -76,22 +76,22 @@ export class Tokens {
     if (this.renewable) this.#token = undefined;
   }
 
-  /** Learns the server's time from an answer that was asked for at `sentAt`. */
+  /** Measures the clock skew from a response to a request of `sentAt`. */
   serverTime(serverNow: number, sentAt: number): void {
     this.#ahead = serverNow - (sentAt + this.#environment.now()) / 2;
   }
 
-  /** The server's time, as far as it is known. */
+  /** The server's time, corrected by the known skew. */
   serverNow(): number {
     return this.#environment.now() + (this.#ahead ?? 0);
   }
 
-  /** Whether the token in hand is past its end. */
+  /** Whether the current token has expired. */
   get expired(): boolean {
     return this.#token?.expiresAt !== undefined && this.#leftMs(this.#token, this.#token.expiresAt) <= 0;
   }
 
-  /** In how many milliseconds the token in hand should be replaced; infinite if it does not say when it ends. */
+  /** Milliseconds until the token should be renewed; infinite without an expiry. */
   renewInMs(): number {
     const { expiresAt } = this.#token ?? {};
     if (!this.#token || expiresAt === undefined) return Number.POSITIVE_INFINITY;
@@ -103,8 +103,8 @@ export class Tokens {
   }
 
   /**
-   * How long the token is still good. A clock that was never compared with the server's may be hours off: a token that seems to have been
-   * dead or unborn when it came is taken for fresh then.
+   * The remaining lifetime. While the skew is unknown the clock may be hours off: a token that seems expired
+   * or not yet valid when received counts as fresh.
    */
   #leftMs(token: Token, expiresAt: number): number {
     const now = this.#environment.now();
@@ -146,7 +146,7 @@ export class Tokens {
   }
 }
 
-/** An error that bears a code of ours is taken at its word: it may come from our own route, or from another copy of the package. */
+/** Keeps an error that has one of our codes: it may come from our route or another copy of the package. */
 function asTokenError(cause: unknown): KhalaError {
   if (cause instanceof KhalaError) return cause;
   const why = cause instanceof Error ? cause.message : String(cause);
@@ -162,7 +162,7 @@ interface Claims {
   readonly oa_org_id?: unknown;
 }
 
-/** Reads a token's claims. What cannot be read is left out: whether it matters is for the server to say. */
+/** Reads a token's claims. Unreadable ones are left out; the server decides. */
 function readToken(text: string): Token {
   const { exp, iat, sub, oa_org_id } = claimsOf(text);
   return {
@@ -178,7 +178,7 @@ function claimsOf(token: string): Claims {
   try {
     const part = token.split(".")[1] ?? "";
     const binary = atob(part.replaceAll("-", "+").replaceAll("_", "/"));
-    // UTF-8 by way of percent signs: not every platform has a TextDecoder.
+    // Decodes UTF-8 by percent encoding: not every platform has a TextDecoder.
     const escaped = binary.replace(
       /[\s\S]/g,
       (byte) => `%${byte.charCodeAt(0).toString(16).padStart(2, "0")}`,
@@ -186,7 +186,7 @@ function claimsOf(token: string): Claims {
     const claims: unknown = JSON.parse(decodeURIComponent(escaped));
     return typeof claims === "object" && claims !== null ? claims : {};
   } catch {
-    // Not a JWT, or not one of ours: it says nothing of itself.
+    // Not a JWT with JSON claims.
     return {};
   }
 }

@@ -1,8 +1,7 @@
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
-import { inTime } from "../storage/in_time.ts";
-import { isObject } from "../storage/shape.ts";
+import { isObject, withStorageTimeout } from "../storage/driver_support.ts";
 import type { Storage } from "../storage/storage.ts";
 import type { ConversationState } from "./source.ts";
 
@@ -12,22 +11,22 @@ export interface ConversationStoreOptions {
   readonly scope: string;
   readonly environment: Environment;
   readonly log: Log;
-  /** Runs one thing after the other: what is stored under one name is read and written by more than one step. */
-  readonly inTurn: <T>(work: () => Promise<T>) => Promise<T>;
+  /** Serialises operations that read and write the same entry. */
+  readonly serialize: <T>(work: () => Promise<T>) => Promise<T>;
 }
 
-/** So many conversations are kept, of each the newest messages that fit: together less than half of what localStorage takes. */
-export const MOST_CONVERSATIONS = 16;
-export const MOST_CHARACTERS = 128 << 10;
-const MOST_MESSAGES = 500;
+/** Limits of stored conversations and their size: together less than half of localStorage's quota. */
+export const MAX_CONVERSATIONS = 16;
+export const MAX_CHARACTERS = 128 << 10;
+const MAX_MESSAGES = 500;
 
-/** No topic has a colon in its name. The ids that are kept, newest first, are in the place without an id. */
-const PLACE = "conversation:";
+/** The storage topic of a conversation; no sync topic has a colon. The one without an id lists the stored ids, newest first. */
+const TOPIC = "conversation:";
 const FORMAT = "1";
-/** Where a conversation is true is part of it; the storage's own cursor says nothing. */
-const NOWHERE = { epoch: "", watermark: "0" };
+/** Unused: the conversation's cursor is part of its payload. */
+const NO_CURSOR = { epoch: "", watermark: "0" };
 
-/** The conversations of one person on this device. A failure is reported, not thrown: the server has them all. */
+/** The stored conversations of one person. Failures are logged, not thrown: the server has everything. */
 export class ConversationStore {
   readonly #options: ConversationStoreOptions;
 
@@ -35,80 +34,80 @@ export class ConversationStore {
     this.#options = options;
   }
 
-  /** What is kept of a conversation. Without a cursor it is not all of it. What cannot be understood is removed. */
+  /** Loads a conversation. Without a cursor it is incomplete. An unreadable one is removed. */
   load(convId: string): Promise<ConversationState | undefined> {
     return this.#try("storage_unreadable", "The conversation has no offline start.", async () => {
-      const stored = await this.#read(PLACE + convId, convId);
+      const stored = await this.#read(TOPIC + convId, convId);
       if (stored === undefined || isState(stored)) return stored;
       await this.#clear(convId);
       return undefined;
     });
   }
 
-  /** Keeps a conversation in the place of what was kept of it; resolves with whether that worked. */
+  /** Replaces a stored conversation; resolves with whether that worked. */
   async save(convId: string, state: ConversationState, opened: boolean): Promise<boolean> {
-    const saved = await this.#try("storage_failed", "The conversation is not kept.", async () => {
-      const kept = keepable(state);
-      if (kept.messages.length === 0) {
+    const saved = await this.#try("storage_failed", "The conversation is not limited.", async () => {
+      const limited = limitSize(state);
+      if (limited.messages.length === 0) {
         await this.#remove(convId);
         return true;
       }
-      // Named first: what is not named would never be removed.
+      // Listed first: an entry that is not listed would never be removed.
       await this.#name(convId, opened);
-      await this.#write(PLACE + convId, convId, kept);
+      await this.#write(TOPIC + convId, convId, limited);
       return true;
     });
     return saved ?? false;
   }
 
   async remove(convId: string): Promise<void> {
-    await this.#try("storage_not_cleared", "The conversation is still kept.", () => this.#remove(convId));
+    await this.#try("storage_not_cleared", "The conversation is still limited.", () => this.#remove(convId));
   }
 
-  /** Puts a conversation first when it was opened or is new, and lets go of those that come last. */
+  /** Moves an opened or new conversation to the front of the list, and removes those beyond the limit. */
   async #name(convId: string, opened: boolean): Promise<void> {
     const ids = await this.#ids();
     if (!opened && ids.includes(convId)) return;
     const next = [convId, ...ids.filter((id) => id !== convId)];
-    for (const id of next.slice(MOST_CONVERSATIONS)) await this.#clear(id);
-    await this.#write(PLACE, "ids", next.slice(0, MOST_CONVERSATIONS));
+    for (const id of next.slice(MAX_CONVERSATIONS)) await this.#clear(id);
+    await this.#write(TOPIC, "ids", next.slice(0, MAX_CONVERSATIONS));
   }
 
   async #remove(convId: string): Promise<void> {
     await this.#clear(convId);
     const ids = await this.#ids();
     const left = ids.filter((id) => id !== convId);
-    if (left.length < ids.length) await this.#write(PLACE, "ids", left);
+    if (left.length < ids.length) await this.#write(TOPIC, "ids", left);
   }
 
   async #ids(): Promise<readonly string[]> {
-    const stored = await this.#read(PLACE, "ids");
+    const stored = await this.#read(TOPIC, "ids");
     return Array.isArray(stored) ? stored.filter((id) => typeof id === "string") : [];
   }
 
-  async #read(place: string, key: string): Promise<unknown> {
+  async #read(topic: string, key: string): Promise<unknown> {
     const { storage, scope, environment } = this.#options;
-    const stored = await inTime(environment, storage.load(scope, place));
+    const stored = await withStorageTimeout(environment, storage.load(scope, topic));
     const document = stored?.documents[0];
     return document?.key === key && document.version === FORMAT ? document.payload : undefined;
   }
 
-  #write(place: string, key: string, payload: unknown): Promise<void> {
+  #write(topic: string, key: string, payload: unknown): Promise<void> {
     const { storage, scope, environment } = this.#options;
     const put = [{ key, version: FORMAT, hash: "", payload }];
-    const change = { replace: true, put, remove: [], cursor: NOWHERE };
-    return inTime(environment, storage.commit(scope, place, change));
+    const change = { replace: true, put, remove: [], cursor: NO_CURSOR };
+    return withStorageTimeout(environment, storage.commit(scope, topic, change));
   }
 
   #clear(convId: string): Promise<void> {
     const { storage, scope, environment } = this.#options;
-    return inTime(environment, storage.clear(scope, PLACE + convId));
+    return withStorageTimeout(environment, storage.clear(scope, TOPIC + convId));
   }
 
   async #try<T>(event: string, message: string, work: () => Promise<T>): Promise<T | undefined> {
-    const { inTurn, log } = this.#options;
+    const { serialize, log } = this.#options;
     try {
-      return await inTurn(work);
+      return await serialize(work);
     } catch (error) {
       log({ level: "error", event, message, error });
       return undefined;
@@ -116,14 +115,14 @@ export class ConversationStore {
   }
 }
 
-/** The newest messages that there is room for. When that is not all of them, there is no cursor to go on from. */
-export function keepable(
+/** Keeps the newest messages that fit. If some are cut, the state has no cursor to resume from. */
+export function limitSize(
   { messages, run, cursor, seq }: ConversationState,
-  most = MOST_CHARACTERS,
+  most = MAX_CHARACTERS,
 ): ConversationState {
   let characters = 0;
   let first = messages.length;
-  while (first > 0 && messages.length - first < MOST_MESSAGES) {
+  while (first > 0 && messages.length - first < MAX_MESSAGES) {
     characters += JSON.stringify(messages[first - 1]).length;
     if (characters > most) break;
     first--;
@@ -151,4 +150,68 @@ function isMessage(value: unknown): value is TranscriptMessageJson {
     return false;
   const { parts = [] } = value;
   return Array.isArray(parts) && parts.every(isObject);
+}
+
+/** Minimum time between writes while text streams. */
+const DEBOUNCE_MS = 1_000;
+
+/** One stored conversation: loads it, and writes changes with a debounce. */
+export class StoredConversation {
+  readonly #store: ConversationStore;
+  readonly #convId: string;
+  readonly #environment: Environment;
+  /** Whether this tab writes. */
+  readonly #storing: () => boolean;
+  /** The state to write next. */
+  #next: ConversationState | undefined;
+  #writing = false;
+  #opened = true;
+  /** The storage failed: no more writes until the conversation is opened again. */
+  #failed = false;
+  #cancel: (() => void) | undefined;
+
+  constructor(store: ConversationStore, convId: string, environment: Environment, storing: () => boolean) {
+    this.#store = store;
+    this.#convId = convId;
+    this.#environment = environment;
+    this.#storing = storing;
+  }
+
+  load(): Promise<ConversationState | undefined> {
+    return this.#store.load(this.#convId);
+  }
+
+  /** Writes after a delay, or at once. */
+  changed(state: ConversationState, atOnce: boolean): void {
+    if (!this.#storing() || this.#failed) return;
+    this.#next = state;
+    if (atOnce) return this.flush();
+    if (this.#writing) return;
+    this.#cancel ??= this.#environment.timer(DEBOUNCE_MS, () => this.flush());
+  }
+
+  /** Writes a pending state now. */
+  flush(): void {
+    this.#cancel?.();
+    this.#cancel = undefined;
+    const next = this.#next;
+    this.#next = undefined;
+    if (next) void this.#write(next);
+  }
+
+  remove(): void {
+    this.#next = undefined;
+    this.flush();
+    void this.#store.remove(this.#convId);
+  }
+
+  async #write(state: ConversationState): Promise<void> {
+    this.#writing = true;
+    const opened = this.#opened;
+    this.#opened = false;
+    this.#failed = !(await this.#store.save(this.#convId, state, opened));
+    this.#writing = false;
+    // A state that arrived during the write is next.
+    if (this.#next) this.changed(this.#next, false);
+  }
 }

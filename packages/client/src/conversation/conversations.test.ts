@@ -6,17 +6,17 @@ import type { ConversationFrame, ConversationState } from "./source.ts";
 import {
   asked,
   delta,
-  type HandConnection,
-  type HandEnvironment,
-  type HandHttp,
+  type FakeConnection,
+  type FakeEnvironment,
+  type FakeHttp,
   handConversation,
   settled,
   started,
 } from "./test_support.ts";
 
-let connection: HandConnection;
-let http: HandHttp;
-let environment: HandEnvironment;
+let connection: FakeConnection;
+let http: FakeHttp;
+let environment: FakeEnvironment;
 let conversations: Conversations;
 let conversation: Conversation;
 let joined: ReturnType<typeof handConversation>["joined"];

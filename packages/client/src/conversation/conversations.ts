@@ -3,27 +3,26 @@ import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Log } from "../log.ts";
-import { oneAtATime } from "../storage/errors.ts";
+import { oneAtATime } from "../storage/driver_support.ts";
 import type { Storage } from "../storage/storage.ts";
 import { Notifier } from "../sync/notifier.ts";
-import { ConversationStore } from "./conversation_store.ts";
-import { KeptConversation } from "./kept_conversation.ts";
+import { ConversationStore, StoredConversation } from "./conversation_store.ts";
+import { type ConversationView, LiveConversation, UNOPENED } from "./live_conversation.ts";
 import type { SendOptions } from "./outbox.ts";
-import { type ConversationView, Room, UNOPENED } from "./room.ts";
 import type { ConversationSource } from "./source.ts";
 
 /** One conversation. */
 export interface Conversation {
   readonly id: string;
-  /** What there is to show; kept up to date while somebody subscribes. */
+  /** The state for rendering; up to date while there is a subscriber. */
   state(): ConversationView;
-  /** Follows the conversation until the returned function is called, and calls back after changes. */
+  /** Follows the conversation until the returned function is called, and calls the listener after changes. */
   subscribe(listener: () => void): () => void;
-  /** Says something. Shown at once; resolves when the server has it, and rejects when it is refused or cannot be delivered. */
+  /** Sends a message. It is shown at once; resolves when the server has it, rejects when it is refused or cannot be delivered. */
   send(text: string, options?: SendOptions): Promise<{ run_id: string }>;
-  /** Stops the run under way, whichever device started it; false when nothing ran. */
+  /** Stops the current run, whichever device started it; false when nothing ran. */
   stop(): Promise<boolean>;
-  /** Removes it, for all devices. */
+  /** Deletes the conversation on the server. */
   delete(): Promise<void>;
 }
 
@@ -34,27 +33,27 @@ export interface PageOptions {
   readonly signal?: AbortSignal;
 }
 
-/** The conversations of a client. It is a source itself: whoever follows it (another tab) gets what this one has. */
+/** The conversations of a client. It is a source itself, for other tabs. */
 export interface Conversations extends ConversationSource {
-  /** The same object for an id while somebody uses it. */
+  /** The same object for an id while it is in use. */
   get(convId: string): Conversation;
-  /** The person's own, newest first. */
+  /** The user's conversations, newest first. */
   list(options?: PageOptions): Promise<ConversationListJson>;
-  /** What was said, event by event, oldest first: to show how a conversation came about. */
+  /** The conversation's events, oldest first. */
   log(convId: string, options?: PageOptions): Promise<LogPageJson>;
-  /** Takes frames from this source from now on; conversations go on from where they are. Undefined: from nowhere. */
+  /** Sets the source of frames; conversations resume from their position. Undefined: no source for now. */
   setSource(source: ConversationSource | undefined): void;
-  /** Whether this tab writes down what is kept on the device. */
+  /** Whether this tab writes to the storage. */
   setStoring(storing: boolean): void;
-  /** Whose conversations these are. Another scope than before empties them all. */
+  /** Sets scopeNow conversations these are. A changed scope empties them all. */
   setScope(scope: string): void;
-  /** Resolves when what is to be kept is written. */
+  /** Resolves when everything is stored. */
   close(): Promise<void>;
 }
 
 export interface ConversationsOptions {
   readonly log?: Log;
-  /** Where the last conversations are kept for an offline start; nowhere unless set. */
+  /** Where recent conversations are stored for an offline start. Default: nowhere. */
   readonly storage?: Storage;
 }
 
@@ -65,62 +64,62 @@ export function openConversations(
   environment: Environment,
   { log = () => {}, storage }: ConversationsOptions = {},
 ): Conversations {
-  const inTurn = oneAtATime("The storage");
+  const serialize = oneAtATime("The storage");
   const notifier = new Notifier(environment, log);
-  const rooms = new Map<string, { readonly room: Room; readonly conversation: Conversation }>();
+  const opened = new Map<string, { readonly live: LiveConversation; readonly conversation: Conversation }>();
   let source: ConversationSource | undefined;
-  let whose: string | undefined;
+  let scopeNow: string | undefined;
   let store: ConversationStore | undefined;
   let storing = true;
 
-  function keep(room: Room): void {
-    if (store) room.keep(new KeptConversation(store, room.convId, environment, () => storing));
+  function attachStore(live: LiveConversation): void {
+    if (store) live.attachStore(new StoredConversation(store, live.convId, environment, () => storing));
   }
 
-  function open(convId: string, conversation: Conversation): Room {
-    const there = rooms.get(convId);
-    if (there) return there.room;
-    const room = new Room(convId, {
+  function open(convId: string, conversation: Conversation): LiveConversation {
+    const there = opened.get(convId);
+    if (there) return there.live;
+    const live = new LiveConversation(convId, {
       http,
       environment,
       connection,
       notifier,
       source: () => source,
-      keeps: storage !== undefined,
+      stores: storage !== undefined,
       onIdle(idle) {
         idle.close();
-        if (rooms.get(convId)?.room === idle) rooms.delete(convId);
+        if (opened.get(convId)?.live === idle) opened.delete(convId);
       },
     });
-    rooms.set(convId, { room, conversation });
-    keep(room);
-    return room;
+    opened.set(convId, { live, conversation });
+    attachStore(live);
+    return live;
   }
 
   function handle(convId: string): Conversation {
     const path = `/chat/${encodeURIComponent(convId)}`;
-    const known = () => rooms.get(convId)?.room;
+    const current = () => opened.get(convId)?.live;
     const conversation: Conversation = {
       id: convId,
-      state: () => known()?.view ?? UNOPENED,
+      state: () => current()?.view ?? UNOPENED,
       subscribe: (listener) => open(convId, conversation).subscribe(listener),
       send: (text, options = {}) => open(convId, conversation).send(text, options),
       async stop() {
         const { stopped = false } = (await http.request("POST", `${path}/stop`)).body as StopResponseJson;
-        if (!stopped) known()?.nothingRuns();
+        if (!stopped) current()?.nothingRuns();
         return stopped;
       },
       async delete() {
-        const cursor = known()?.position();
+        const cursor = current()?.position();
         await http.request("DELETE", path);
-        if (cursor !== undefined) known()?.forget(cursor);
+        if (cursor !== undefined) current()?.forget(cursor);
         await store?.remove(convId);
       },
     };
     return conversation;
   }
 
-  const get = (convId: string) => rooms.get(convId)?.conversation ?? handle(convId);
+  const get = (convId: string) => opened.get(convId)?.conversation ?? handle(convId);
 
   return {
     get,
@@ -139,27 +138,27 @@ export function openConversations(
     },
     setSource(next) {
       source = next;
-      for (const { room } of rooms.values()) room.follow();
+      for (const { live } of opened.values()) live.follow();
     },
     setStoring(next) {
       storing = next;
-      for (const { room } of rooms.values()) room.setStoring(next);
+      for (const { live } of opened.values()) live.setStoring(next);
     },
     setScope(scope) {
-      if (whose === scope) return;
-      const changed = whose !== undefined;
-      whose = scope;
-      store = storage && new ConversationStore({ storage, scope, environment, log, inTurn });
-      for (const { room } of rooms.values()) {
-        if (changed) room.reset();
-        keep(room);
+      if (scopeNow === scope) return;
+      const changed = scopeNow !== undefined;
+      scopeNow = scope;
+      store = storage && new ConversationStore({ storage, scope, environment, log, serialize });
+      for (const { live } of opened.values()) {
+        if (changed) live.reset();
+        attachStore(live);
       }
     },
     async close() {
       source = undefined;
-      for (const { room } of rooms.values()) room.close();
-      rooms.clear();
-      await inTurn(async () => {});
+      for (const { live } of opened.values()) live.close();
+      opened.clear();
+      await serialize(async () => {});
     },
   };
 }

@@ -3,17 +3,17 @@ import { beforeEach, expect, test } from "vitest";
 import type { Conversation } from "./conversations.ts";
 import {
   asked,
-  type HandConnection,
-  type HandEnvironment,
-  type HandHttp,
+  type FakeConnection,
+  type FakeEnvironment,
+  type FakeHttp,
   handConversation,
   settled,
   started,
 } from "./test_support.ts";
 
-let connection: HandConnection;
-let http: HandHttp;
-let environment: HandEnvironment;
+let connection: FakeConnection;
+let http: FakeHttp;
+let environment: FakeEnvironment;
 let conversation: Conversation;
 let joined: ReturnType<typeof handConversation>["joined"];
 let texts: ReturnType<typeof handConversation>["texts"];

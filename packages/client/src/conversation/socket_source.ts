@@ -4,10 +4,10 @@ import type { Channel, Connection } from "../connection/port.ts";
 import type { Http } from "../http.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource } from "./source.ts";
 
-/** The most messages that a join brings; a conversation that has more is read as a whole. */
+/** Maximum messages of a join; a longer conversation is read over HTTP. */
 const REPLAY = 1_000;
 
-/** Conversations from the socket of this tab. */
+/** Follows conversations on this tab's socket. */
 export function socketConversationSource(connection: Connection, http: Http): ConversationSource {
   return {
     follow(convId, sink, signal) {
@@ -24,7 +24,7 @@ class Following {
   readonly #sink: ConversationSink;
   readonly #signal: AbortSignal;
   #channel: Channel | undefined;
-  /** Whether there is something to show, and more comes. */
+  /** Whether the state is complete and frames arrive. */
   #live = false;
 
   constructor(
@@ -68,7 +68,7 @@ class Following {
       void this.#readAll();
   }
 
-  /** There may be more than the snapshot shows. What it shows stays until all is there; then the channel goes on from that. */
+  /** The snapshot may be cut: reads the whole conversation, then joins again from there. */
   async #readAll(): Promise<void> {
     const signal = this.#signal;
     try {
@@ -83,7 +83,7 @@ class Following {
       this.#sink.restore({ messages, run, cursor, seq: "0" });
       this.join();
     } catch (error) {
-      // The last messages are there and live; why the older ones are not is for the screen to say.
+      // The last messages are live; the error explains the missing older ones.
       if (signal.aborted) return;
       if (!(error instanceof KhalaError)) throw error;
       this.#sink.health(true, error);

@@ -8,10 +8,10 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 
-/** A frame of a conversation's socket that changes what is shown. */
+/** A socket frame that changes a conversation. */
 export type ConversationFrame = HelloJson | SnapshotJson | EventFrameJson | ResyncJson;
 
-/** Everything that a screen needs to go on from: what a new tab gets from the one that holds the socket. */
+/** The state to resume a conversation from, such as in a new tab. */
 export interface ConversationState {
   readonly messages: readonly TranscriptMessageJson[];
   readonly run: RunJson | null;
@@ -19,18 +19,18 @@ export interface ConversationState {
   readonly seq: string;
 }
 
-/** Where the frames of conversations come from: the socket of this tab, or the tab that holds it. */
+/** The source of conversation frames: this tab's socket, or the leader tab. */
 export interface ConversationSource {
   /** Follows until the signal aborts, from `sink.position()` whenever it (re)attaches. */
   follow(convId: string, sink: ConversationSink, signal: AbortSignal): void;
 }
 
 export interface ConversationSink {
-  /** Where to go on from; undefined: the whole conversation is wanted. */
+  /** The position to resume from; undefined for the whole conversation. */
   position(): string | undefined;
-  /** The state as another tab, or GET /chat/:conv_id, has it: replaces what is there. */
+  /** Replaces the state with that of another tab or of GET /chat/:conv_id. */
   restore(state: ConversationState): void;
   frame(frame: ConversationFrame): void;
-  /** Whether frames come at the moment, and why not. */
+  /** Whether frames arrive, and why not. */
   health(live: boolean, error?: KhalaError): void;
 }

@@ -9,7 +9,7 @@ import type { ConversationFrame } from "./source.ts";
 import { EMPTY, reduce, type Transcript } from "./transcript.ts";
 
 /** A place to run in, whose time passes when a test says so. */
-export class HandEnvironment implements Environment {
+export class FakeEnvironment implements Environment {
   #now = 1_000;
   #ids = 0;
   readonly #timers = new Set<{ readonly at: number; readonly fire: () => void }>();
@@ -58,7 +58,7 @@ export class HandEnvironment implements Environment {
 }
 
 /** A channel that was asked for, and what a test makes the server do on it. */
-export class HandChannel implements Channel {
+export class FakeChannel implements Channel {
   readonly topic: string;
   readonly handlers: ChannelHandlers;
   left = false;
@@ -95,8 +95,8 @@ export class HandChannel implements Channel {
 }
 
 /** A connection whose channels a test plays. */
-export class HandConnection implements Connection {
-  readonly channels: HandChannel[] = [];
+export class FakeConnection implements Connection {
+  readonly channels: FakeChannel[] = [];
   readonly #listeners = new Set<() => void>();
   #status: ConnectionStatus = { state: "live", since: 0, attempt: 0, role: "own" };
 
@@ -105,7 +105,7 @@ export class HandConnection implements Connection {
   }
 
   /** The channel that was asked for last. */
-  get channelNow(): HandChannel {
+  get channelNow(): FakeChannel {
     return this.channels.at(-1)!;
   }
 
@@ -123,8 +123,8 @@ export class HandConnection implements Connection {
     return () => void this.#listeners.delete(listener);
   }
 
-  channel(topic: string, handlers: ChannelHandlers): HandChannel {
-    const channel = new HandChannel(topic, handlers);
+  channel(topic: string, handlers: ChannelHandlers): FakeChannel {
+    const channel = new FakeChannel(topic, handlers);
     this.channels.push(channel);
     return channel;
   }
@@ -144,7 +144,7 @@ export interface Asked {
 }
 
 /** HTTP whose answers a test gives. */
-export class HandHttp implements Http {
+export class FakeHttp implements Http {
   readonly asked: Asked[] = [];
 
   request(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
@@ -152,7 +152,7 @@ export class HandHttp implements Http {
     const answer = (body: unknown, status = 200) => resolve({ status, headers: new Headers(), body });
     this.asked.push({ method, path, options, answer, refuse: reject });
     options.signal?.addEventListener("abort", () =>
-      reject(new KhalaError("unavailable", "The request was given up.")),
+      reject(new KhalaError("unavailable", "The request was aborted.")),
     );
     return promise;
   }
@@ -210,9 +210,9 @@ export function apply(frames: readonly ConversationFrame[]): Transcript {
 
 /** A conversation of real parts, on a server that a test plays. */
 export function handConversation(options: ConversationsOptions = {}) {
-  const connection = new HandConnection();
-  const http = new HandHttp();
-  const environment = new HandEnvironment();
+  const connection = new FakeConnection();
+  const http = new FakeHttp();
+  const environment = new FakeEnvironment();
   const conversations = openConversations(connection, http, environment, options);
   conversations.setSource(socketConversationSource(connection, http));
   const conversation: Conversation = conversations.get("c");

@@ -1,7 +1,7 @@
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { describe, expect, test } from "vitest";
 import { apply, asked, delta, eventFrame, finished, framesOf, ofRun, started } from "./test_support.ts";
-import { EMPTY, leavesGap, reduce, restored, withoutRun } from "./transcript.ts";
+import { EMPTY, leavesGap, reduce, restoreState, withoutRun } from "./transcript.ts";
 
 test("a conversation comes to its messages, with parts in the order in which they were begun", () => {
   const log = ofRun(
@@ -121,18 +121,18 @@ describe("what another tab has", () => {
   const state = apply(framesOf(log));
 
   test("is gone on from", () => {
-    const after = reduce(restored(EMPTY, state), eventFrame({ runId: "r", event: delta("d") }, 6));
+    const after = reduce(restoreState(EMPTY, state), eventFrame({ runId: "r", event: delta("d") }, 6));
     expect(after.messages[1]!.parts).toEqual([{ text: "abcd" }]);
     expect(after.messages[1]!.truncated).toBe(false);
   });
 
   test("is passed over when it is older, so that no word disappears and comes again", () => {
     const older = apply(framesOf(log.slice(0, 3)));
-    expect(restored(state, older)).toBe(state);
+    expect(restoreState(state, older)).toBe(state);
   });
 
   test("is taken when it is another conversation under the same name", () => {
     const other = apply(framesOf(ofRun("s", started, asked("New", "v"))));
-    expect(restored(state, other).messages).toEqual(other.messages);
+    expect(restoreState(state, other).messages).toEqual(other.messages);
   });
 });

@@ -10,7 +10,13 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 import type { ConversationFrame, ConversationState } from "./source.ts";
-import { called, extended, resulted, shared, withMessage } from "./transcript_messages.ts";
+import {
+  addToolCall,
+  addToolResult,
+  appendText,
+  changeMessage,
+  reuseObjects,
+} from "./transcript_messages.ts";
 
 /** How a run ended. */
 export type RunOutcome = {
@@ -18,22 +24,22 @@ export type RunOutcome = {
   readonly status: "finished" | "failed" | "stopped";
 } & Readonly<RunFailedJson & RunFinishedJson>;
 
-/** What the frames of a conversation come to. Objects that did not change are the same ones as before. */
+/** The result of a conversation's frames. Unchanged objects stay the same. */
 export interface Transcript extends ConversationState {
   /** How the last run ended, if this client saw it. */
   readonly outcome: RunOutcome | undefined;
-  /** What is going on, to show while waiting. */
+  /** The engine's status text. */
   readonly activity: string | undefined;
   readonly memory: Memory;
 }
 
-/** What must be remembered to understand the next frame. */
+/** Bookkeeping for the next frame. */
 interface Memory {
-  /** `seq` is that of the last entry; otherwise the last entry may be a later one. */
+  /** Whether `seq` is exactly that of the last entry, or a lower bound. */
   readonly exact: boolean;
   /** The next snapshot replaces everything. */
   readonly resyncing: boolean;
-  /** Runs whose start, and whose end, was seen: the newest few. */
+  /** The last runs whose start, and whose end, this client received. */
   readonly started: readonly string[];
   readonly ended: readonly string[];
 }
@@ -41,7 +47,7 @@ interface Memory {
 const REMEMBERED_RUNS = 16;
 const NOTHING: Memory = { exact: false, resyncing: false, started: [], ended: [] };
 
-/** A conversation of which nothing is known. `cursor` is empty until something is, and `seq` 0. */
+/** The empty transcript: no cursor, and `seq` 0. */
 export const EMPTY: Transcript = {
   messages: [],
   run: null,
@@ -52,11 +58,11 @@ export const EMPTY: Transcript = {
   memory: NOTHING,
 };
 
-/** The transcript after a frame; the same object when the frame says nothing new. */
+/** The transcript after a frame; the same object when nothing changed. */
 export function reduce(transcript: Transcript, frame: ConversationFrame): Transcript {
   switch (frame.type) {
     case "hello":
-      // Its cursor is ours, or that of a snapshot that is still to come: until then nothing is known.
+      // Its cursor is not used: it is ours, or that of a snapshot to come.
       return withRun(transcript, (frame as HelloJson).run ?? null);
     case "snapshot":
       return afterSnapshot(transcript, frame as SnapshotJson);
@@ -69,34 +75,34 @@ export function reduce(transcript: Transcript, frame: ConversationFrame): Transc
   }
 }
 
-/** Whether something between the last entry and this frame did not come: following again from the cursor brings it. */
+/** Whether entries before this frame are missing. Following again from the cursor brings them. */
 export function leavesGap({ seq, memory }: Transcript, frame: ConversationFrame): boolean {
   if (frame.type !== "event" || !memory.exact) return false;
   return BigInt((frame as EventFrameJson).seq ?? "0") > BigInt(seq) + 1n;
 }
 
-/** Takes over what another tab, or the server, has; the same object when that is older than what is here. */
-export function restored(transcript: Transcript, state: ConversationState): Transcript {
+/** Replaces the state; the same object when the new one is older. */
+export function restoreState(transcript: Transcript, state: ConversationState): Transcript {
   if (isBehind(state, transcript)) return transcript;
   const { run, cursor, seq } = state;
-  const messages = shared(transcript.messages, state.messages);
+  const messages = reuseObjects(transcript.messages, state.messages);
   const { ended } = transcript.memory;
   return settle({ ...EMPTY, messages, run, cursor, seq, memory: { ...NOTHING, ended } });
 }
 
-/** What this device kept. Without a cursor it is not all: then the next snapshot replaces it. */
-export function recalled(state: ConversationState): Transcript {
-  const transcript = restored(EMPTY, state);
+/** A transcript from the storage. Without a cursor it is incomplete, and the next snapshot replaces it. */
+export function fromStored(state: ConversationState): Transcript {
+  const transcript = restoreState(EMPTY, state);
   if (state.cursor !== "") return transcript;
   return { ...transcript, memory: { ...transcript.memory, resyncing: true } };
 }
 
-/** Nothing runs, as the server says. */
+/** The transcript without a run. */
 export function withoutRun(transcript: Transcript): Transcript {
   return withRun(transcript, null);
 }
 
-/** Ids of messages are never given twice, so one that both have makes them states of one log. */
+/** Message ids are unique, so a common one means that both states are of the same log. */
 function isBehind(state: ConversationState, { messages, seq }: Transcript): boolean {
   const last = state.messages.at(-1)?.message_id;
   if (last === undefined || state.seq === "0" || BigInt(state.seq) >= BigInt(seq)) return false;
@@ -105,13 +111,13 @@ function isBehind(state: ConversationState, { messages, seq }: Transcript): bool
 
 function afterSnapshot(before: Transcript, { messages = [], cursor = "" }: SnapshotJson): Transcript {
   const { resyncing } = before.memory;
-  const next = resyncing ? shared(before.messages, messages) : merged(before.messages, messages);
+  const next = resyncing ? reuseObjects(before.messages, messages) : merged(before.messages, messages);
   const memory = { ...before.memory, exact: false, resyncing: false };
   return settle({ ...before, messages: next, cursor, memory });
 }
 
 function afterResync(before: Transcript, { reason }: ResyncJson): Transcript {
-  // What was deleted is gone now. Otherwise what is shown stays until the snapshot is there.
+  // A deleted conversation disappears at once; otherwise messages stay until the snapshot arrives.
   if (reason === "deleted") return { ...EMPTY, memory: { ...NOTHING, resyncing: true } };
   return { ...before, seq: "0", memory: { ...before.memory, exact: false, resyncing: true } };
 }
@@ -120,16 +126,16 @@ function afterEvent(before: Transcript, frame: EventFrameJson): Transcript {
   const { seq = "0", cursor = before.cursor, run_id: runId = "", event = {} } = frame;
   if (BigInt(seq) <= BigInt(before.seq)) return before;
   const memory = before.memory.exact ? before.memory : { ...before.memory, exact: true };
-  const next = happened({ ...before, seq, cursor, memory }, runId, event);
-  // Also when its start was trimmed away, a run that says something is under way.
+  const next = applyEvent({ ...before, seq, cursor, memory }, runId, event);
+  // A run with events is running, even if its start was trimmed.
   if (runId === "" || next.memory.ended.includes(runId)) return next;
   const created = event.run_started?.started_at;
   return withRun(next, { run_id: runId, status: "running", ...(created && { created_at: created }) });
 }
 
-function happened(before: Transcript, runId: string, event: EventJson): Transcript {
+function applyEvent(before: Transcript, runId: string, event: EventJson): Transcript {
   if (event.run_started) {
-    const started = remembered(before.memory.started, runId);
+    const started = remember(before.memory.started, runId);
     return { ...before, outcome: undefined, activity: undefined, memory: { ...before.memory, started } };
   }
   if (event.run_finished)
@@ -146,29 +152,31 @@ function happened(before: Transcript, runId: string, event: EventJson): Transcri
 function said(before: Transcript, runId: string, event: EventJson): readonly TranscriptMessageJson[] {
   const { messages } = before;
   const change = (id: string | undefined, make: (message: TranscriptMessageJson) => TranscriptMessageJson) =>
-    withMessage(messages, { id: id ?? "", runId, truncated: () => lostItsStart(before, runId) }, make);
+    changeMessage(messages, { id: id ?? "", runId, truncated: () => startWasTrimmed(before, runId) }, make);
   const { message, text_delta, reasoning_delta, tool_call, tool_result, custom } = event;
   if (message) {
     const { message_id: id = "", role = "assistant", text = "" } = message;
-    const truncated = () => role === "assistant" && lostItsStart(before, runId);
-    return withMessage(messages, { id, runId, role, truncated }, (there) => ({
+    const truncated = () => role === "assistant" && startWasTrimmed(before, runId);
+    return changeMessage(messages, { id, runId, role, truncated }, (there) => ({
       ...there,
       parts: [...(there.parts ?? []), { text }],
       status: "done",
     }));
   }
-  if (text_delta) return change(text_delta.message_id, (there) => extended(there, "text", text_delta.text));
+  if (text_delta) return change(text_delta.message_id, (there) => appendText(there, "text", text_delta.text));
   if (reasoning_delta)
-    return change(reasoning_delta.message_id, (there) => extended(there, "reasoning", reasoning_delta.text));
-  if (tool_call) return change(tool_call.message_id, (there) => called(there, tool_call));
-  if (tool_result) return change(tool_result.message_id, (there) => resulted(there, tool_result));
+    return change(reasoning_delta.message_id, (there) =>
+      appendText(there, "reasoning", reasoning_delta.text),
+    );
+  if (tool_call) return change(tool_call.message_id, (there) => addToolCall(there, tool_call));
+  if (tool_result) return change(tool_result.message_id, (there) => addToolResult(there, tool_result));
   if (custom)
     return change(custom.message_id, (there) => ({ ...there, parts: [...(there.parts ?? []), { custom }] }));
   return messages;
 }
 
-/** Whether the beginning of a run was trimmed away before this client, or the server for it, could see it. */
-function lostItsStart({ messages, memory }: Transcript, runId: string): boolean {
+/** Whether the start of a run was trimmed before this client received it. */
+function startWasTrimmed({ messages, memory }: Transcript, runId: string): boolean {
   if (runId === "" || memory.started.includes(runId)) return false;
   const known = messages.filter(({ run_id }) => run_id === runId);
   return known.length === 0 || known.some(({ truncated }) => truncated === true);
@@ -182,18 +190,18 @@ function ended(before: Transcript, status: string, outcome: RunOutcome): Transcr
     ? before.messages.map((message) => (streams(message) ? { ...message, status } : message))
     : before.messages;
   const run = before.run?.run_id === run_id ? null : before.run;
-  const memory = { ...before.memory, ended: remembered(before.memory.ended, run_id) };
+  const memory = { ...before.memory, ended: remember(before.memory.ended, run_id) };
   return { ...before, messages, run, outcome, activity: undefined, memory };
 }
 
-/** The record of a run is written after its log, so what is in the log counts more. */
+/** The run's record is written after its log, so the log takes precedence. */
 function withRun(before: Transcript, run: RunJson | null): Transcript {
   const known = run && before.memory.ended.includes(run.run_id ?? "") ? null : run;
   if (before.run?.run_id === known?.run_id && before.run?.status === known?.status) return before;
   return { ...before, run: known };
 }
 
-/** Lets the messages of a state say whether its run goes on. */
+/** Derives from the messages whether the run continues. */
 function settle(before: Transcript): Transcript {
   const streaming = before.messages.findLast(
     ({ status, run_id }) => status === "streaming" && run_id,
@@ -207,7 +215,7 @@ function settle(before: Transcript): Transcript {
   return before.run && before.messages.some(answers) ? withRun(before, null) : before;
 }
 
-/** The messages that a snapshot names are replaced or added, the others stay. */
+/** Replaces or adds the messages of a snapshot; others stay. */
 function merged(
   before: readonly TranscriptMessageJson[],
   named: readonly TranscriptMessageJson[],
@@ -218,9 +226,9 @@ function merged(
     byId.delete(message.message_id);
     return replacement ?? message;
   });
-  return shared(before, [...kept, ...byId.values()]);
+  return reuseObjects(before, [...kept, ...byId.values()]);
 }
 
-function remembered(runs: readonly string[], runId: string): readonly string[] {
+function remember(runs: readonly string[], runId: string): readonly string[] {
   return runs.includes(runId) ? runs : [...runs.slice(1 - REMEMBERED_RUNS), runId];
 }

@@ -6,22 +6,22 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 
-/** Whose message is changed, and what it is when it is new. */
+/** The message to change, or to create. */
 interface Named {
   readonly id: string;
   readonly runId: string;
   readonly role?: string;
-  /** Asked only when it is new. */
+  /** Called only for a new message. */
   truncated(): boolean;
 }
 
-/** The messages with one of them changed, or begun. */
-export function withMessage(
+/** The messages with one of them changed or created. */
+export function changeMessage(
   messages: readonly TranscriptMessageJson[],
   { id, runId, role = "assistant", truncated }: Named,
   change: (message: TranscriptMessageJson) => TranscriptMessageJson,
 ): readonly TranscriptMessageJson[] {
-  // Nearly always it is the last one.
+  // Nearly always the last one.
   const index = messages.findLastIndex(({ message_id }) => message_id === id);
   const there = messages[index];
   if (there) return replaced(messages, index, change(there));
@@ -36,8 +36,8 @@ export function withMessage(
   return [...messages, change(begun)];
 }
 
-/** The message with more text at its end. */
-export function extended(
+/** The message with text appended. */
+export function appendText(
   message: TranscriptMessageJson,
   kind: "text" | "reasoning",
   text = "",
@@ -48,16 +48,16 @@ export function extended(
   return { ...message, parts: replaced(parts, parts.length - 1, { [kind]: last + text }) };
 }
 
-/** The message with the use of a tool. */
-export function called(
+/** The message with a tool call. */
+export function addToolCall(
   message: TranscriptMessageJson,
   { tool_call_id = "", tool = "", input = null }: ToolCallJson,
 ): TranscriptMessageJson {
   return { ...message, parts: [...(message.parts ?? []), { tool: { tool_call_id, tool, input } }] };
 }
 
-/** The message with what a tool answered, beside its call if that is there. */
-export function resulted(message: TranscriptMessageJson, result: ToolResultJson): TranscriptMessageJson {
+/** The message with a tool result, merged with its call. */
+export function addToolResult(message: TranscriptMessageJson, result: ToolResultJson): TranscriptMessageJson {
   const { tool_call_id = "", tool = "", output, error } = result;
   const { parts = [] } = message;
   const index = parts.findIndex((part) => part.tool?.tool_call_id === tool_call_id);
@@ -70,8 +70,8 @@ export function resulted(message: TranscriptMessageJson, result: ToolResultJson)
   return { ...message, parts: index < 0 ? [...parts, part] : replaced(parts, index, part) };
 }
 
-/** The newer messages, with the objects of the older ones where they say the same. */
-export function shared(
+/** The newer messages, reusing equal objects of the older ones. */
+export function reuseObjects(
   before: readonly TranscriptMessageJson[],
   after: readonly TranscriptMessageJson[],
 ): readonly TranscriptMessageJson[] {
@@ -84,7 +84,7 @@ export function shared(
   return same ? before : next;
 }
 
-/** Like `with`, which not every engine of a phone has. */
+/** `Array.prototype.with`, which does not exist on every phone. */
 function replaced<T>(items: readonly T[], index: number, item: T): T[] {
   const copy = [...items];
   copy[index] = item;

@@ -2,10 +2,10 @@ import type { EventJson, RunJson } from "@khala/contracts/conversation/v1";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { Transcript as ServerTranscript } from "../../../server/src/conversations/timeline/transcript.ts";
-import { keepable, MOST_CHARACTERS } from "./conversation_store.ts";
+import { limitSize, MAX_CHARACTERS } from "./conversation_store.ts";
 import type { ConversationFrame, ConversationState } from "./source.ts";
 import { apply, asked, delta, type Entry, eventFrame, framesOf, ofRun, started } from "./test_support.ts";
-import { EMPTY, recalled, reduce, restored, type Transcript } from "./transcript.ts";
+import { EMPTY, fromStored, reduce, restoreState, type Transcript } from "./transcript.ts";
 
 /** The server's side: what the log comes to after so many entries. */
 function serverAt(log: readonly Entry[], seq: number) {
@@ -90,7 +90,7 @@ test("for the same log the client shows what the server does", () => {
 
 test("wherever the line is cut, frames are repeated, or a snapshot is taken, the transcript is that of the uncut log", () => {
   fc.assert(
-    fc.property(logs, breaks, fc.constantFrom(200, MOST_CHARACTERS), (log, plan, room) => {
+    fc.property(logs, breaks, fc.constantFrom(200, MAX_CHARACTERS), (log, plan, room) => {
       let transcript = EMPTY;
       let seq = 0;
       let device: { kept: ConversationState; seq: number } | undefined;
@@ -103,7 +103,7 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
       };
       for (const { after, repeat, how, lag } of plan) {
         // What the device kept was written a while before the break.
-        if (transcript.cursor !== "") device = { kept: keepable(transcript, room), seq };
+        if (transcript.cursor !== "") device = { kept: limitSize(transcript, room), seq };
         deliver(after, repeat);
         const head = Math.min(log.length, seq + after);
         const { messages, run: running } = serverAt(log, head);
@@ -112,7 +112,7 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
         const hello = { type: "hello", cursor: `e-${how === "resume" ? seq : head}`, run: record };
         if (how === "reload") transcript = EMPTY;
         if (how === "device" && device) {
-          transcript = recalled(JSON.parse(JSON.stringify(device.kept)));
+          transcript = fromStored(JSON.parse(JSON.stringify(device.kept)));
           if (transcript.cursor !== "") {
             seq = device.seq;
             continue;
@@ -121,7 +121,7 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
         if (how === "tab") {
           const { cursor, seq: at } = transcript;
           if (cursor !== "")
-            transcript = restored(EMPTY, {
+            transcript = restoreState(EMPTY, {
               messages: transcript.messages,
               run: transcript.run,
               cursor,
@@ -143,6 +143,6 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
       // When the log goes on after the last break, what runs is known as well.
       if (transcript.memory.exact) expect(shown(transcript)).toEqual(shown(uncut));
     }),
-    { numRuns: 500 },
+    { numRuns: 150 },
   );
 });

@@ -3,36 +3,36 @@ import type { FrameJson, OverviewJson } from "@khala/contracts/ops/v1";
 import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 
-/** How the server is, as it was last heard. A new object whenever something came. */
+/** The last overview. A new object for each change. */
 export interface OverviewSnapshot {
   readonly overview?: OverviewJson;
-  /** Whether it comes at the moment. */
+  /** Whether overviews arrive. */
   readonly live: boolean;
-  /** Why not, as far as that is known. */
+  /** Why not, if known. */
   readonly error?: KhalaError;
 }
 
 /** The overview, live. */
 export interface LiveOverview {
   state(): OverviewSnapshot;
-  /** The server computes it only while somebody subscribes. */
+  /** The server computes it only while there is a subscriber. */
   subscribe(listener: () => void): () => void;
 }
 
-/** Where the overview comes from. */
+/** The sources of the overview. */
 export interface OverviewSources {
   readonly connection: Connection;
-  /** The connection as the tabs share it: another tab may hold the socket. */
-  readonly seen: Pick<Connection, "status" | "subscribe">;
+  /** The connection that tabs share: another tab may hold the socket. */
+  readonly shared: Pick<Connection, "status" | "subscribe">;
   readonly environment: Pick<Environment, "timer">;
-  /** Asks for one, for a tab that has no socket. */
+  /** Requests one, for a tab without a socket. */
   readonly ask: () => Promise<OverviewJson>;
 }
 
 const ASK_MS = 1_000;
 
-/** Follows the overview while somebody subscribes: on the operators' channel, or by asking where another tab holds the socket. */
-export function openLiveOverview({ connection, seen, environment, ask }: OverviewSources): LiveOverview {
+/** Follows the overview while there is a subscriber: on the ops channel, or by polling in a follower tab. */
+export function openLiveOverview({ connection, shared, environment, ask }: OverviewSources): LiveOverview {
   const listeners = new Set<() => void>();
   let snapshot: OverviewSnapshot = { live: false };
   let stop: (() => void) | undefined;
@@ -44,7 +44,7 @@ export function openLiveOverview({ connection, seen, environment, ask }: Overvie
   }
 
   function lost(error: KhalaError | undefined): void {
-    // Whoever subscribes next may be allowed what was refused.
+    // The next subscriber tries again.
     if (error && !error.meaning.retryable) leave();
     become({ ...snapshot, live: false, ...(error && { error }) });
   }
@@ -94,7 +94,7 @@ export function openLiveOverview({ connection, seen, environment, ask }: Overvie
   }
 
   function follow(): void {
-    asking = seen.status().role === "follower";
+    asking = shared.status().role === "follower";
     stop = asking ? poll() : join();
   }
 
@@ -110,8 +110,8 @@ export function openLiveOverview({ connection, seen, environment, ask }: Overvie
       const own = () => listener();
       listeners.add(own);
       if (listeners.size === 1)
-        unsubscribe = seen.subscribe(() => {
-          if (!stop || asking === (seen.status().role === "follower")) return;
+        unsubscribe = shared.subscribe(() => {
+          if (!stop || asking === (shared.status().role === "follower")) return;
           leave();
           follow();
         });

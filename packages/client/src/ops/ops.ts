@@ -25,12 +25,12 @@ export interface DocumentFilter {
   readonly after?: string;
 }
 
-/** What an operator asks a server. Needs the scope `ops`; documents need their topic's scope too. */
+/** Operations of a server. Needs the scope `ops`; documents need their topic's scope too. */
 export interface Ops {
-  /** What runs here; open to all. */
+  /** Version and features; public. */
   about(): Promise<AboutJson>;
   overview(): Promise<OverviewJson>;
-  /** The overview each second, while somebody subscribes. */
+  /** The overview each second, while there is a subscriber. */
   readonly live: LiveOverview;
   topics(): Promise<TopicListJson>;
   documents(filter: DocumentFilter): Promise<DocumentListJson>;
@@ -42,21 +42,21 @@ export interface Ops {
     readonly after?: string;
   }): Promise<OrgConversationListJson>;
   parity(): Promise<ParityJson>;
-  /** Compares every document with the second sink; a long comparison goes on after the answer. */
+  /** Compares every document with the mirror; a long comparison continues after the answer. */
   compareParity(): Promise<ParityJson>;
   errors(): Promise<ErrorListJson>;
   /** Development only. */
   traces(options?: { readonly limit?: number; readonly correlation_id?: string }): Promise<TraceListJson>;
   trace(traceId: string): Promise<TraceJson>;
-  /** The settings that are in effect, secrets hidden. */
+  /** The effective settings, secrets hidden. */
   config(): Promise<SettingListJson>;
 }
 
-/** The operator's side of a client. */
+/** The operations of a client. */
 export function openOps(
   connection: Connection,
   http: Http,
-  { seen = connection, environment }: Pick<OverviewSources, "environment"> & Partial<OverviewSources>,
+  { shared = connection, environment }: Pick<OverviewSources, "environment"> & Partial<OverviewSources>,
 ): Ops {
   async function ask<T>(path: readonly string[], query?: RequestOptions["query"]): Promise<T> {
     const address = `/ops/v1/${path.map(encodeURIComponent).join("/")}`;
@@ -66,7 +66,7 @@ export function openOps(
   return {
     about: () => ask(["about"]),
     overview: () => ask(["overview"]),
-    live: openLiveOverview({ connection, seen, environment, ask: () => ask<OverviewJson>(["overview"]) }),
+    live: openLiveOverview({ connection, shared, environment, ask: () => ask<OverviewJson>(["overview"]) }),
     topics: () => ask(["topics"]),
     documents: (filter) => ask(["documents"], { ...filter }),
     history: (docKey) => ask(["history", docKey]),

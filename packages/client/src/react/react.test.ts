@@ -55,7 +55,7 @@ describe("useDoc", () => {
   test("shows a document and each change of it", async () => {
     await render(createElement(Note, { id: "a" }));
     expect(element.innerHTML).toBe("<p>loading: nothing</p>");
-    await change(() => hand.topics.swap("notes", { a: { text: "one" } }));
+    await change(() => hand.topics.replace("notes", { a: { text: "one" } }));
     expect(element.innerHTML).toBe("<p>live: one</p>");
     await change(() => hand.topics.set("notes", "a", 2, { text: "two" }));
     expect(element.innerHTML).toBe("<p>live: two</p>");
@@ -82,7 +82,7 @@ describe("useDoc", () => {
       return createElement(Note, { id });
     }
     await render(createElement(Chosen));
-    await change(() => hand.topics.swap("notes", { a: { text: "A" }, b: { text: "B" } }));
+    await change(() => hand.topics.replace("notes", { a: { text: "A" }, b: { text: "B" } }));
     await change(() => show("b"));
     expect(element.innerHTML).toBe("<p>live: B</p>");
   });
@@ -100,7 +100,7 @@ describe("useList", () => {
     }
     await render(createElement(Notes));
     await change(() =>
-      hand.topics.swap("notes", { b: { text: "B" }, a: { text: "A" }, c: { text: "C", done: true } }),
+      hand.topics.replace("notes", { b: { text: "B" }, a: { text: "A" }, c: { text: "C", done: true } }),
     );
     expect(element.innerHTML).toBe("a,b,c / A,B");
     await change(() => hand.topics.set("notes", "b", 2, { text: "B", done: true }));
@@ -120,7 +120,7 @@ describe("useList", () => {
       return String(result.items.length);
     }
     await render(createElement(Open));
-    await change(() => hand.topics.swap("notes", { a: { text: "A" }, z: { text: "Z", done: true } }));
+    await change(() => hand.topics.replace("notes", { a: { text: "A" }, z: { text: "Z", done: true } }));
     const rendered = seen.length;
     await change(() => hand.topics.set("notes", "z", 2, { text: "ZZ", done: true }));
     expect(seen).toHaveLength(rendered);
@@ -222,7 +222,7 @@ describe("useBoard and useConnection", () => {
     expect(element.innerHTML).toBe("unknown functionunknown function");
     const document = (status: string) => ({ correlation_id: "otters", status });
     const key = "correlation:org:otters";
-    await change(() => hand.topics.swap("blackboard.correlations", { [key]: document("running") }));
+    await change(() => hand.topics.replace("blackboard.correlations", { [key]: document("running") }));
     expect(element.innerHTML).toBe("running functionunknown function");
     await change(() => hand.topics.set("blackboard.correlations", key, 2, document("done")));
     expect(element.innerHTML).toBe("done functionunknown function");
@@ -265,7 +265,7 @@ describe("on a server", () => {
     );
     unmount = () => act(async () => root.unmount());
     expect(problems).toEqual([]);
-    await change(() => hand.topics.swap("notes", { a: { text: "A" } }));
+    await change(() => hand.topics.replace("notes", { a: { text: "A" } }));
     expect(element.innerHTML).toBe("live 1 0 connecting loading live");
   });
 });

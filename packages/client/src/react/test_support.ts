@@ -3,7 +3,7 @@ import { openBoard } from "../board/board.ts";
 import type { KhalaClient } from "../client.ts";
 import { openConversations } from "../conversation/conversations.ts";
 import { socketConversationSource } from "../conversation/socket_source.ts";
-import { HandConnection, HandEnvironment, HandHttp } from "../conversation/test_support.ts";
+import { FakeConnection, FakeEnvironment, FakeHttp } from "../conversation/test_support.ts";
 import { openOps } from "../ops/ops.ts";
 import { memory } from "../storage/memory.ts";
 import type { TopicSink, TopicSource } from "../sync/source.ts";
@@ -36,7 +36,7 @@ class HandTopics implements TopicSource {
   }
 
   /** The whole topic, live. */
-  async swap(topic: string, documents: Readonly<Record<string, unknown>>): Promise<void> {
+  async replace(topic: string, documents: Readonly<Record<string, unknown>>): Promise<void> {
     const stored = Object.entries(documents).map(([key, payload]) => ({
       key,
       version: "1",
@@ -44,7 +44,7 @@ class HandTopics implements TopicSource {
       payload,
     }));
     for (const sink of this.sinks(topic)) {
-      await sink.swap(stored, this.#next());
+      await sink.replace(stored, this.#next());
       sink.phase("live");
     }
   }
@@ -74,9 +74,9 @@ export interface HandDocuments {
 
 /** A client of real parts, on a server that a test plays. */
 export function handClient() {
-  const environment = new HandEnvironment();
-  const connection = new HandConnection();
-  const http = new HandHttp();
+  const environment = new FakeEnvironment();
+  const connection = new FakeConnection();
+  const http = new FakeHttp();
   const topics = new HandTopics();
   const sync = openSync<HandDocuments>({
     environment,

@@ -1,7 +1,7 @@
 import { segments, type TextStore } from "./segments.ts";
 import type { Storage } from "./storage.ts";
 
-/** The part of React Native's AsyncStorage that is used. The functions for many keys, of version 3 or before, are used where they exist. */
+/** The part of React Native's AsyncStorage that is used. Functions for many keys are optional. */
 export interface AsyncStorageLike {
   getItem(key: string): Promise<string | null>;
   setItem(key: string, value: string): Promise<void>;
@@ -14,13 +14,13 @@ export interface AsyncStorageLike {
 }
 
 export interface AsyncStorageOptions {
-  /** What every key begins with. */
+  /** The prefix of every key. */
   readonly prefix?: string;
-  /** The most characters of one value: Android reads none above two megabytes. */
+  /** Maximum characters of a value: Android cannot read values above two megabytes. */
   readonly valueSize?: number;
 }
 
-/** Keeps documents in React Native's AsyncStorage, which is handed in. */
+/** Stores documents in React Native's AsyncStorage. */
 export function asyncStorage(impl: AsyncStorageLike, options: AsyncStorageOptions = {}): Storage {
   const texts: TextStore = {
     get: (key) => impl.getItem(key),

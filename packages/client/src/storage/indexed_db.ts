@@ -1,33 +1,30 @@
 import { KhalaError } from "@khala/contracts";
-import { oneAtATime } from "./errors.ts";
-import type { Db, IndexedDbLike, KeyRangeLike, Request, Transaction } from "./indexed_db_shape.ts";
-import { Seen, WrittenByAnother } from "./seen.ts";
-import { isCursor, isDocument } from "./shape.ts";
+import { ConcurrentWrite, isCursor, isDocument, LastCursors, oneAtATime } from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
-/** Raised when the stores change: what an older version kept is then given up, and read from the server again. */
+/** Raised when the schema changes. Data of an older version is dropped and read from the server again. */
 const VERSION = 1;
 const DOCUMENTS = "documents";
 const CURSORS = "cursors";
-/** Documents read at once: more would keep the page from doing anything else. */
+/** Documents per read: more would block the page. */
 const PAGE = 2_000;
 const PUT_AT_ONCE = 500;
 
 export interface IndexedDbOptions {
   /** The name of the database. */
   readonly name?: string;
-  /** The browser's own unless set. */
+  /** Default: the browser's. */
   readonly factory?: IndexedDbLike;
   readonly keyRange?: KeyRangeLike;
 }
 
-/** Keeps documents in the browser's IndexedDB: one transaction per commit, room for hundreds of thousands of documents. */
+/** Stores documents in the browser's IndexedDB: one transaction per commit, hundreds of thousands of documents. */
 export function indexedDb(options: IndexedDbOptions = {}): Storage {
   const connection = keepOpen(options);
   const run = oneAtATime("IndexedDB");
-  const seen = new Seen();
+  const lastCursors = new LastCursors();
 
-  /** Everything whose key begins like this, in either store: an array sorts after every text. */
+  /** All keys with this prefix: an array sorts after every string. */
   const under = (...prefix: string[]) => connection.keyRange().bound(prefix, [...prefix, []]);
 
   async function load(scope: string, topic: string): Promise<StoredTopic | undefined> {
@@ -44,23 +41,23 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
         range = connection.keyRange().bound([scope, topic, last.key], [scope, topic, []], true);
       }
     });
-    seen.saw(scope, topic, stored?.cursor);
+    lastCursors.set(scope, topic, stored?.cursor);
     return stored;
   }
 
   async function commit(scope: string, topic: string, change: TopicChange): Promise<void> {
     const { replace, put, remove, cursor } = change;
-    await seen.moves(scope, topic, cursor, (last) =>
+    await lastCursors.move(scope, topic, cursor, (last) =>
       connection.transact("readwrite", async (transaction) => {
         const cursors = transaction.objectStore(CURSORS);
         const stored = await resultOf(cursors.get([scope, topic]));
-        if (!replace && last && !same(last.cursor, stored)) throw new WrittenByAnother();
+        if (!replace && last && !same(last.cursor, stored)) throw new ConcurrentWrite();
         const documents = transaction.objectStore(DOCUMENTS);
         if (replace) documents.delete(under(scope, topic));
         for (const key of remove) documents.delete([scope, topic, key]);
         for (const [n, document] of put.entries()) {
           const request = documents.put(document, [scope, topic, document.key]);
-          // Thousands of documents are handed over with room for the page to breathe in between.
+          // Waits now and then, so that thousands of documents do not block the page.
           if (n % PUT_AT_ONCE === PUT_AT_ONCE - 1) await resultOf(request);
         }
         cursors.put(cursor, [scope, topic]);
@@ -69,7 +66,7 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
   }
 
   async function clear(...prefix: string[]): Promise<void> {
-    seen.clear();
+    lastCursors.clear();
     await connection.transact("readwrite", async (transaction) => {
       for (const store of [CURSORS, DOCUMENTS]) transaction.objectStore(store).delete(under(...prefix));
     });
@@ -83,10 +80,10 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
   };
 }
 
-/** One connection, opened when it is needed, and again after the browser or a newer version of the page took it away. */
+/** One connection, opened on demand, and again after the browser or a newer version of the page closed it. */
 function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
   let opening: Promise<Db> | undefined;
-  // The browser's own are looked for when they are used, so that rendering on a server does not fail.
+  // Looked up on use, so that server-side rendering does not fail.
   const browser = () => globalThis as { indexedDB?: IndexedDbLike; IDBKeyRange?: KeyRangeLike };
 
   function forget(): void {
@@ -107,7 +104,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
     try {
       return (await opened()).transaction([DOCUMENTS, CURSORS], mode);
     } catch (error) {
-      // Closed behind our back, and not said yet.
+      // Closed by the browser, without an event so far.
       if (!(error instanceof Error) || error.name !== "InvalidStateError") throw error;
       forget();
       return (await opened()).transaction([DOCUMENTS, CURSORS], mode);
@@ -121,7 +118,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
       return found;
     },
 
-    /** Resolves when the transaction is complete; whatever goes wrong on the way undoes all of it. */
+    /** Resolves when the transaction is complete. Any error aborts it. */
     async transact<T>(
       mode: "readonly" | "readwrite",
       work: (transaction: Transaction) => Promise<T>,
@@ -138,7 +135,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
         try {
           transaction.abort();
         } catch {
-          // It is over already, and `complete` says how.
+          // Already finished; `complete` reports the result.
         }
         throw error;
       });
@@ -171,10 +168,10 @@ function open(factory: IndexedDbLike, name: string, lost: () => void): Promise<D
     request.onerror = () => reject(request.error);
     request.onsuccess = () => {
       const db = request.result;
-      // Whoever asked was told that it is blocked, and opens it again.
+      // The caller got the error and opens it again.
       if (blocked) return db.close();
       db.onclose = lost;
-      // A newer version of the page waits for this one to let go.
+      // A newer version of the page waits for this connection to close.
       db.onversionchange = () => {
         lost();
         db.close();
@@ -198,4 +195,50 @@ function resultOf<T>(request: Request<T>): Promise<T> {
 
 function missing(): KhalaError {
   return new KhalaError("unavailable", "There is no IndexedDB here. Use another storage, such as memory().");
+}
+
+/** The part of IndexedDB that is used, so that the client needs no DOM types. */
+export interface IndexedDbLike {
+  open(name: string, version: number): OpenRequest;
+}
+
+export interface KeyRangeLike {
+  bound(lower: unknown, upper: unknown, lowerOpen?: boolean, upperOpen?: boolean): unknown;
+}
+
+export interface Request<T = unknown> {
+  readonly result: T;
+  readonly error: unknown;
+  onsuccess: ((event: never) => unknown) | null;
+  onerror: ((event: never) => unknown) | null;
+}
+
+export interface OpenRequest extends Request<Db> {
+  onupgradeneeded: ((event: never) => unknown) | null;
+  onblocked: ((event: never) => unknown) | null;
+}
+
+export interface Db {
+  readonly objectStoreNames: ArrayLike<string>;
+  createObjectStore(name: string): unknown;
+  deleteObjectStore(name: string): void;
+  transaction(stores: string[], mode: "readonly" | "readwrite"): Transaction;
+  close(): void;
+  onclose: ((event: never) => unknown) | null;
+  onversionchange: ((event: never) => unknown) | null;
+}
+
+export interface Transaction {
+  readonly error: unknown;
+  objectStore(name: string): Store;
+  abort(): void;
+  oncomplete: ((event: never) => unknown) | null;
+  onabort: ((event: never) => unknown) | null;
+}
+
+export interface Store {
+  get(key: unknown): Request;
+  getAll(range: unknown, count: number): Request<unknown[]>;
+  put(value: unknown, key: unknown): Request;
+  delete(keyOrRange: unknown): Request;
 }

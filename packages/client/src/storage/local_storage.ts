@@ -12,21 +12,21 @@ export interface LocalStorageLike {
 }
 
 export interface LocalStorageOptions {
-  /** What every key begins with. */
+  /** The prefix of every key. */
   readonly prefix?: string;
-  /** The browser's own unless set. */
+  /** Default: the browser's. */
   readonly store?: LocalStorageLike;
-  /** Tells apart tabs that write without knowing of each other. */
+  /** Distinguishes tabs that write to the same store. */
   readonly writer?: string;
 }
 
 /**
- * Keeps documents in the browser's localStorage: good for some thousand small ones, as there is room for about five million
- * characters. Tabs that write at the same time may undo each other's work, and never mix it.
+ * Stores documents in the browser's localStorage: a few thousand small ones, because the quota is about five million
+ * characters. Tabs that write at the same time may overwrite each other, but never mix their data.
  */
 export function localStorage(options: LocalStorageOptions = {}): Storage {
   let found = options.store;
-  // Looked for when it is used: rendering on a server must not fail, and some browsers throw on a mere look.
+  // Looked up on use: server-side rendering must not fail, and some browsers throw on access.
   const store = () => (found ??= browserStore());
   const texts: TextStore = {
     get: async (key) => store().getItem(key),

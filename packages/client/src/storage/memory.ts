@@ -5,7 +5,7 @@ interface Topic {
   readonly cursor: Cursor;
 }
 
-/** Keeps documents as long as the page: what a client has when no other storage is chosen. */
+/** Stores documents in memory. The default. */
 export function memory(): Storage {
   const scopes = new Map<string, Map<string, Topic>>();
   return {
@@ -16,7 +16,7 @@ export function memory(): Storage {
 
     async commit(scope, topic, { replace, put, remove, cursor }) {
       const topics = scopes.get(scope) ?? new Map<string, Topic>();
-      // Read before anything is changed: what cannot be read must not be half there.
+      // Read first, so that a document that throws leaves everything unchanged.
       const changed = [...put];
       const documents = (!replace && topics.get(topic)?.documents) || new Map<string, StoredDocument>();
       for (const key of remove) documents.delete(key);

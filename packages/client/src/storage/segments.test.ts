@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { asyncStorage } from "./async_storage.ts";
-import { puts, range } from "./conformance_support.ts";
+import { puts, range } from "./conformance.ts";
 import { localStorage } from "./local_storage.ts";
 import { FakeLocalStorage } from "./test_support.ts";
 

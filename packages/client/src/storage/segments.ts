@@ -1,9 +1,7 @@
-import { oneAtATime } from "./errors.ts";
-import { WrittenByAnother } from "./seen.ts";
-import { isCursor, isDocument, isObject, parsed } from "./shape.ts";
+import { ConcurrentWrite, isCursor, isDocument, isObject, oneAtATime, parseJson } from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
-/** Texts by key: what localStorage and AsyncStorage have in common. */
+/** A key-value store of strings: what localStorage and AsyncStorage have in common. */
 export interface TextStore {
   get(key: string): Promise<string | null | undefined>;
   /** In order; a failure may leave the first ones written. */
@@ -16,20 +14,20 @@ export interface SegmentOptions {
   /** Names the store in messages. */
   readonly driver: string;
   readonly prefix: string;
-  /** Keeps apart the segments of programs that write to the same store at the same time. */
+  /** Distinguishes the segments of programs that write to the same store. */
   readonly writer: string;
-  /** The most characters of one value. A document that is larger has a value to itself. */
+  /** Maximum characters of a value. A larger document gets its own value. */
   readonly valueSize: number;
 }
 
-/** What changed in one or more commits. Later ones win; in the oldest there is nothing to remove. */
+/** The changes of one or more commits. Later segments win; the oldest has no deletions. */
 interface Segment {
   readonly parts: readonly string[];
   /** Characters of all parts. */
   readonly size: number;
 }
 
-/** The one value that decides what is stored. Until it is replaced, in one step, nothing has changed. */
+/** The list of current segments. Replacing it, in one step, is the commit. */
 interface Head {
   readonly cursor: Cursor;
   readonly segments: readonly Segment[];
@@ -37,7 +35,7 @@ interface Head {
   readonly next: number;
 }
 
-/** What a commit would leave: segments as they are, and the texts of a new one. */
+/** The result of a commit: unchanged segments, and the values of a new one. */
 interface Plan {
   readonly kept: readonly Segment[];
   readonly texts: readonly string[];
@@ -46,9 +44,9 @@ interface Plan {
 type Entry = StoredDocument | { readonly gone: string };
 
 /**
- * Documents in a store that knows only texts. A commit writes what changed under new names, then a head that lists them, so a crash
- * between the two changes nothing. Small segments are merged into their elders as those are outgrown, which keeps their number, and
- * the cost of a commit, at the logarithm of what is stored.
+ * Stores documents in a key-value store, as a log-structured merge tree. A commit writes a new segment, then the head, so a crash
+ * between the two changes nothing. Small segments are merged into larger ones, which keeps their number and the cost of a commit
+ * logarithmic.
  */
 export function segments(store: TextStore, { driver, prefix, writer, valueSize }: SegmentOptions): Storage {
   const run = oneAtATime(driver);
@@ -76,7 +74,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
   async function read(base: string, { parts }: Segment): Promise<readonly Entry[] | undefined> {
     const entries: Entry[] = [];
     for (const part of parts) {
-      const value = parsed(await store.get(base + part));
+      const value = parseJson(await store.get(base + part));
       if (!Array.isArray(value) || !value.every(isEntry)) return undefined;
       entries.push(...value);
     }
@@ -103,7 +101,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
     const known = heads.has(base);
     const before = await open(base);
     if (known && !replace && !sameHead(before, readHead(await store.get(`${base}head`))))
-      throw new WrittenByAnother();
+      throw new ConcurrentWrite();
     const changes = new Map<string, Entry>();
     overlay(changes, [...remove.map((gone) => ({ gone })), ...put]);
     const kept = (!replace && before?.segments) || [];
@@ -217,7 +215,7 @@ function isEntry(value: unknown): value is Entry {
 }
 
 function readHead(text: string | null | undefined): Head | undefined {
-  const value = parsed(text);
+  const value = parseJson(text);
   if (!isObject(value) || !isCursor(value.cursor) || !Number.isSafeInteger(value.next)) return undefined;
   const { segments } = value;
   if (!Array.isArray(segments) || !segments.every(isSegment)) return undefined;

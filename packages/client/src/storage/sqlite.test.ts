@@ -1,6 +1,6 @@
 import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
-import { puts, range } from "./conformance_support.ts";
+import { puts, range } from "./conformance.ts";
 import { sqlite } from "./sqlite.ts";
 
 const cursor = { epoch: "e", watermark: "1" };

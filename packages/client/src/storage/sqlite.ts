@@ -1,6 +1,12 @@
-import { oneAtATime } from "./errors.ts";
-import { type LastSeen, Seen, WrittenByAnother } from "./seen.ts";
-import { isCursor, isDocument, parsed } from "./shape.ts";
+import {
+  ConcurrentWrite,
+  isCursor,
+  isDocument,
+  type LastCursor,
+  LastCursors,
+  oneAtATime,
+  parseJson,
+} from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
 type Value = string | number | null;
@@ -23,14 +29,14 @@ export interface SqliteAsync {
 /** With `must`, a step that changes nothing is a failure. */
 type Step = readonly [sql: string, values: Value[], must?: "change"];
 
-/** One way to use both. The steps of a call happen together or not at all, and nothing of the app comes between them. */
+/** The common interface. The steps of a call run in one transaction, and nothing of the app runs between them. */
 interface Sql {
   exec(sql: string): Promise<void>;
   write(steps: readonly Step[]): Promise<void>;
   read(steps: readonly Step[]): Promise<unknown[][]>;
 }
 
-/** The version is in the names, because the database is the app's, and so is its `user_version`. */
+/** The table names carry the version, because `user_version` belongs to the app. */
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS khala_cursors_1 (
   scope TEXT NOT NULL, topic TEXT NOT NULL, epoch TEXT NOT NULL, watermark TEXT NOT NULL,
@@ -70,11 +76,11 @@ DELETE FROM khala_documents_1 WHERE scope = ? AND topic = ? AND doc_key IN (SELE
 
 const AT_ONCE = 500;
 
-/** Keeps documents in an SQLite database of the app: node:sqlite, better-sqlite3 or expo-sqlite. Closing it is the app's. */
+/** Stores documents in the app's SQLite database: node:sqlite, better-sqlite3 or expo-sqlite. The app closes it. */
 export function sqlite(database: SqliteSync | SqliteAsync): Storage {
   const sql = "prepare" in database ? synchronous(database) : asynchronous(database);
   const run = oneAtATime("SQLite");
-  const seen = new Seen();
+  const lastCursors = new LastCursors();
   let ready: Promise<void> | undefined;
 
   const work = <T>(task: () => Promise<T>) =>
@@ -90,7 +96,7 @@ export function sqlite(database: SqliteSync | SqliteAsync): Storage {
   async function commit(scope: string, topic: string, change: TopicChange): Promise<void> {
     const { replace, put, remove, cursor } = change;
     const rows = put.map(rowOf);
-    await seen.moves(scope, topic, cursor, (last) =>
+    await lastCursors.move(scope, topic, cursor, (last) =>
       sql.write([
         moveCursor(scope, topic, replace ? undefined : last, cursor),
         ...(replace ? [[EMPTY, [scope, topic]] as Step] : []),
@@ -107,13 +113,13 @@ export function sqlite(database: SqliteSync | SqliteAsync): Storage {
     ]);
     const cursor = cursors?.[0];
     const documents = rows?.map(documentOf) ?? [];
-    seen.saw(scope, topic, isCursor(cursor) ? cursor : undefined);
+    lastCursors.set(scope, topic, isCursor(cursor) ? cursor : undefined);
     if (!isCursor(cursor) || !documents.every(isDocument)) return undefined;
     return { documents, cursor: { epoch: cursor.epoch, watermark: cursor.watermark } };
   }
 
   async function clear(...prefix: string[]): Promise<void> {
-    seen.clear();
+    lastCursors.clear();
     const where = ["WHERE true", "scope = ?", "topic = ?"].slice(0, prefix.length + 1).join(" AND ");
     const tables = ["khala_cursors_1", "khala_documents_1"];
     await sql.write(tables.map((table) => [`DELETE FROM ${table} ${where}`, prefix]));
@@ -127,8 +133,8 @@ export function sqlite(database: SqliteSync | SqliteAsync): Storage {
   };
 }
 
-/** From where it was last seen. Where it is not there any more, another program has written. */
-function moveCursor(scope: string, topic: string, last: LastSeen | undefined, to: Cursor): Step {
+/** Moves the cursor from its last known value. If it differs, another program has written. */
+function moveCursor(scope: string, topic: string, last: LastCursor | undefined, to: Cursor): Step {
   const values = [scope, topic, to.epoch, to.watermark];
   if (!last) return [SET_CURSOR, values];
   const { cursor: from } = last;
@@ -136,16 +142,16 @@ function moveCursor(scope: string, topic: string, last: LastSeen | undefined, to
   return [MOVE_CURSOR, [to.epoch, to.watermark, scope, topic, from.epoch, from.watermark], "change"];
 }
 
-/** The payload is text within the text: so a string, a number and null come back as what they were. */
+/** The payload is JSON inside JSON, so that strings, numbers and null are restored exactly. */
 function rowOf({ key, version, hash, updatedAt, payload, deleted }: StoredDocument) {
   const text = payload === undefined ? null : JSON.stringify(payload);
   return [key, version, hash, updatedAt ?? null, text, deleted ? 1 : 0];
 }
 
-/** Undefined when what is there is no document. */
+/** Undefined when the row is not a document. */
 function documentOf(row: unknown): StoredDocument | undefined {
   const { doc_key, version, hash, updated_at, payload, deleted } = row as Record<string, Value>;
-  const json = parsed(payload);
+  const json = parseJson(payload);
   if (payload !== null && json === undefined) return undefined;
   const document = {
     key: doc_key,
@@ -197,15 +203,15 @@ function synchronous(database: SqliteSync): Sql {
 }
 
 function check({ changes }: Changes, must: Step[2]): void {
-  if (must === "change" && Number(changes) === 0) throw new WrittenByAnother();
+  if (must === "change" && Number(changes) === 0) throw new ConcurrentWrite();
 }
 
-/** After some failures, such as a full disk, SQLite has done so itself and says that there is nothing to undo. */
+/** Rolls back. After some failures, such as a full disk, SQLite has already done so, and throws. */
 function undo(database: SqliteSync): void {
   try {
     database.exec("ROLLBACK");
   } catch {
-    // What went wrong before is what counts, and that is thrown.
+    // The caller throws the original error.
   }
 }
 

@@ -4,7 +4,7 @@ export interface Cursor {
   readonly watermark: string;
 }
 
-/** A document as the client keeps it. */
+/** A document as the client stores it. */
 export interface StoredDocument {
   readonly key: string;
   readonly version: string;
@@ -21,9 +21,9 @@ export interface StoredTopic {
   readonly cursor: Cursor;
 }
 
-/** What one step changes: documents and cursor together, or neither. */
+/** A change of documents and cursor, committed together. */
 export interface TopicChange {
-  /** Everything else of the topic goes. */
+  /** Removes all other documents of the topic. */
   readonly replace?: boolean;
   readonly put: readonly StoredDocument[];
   readonly remove: readonly string[];
@@ -31,13 +31,13 @@ export interface TopicChange {
 }
 
 /**
- * Where documents and cursors outlive the page. `scope` keeps apart what belongs to different people: server, org and
- * subject. A failure is thrown; the client goes on in memory, says so, and never trusts a cursor whose documents were not
- * stored with it. What cannot be read back is treated as absent, not as an error.
+ * Stores documents and cursors beyond a reload. `scope` separates people: server, org and
+ * subject. Failures are thrown; the client logs them, continues in memory, and never uses a cursor whose documents were not
+ * stored with it. Unreadable data is treated as absent, not as an error.
  */
 export interface Storage {
   load(scope: string, topic: string): Promise<StoredTopic | undefined>;
-  /** All of it, or nothing, also through a crash. */
+  /** Atomic, also when the program crashes. */
   commit(scope: string, topic: string, change: TopicChange): Promise<void>;
   /** One topic, one scope, or everything. */
   clear(scope?: string, topic?: string): Promise<void>;

@@ -1,5 +1,5 @@
-import { randomUUID } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { hash, randomUUID } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { DatabaseSync, SQLInputValue } from "node:sqlite";
 import type { AsyncStorageLike } from "./async_storage.ts";
@@ -74,16 +74,21 @@ export class FileAsyncStorage implements AsyncStorageLike {
   }
 
   async getItem(key: string) {
-    return this.#all().get(key)?.value ?? null;
+    return existsSync(this.#file(key)) ? read(this.#file(key))[1] : null;
   }
   async setItem(key: string, value: string) {
-    this.faults.step(() => this.#write(key, value));
+    this.faults.step(() => {
+      const temporary = join(this.#folder, `${randomUUID()}.tmp`);
+      writeFileSync(temporary, JSON.stringify([key, value]));
+      renameSync(temporary, this.#file(key));
+    });
   }
   async removeItem(key: string) {
-    this.faults.step(() => this.#remove(key));
+    this.faults.step(() => rmSync(this.#file(key), { force: true }));
   }
   async getAllKeys() {
-    return [...this.#all().keys()];
+    const names = readdirSync(this.#folder).filter((name) => name.endsWith(".json"));
+    return names.map((name) => read(join(this.#folder, name))[0]);
   }
   /** Not one step, as it is not promised to be. */
   async multiSet(entries: [string, string][]) {
@@ -93,26 +98,13 @@ export class FileAsyncStorage implements AsyncStorageLike {
     for (const key of keys) await this.removeItem(key);
   }
 
-  #all(): Map<string, { file: string; value: string }> {
-    const files = readdirSync(this.#folder).filter((name) => name.endsWith(".json"));
-    return new Map(
-      files.map((name) => {
-        const file = join(this.#folder, name);
-        const [key, value] = JSON.parse(readFileSync(file, "utf8")) as [string, string];
-        return [key, { file, value }];
-      }),
-    );
+  #file(key: string): string {
+    return join(this.#folder, `${hash("sha256", key)}.json`);
   }
-  #write(key: string, value: string): void {
-    const file = this.#all().get(key)?.file ?? join(this.#folder, `${randomUUID()}.json`);
-    const temporary = join(this.#folder, `${randomUUID()}.tmp`);
-    writeFileSync(temporary, JSON.stringify([key, value]));
-    renameSync(temporary, file);
-  }
-  #remove(key: string): void {
-    const found = this.#all().get(key);
-    if (found) rmSync(found.file);
-  }
+}
+
+function read(file: string): [key: string, value: string] {
+  return JSON.parse(readFileSync(file, "utf8"));
 }
 
 /** node:sqlite as it is, with steps that can be made to fail. */

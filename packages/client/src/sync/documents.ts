@@ -1,26 +1,26 @@
 import type { StoredDocument } from "../storage/storage.ts";
+import { isNewer } from "./cursor.ts";
 import type { Item } from "./plane_port.ts";
-import { SortedItems, sortedInTurns } from "./sorted_items.ts";
+import type { WorkSlices } from "./slices.ts";
+import { SortedItems, sortInSlices } from "./sorted_items.ts";
 import type { Update } from "./source.ts";
-import type { Turns } from "./turns.ts";
-import { isNewer } from "./versions.ts";
 
-/** A document as it is kept, and as it is shown: an older version while the newest must still be fetched. */
+/** A document as stored and as shown. The shown one is older while the newest is still being fetched. */
 export interface Entry {
   readonly stored: StoredDocument;
   readonly item?: Item;
-  /** The hash of what is shown. */
+  /** The hash of the shown version. */
   readonly shownHash?: string;
 }
 
-/** Documents that are ready to be put in the place of all there are. */
+/** A prepared replacement of all documents. */
 export interface Replacement {
-  /** The keys of what is not the same. */
+  /** Keys of documents that differ. */
   readonly changed: readonly string[];
   take(): void;
 }
 
-/** Deleted documents that are remembered. */
+/** Deletions to remember. */
 const MAX_TOMBSTONES = 10_000;
 
 /** The documents of a topic in memory. */
@@ -39,18 +39,18 @@ export class Documents {
     return this.#sorted.all();
   }
 
-  /** Those whose newest version is not here yet. */
+  /** Documents whose newest version is not fetched yet. */
   *unfetched(): Iterable<Entry> {
     for (const entry of this.#entries.values()) if (isUnfetched(entry)) yield entry;
   }
 
-  /** Everything, as it is stored. */
+  /** All documents and tombstones, as stored. */
   *stored(): Iterable<StoredDocument> {
     for (const { stored } of this.#entries.values()) yield stored;
     for (const [key, version] of this.#tombstones) yield { key, version, hash: "", deleted: true };
   }
 
-  /** What an update makes of a document: what to store, or undefined if it is not newer than what is known. */
+  /** Applies an update. Returns the document to store, or undefined when the update is not newer. */
   update({
     doc_key: key = "",
     doc_version: version = "0",
@@ -68,7 +68,7 @@ export class Documents {
     return this.#put(document).stored;
   }
 
-  /** What was fetched of a document that waits for it; undefined if it does not any more. */
+  /** Applies a fetched document. Returns it, or undefined when it is not needed any more. */
   resolve(document: StoredDocument): StoredDocument | undefined {
     const entry = this.#entries.get(document.key);
     if (!entry || !isUnfetched(entry) || isNewer(entry.stored.version, document.version)) return undefined;
@@ -76,17 +76,17 @@ export class Documents {
   }
 
   /**
-   * Prepares to have these documents alone, in turns of bounded length. Nothing is to change meanwhile, and nothing is seen of it
-   * until it is done: `take` replaces everything in one step. What is the same stays the same object.
+   * Prepares to replace all documents, in slices of bounded length. The caller changes nothing meanwhile, and nothing is visible
+   * until `take` replaces everything in one step. Unchanged documents stay the same objects.
    */
-  async replacement(documents: Iterable<StoredDocument>, turns: Turns): Promise<Replacement> {
+  async replacement(documents: Iterable<StoredDocument>, slices: WorkSlices): Promise<Replacement> {
     const before = this.#entries;
     const entries = new Map<string, Entry>();
     const tombstones = new Map<string, string>();
     const items: Item[] = [];
     const changed: string[] = [];
     for (const document of documents) {
-      if (turns.isOver()) await turns.giveWay();
+      if (slices.isOver()) await slices.yieldControl();
       const { key } = document;
       if (document.deleted) {
         tombstones.set(key, document.version);
@@ -100,10 +100,10 @@ export class Documents {
       if (entry.item) items.push(entry.item);
     }
     for (const key of before.keys()) {
-      if (turns.isOver()) await turns.giveWay();
+      if (slices.isOver()) await slices.yieldControl();
       if (!entries.has(key)) changed.push(key);
     }
-    const sorted = await sortedInTurns(items, turns);
+    const sorted = await sortInSlices(items, slices);
     return {
       changed,
       take: () => {
@@ -143,7 +143,7 @@ export class Documents {
 }
 
 function entryOf(document: StoredDocument, old: Entry | undefined): Entry {
-  const stored = withKnownPayload(document, old);
+  const stored = reusePayload(document, old);
   if (stored.payload === undefined) return { ...old, stored };
   return { stored, item: itemOf(stored), shownHash: stored.hash };
 }
@@ -153,13 +153,13 @@ export function isUnfetched({ stored }: Entry): boolean {
   return stored.payload === undefined;
 }
 
-/** A document without a hash may be anything. */
+/** Documents without a hash cannot be compared. */
 function isSame(a: StoredDocument, b: StoredDocument): boolean {
   return a.hash !== "" && a.hash === b.hash && a.version === b.version;
 }
 
-/** What must be fetched may be what is shown already: the hash tells. */
-function withKnownPayload(document: StoredDocument, old: Entry | undefined): StoredDocument {
+/** Skips the fetch when the hash shows that the payload is already here. */
+function reusePayload(document: StoredDocument, old: Entry | undefined): StoredDocument {
   const known =
     document.payload === undefined && old?.item && document.hash !== "" && old.shownHash === document.hash;
   return known ? { ...document, payload: old.item!.data } : document;

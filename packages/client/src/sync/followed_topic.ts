@@ -6,7 +6,8 @@ import type { Channel } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Cursor } from "../storage/storage.ts";
-import { cursorOf, listTopic } from "./listing.ts";
+import { cursorOf } from "./cursor.ts";
+import { listTopic } from "./document_requests.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
 
 export interface FollowedOptions {
@@ -18,35 +19,35 @@ export interface FollowedOptions {
 
 const RETRY: Backoff = { baseMs: 500, capMs: 30_000 };
 
-/** What waits at most while the sink is busy, in characters of its JSON; one batch more when nothing waits. */
+/** Limit of queued updates while the sink is busy, in characters of JSON. One batch always fits. */
 export const MAX_PENDING = 4_000_000;
 
 interface Pending {
   readonly updates: Update[];
   through: Cursor;
   complete: boolean;
-  /** In characters of JSON, as far as it came while the sink was busy. */
+  /** Characters of JSON that arrived while the sink was busy. */
   size: number;
 }
 
-/** One topic on the sync channel: subscribes from its position, or lists it first, and hands over what comes in order. */
+/** One topic on the sync channel: subscribes from its position, or lists it first, and passes changes to the sink in order. */
 export class FollowedTopic {
   readonly #name: string;
   readonly #sink: TopicSink;
   readonly #options: FollowedOptions;
   #phase: TopicPhase = "loading";
-  /** Whether frames count: those before the reply to the subscribe are of an earlier one. */
+  /** False until the subscribe is answered: earlier frames belong to a previous subscription. */
   #subscribed = false;
-  /** Where the topic stood when it was subscribed to. */
+  /** The topic's head when it was subscribed to. */
   #head: Cursor | undefined;
-  /** The position is not good any more, so that the topic must be listed. */
+  /** The position is stale, so the topic must be listed. */
   #mustList = false;
-  /** The attempt under way; a newer one ends it. */
+  /** The current attempt; a newer one aborts it. */
   #attempt = new AbortController();
   #failures = 0;
   #pending: Pending | undefined;
   #handing: Promise<void> | undefined;
-  #swapping: Promise<void> | undefined;
+  #replacing: Promise<void> | undefined;
   #cancelRetry: () => void = () => {};
 
   constructor(name: string, sink: TopicSink, options: FollowedOptions) {
@@ -64,19 +65,19 @@ export class FollowedTopic {
     return this.#phase === "live" || this.#phase === "forbidden" ? "live" : "replaying";
   }
 
-  /** How many changes the replay still has to bring; undefined when that is not known, or there is none. */
+  /** Changes left to replay; undefined when unknown or not replaying. */
   get behind(): number | undefined {
     const at = this.#sink.position();
     if (this.#phase !== "replaying" || !this.#head || at?.epoch !== this.#head.epoch) return undefined;
     return Math.max(0, Number(BigInt(this.#head.watermark) - BigInt(at.watermark)));
   }
 
-  /** The channel is there: begins, or goes on. */
+  /** The channel is joined: subscribes. */
   joined(): void {
     this.#begin(this.#restart());
   }
 
-  /** The channel is gone. */
+  /** The channel was left or closed. */
   left(error: KhalaError | undefined): void {
     this.#restart();
     if (error && isFinal(error)) this.forbidden(error);
@@ -91,20 +92,20 @@ export class FollowedTopic {
     this.#set("forbidden", error);
   }
 
-  /** The server does not continue from the position. */
+  /** The server cannot resume from the position. */
   stale(): void {
-    // Of an earlier subscription, which counts no more.
+    // Belongs to an earlier subscription.
     if (!this.#subscribed) return;
     this.#mustList = true;
     if (this.#failures === 0) this.joined();
     else this.#restart();
-    // A position that was listed a moment ago should not be stale: rights that differ between socket and HTTP take a while.
+    // A freshly listed position should not be stale. Socket and HTTP may see new access rights at different times: back off.
     if (this.#failures++ > 0) this.#retryLater(undefined);
   }
 
   batch(updates: readonly Update[], through: Cursor, complete: boolean): void {
     if (!this.#subscribed) return;
-    // What is handed over at once need not be weighed.
+    // Only queued updates are measured.
     const size = this.#handing && updates.length > 0 ? JSON.stringify(updates).length : 0;
     if (this.#pending && this.#pending.size + size > MAX_PENDING) return this.#pause(this.#pending);
     this.#pending ??= { updates: [], through, complete: false, size: 0 };
@@ -119,12 +120,12 @@ export class FollowedTopic {
     this.#restart();
   }
 
-  /** More comes than is stored: takes no more, and asks for the rest again from what is stored once all of this is. */
+  /** Updates arrive faster than they are stored: unsubscribes, and resubscribes from the stored position later. */
   #pause(pending: Pending): void {
     const attempt = this.#restart();
     this.#pending = { ...pending, complete: false };
     this.#set("replaying");
-    // If this gets lost, so does the channel, or what still comes is dropped until the next reply.
+    // Best effort: frames before the next reply are dropped anyway.
     this.#options.push("unsubscribe", { topics: [this.#name] }).catch(() => {});
     this.#begin(attempt);
   }
@@ -146,18 +147,18 @@ export class FollowedTopic {
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
-    // What was handed over before is stored first: the position is only then what it will be.
+    // Pending updates are stored first, because they move the position.
     await this.#handing;
-    await this.#swapping;
+    await this.#replacing;
     if (signal.aborted) return;
     let position = this.#mustList ? undefined : this.#sink.position();
     if (!position) {
       this.#set(this.#sink.position() ? "stale" : "loading");
       const { documents, cursor } = await listTopic(this.#options.http, this.#name, signal);
       if (signal.aborted) return;
-      const swapped = this.#sink.swap(documents, cursor);
-      this.#swapping = swapped.catch(() => {});
-      await swapped;
+      const replaced = this.#sink.replace(documents, cursor);
+      this.#replacing = replaced.catch(() => {});
+      await replaced;
       this.#mustList = false;
       position = cursor;
     }
@@ -185,11 +186,11 @@ export class FollowedTopic {
     this.#cancelRetry = this.#options.environment.timer(wait, () => this.joined());
   }
 
-  /** Hands over what has come; what comes while the sink is busy goes along the next time. */
+  /** Passes pending updates to the sink. Updates that arrive meanwhile go with the next call. */
   #hand(): void {
     this.#handing ??= this.#handAll()
       .catch((error: unknown) => {
-        // Something of it may be applied: only the whole topic is sure to be right.
+        // The batch may be applied in part, so the whole topic is listed again.
         this.#mustList = true;
         this.#restart();
         this.#failed(asKhalaError(error));
@@ -220,7 +221,7 @@ export class FollowedTopic {
   }
 }
 
-/** Whether asking again could help only with another token. */
+/** Whether only another token could help. */
 function isFinal(error: KhalaError): boolean {
   const { status, retryable } = error.meaning;
   return !retryable && (status === 403 || status === 404 || status === 401);

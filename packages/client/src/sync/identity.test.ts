@@ -1,13 +1,13 @@
 import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
-import { HandPlace, jwt, settled } from "../connection/test_support.ts";
+import { FakeEnvironment, jwt, settled } from "../connection/test_support.ts";
 import { Tokens } from "../connection/tokens.ts";
 import { memory } from "../storage/memory.ts";
 import { identify } from "./identity.ts";
 
 /** A client's identity, with the tokens that a test gives. */
 function identity(token: () => Promise<string>, storage = memory(), online = true) {
-  const place = new HandPlace();
+  const place = new FakeEnvironment();
   place.online.set(online);
   const tokens = new Tokens(token, place);
   const scopes: string[] = [];

@@ -12,41 +12,41 @@ export interface IdentityOptions {
   readonly log: Log;
 }
 
-/** Where the storage keeps whose documents were shown last. */
-const PLACE = "khala.identity";
+/** The storage scope that remembers the last user. */
+const SCOPE = "khala.identity";
 
-/** Whom identify tells. */
+/** Callbacks of `identify`. */
 export interface IdentityHandlers {
   readonly onScope: (scope: string) => void;
-  /** There is no token, so somebody has to go on asking for one. */
+  /** There is no token; the connection keeps asking for one. */
   readonly onFailure: (error: KhalaError) => void;
 }
 
 /**
- * Says whose documents are shown: the token's, as soon as there is one. Without a network there may be none: then those of whoever used
- * the client last on this device, until a token says otherwise. An app whose users change should clear the storage when one signs out.
+ * Determines the scope of the documents: from the token when there is one; offline, from the last user of this
+ * device until a token arrives. An app with several users should clear the storage on sign-out.
  */
 export function identify(options: IdentityOptions, { onScope, onFailure }: IdentityHandlers): () => void {
   const { url, tokens, environment, storage, log } = options;
-  let known: string | undefined;
+  let current: string | undefined;
   let asked = false;
 
   function become({ org, subject }: Token): void {
     const scope = JSON.stringify([url, org, subject]);
-    if (scope === known) return;
-    known = scope;
+    if (scope === current) return;
+    current = scope;
     onScope(scope);
     const put = [{ key: "last", version: "1", hash: "", payload: { scope } }];
     storage
-      .commit(PLACE, url, { replace: true, put, remove: [], cursor: { epoch: "", watermark: "0" } })
+      .commit(SCOPE, url, { replace: true, put, remove: [], cursor: { epoch: "", watermark: "0" } })
       .catch((error: unknown) => warn("identity_not_stored", "There will be no offline start.", error));
   }
 
   async function recall(): Promise<void> {
-    const stored = await storage.load(PLACE, url);
+    const stored = await storage.load(SCOPE, url);
     const { scope } = (stored?.documents[0]?.payload ?? {}) as { scope?: unknown };
-    if (known !== undefined || typeof scope !== "string") return;
-    known = scope;
+    if (current !== undefined || typeof scope !== "string") return;
+    current = scope;
     onScope(scope);
   }
 
@@ -64,7 +64,7 @@ export function identify(options: IdentityOptions, { onScope, onFailure }: Ident
     if (environment.online?.get() === false) tryRecall();
     tokens.get().then(become, async (error: KhalaError) => {
       warn("no_token", error.message, error);
-      // Whoever is not signed in is shown nothing of whoever was.
+      // Someone who is not signed in must not see the last user's documents.
       if (error.meaning.status !== 401) await tryRecall();
       onFailure(error);
     });

@@ -1,10 +1,10 @@
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
 
-/** No more than one round of notifications in this time: a frame of a screen. */
+/** Minimum time between two rounds of notifications: one frame. */
 const ROUND_MS = 16;
 
-/** Collects changes, and tells of them together: the first at once, those of a busy time once a frame. */
+/** Batches notifications: the first is immediate, later ones are throttled to one round per frame. */
 export class Notifier {
   readonly #environment: Environment;
   readonly #log: Log;
@@ -17,18 +17,18 @@ export class Notifier {
     this.#log = log;
   }
 
-  /** Calls a listener in the next round, once however often it is asked for. */
+  /** Calls each listener once in the next round. */
   add(listeners: Iterable<() => void>): void {
     for (const listener of listeners) this.#due.add(listener);
     if (this.#planned || this.#due.size === 0) return;
     this.#planned = true;
     const since = this.#environment.now() - this.#last;
-    // A clock that was put back is no reason to wait.
+    // The clock may go backwards.
     if (since >= ROUND_MS || since < 0) Promise.resolve().then(() => this.#round());
     else this.#environment.timer(ROUND_MS - since, () => this.#round());
   }
 
-  /** Forgets a listener that is not wanted any more. */
+  /** Removes a listener from the next round. */
   delete(listener: () => void): void {
     this.#due.delete(listener);
   }

@@ -1,17 +1,17 @@
 import type { KhalaError } from "@khala/contracts";
 import type { TopicPhase, TopicSource } from "./source.ts";
 
-/** A document as a screen reads it. The same object until it changed. */
+/** A document for rendering. The same object until it changes. */
 export interface Snapshot<Doc = unknown> {
   readonly data?: Doc;
   readonly version?: string;
   readonly phase: TopicPhase;
   readonly error?: KhalaError;
-  /** A newer version is known, and being fetched. */
+  /** A newer version exists and is being fetched. */
   readonly stale: boolean;
 }
 
-/** One document of a list. The same object until the document changed. */
+/** One document of a list. The same object until the document changes. */
 export interface Item<Doc = unknown> {
   readonly key: string;
   readonly version: string;
@@ -19,54 +19,54 @@ export interface Item<Doc = unknown> {
   readonly updatedAt?: string;
 }
 
-/** A topic as a screen reads it, sorted by key. The same object until something changed. */
+/** The documents of a topic for rendering, sorted by key. The same object until something changes. */
 export interface ListSnapshot<Doc = unknown> {
   readonly items: readonly Item<Doc>[];
   readonly phase: TopicPhase;
   readonly error?: KhalaError;
 }
 
-/** What a program names topics by, and what their documents are: `{ "runtime.run_summaries": RunSummary }`. */
+/** Document types by topic name: `{ "runtime.run_summaries": RunSummary }`. */
 export type Topics = object;
 
 /** The document of a topic; unknown for topics that the app does not declare. */
 export type DocumentOf<T extends Topics, Topic extends string> = (T &
   Readonly<Record<string, unknown>>)[Topic];
 
-/** The names of topics, for completion; any other text is accepted too. */
+/** Topic names, for completion; any other string is accepted too. */
 export type TopicName<T extends Topics> = (keyof T & string) | (string & {});
 
-/** Documents that stay true. Writing is not part of it: changes go through the server's own routes. */
+/** Synced documents, read only: changes go through the server's routes. */
 export interface Sync<T extends Topics = object> {
   get<Topic extends TopicName<T>>(topic: Topic, key: string): Snapshot<DocumentOf<T, Topic>>;
   list<Topic extends TopicName<T>>(topic: Topic): ListSnapshot<DocumentOf<T, Topic>>;
-  /** Follows the topic until the returned function is called, and calls back after changes: of all of it, or of one document. */
+  /** Follows the topic until the returned function is called. Calls the listener after changes of the topic, or of one document. */
   subscribe(topic: TopicName<T>, listener: () => void): () => void;
   subscribe(topic: TopicName<T>, key: string, listener: () => void): () => void;
   /**
-   * One document as the server has it now, without following its topic: for what is looked at once. Its key names the topic. Undefined
-   * when there is none that this token may see.
+   * Reads one document from the server, without following its topic. The key implies the topic. Undefined
+   * when it does not exist or the token may not see it.
    */
   read<Doc = unknown>(
     key: string,
     options?: { readonly signal?: AbortSignal },
   ): Promise<Item<Doc> | undefined>;
-  /** Resolves with the first complete state, a stored one too; rejects when the topic is forbidden, or the signal aborts. */
+  /** Resolves with the first complete state, which may come from the storage; rejects when the topic is forbidden, or the signal aborts. */
   ready(topic: TopicName<T>, options?: { readonly signal?: AbortSignal }): Promise<void>;
 }
 
 /**
- * The plane as the client's other parts use it. It is a source itself: whoever follows it (another tab) gets its state by `swap`, then
+ * The plane as other parts of the client use it. It is a source itself: a follower (another tab) gets its state by `replace`, then
  * each change as it is applied.
  */
 export interface SyncPlane<T extends Topics = object> extends Sync<T>, TopicSource {
-  /** Takes changes from here on from this source; topics go on from their positions. Undefined: from nowhere, until there is one. */
+  /** Sets the source of changes; topics resume from their positions. Undefined: no source for now. */
   setSource(source: TopicSource | undefined): void;
-  /** Whether this tab writes to the storage. When it begins to, it first writes all it has. */
+  /** Whether this tab writes to the storage. When switched on, it first writes everything. */
   setStoring(storing: boolean): void;
-  /** Whose documents these are. Another scope than before empties every topic, and loads what is stored for it. */
+  /** Sets whose documents these are. A changed scope empties every topic and loads the stored documents of the new one. */
   setScope(scope: string): void;
-  /** Whose documents are wanted cannot be found out at the moment, and why. */
+  /** The scope cannot be determined at the moment, and why. */
   unidentified(error: KhalaError): void;
   close(): void;
 }

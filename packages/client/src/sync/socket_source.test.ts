@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
-import { type HandSocket, handConnection, settled } from "../connection/test_support.ts";
+import { type FakeSocket, settled, testConnection } from "../connection/test_support.ts";
 import type { Answer, Http, RequestOptions } from "../http.ts";
 import { memory } from "../storage/memory.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
@@ -20,8 +20,8 @@ class HandSink implements TopicSink {
     return this.cursor;
   }
 
-  async swap(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
-    this.done.push({ swap: documents.map(({ key, version }) => `${key}@${version}`) });
+  async replace(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
+    this.done.push({ replace: documents.map(({ key, version }) => `${key}@${version}`) });
     this.cursor = cursor;
   }
 
@@ -37,7 +37,7 @@ class HandSink implements TopicSink {
 
 /** A source on a connection whose server a test plays. */
 async function handSource({ cursor }: { cursor?: Cursor } = {}) {
-  const hand = handConnection();
+  const hand = testConnection();
   const asked: { path: string; options: RequestOptions; settle: PromiseWithResolvers<Answer> }[] = [];
   const http: Http = {
     request(_method, path, options = {}) {
@@ -51,7 +51,7 @@ async function handSource({ cursor }: { cursor?: Cursor } = {}) {
   sink.cursor = cursor;
   const following = new AbortController();
   source.follow("t", sink, following.signal);
-  const joined = async (): Promise<HandSocket> => {
+  const joined = async (): Promise<FakeSocket> => {
     await settled();
     hand.place.socket.onopen?.();
     hand.place.socket.reply(hand.place.socket.last("phx_join"));
@@ -114,7 +114,7 @@ test("without a position all pages are listed, and followed from the first page'
   expect(asked[1]).toMatchObject({ path: "/sync/v1/list/t", options: { query: { after: "more" } } });
   asked[1]!.settle.resolve(page(["b"], at(9)));
   await settled();
-  expect(sink.done).toEqual([{ swap: ["a@1", "b@1"] }]);
+  expect(sink.done).toEqual([{ replace: ["a@1", "b@1"] }]);
   expect(socket.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: at(5) } });
 });
 
@@ -128,7 +128,7 @@ test("pages of two histories are not mixed", async () => {
   expect(asked[2]!.options.query).toEqual({ limit: 1_000, after: undefined });
   asked[2]!.settle.resolve(page(["c"], at(2, "restored")));
   await settled();
-  expect(sink.done).toEqual([{ swap: ["c@1"] }]);
+  expect(sink.done).toEqual([{ replace: ["c@1"] }]);
 });
 
 test("a stale position is listed at once, and one that stays stale with more and more patience", async () => {
@@ -290,10 +290,10 @@ test("a line that comes back while a list is still being taken in waits for it, 
   const { place, sink, asked, joined } = await handSource();
   await joined();
   const taken = Promise.withResolvers<void>();
-  const swap = sink.swap.bind(sink);
-  sink.swap = async (...all) => {
+  const replace = sink.replace.bind(sink);
+  sink.replace = async (...all) => {
     await taken.promise;
-    return swap(...all);
+    return replace(...all);
   };
   asked[0]!.settle.resolve(page(["a"], at(8)));
   await settled();

@@ -4,8 +4,8 @@ import type { OwnConnection, Progress } from "../connection/connection.ts";
 import type { Channel } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
+import { cursorOf } from "./cursor.ts";
 import { FollowedTopic } from "./followed_topic.ts";
-import { cursorOf } from "./listing.ts";
 import type { TopicSink, TopicSource, Update } from "./source.ts";
 
 export interface SocketSourceOptions {
@@ -14,9 +14,9 @@ export interface SocketSourceOptions {
   readonly environment: Environment;
 }
 
-/** Topics from the socket, and what a token may open that was forbidden before. */
+/** The source of topics on this tab's socket. */
 export interface SocketSource extends TopicSource {
-  /** The rights may be others now. */
+  /** Subscribes again to forbidden topics, after the token changed. */
   retryForbidden(): void;
 }
 
@@ -24,10 +24,10 @@ type Frame = Omit<Wire<FrameJson>, "update_batch"> & {
   readonly update_batch?: Omit<Wire<UpdateBatchJson>, "updates"> & { readonly updates?: readonly Update[] };
 };
 
-/** A new token reaches the server a moment after it is known. */
+/** A new token reaches the server a moment after the client has it. */
 const AUTH_MS = 1_000;
 
-/** Topics from this tab's socket: one channel for all of them, joined with the first. */
+/** Follows topics on this tab's socket: one channel for all, joined with the first. */
 export function socketSource({ connection, http, environment }: SocketSourceOptions): SocketSource {
   const followed = new Map<string, FollowedTopic>();
   let channel: Channel | undefined;
@@ -70,8 +70,8 @@ export function socketSource({ connection, http, environment }: SocketSourceOpti
     connection.progress(progress, known.length > 0 ? known.reduce((sum, n) => sum + n) : undefined);
   }
 
-  /** How the line stands, while the channel is not joined. */
-  function lineDown(topic: FollowedTopic): void {
+  /** Reports the connection's state while the channel is not joined. */
+  function reportDisconnect(topic: FollowedTopic): void {
     const { state, attempt, error } = connection.status();
     if (joined || state === "idle" || (state === "connecting" && attempt === 0 && !error)) return;
     if (state === "unauthorised")
@@ -80,7 +80,7 @@ export function socketSource({ connection, http, environment }: SocketSourceOpti
   }
 
   connection.subscribe(() => {
-    for (const topic of [...followed.values()]) lineDown(topic);
+    for (const topic of [...followed.values()]) reportDisconnect(topic);
   });
 
   return {
@@ -108,7 +108,7 @@ export function socketSource({ connection, http, environment }: SocketSourceOpti
       );
       channel ??= open();
       if (joined) topic.joined();
-      else lineDown(topic);
+      else reportDisconnect(topic);
       report();
     },
     retryForbidden() {

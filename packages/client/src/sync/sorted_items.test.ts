@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Item } from "./plane_port.ts";
-import { SortedItems, sortedInTurns } from "./sorted_items.ts";
-import { TURN, Turns } from "./turns.ts";
+import { SLICE_ITEMS, WorkSlices } from "./slices.ts";
+import { SortedItems, sortInSlices } from "./sorted_items.ts";
 
 const item = (key: string, version = "1"): Item => ({ key, version, data: {} });
 
@@ -46,23 +46,27 @@ test("an array that was handed out does not change any more", () => {
   expect(before).toEqual(copy);
 });
 
-test("many items are sorted in turns, whatever their order, and those in order stay the same array", async () => {
+test("many items are sorted in slices, and a sorted array stays the same", async () => {
   let gaveWay = 0;
-  const giveWay = async () => {
+  const yieldControl = async () => {
     gaveWay++;
   };
-  const turns = () => new Turns({ giveWay, timer: () => () => {} });
+  const turns = () => new WorkSlices({ yieldControl, timer: () => () => {} });
   await fc.assert(
-    fc.asyncProperty(fc.integer({ min: 0, max: 3 * TURN }), fc.integer({ min: 1 }), async (length, step) => {
-      // Numbers that come in an order that only the step knows.
-      const items = Array.from({ length }, (_, i) => item(String((i * step) % 1_000_003).padStart(7, "0")));
-      const expected = items.map(({ key }) => key).sort();
-      gaveWay = 0;
-      const sorted = await sortedInTurns(items, turns());
-      expect(sorted.map(({ key }) => key)).toEqual(expected);
-      expect(gaveWay).toBeGreaterThanOrEqual(Math.floor((length - 1) / TURN));
-      expect(await sortedInTurns(sorted, turns())).toBe(sorted);
-    }),
-    { numRuns: 30 },
+    fc.asyncProperty(
+      fc.integer({ min: 0, max: 3 * SLICE_ITEMS }),
+      fc.integer({ min: 1 }),
+      async (length, step) => {
+        // Numbers that come in an order that only the step knows.
+        const items = Array.from({ length }, (_, i) => item(String((i * step) % 1_000_003).padStart(7, "0")));
+        const expected = items.map(({ key }) => key).sort();
+        gaveWay = 0;
+        const sorted = await sortInSlices(items, turns());
+        expect(sorted.map(({ key }) => key)).toEqual(expected);
+        expect(gaveWay).toBeGreaterThanOrEqual(Math.floor((length - 1) / SLICE_ITEMS));
+        expect(await sortInSlices(sorted, turns())).toBe(sorted);
+      },
+    ),
+    { numRuns: 8 },
   );
 });

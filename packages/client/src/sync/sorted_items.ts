@@ -1,17 +1,17 @@
 import type { Item } from "./plane_port.ts";
-import { TURN, type Turns } from "./turns.ts";
+import { SLICE_ITEMS, type WorkSlices } from "./slices.ts";
 
-/** Sorted arrays of items that are made when they are asked for, from the last one and what changed since. */
+/** Items sorted by key. The array is built on demand, from the last one and the changes since. */
 export class SortedItems {
   #items: readonly Item[] = [];
   readonly #changed = new Map<string, Item | undefined>();
 
-  /** An item has another content, or is gone. */
+  /** Changes an item, or removes it. */
   set(key: string, item: Item | undefined): void {
     this.#changed.set(key, item);
   }
 
-  /** All are others, and in order. The array is kept. */
+  /** Replaces all items; they must be sorted. The array itself is used. */
   replace(items: readonly Item[]): void {
     this.#changed.clear();
     this.#items = items;
@@ -26,7 +26,7 @@ export class SortedItems {
     return this.#items;
   }
 
-  /** Whether the same keys are there as before: then a copy with a few other items will do. */
+  /** Whether the keys stay the same: then a copy with a few items changed is enough. */
   #replaceable(): boolean {
     if (this.#changed.size * 16 > this.#items.length) return false;
     for (const [key, item] of this.#changed) if (!item || !this.#has(key)) return false;
@@ -59,46 +59,46 @@ export class SortedItems {
   }
 }
 
-/** Sorts by key, in turns of bounded length. */
-export async function sortedInTurns(items: readonly Item[], turns: Turns): Promise<readonly Item[]> {
-  // They mostly are: servers list in order.
-  if (await isSorted(items, turns)) return items;
+/** Sorts by key, in slices of bounded length. */
+export async function sortInSlices(items: readonly Item[], slices: WorkSlices): Promise<readonly Item[]> {
+  // Usually true, because servers list in order.
+  if (await isSorted(items, slices)) return items;
   let runs: (readonly Item[])[] = [];
-  for (let from = 0; from < items.length; from += TURN) {
-    const run = items.slice(from, from + TURN).sort((a, b) => (a.key < b.key ? -1 : 1));
+  for (let from = 0; from < items.length; from += SLICE_ITEMS) {
+    const run = items.slice(from, from + SLICE_ITEMS).sort((a, b) => (a.key < b.key ? -1 : 1));
     runs.push(run);
-    if (turns.isOver(run.length)) await turns.giveWay();
+    if (slices.isOver(run.length)) await slices.yieldControl();
   }
   while (runs.length > 1) {
     const longer: (readonly Item[])[] = [];
     for (let i = 0; i < runs.length; i += 2) {
       const [left = [], right = []] = runs.slice(i, i + 2);
-      longer.push(right.length > 0 ? await merged(left, right, turns) : left);
+      longer.push(right.length > 0 ? await merged(left, right, slices) : left);
     }
     runs = longer;
   }
   return runs[0] ?? [];
 }
 
-async function isSorted(items: readonly Item[], turns: Turns): Promise<boolean> {
+async function isSorted(items: readonly Item[], slices: WorkSlices): Promise<boolean> {
   for (let i = 1; i < items.length; i++) {
     if (items[i - 1]!.key > items[i]!.key) return false;
-    if (turns.isOver()) await turns.giveWay();
+    if (slices.isOver()) await slices.yieldControl();
   }
   return true;
 }
 
-async function merged(left: readonly Item[], right: readonly Item[], turns: Turns): Promise<Item[]> {
+async function merged(left: readonly Item[], right: readonly Item[], slices: WorkSlices): Promise<Item[]> {
   const items: Item[] = [];
   for (let l = 0, r = 0; l < left.length || r < right.length; ) {
     const fromLeft = r === right.length || (l < left.length && left[l]!.key < right[r]!.key);
     items.push(fromLeft ? left[l++]! : right[r++]!);
-    if (turns.isOver()) await turns.giveWay();
+    if (slices.isOver()) await slices.yieldControl();
   }
   return items;
 }
 
-/** Where a key is, or would be. */
+/** The index of a key, or where it would be inserted. */
 function indexOf(items: readonly Item[], key: string): number {
   let low = 0;
   let high = items.length;

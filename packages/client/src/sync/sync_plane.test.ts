@@ -2,15 +2,15 @@ import { KhalaError } from "@khala/contracts";
 import { expect, test, vi } from "vitest";
 import { settled } from "../connection/test_support.ts";
 import { memory } from "../storage/memory.ts";
-import { answer, at, handPlane, stored, tooLarge, update } from "./test_support.ts";
+import { answer, at, stored, testPlane, tooLarge, update } from "./test_support.ts";
 
 /** A plane that shows a topic with these documents, live. */
 async function livePlane(documents = [stored("a", 1), stored("b", 1)], options = {}) {
-  const hand = handPlane(options);
+  const hand = testPlane(options);
   const told = vi.fn();
   const stop = hand.plane.subscribe("t", told);
   await settled();
-  await hand.source.sink().swap(documents, at(1));
+  await hand.source.sink().replace(documents, at(1));
   hand.source.sink().phase("live");
   await hand.place.pass(16);
   told.mockClear();
@@ -86,12 +86,12 @@ test("snapshots are the same objects until they change", async () => {
   expect(plane.get("elsewhere", "a")).toBe(plane.get("elsewhere", "b"));
 });
 
-test("a swap replaces in one step, keeps what is the same, and takes lower versions", async () => {
+test("a replace replaces in one step, keeps what is the same, and takes lower versions", async () => {
   const { plane, place, source } = await livePlane([stored("a", 5), stored("b", 5), stored("c", 5)]);
   const before = plane.list("t");
   const seen: number[] = [];
   plane.subscribe("t", () => seen.push(plane.list("t").items.length));
-  await source.sink().swap([stored("a", 5), stored("b", 2)], at(1, "other"));
+  await source.sink().replace([stored("a", 5), stored("b", 2)], at(1, "other"));
   await place.pass(16);
   expect(seen).toEqual([2]);
   const { items } = plane.list("t");
@@ -156,7 +156,7 @@ test("a few are fetched at a time, what fails is tried again, and a restart goes
   expect(asked).toHaveLength(9);
   stop();
   await place.pass(10_000);
-  const again = handPlane({ storage });
+  const again = testPlane({ storage });
   again.plane.subscribe("t", () => {});
   await settled();
   expect(again.asked).toHaveLength(4);
@@ -186,7 +186,7 @@ test("a topic is followed while somebody uses it, and a little longer", async ()
 });
 
 test("ready is the first complete state; it fails when the topic is forbidden or nobody waits any more", async () => {
-  const { plane, place, source } = handPlane();
+  const { plane, place, source } = testPlane();
   const ready = plane.ready("t");
   const forbidden = expect(plane.ready("u")).rejects.toMatchObject({ code: "forbidden_topic" });
   const given = new AbortController();
@@ -194,7 +194,7 @@ test("ready is the first complete state; it fails when the topic is forbidden or
   given.abort("enough");
   await aborted;
   await settled();
-  await source.sink().swap([], at(1));
+  await source.sink().replace([], at(1));
   source.sink("u").phase("forbidden", new KhalaError("forbidden_topic", "no"));
   await place.pass(16);
   await ready;
@@ -213,7 +213,7 @@ test("a storage that fails: reported, cleared, and tried again with the next who
   expect(failing.clear).toHaveBeenCalledWith("s", "t");
   await source.sink().apply([update("a", 3)], at(3));
   expect(await storage.load("s", "t")).toBeUndefined();
-  await source.sink().swap([stored("a", 4)], at(4));
+  await source.sink().replace([stored("a", 4)], at(4));
   await source.sink().apply([update("b", 7)], at(5));
   expect(await storage.load("s", "t")).toEqual({
     documents: [stored("a", 4), stored("b", 7)],
@@ -223,11 +223,11 @@ test("a storage that fails: reported, cleared, and tried again with the next who
 
 test("a storage that cannot be read, or never answers, is as good as none", async () => {
   for (const load of [() => Promise.reject(new Error("corrupt")), () => new Promise<never>(() => {})]) {
-    const { plane, place, source, events } = handPlane({ storage: { ...memory(), load } });
+    const { plane, place, source, events } = testPlane({ storage: { ...memory(), load } });
     plane.subscribe("t", () => {});
     await place.pass(15_000);
     expect(events.map(({ event }) => event)).toEqual(["storage_unreadable"]);
-    await source.sink().swap([stored("a", 1)], at(1));
+    await source.sink().replace([stored("a", 1)], at(1));
     expect(plane.list("t").items).toHaveLength(1);
   }
 });
@@ -256,7 +256,7 @@ test("another source goes on from the same position, and the old one is let go",
 
 test("a plane that follows another has its documents, and each change", async () => {
   const leader = await livePlane();
-  const follower = handPlane();
+  const follower = testPlane();
   follower.plane.setStoring(false);
   follower.plane.setSource(leader.plane);
   follower.plane.subscribe("t", () => {});
@@ -275,7 +275,7 @@ test("a plane that follows another has its documents, and each change", async ()
 });
 
 test("a document is read by its key without following its topic; what is not there is undefined", async () => {
-  const { plane, asked, source } = handPlane();
+  const { plane, asked, source } = testPlane();
   const read = plane.read("run:a/b");
   expect(asked[0]?.path).toBe("/sync/v1/doc/run%3Aa%2Fb");
   const updated_at = "2026-01-01T00:00:00Z";

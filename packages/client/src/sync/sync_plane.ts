@@ -3,41 +3,42 @@ import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Log } from "../log.ts";
 import type { Storage } from "../storage/storage.ts";
-import { Fetcher, readDocument } from "./fetching.ts";
+import { readDocument } from "./document_requests.ts";
+import { type Entry, isUnfetched } from "./documents.ts";
+import { Fetcher } from "./fetcher.ts";
 import { Notifier } from "./notifier.ts";
 import type { Item, ListSnapshot, Snapshot, SyncPlane, Topics } from "./plane_port.ts";
 import type { TopicSink, TopicSource } from "./source.ts";
 import { Topic } from "./topic.ts";
 import { TopicStore } from "./topic_store.ts";
-import { TopicView, UNFOLLOWED } from "./topic_view.ts";
 
 export interface SyncOptions {
   readonly environment: Environment;
   readonly http: Http;
   readonly storage: Storage;
   readonly log: Log;
-  /** Somebody wants a topic, and whose documents they are is not known yet. */
+  /** A topic is used before the scope is known. */
   readonly onScopeNeeded?: () => void;
 }
 
-/** A topic that nobody uses is followed for this much longer: screens come and go. */
+/** An unused topic is followed for this much longer, because screens come and go. */
 const GRACE_MS = 5_000;
 
-/** A topic that somebody uses. */
+/** A topic in use. */
 interface Used {
   readonly name: string;
   readonly view: TopicView;
   users: number;
   cancelGrace: () => void;
-  /** Its documents, for as long as the scope is the same. */
+  /** Its documents in the current scope. */
   topic: Topic;
   life: AbortController;
-  /** Ends following the source that there is. */
+  /** Aborts following the current source. */
   following: AbortController;
   loaded: boolean;
 }
 
-/** Opens the plane. Topics load when there is a scope, and follow when there is a source. */
+/** Opens the plane. Topics load once there is a scope, and follow once there is a source. */
 export function openSync<T extends Topics>(options: SyncOptions): SyncPlane<T> {
   return new Plane(options);
 }
@@ -60,7 +61,7 @@ class Plane implements SyncPlane {
 
   get(topic: string, key: string): Snapshot<never> {
     const used = this.#used.get(topic);
-    // What a document is, only its app knows.
+    // Only the app knows the document's type.
     return used ? (used.view.get(used.topic, key) as Snapshot<never>) : UNFOLLOWED;
   }
 
@@ -75,24 +76,24 @@ class Plane implements SyncPlane {
   ): () => void {
     const [key, listener] = rest.length === 1 ? [undefined, rest[0]] : rest;
     const used = this.#use(topic);
-    // The same function may be subscribed twice.
-    const told = () => listener();
-    const stop = used.view.listen(key, told);
+    // The same function may be subscribed twice, so each subscription gets its own.
+    const notify = () => listener();
+    const stop = used.view.listen(key, notify);
     return once(() => {
       stop();
-      this.#notifier.delete(told);
+      this.#notifier.delete(notify);
       this.#release(used);
     });
   }
 
   async read<Doc>(key: string, { signal }: { readonly signal?: AbortSignal } = {}) {
-    // What a document is, only its app knows.
+    // Only the app knows the document's type.
     return (await readDocument(this.#options.http, key, signal)) as Item<Doc> | undefined;
   }
 
   ready(topic: string, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
     return new Promise((resolve, reject) => {
-      const look = () => {
+      const check = () => {
         const used = this.#used.get(topic);
         const { phase, error } = used?.topic.state ?? {};
         if (signal?.aborted) end(() => reject(signal.reason));
@@ -102,12 +103,12 @@ class Plane implements SyncPlane {
       };
       const end = (settle: () => void) => {
         stop();
-        signal?.removeEventListener("abort", look);
+        signal?.removeEventListener("abort", check);
         settle();
       };
-      const stop = this.subscribe(topic, look);
-      signal?.addEventListener("abort", look);
-      look();
+      const stop = this.subscribe(topic, check);
+      signal?.addEventListener("abort", check);
+      check();
     });
   }
 
@@ -115,7 +116,7 @@ class Plane implements SyncPlane {
     if (signal.aborted) return;
     const used = this.#use(topic);
     let mirrored: Topic | undefined;
-    // Another scope has another topic: whoever mirrors it goes along.
+    // A changed scope has a new topic: the mirror follows that one.
     const mirror = () => {
       if (used.topic !== mirrored) used.topic.mirror(sink, signal);
       mirrored = used.topic;
@@ -156,7 +157,7 @@ class Plane implements SyncPlane {
     for (const { topic } of this.#used.values()) topic.phase(phase, error);
   }
 
-  /** What screens show stays until they are gone: a list that is emptied at the end would be seen. */
+  /** Keeps the documents: a list that is emptied on close would flash. */
   close(): void {
     this.#closed = true;
     for (const used of this.#used.values()) this.#stop(used);
@@ -216,20 +217,20 @@ class Plane implements SyncPlane {
     const topic: Topic = new Topic({
       store,
       environment,
-      onChange: (keys) => this.#notifier.add(view.concerned(keys)),
+      onChange: (keys) => this.#notifier.add(view.listenersFor(keys)),
       onUnfetched: (key) => this.#fetcher.add(topic, key, life.signal),
     });
     return topic;
   }
 
-  /** Begins anew with no documents. */
+  /** Starts again without documents. */
   #renew(used: Used): void {
     used.life.abort();
     used.following.abort();
     used.life = new AbortController();
     used.topic = this.#topic(used.name, used.view, used.life);
     used.loaded = false;
-    this.#notifier.add(used.view.concerned([]));
+    this.#notifier.add(used.view.listenersFor([]));
   }
 
   #load(used: Used): void {
@@ -256,7 +257,7 @@ class Plane implements SyncPlane {
       this.#options.log({
         level: "error",
         event: "sync_failed",
-        message: "A topic could not be kept.",
+        message: "A topic could not be loaded or stored.",
         error,
       }),
     );
@@ -269,4 +270,64 @@ function once(work: () => void): () => void {
     if (!done) work();
     done = true;
   };
+}
+
+/** The snapshot of a topic that is not followed. */
+export const UNFOLLOWED: Snapshot<never> & ListSnapshot<never> = Object.freeze({
+  phase: "loading",
+  stale: false,
+  items: Object.freeze([]),
+});
+
+/** Stable snapshots of a topic, and its listeners. */
+export class TopicView {
+  readonly #snapshots = new WeakMap<Entry, Snapshot>();
+  /** The snapshot of documents that do not exist. */
+  #absent: Snapshot = UNFOLLOWED;
+  readonly #listeners = new Set<() => void>();
+  readonly #keyListeners = new Map<string, Set<() => void>>();
+  #list: ListSnapshot = UNFOLLOWED;
+
+  /** Adds a listener to the topic, or to one document. */
+  listen(key: string | undefined, listener: () => void): () => void {
+    if (key === undefined) {
+      this.#listeners.add(listener);
+      return () => this.#listeners.delete(listener);
+    }
+    const listeners = this.#keyListeners.get(key) ?? new Set();
+    this.#keyListeners.set(key, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.#keyListeners.get(key) === listeners) this.#keyListeners.delete(key);
+    };
+  }
+
+  /** The listeners of a change. Without keys, the whole topic changed. */
+  *listenersFor(keys: readonly string[]): Iterable<() => void> {
+    yield* this.#listeners;
+    if (keys.length === 0) for (const listeners of this.#keyListeners.values()) yield* listeners;
+    else if (this.#keyListeners.size > 0) for (const key of keys) yield* this.#keyListeners.get(key) ?? [];
+  }
+
+  get(topic: Topic, key: string): Snapshot {
+    const entry = topic.documents.get(key);
+    const before = entry ? this.#snapshots.get(entry) : this.#absent;
+    const { phase, error } = topic.state;
+    if (before?.phase === phase && before.error === error) return before;
+    const shown = entry?.item && { data: entry.item.data, version: entry.item.version };
+    const stale = entry !== undefined && isUnfetched(entry);
+    const snapshot: Snapshot = { ...shown, phase, ...(error && { error }), stale };
+    if (entry) this.#snapshots.set(entry, snapshot);
+    else this.#absent = snapshot;
+    return snapshot;
+  }
+
+  list(topic: Topic): ListSnapshot {
+    const items = topic.documents.items();
+    const { phase, error } = topic.state;
+    const { items: shown, phase: shownPhase, error: shownError } = this.#list;
+    if (shown !== items || shownPhase !== phase || shownError !== error)
+      this.#list = { items, phase, ...(error && { error }) };
+    return this.#list;
+  }
 }

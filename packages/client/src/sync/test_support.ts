@@ -1,4 +1,4 @@
-import { HandPlace } from "../connection/test_support.ts";
+import { FakeEnvironment } from "../connection/test_support.ts";
 import type { Answer, Http, RequestOptions } from "../http.ts";
 import type { LogEvent } from "../log.ts";
 import { memory } from "../storage/memory.ts";
@@ -37,7 +37,7 @@ export function tooLarge(key: string, version: number, hash = `${key}@${version}
 }
 
 /** A source whose topics a test plays. */
-class HandSource implements TopicSource {
+class FakeSource implements TopicSource {
   readonly followed: { readonly topic: string; readonly sink: TopicSink; readonly signal: AbortSignal }[] =
     [];
 
@@ -54,9 +54,9 @@ class HandSource implements TopicSource {
 }
 
 /** A plane whose source, HTTP and time a test plays. */
-export function handPlane({ storage = memory(), scope = "s" }: { storage?: Storage; scope?: string } = {}) {
-  const place = new HandPlace();
-  const source = new HandSource();
+export function testPlane({ storage = memory(), scope = "s" }: { storage?: Storage; scope?: string } = {}) {
+  const place = new FakeEnvironment();
+  const source = new FakeSource();
   const events: LogEvent[] = [];
   const asked: { path: string; options: RequestOptions; settle: PromiseWithResolvers<Answer> }[] = [];
   const http: Http = {

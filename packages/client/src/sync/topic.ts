@@ -1,31 +1,31 @@
 import type { KhalaError } from "@khala/contracts";
 import type { Environment } from "../environment.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
+import { sameCursor } from "./cursor.ts";
 import { Documents, type Entry, isUnfetched, type Replacement } from "./documents.ts";
+import { WorkSlices } from "./slices.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
 import type { TopicStore } from "./topic_store.ts";
-import { Turns } from "./turns.ts";
-import { sameCursor } from "./versions.ts";
 
 export interface TopicOptions {
   readonly store: TopicStore;
   readonly environment: Environment;
-  /** Documents changed, or with no keys, how the topic stands. */
+  /** Documents changed; without keys, the topic's phase or position. */
   readonly onChange: (keys: readonly string[]) => void;
   /** The newest version of a document must be fetched. */
   readonly onUnfetched: (key: string) => void;
 }
 
-/** A topic's documents and position. Whatever comes is applied, then stored, and then the position moves. */
+/** A topic's documents and position. Changes are applied, then stored, and then the position moves. */
 export class Topic implements TopicSink {
   readonly #options: TopicOptions;
   readonly #documents = new Documents();
-  /** Other tabs, to whom everything is passed on. */
+  /** Sinks of other tabs. */
   readonly #mirrors = new Set<TopicSink>();
   #position: Cursor | undefined;
   #phase: TopicPhase = "loading";
   #error: KhalaError | undefined;
-  /** One step after another: each stores before the next begins. */
+  /** Serialises steps: each is stored before the next begins. */
   #steps: Promise<void> = Promise.resolve();
 
   constructor(options: TopicOptions) {
@@ -44,7 +44,7 @@ export class Topic implements TopicSink {
     return this.#position;
   }
 
-  /** Begins with what is stored. */
+  /** Loads the stored documents. */
   load(): Promise<void> {
     return this.#step(async () => {
       const stored = await this.#options.store.load();
@@ -58,11 +58,11 @@ export class Topic implements TopicSink {
     });
   }
 
-  swap(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
+  replace(documents: readonly StoredDocument[], cursor: Cursor): Promise<void> {
     return this.#step(async () => {
       const { changed, take } = await this.#replacement(documents);
       take();
-      // In the same moment: nobody sees documents of a topic that is said to have none yet.
+      // In the same step, so that documents and phase `loading` are never shown together.
       const isFirst = this.#phase === "loading";
       if (isFirst) this.#phase = "replaying";
       this.#options.onChange(changed);
@@ -70,7 +70,7 @@ export class Topic implements TopicSink {
       this.#position = cursor;
       this.#options.onChange([]);
       for (const mirror of [...this.#mirrors]) {
-        await mirror.swap(documents, cursor);
+        await mirror.replace(documents, cursor);
         if (isFirst) mirror.phase(this.#phase, this.#error);
       }
       this.#askForUnfetched();
@@ -103,7 +103,7 @@ export class Topic implements TopicSink {
     for (const mirror of [...this.#mirrors]) mirror.phase(phase, error);
   }
 
-  /** Takes in what was fetched. */
+  /** Applies a fetched document. */
   resolve(document: StoredDocument): Promise<void> {
     return this.#step(async () => {
       const stored = this.#documents.resolve(document);
@@ -113,7 +113,7 @@ export class Topic implements TopicSink {
     });
   }
 
-  /** Writes all there is: this tab has become the one that stores. */
+  /** Stores everything: this tab has become the one that writes. */
   storeAll(): Promise<void> {
     return this.#step(async () => {
       this.#options.store.startOver();
@@ -121,7 +121,7 @@ export class Topic implements TopicSink {
     });
   }
 
-  /** Passes everything on, beginning with what there is, until the signal aborts. */
+  /** Sends the current state and all changes to another sink, until the signal aborts. */
   mirror(sink: TopicSink, signal: AbortSignal): void {
     signal.addEventListener("abort", () => this.#mirrors.delete(sink), { once: true });
     this.#step(async () => {
@@ -129,7 +129,7 @@ export class Topic implements TopicSink {
       this.#mirrors.add(sink);
       sink.phase(this.#phase, this.#error);
       if (this.#position && !sameCursor(sink.position(), this.#position))
-        await sink.swap([...this.#documents.stored()], this.#position);
+        await sink.replace([...this.#documents.stored()], this.#position);
     });
   }
 
@@ -140,9 +140,9 @@ export class Topic implements TopicSink {
     return store.commit({ put, remove, cursor });
   }
 
-  /** In turns: of a hundred thousand documents nobody should feel it. Steps wait for each other, so nothing else changes meanwhile. */
+  /** In slices, so that 100,000 documents do not block the page. Steps are serialised, so nothing else changes meanwhile. */
   #replacement(documents: readonly StoredDocument[]): Promise<Replacement> {
-    return this.#documents.replacement(documents, new Turns(this.#options.environment));
+    return this.#documents.replacement(documents, new WorkSlices(this.#options.environment));
   }
 
   #askForUnfetched(): void {
@@ -155,7 +155,7 @@ export class Topic implements TopicSink {
 
   #step(work: () => Promise<void>): Promise<void> {
     const done = this.#steps.then(work);
-    // Whoever asked for the step hears of its failure; the next one goes on all the same.
+    // The caller gets the failure; the next step runs anyway.
     this.#steps = done.catch(() => {});
     return done;
   }

@@ -1,6 +1,6 @@
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
-import { inTime } from "../storage/in_time.ts";
+import { withStorageTimeout } from "../storage/driver_support.ts";
 import type { Storage, StoredTopic, TopicChange } from "../storage/storage.ts";
 
 export interface TopicStoreOptions {
@@ -14,14 +14,14 @@ export interface TopicStoreOptions {
 }
 
 /**
- * A topic's place in the storage. A failure is reported, not thrown: what is stored of the topic is removed then, and nothing
- * more is written until the topic is written as a whole.
+ * Stores one topic. A failure is logged, not thrown: the stored topic is removed, and nothing
+ * is written until the whole topic can be.
  */
 export class TopicStore {
   readonly #options: TopicStoreOptions;
-  /** Whether what is stored is what the changes are to be added to. */
+  /** Whether changes can be added to the stored state. */
   #true = false;
-  /** After a failure nothing is written but the whole topic, as it comes from the server. */
+  /** After a failure only a full replacement from the server is written. */
   #gaveUp = false;
 
   constructor(options: TopicStoreOptions) {
@@ -35,17 +35,17 @@ export class TopicStore {
       this.#true = stored !== undefined;
       return stored;
     } catch (error) {
-      await this.#failed("storage_unreadable", "What is stored of the topic cannot be read.", error);
+      await this.#failed("storage_unreadable", "The stored topic cannot be read.", error);
       return undefined;
     }
   }
 
-  /** Whether the next commit must have everything. */
+  /** Whether the next commit must contain the whole topic. */
   get needsAll(): boolean {
     return this.#options.storing() && !this.#true && !this.#gaveUp;
   }
 
-  /** Another tab may have written: begins anew with everything. */
+  /** Another tab may have written: the next commit replaces everything. */
   startOver(): void {
     this.#true = false;
     this.#gaveUp = false;
@@ -59,9 +59,9 @@ export class TopicStore {
       await this.#bounded(storage.commit(scope, topic, change));
       this.#true = true;
     } catch (error) {
-      // Closed meanwhile: nobody waits for it any more.
+      // Closed in the meantime.
       if (!storing()) return;
-      await this.#failed("storage_failed", "The storage took no more; the topic goes on in memory.", error);
+      await this.#failed("storage_failed", "The storage failed; the topic continues in memory.", error);
     }
   }
 
@@ -74,12 +74,12 @@ export class TopicStore {
     try {
       await this.#bounded(storage.clear(scope, topic));
     } catch (cause) {
-      const text = "What is stored of the topic cannot be removed either; it stays as it was.";
+      const text = "The stored topic cannot be removed either.";
       log({ level: "error", event: "storage_not_cleared", message: text, topic, error: cause });
     }
   }
 
   #bounded<T>(work: Promise<T>): Promise<T> {
-    return inTime(this.#options.environment, work);
+    return withStorageTimeout(this.#options.environment, work);
   }
 }

@@ -5,57 +5,57 @@ import type { BroadcastLike, Environment } from "../environment.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
 import type { TopicPhase, Update } from "../sync/source.ts";
 
-/** Part of the names of lock and channel: tabs of another version are another group, so no message has to be understood twice. */
+/** Part of the lock's and channel's name, so that tabs with another version form their own group. */
 const VERSION = 1;
 
-/** The name of the lock and of the channel that the tabs of a scope share. */
+/** The name of the lock and channel of a scope's tabs. */
 export const groupName = (scope: string) => `khala:tabs:${VERSION}:${scope}`;
 
-/** What is followed: a topic or a conversation, by its name. */
+/** A topic or a conversation, by name. */
 export interface Subject {
   readonly plane: "sync" | "conversation";
   readonly name: string;
 }
 
-/** From a tab to the one that leads. Whoever does not lead ignores it. */
+/** A message to the leader tab. Other tabs ignore it. */
 export type ToLeader = { readonly from: string } & FollowerMessage;
 
 export type FollowerMessage =
-  /** `knows`: the leader that this tab follows, if there is one. */
+  /** `knows` is the leader that this tab follows, if any. */
   | { readonly type: "ping"; readonly knows?: string }
-  /** `ask` numbers the questions of a tab, so that late answers to older ones are known. */
+  /** `ask` numbers the requests of a tab, so that late answers to older ones are recognised. */
   | ({ readonly type: "follow"; readonly ask: number; readonly position?: Cursor | string } & Subject)
   | ({ readonly type: "next"; readonly ask: number } & Subject)
   | ({ readonly type: "unfollow" } & Subject)
-  /** Somebody looks at that tab and waits: do not wait any longer to connect. */
+  /** The tab is visible: connect without backoff. */
   | { readonly type: "connect" }
   | { readonly type: "bye" };
 
-/** From the tab that leads: to all, or with `to`, to one. */
+/** A message from the leader tab: to all, or with `to`, to one. */
 export type FromLeader = { readonly leader: string } & LeaderMessage;
 
 export type LeaderMessage =
   | { readonly type: "leading"; readonly status: StatusWire }
-  /** Nothing was heard of that tab for long: it has to follow anew. */
+  /** The tab was silent for too long: it must follow again. */
   | { readonly type: "dropped"; readonly to: string }
-  /** What that tab has is as new as what the leader has. */
+  /** The tab is up to date. */
   | ({ readonly type: "current"; readonly to: string; readonly ask: number } & Subject)
   | ({ readonly type: "part"; readonly to: string; readonly ask: number; readonly part: Part } & Subject)
-  /** What there is was replaced: follow anew. */
+  /** The state was replaced: follow again. */
   | ({ readonly type: "replaced" } & Subject)
   | { readonly type: "batch"; readonly name: string; readonly batch: Batch }
   | { readonly type: "phase"; readonly name: string; readonly phase: TopicPhase; readonly error?: ErrorWire }
   | { readonly type: "frame"; readonly name: string; readonly frame: ConversationFrame }
   | { readonly type: "health"; readonly name: string; readonly live: boolean; readonly error?: ErrorWire };
 
-/** Changes, and between which positions they lie. */
+/** Changes, and the positions before and after them. */
 export interface Batch {
   readonly from: Cursor;
   readonly updates: readonly Update[];
   readonly through: Cursor;
 }
 
-/** A part of what the leader has; the last one says where that is true. */
+/** A part of the leader's state; the last one has its position. */
 export interface Part {
   readonly documents?: readonly StoredDocument[];
   readonly messages?: ConversationState["messages"];
@@ -65,26 +65,29 @@ export interface Part {
 export type ErrorWire = { readonly code: ErrorCode; readonly message: string } & ErrorDetails;
 export type StatusWire = Omit<ConnectionStatus, "error" | "role"> & { readonly error?: ErrorWire };
 
-/** The error as it crosses from tab to tab, where objects lose their class. */
+/** An error as JSON: objects lose their class between tabs. */
 export function errorWire(error: KhalaError | undefined): { error?: ErrorWire } {
   return error ? { error: error.toJSON() } : {};
 }
 
-/** The error that came from another tab. */
+/** Restores an error from another tab. */
 export function errorOf(wire: ErrorWire | undefined): KhalaError | undefined {
   if (!wire) return undefined;
   const { code, message, ...details } = wire;
   return new KhalaError(code, message, details);
 }
 
-/** The channel of a group of tabs: typed, and silent after it was closed. */
+/** The typed broadcast channel of a group of tabs. */
 export class TabChannel {
   readonly #channel: BroadcastLike;
   #closed = false;
 
   constructor(environment: Environment, scope: string, receive: (message: ToLeader | FromLeader) => void) {
     if (!environment.openBroadcast)
-      throw new KhalaError("invalid_request", "There are no tabs here to share a connection with.");
+      throw new KhalaError(
+        "invalid_request",
+        "This platform has no BroadcastChannel to share a connection between tabs. Use shareTabs: false.",
+      );
     this.#channel = environment.openBroadcast(groupName(scope));
     this.#channel.onmessage = ({ data }) => {
       if (!this.#closed && isMessage(data)) receive(data);

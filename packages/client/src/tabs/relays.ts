@@ -1,30 +1,29 @@
-import type { ConversationSource } from "../conversation/source.ts";
-import type { Cursor } from "../storage/storage.ts";
+import type { ConversationSource, ConversationState } from "../conversation/source.ts";
+import type { Cursor, StoredTopic } from "../storage/storage.ts";
+import { reaches } from "../sync/cursor.ts";
 import type { TopicSource } from "../sync/source.ts";
 import { errorWire, type LeaderMessage, type Part } from "./messages.ts";
-import { documentParts, messageParts } from "./parts.ts";
-import { reaches } from "./positions.ts";
 
-/** Something that other tabs follow through this one: what comes is posted until the signal aborts. */
+/** Relays a topic or conversation to other tabs until the signal aborts. */
 export interface Relay {
-  /** How it stands, for a tab that comes later. */
-  standing(): LeaderMessage | undefined;
-  /** Takes one look, as soon as there is something to see. Nothing to hand over: whoever asks is as far as this tab. */
-  look(position: Cursor | string | undefined, signal: AbortSignal, seen: Seen): void;
+  /** The last status message, for tabs that join later. */
+  status(): LeaderMessage | undefined;
+  /** Reads the current state once it exists, in parts; undefined when the tab that asks is up to date. */
+  readState(position: Cursor | string | undefined, signal: AbortSignal, onState: OnState): void;
 }
 
-type Seen = (parts: Iterator<Part, void> | undefined) => void;
+type OnState = (parts: Iterator<Part, void> | undefined) => void;
 type Post = (message: LeaderMessage) => void;
 
-/** Passes on a topic, each batch with the positions that it lies between. */
+/** Relays a topic, each batch with the positions before and after it. */
 export function topicRelay(topics: TopicSource, name: string, post: Post, signal: AbortSignal): Relay {
   const subject = { plane: "sync", name } as const;
-  let standing: LeaderMessage | undefined;
+  let status: LeaderMessage | undefined;
   let at: Cursor | undefined;
   const sink = {
     position: () => undefined,
-    async swap(_documents: unknown, cursor: Cursor) {
-      // The first time it is what those who asked see anyway.
+    async replace(_documents: unknown, cursor: Cursor) {
+      // The tabs that asked get the first state anyway.
       if (at) post({ type: "replaced", ...subject });
       at = cursor;
     },
@@ -34,27 +33,27 @@ export function topicRelay(topics: TopicSource, name: string, post: Post, signal
       at = through;
     },
     phase(...[phase, error]: Parameters<TopicSinkOf["phase"]>) {
-      standing = { type: "phase", name, phase, ...errorWire(error) };
-      post(standing);
+      status = { type: "phase", name, phase, ...errorWire(error) };
+      post(status);
     },
   };
   topics.follow(name, sink, signal);
   return {
-    standing: () => standing,
-    look(position, asked, seen) {
+    status: () => status,
+    readState(position, asked, onState) {
       const once = until(asked);
-      const look = {
+      const readState = {
         position: () => undefined,
-        async swap(...[documents, cursor]: Parameters<TopicSinkOf["swap"]>) {
+        async replace(...[documents, cursor]: Parameters<TopicSinkOf["replace"]>) {
           if (once.signal.aborted) return;
           once.abort();
           const same = typeof position === "object" && reaches(position, cursor);
-          seen(same ? undefined : documentParts({ documents, cursor }));
+          onState(same ? undefined : documentParts({ documents, cursor }));
         },
         apply: async () => {},
         phase() {},
       };
-      topics.follow(name, look, once.signal);
+      topics.follow(name, readState, once.signal);
     },
   };
 }
@@ -62,7 +61,7 @@ export function topicRelay(topics: TopicSource, name: string, post: Post, signal
 type TopicSinkOf = Parameters<TopicSource["follow"]>[1];
 type ConversationSinkOf = Parameters<ConversationSource["follow"]>[1];
 
-/** Passes on a conversation, frame by frame. */
+/** Relays a conversation, frame by frame. */
 export function conversationRelay(
   conversations: ConversationSource,
   name: string,
@@ -70,19 +69,19 @@ export function conversationRelay(
   signal: AbortSignal,
 ): Relay {
   const subject = { plane: "conversation", name } as const;
-  let standing: LeaderMessage | undefined;
-  /** Between a resync and its snapshot what is shown is the past, and nobody is told of it: these wait. */
+  let status: LeaderMessage | undefined;
+  /** Between a resync and its snapshot the state is outdated, so reads wait. */
   let resyncing = false;
   let waiting: (() => void)[] = [];
   let following = false;
   const settle = () => {
     resyncing = false;
-    for (const look of waiting.splice(0)) look();
+    for (const readState of waiting.splice(0)) readState();
   };
   const sink: ConversationSinkOf = {
     position: () => undefined,
     restore() {
-      // What is there when the following begins is what those who asked see anyway.
+      // The tabs that asked get the initial state anyway.
       if (following) post({ type: "replaced", ...subject });
       settle();
     },
@@ -92,17 +91,17 @@ export function conversationRelay(
       if (frame.type === "snapshot") settle();
     },
     health(live, error) {
-      standing = { type: "health", name, live, ...errorWire(error) };
-      post(standing);
+      status = { type: "health", name, live, ...errorWire(error) };
+      post(status);
     },
   };
   conversations.follow(name, sink, signal);
   following = true;
 
-  function look(position: Cursor | string | undefined, asked: AbortSignal, seen: Seen): void {
+  function readState(position: Cursor | string | undefined, asked: AbortSignal, onState: OnState): void {
     if (asked.aborted) return;
     if (resyncing) {
-      waiting = [...waiting.slice(-MAX_WAITING), () => look(position, asked, seen)];
+      waiting = [...waiting.slice(-MAX_WAITING), () => readState(position, asked, onState)];
       return;
     }
     const once = until(asked);
@@ -116,20 +115,54 @@ export function conversationRelay(
       health() {},
     };
     conversations.follow(name, state, once.signal);
-    // What there is was told by now. Where there is nothing yet, what comes is all there is.
+    // `follow` reports the state synchronously. Without one, the frames to come are complete.
     once.abort();
-    seen(parts);
+    onState(parts);
   }
-  return { standing: () => standing, look };
+  return { status: () => status, readState };
 }
 
-/** More tabs than this do not wait at once; the oldest question is then asked again by its tab. */
+/** Limit of waiting reads. A dropped one is requested again by its tab. */
 const MAX_WAITING = 100;
 
-/** Aborts when the signal does, or before. */
+/** A controller that aborts with the signal. */
 function until(signal: AbortSignal): AbortController {
   const controller = new AbortController();
   if (signal.aborted) controller.abort();
   else signal.addEventListener("abort", () => controller.abort(), { once: true, signal: controller.signal });
   return controller;
+}
+
+/** Limits of one message between tabs: cloning more would block both. */
+export const PART_ITEMS = 250;
+const PART_CHARACTERS = 256 << 10;
+
+/** Splits a topic into parts. There is at least one, which may be empty. */
+export function* documentParts({ documents, cursor }: StoredTopic): Generator<Part, void> {
+  yield* parts(documents, (some) => ({ documents: some }), { cursor });
+}
+
+/** Splits a conversation into parts. */
+export function* messageParts({ messages, ...end }: ConversationState): Generator<Part, void> {
+  yield* parts(messages, (some) => ({ messages: some }), end);
+}
+
+function* parts<T>(
+  items: readonly T[],
+  wrap: (some: T[]) => Part,
+  end: NonNullable<Part["end"]>,
+): Generator<Part, void> {
+  let some: T[] = [];
+  let size = 0;
+  for (const item of items) {
+    const length = JSON.stringify(item).length;
+    if (some.length === PART_ITEMS || (some.length > 0 && size + length > PART_CHARACTERS)) {
+      yield wrap(some);
+      some = [];
+      size = 0;
+    }
+    some.push(item);
+    size += length;
+  }
+  yield { ...wrap(some), end };
 }

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { settled } from "../connection/test_support.ts";
 import { memory } from "../storage/memory.ts";
 import { stored } from "../sync/test_support.ts";
-import { PART_ITEMS } from "./parts.ts";
+import { PART_ITEMS } from "./relays.ts";
 import { Browser, complete, soon } from "./test_support.ts";
 
 test("one tab holds the connection, and the others show the same", async () => {
@@ -176,7 +176,9 @@ test("what replaces the leader's topic replaces it everywhere", async () => {
   for (const tab of [first, second]) await complete(tab, server);
   first.plane.setSource({
     follow: (_topic, sink) =>
-      void sink.swap([stored("z", 1)], { epoch: "another", watermark: "1" }).then(() => sink.phase("live")),
+      void sink
+        .replace([stored("z", 1)], { epoch: "another", watermark: "1" })
+        .then(() => sink.phase("live")),
   });
   await soon(() => expect(second.documents()).toEqual({ z: 1 }));
   await soon(() => expect(second.phase()).toBe("live"));

@@ -1,52 +1,50 @@
 import { KhalaError } from "@khala/contracts";
 import type { Connection, ConnectionStatus } from "../connection/port.ts";
 import type { ConversationSource } from "../conversation/source.ts";
-import type { Environment } from "../environment.ts";
+import type { Environment, LocksLike } from "../environment.ts";
 import type { Log } from "../log.ts";
 import type { TopicSource } from "../sync/source.ts";
-import { FollowerSide } from "./follower.ts";
-import { type Candidacy, stand } from "./leader.ts";
-import { LeaderSide } from "./leader_side.ts";
+import { FollowerTab } from "./follower_tab.ts";
+import { LeaderTab, type SharedConversations, type SharedTopics } from "./leader_tab.ts";
 import { groupName, TabChannel } from "./messages.ts";
-import type { SharedConversations, SharedTopics } from "./planes.ts";
 
 export interface TabsOptions {
   readonly environment: Environment;
-  /** The connection of this tab: used while it leads. */
+  /** This tab's connection, used while it leads. */
   readonly connection: Connection;
   readonly log: Log;
 }
 
-/** The planes that tabs share, and where each takes its changes from in the tab that leads. */
+/** The shared planes, and the source of each in the leader tab. */
 export interface SharedPlanes {
   readonly topics: { readonly plane: SharedTopics; readonly source: TopicSource };
   readonly conversations?: { readonly plane: SharedConversations; readonly source: ConversationSource };
 }
 
-/** This tab among those of its origin. To the rest of the client it is the connection, whichever tab holds it. */
+/** The tabs of one origin and person. The rest of the client sees one connection, whichever tab holds it. */
 export interface Tabs extends Pick<Connection, "status" | "subscribe" | "connect" | "pause"> {
-  /** From now on these planes are shared. Nothing is followed before there is a scope as well. */
+  /** Shares the planes. Nothing is followed before there is a scope. */
   share(planes: SharedPlanes): void;
-  /** Whose tabs these are: only those of the same scope share. */
+  /** Only tabs of the same scope share a connection. */
   setScope(scope: string): void;
   close(): void;
 }
 
-/** Whether tabs can share a connection here. */
+/** Whether the platform lets tabs share a connection. */
 export function canShareTabs({ locks, openBroadcast }: Environment): boolean {
   return locks !== undefined && openBroadcast !== undefined;
 }
 
-/** Opens this tab's place among the others: one of them leads, and holds the socket for all. */
+/** Joins the tabs of this origin: one of them leads, and holds the socket for all. */
 export function openTabs(options: TabsOptions): Tabs {
   return new TabGroup(options);
 }
 
-/** What a tab is at the moment. Alone: where locks cannot be had after all. */
+/** The tab's current role; `alone` where locks are not available. */
 type Role =
   | { readonly name: "none" }
-  | { readonly name: "follower"; readonly side: FollowerSide }
-  | { readonly name: "leader"; readonly side: LeaderSide }
+  | { readonly name: "follower"; readonly side: FollowerTab }
+  | { readonly name: "leader"; readonly side: LeaderTab }
   | { readonly name: "alone" };
 
 class TabGroup implements Tabs {
@@ -97,7 +95,7 @@ class TabGroup implements Tabs {
     else this.#options.connection.connect();
   }
 
-  /** A tab that pauses is not one of the others: they go on, one of them with a socket of its own. */
+  /** Only this tab pauses. The others elect another leader. */
   pause(): void {
     this.#away = true;
     this.#leave();
@@ -118,7 +116,7 @@ class TabGroup implements Tabs {
     if (!locks)
       throw new KhalaError(
         "invalid_request",
-        "There are no locks here for tabs to agree by: use shareTabs: false.",
+        "This platform has no locks to elect a leader tab. Use shareTabs: false.",
       );
     const channel = new TabChannel(environment, this.#scope, (message) => {
       const role = this.#role;
@@ -127,11 +125,11 @@ class TabGroup implements Tabs {
     });
     this.#channel = channel;
     const tab = environment.newId();
-    const side = new FollowerSide({ environment, channel, tab, log, onStatus: () => this.#changed() });
+    const side = new FollowerTab({ environment, channel, tab, log, onStatus: () => this.#changed() });
     this.#role = { name: "follower", side };
     this.#takeFrom(side.topics, side.conversations);
     this.#changed();
-    const candidacy = stand(
+    const candidacy = requestLeadership(
       locks,
       groupName(this.#scope),
       () => this.#lead(channel),
@@ -145,7 +143,7 @@ class TabGroup implements Tabs {
     const { environment, connection } = this.#options;
     this.#stopFollowing(false);
     const { topics, conversations } = this.#planes;
-    const side = new LeaderSide({
+    const side = new LeaderTab({
       environment,
       channel,
       connection,
@@ -156,7 +154,7 @@ class TabGroup implements Tabs {
     this.#holdSocket();
   }
 
-  /** Sharing is not possible after all: this tab has a socket to itself. */
+  /** Locks failed: this tab has its own socket. */
   #goAlone(channel: TabChannel, error: unknown): void {
     if (this.#channel !== channel) return;
     const message = "Tabs cannot share a connection here; this one has its own.";
@@ -176,7 +174,7 @@ class TabGroup implements Tabs {
 
   #leave(): void {
     if (this.#role.name === "leader") this.#role.side.stop();
-    // A socket belongs to one person, and to the tab that leads.
+    // The socket belongs to one person and to the leader tab.
     if (this.#role.name === "leader" || this.#role.name === "alone") this.#options.connection.pause();
     this.#stopFollowing(true);
     this.#role = { name: "none" };
@@ -203,7 +201,7 @@ class TabGroup implements Tabs {
     this.#planes?.conversations?.plane.setSource(conversations);
   }
 
-  /** Tells of a status that is another one than before; the same object otherwise. */
+  /** Notifies of a changed status. */
   #changed(): void {
     const role = this.#role;
     const own = this.#options.connection.status();
@@ -215,4 +213,34 @@ class TabGroup implements Tabs {
     this.#status = status;
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/** A pending or granted leadership. */
+export interface Candidacy {
+  /** Lets another tab lead. */
+  resign(): void;
+}
+
+/**
+ * Requests leadership of a group. The browser grants it to one tab at a time, in order, and takes it back from a tab that
+ * closes or crashes. `failed` is called where locks are not available.
+ */
+export function requestLeadership(
+  locks: LocksLike,
+  name: string,
+  elected: () => void,
+  failed: (error: unknown) => void,
+): Candidacy {
+  const candidacy = new AbortController();
+  const { signal } = candidacy;
+  const hold = () =>
+    new Promise<void>((resolve) => {
+      if (signal.aborted) return resolve();
+      signal.addEventListener("abort", () => resolve(), { once: true });
+      elected();
+    });
+  locks.request(name, { signal }, hold).catch((error: unknown) => {
+    if (!signal.aborted) failed(error);
+  });
+  return { resign: () => candidacy.abort() };
 }

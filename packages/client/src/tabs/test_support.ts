@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { expect, vi } from "vitest";
 import type { Channel, Connection, ConnectionStatus } from "../connection/port.ts";
-import { HandPlace } from "../connection/test_support.ts";
+import { FakeEnvironment } from "../connection/test_support.ts";
 import { openConversations } from "../conversation/conversations.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource } from "../conversation/source.ts";
 import type { BroadcastLike, LocksLike } from "../environment.ts";
@@ -51,7 +51,7 @@ export class Locks {
 }
 
 /** A server with one topic, `t`, and one conversation, `c`, and how many tabs it serves. */
-export class HandServer {
+export class FakeServer {
   readonly documents = new Map<string, number>();
   readonly #updates: ReturnType<typeof update>[] = [];
   readonly #wakes = new Set<() => void>();
@@ -123,7 +123,7 @@ export class HandServer {
       const from = Number(position?.watermark ?? 0);
       const head = this.head;
       if (!position)
-        await sink.swap(
+        await sink.replace(
           [...this.documents].map(([key, version]) => stored(key, version)),
           at(head),
         );
@@ -145,7 +145,7 @@ export class HandServer {
 }
 
 /** A connection that says what a test makes it say. */
-class HandConnection implements Connection {
+class FakeConnection implements Connection {
   #status: ConnectionStatus = { state: "live", since: 1, attempt: 0, role: "own" };
   readonly #listeners = new Set<() => void>();
   connects = 0;
@@ -178,7 +178,7 @@ const http: Http = { request: () => Promise.reject(new Error("There is no networ
 
 /** A browser with tabs, and a server that they share. */
 export class Browser implements Disposable {
-  readonly server = new HandServer();
+  readonly server = new FakeServer();
   /** What crossed between tabs. */
   readonly messages: Record<string, unknown>[] = [];
   readonly #locks = new Locks();
@@ -199,8 +199,12 @@ export class Browser implements Disposable {
     const broken: LocksLike = {
       request: () => Promise.reject(new Error("The page is not allowed to have locks.")),
     };
-    const place = new TabPlace(locks ? this.#locks.of(death.signal) : broken, death.signal, this.messages);
-    const connection = new HandConnection();
+    const place = new TabEnvironment(
+      locks ? this.#locks.of(death.signal) : broken,
+      death.signal,
+      this.messages,
+    );
+    const connection = new FakeConnection();
     const events: LogEvent[] = [];
     const log = (event: LogEvent) => events.push(event);
     const tabs = openTabs({ environment: place, connection, log });
@@ -254,8 +258,8 @@ export class Browser implements Disposable {
 
 /** A tab of a test. */
 export interface Tab {
-  readonly place: TabPlace;
-  readonly connection: HandConnection;
+  readonly place: TabEnvironment;
+  readonly connection: FakeConnection;
   readonly tabs: ReturnType<typeof openTabs>;
   readonly plane: ReturnType<typeof openSync>;
   readonly events: LogEvent[];
@@ -276,7 +280,7 @@ function alive<S extends TopicSource | ConversationSource>(source: S, death: Abo
 }
 
 /** Where a tab runs: real channels, time that passes when the test says so. It can be frozen, as browsers do. */
-class TabPlace extends HandPlace {
+class TabEnvironment extends FakeEnvironment {
   readonly locks: LocksLike;
   readonly #name = randomUUID().slice(0, 8);
   readonly #death: AbortSignal;
@@ -336,7 +340,7 @@ export function soon(check: () => void): Promise<void> {
 }
 
 /** Waits until a tab shows all there is, live. */
-export function complete(tab: Tab, server: HandServer): Promise<void> {
+export function complete(tab: Tab, server: FakeServer): Promise<void> {
   return soon(() => {
     expect(tab.documents()).toEqual(server.all);
     expect(tab.phase()).toBe("live");

@@ -10,9 +10,9 @@ import { openStoredRevocations } from "../gateway/auth/revocations.ts";
 import { openGateway } from "../gateway/gateway.ts";
 import { openTraffic } from "../gateway/sockets/traffic.ts";
 import { SpanRing } from "../kit/span_ring.ts";
-import { noopSink, type SecondSink } from "../sync/mirror/mirror.ts";
-import { convexSink } from "../sync/mirror/mirror_convex.ts";
-import { openSecondSinkDesk } from "../sync/mirror/mirror_status.ts";
+import { type Mirror, noopMirror } from "../sync/mirror/mirror.ts";
+import { convexMirror } from "../sync/mirror/mirror_convex.ts";
+import { openMirrorStatus } from "../sync/mirror/mirror_status.ts";
 import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
 import { openBlackboard } from "./blackboard.ts";
 import type { Config } from "./config.ts";
@@ -67,12 +67,12 @@ export async function createKhala(
     const authority = openAuthority(database, context);
     const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
 
-    const secondSink = await openSecondSink(config);
+    const mirror = await openMirror(config);
     const sync = await openSyncPlane(database, authority, context, {
       models: app.models,
       ...syncSettings(config),
       wakeups,
-      secondSink,
+      mirror,
     });
     closers.push(() => sync.stop());
     wakeups.on(EVENTS_WAKEUP, () => sync.wakeProjectors());
@@ -118,7 +118,7 @@ export async function createKhala(
     const auth = await openAuth(authSettings(config, dev), context, revocations);
     const traffic = openTraffic(context.clock);
     const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });
-    const parity = openSecondSinkDesk(database, context, app.models, secondSink);
+    const parity = openMirrorStatus(database, context, app.models, mirror);
     closers.push(() => parity.stop());
     const ops = openOps(config, context, { health, sync, blackboard, traffic, spans, parity });
     closers.push(() => ops.overview.stop());
@@ -147,8 +147,8 @@ export async function createKhala(
   }
 }
 
-/** The second sink that the settings name, if any. */
-async function openSecondSink(config: Config): Promise<SecondSink | undefined> {
-  if (config.KHALA_SECOND_SINK === "noop") return noopSink;
-  return config.KHALA_SECOND_SINK === "convex" ? convexSink(convexSettings(config)) : undefined;
+/** Opens the mirror that the settings name, if any. */
+async function openMirror(config: Config): Promise<Mirror | undefined> {
+  if (config.KHALA_SECOND_SINK === "noop") return noopMirror;
+  return config.KHALA_SECOND_SINK === "convex" ? convexMirror(convexSettings(config)) : undefined;
 }

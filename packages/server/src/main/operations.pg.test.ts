@@ -6,7 +6,7 @@ import { expect, test, vi } from "vitest";
 import { defineApp } from "../app.ts";
 import { runs } from "../events/streams.ts";
 import { defineModel } from "../sync/model.ts";
-import { runSummaries } from "../sync/models/run_summaries.ts";
+import { runSummaries } from "../sync/models/runtime.ts";
 import { readConfig } from "./config.ts";
 import { createKhala } from "./khala.ts";
 import { parity, parityLines, reproject, rotateEpoch, trimNow } from "./operations.ts";
@@ -76,7 +76,7 @@ test("a model is rebuilt beside a running server, which sends its clients the ch
   );
 });
 
-test("a server with the convex second sink keeps it equal, and parity says so", async () => {
+test("a server keeps the Convex mirror equal, and parity reports so", async () => {
   await using own = await testDatabase();
   await using convex = await startConvexStandIn({ secret: "s3cret" });
   const environment = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url, CONVEX_SECRET: "s3cret" };

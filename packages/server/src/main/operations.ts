@@ -9,8 +9,8 @@ import { systemClock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { uuidv7 } from "../kit/ids.ts";
 import { openTelemetry } from "../kit/telemetry.ts";
-import { type ConvexSinkOptions, convexSink } from "../sync/mirror/mirror_convex.ts";
-import { compareWithSecondSink, type ParityReport } from "../sync/mirror/parity.ts";
+import { type ConvexMirrorOptions, convexMirror } from "../sync/mirror/mirror_convex.ts";
+import { compareWithMirror, type ParityReport } from "../sync/mirror/parity.ts";
 import type { Model } from "../sync/model.ts";
 import { rotateEpoch as beginEpoch } from "../sync/read/epoch.ts";
 import { type ReprojectionProgress, reproject as rebuild } from "../sync/rebuild/reprojection.ts";
@@ -27,7 +27,7 @@ import { authSettings } from "./settings.ts";
 export { embeddedBinaries } from "../database/embedded.ts";
 export { SCHEMA_VERSION } from "../database/migrate.ts";
 export type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
-export type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";
+export type { ConvexMirrorOptions } from "../sync/mirror/mirror_convex.ts";
 export {
   type DocumentDifference,
   type DocumentMark,
@@ -92,17 +92,17 @@ export interface ParityCheckOptions extends OperationOptions {
   readonly app: App;
   /** Default: every topic of the app. */
   readonly topics?: readonly string[];
-  readonly convex: ConvexSinkOptions;
+  readonly convex: ConvexMirrorOptions;
   readonly onProgress?: (progress: { topic: string; documents: number }) => void;
 }
 
-/** Compares version, hash and lag of every document between Postgres and the second sink. */
+/** Compares version, hash and lag of every document between Postgres and the mirror. */
 export async function parity(options: ParityCheckOptions): Promise<ParityReport> {
   const { app, topics, convex, signal = new AbortController().signal, onProgress } = options;
   const models = topics?.map((topic) => modelOf(app, topic)) ?? app.models.all;
   return withDatabase(options, async (database) => {
-    const reader = await convexSink(convex);
-    return compareWithSecondSink(database, { reader, models, signal, ...(onProgress && { onProgress }) });
+    const reader = await convexMirror(convex);
+    return compareWithMirror(database, { reader, models, signal, ...(onProgress && { onProgress }) });
   });
 }
 

@@ -4,7 +4,7 @@ import type { ConversationSettings } from "../conversations/options.ts";
 import type { AuthSettings } from "../gateway/auth/auth.ts";
 import type { GatewaySettings } from "../gateway/gateway.ts";
 import type { ListenOptions } from "../gateway/http/http.ts";
-import type { ConvexSinkOptions } from "../sync/mirror/mirror_convex.ts";
+import type { ConvexMirrorOptions } from "../sync/mirror/mirror_convex.ts";
 import type { SyncSettings } from "../sync/plane.ts";
 import type { Config } from "./config.ts";
 
@@ -81,8 +81,8 @@ export function blackboardSettings(config: Config): BlackboardSettings {
   };
 }
 
-/** Settings of the Convex second sink. */
-export function convexSettings(config: Config): ConvexSinkOptions {
+/** The settings of the Convex mirror. */
+export function convexSettings(config: Config): ConvexMirrorOptions {
   return {
     url: config.CONVEX_URL ?? "",
     mutation: config.CONVEX_MUTATION,

@@ -1,9 +1,9 @@
 import type { Meter } from "@opentelemetry/api";
 
-/** What the sync plane counts. Names and meanings are listed in docs/sync/METRICS.md. */
+/** The metrics of the sync plane; docs/sync/METRICS.md lists them. */
 export type SyncMetrics = ReturnType<typeof syncMetrics>;
 
-/** Makes the sync plane's instruments. Counters of these topics begin at 0, so that the first failure is a rise. */
+/** Creates the instruments. The topics' counters start at 0, so that alerts see the first failure. */
 export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
   const counter = (name: string, description: string) =>
     meter.createCounter(`khala_sync_${name}`, { description });
@@ -34,17 +34,14 @@ export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
     catchUp: duration("catch_up_ms", "Time from a subscribe with a cursor until it was live"),
     commitToPush: duration("commit_to_push_ms", "Time from the journal row to the first push of it"),
     retention: counter("retention_runs_total", "Retention passes, by outcome"),
-    secondSink: counter(
-      "second_sink_updates_total",
-      "Updates given to the second sink, by topic and outcome",
-    ),
+    mirror: counter("second_sink_updates_total", "Updates given to the second sink, by topic and outcome"),
   };
   const { writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures } = metrics;
   const byTopic = [writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures];
   for (const topic of topics) {
     for (const each of byTopic) each.add(0, { topic });
     for (const reason of ["epoch", "purged", "future"]) metrics.stale.add(0, { topic, reason });
-    for (const outcome of ["published", "failed"]) metrics.secondSink.add(0, { topic, outcome });
+    for (const outcome of ["published", "failed"]) metrics.mirror.add(0, { topic, outcome });
   }
   for (const outcome of ["ok", "failed"]) metrics.retention.add(0, { outcome });
   metrics.appends.add(0, { outcome: "ok" });

@@ -3,7 +3,7 @@ import type { AuthorityEvent, StreamDefinition } from "../events/stream.ts";
 /** What a projection returns to delete its document. */
 export const tombstone: unique symbol = Symbol("khala.tombstone");
 
-/** Who may see a document: an org, and of it these subjects, or everybody when null. */
+/** Who may see a document: these subjects of an org, or the whole org when null. */
 export interface Access {
   readonly org: string;
   readonly audience: readonly string[] | null;
@@ -15,7 +15,7 @@ export interface Model<Document extends object = object, Topic extends string = 
   readonly topic: Topic;
   /** The read model's table in the schema `runtime`. */
   readonly table: string;
-  /** What every doc_key of the model starts with: `<prefix>:<id>`. Unique among the models. */
+  /** The prefix of every doc_key: `<prefix>:<id>`. Unique among the models. */
   readonly prefix: string;
   readonly streams: readonly StreamDefinition[];
   /** The id of the document that an event changes, or null if it changes none. */
@@ -26,7 +26,7 @@ export interface Model<Document extends object = object, Topic extends string = 
   access(document: Document, event: AuthorityEvent): Access;
 }
 
-/** What a user writes: the rest has defaults. */
+/** A model as an app defines it. */
 export interface ModelDefinition<Document extends object, Topic extends string = string> {
   readonly topic: Topic;
   readonly prefix: string;
@@ -41,20 +41,20 @@ export interface ModelDefinition<Document extends object, Topic extends string =
   readonly audience?: (document: Document, event: AuthorityEvent) => readonly string[] | null | undefined;
 }
 
-/** The documents of models by their topics; a model whose topic is any text has no place in it. */
+/** Document types by topic; models without a literal topic are left out. */
 export type DocumentsOf<M extends readonly Model[]> = {
   readonly [K in M[number] as string extends K["topic"] ? never : K["topic"]]: K extends Model<infer Document>
     ? Document
     : never;
 };
 
-/** As long as a key of a document may be. */
+/** Maximum bytes of a document key. */
 export const MAX_KEY_BYTES = 512;
 const NAME = /^[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+$/;
 
 /**
- * Declares a model. Everything about it is in this one value, its types too: annotate the document where `project` (and `audience`)
- * takes it, and clients know what the topic holds.
+ * Declares a model, with its types: annotate the document parameter of `project` (and `audience`),
+ * and clients know the document type of the topic.
  */
 export function defineModel<Document extends object, const Topic extends string = string>(
   definition: ModelDefinition<Document, Topic>,
@@ -65,7 +65,7 @@ export function defineModel<Document extends object, const Topic extends string 
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))
     throw new TypeError(`The prefix of ${topic} is one lowercase name, not "${prefix}".`);
   const table = definition.table ?? `sync_${topic.split(".").at(-1)}`;
-  // PostgreSQL cuts longer names, of the table's indexes too: two could become one.
+  // PostgreSQL truncates longer names, also of indexes: two could collide.
   if (!/^[a-z][a-z0-9_]{0,47}$/.test(table))
     throw new TypeError(
       `The table of ${topic} is one lowercase name of at most 48 characters, not "${table}".`,
@@ -86,20 +86,20 @@ export function defineModel<Document extends object, const Topic extends string 
   return Object.freeze(model);
 }
 
-/** No token names another subject, so leaving it out hides nothing; storing it could fail, and stop the projection. */
+/** Whether a token can have this subject. Others are dropped, because storing them could fail and stop the projection. */
 function isNameable(subject: string): boolean {
   return /^[^\0]{1,256}$/u.test(subject) && subject.isWellFormed();
 }
 
-/** Whether a key can be one of the model's documents'. */
+/** Whether a key is valid for the model. */
 export function isKeyOf(model: Model, docKey: string): boolean {
-  // Half of a surrogate pair would be stored as another character: two keys could become one.
+  // A lone surrogate would be stored as another character: two keys could collide.
   const storable =
     Buffer.byteLength(docKey) <= MAX_KEY_BYTES && docKey.isWellFormed() && !docKey.includes("\0");
   return storable && docKey.startsWith(`${model.prefix}:`);
 }
 
-/** The models of one server, by topic and by key prefix; two that claim the same name are refused. */
+/** The models of one server, by topic and by key prefix. Names must be unique. */
 export class Models {
   readonly all: readonly Model[];
   readonly #byTopic = new Map<string, Model>();

@@ -16,7 +16,7 @@ export interface ObserveOptions {
   readonly retentionMs: number;
 }
 
-/** Reports at every scrape where topics, journals and projections stand. The returned function stops it. */
+/** Reports topics, journals and projections at every scrape. The returned function stops it. */
 export function observeSync(context: Context, options: ObserveOptions): () => void {
   const { meter } = context.telemetry;
   const gauge = (name: string, description: string) =>
@@ -83,8 +83,8 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
         result.observe(bytes, Number(row.bytes));
       }
     } catch (error) {
-      // The database is away: what is known here is still worth scraping, and /readyz tells.
-      context.log.warn({ err: (error as Error).message }, "the database could not be asked for metrics");
+      // Without the database, local values are still worth scraping; /readyz reports the outage.
+      context.log.warn({ err: (error as Error).message }, "the metrics of the database could not be read");
     }
   }
 

@@ -1,12 +1,12 @@
 import type { Database } from "../database/database.ts";
-import { holdLease, type Lease } from "../database/lease.ts";
 import type { Wakeups } from "../database/wakeups.ts";
+import { holdLease, type Lease } from "../database/lease.ts";
 import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
-import type { SecondSink } from "./mirror/mirror.ts";
-import { type SecondSinkFollowers, startSecondSink } from "./mirror/mirror_followers.ts";
+import type { Mirror } from "./mirror/mirror.ts";
+import { type MirrorFollowers, startMirror } from "./mirror/mirror_follower.ts";
 import type { Models } from "./model.ts";
 import { observeSync } from "./observe.ts";
 import { settleEpoch } from "./read/epoch.ts";
@@ -33,8 +33,8 @@ export interface SyncOptions extends SyncSettings {
   readonly models: Models;
   /** How other processes are told that a topic has news. */
   readonly wakeups: Pick<Wakeups, "send" | "within">;
-  /** Another place that gets every update. */
-  readonly secondSink?: SecondSink | undefined;
+  /** A second store that gets every update. */
+  readonly mirror?: Mirror | undefined;
 }
 
 /** The sync plane: events become documents, documents become a journal, the journal reaches sockets. */
@@ -42,7 +42,7 @@ export interface SyncPlane extends Service {
   readonly sink: Sink;
   readonly hub: Hub;
   readonly metrics: SyncMetrics;
-  /** Where each projection stands, as far as this process runs it. */
+  /** The state of each projection that this process runs. */
   projections(): readonly ProjectorState[];
   /** Wakeup: the authority log has news. */
   wakeProjectors(): void;
@@ -72,21 +72,21 @@ export async function openSyncPlane(
     inline: options.inline,
     metrics,
     wakeup: (topic, updates, tookMs) => options.wakeups.within(topic, tellsItselfAfterMs(updates, tookMs)),
-    onCommit(topic, updates, notified) {
+    onCommit(topic, updates, hinted) {
       hub.onWakeup(topic);
       second?.wake(topic);
-      if (!notified) options.wakeups.send(topic, mayWaitMs(updates));
+      if (!hinted) options.wakeups.send(topic, mayWaitMs(updates));
     },
   });
 
-  // One process at a time projects and trims; another takes over when it dies or sleeps.
+  // One process at a time projects and trims, by lease; another takes over when it dies or stalls.
   let projectors: Projector[] = [];
   let retention: Service | undefined;
-  let second: SecondSinkFollowers | undefined;
+  let second: MirrorFollowers | undefined;
   const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
     for (const projector of projectors) projector.wake();
   });
-  // Before it is known whether this is the database that we knew, nothing may raise its counters.
+  // No writes before the epoch is settled: the database may have been restored from a backup.
   const projecting = () => lease.held() && hub.settled();
   projectors = models.all.map((model) =>
     startProjector(model, context, {
@@ -106,10 +106,10 @@ export async function openSyncPlane(
     metrics,
     active: () => lease.held(),
   });
-  if (options.secondSink) {
-    second = startSecondSink(models, context, {
+  if (options.mirror) {
+    second = startMirror(models, context, {
       database,
-      sink: options.secondSink,
+      sink: options.mirror,
       metrics,
       pollMs: options.pollMs,
       active: () => lease.held(),

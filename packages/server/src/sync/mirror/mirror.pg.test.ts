@@ -2,28 +2,28 @@ import { patiently } from "@khala/testing/kit/patiently";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test, vi } from "vitest";
 import type { Database } from "../../database/database.ts";
-import { runSummaries } from "../models/run_summaries.ts";
+import { runSummaries } from "../models/runtime.ts";
 import { rotateEpoch, settleEpoch } from "../read/epoch.ts";
 import { trimTopic } from "../rebuild/retention.ts";
 import { headOf, journalOf, type SyncParts, syncParts } from "../test_support.ts";
-import { noopSink, type SecondSink, type SinkBatch, type SinkUpdate } from "./mirror.ts";
-import { type FollowerOptions, startSecondSinkFollower } from "./mirror_follower.ts";
+import { type Mirror, type MirrorBatch, type MirrorUpdate, noopMirror } from "./mirror.ts";
+import { type FollowerOptions, startMirrorFollower } from "./mirror_follower.ts";
 
 const TOPIC = runSummaries.topic;
 
-/** A second sink in memory that keeps what it is told, as the port asks. */
-class Recorder implements SecondSink {
+/** A mirror in memory that keeps what it is told, as the port asks. */
+class Recorder implements Mirror {
   readonly name: string;
-  readonly batches: SinkBatch[] = [];
-  readonly held = new Map<string, SinkUpdate & { epoch: string }>();
+  readonly batches: MirrorBatch[] = [];
+  readonly held = new Map<string, MirrorUpdate & { epoch: string }>();
   /** Called before each batch is kept. */
-  before: (batch: SinkBatch, signal: AbortSignal) => Promise<void> = async () => {};
+  before: (batch: MirrorBatch, signal: AbortSignal) => Promise<void> = async () => {};
 
   constructor(name = "recorder") {
     this.name = name;
   }
 
-  async publish(batch: SinkBatch, signal: AbortSignal): Promise<void> {
+  async publish(batch: MirrorBatch, signal: AbortSignal): Promise<void> {
     await this.before(batch, signal);
     this.batches.push(batch);
     for (const update of batch.updates) {
@@ -43,7 +43,7 @@ interface Setup extends AsyncDisposable {
   readonly parts: SyncParts;
   write(id: string, version: number, text?: string, audience?: readonly string[]): Promise<unknown>;
   remove(id: string, version: number): Promise<unknown>;
-  follow(sink: SecondSink, options?: Partial<FollowerOptions>): AsyncDisposable;
+  follow(sink: Mirror, options?: Partial<FollowerOptions>): AsyncDisposable;
 }
 
 async function setup({ inline = true } = {}): Promise<Setup> {
@@ -70,7 +70,7 @@ async function setup({ inline = true } = {}): Promise<Setup> {
       }),
     remove: (id, version) => parts.sink.write(runSummaries, { ...document(id, version), op: "delete" }),
     follow(sink, options = {}) {
-      const follower = startSecondSinkFollower(runSummaries, parts.context, {
+      const follower = startMirrorFollower(runSummaries, parts.context, {
         database,
         sink,
         metrics: parts.metrics,
@@ -100,7 +100,7 @@ const place = async (database: Database) => {
   return row;
 };
 
-/** Resolves when the second sink has been told of everything that is committed. */
+/** Resolves when the mirror has been told of everything that is committed. */
 const followed = ({ database }: Setup, name = "recorder") =>
   vi.waitFor(
     async () =>
@@ -146,7 +146,7 @@ test("a batch whose success was not noted is published again: at least once", as
   const dying: Database = {
     ...here.database,
     query(statement) {
-      if (statement.name !== "second_sink_move" || killed) return here.database.query(statement);
+      if (statement.name !== "mirror_move" || killed) return here.database.query(statement);
       killed = true;
       return Promise.reject(new Error("killed"));
     },
@@ -359,6 +359,6 @@ test("it is told only by the process whose turn it is", async () => {
 test("the noop sink takes everything", async () => {
   await using here = await setup();
   await here.write("a", 1);
-  here.follow(noopSink);
+  here.follow(noopMirror);
   await followed(here, "noop");
 });

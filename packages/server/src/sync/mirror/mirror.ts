@@ -1,5 +1,5 @@
-/** One version of a document, as a second sink is told of it. */
-export interface SinkUpdate {
+/** One version of a document, for a mirror. */
+export interface MirrorUpdate {
   readonly docKey: string;
   readonly docVersion: bigint;
   readonly op: "upsert" | "delete";
@@ -13,37 +13,42 @@ export interface SinkUpdate {
 }
 
 /** Updates of one topic, in order. */
-export interface SinkBatch {
+export interface MirrorBatch {
   readonly topic: string;
-  /** Later epochs sort after earlier ones, and replace them: within one, the higher `docVersion` is the newer. */
+  /** A later epoch replaces earlier ones; within an epoch the higher `docVersion` is newer. */
   readonly epoch: string;
-  readonly updates: readonly SinkUpdate[];
+  readonly updates: readonly MirrorUpdate[];
 }
 
 /**
- * Another place that gets every update, beside Postgres. It is told at least once: a batch may come again, and after a
- * restart older versions may, so it keeps a version only when (epoch, docVersion) is above the one it has.
+ * A second store, beside Postgres, that gets every update at least once. A batch may be repeated, and after a
+ * restart older versions may follow, so it stores a version only when (epoch, docVersion) is higher.
  */
-export interface SecondSink {
-  /** Tells one sink from another: a new name starts with a list of everything. */
+export interface Mirror {
+  /** Identifies the mirror: a new name starts with a full copy. */
   readonly name: string;
-  /** Resolves when all are stored, all or none. Gives up when the signal aborts. */
-  publish(batch: SinkBatch, signal: AbortSignal): Promise<void>;
+  /** Resolves when all updates are stored, atomically. Stops when the signal aborts. */
+  publish(batch: MirrorBatch, signal: AbortSignal): Promise<void>;
 }
 
-/** A document as a second sink has it. */
-export interface HeldDocument {
+/** A document in a mirror. */
+export interface MirroredDocument {
   readonly docKey: string;
   readonly docVersion: bigint;
   readonly payloadHash: string | null;
 }
 
-/** A second sink that can say what it holds. */
-export interface SecondSinkReader {
+/** A mirror that can list its documents. */
+export interface MirrorReader {
   readonly name: string;
-  /** Its documents after a key, deleted ones left out, in the order of the keys' UTF-8 bytes; none after the last. */
-  held(topic: string, after: string, limit: number, signal: AbortSignal): Promise<readonly HeldDocument[]>;
+  /** Its documents after a key, without deleted ones, ordered by the keys' UTF-8 bytes. */
+  held(
+    topic: string,
+    after: string,
+    limit: number,
+    signal: AbortSignal,
+  ): Promise<readonly MirroredDocument[]>;
 }
 
-/** Takes everything and keeps nothing: dual publish without a second place, to see what it costs. */
-export const noopSink: SecondSink = { name: "noop", publish: async () => {} };
+/** Stores nothing: measures the cost of dual publishing. */
+export const noopMirror: Mirror = { name: "noop", publish: async () => {} };

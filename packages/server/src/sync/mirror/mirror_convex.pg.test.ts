@@ -1,12 +1,12 @@
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { type ConvexStandIn, startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
-import { runSummaries } from "../models/run_summaries.ts";
+import { runSummaries } from "../models/runtime.ts";
 import { settleEpoch } from "../read/epoch.ts";
 import { headOf, type SyncParts, syncParts } from "../test_support.ts";
-import { convexSink } from "./mirror_convex.ts";
-import { startSecondSinkFollower } from "./mirror_follower.ts";
-import { compareWithSecondSink, type ParityReport, parityLines } from "./parity.ts";
+import { convexMirror } from "./mirror_convex.ts";
+import { startMirrorFollower } from "./mirror_follower.ts";
+import { compareWithMirror, type ParityReport, parityLines } from "./parity.ts";
 
 const TOPIC = runSummaries.topic;
 const SECRET = "only the two of us know";
@@ -57,8 +57,8 @@ const remove = (id: string) =>
 
 /** Publishes to the stand-in while `work` runs, until it has everything. */
 async function dualPublish(work: () => Promise<unknown> = async () => {}): Promise<void> {
-  const sink = await convexSink(settings());
-  const follower = startSecondSinkFollower(runSummaries, parts.context, {
+  const sink = await convexMirror(settings());
+  const follower = startMirrorFollower(runSummaries, parts.context, {
     database: own.database,
     sink,
     metrics: parts.metrics,
@@ -83,8 +83,8 @@ async function dualPublish(work: () => Promise<unknown> = async () => {}): Promi
 }
 
 const compare = async (): Promise<ParityReport> =>
-  compareWithSecondSink(own.database, {
-    reader: await convexSink(settings()),
+  compareWithMirror(own.database, {
+    reader: await convexMirror(settings()),
     models: [runSummaries],
     signal,
   });
@@ -174,7 +174,7 @@ test("parity names what differs, what is missing and what is extra, by version a
   );
 });
 
-test("what the second sink has not been told yet is behind, not different", async () => {
+test("what the mirror has not been told yet is behind, not different", async () => {
   await write("old", "old");
   await dualPublish();
   await write("old", "newer");
@@ -194,7 +194,7 @@ test("a sink that was never followed says so, and everything is missing", async 
   const report = await compare();
   expect(report.topics[0]).toMatchObject({ equal: 0, lag: { following: false } });
   expect(report.topics[0]!.missing.count).toBe(report.topics[0]!.documents);
-  expect(parityLines(report).join("\n")).toContain("the second sink is not following yet");
+  expect(parityLines(report).join("\n")).toContain("the mirror is not following yet");
 });
 
 test("pages of thousands are compared whole, in the order of bytes", async () => {
@@ -214,16 +214,16 @@ test("a sink that lists in another order is refused, instead of finding differen
     name: "odd",
     held: async () => ["run:b", "run:a"].map((docKey) => ({ docKey, docVersion: 1n, payloadHash: null })),
   };
-  await expect(
-    compareWithSecondSink(own.database, { reader, models: [runSummaries], signal }),
-  ).rejects.toThrow(/order of their keys' UTF-8 bytes, but "run:a" came after "run:b"/);
+  await expect(compareWithMirror(own.database, { reader, models: [runSummaries], signal })).rejects.toThrow(
+    /order of their keys' UTF-8 bytes, but "run:a" came after "run:b"/,
+  );
 });
 
 test("a wrong secret or a wrong function is told with what the deployment says", async () => {
-  const sink = await convexSink({ ...settings(), secret: "wrong" });
+  const sink = await convexMirror({ ...settings(), secret: "wrong" });
   await expect(sink.publish({ topic: TOPIC, epoch: "e", updates: [] }, signal)).rejects.toThrow(
     "Uncaught Error: no",
   );
-  const other = await convexSink({ ...settings(), query: "khala:nothing" });
+  const other = await convexMirror({ ...settings(), query: "khala:nothing" });
   await expect(other.held(TOPIC, "", 10, signal)).rejects.toThrow("Uncaught Error: no");
 });

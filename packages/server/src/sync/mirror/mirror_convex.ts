@@ -1,32 +1,32 @@
 import { KhalaError } from "@khala/contracts";
 import type { ConvexHttpClient } from "convex/browser";
-import type { HeldDocument, SecondSink, SecondSinkReader } from "./mirror.ts";
+import type { Mirror, MirroredDocument, MirrorReader } from "./mirror.ts";
 
-export interface ConvexSinkOptions {
+export interface ConvexMirrorOptions {
   /** The deployment, such as `https://small-mouse-123.convex.cloud`. */
   readonly url: string;
   /** The mutation that takes updates, such as "khala:applyUpdates". */
   readonly mutation: string;
-  /** The query that tells what is held, such as "khala:versions". */
+  /** The query that lists versions, such as "khala:versions". */
   readonly query: string;
-  /** Sent with every call as `secret`, for the functions to check: anybody can call a public function. */
+  /** Sent with every call as `secret`: the functions are public and must check it. */
   readonly secret?: string | undefined;
 }
 
 /**
- * A Convex deployment as second sink, by the `convex` package, which the user installs.
+ * A Convex deployment as mirror. Needs the `convex` package.
  *
  * The mutation is called with `{topic, epoch, updates: [{doc_key, doc_version, op, payload, payload_hash, org_id, audience,
  * watermark}], secret?}` and stores all or none; the query with `{topic, after, limit, secret?}` and returns
  * `[{doc_key, doc_version, payload_hash}]`. Versions and watermarks are int64, a payload is its canonical JSON as text.
  */
-export async function convexSink(options: ConvexSinkOptions): Promise<SecondSink & SecondSinkReader> {
+export async function convexMirror(options: ConvexMirrorOptions): Promise<Mirror & MirrorReader> {
   const { ConvexHttpClient: Client, makeFunctionReference } = await loadConvex();
   const mutation = makeFunctionReference<"mutation">(options.mutation);
   const query = makeFunctionReference<"query">(options.query);
   const secret = options.secret === undefined ? {} : { secret: options.secret };
 
-  // A client of its own per call: that is how a call gets its signal.
+  // One client per call, because the signal is an option of the client.
   const client = (signal: AbortSignal): ConvexHttpClient =>
     new Client(options.url, {
       skipConvexDeploymentUrlCheck: true,
@@ -60,14 +60,14 @@ export async function convexSink(options: ConvexSinkOptions): Promise<SecondSink
       const answer: unknown = await client(signal).query(query, { topic, after, limit, ...secret });
       if (!Array.isArray(answer))
         throw new Error(
-          `The query ${options.query} returned no list. See convexSink for what it must return.`,
+          `The query ${options.query} returned no list. See convexMirror for what it must return.`,
         );
       return answer.map((row) => readHeld(row, options.query));
     },
   };
 }
 
-function readHeld(row: unknown, query: string): HeldDocument {
+function readHeld(row: unknown, query: string): MirroredDocument {
   const { doc_key: docKey, doc_version: docVersion, payload_hash: payloadHash } = Object(row);
   if (typeof docKey !== "string" || typeof docVersion !== "bigint") {
     throw new Error(`The query ${query} returned a row without a doc_key (text) and a doc_version (int64).`);
@@ -84,7 +84,7 @@ async function loadConvex() {
     return { ConvexHttpClient, makeFunctionReference };
   } catch (cause) {
     const message =
-      "The second sink `convex` needs the npm package of the same name. Run `npm install convex`, or set KHALA_SECOND_SINK=off.";
+      "The mirror `convex` needs the npm package of the same name. Run `npm install convex`, or set KHALA_SECOND_SINK=off.";
     throw new KhalaError("unavailable", message, {}, { cause });
   }
 }

@@ -1,16 +1,17 @@
+import type { ObservableResult } from "@opentelemetry/api";
 import type { Database } from "../../database/database.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { SyncMetrics } from "../metrics.ts";
-import type { Model } from "../model.ts";
-import type { SecondSink, SinkUpdate } from "./mirror.ts";
-import { listUpdates, movePlace, readPlace, readUpdates, setPlace } from "./mirror_source.ts";
+import type { Model, Models } from "../model.ts";
+import type { Mirror, MirrorUpdate } from "./mirror.ts";
+import { listUpdates, movePosition, readPosition, readUpdates, setPosition } from "./mirror_source.ts";
 
-/** Brings the updates of one topic to a second sink. */
-export interface SecondSinkFollower extends Service {
-  /** Journal rows that the second sink has not got yet, as far as is known here. */
+/** Sends the updates of one topic to a mirror. */
+export interface MirrorFollower extends Service {
+  /** Journal rows that the mirror does not have yet, as last read. */
   lag(): bigint;
   /** Wakeup: the topic has news. */
   wake(): void;
@@ -18,21 +19,21 @@ export interface SecondSinkFollower extends Service {
 
 export interface FollowerOptions {
   readonly database: Database;
-  readonly sink: SecondSink;
-  readonly metrics: Pick<SyncMetrics, "secondSink">;
+  readonly sink: Mirror;
+  readonly metrics: Pick<SyncMetrics, "mirror">;
   readonly pollMs: number;
-  /** How long one batch may take. */
+  /** The timeout of a batch. */
   readonly timeoutMs: number;
-  /** How long it waits after a failure, at first and at most. */
+  /** The backoff after a failure. */
   readonly retryMs: { readonly base: number; readonly cap: number };
-  /** Whether it is this process's turn. */
+  /** Whether this process holds the lease. */
   readonly active: () => boolean;
 }
 
 const MAX_ROWS = 200;
 const MAX_BYTES = 1 << 20;
 
-/** A list of the whole read model that is under way: what was committed up to `watermark` is in it. */
+/** A full copy in progress: it includes everything up to `watermark`. */
 interface Listing {
   readonly epoch: string;
   readonly watermark: bigint;
@@ -40,14 +41,14 @@ interface Listing {
 }
 
 /**
- * Follows a topic's journal for a second sink, in order, at least once. It only reads what is committed: however slow
- * or broken the second sink is, whoever writes the first one does not notice.
+ * Follows a topic's journal for a mirror, in order, at least once. It reads committed rows only, so a slow
+ * or broken mirror never delays a writer.
  */
-export function startSecondSinkFollower(
+export function startMirrorFollower(
   model: Model,
   context: Context,
   options: FollowerOptions,
-): SecondSinkFollower {
+): MirrorFollower {
   const { database, sink, metrics } = options;
   const { topic } = model;
   const wake = new Wake();
@@ -62,7 +63,7 @@ export function startSecondSinkFollower(
       lag = 0n;
       return false;
     }
-    const place = await readPlace(database, topic, sink.name);
+    const place = await readPosition(database, topic, sink.name);
     const { epoch, watermark, head } = place;
     if (watermark === null) {
       if (listing?.epoch !== epoch) listing = { epoch, watermark: head, after: "" };
@@ -75,7 +76,7 @@ export function startSecondSinkFollower(
     const page = await readUpdates(database, model, watermark, { rows, bytes: MAX_BYTES });
     if (!page) return true;
     if (!(await publish(epoch, page.updates, signal))) return true;
-    await movePlace(database, topic, sink.name, { epoch, from: watermark, to: page.through });
+    await movePosition(database, topic, sink.name, { epoch, from: watermark, to: page.through });
     lag = head - page.through;
     return true;
   }
@@ -84,7 +85,7 @@ export function startSecondSinkFollower(
     const updates = await listUpdates(database, model, now.after, { rows, bytes: MAX_BYTES });
     const last = updates.at(-1);
     if (!last) {
-      await setPlace(database, topic, sink.name, now);
+      await setPosition(database, topic, sink.name, now);
       listing = undefined;
     } else if (await publish(now.epoch, updates, signal)) {
       listing = { ...now, after: last.docKey };
@@ -92,10 +93,10 @@ export function startSecondSinkFollower(
     return true;
   }
 
-  /** Whether the sink took them. After a failure it waits, and then offers fewer. */
+  /** Whether the mirror stored them. After a failure it backs off, then sends fewer. */
   async function publish(
     epoch: string,
-    updates: readonly SinkUpdate[],
+    updates: readonly MirrorUpdate[],
     signal: AbortSignal,
   ): Promise<boolean> {
     if (updates.length === 0) return true;
@@ -103,26 +104,25 @@ export function startSecondSinkFollower(
       await withinTime((limit) => sink.publish({ topic, epoch, updates }, limit), signal);
     } catch (error) {
       if (signal.aborted) return false;
-      metrics.secondSink.add(updates.length, { topic, outcome: "failed" });
+      metrics.mirror.add(updates.length, { topic, outcome: "failed" });
       const from = { key: updates[0]!.docKey, watermark: String(updates[0]!.watermark) };
       const about = { topic, sink: sink.name, failures, err: (error as Error).message, from };
-      if (failures === 0)
-        context.log.warn(about, "the second sink failed; it is tried again until it succeeds");
-      else context.log.debug(about, "the second sink failed again");
+      if (failures === 0) context.log.warn(about, "the mirror failed; retrying");
+      else context.log.debug(about, "the mirror failed again");
       rows = Math.max(1, updates.length >> 1);
       await sleep(context.clock, backoff(failures++, context.random, options.retryMs), signal);
       return false;
     }
-    metrics.secondSink.add(updates.length, { topic, outcome: "published" });
-    if (failures > 0) context.log.info({ topic, sink: sink.name, failures }, "the second sink works again");
+    metrics.mirror.add(updates.length, { topic, outcome: "published" });
+    if (failures > 0) context.log.info({ topic, sink: sink.name, failures }, "the mirror works again");
     failures = 0;
     rows = Math.min(MAX_ROWS, rows * 2);
     return true;
   }
 
-  /** A sink that does not heed its signal is not waited for either. */
+  /** Enforces the timeout, even if the mirror ignores its signal. */
   async function withinTime(work: (limit: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
-    // Who stops while something is read is not heard any more: a signal tells only once.
+    // The signal may have aborted during a read, and fires only once.
     signal.throwIfAborted();
     const late = new AbortController();
     const cancel = context.clock.after(options.timeoutMs, () =>
@@ -138,6 +138,39 @@ export function startSecondSinkFollower(
     }
   }
 
-  const loop = runLoop(context, `second sink ${topic}`, { step, wake, idleMs: options.pollMs });
+  const loop = runLoop(context, `mirror ${topic}`, { step, wake, idleMs: options.pollMs });
   return { lag: () => lag, wake: () => wake.wake(), stop: () => loop.stop() };
+}
+
+/** Dual publish: one follower per topic. */
+export interface MirrorFollowers extends Service {
+  /** Wakeup: the topic has news. */
+  wake(topic: string): void;
+}
+
+/** Mirrors every topic, and reports the lag. */
+export function startMirror(
+  models: Models,
+  context: Context,
+  options: Omit<FollowerOptions, "timeoutMs" | "retryMs">,
+): MirrorFollowers {
+  const limits = { timeoutMs: 30_000, retryMs: { base: 250, cap: 30_000 } };
+  const followers = new Map(
+    models.all.map((model) => [model.topic, startMirrorFollower(model, context, { ...limits, ...options })]),
+  );
+  const gauge = context.telemetry.meter.createObservableGauge("khala_sync_second_sink_lag", {
+    description: "Journal rows that the mirror has not got yet, by topic",
+  });
+  const observe = (result: ObservableResult) => {
+    if (!options.active()) return;
+    for (const [topic, follower] of followers) result.observe(Number(follower.lag()), { topic });
+  };
+  gauge.addCallback(observe);
+  return {
+    wake: (topic) => followers.get(topic)?.wake(),
+    async stop() {
+      gauge.removeCallback(observe);
+      await Promise.all([...followers.values()].map((follower) => follower.stop()));
+    },
+  };
 }

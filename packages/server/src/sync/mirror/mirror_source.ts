@@ -1,26 +1,26 @@
 import type { Database } from "../../database/database.ts";
 import type { Model } from "../model.ts";
-import type { SinkUpdate } from "./mirror.ts";
+import type { MirrorUpdate } from "./mirror.ts";
 
-/** Where a topic is, and how far a second sink has followed it. */
-export interface Place {
+/** The head of a topic, and the mirror's position in it. */
+export interface MirrorPosition {
   readonly epoch: string;
   readonly head: bigint;
   readonly floor: bigint;
-  /** Null when it has to start with a list. */
+  /** Null when a full copy is needed. */
   readonly watermark: bigint | null;
 }
 
-/** What one batch may hold. One update is always admitted. */
+/** Limits of a batch. One update always fits. */
 export interface BatchLimits {
   readonly rows: number;
   readonly bytes: number;
 }
 
-/** Reads a second sink's place in a topic. A place that cannot be continued from is none. */
-export async function readPlace(database: Database, topic: string, sink: string): Promise<Place> {
-  const [row] = await database.query<Place>({
-    name: "second_sink_place",
+/** Reads a mirror's position in a topic. One that cannot be resumed from counts as none. */
+export async function readPosition(database: Database, topic: string, sink: string): Promise<MirrorPosition> {
+  const [row] = await database.query<MirrorPosition>({
+    name: "mirror_position",
     text: `SELECT e.epoch, s.next_watermark AS head, s.floor, p.watermark
       FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
       LEFT JOIN runtime.sync_second_sink p ON p.topic = s.topic AND p.sink = $2 AND p.epoch = e.epoch
@@ -32,8 +32,8 @@ export async function readPlace(database: Database, topic: string, sink: string)
   return row;
 }
 
-/** Sets a place, wherever it was: after a list. */
-export async function setPlace(
+/** Sets the position after a full copy. */
+export async function setPosition(
   database: Database,
   topic: string,
   sink: string,
@@ -46,32 +46,32 @@ export async function setPlace(
   });
 }
 
-/** Moves a place on. If it is not where it was, somebody else moved it, and nothing happens. */
-export async function movePlace(
+/** Moves the position. Does nothing if another process has moved it. */
+export async function movePosition(
   database: Database,
   topic: string,
   sink: string,
   move: { epoch: string; from: bigint; to: bigint },
 ): Promise<void> {
   await database.query({
-    name: "second_sink_move",
+    name: "mirror_move",
     text: `UPDATE runtime.sync_second_sink SET watermark = $5
       WHERE topic = $1 AND sink = $2 AND epoch = $3 AND watermark = $4`,
     values: [topic, sink, move.epoch, move.from, move.to],
   });
 }
 
-/** The next updates of the journal, complete through a watermark; undefined when retention took some of them. */
+/** The next updates of the journal, complete up to `through`; undefined when retention removed some. */
 export async function readUpdates(
   database: Database,
   model: Model,
   after: bigint,
   limits: BatchLimits,
-): Promise<{ updates: SinkUpdate[]; through: bigint } | undefined> {
-  const rows = await database.query<SinkUpdate & { meant: boolean }>({
-    name: `second_sink_${model.table}`,
-    // A tombstone for those who lose sight of a document comes right before the version that the others see. A second
-    // sink holds the whole document, so the tombstone is not meant for it; nor is a version that pointer mode has lost.
+): Promise<{ updates: MirrorUpdate[]; through: bigint } | undefined> {
+  const rows = await database.query<MirrorUpdate & { meant: boolean }>({
+    name: `mirror_${model.table}`,
+    // A tombstone for viewers who lose access comes right before the version for the others. The
+    // mirror stores the whole document, so it skips the tombstone, and versions that pointer mode no longer has.
     text: `SELECT e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.org_id AS org, e.audience,
         encode(e.payload_hash, 'hex') AS "payloadHash", convert_from(coalesce(e.payload, d.payload), 'UTF8') AS payload,
         CASE e.op WHEN 'upsert' THEN coalesce(e.payload, d.payload) IS NOT NULL ELSE next.watermark IS NULL END AS meant
@@ -89,21 +89,21 @@ export async function readUpdates(
       ORDER BY e.watermark`,
     values: [model.topic, after, limits.rows, limits.bytes],
   });
-  // Watermarks are dense: if the next one is not there, it is gone.
+  // Watermarks are dense: a missing one was removed.
   if (rows[0]?.watermark !== after + 1n) return undefined;
   const updates = rows.filter((row) => row.meant).map(({ meant: _, ...update }) => update);
   return { updates, through: rows.at(-1)!.watermark };
 }
 
-/** The next documents of the read model, tombstones included, in the order of their keys; none after the last. */
+/** The next documents of the read model, tombstones included, ordered by key; none after the last. */
 export function listUpdates(
   database: Database,
   model: Model,
   after: string,
   limits: BatchLimits,
-): Promise<SinkUpdate[]> {
-  return database.query<SinkUpdate>({
-    name: `second_list_${model.table}`,
+): Promise<MirrorUpdate[]> {
+  return database.query<MirrorUpdate>({
+    name: `mirror_list_${model.table}`,
     text: `SELECT doc_key AS "docKey", doc_version AS "docVersion", CASE WHEN deleted THEN 'delete' ELSE 'upsert' END AS op,
         convert_from(payload, 'UTF8') AS payload, encode(payload_hash, 'hex') AS "payloadHash", org_id AS org, audience,
         watermark

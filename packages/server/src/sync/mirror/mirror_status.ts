@@ -4,15 +4,15 @@ import type { Database } from "../../database/database.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Models } from "../model.ts";
-import type { SecondSink, SecondSinkReader } from "./mirror.ts";
-import { readPlace } from "./mirror_source.ts";
-import { compareWithSecondSink } from "./parity.ts";
+import type { Mirror, MirrorReader } from "./mirror.ts";
+import { readPosition } from "./mirror_source.ts";
+import { compareWithMirror } from "./parity.ts";
 
-/** How the second sink stands beside Postgres. */
-export interface SecondSinkDesk {
-  /** How far it has followed each topic, and what was found when it was last compared here. */
+/** The state of the mirror compared with Postgres. */
+export interface MirrorStatus {
+  /** The lag of each topic, and the result of the last comparison on this server. */
   state(): Promise<ParityJson>;
-  /** Compares every document. Answers when that is done, or when it takes long: then `at` tells when it was done. */
+  /** Compares every document. Answers when done, or earlier if that takes long: `at` is the time of the last result. */
   compare(): Promise<ParityJson>;
   stop(): Promise<void>;
 }
@@ -21,13 +21,13 @@ const ANSWER_MS = 8_000;
 
 type Compared = Pick<TopicParityJson, "checked" | "differences" | "at">;
 
-/** Opens the desk of a server's second sink, or of none. */
-export function openSecondSinkDesk(
+/** Opens the status of a server's mirror, if it has one. */
+export function openMirrorStatus(
   database: Database,
   { clock, log }: Pick<Context, "clock" | "log">,
   models: Models,
-  sink: SecondSink | undefined,
-): SecondSinkDesk {
+  sink: Mirror | undefined,
+): MirrorStatus {
   const stopping = new AbortController();
   let compared: ReadonlyMap<string, Compared> = new Map();
   let comparing: Promise<void> | undefined;
@@ -36,15 +36,15 @@ export function openSecondSinkDesk(
     if (!sink) return { sink: "none", topics: [] };
     const topics: TopicParityJson[] = [];
     for (const { topic } of models.all) {
-      const { head, floor, watermark } = await readPlace(database, topic, sink.name);
+      const { head, floor, watermark } = await readPosition(database, topic, sink.name);
       const lag = Number(head - (watermark ?? floor));
       topics.push({ topic, state: stateOf(watermark, lag), lag, ...compared.get(topic) });
     }
     return { sink: sink.name, topics };
   }
 
-  async function compareAll(reader: SecondSinkReader): Promise<void> {
-    const report = await compareWithSecondSink(database, {
+  async function compareAll(reader: MirrorReader): Promise<void> {
+    const report = await compareWithMirror(database, {
       reader,
       models: models.all,
       signal: stopping.signal,
@@ -62,7 +62,7 @@ export function openSecondSinkDesk(
     state,
     async compare() {
       if (!sink || !holds(sink)) {
-        const message = sink ? `The second sink "${sink.name}" keeps nothing.` : "There is no second sink.";
+        const message = sink ? `The mirror "${sink.name}" keeps nothing.` : "There is no mirror.";
         throw new KhalaError(
           "invalid_request",
           `${message} Set KHALA_SECOND_SINK to one that can be compared with.`,
@@ -71,20 +71,20 @@ export function openSecondSinkDesk(
       comparing ??= compareAll(sink).finally(() => {
         comparing = undefined;
       });
-      comparing.catch((error: Error) => log.warn({ err: error.message }, "the second sink was not compared"));
+      comparing.catch((error: Error) => log.warn({ err: error.message }, "the mirror was not compared"));
       await Promise.race([comparing, sleep(clock, ANSWER_MS, stopping.signal)]);
       return state();
     },
     async stop() {
       stopping.abort();
       await comparing?.catch(() => {
-        // Whoever asked for it is told; here it only has to be over.
+        // The caller of `compare` gets the error.
       });
     },
   };
 }
 
-function holds(sink: SecondSink): sink is SecondSink & SecondSinkReader {
+function holds(sink: Mirror): sink is Mirror & MirrorReader {
   return "held" in sink;
 }
 

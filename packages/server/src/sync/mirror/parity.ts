@@ -1,7 +1,7 @@
 import type { Database } from "../../database/database.ts";
 import type { Model } from "../model.ts";
-import type { HeldDocument, SecondSinkReader } from "./mirror.ts";
-import { readPlace } from "./mirror_source.ts";
+import type { MirroredDocument, MirrorReader } from "./mirror.ts";
+import { readPosition } from "./mirror_source.ts";
 
 /** A version of a document, by number and hash. */
 export interface DocumentMark {
@@ -16,48 +16,48 @@ export interface DocumentDifference {
   readonly theirs: DocumentMark | null;
 }
 
-/** All of one kind are counted; some are shown. */
+/** The number of differences of one kind, and some examples. */
 export interface Findings {
   readonly count: number;
   readonly examples: readonly DocumentDifference[];
 }
 
-/** How one topic in the second sink compares with Postgres. */
+/** How one topic in the mirror compares with Postgres. */
 export interface TopicParity {
   readonly topic: string;
   /** Documents in Postgres. */
   readonly documents: number;
   readonly equal: number;
   readonly differing: Findings;
-  /** In Postgres alone. */
+  /** Only in Postgres. */
   readonly missing: Findings;
-  /** In the second sink alone. */
+  /** Only in the mirror. */
   readonly extra: Findings;
-  /** Not the same, but only because the second sink has not been told yet. */
+  /** Different because the mirror is behind. */
   readonly behind: Findings;
   readonly lag: Lag;
 }
 
-/** How far the second sink is behind. */
+/** The lag of the mirror. */
 export interface Lag {
-  /** False while it is not told of this topic at all, or is being told of everything from the start. */
+  /** False before the first full copy is complete. */
   readonly following: boolean;
-  /** Journal rows that it has not got. */
+  /** Journal rows that it does not have yet. */
   readonly rows: bigint;
   /** Age of the oldest of them. */
   readonly ms: number;
 }
 
-/** What a comparison found. */
+/** The result of a comparison. */
 export interface ParityReport {
   readonly sink: string;
-  /** Nothing differs, is missing or extra; the second sink may still be behind. */
+  /** Nothing differs, is missing or extra; the mirror may still be behind. */
   readonly equal: boolean;
   readonly topics: readonly TopicParity[];
 }
 
 export interface ParityOptions {
-  readonly reader: SecondSinkReader;
+  readonly reader: MirrorReader;
   readonly models: readonly Model[];
   readonly signal: AbortSignal;
   /** Called after each page of documents. */
@@ -67,11 +67,8 @@ export interface ParityOptions {
 const PAGE = 500;
 const EXAMPLES = 20;
 
-/** Compares every document of the models with what a second sink holds. Writers may go on meanwhile. */
-export async function compareWithSecondSink(
-  database: Database,
-  options: ParityOptions,
-): Promise<ParityReport> {
+/** Compares every document of the models with the mirror, while writes continue. */
+export async function compareWithMirror(database: Database, options: ParityOptions): Promise<ParityReport> {
   const topics: TopicParity[] = [];
   for (const model of options.models) topics.push(await compareTopic(database, model, options));
   const equal = topics.every((t) => t.differing.count + t.missing.count + t.extra.count === 0);
@@ -81,8 +78,8 @@ export async function compareWithSecondSink(
 async function compareTopic(database: Database, model: Model, options: ParityOptions): Promise<TopicParity> {
   const { reader, signal, onProgress } = options;
   const { topic } = model;
-  // The place first, then theirs, then ours: what was published up to the place must be in theirs, and ours is never older.
-  const place = await readPlace(database, topic, reader.name);
+  // The position is read first, then the mirror, then Postgres: the mirror has at least the position, and Postgres is never older.
+  const place = await readPosition(database, topic, reader.name);
   const lag = await readLag(database, topic, place);
   const count = new Count(place.watermark);
   for (let after = ""; ; ) {
@@ -126,7 +123,7 @@ class Count {
     this.#place = place;
   }
 
-  compare(row: OurRow, held: HeldDocument | undefined): void {
+  compare(row: OurRow, held: MirroredDocument | undefined): void {
     if (!row.deleted) this.documents++;
     const ours = row.deleted ? null : { version: row.docVersion, hash: row.payloadHash };
     const theirs = held ? theirMark(held) : null;
@@ -140,13 +137,13 @@ class Count {
   }
 }
 
-const theirMark = (held: HeldDocument): DocumentMark => ({
+const theirMark = (held: MirroredDocument): DocumentMark => ({
   version: held.docVersion,
   hash: held.payloadHash,
 });
 
-/** Both sides are read in the same order: one that is not would find differences that are none. */
-function checkOrder(page: readonly HeldDocument[], after: string, sink: string): void {
+/** Both sides must have the same order, or the comparison finds false differences. */
+function checkOrder(page: readonly MirroredDocument[], after: string, sink: string): void {
   let before = Buffer.from(after);
   for (const { docKey } of page) {
     const key = Buffer.from(docKey);
@@ -168,7 +165,7 @@ interface OurRow {
   readonly watermark: bigint;
 }
 
-/** Our documents after a key, tombstones included, up to another or to the end. */
+/** Documents in Postgres between two keys, tombstones included. */
 async function* ourDocuments(
   database: Database,
   model: Model,
@@ -203,7 +200,7 @@ async function readLag(
   return { following: watermark !== null, rows: head - from, ms: Math.max(0, Math.round(oldest?.ms ?? 0)) };
 }
 
-/** The report for a person: one line per topic, and one for each document that is shown. */
+/** The report as text: one line per topic and per example. */
 export function parityLines(report: ParityReport): string[] {
   return report.topics.flatMap((topic) => [
     `${topic.topic}: ${topic.documents} documents, ${topic.equal} equal, ${topic.differing.count} differing, ` +
@@ -222,7 +219,7 @@ export function parityLines(report: ParityReport): string[] {
 }
 
 function lagText({ following, rows, ms }: Lag): string {
-  if (!following) return "the second sink is not following yet";
+  if (!following) return "the mirror is not following yet";
   return rows === 0n ? "no lag" : `${rows} updates are on their way, the oldest for ${ms} ms`;
 }
 

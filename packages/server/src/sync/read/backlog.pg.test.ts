@@ -1,6 +1,6 @@
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { runSummaries } from "../models/run_summaries.ts";
+import { runSummaries } from "../models/runtime.ts";
 import { trimTopic } from "../rebuild/retention.ts";
 import { type SyncParts, syncParts } from "../test_support.ts";
 import type { Sink } from "../write/sink.ts";

@@ -1,7 +1,7 @@
 import type { Model } from "../model.ts";
 import type { Bounds, Journal, JournalRow, ReadLimits, Want, WantedPage } from "./journal.ts";
 
-/** Rows for one viewer, complete up to `through`; "stale" when retention took rows that it needed. */
+/** Rows for one viewer, complete up to `through`; "stale" when retention removed rows that it needs. */
 export type BacklogPage = { readonly rows: readonly JournalRow[]; readonly through: bigint } | "stale";
 
 type Position = Omit<Want, "bytes">;
@@ -19,13 +19,13 @@ interface Request {
 /** Positions this close together start from the same read. */
 const NEIGHBOURS = 256n;
 const MAX_SHARED = 64;
-/** As many people as one gateway has sockets for, so that the number of reads does not grow with them. */
+/** Maximum viewers per read: as many as one gateway has sockets. */
 const MAX_NAMED = 10_000;
-/** What one round may bring into memory; half of it is for rows that a whole org sees. */
+/** Memory limit of a round; half of it is for rows that a whole org sees. */
 const ROUND_BYTES = 32 << 20;
 
 /**
- * Reads for those who are behind what is in memory. However many ask at once, a round is one read of the
+ * Reads for subscriptions that are behind the rows in memory. However many ask at once, a round is one read of the
  * database: rows that a whole org sees are read once for all of its viewers, named rows once per subject.
  */
 export class Backlog {
@@ -58,7 +58,7 @@ export class Backlog {
 
   async #run(): Promise<void> {
     this.#running = true;
-    // Sockets that come back together ask within the same turn of the event loop.
+    // Sockets that reconnect together ask within the same tick.
     await new Promise(setImmediate);
     while (this.#waiting.length > 0) await this.#round();
     this.#running = false;
@@ -109,7 +109,7 @@ export class Backlog {
     if (after === bounds.head) return request.resolve({ rows: [], through: after });
     const through = shared.through < named.through ? shared.through : named.through;
     if (through <= after) {
-      // A neighbour's page ended before this position, or the round was full. Others may join from further behind, so ask again by itself.
+      // The shared page ended before this position, or the round was full: retries alone.
       this.#waiting.push({ ...request, exact: true });
       return;
     }

@@ -6,12 +6,12 @@ export interface SentCursor {
   readonly watermark: bigint;
 }
 
-/** The epoch as a viewer sees it: another database, or other rights, make another epoch. */
+/** The epoch of a viewer: it changes with the database and with access rights. */
 export function viewerEpoch(epoch: string, rights: string): string {
   return `${epoch}.${rights}`;
 }
 
-/** Where to resume: a watermark, or "stale" when the cursor cannot be continued without a gap. */
+/** The watermark to resume from, or "stale" when there would be a gap. */
 export function resumeFrom(sent: SentCursor, epoch: string, bounds: Bounds): bigint | "stale" {
   // Watermark 0 without an epoch asks for all that is retained, whatever that is.
   if (sent.epoch === "" && sent.watermark === 0n) return bounds.floor;

@@ -1,7 +1,7 @@
 import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 
-/** What tells one database from a restored or replaced one. Null where the role may not ask. */
+/** Distinguishes a database from a restored or replaced one. Null where the role lacks the privilege. */
 interface Marks {
   readonly system: string | null;
   readonly timeline: string | null;
@@ -33,7 +33,7 @@ export async function settleEpoch(database: Database, context: Context): Promise
   });
 }
 
-/** Begins a new epoch by hand: for a restore that left no mark, such as a volume snapshot. */
+/** Starts a new epoch manually: for a restore that cannot be detected, such as a volume snapshot. */
 export async function rotateEpoch(database: Database, context: Context): Promise<string> {
   const epoch = context.newId();
   const marks = await readMarks(database);
@@ -51,7 +51,7 @@ function storeEpoch(epoch: string, marks: Marks): Statement {
 
 function sameDatabase(a: Marks, b: Marks): boolean {
   const keys: (keyof Marks)[] = ["system", "timeline", "database", "table", "cluster"];
-  // A mark that one of the two could not read says nothing.
+  // A value that could not be read cannot be compared.
   return keys.every((key) => a[key] === null || b[key] === null || a[key] === b[key]);
 }
 

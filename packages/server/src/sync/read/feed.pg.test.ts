@@ -1,6 +1,6 @@
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { runSummaries } from "../models/run_summaries.ts";
+import { runSummaries } from "../models/runtime.ts";
 import { type SyncParts, syncParts } from "../test_support.ts";
 import { Feed, type Subscription } from "./feed.ts";
 import { type Journal, type JournalRow, openJournal } from "./journal.ts";

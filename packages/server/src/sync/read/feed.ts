@@ -7,31 +7,31 @@ import { type ReaderOptions, TopicReader } from "./topic_reader.ts";
 import { batchFrame, type EncodedUpdate, type Encoding, encodeUpdate, type Through } from "./update_codec.ts";
 import { sees, type Viewer, Viewers } from "./viewers.ts";
 
-/** One socket's interest in one topic. */
+/** A socket's subscription to a topic. */
 export interface Subscription extends Viewer {
   /** The epoch that the position belongs to. */
   readonly epoch: string;
-  /** Complete up to here. While live, the feed's head is meant. */
+  /** Complete up to here. While live, the feed's head counts instead. */
   position: bigint;
   live: boolean;
-  /** Still owes the client the batch that says the replay is complete. */
+  /** The batch that ends the replay is not sent yet. */
   replaying: boolean;
-  /** Nobody wants it any more. */
+  /** Whether the subscription has ended. */
   ended: boolean;
-  /** Takes a frame and stamps it with its rights; false when there is no room. It then has to pull, once there is. */
+  /** Sends a frame stamped with the viewer's rights; false when the buffer is full. It must pull later. */
   offer(frame: WireFrame): boolean;
-  /** The position cannot be continued any more: list anew. */
+  /** The position is stale: the client must list again. */
   stale(sent: bigint, bounds: Bounds): void;
 }
 
-/** One topic on this server: read once, encoded once, and given to every socket that follows it. */
+/** One topic on this server: read once, encoded once, and sent to every subscribed socket. */
 export class Feed {
   readonly model: Model;
   readonly #options: ReaderOptions;
   readonly #context: Context;
   readonly #live = new Viewers<Subscription>();
   readonly #backlog: Backlog;
-  /** A read of the database serves many who are behind: each of its rows is encoded once for all of them. */
+  /** Encoded rows of shared reads: each is encoded once for all subscriptions. */
   readonly #encoded = new WeakMap<JournalRow, EncodedUpdate>();
   #reader!: TopicReader;
 
@@ -62,7 +62,7 @@ export class Feed {
     return this.#reader.head;
   }
 
-  /** The bounds as the database last told them. */
+  /** The bounds of the last poll. */
   get bounds(): Bounds {
     return this.#reader.bounds;
   }
@@ -71,22 +71,22 @@ export class Feed {
     return this.#live.size;
   }
 
-  /** Rows that the database has and this server has not read, and for how long nothing has moved. */
+  /** Rows that this server has not read yet, and for how long it has made no progress. */
   lag(): { rows: bigint; stuckMs: number } {
     return this.#reader.lag();
   }
 
-  /** Takes what a poll of the database said. */
+  /** Applies the result of a poll. */
   observe(epoch: string, bounds: Bounds): void {
     this.#reader.observe(epoch, bounds);
   }
 
-  /** Reads what is new. Resolves when everything that was committed before the call is read. */
+  /** Reads new rows. Resolves when everything committed before the call is read. */
   refresh(): Promise<void> {
     return this.#reader.refresh();
   }
 
-  /** Takes a subscription on: live at once when it is at the head and owes no replay, else it has to pull. */
+  /** Adds a subscription: live at once when it is at the head, otherwise it must pull. */
   follow(subscription: Subscription): void {
     if (subscription.position === this.head && !subscription.replaying) this.#goLive(subscription);
   }
@@ -136,7 +136,7 @@ export class Feed {
     this.#options.metrics.pushes.add(pushes, { topic });
   }
 
-  /** A full socket stops being live and pulls from where it was, when it can. */
+  /** A full socket stops being live, and pulls from its position later. */
   #demote(member: Subscription, position: bigint): void {
     this.#live.delete(member);
     member.live = false;
@@ -153,8 +153,8 @@ export class Feed {
   }
 
   /**
-   * Gives a subscription that is behind its next batch. Resolves true when there is nothing left to pull, because it is
-   * live, stale or ended, and false when there is more. A refused offer leaves it where it was.
+   * Sends the next batch to a subscription that is behind. Resolves true when nothing is left to pull, because it is
+   * live, stale or ended, and false when there is more. A refused frame leaves its position unchanged.
    */
   async pull(subscription: Subscription): Promise<boolean> {
     const started = this.#context.clock.now();
@@ -174,13 +174,13 @@ export class Feed {
     }
     if (owed) subscription.replaying = false;
     subscription.position = page.through;
-    // Checked and done within one turn, so no row can come in between: this is what makes replay and live meet.
+    // Checked and done in one tick, so no row arrives in between: no gap from replay to live.
     if (page.through !== this.head) return false;
     this.#goLive(subscription);
     return true;
   }
 
-  /** The bounds with the floor that a read ran into, which a poll may not have told of yet. */
+  /** The bounds, with the newest floor that a read has found. */
   #boundsOfRead(): Bounds {
     const { head, floor } = this.bounds;
     const found = this.#backlog.floor;
@@ -229,10 +229,10 @@ export class Feed {
   }
 }
 
-/** What a subscription gets next, complete up to `through`. */
+/** The next batch of a subscription, complete up to `through`. */
 type Page = { readonly updates: readonly EncodedUpdate[]; readonly through: bigint } | "stale";
 
-/** Of several versions of a document in one replay batch only the newest matters. */
+/** Keeps only the newest version of each document in a replay batch. */
 function newestOnly(updates: readonly EncodedUpdate[]): EncodedUpdate[] {
   const last = new Map(updates.map((update, i) => [update.row.docKey, i]));
   return updates.filter((update, i) => last.get(update.row.docKey) === i && !update.superseded);

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { HotTail } from "./hot_tail.ts";
+import { HotTail } from "./topic_reader.ts";
 import { type EncodedUpdate, encodeUpdate } from "./update_codec.ts";
 
 function update(watermark: bigint, bytes: number): EncodedUpdate {

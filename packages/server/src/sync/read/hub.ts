@@ -8,7 +8,7 @@ import { Feed } from "./feed.ts";
 import type { Bounds, Heads, Journal } from "./journal.ts";
 import type { ReaderOptions } from "./topic_reader.ts";
 
-/** The feeds of this server: one per topic, opened when somebody first follows it. */
+/** The feeds of this server: one per topic, opened on first use. */
 export interface Hub extends Service {
   /** The feed of a topic; not_found for a topic without a model. */
   feed(topic: string): Promise<Feed>;
@@ -16,13 +16,13 @@ export interface Hub extends Service {
   open(): readonly Feed[];
   /** Wakeup: the topic has news. */
   onWakeup(topic: string): void;
-  /** The connection to the database was lost: look at everything again, the epoch included. */
+  /** The connection to the database was lost: checks everything again, including the epoch. */
   recheck(): void;
-  /** Whether the epoch is known to be right for the database server that answers now. */
+  /** Whether the epoch is verified for the current database server. */
   settled(): boolean;
-  /** Another one means another database or another server: what is remembered of it may not be there any more. */
+  /** Changes with the database or its server: caches may be invalid. */
   era(): string;
-  /** What the last poll of the database said, and when. */
+  /** The result and the time of the last poll. */
   lastPoll(): { heads: Heads | undefined; at: number };
 }
 
@@ -40,7 +40,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
   let heads: Heads | undefined;
   let polledAt = 0;
   let suspicious = false;
-  /** The database server that the epoch is known to be right for. */
+  /** The database server that the epoch was verified for. */
   let settledOn = options.database.server();
   const settled = () => options.database.server() === settledOn;
   const reading = { ...options, journal: guarded(options.journal, settled) };
@@ -53,7 +53,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
     const before = [...ready.values()].map(({ model, head, epoch }) => ({ topic: model.topic, head, epoch }));
     for (const [topic, { head }] of heads?.topics ?? []) before.push({ topic, head, epoch: heads!.epoch });
     let now = await options.journal.heads();
-    // Committed watermarks do not go away. If ours did, this is another database, even if it bears the same marks.
+    // Committed watermarks never disappear. If ours did, this is another database.
     const wentBack = before.some(
       ({ topic, head, epoch }) => epoch === now.epoch && head > boundsOf(now, topic).head,
     );
@@ -106,10 +106,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
         .get(topic)
         ?.refresh()
         .catch((error) =>
-          context.log.debug(
-            { err: error.message, topic },
-            "a read after a wakeup failed; the poll repeats it",
-          ),
+          context.log.debug({ err: error.message, topic }, "a hinted read failed; the poll repeats it"),
         );
     },
     recheck() {

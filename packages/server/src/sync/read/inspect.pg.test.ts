@@ -2,7 +2,7 @@ import { readsOf } from "@khala/testing/postgres/plans";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database, Statement } from "../../database/database.ts";
-import { runSummaries } from "../models/run_summaries.ts";
+import { runSummaries } from "../models/runtime.ts";
 import { documentHistory, searchDocuments } from "./inspect.ts";
 
 test("what an operator looks for is found by an index, among however many of others", async () => {

@@ -4,16 +4,16 @@ import type { Authority } from "../../events/authority.ts";
 import type { Model, Models } from "../model.ts";
 import type { SyncPlane } from "../plane.ts";
 
-/** Whose documents. */
+/** The viewer of an inspection. */
 interface Viewer {
   readonly org: string;
   readonly subject: string;
 }
 
-/** How many keys a search looks at before it answers with what it has. */
+/** Maximum keys that a search scans. */
 const SEARCHED = 20_000;
 const HISTORY_BYTES = 4 << 20;
-/** Documents of a topic that are counted one by one. */
+/** Maximum documents that are counted exactly. */
 const COUNTED = 10_000;
 
 export interface TopicsOptions {
@@ -24,7 +24,7 @@ export interface TopicsOptions {
   readonly retentionMs: number;
 }
 
-/** Every topic: its journal, its documents, who follows it here. */
+/** Every topic: its journal, documents and subscriptions on this server. */
 export async function describeTopics(options: TopicsOptions): Promise<TopicJson[]> {
   const { database, sync, models, retentionMs } = options;
   const [newest, rows] = await Promise.all([options.authority.head(), topicRows(database, models)]);
@@ -65,7 +65,7 @@ interface TopicRow {
   readonly bytes: bigint;
 }
 
-/** Few documents are counted; for many the planner's estimate is near enough. */
+/** Counts few documents exactly; uses the planner's estimate for many. */
 async function topicRows(database: Database, models: Models): Promise<TopicRow[]> {
   if (models.all.length === 0) return [];
   const counts = models.all.map(

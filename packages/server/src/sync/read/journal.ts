@@ -31,7 +31,7 @@ export interface Heads {
   readonly topics: ReadonlyMap<string, Bounds>;
 }
 
-/** How much a read may return. One row is always admitted. */
+/** Limits of a read. One row always fits. */
 export interface ReadLimits {
   readonly rows: number;
   readonly bytes: number;
@@ -39,7 +39,7 @@ export interface ReadLimits {
   readonly payloadBytes: number;
 }
 
-/** Whose rows to read, from where on. `subject` null means the rows that the whole org sees. */
+/** A viewer and a position to read from. `subject` null means rows for the whole org. */
 export interface Want {
   readonly org: string;
   readonly subject: string | null;

@@ -11,7 +11,7 @@ export interface StoredDocument {
   readonly updatedAt: Date;
 }
 
-/** Makes sure that each model has its table, its topic and its checkpoint. */
+/** Creates the table, topic and checkpoint of each model. */
 export async function createReadModels(database: Database, models: readonly Model[]): Promise<void> {
   await database.interactive(async (tx) => {
     // CREATE TABLE IF NOT EXISTS races with itself: one process at a time.
@@ -33,7 +33,7 @@ interface CurrentRow {
   readonly audience: string[] | null;
 }
 
-/** A document in the hands of a projector. */
+/** A document as a projector uses it. */
 export interface CurrentDocument {
   readonly version: bigint;
   /** Null once deleted. */
@@ -41,7 +41,7 @@ export interface CurrentDocument {
   readonly access: Access;
 }
 
-/** The current state of documents, for a projector that has not seen them yet. */
+/** Reads the current documents for a projector. */
 export async function loadCurrent(
   database: Database,
   table: string,
@@ -83,7 +83,7 @@ export async function findDocument(
   return row;
 }
 
-/** A page of documents and the watermark at which it is true, in one snapshot. */
+/** A page of documents, and the watermark of its snapshot. */
 export interface DocumentPage {
   readonly documents: readonly StoredDocument[];
   readonly watermark: bigint;

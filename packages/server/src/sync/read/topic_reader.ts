@@ -2,7 +2,6 @@ import type { Context } from "../../kit/context.ts";
 import { recordSpan } from "../../kit/telemetry.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import type { Model } from "../model.ts";
-import { HotTail } from "./hot_tail.ts";
 import type { Bounds, Journal, JournalRow, ReadLimits } from "./journal.ts";
 import { type EncodedUpdate, encodeUpdate } from "./update_codec.ts";
 
@@ -13,20 +12,20 @@ export interface ReaderOptions {
   readonly tailBytes: number;
 }
 
-/** Who is told what the reader reads. */
+/** Callbacks of the reader. */
 export interface ReaderEvents {
   /** New rows, in order; `before` is the position that they follow. */
   rows(updates: readonly EncodedUpdate[], before: bigint): void;
-  /** Positions up to `head` cannot be continued: another epoch began, or retention passed us by. */
+  /** Positions up to `head` are stale: a new epoch began, or retention removed unread rows. */
   restarted(head: bigint, bounds: Bounds): void;
 }
 
-/** What a read of everybody's rows brings at most. */
+/** Limits of a read of all rows. */
 const READ = { rows: 1_000, bytes: 8 << 20 };
-/** How far back the tail starts, so that those who reconnect after our restart find it in memory. */
+/** How far back the tail starts, so that clients that reconnect after a restart are served from memory. */
 const WARM_ROWS = 1_000n;
 
-/** Reads one topic's journal, once for everybody on this server, and keeps its end in memory. */
+/** Reads one topic's journal once for the whole server, and keeps its newest rows in memory. */
 export class TopicReader {
   readonly #model: Model;
   readonly #options: ReaderOptions;
@@ -39,7 +38,7 @@ export class TopicReader {
   readonly #old: bigint;
   #refreshing: Promise<void> | undefined;
   #dirty = false;
-  /** When the tail last moved, or was last seen to have nothing to do. */
+  /** When the tail last advanced or was up to date. */
   #movedAt: number;
 
   private constructor(
@@ -87,18 +86,18 @@ export class TopicReader {
     return this.#tail.head;
   }
 
-  /** The bounds as the database last told them. */
+  /** The bounds of the last poll. */
   get bounds(): Bounds {
     return { floor: this.#bounds.floor, head: this.#bounds.head > this.head ? this.#bounds.head : this.head };
   }
 
-  /** Rows that the database has and this server has not read, and for how long nothing has moved. */
+  /** Rows that this server has not read yet, and for how long it has made no progress. */
   lag(): { rows: bigint; stuckMs: number } {
     const rows = this.bounds.head - this.head;
     return { rows, stuckMs: rows > 0n ? this.#context.clock.now() - this.#movedAt : 0 };
   }
 
-  /** Takes what a poll of the database said. A new epoch starts the reader anew. */
+  /** Applies the result of a poll. A new epoch restarts the reader. */
   observe(epoch: string, bounds: Bounds): void {
     // Above the floor nothing may be left to read that would show the gap.
     if (epoch !== this.#epoch || bounds.floor > this.head) return this.#restart(epoch, bounds, bounds.head);
@@ -114,7 +113,7 @@ export class TopicReader {
     );
   }
 
-  /** Reads what is new. Resolves when everything that was committed before the call is read. */
+  /** Reads new rows. Resolves when everything committed before the call is read. */
   refresh(): Promise<void> {
     this.#dirty = true;
     this.#refreshing ??= this.#read();
@@ -178,5 +177,57 @@ export class TopicReader {
     this.#bounds = bounds;
     this.#tail = new HotTail(position, this.#options.tailBytes);
     this.#events.restarted(head, bounds);
+  }
+}
+
+/** The newest rows of a topic, encoded, within a byte limit. Watermarks are dense, so a position is an index. */
+export class HotTail {
+  readonly #maxBytes: number;
+  #rows: (EncodedUpdate | undefined)[] = [];
+  #skipped = 0;
+  #bytes = 0;
+  #base: bigint;
+
+  /** Starts empty at a position. */
+  constructor(position: bigint, maxBytes: number) {
+    this.#base = position;
+    this.#maxBytes = maxBytes;
+  }
+
+  /** The lowest position that can be resumed from memory. */
+  get base(): bigint {
+    return this.#base + BigInt(this.#skipped);
+  }
+
+  /** The newest watermark. */
+  get head(): bigint {
+    return this.#base + BigInt(this.#rows.length);
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Adds the rows that follow the head. */
+  append(rows: readonly EncodedUpdate[]): void {
+    for (const row of rows) {
+      this.#rows.push(row);
+      this.#bytes += row.bytes;
+    }
+    while (this.#bytes > this.#maxBytes && this.#skipped < this.#rows.length) {
+      this.#bytes -= this.#rows[this.#skipped]!.bytes;
+      this.#rows[this.#skipped++] = undefined;
+    }
+    // Dropped rows are removed from the array in blocks, which is cheaper than one at a time.
+    if (this.#skipped > 1_024 && this.#skipped * 2 > this.#rows.length) {
+      this.#rows = this.#rows.slice(this.#skipped);
+      this.#base += BigInt(this.#skipped);
+      this.#skipped = 0;
+    }
+  }
+
+  /** The rows after a position that is in memory, oldest first. */
+  *after(position: bigint): Generator<EncodedUpdate> {
+    for (let i = Number(position - this.#base); i < this.#rows.length; i++) yield this.#rows[i]!;
   }
 }

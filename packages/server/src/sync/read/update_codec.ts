@@ -4,13 +4,13 @@ import { UpdateSchema } from "@khala/contracts/sync/v1";
 import { stampedFrame, type WireFrame } from "../../kit/wire_frame.ts";
 import type { JournalRow } from "./journal.ts";
 
-/** How a channel encodes what it sends. */
+/** The encoding of a channel. */
 export type Encoding = "json" | "proto";
 
 /** A journal row, encoded at most once per encoding, however many sockets it goes to. */
 export interface EncodedUpdate {
   readonly row: JournalRow;
-  /** Its payload is gone because a newer version is on its way: it only moves the position. */
+  /** Its payload is gone because a newer version follows: it only moves the position. */
   readonly superseded: boolean;
   readonly json: string;
   readonly proto: Uint8Array;

@@ -1,13 +1,13 @@
 import type { EncodedUpdate, Encoding } from "./update_codec.ts";
 
-/** Whose eyes a subscription has. */
+/** The viewer of a subscription. */
 export interface Viewer {
   readonly org: string;
   readonly subject: string;
   readonly encoding: Encoding;
 }
 
-/** Rows, and those who see exactly these. */
+/** Rows, and the subscriptions that see exactly these. */
 export interface Share<S> {
   readonly updates: readonly EncodedUpdate[];
   readonly members: Iterable<S>;

@@ -10,7 +10,7 @@ import { applyEvent } from "../write/projection.ts";
 import { emitDiffering, nextRange } from "./reprojection_cutover.ts";
 import { type Connection, ShadowModel } from "./reprojection_shadow.ts";
 
-/** Where a reprojection stands. */
+/** The progress of a reprojection. */
 export interface ReprojectionProgress {
   readonly topic: string;
   readonly phase: "folding" | "comparing";
@@ -25,22 +25,22 @@ export interface ReprojectionProgress {
 export interface ReprojectionOptions {
   /** Store payloads in the journal too, as the servers do; false in pointer mode. */
   readonly inline: boolean;
-  /** Begins anew instead of going on with one that was interrupted. */
+  /** Starts over instead of resuming an interrupted one. */
   readonly restart?: boolean;
-  /** Stops between two steps. What is done is kept, and the next run goes on from there. */
+  /** Stops between two steps; the next run resumes from there. */
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: ReprojectionProgress) => void;
   /** Called after each commit that moved the topic. */
   readonly onCommit?: (topic: string) => void;
 }
 
-/** Any constant will do, as long as every process uses the same. */
+/** The advisory lock; any constant. */
 const ADVISORY_LOCK = 7_240_116;
-/** What may be folded while the live projector waits. */
+/** Maximum events to apply while the live projector waits. */
 const FOLDED_UNDER_LOCK = 1_000n;
 /** How many events tell one state of the code from another. */
 const PROBED_EVENTS = 1_000;
-/** How long the live projector is given to move between two cutovers. */
+/** Time for the live projector between two cutovers. */
 const PATIENCE = { most: 2_000, least: 50, look: 20 };
 
 interface Progress {
@@ -52,8 +52,8 @@ interface Progress {
 
 /**
  * Rebuilds a read model from the log with the model's code of today, beside the live one, then makes the live one equal
- * to it, re-emitting only the documents that differ. Servers go on meanwhile, and should run the same code already.
- * An interrupted one leaves the live side as it is and goes on when it is called again.
+ * to it, re-emitting only the documents that differ. Servers keep running, and should already have the same code.
+ * An interrupted run leaves the live model unchanged and is resumed by the next call.
  */
 export async function reproject(
   database: Database,
@@ -73,7 +73,7 @@ export async function reproject(
     }
     return await new Reprojection(database, context, model, options).run();
   } finally {
-    // Ending a session that is already broken fails, and has nothing left to end.
+    // A broken session cannot be ended, and need not be.
     await session.end().catch(() => {});
   }
 }
@@ -119,7 +119,7 @@ class Reprojection {
     return this.#asReport("comparing", live);
   }
 
-  /** Takes over one that was interrupted, if it was made with the same code. */
+  /** Resumes an interrupted run of the same code. */
   async #resume(code: string): Promise<Progress | undefined> {
     if (this.#options.restart) return undefined;
     const [progress] = await this.#database.query<Progress>({
@@ -162,7 +162,7 @@ class Reprojection {
     return { progress: await this.#save(tx, { ...this.#progress, position }) };
   }
 
-  /** Brings the rebuilt model to the live one's position while that stands still, and settles a range of documents. */
+  /** Brings the rebuilt model to the live position under its lock, and settles a range of documents. */
   async #cutOver(tx: Connection) {
     const live = await this.#live(tx, "FOR UPDATE");
     let { position, comparedTo, documents, differing } = this.#progress;
@@ -170,7 +170,7 @@ class Reprojection {
       const message = `The checkpoint of ${this.#model.topic} was moved back meanwhile. Restart the reprojection.`;
       throw new KhalaError("unavailable", message);
     }
-    // The projector moved on since it was looked at: first fold without keeping it waiting.
+    // The projector has advanced: applies those events first, without the lock.
     if (live - position > FOLDED_UNDER_LOCK)
       return { progress: this.#progress, live, emitted: 0, finished: false };
     while (position < live) position = await this.#shadow.fold(tx, position, live);
@@ -237,7 +237,7 @@ class Reprojection {
       }
       await sleep(clock, PATIENCE.look, this.#options.signal);
     }
-    // It has nothing to do here, or does not run.
+    // The projector is idle or not running.
     this.#patience = Math.max(PATIENCE.least, this.#patience / 2);
   }
 
@@ -252,8 +252,8 @@ class Reprojection {
 }
 
 /**
- * Tells one state of a model's code from another: by its functions as they are written, and by what they make of the
- * first events, since what they call or enclose is not seen.
+ * A fingerprint of a model's code: the source of its functions, and their results for the
+ * first events, because imported code is not part of the source.
  */
 async function codeOf(database: Database, model: Model): Promise<string> {
   const hash = createHash("sha256").update([model.id, model.project, model.access].map(String).join("\n"));

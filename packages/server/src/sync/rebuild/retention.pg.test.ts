@@ -3,7 +3,7 @@ import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database } from "../../database/database.ts";
 import { Models } from "../model.ts";
-import { runSummaries } from "../models/run_summaries.ts";
+import { runSummaries } from "../models/runtime.ts";
 import { headOf, journalOf, type SyncParts, syncParts } from "../test_support.ts";
 import type { DocumentWrite } from "../write/write_statement.ts";
 import { startRetention, trimTopic } from "./retention.ts";

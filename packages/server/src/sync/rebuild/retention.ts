@@ -9,11 +9,11 @@ export interface RetentionOptions {
   readonly keepMs: number;
   readonly everyMs: number;
   readonly metrics: SyncMetrics;
-  /** Whether it is this process's turn. */
+  /** Whether this process holds the lease. */
   readonly active: () => boolean;
 }
 
-/** Rows that one statement deletes: few enough that nobody waits for it. */
+/** Rows per DELETE: few enough not to block others. */
 const BATCH = 5_000;
 
 /** Trims the journals in the background. */

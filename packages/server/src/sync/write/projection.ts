@@ -4,7 +4,7 @@ import { isKeyOf, MAX_KEY_BYTES, type Model, tombstone } from "../model.ts";
 import type { CurrentDocument } from "../read/read_models.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
-/** A projection that threw: which event it could not take, and why. */
+/** The error of a projection: the event, and the cause. */
 export class BrokenProjection extends Error {
   override readonly name = "BrokenProjection";
   readonly event: AuthorityEvent;
@@ -18,7 +18,7 @@ export class BrokenProjection extends Error {
   }
 }
 
-/** Whether a model wants an event, and for which document. */
+/** The document key of an event, or null when the model ignores it. */
 function keyFor(model: Model, event: AuthorityEvent): string | null {
   if (!model.streams.some((stream) => stream.kind === event.kind)) return null;
   const id = model.id(event);
@@ -37,7 +37,7 @@ export function keysOf(model: Model, events: readonly AuthorityEvent[]): Set<str
       if (key !== null) keys.add(key);
     }
   } catch {
-    // Nothing is projected from there on.
+    // Projection stops at that event.
   }
   return keys;
 }
@@ -58,7 +58,7 @@ export function applyEvent(
     const before = current?.document ?? null;
     const after = model.project(before, event);
     if (after === before || (before === null && (after === tombstone || after === null))) return undefined;
-    // Not from 1: retention may have removed the tombstone of an earlier life whose versions clients still remember.
+    // Not 1: the document may have existed before, and clients may still remember its versions.
     const docVersion = current ? current.version + 1n : event.seq;
     if (after === tombstone || after === null) {
       const { access } = current!;

@@ -7,9 +7,7 @@ import { type Database, openDatabase } from "../../database/database.ts";
 import { openAuthority } from "../../events/authority.ts";
 import { runs } from "../../events/streams.ts";
 import { defineModel, type Model } from "../model.ts";
-import { notifications } from "../models/notifications.ts";
-import { runSummaries } from "../models/run_summaries.ts";
-import { workerSummaries } from "../models/worker_summaries.ts";
+import { notifications, runSummaries, workerSummaries } from "../models/runtime.ts";
 import { appendRun, foldOf, journalOf, liveDocuments, projected, syncParts } from "../test_support.ts";
 import { startProjector } from "./projector.ts";
 

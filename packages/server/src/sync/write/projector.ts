@@ -12,12 +12,12 @@ import type { Sink } from "./sink.ts";
 import type { CheckpointMove } from "./write_fast_path.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
-/** Where a projection stands. */
+/** The state of a projection. */
 export interface ProjectorState {
   readonly topic: string;
   /** The newest event that is projected; undefined while another process does it. */
   readonly position: bigint | undefined;
-  /** Set while the projection is stopped at an event that it cannot take. */
+  /** Set while the projection is stopped at an event that fails. */
   readonly broken: BrokenProjection | undefined;
 }
 
@@ -35,17 +35,17 @@ export interface ProjectorOptions {
   readonly pollMs: number;
   /** How often a broken projection is tried again. */
   readonly retryMs: number;
-  /** Whether it is this process's turn. It saves doing work twice; the checkpoint is what keeps it right. */
+  /** Whether this process holds the lease. It avoids duplicate work; the checkpoint ensures correctness. */
   readonly active: () => boolean;
-  /** Another one means that the database may have gone back: what is remembered of it is read again. */
+  /** Changes when the database may have been restored: caches are read again. */
   readonly era?: () => string;
 }
 
 const BATCH = 1_000;
-/** The longest rest between two batches. */
+/** Maximum delay between two batches. */
 const MAX_REST_MS = 5;
 const CACHED_DOCUMENTS = 20_000;
-/** How many events that changed nothing may pass before the checkpoint is stored all the same. */
+/** Events without a change after which the checkpoint is stored anyway. */
 const UNSTORED_EVENTS = 10_000n;
 
 /**
@@ -56,7 +56,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
   const { database, authority, sink } = options;
   const documents = new Map<string, CurrentDocument>();
   const wake = new Wake();
-  /** How far it has come, and how far the database knows of it. */
+  /** The position, and the stored checkpoint. */
   let position: bigint | undefined;
   let stored = 0n;
   let generation = 0n;
@@ -86,7 +86,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
     }
     await load(events);
     const { writes, upTo, failure } = project(events);
-    // Events of other models need no commit: to read them again after a crash costs nothing.
+    // Events of other models need no commit: reading them again is cheap.
     if (writes.length > 0 || upTo - stored >= UNSTORED_EVENTS) {
       await commit(events, writes, { from: stored, to: upTo, generation });
       stored = upTo;
@@ -103,13 +103,13 @@ export function startProjector(model: Model, context: Context, options: Projecto
     forgetOldest();
     const full = events.length === batch;
     batch = Math.min(BATCH, batch * 2);
-    // While events come faster than they are projected, more of them in a batch make each one cheaper.
+    // Under load, larger batches are cheaper per event.
     if (!failure && !full && writes.length > 1)
       await sleep(context.clock, Math.min(context.clock.now() - started, MAX_REST_MS), signal);
     return !failure && full;
   }
 
-  /** Events that changed nothing, and so are not stored, may change a document that a reprojection wrote since. */
+  /** A reprojection may have written since: events that changed nothing must be applied again. */
   async function rebuiltMeanwhile(): Promise<boolean> {
     if (position === stored || generation === (await readCheckpoint(database, model.topic)).generation)
       return false;
@@ -117,7 +117,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
     return true;
   }
 
-  /** What the database will not store is the event's fault once it stands alone: halve the batch until it does. */
+  /** Isolates an event that cannot be stored, by halving the batch. */
   async function commit(
     events: readonly AuthorityEvent[],
     writes: readonly DocumentWrite[],
@@ -190,7 +190,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
       return broken ? options.retryMs : options.pollMs;
     },
     step,
-    // What is remembered may not be what was committed: start again from the database.
+    // The cache may differ from what was committed: read it again.
     onError(error) {
       const stopped = error instanceof BrokenProjection ? error : undefined;
       forget();

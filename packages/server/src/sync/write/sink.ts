@@ -6,7 +6,7 @@ import type { Context } from "../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import { isKeyOf, MAX_KEY_BYTES, type Model } from "../model.ts";
-import { type CheckpointMove, isPlain, writePlain } from "./write_fast_path.ts";
+import { type CheckpointMove, isFastPath, writeFastPath } from "./write_fast_path.ts";
 import {
   type DocumentWrite,
   lockProjection,
@@ -16,12 +16,12 @@ import {
   writeDocuments,
 } from "./write_statement.ts";
 
-/** What became of a write: its watermark, or null because a version as new was already there. */
+/** The result of a write: its watermark, or null when the stored version is not older. */
 export interface Written {
   readonly watermark: bigint | null;
 }
 
-/** Where documents are written: read model, watermark and journal in one transaction. */
+/** Writes documents: read model, watermark and journal in one transaction. */
 export interface Sink {
   /** Writes one document. Concurrent writers share a transaction; each is answered after its commit. */
   write(model: Model, write: DocumentWrite): Promise<Written>;
@@ -40,8 +40,8 @@ export interface SinkOptions {
    * to be had; `tookMs` is how long the last commit took.
    */
   readonly wakeup?: (topic: string, updates: number, tookMs: number) => Statement | undefined;
-  /** Called after each commit that may have moved a topic by so many updates; `notified` when the commit itself told the others. */
-  readonly onCommit: (topic: string, updates: number, notified: boolean) => void;
+  /** Called after each commit that may have moved a topic by so many updates; `hinted` when the commit itself told the others. */
+  readonly onCommit: (topic: string, updates: number, hinted: boolean) => void;
 }
 
 /** From here on writes are worth a commit beside one that is under way; it comes after that one all the same. */
@@ -57,12 +57,12 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     { topic }: Model,
     statements: readonly Statement[],
     updates: number,
-  ): Promise<{ readonly answers: Row[][]; readonly notified: boolean }> {
+  ): Promise<{ readonly answers: Row[][]; readonly hinted: boolean }> {
     const wakeup = updates > 0 ? options.wakeup?.(topic, updates, tookMs) : undefined;
     const began = context.clock.now();
     const answers = await database.transaction(wakeup ? [...statements, wakeup] : statements, topic);
     tookMs = context.clock.now() - began;
-    return { answers, notified: wakeup !== undefined };
+    return { answers, hinted: wakeup !== undefined };
   }
 
   async function commit(
@@ -72,33 +72,33 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     repeated = false,
   ): Promise<Written[]> {
     const parts = waves(writes);
-    // What may be written already is no longer newer, and would only be refused on the short way.
-    const tryPlain = !repeated && parts.length === 1 && isPlain(writes);
+    // After a retry the versions may be stored already, which the fast path refuses.
+    const tryFastPath = !repeated && parts.length === 1 && isFastPath(writes);
     try {
-      const plain = tryPlain ? await commitPlain(model, writes, checkpoint) : undefined;
-      return plain ?? (await commitParts(model, writes, parts, checkpoint));
+      const fast = tryFastPath ? await commitFastPath(model, writes, checkpoint) : undefined;
+      return fast ?? (await commitSlowPath(model, writes, parts, checkpoint));
     } catch (error) {
       options.metrics.writeFailures.add(1, { topic: model.topic });
       throw error;
     }
   }
 
-  /** The short way; undefined when one of the writes needs the long one, and nothing is written. */
-  async function commitPlain(
+  /** The fast path; undefined when a write needs the slow path, and then nothing is written. */
+  async function commitFastPath(
     model: Model,
     writes: readonly DocumentWrite[],
     checkpoint?: CheckpointMove,
   ): Promise<Written[] | undefined> {
     const lock = checkpoint ? lockProjection(model.topic) : lockTopic(model.topic);
-    const statements = [lock, writePlain(model, writes, options.inline, checkpoint)];
-    const { answers, notified } = await transact(model, statements, writes.length);
+    const statements = [lock, writeFastPath(model, writes, options.inline, checkpoint)];
+    const { answers, hinted } = await transact(model, statements, writes.length);
     const [row] = answers[1] as unknown[] as { before: bigint }[];
     if (!row) return undefined;
-    committed(model, writes.length, notified);
+    committed(model, writes.length, hinted);
     return writes.map((_, i) => ({ watermark: row.before + BigInt(i + 1) }));
   }
 
-  async function commitParts(
+  async function commitSlowPath(
     model: Model,
     writes: readonly DocumentWrite[],
     parts: readonly (readonly DocumentWrite[])[],
@@ -113,27 +113,27 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     if (parts.length > 0) statements.push(lockTopic(model.topic));
     const first = statements.length;
     for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
-    const { answers, notified } = await transact(model, statements, writes.length);
+    const { answers, hinted } = await transact(model, statements, writes.length);
     const watermarks = new Map<DocumentWrite, bigint | null>();
     parts.forEach((part, p) => {
       for (const row of answers[first + p] as unknown[] as WrittenRow[])
         watermarks.set(part[row.ord - 1]!, row.watermark);
     });
-    if (watermarks.size > 0) committed(model, watermarks.size, notified);
+    if (watermarks.size > 0) committed(model, watermarks.size, hinted);
     return writes.map((write) => ({ watermark: watermarks.get(write) ?? null }));
   }
 
-  function committed({ topic }: Model, count: number, notified: boolean): void {
+  function committed({ topic }: Model, count: number, hinted: boolean): void {
     options.metrics.writes.add(count, { topic });
-    options.onCommit(topic, count, notified);
+    options.onCommit(topic, count, hinted);
   }
 
-  /** One bad write must fail its own writer only: halve the batch until it stands alone. */
+  /** Isolates a failing write by halving the batch, so that only its writer gets the error. */
   async function commitEach(model: Model, writes: readonly DocumentWrite[], attempt = 0): Promise<Outcome[]> {
     try {
       return (await commit(model, writes, undefined, attempt > 0)).map((ok) => ({ ok }));
     } catch (error) {
-      // A lost answer may hide a commit; versions make the repeat harmless.
+      // A lost answer may hide a commit. Repeating is safe, because versions only rise.
       if (error instanceof KhalaError && isConnectionFailure(error.cause) && attempt < 3) {
         await sleep(context.clock, backoff(attempt, context.random));
         return commitEach(model, writes, attempt + 1);

@@ -6,7 +6,7 @@ import { defineModel, type Model } from "../model.ts";
 import { createReadModels } from "../read/read_models.ts";
 import { headOf, journalOf } from "../test_support.ts";
 import { openSink, type Sink } from "./sink.ts";
-import { writePlain } from "./write_fast_path.ts";
+import { writeFastPath } from "./write_fast_path.ts";
 import { type DocumentWrite, lockTopic, type WrittenRow, waves, writeDocuments } from "./write_statement.ts";
 
 let shared: TestDatabase;
@@ -39,7 +39,7 @@ const upsert = (model: Model, id: string, version: number, org = "acme"): Docume
   audience: null,
 });
 
-/** The long way, whatever the writes are. */
+/** The slow path, for any writes. */
 async function writeLong(model: Model, writes: readonly DocumentWrite[]): Promise<(bigint | null)[]> {
   const parts = waves(writes);
   const statements = parts.map((part) => writeDocuments(model, part, true));
@@ -52,9 +52,9 @@ async function writeLong(model: Model, writes: readonly DocumentWrite[]): Promis
   return writes.map((write) => watermarks.get(write) ?? null);
 }
 
-/** Whether the short way takes the writes. */
+/** Whether the fast path takes the writes. */
 async function writeShort(model: Model, writes: readonly DocumentWrite[]): Promise<boolean> {
-  const statements = [lockTopic(model.topic), writePlain(model, writes, true)];
+  const statements = [lockTopic(model.topic), writeFastPath(model, writes, true)];
   const [, rows] = await shared.database.transaction(statements);
   return rows!.length === 1;
 }
@@ -72,7 +72,7 @@ async function state(model: Model): Promise<unknown> {
   };
 }
 
-test.each([1, 2, 3, 4, 5])("the short way and the long one come to the same (seed %i)", async (seed) => {
+test.each([1, 2, 3, 4, 5])("the fast path and the slow path give the same result (seed %i)", async (seed) => {
   const random = seeded(seed);
   const [short, long] = await freshModels();
   const versions = new Map<string, number>();
@@ -122,7 +122,7 @@ const SPECIAL: readonly [string, (model: Model) => DocumentWrite, (model: Model)
   ],
 ];
 test.each(SPECIAL)(
-  "with %s the short way writes nothing, and the sink all of it, its checkpoint included",
+  "with %s the fast path writes nothing, and the sink writes all, including its checkpoint",
   async (_, before, after) => {
     const [model] = await freshModels();
     await sink.commit(model, [before(model)]);
@@ -139,7 +139,7 @@ test.each(SPECIAL)(
   },
 );
 
-test("a document that was deleted comes back on the short way", async () => {
+test("a document that was deleted comes back on the fast path", async () => {
   const [model] = await freshModels();
   const { payload: _, ...gone } = upsert(model, "a", 2);
   await sink.commit(model, [upsert(model, "a", 1)]);

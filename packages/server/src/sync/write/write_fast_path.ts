@@ -2,7 +2,7 @@ import type { Statement } from "../../database/database.ts";
 import type { Model } from "../model.ts";
 import { areDifferentDocuments, type DocumentWrite } from "./write_statement.ts";
 
-/** The position of a projection that moves in the same transaction as what it wrote. */
+/** A projection's checkpoint, moved in the same transaction as its writes. */
 export interface CheckpointMove {
   readonly from: bigint;
   readonly to: bigint;
@@ -10,16 +10,16 @@ export interface CheckpointMove {
   readonly generation: bigint;
 }
 
-/** Whether a wave of writes is worth a try with `writePlain`: documents for whole orgs, and no tombstones. */
-export function isPlain(writes: readonly DocumentWrite[]): boolean {
+/** Whether writes are eligible for the fast path: documents for whole orgs, and no deletions. */
+export function isFastPath(writes: readonly DocumentWrite[]): boolean {
   return writes.every(({ op, audience }) => op === "upsert" && audience === null);
 }
 
 /**
- * What `writeDocuments` does, for a fraction of its work, as long as nobody gains or loses access and every version is newer.
- * The answer is one row with the watermark before the first one, or no row and nothing written: then it takes `writeDocuments`.
+ * The fast path of `writeDocuments`: for writes without a change of access, whose versions are all newer.
+ * Returns one row with the watermark before the first write, or no row: then nothing is written, and the slow path is needed.
  */
-export function writePlain(
+export function writeFastPath(
   model: Model,
   writes: readonly DocumentWrite[],
   inline: boolean,
@@ -31,7 +31,7 @@ export function writePlain(
     writes.map((write) => write.docVersion),
     payloadArray(writes),
     writes.map((write) => write.org),
-    // Arrays that say nothing are left out: they read as null for every write.
+    // Empty arrays read as null for every write.
     writes.some((write) => write.trace) ? writes.map((write) => write.trace ?? null) : null,
     areDifferentDocuments(writes) ? null : whichAreNewest(writes),
     inline,
@@ -49,11 +49,11 @@ function whichAreNewest(writes: readonly DocumentWrite[]): boolean[] {
 
 const BYTEA = 17;
 
-/** The payloads as PostgreSQL's binary form of a bytea[], which costs neither side an escape. */
+/** Encodes payloads as a binary bytea[], without escaping. */
 function payloadArray(writes: readonly DocumentWrite[]): Buffer {
   const lengths = writes.map((write) => Buffer.byteLength(write.payload!));
   const array = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + 4 + length, 20));
-  // One dimension, no nulls, the type, how many, counted from 1; then each with its length before it.
+  // One dimension, no nulls, element type, count, lower bound 1; then each element after its length.
   let at = 0;
   for (const head of [1, 0, BYTEA, writes.length, 1]) at = array.writeInt32BE(head, at);
   writes.forEach((write, i) => {
@@ -92,5 +92,5 @@ WITH changes AS MATERIALIZED (
   WHERE t.doc_version < excluded.doc_version
 )`;
 const ANSWER = "SELECT before FROM plain";
-/** The cast keeps the call where it is: once for the one row, never without it. */
+/** The cast keeps the planner from moving the call: it runs once, and only if there is a row. */
 const ANSWER_AND_ADVANCE = "SELECT before, runtime.advance_checkpoint($1, $9, $10, $11)::text FROM plain";

@@ -14,7 +14,7 @@ export interface DocumentWrite {
   readonly trace?: string | null;
 }
 
-/** What the database answers per write: the watermark, or null for a version that is not newer. */
+/** The result of a write: the watermark, or null for a version that is not newer. */
 export interface WrittenRow {
   readonly ord: number;
   readonly watermark: bigint | null;
@@ -27,13 +27,13 @@ export interface WrittenRow {
 const PLANNER =
   "set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)";
 
-/** Takes the topic's row lock, so that the statement after it sees every commit before it. */
+/** Locks the topic's row, so that the next statement sees all earlier commits. */
 export function lockTopic(topic: string): Statement {
   const text = `SELECT ${PLANNER} FROM runtime.sync_topic_sequences WHERE topic = $1 FOR UPDATE`;
   return { name: "sync_lock_topic", text, values: [topic] };
 }
 
-/** Takes the checkpoint's row lock, then the topic's: everybody who takes both does it in this order. */
+/** Locks the checkpoint's row, then the topic's. All code takes them in this order. */
 export function lockProjection(topic: string): Statement {
   const text = `SELECT ${PLANNER} FROM runtime.sync_checkpoints c CROSS JOIN runtime.sync_topic_sequences s
     WHERE c.topic = $1 AND s.topic = $1 FOR UPDATE`;
@@ -41,8 +41,8 @@ export function lockProjection(topic: string): Statement {
 }
 
 /**
- * Read model, watermarks and journal of many writes in one statement, whatever they change about access. Versions of one document must rise within
- * the batch and have the same access; `waves` arranges that. Payloads travel as one buffer, cut apart in SQL.
+ * The slow path: read model, watermarks and journal of many writes in one statement, including changes of access. Versions of a document must rise within
+ * the batch and share one access; `waves` ensures that. Payloads are sent as one buffer and split in SQL.
  */
 export function writeDocuments(model: Model, writes: readonly DocumentWrite[], inline: boolean): Statement {
   const newest = new Map(writes.map((write, i) => [write.docKey, i]));
@@ -97,7 +97,7 @@ export function waves(writes: readonly DocumentWrite[]): readonly (readonly Docu
   return result;
 }
 
-/** Whether no document is written twice, as is nearly always the case. */
+/** Whether no document is written twice, which is the usual case. */
 export function areDifferentDocuments(writes: readonly DocumentWrite[]): boolean {
   const keys = new Set<string>();
   for (const { docKey } of writes) keys.add(docKey);

@@ -2,42 +2,44 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { settled } from "../connection/test_support.ts";
 import { memory } from "../storage/memory.ts";
-import { at, handPlane, stored, update } from "./test_support.ts";
-import { TURN } from "./turns.ts";
+import { SLICE_ITEMS } from "./slices.ts";
+import { at, stored, testPlane, update } from "./test_support.ts";
 
 const key = (n: number) => `k${String(n).padStart(6, "0")}`;
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
 
-/** A plane that gives way when its test says so. */
-async function handTurns(options: Parameters<typeof handPlane>[0] = {}) {
-  const hand = handPlane(options);
+/** A plane that continues after a yield when its test says so. */
+async function testSlices(options: Parameters<typeof testPlane>[0] = {}) {
+  const hand = testPlane(options);
   const waiting: (() => void)[] = [];
-  Object.assign(hand.place, { giveWay: () => new Promise<void>((resolve) => waiting.push(resolve)) });
+  Object.assign(hand.place, { yieldControl: () => new Promise<void>((resolve) => waiting.push(resolve)) });
   hand.plane.subscribe("t", () => {});
   await settled();
-  /** Lets it go on until it gives way again; false when it is done. */
+  /** Runs until the next yield; false when it is done. */
   const turn = async () => {
     const next = waiting.shift();
     next?.();
     await settled();
     return next !== undefined;
   };
-  const swap = async (...[documents, cursor]: Parameters<ReturnType<typeof hand.source.sink>["swap"]>) => {
-    const swapped = hand.source.sink().swap(documents, cursor);
+  const replace = async (
+    ...[documents, cursor]: Parameters<ReturnType<typeof hand.source.sink>["replace"]>
+  ) => {
+    const replaced = hand.source.sink().replace(documents, cursor);
     await settled();
     while (await turn());
-    await swapped;
+    await replaced;
   };
   const shown = () => hand.plane.list("t").items.map((item) => `${item.key}@${item.version}`);
-  return { ...hand, turn, swap, shown };
+  return { ...hand, turn, replace, shown };
 }
 
-test("a large swap gives way, and until its last turn everything is as it was", async () => {
-  const { plane, source, turn, swap, shown } = await handTurns();
-  await swap([stored(key(1), 1), stored("gone", 1)], at(1));
+test("a large replace yields, and nothing changes until its last slice", async () => {
+  const { plane, source, turn, replace, shown } = await testSlices();
+  await replace([stored(key(1), 1), stored("gone", 1)], at(1));
   const before = plane.list("t").items;
-  const swapped = source.sink().swap(
-    range(0, 5 * TURN).map((n) => stored(key(n), 2)),
+  const replaced = source.sink().replace(
+    range(0, 5 * SLICE_ITEMS).map((n) => stored(key(n), 2)),
     at(9),
   );
   await settled();
@@ -50,26 +52,26 @@ test("a large swap gives way, and until its last turn everything is as it was", 
   }
   expect(turns).toBeGreaterThan(5);
   while (await turn());
-  await swapped;
-  expect(shown()).toEqual(range(0, 5 * TURN).map((n) => `${key(n)}@2`));
+  await replaced;
+  expect(shown()).toEqual(range(0, 5 * SLICE_ITEMS).map((n) => `${key(n)}@2`));
   expect(plane.get("t", "gone").data).toBeUndefined();
   expect(source.sink().position()).toEqual(at(9));
 });
 
-test("what comes while a swap is under way is applied behind it, in order, and no half of anything is ever seen", async () => {
+test("changes during a replace are applied after it, in order, and no partial state is visible", async () => {
   const change = fc.record({
-    n: fc.nat({ max: 3 * TURN }),
+    n: fc.nat({ max: 3 * SLICE_ITEMS }),
     version: fc.integer({ min: 1, max: 9 }),
     gone: fc.boolean(),
   });
   await fc.assert(
     fc.asyncProperty(
-      fc.integer({ min: TURN, max: 3 * TURN }),
-      fc.nat({ max: TURN }),
+      fc.integer({ min: SLICE_ITEMS, max: 3 * SLICE_ITEMS }),
+      fc.nat({ max: SLICE_ITEMS }),
       fc.array(fc.array(change, { minLength: 1, maxLength: 5 }), { maxLength: 4 }),
       async (length, offset, batches) => {
-        const { source, turn, swap, shown } = await handTurns();
-        await swap(
+        const { source, turn, replace, shown } = await testSlices();
+        await replace(
           range(0, length).map((n) => stored(key(n), 5)),
           at(1),
         );
@@ -78,7 +80,7 @@ test("what comes while a swap is under way is applied behind it, in order, and n
         const tombstones = new Map<string, number>();
         const sink = source.sink();
         const work = [
-          sink.swap(
+          sink.replace(
             range(offset, offset + length)
               .map((n) => stored(key(n), 3))
               .reverse(),
@@ -114,18 +116,18 @@ test("what comes while a swap is under way is applied behind it, in order, and n
         expect(sink.position()).toEqual(at(20 + batches.length));
       },
     ),
-    { numRuns: 15 },
+    { numRuns: 5 },
   );
 });
 
-test("what is stored is loaded in turns too", async () => {
+test("stored documents are loaded in slices too", async () => {
   const storage = memory();
-  const put = range(0, 2 * TURN).map((n) => stored(key(n), 1));
+  const put = range(0, 2 * SLICE_ITEMS).map((n) => stored(key(n), 1));
   await storage.commit("s", "t", { replace: true, put, remove: [], cursor: at(4) });
-  const { plane, source, turn } = await handTurns({ storage });
+  const { plane, source, turn } = await testSlices({ storage });
   expect(plane.list("t")).toMatchObject({ items: [], phase: "loading" });
   while (await turn());
-  expect(plane.list("t").items).toHaveLength(2 * TURN);
+  expect(plane.list("t").items).toHaveLength(2 * SLICE_ITEMS);
   expect(source.sink().position()).toEqual(at(4));
 });
 
@@ -136,20 +138,20 @@ test("a topic that has documents is never said to be loading, however long the s
     await slow.promise;
     return storage.commit(...change);
   };
-  const { plane, place, source } = await handTurns({ storage: { ...storage, commit } });
+  const { plane, place, source } = await testSlices({ storage: { ...storage, commit } });
   const seen: string[] = [];
   plane.subscribe("t", () => {
     const { items, phase } = plane.list("t");
     seen.push(`${items.length} ${phase}`);
   });
   source.sink().phase("loading");
-  const swapped = source.sink().swap([stored("a", 1)], at(1));
+  const replaced = source.sink().replace([stored("a", 1)], at(1));
   await place.pass(1_000);
   expect(plane.list("t")).toMatchObject({ items: [{ key: "a" }], phase: "replaying" });
   expect(plane.get("t", "a")).toMatchObject({ version: "1", phase: "replaying" });
   expect(source.sink().position()).toBeUndefined();
   slow.resolve();
-  await swapped;
+  await replaced;
   source.sink().phase("replaying");
   source.sink().phase("live");
   await place.pass(1_000);
@@ -157,14 +159,14 @@ test("a topic that has documents is never said to be loading, however long the s
 });
 
 test("whoever mirrors a topic is told with the first documents that it is not loading any more", async () => {
-  const leader = await handTurns();
-  const follower = handPlane();
+  const leader = await testSlices();
+  const follower = testPlane();
   follower.plane.setStoring(false);
   follower.plane.setSource(leader.plane);
   follower.plane.subscribe("t", () => {});
   await settled();
   expect(follower.plane.list("t")).toMatchObject({ items: [], phase: "loading" });
-  await leader.swap([stored("a", 1)], at(1));
+  await leader.replace([stored("a", 1)], at(1));
   await settled();
   expect(follower.plane.list("t")).toMatchObject({ items: [{ key: "a" }], phase: "replaying" });
 });

@@ -1,5 +1,7 @@
 import type { Connection } from "../connection/port.ts";
+import type { ConversationSource } from "../conversation/source.ts";
 import type { Environment } from "../environment.ts";
+import type { TopicSource } from "../sync/source.ts";
 import {
   errorWire,
   type LeaderMessage,
@@ -8,7 +10,6 @@ import {
   type TabChannel,
   type ToLeader,
 } from "./messages.ts";
-import type { SharedConversations, SharedTopics } from "./planes.ts";
 import { conversationRelay, type Relay, topicRelay } from "./relays.ts";
 
 export interface LeaderOptions {
@@ -19,42 +20,42 @@ export interface LeaderOptions {
   readonly conversations?: SharedConversations;
 }
 
-/** Something that tabs follow through this one. */
+/** A topic or conversation that other tabs follow through this one. */
 interface Shared {
   readonly relay: Relay;
   readonly end: AbortController;
-  /** The last question of each tab that follows. */
+  /** The last follow request of each tab. */
   readonly tabs: Map<string, Asked>;
 }
 
 interface Asked {
   readonly ask: number;
   readonly end: AbortController;
-  /** What that tab has not asked for yet. */
+  /** Parts that the tab has not requested yet. */
   rest: Iterator<Part, void> | undefined;
 }
 
-/** How often it is looked whether tabs are still there. Timers of hidden tabs may fire only once a minute. */
-const ROLL_CALL_MS = 60_000;
-const MISSED_CALLS = 4;
+/** Interval of the check for dead tabs. Timers of hidden tabs may fire only once a minute. */
+const TAB_CHECK_MS = 60_000;
+const MAX_MISSED_CHECKS = 4;
 
-/** Leads: follows through the planes of this tab what others want, tells them what this tab has, and passes on what comes. */
-export class LeaderSide {
+/** The leader tab: follows what other tabs want, sends them the current state, and relays changes. */
+export class LeaderTab {
   readonly #options: LeaderOptions;
-  /** Of this time of leading: a tab that leads again is another leader. */
+  /** New for each term: a tab that leads again is another leader. */
   readonly #id: string;
   readonly #shared = new Map<string, Shared>();
-  /** The tabs that were heard of, and the roll calls since. */
+  /** Known tabs, and the number of checks since their last message. */
   readonly #tabs = new Map<string, number>();
   readonly #stopWatching: () => void;
-  #cancelRollCall: () => void = () => {};
+  #cancelCheck: () => void = () => {};
 
   constructor(options: LeaderOptions) {
     this.#options = options;
     this.#id = options.environment.newId();
-    this.#stopWatching = options.connection.subscribe(() => this.#lead());
-    this.#lead();
-    this.#rollCall();
+    this.#stopWatching = options.connection.subscribe(() => this.#announce());
+    this.#announce();
+    this.#checkTabs();
   }
 
   receive(message: ToLeader): void {
@@ -65,7 +66,7 @@ export class LeaderSide {
     switch (message.type) {
       case "ping":
         if (forgotten && message.knows === this.#id) this.#post({ type: "dropped", to: from });
-        return this.#lead();
+        return this.#announce();
       case "connect":
         return this.#options.connection.connect();
       case "follow":
@@ -82,13 +83,13 @@ export class LeaderSide {
 
   stop(): void {
     this.#stopWatching();
-    this.#cancelRollCall();
+    this.#cancelCheck();
     for (const shared of this.#shared.values()) end(shared);
     this.#shared.clear();
   }
 
-  /** Says who leads, and how the connection stands. */
-  #lead(): void {
+  /** Announces the leader and the connection status. */
+  #announce(): void {
     const { role: _, error, ...status } = this.#options.connection.status();
     this.#post({ type: "leading", status: { ...status, ...errorWire(error) } });
   }
@@ -100,9 +101,9 @@ export class LeaderSide {
     shared.tabs.get(from)?.end.abort();
     const asked: Asked = { ask, end: new AbortController(), rest: undefined };
     shared.tabs.set(from, asked);
-    const standing = shared.relay.standing();
-    if (standing) this.#post(standing);
-    shared.relay.look(position, asked.end.signal, (parts) => {
+    const status = shared.relay.status();
+    if (status) this.#post(status);
+    shared.relay.readState(position, asked.end.signal, (parts) => {
       asked.rest = parts;
       if (parts) this.#next(subject, from, asked);
       else this.#post({ type: "current", to: from, ask, ...subject });
@@ -147,13 +148,13 @@ export class LeaderSide {
     for (const key of [...this.#shared.keys()]) this.#unfollow(tab, key);
   }
 
-  #rollCall(): void {
-    this.#cancelRollCall = this.#options.environment.timer(ROLL_CALL_MS, () => {
+  #checkTabs(): void {
+    this.#cancelCheck = this.#options.environment.timer(TAB_CHECK_MS, () => {
       for (const [tab, missed] of [...this.#tabs]) {
-        if (missed >= MISSED_CALLS) this.#drop(tab);
+        if (missed >= MAX_MISSED_CHECKS) this.#drop(tab);
         else this.#tabs.set(tab, missed + 1);
       }
-      this.#rollCall();
+      this.#checkTabs();
     });
   }
 
@@ -167,4 +168,21 @@ const keyOf = ({ plane, name }: Subject) => `${plane}:${name}`;
 function end(shared: Shared): void {
   shared.end.abort();
   for (const asked of shared.tabs.values()) asked.end.abort();
+}
+
+/**
+ * The sync plane as tabs use it: its source can be changed, and it is a source itself. A follower without a
+ * position gets the state by `replace`, then each applied change.
+ */
+export interface SharedTopics extends TopicSource {
+  /** Undefined: no source for now. Topics resume from their positions. */
+  setSource(source: TopicSource | undefined): void;
+  /** Whether this tab writes to the storage. */
+  setStoring(storing: boolean): void;
+}
+
+/** The same for conversations: a follower without a position gets `restore`, then each frame. */
+export interface SharedConversations extends ConversationSource {
+  setSource(source: ConversationSource | undefined): void;
+  setStoring(storing: boolean): void;
 }

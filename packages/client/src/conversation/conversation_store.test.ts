@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { LogEvent } from "../log.ts";
 import { memory } from "../storage/memory.ts";
 import type { Storage } from "../storage/storage.ts";
-import { MOST_CHARACTERS, MOST_CONVERSATIONS } from "./conversation_store.ts";
+import { MAX_CHARACTERS, MAX_CONVERSATIONS } from "./conversation_store.ts";
 import { asked, delta, finished, handConversation, settled, started } from "./test_support.ts";
 
 const PLACE = "conversation:c";
@@ -102,14 +102,14 @@ describe("an offline start", () => {
 
   test("of a long conversation it has the newest messages, and takes all of them from the server", async () => {
     const storage = memory();
-    const text = "x".repeat(MOST_CHARACTERS / 4);
+    const text = "x".repeat(MAX_CHARACTERS / 4);
     const all = Array.from({ length: 8 }, (_, i) => said(`${i}${text}`, `m-${i}`));
     const before = await open(storage);
     begin(before, all);
     await before.conversations.close();
     const client = await open(storage);
     expect(client.state().messages).toEqual(all.slice(-3));
-    expect((await kept(storage)).length).toBeLessThan(MOST_CHARACTERS + 1_000);
+    expect((await kept(storage)).length).toBeLessThan(MAX_CHARACTERS + 1_000);
     expect(begin(client, all)).toEqual({ replay: 1_000 });
     expect(client.state()).toMatchObject({ messages: all, fromDevice: false });
   });
@@ -159,7 +159,7 @@ describe("what is kept", () => {
   test("the last of the conversations, and no more of them than there is room for", async () => {
     const storage = memory();
     const client = await open(storage);
-    const names = Array.from({ length: MOST_CONVERSATIONS + 3 }, (_, i) => `c${i}`);
+    const names = Array.from({ length: MAX_CONVERSATIONS + 3 }, (_, i) => `c${i}`);
     for (const name of [...names, "c5"]) {
       const stop = client.conversations.get(name).subscribe(() => {});
       await settled();

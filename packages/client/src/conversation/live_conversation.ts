@@ -4,55 +4,55 @@ import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Notifier } from "../sync/notifier.ts";
-import type { KeptConversation } from "./kept_conversation.ts";
+import type { StoredConversation } from "./conversation_store.ts";
 import { Outbox, type SendOptions } from "./outbox.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource, ConversationState } from "./source.ts";
 import {
   EMPTY,
+  fromStored,
   leavesGap,
   type RunOutcome,
-  recalled,
   reduce,
-  restored,
+  restoreState,
   type Transcript,
   withoutRun,
 } from "./transcript.ts";
 
-/** Whether what is shown is kept up to date. */
+/** Whether the shown messages are up to date. */
 export type ConversationHealth = "live" | "connecting" | "offline" | "error";
 
-/** What a screen shows of a conversation. The same object until something changed, and so are its messages. */
+/** A conversation for rendering. It and its messages are the same objects until they change. */
 export interface ConversationView {
-  /** What was said, and at the end what is being sent, with the status `sending` or `queued`. */
+  /** The messages, then those being sent, with the status `sending` or `queued`. */
   readonly messages: readonly TranscriptMessageJson[];
-  /** The run under way. */
+  /** The current run. */
   readonly run: RunJson | null;
-  /** How the last run ended, if this client saw it; undefined while one is under way. */
+  /** How the last run ended, if this client saw it; undefined during a run. */
   readonly outcome: RunOutcome | undefined;
-  /** What is going on, in the engine's words, while there is nothing else to show. */
+  /** The engine's status text, while there is nothing else to show. */
   readonly activity: string | undefined;
   readonly health: ConversationHealth;
-  /** Why it is not live, as far as that is known. */
+  /** Why it is not live, if known. */
   readonly error: KhalaError | undefined;
-  /** Whether a message of this client waits for its answer. */
+  /** Whether a message is not acknowledged yet. */
   readonly sending: boolean;
-  /** The messages are those that this device kept: what was said since is not known yet. */
+  /** The messages come from the storage; newer ones are not known yet. */
   readonly fromDevice: boolean;
 }
 
-export interface RoomDeps {
+export interface LiveConversationOptions {
   readonly http: Http;
   readonly environment: Environment;
   readonly connection: Pick<Connection, "status" | "subscribe">;
   readonly notifier: Notifier;
   readonly source: () => ConversationSource | undefined;
-  /** Whether conversations are kept on this device: then it follows nothing before `keep`. */
-  readonly keeps: boolean;
-  /** Nobody uses it any more. */
-  readonly onIdle: (room: Room) => void;
+  /** Whether conversations are stored: then it follows nothing before `attachStore`. */
+  readonly stores: boolean;
+  /** It is not in use any more. */
+  readonly onIdle: (room: LiveConversation) => void;
 }
 
-/** A conversation that nobody has opened yet. */
+/** The view of a conversation that is not open. */
 export const UNOPENED: ConversationView = {
   messages: EMPTY.messages,
   run: null,
@@ -68,10 +68,10 @@ const GRACE_MS = 5_000;
 /** Forbidden, or not found. */
 const GONE = [403, 404];
 
-/** One conversation, while somebody in this tab or another one looks at it. */
-export class Room implements ConversationSink {
+/** An open conversation, in use by this tab or another one. */
+export class LiveConversation implements ConversationSink {
   readonly convId: string;
-  readonly #deps: RoomDeps;
+  readonly #deps: LiveConversationOptions;
   #outbox: Outbox;
   readonly #listeners = new Set<() => void>();
   readonly #followers = new Set<Omit<ConversationSink, "position">>();
@@ -79,19 +79,19 @@ export class Room implements ConversationSink {
   #view = UNOPENED;
   #live = false;
   #error: KhalaError | undefined;
-  #kept: KeptConversation | undefined;
-  /** Whether it is known what this device kept. */
-  #recalled: boolean;
+  #stored: StoredConversation | undefined;
+  /** Whether the stored state is loaded. */
+  #loaded: boolean;
   #fromDevice = false;
   #users = 0;
   #following: AbortController | undefined;
   #stopWatching: (() => void) | undefined;
   #cancelIdle: (() => void) | undefined;
 
-  constructor(convId: string, deps: RoomDeps) {
+  constructor(convId: string, deps: LiveConversationOptions) {
     this.convId = convId;
     this.#deps = deps;
-    this.#recalled = !deps.keeps;
+    this.#loaded = !deps.stores;
     this.#outbox = this.#newOutbox();
   }
 
@@ -99,26 +99,26 @@ export class Room implements ConversationSink {
     return this.#view;
   }
 
-  /** Shows what was kept there, follows from that, and keeps what comes. */
-  keep(kept: KeptConversation): void {
-    this.#kept = kept;
-    // A failure is no reason not to follow, and is told where it happens.
-    void kept.load().then((state) => {
-      if (this.#kept !== kept) return;
-      this.#recalled = true;
-      if (state) this.#recall(state);
+  /** Shows the stored state, follows from there, and stores changes. */
+  attachStore(stored: StoredConversation): void {
+    this.#stored = stored;
+    // `load` logs failures and does not reject.
+    void stored.load().then((state) => {
+      if (this.#stored !== stored) return;
+      this.#loaded = true;
+      if (state) this.#showStored(state);
       this.follow();
     });
   }
 
-  /** From now on this tab writes, or has written, what is kept. */
+  /** This tab starts or stops writing to the storage. */
   setStoring(storing: boolean): void {
     if (storing) this.#write(false);
-    else this.#kept?.flush();
+    else this.#stored?.flush();
   }
 
   subscribe(listener: () => void): () => void {
-    // A listener that is added twice is two.
+    // The same function may be subscribed twice, so each subscription gets its own.
     const own = () => listener();
     this.#listeners.add(own);
     const release = this.use();
@@ -129,7 +129,7 @@ export class Room implements ConversationSink {
     };
   }
 
-  /** Passes on what this room has, and then what comes. */
+  /** Sends the current state and all changes to another tab. */
   relay(follower: Omit<ConversationSink, "position">, signal: AbortSignal): void {
     if (signal.aborted) return;
     const release = this.use();
@@ -149,7 +149,7 @@ export class Room implements ConversationSink {
     try {
       const { messages, cursor } = this.#transcript;
       const answer = await this.#outbox.send(text, options, cursor === "" ? undefined : messages);
-      // Where a deleted conversation was, there is a new one now.
+      // The message has created the conversation again.
       if (this.#refused) this.follow();
       return answer;
     } finally {
@@ -157,12 +157,12 @@ export class Room implements ConversationSink {
     }
   }
 
-  /** The server says that nothing runs. */
+  /** The server reports no run. */
   nothingRuns(): void {
     this.#become(withoutRun(this.#transcript));
   }
 
-  /** The conversation that was at this cursor does not exist any more. */
+  /** The conversation at this cursor was deleted. */
   forget(cursor: string): void {
     if (this.#transcript.cursor === cursor) this.#become(EMPTY);
   }
@@ -173,7 +173,7 @@ export class Room implements ConversationSink {
 
   restore(state: ConversationState): void {
     const before = this.#transcript;
-    this.#become(restored(before, state));
+    this.#become(restoreState(before, state));
     if (this.#transcript === before) return;
     for (const follower of [...this.#followers]) follower.restore(state);
   }
@@ -193,27 +193,27 @@ export class Room implements ConversationSink {
     this.#live = live;
     this.#error = error;
     if (live) this.#fromDevice = false;
-    if (!live && error && GONE.includes(error.meaning.status)) this.#lose();
+    if (!live && error && GONE.includes(error.meaning.status)) this.#removeStored();
     this.#changed();
     for (const follower of [...this.#followers]) follower.health(live, error);
   }
 
-  /** Follows, from where it is, what the source has now. */
+  /** Follows the current source from the current position. */
   follow(): void {
     this.#following?.abort();
     this.#following = undefined;
     this.health(false);
     const source = this.#deps.source();
-    if (!source || this.#users === 0 || !this.#recalled) return;
+    if (!source || this.#users === 0 || !this.#loaded) return;
     this.#following = new AbortController();
     source.follow(this.convId, this, this.#following.signal);
   }
 
-  /** Forgets everything, what is on its way too, and begins anew: it is somebody else's now. */
+  /** Discards everything, including unsent messages: the scope changed. */
   reset(): void {
-    this.#kept?.flush();
-    this.#kept = undefined;
-    this.#recalled = !this.#deps.keeps;
+    this.#stored?.flush();
+    this.#stored = undefined;
+    this.#loaded = !this.#deps.stores;
     this.#fromDevice = false;
     this.#outbox.close();
     this.#outbox = this.#newOutbox();
@@ -222,21 +222,21 @@ export class Room implements ConversationSink {
   }
 
   close(): void {
-    this.#kept?.flush();
-    this.#kept = undefined;
+    this.#stored?.flush();
+    this.#stored = undefined;
     this.#outbox.close();
     this.#following?.abort();
     this.#stopWatching?.();
     this.#cancelIdle?.();
   }
 
-  /** Keeps it open until what this returns is called, and a little longer. */
+  /** Keeps the conversation open until the returned function is called, plus a grace period. */
   use(): () => void {
     this.#users++;
     this.#cancelIdle?.();
     this.#cancelIdle = undefined;
     this.#stopWatching ??= this.#deps.connection.subscribe(() => this.#changed());
-    // Somebody who comes anew may be allowed what was refused before.
+    // A new user of it may succeed where the last attempt was refused.
     if (!this.#following || this.#refused) this.follow();
     let used = true;
     return () => {
@@ -255,16 +255,16 @@ export class Room implements ConversationSink {
     return this.#error !== undefined && !this.#live && !this.#error.meaning.retryable;
   }
 
-  #recall(state: ConversationState): void {
-    this.#transcript = recalled(state);
+  #showStored(state: ConversationState): void {
+    this.#transcript = fromStored(state);
     this.#fromDevice = true;
     this.#changed();
     if (state.cursor !== "") for (const follower of [...this.#followers]) follower.restore(state);
   }
 
-  /** It is not there, or not for this person: nothing of it stays on the device. */
-  #lose(): void {
-    this.#kept?.remove();
+  /** The conversation does not exist or is forbidden: removes it from the storage. */
+  #removeStored(): void {
+    this.#stored?.remove();
     if (this.#fromDevice) this.#transcript = EMPTY;
     this.#fromDevice = false;
   }
@@ -273,14 +273,14 @@ export class Room implements ConversationSink {
     const before = this.#transcript;
     if (transcript === before) return;
     this.#transcript = transcript;
-    if (transcript.messages.length === 0 && before.messages.length > 0) this.#kept?.remove();
+    if (transcript.messages.length === 0 && before.messages.length > 0) this.#stored?.remove();
     else this.#write(before.run !== null && transcript.run === null);
     this.#changed();
   }
 
   #write(atOnce: boolean): void {
     const { messages, run, cursor, seq } = this.#transcript;
-    if (cursor !== "") this.#kept?.changed({ messages, run, cursor, seq }, atOnce);
+    if (cursor !== "") this.#stored?.changed({ messages, run, cursor, seq }, atOnce);
   }
 
   #changed(): void {
@@ -290,18 +290,18 @@ export class Room implements ConversationSink {
       run,
       outcome,
       activity,
-      ...this.#condition(),
+      ...this.#healthView(),
       sending: this.#outbox.busy,
       fromDevice: this.#fromDevice,
     };
     const keys = Object.keys(next) as (keyof ConversationView)[];
     if (keys.every((key) => next[key] === this.#view[key])) return;
     this.#view = next;
-    // Words come faster than a screen shows them.
+    // Text streams faster than a screen renders.
     this.#deps.notifier.add(this.#listeners);
   }
 
-  #condition(): Pick<ConversationView, "health" | "error"> {
+  #healthView(): Pick<ConversationView, "health" | "error"> {
     if (this.#live) return { health: "live", error: this.#error };
     if (this.#refused) return { health: "error", error: this.#error };
     const { state, error } = this.#deps.connection.status();

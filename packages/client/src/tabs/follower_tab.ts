@@ -3,9 +3,6 @@ import type { ConversationSource } from "../conversation/source.ts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
 import type { TopicSource } from "../sync/source.ts";
-import { type Led, type Question, silent } from "./led.ts";
-import { LedConversation } from "./led_conversation.ts";
-import { LedTopic } from "./led_topic.ts";
 import {
   errorOf,
   type FollowerMessage,
@@ -15,25 +12,32 @@ import {
   type TabChannel,
   type ToLeader,
 } from "./messages.ts";
+import {
+  type FollowRequest,
+  leaderSilent,
+  type Relayed,
+  RelayedConversation,
+  RelayedTopic,
+} from "./relayed.ts";
 
 export interface FollowerOptions {
   readonly environment: Environment;
   readonly channel: TabChannel;
   readonly tab: string;
   readonly log: Log;
-  /** Something about the connection changed. */
+  /** The connection's status changed. */
   readonly onStatus: () => void;
 }
 
-/** A leader that has not answered this many pings is not heard. The first may be on its way. */
+/** A leader that leaves this many pings unanswered is treated as leaderSilent. */
 const PING_MS = 1_000;
 const UNANSWERED = 3;
 
-/** Follows: sources that are fed by the tab that leads, and how its connection stands. */
-export class FollowerSide {
+/** A follower tab: sources that the leader tab feeds, and the leader's connection status. */
+export class FollowerTab {
   readonly #options: FollowerOptions;
-  readonly #followed = new Map<string, Set<Led>>();
-  /** Leaders of the past, whose last words may come late. */
+  readonly #followed = new Map<string, Set<Relayed>>();
+  /** Former leaders, whose messages may arrive late. */
   readonly #retired = new Set<string>();
   #leader: string | undefined;
   #silent = false;
@@ -41,7 +45,7 @@ export class FollowerSide {
   #asked = 0;
   #stopped = false;
   #status: ConnectionStatus;
-  #said = "";
+  #lastStatus = "";
   #cancelPing: () => void = () => {};
   readonly #stopWatching: (() => void) | undefined;
 
@@ -49,11 +53,11 @@ export class FollowerSide {
     this.#options = options;
     const { environment } = options;
     this.#status = { state: "connecting", since: environment.now(), attempt: 0, role: "follower" };
-    this.#stopWatching = environment.visible?.subscribe(() => this.#looked());
+    this.#stopWatching = environment.visible?.subscribe(() => this.#becameVisible());
     this.#ping();
   }
 
-  /** How the connection of the tab that leads stands, as far as that is known. */
+  /** The last known connection status of the leader tab. */
   get status(): ConnectionStatus {
     return this.#status;
   }
@@ -61,7 +65,9 @@ export class FollowerSide {
   readonly topics: TopicSource = {
     follow: (name, sink, signal) => {
       const subject = { plane: "sync", name } as const;
-      const followed: Led = new LedTopic(name, sink, signal, (position) => this.#ask(subject, position));
+      const followed: Relayed = new RelayedTopic(name, sink, signal, (position) =>
+        this.#ask(subject, position),
+      );
       this.#add(subject, followed, signal);
     },
   };
@@ -69,7 +75,7 @@ export class FollowerSide {
   readonly conversations: ConversationSource = {
     follow: (name, sink, signal) => {
       const subject = { plane: "conversation", name } as const;
-      const followed: Led = new LedConversation(sink, (position) => this.#ask(subject, position));
+      const followed: Relayed = new RelayedConversation(sink, (position) => this.#ask(subject, position));
       this.#add(subject, followed, signal);
     },
   };
@@ -85,12 +91,12 @@ export class FollowerSide {
       this.#leader = message.leader;
     }
     if (changed || heardAgain) {
-      // Whatever is heard first: how the leader stands is learned anew, also if it says the same as before.
-      this.#said = "";
+      // The leader's status must be applied again, even if it is the same as before.
+      this.#lastStatus = "";
       this.#askAll();
     }
     if (message.type === "leading") {
-      this.#learn(message.status);
+      this.#applyStatus(message.status);
     } else if (message.type === "dropped") {
       if (message.to === this.#options.tab) this.#askAll();
     } else if (!("to" in message) || message.to === this.#options.tab) {
@@ -100,12 +106,12 @@ export class FollowerSide {
     }
   }
 
-  /** Asks the tab that leads to connect now. */
+  /** Asks the leader tab to connect now. */
   connect(): void {
     this.#post({ type: "connect" });
   }
 
-  /** Ends it; `offline` when nothing takes its place. */
+  /** Stops following. With `offline`, topics are reported as offline. */
   stop(offline: boolean): void {
     this.#stopped = true;
     this.#cancelPing();
@@ -115,13 +121,13 @@ export class FollowerSide {
     this.#followed.clear();
   }
 
-  #add(subject: Subject, followed: Led, signal: AbortSignal): void {
+  #add(subject: Subject, followed: Relayed, signal: AbortSignal): void {
     if (signal.aborted || this.#stopped) return;
     const key = keyOf(subject);
     const there = this.#followed.get(key) ?? new Set();
     this.#followed.set(key, there.add(followed));
     const leave = () => {
-      // When it was followed anew meanwhile, the leader goes on.
+      // Another subscription may have started in the meantime.
       there.delete(followed);
       if (there.size > 0 || this.#followed.get(key) !== there) return;
       this.#followed.delete(key);
@@ -132,7 +138,7 @@ export class FollowerSide {
     else if (this.#leader) followed.ask();
   }
 
-  #ask(subject: Subject, position: Extract<ToLeader, { type: "follow" }>["position"]): Question {
+  #ask(subject: Subject, position: Extract<ToLeader, { type: "follow" }>["position"]): FollowRequest {
     const ask = ++this.#asked;
     this.#post({ type: "follow", ask, ...(position !== undefined && { position }), ...subject });
     return {
@@ -153,33 +159,39 @@ export class FollowerSide {
     for (const followed of this.#all()) followed.ask();
   }
 
-  /** Timers of a tab that nobody sees may be late; so what is counted is pings, not time. */
+  /** Counts pings instead of time, because timers of hidden tabs are late. */
   #ping(): void {
     if (this.#stopped) return;
-    if (this.#unanswered++ >= UNANSWERED && !this.#silent) this.#fallSilent();
+    if (this.#unanswered++ >= UNANSWERED && !this.#silent) this.#leaderLost();
     this.#post({ type: "ping", ...(this.#leader && { knows: this.#leader }) });
     this.#cancelPing = this.#options.environment.timer(PING_MS, () => this.#ping());
   }
 
-  #fallSilent(): void {
+  #leaderLost(): void {
     this.#silent = true;
     const { environment } = this.#options;
-    this.#become({ state: "stale", since: environment.now(), attempt: 0, error: silent(), role: "follower" });
+    this.#become({
+      state: "stale",
+      since: environment.now(),
+      attempt: 0,
+      error: leaderSilent(),
+      role: "follower",
+    });
     for (const followed of this.#all()) followed.lost();
   }
 
-  /** The leader says how it stands at every ping: what is the same is not told again. */
-  #learn(wire: StatusWire): void {
-    const said = JSON.stringify(wire);
-    if (said === this.#said) return;
-    this.#said = said;
+  /** The leader repeats its status at every ping; an unchanged one is ignored. */
+  #applyStatus(wire: StatusWire): void {
+    const text = JSON.stringify(wire);
+    if (text === this.#lastStatus) return;
+    this.#lastStatus = text;
     const { error, ...status } = wire;
     const known = errorOf(error);
     this.#become({ ...status, ...(known && { error: known }), role: "follower" });
   }
 
-  /** Somebody looks at this tab again: the leader, which may be hidden, should not take its time. */
-  #looked(): void {
+  /** This tab became visible: the leader, which may be hidden, should connect without backoff. */
+  #becameVisible(): void {
     const { visible } = this.#options.environment;
     if (visible?.get() && this.#status.state === "connecting") this.connect();
   }
@@ -189,7 +201,7 @@ export class FollowerSide {
     this.#options.onStatus();
   }
 
-  *#all(): Iterable<Led> {
+  *#all(): Iterable<Relayed> {
     for (const some of [...this.#followed.values()]) yield* [...some];
   }
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { HandPlace, jwt } from "./connection/test_support.ts";
+import { FakeEnvironment, jwt } from "./connection/test_support.ts";
 import { Tokens } from "./connection/tokens.ts";
-import { fetchHttp } from "./http_fetch.ts";
+import { fetchHttp } from "./http.ts";
 
 interface Call {
   readonly url: string;
@@ -11,7 +11,7 @@ interface Call {
 /** HTTP whose server is a function. */
 function served(answer: (call: Call, calls: number) => Response | Promise<Response>) {
   const calls: Call[] = [];
-  const place = new HandPlace();
+  const place = new FakeEnvironment();
   const environment = Object.assign(place, {
     fetch: async (url: string, init: RequestInit) => {
       calls.push({ url, init });

@@ -1,12 +1,11 @@
-import { KhalaError, type Wire } from "@khala/contracts";
-import type { DocumentJson } from "@khala/contracts/sync/v1";
+import { KhalaError } from "@khala/contracts";
 import { type Backoff, backoffMs } from "../connection/backoff.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Log } from "../log.ts";
 import type { StoredDocument } from "../storage/storage.ts";
+import { pathOf, toStored, type WireDocument } from "./document_requests.ts";
 import { type Entry, isUnfetched } from "./documents.ts";
-import type { Item } from "./plane_port.ts";
 import type { Topic } from "./topic.ts";
 
 interface Job {
@@ -19,40 +18,7 @@ interface Job {
 const MAX_REQUESTS = 4;
 const RETRY: Backoff = { baseMs: 1_000, capMs: 30_000 };
 
-/** A document as HTTP shows it. */
-export type WireDocument = Omit<Wire<DocumentJson>, "payload"> & { readonly payload?: unknown };
-
-/** How a document of HTTP is kept. */
-export function storedOf(document: WireDocument): StoredDocument {
-  const {
-    doc_key: key = "",
-    doc_version: version = "0",
-    payload_hash: hash = "",
-    payload,
-    updated_at,
-  } = document;
-  return { key, version, hash, payload, ...(updated_at !== undefined && { updatedAt: updated_at }) };
-}
-
-const pathOf = (key: string) => `/sync/v1/doc/${encodeURIComponent(key)}`;
-
-/** One document as the server has it now; undefined when there is none that the token may see. */
-export async function readDocument(
-  http: Http,
-  key: string,
-  signal: AbortSignal | undefined,
-): Promise<Item | undefined> {
-  try {
-    const { body } = await http.request("GET", pathOf(key), signal ? { signal } : {});
-    const { version, payload, updatedAt } = storedOf(body as WireDocument);
-    return { key, version, data: payload, ...(updatedAt !== undefined && { updatedAt }) };
-  } catch (error) {
-    if (error instanceof KhalaError && error.code === "not_found") return undefined;
-    throw error;
-  }
-}
-
-/** Fetches documents that were too large for a frame, a few at a time, until each is there. */
+/** Fetches documents that were too large for a frame, a few at a time, with retries. */
 export class Fetcher {
   readonly #http: Http;
   readonly #environment: Environment;
@@ -67,7 +33,7 @@ export class Fetcher {
     this.#log = log;
   }
 
-  /** Wants a document until it is there or the signal aborts. */
+  /** Queues a document until it is fetched or the signal aborts. */
   add(topic: Topic, key: string, signal: AbortSignal): void {
     const wanted = this.#wanted.get(topic) ?? new Set();
     this.#wanted.set(topic, wanted);
@@ -96,7 +62,7 @@ export class Fetcher {
       const entry = topic.documents.get(key);
       if (entry && isUnfetched(entry)) await topic.resolve(await this.#fetch(entry, signal));
       const after = topic.documents.get(key);
-      // A newer version was announced meanwhile.
+      // A newer version was announced in the meantime.
       if (after && isUnfetched(after) && !signal.aborted) return this.#later(job);
       this.#wanted.get(topic)?.delete(key);
     } catch (error) {
@@ -116,9 +82,9 @@ export class Fetcher {
     try {
       const { status, body } = await this.#http.request("GET", pathOf(stored.key), { headers, signal });
       if (status === 304) return { ...stored, hash: shownHash ?? "", payload: item?.data };
-      return storedOf(body as WireDocument);
+      return toStored(body as WireDocument);
     } catch (error) {
-      // Deleted since, or not ours any more: the update that says so follows.
+      // Deleted, or not visible any more: the update that says so follows.
       if (error instanceof KhalaError && error.code === "not_found")
         return { key: stored.key, version: stored.version, hash: "", deleted: true };
       throw error;

@@ -1,0 +1,208 @@
+import type { CorrelationStateJson } from "@khala/contracts/blackboard/v1";
+import {
+  createContext,
+  createElement,
+  type ReactNode,
+  useCallback,
+  useContext,
+  useEffect,
+  useMemo,
+  useRef,
+  useSyncExternalStore,
+} from "react";
+import type { AppTypes, BoardTopics, TopicsOf } from "../app_types.ts";
+import type { Board } from "../board/board.ts";
+import type { CorrelationWatch } from "../board/correlation_watch.ts";
+import type { KhalaClient } from "../client.ts";
+import type { ConnectionStatus } from "../connection/port.ts";
+import type { Conversation } from "../conversation/conversations.ts";
+import { type ConversationView, UNOPENED } from "../conversation/live_conversation.ts";
+import type { DocumentOf, Item, ListSnapshot, Snapshot, TopicName, Topics } from "../sync/plane_port.ts";
+
+/** A client of any app. */
+export type AnyClient = Omit<KhalaClient, "sync"> & { readonly sync: object };
+
+const KhalaContext = createContext<AnyClient | undefined>(undefined);
+
+/** Provides the client to hooks. The owner of the client closes it. */
+export function KhalaProvider({
+  client,
+  children,
+}: {
+  readonly client: AnyClient;
+  readonly children?: ReactNode;
+}) {
+  return createElement(KhalaContext.Provider, { value: client }, children);
+}
+
+/** The client. */
+export function useKhala<T extends Topics = BoardTopics>(): KhalaClient<T> {
+  const client = useContext(KhalaContext);
+  if (!client)
+    throw new Error("There is no client here. Put <KhalaProvider client={…}> around this component.");
+  // Only the app knows its topics.
+  return client as KhalaClient<T>;
+}
+
+const ON_A_SERVER: ConnectionStatus = { state: "idle", since: 0, attempt: 0, role: "own" };
+
+/** The connection's status. */
+export function useConnection(): ConnectionStatus {
+  const { connection } = useKhala();
+  const subscribe = useCallback((listener: () => void) => connection.subscribe(listener), [connection]);
+  return useSyncExternalStore(
+    subscribe,
+    () => connection.status(),
+    () => ON_A_SERVER,
+  );
+}
+
+/** A conversation with its actions. */
+export interface ConversationHook extends ConversationView, Pick<Conversation, "send" | "stop" | "delete"> {}
+
+/** A live conversation: messages, run and actions. */
+export function useConversation(convId: string): ConversationHook {
+  const client = useKhala();
+  const conversation = useMemo(() => client.conversation(convId), [client, convId]);
+  const state = useSyncExternalStore(conversation.subscribe, conversation.state, () => UNOPENED);
+  return useMemo(() => {
+    const { send, stop, delete: remove } = conversation;
+    return { ...state, send, stop, delete: remove };
+  }, [state, conversation]);
+}
+
+/** The board, and one correlation. */
+export interface BoardHook {
+  readonly board: Board;
+  /** The state of the correlation; without `data` until it is known. */
+  readonly correlation: Snapshot<CorrelationStateJson>;
+}
+
+const NOT_HEARD: Snapshot<CorrelationStateJson> = { phase: "loading", stale: false };
+const NOTHING: Pick<CorrelationWatch, "state" | "subscribe"> = {
+  state: () => NOT_HEARD,
+  subscribe: () => () => {},
+};
+
+/** The blackboard, and one live correlation. */
+export function useBoard(correlationId?: string): BoardHook {
+  const { board } = useKhala();
+  const watch = useMemo(
+    () => (correlationId === undefined ? NOTHING : board.watch(correlationId)),
+    [board, correlationId],
+  );
+  const correlation = useSyncExternalStore(watch.subscribe, watch.state, NOTHING.state);
+  return useMemo(() => ({ board, correlation }), [board, correlation]);
+}
+
+const NO_DOCUMENT: Snapshot<never> = { phase: "loading", stale: false };
+const NO_LIST: ListSnapshot<never> = { items: [], phase: "loading" };
+
+/** One document, live. */
+export function useDoc<Doc = unknown>(topic: string, key: string): Snapshot<Doc> {
+  const { sync } = useKhala();
+  const subscribe = useCallback(
+    (listener: () => void) => sync.subscribe(topic, key, listener),
+    [sync, topic, key],
+  );
+  // Only the app knows the document's type.
+  const read = () => sync.get(topic, key) as Snapshot<Doc>;
+  return useSyncExternalStore(subscribe, read, () => NO_DOCUMENT);
+}
+
+export interface ListOptions<Doc, Result> {
+  /** Selects documents. */
+  readonly filter?: (item: Item<Doc>) => boolean;
+  /** Maps each document. */
+  readonly select?: (item: Item<Doc>) => Result;
+}
+
+/** The selected documents of a topic. */
+export interface SelectedList<Result> extends Omit<ListSnapshot, "items"> {
+  readonly items: readonly Result[];
+}
+
+/** The live documents of a topic, sorted by key. Changes outside of `filter` and `select` do not render. */
+export function useList<Doc = unknown, Result = Item<Doc>>(
+  topic: string,
+  options: ListOptions<Doc, Result> = {},
+): SelectedList<Result> {
+  const { sync } = useKhala();
+  const { filter, select } = options;
+  const subscribe = useCallback((listener: () => void) => sync.subscribe(topic, listener), [sync, topic]);
+  const shown = useRef<SelectedList<Result> | undefined>(undefined);
+  const read = useMemo(() => {
+    let lastList: ListSnapshot<Doc> | undefined;
+    let selected: SelectedList<Result> | undefined;
+    return () => {
+      const list = sync.list(topic) as ListSnapshot<Doc>;
+      if (selected && list === lastList) return selected;
+      lastList = list;
+      selected = reuseItems(
+        selected ?? shown.current,
+        selectItems(list, filter, select),
+        select ? shallowEqual : Object.is,
+      );
+      return selected;
+    };
+  }, [sync, topic, filter, select]);
+  const result = useSyncExternalStore(subscribe, read, () => NO_LIST as SelectedList<Result>);
+  // Inline functions are new in every render; their results should not be.
+  useEffect(() => {
+    shown.current = result;
+  }, [result]);
+  return result;
+}
+
+function selectItems<Doc, Result>(
+  { items, ...rest }: ListSnapshot<Doc>,
+  filter: ListOptions<Doc, Result>["filter"],
+  select: ListOptions<Doc, Result>["select"],
+): SelectedList<Result> {
+  const chosen = filter ? items.filter(filter) : items;
+  // Without `select` the result is the item itself.
+  return { ...rest, items: select ? chosen.map(select) : (chosen as readonly Result[]) };
+}
+
+/** The newer list, reusing equal items of the older one. */
+function reuseItems<Result>(
+  before: SelectedList<Result> | undefined,
+  after: SelectedList<Result>,
+  isEqual: (a: unknown, b: unknown) => boolean,
+): SelectedList<Result> {
+  if (!before) return after;
+  const asBefore = after.items.length === before.items.length;
+  const same = asBefore && after.items.every((item, i) => isEqual(before.items[i], item));
+  if (same && before.phase === after.phase && before.error === after.error) return before;
+  if (same) return { ...after, items: before.items };
+  if (isEqual === Object.is) return after;
+  const items = after.items.map((item, i) =>
+    isEqual(before.items[i], item) ? (before.items[i] as Result) : item,
+  );
+  return { ...after, items };
+}
+
+/** Shallow equality. */
+function shallowEqual(a: unknown, b: unknown): boolean {
+  if (Object.is(a, b)) return true;
+  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
+  const [left, right] = [Object.entries(a), Object.entries(b)];
+  return (
+    left.length === right.length && right.every(([name, value]) => Object.is(value, Reflect.get(a, name)))
+  );
+}
+
+/** The document hooks with the types of an app. */
+export interface Hooks<T extends Topics> {
+  useKhala(): KhalaClient<T>;
+  useDoc<Topic extends TopicName<T>>(topic: Topic, key: string): Snapshot<DocumentOf<T, Topic>>;
+  useList<Topic extends TopicName<T>, Result = Item<DocumentOf<T, Topic>>>(
+    topic: Topic,
+    options?: ListOptions<DocumentOf<T, Topic>, Result>,
+  ): SelectedList<Result>;
+}
+
+/** The hooks for an app: `export const { useDoc, useList } = hooksOf<typeof app>()`. */
+export function hooksOf<App extends AppTypes>(): Hooks<TopicsOf<App>> {
+  return { useKhala, useDoc, useList };
+}

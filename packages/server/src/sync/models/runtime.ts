@@ -1,0 +1,127 @@
+import type {
+  NotificationJson,
+  RunCompletedJson,
+  RunFailedJson,
+  RunSharedJson,
+  RunStartedJson,
+  RunStepJson,
+  RunSummaryJson,
+  WorkerRegisteredJson,
+  WorkerStatusJson,
+  WorkerSummaryJson,
+} from "@khala/contracts/runtime/v1";
+import type { AuthorityEvent } from "../../events/stream.ts";
+import { runs, workers } from "../../events/streams.ts";
+import { defineModel, tombstone } from "../model.ts";
+
+/** `runtime.run_summaries`: one document per run, `run:<run_id>`. */
+export const runSummaries = defineModel({
+  topic: "runtime.run_summaries",
+  prefix: "run",
+  streams: [runs],
+  audience: (run: RunSummaryJson) => run.audience,
+  project(before: RunSummaryJson | null, event) {
+    // A run may be heard of first by a step: what is not known yet is left out.
+    const run = { ...(before ?? begun(event)), updated_at: event.at };
+    switch (event.type) {
+      case "run.started": {
+        const { title, audience } = event.data as RunStartedJson;
+        return { ...run, ...(title !== undefined && { title }), ...(audience && { audience }) };
+      }
+      case "run.step": {
+        const { name, status } = event.data as RunStepJson;
+        const { last_step_status: _, ...rest } = run;
+        return {
+          ...rest,
+          steps: (run.steps ?? 0) + 1,
+          last_step: name ?? "",
+          ...(status !== undefined && { last_step_status: status }),
+        };
+      }
+      case "run.completed": {
+        const { result } = event.data as RunCompletedJson;
+        return {
+          ...run,
+          status: "completed",
+          finished_at: event.at,
+          ...(result !== undefined && { result }),
+        };
+      }
+      case "run.failed":
+        return {
+          ...run,
+          status: "failed",
+          finished_at: event.at,
+          error: (event.data as RunFailedJson).error ?? "",
+        };
+      case "run.stopped":
+        return { ...run, status: "stopped", finished_at: event.at };
+      case "run.shared":
+        return { ...run, audience: (event.data as RunSharedJson).audience ?? [] };
+      case "run.deleted":
+        return tombstone;
+      default:
+        return before;
+    }
+  },
+});
+
+function begun(event: AuthorityEvent): RunSummaryJson {
+  return { run_id: event.streamId, owner: event.owner, status: "running", steps: 0, started_at: event.at };
+}
+
+/** `runtime.codex_worker_summaries`: one document per worker, `worker:<worker_id>`. */
+export const workerSummaries = defineModel({
+  topic: "runtime.codex_worker_summaries",
+  prefix: "worker",
+  streams: [workers],
+  project(before: WorkerSummaryJson | null, event) {
+    const known = before ?? {
+      worker_id: event.streamId,
+      owner: event.owner,
+      status: "registered",
+      registered_at: event.at,
+    };
+    const worker = { ...known, updated_at: event.at };
+    switch (event.type) {
+      case "worker.registered": {
+        const { name, capabilities = [] } = event.data as WorkerRegisteredJson;
+        return { ...worker, status: "registered", capabilities, ...(name !== undefined && { name }) };
+      }
+      case "worker.heartbeat":
+        return { ...worker, last_heartbeat_at: event.at };
+      case "worker.status":
+        return { ...worker, status: (event.data as WorkerStatusJson).status ?? "" };
+      case "worker.retired":
+        return { ...worker, status: "retired" };
+      default:
+        return before;
+    }
+  },
+});
+
+const TEXTS: Record<string, (event: AuthorityEvent) => string> = {
+  "run.completed": (event) => `Run ${event.streamId} is done.`,
+  "run.failed": (event) =>
+    `Run ${event.streamId} failed: ${(event.data as RunFailedJson).error ?? "no reason given"}`,
+  "worker.retired": (event) => `Worker ${event.streamId} has retired.`,
+};
+
+/** `runtime.notifications`: what the owner of a run or worker should hear of, and nobody else. */
+export const notifications = defineModel({
+  topic: "runtime.notifications",
+  prefix: "notification",
+  streams: [runs, workers],
+  id: (event) => (TEXTS[event.type] ? `${event.kind}:${event.streamId}:${event.seq}` : null),
+  audience: (_: NotificationJson, event) => [event.owner],
+  project(before: NotificationJson | null, event) {
+    const text = TEXTS[event.type];
+    if (!text) return before;
+    return {
+      kind: event.type,
+      about: `${event.kind}:${event.streamId}`,
+      text: text(event),
+      created_at: event.at,
+    };
+  },
+});
