@@ -4,7 +4,7 @@ import type { Database } from "../database/database.ts";
 import type { Auth } from "../gateway/auth/setup.ts";
 import type { DependencyState, Health } from "../gateway/http/health.ts";
 import type { Context } from "../kit/context.ts";
-import { within } from "../kit/within.ts";
+import { withTimeout } from "../kit/timeout.ts";
 import type { SyncPlane } from "../sync/plane.ts";
 import type { Config } from "./config.ts";
 
@@ -160,5 +160,5 @@ async function blackboardState(
     }),
     (error: Error) => failed(error.message),
   );
-  return within(clock, BOARD_MS, asked, failed(`There was no answer within ${BOARD_MS} ms.`));
+  return withTimeout(clock, BOARD_MS, asked, failed(`There was no answer within ${BOARD_MS} ms.`));
 }

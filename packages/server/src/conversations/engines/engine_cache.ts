@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
-import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
+import { withTimeout } from "../../kit/timeout.ts";
 import type { ConversationKey, Engine, EngineFactory } from "./engine.ts";
 
 export interface EnginesOptions {
@@ -32,7 +32,7 @@ interface Kept {
   cancelIdle: (() => void) | undefined;
 }
 
-const CLOSE_WITHIN_MS = 5_000;
+const CLOSE_TIMEOUT_MS = 5_000;
 
 /** Opens the engines. */
 export function openEngines(context: Context, { factory, idleMs, max }: EnginesOptions): Engines {
@@ -104,9 +104,7 @@ export function openEngines(context: Context, { factory, idleMs, max }: EnginesO
     },
     async stop() {
       for (const [convId, entry] of [...kept]) close(convId, entry);
-      const enough = new AbortController();
-      await Promise.race([Promise.all(closing), sleep(context.clock, CLOSE_WITHIN_MS, enough.signal)]);
-      enough.abort();
+      await withTimeout(context.clock, CLOSE_TIMEOUT_MS, Promise.all(closing), undefined);
     },
   };
 }

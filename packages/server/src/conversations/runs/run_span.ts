@@ -1,6 +1,6 @@
 import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
-import { contextOf, ofOrg, traceparent } from "../../kit/telemetry.ts";
+import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
 import type { ClaimedRun } from "../store.ts";
 import type { Outcome } from "./outcome.ts";
 
@@ -13,13 +13,13 @@ export interface RunSpan {
 
 /** Starts it. What the run publishes is found by the run's id, which is its correlation. */
 export function startRunSpan({ telemetry, clock }: Context, run: ClaimedRun): RunSpan {
-  const span = telemetry.tracer.startSpan("run", { startTime: clock.now() }, contextOf(run.trace));
+  const span = telemetry.tracer.startSpan("run", { startTime: clock.now() }, traceContext(run.trace));
   if (span.isRecording())
     span.setAttributes({
       correlation_id: run.runId,
       "khala.run_id": run.runId,
       "khala.conv_id": run.convId,
-      ...ofOrg(run.org),
+      ...orgAttributes(run.org),
     });
   return {
     trace: traceparent(span) ?? run.trace,

@@ -1,5 +1,5 @@
 import type { Clock } from "../../kit/clock.ts";
-import { within } from "../../kit/within.ts";
+import { withTimeout } from "../../kit/timeout.ts";
 
 /** What a dependency of the process is doing. */
 export interface DependencyState {
@@ -39,7 +39,7 @@ export function healthAnswers({ clock, health, scrape }: HealthOptions) {
     "/healthz": async () => json(200, { status: "ok" }),
 
     async "/readyz"() {
-      const dependencies = await within(clock, ANSWER_MS, health(), SILENT);
+      const dependencies = await withTimeout(clock, ANSWER_MS, health(), SILENT);
       const states = Object.values(dependencies).map(({ state }) => state);
       const status = states.includes("unavailable")
         ? "unavailable"
