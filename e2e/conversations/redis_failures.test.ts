@@ -32,7 +32,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     let missed = 0;
-    await log.watch(newStream(), { news() {}, missed: () => void missed++ });
+    await log.watch(newStream(), { appended() {}, missed: () => void missed++ });
     await server.kill();
     await eventually("it is told", () => missed > 0);
     await server.restart();
@@ -172,7 +172,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     const reasons = all.map((each) => (each.status === "rejected" ? each.reason.code : "appended"));
     expect(new Set(reasons)).toEqual(new Set(["unavailable"]));
     expect(log.state()).toMatchObject({ ready: false });
-    await expect(log.watch(newStream(), { news() {}, missed() {} })).rejects.toMatchObject({
+    await expect(log.watch(newStream(), { appended() {}, missed() {} })).rejects.toMatchObject({
       code: "unavailable",
     });
     proxy.resume();

@@ -8,8 +8,8 @@ import { openRedisLog } from "../conversations/log/redis/redis_log.ts";
 import type { ConversationMetrics } from "../conversations/metrics.ts";
 import type { ConversationOptions, RunEvents } from "../conversations/options.ts";
 import type { Database } from "../database/database.ts";
-import { holdLease } from "../database/lease.ts";
 import type { Wakeups } from "../database/wakeups.ts";
+import { holdLease } from "../database/lease.ts";
 import type { Authority } from "../events/authority.ts";
 import { runs } from "../events/streams.ts";
 import type { Context } from "../kit/context.ts";
@@ -42,10 +42,10 @@ export function cleanConversations(
   context: Context,
   metrics: ConversationMetrics,
 ): () => Promise<void> {
-  const { keep, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
+  const { retention, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
   const lease = holdLease(database, context, "conversations", JANITOR_LEASE_MS, () => {});
   const active = () => lease.held();
-  const janitor = startJanitor(database, log, context, { keep, ttlMs, everyMs, metrics, active });
+  const janitor = startJanitor(database, log, context, { retention, ttlMs, everyMs, metrics, active });
   // In Redis keys go away by themselves.
   const sweeping = runLoop(context, "log sweep", {
     wake: new Wake(),

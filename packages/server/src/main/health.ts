@@ -15,7 +15,7 @@ export interface HealthParts {
   readonly sync: Pick<SyncPlane, "projections"> & {
     readonly hub: Pick<SyncPlane["hub"], "lastPoll" | "open">;
   };
-  readonly chatLog: Pick<Log, "heads">;
+  readonly chatLog: Pick<Log, "bounds">;
   readonly blackboard: Pick<BlackboardPlane, "lag">;
   readonly auth: { readonly keyring: Pick<Auth["keyring"], "problems"> };
 }
@@ -40,7 +40,7 @@ export function openHealth({
     if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
     const started = performance.now();
     try {
-      await chatLog.heads(["chat:health"]);
+      await chatLog.bounds(["chat:health"]);
       return { state: "ok", engine: "redis", latency_ms: Math.round(performance.now() - started) };
     } catch (error) {
       const message = `${(error as Error).message} Conversations wait for it; docs/runbooks/REDIS_FAILOVER.md helps.`;

@@ -51,7 +51,7 @@ const CONVERSATIONS: ConversationSettings = {
   maxEngines: 100,
   deltaWindowMs: 10,
   deltaChars: 128,
-  keep: { ageMs: 3_600_000, entries: 1_000_000, bytes: 1 << 30 },
+  retention: { ageMs: 3_600_000, entries: 1_000_000, bytes: 1 << 30 },
   ttlMs: 3_600_000,
   janitorEveryMs: 60_000,
 };
