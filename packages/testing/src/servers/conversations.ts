@@ -29,7 +29,7 @@ import { TimelineSocket } from "../clients/timeline_socket.ts";
 import { TimelineView } from "../clients/timeline_view.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
-import { Stage } from "./stage.ts";
+import { ManualEngine } from "./manual_engine.ts";
 
 export interface ConversationServerOptions {
   readonly settings?: Readonly<Record<string, string>>;
@@ -56,14 +56,14 @@ const CONVERSATIONS: ConversationSettings = {
   janitorEveryMs: 60_000,
 };
 
-/** A server with conversations in this process, whose answers the test plays. Disposing of it stops it. */
+/** A server with conversations in this process, whose answers the test controls. Disposing of it stops it. */
 export interface ConversationServer extends AsyncDisposable {
   readonly url: string;
   /** The Phoenix endpoint. */
   readonly socketUrl: string;
   /** Where `/ws` is. */
   readonly wsUrl: string;
-  readonly stage: Stage;
+  readonly engine: ManualEngine;
   readonly plane: ConversationPlane;
   readonly log: Log;
   readonly context: Context;
@@ -124,11 +124,11 @@ export async function startConversations(
     wakeups,
   });
   closers.push(() => sync.stop());
-  const stage = new Stage();
+  const engine = new ManualEngine();
   const plane = await openConversationPlane(database, log, context, {
     ...CONVERSATIONS,
     ...conversations,
-    engine: stage.factory,
+    engine: engine.factory,
     runs: runEvents(authority),
     wakeups,
   });
@@ -169,7 +169,7 @@ export async function startConversations(
     url: gateway.url,
     socketUrl: `${sockets}/socket`,
     wsUrl: `${sockets}/ws`,
-    stage,
+    engine,
     plane,
     log,
     context,
