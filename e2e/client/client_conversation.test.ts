@@ -86,7 +86,7 @@ async function logged(convId: string): Promise<string[]> {
 
 async function send(device: Device, text: string) {
   const { run_id } = await device.conversation.send(text);
-  return server.stage.performance(run_id);
+  return server.engine.turn(run_id);
 }
 
 test("two devices on one conversation see the same words, as they are said", async () => {
@@ -167,14 +167,14 @@ test("a message whose answer is lost is sent again, starts one run, and is shown
   await device.live();
   proxy.pause("answers");
   const sent = device.conversation.send("Once.");
-  await until("the run", () => server.stage.turns(convId) === 1, { on: server.stage });
+  await until("the run", () => server.engine.turnCount(convId) === 1, { on: server.engine });
   proxy.cut();
   proxy.resume();
   const { run_id } = await sent;
-  (await server.stage.performance(run_id)).finish();
+  (await server.engine.turn(run_id)).finish();
   await device.shows("Once.");
   await device.idle();
-  expect(server.stage.turns(convId)).toBe(1);
+  expect(server.engine.turnCount(convId)).toBe(1);
   expect(device.flickers).toEqual([]);
 });
 
@@ -208,11 +208,11 @@ describe("what one device does, the other sees", () => {
     expect(phone.conversation.state().messages.at(-1)).toMatchObject({ status: "queued" });
     first.say("First.");
     first.finish();
-    const second = await server.stage.performance(run_id);
+    const second = await server.engine.turn(run_id);
     second.say("Second");
     await laptop.shows("One.", "First.", "Two.", "Second");
     const { run_id: third } = await laptop.conversation.send("Three!", { policy: "interrupt" });
-    (await server.stage.performance(third)).finish();
+    (await server.engine.turn(third)).finish();
     const all = ["One.", "First.", "Two.", "Second", "Three!"];
     await Promise.all([laptop.shows(...all), phone.shows(...all)]);
     await Promise.all([laptop.idle(), phone.idle()]);
@@ -239,7 +239,7 @@ describe("what one device does, the other sees", () => {
 
 test("a conversation of somebody else says that it is not there", async () => {
   const convId = newConv();
-  (await server.chat(convId, "mine").then(({ run_id }) => server.stage.performance(run_id))).finish();
+  (await server.chat(convId, "mine").then(({ run_id }) => server.engine.turn(run_id))).finish();
   const stranger = createClient({ url: server.url, token: () => server.token({ sub: "somebody-else" }) });
   clients.push(stranger);
   const conversation = stranger.conversation(convId);

@@ -69,7 +69,7 @@ describe.skipIf(!chromiumHere())("a conversation on a device that goes offline",
     await start(page);
     await eventually("it is live", async () => (await page.evaluate("khalaTabs.health()")) === "live");
     const { run_id } = (await page.evaluate('khalaTabs.send("Tell me.")')) as { run_id: string };
-    const answer = await server.stage.performance(run_id);
+    const answer = await server.engine.turn(run_id);
     answer.say("Once ");
     await shows(page, "Tell me.|Once ");
     await eventually("it is kept", async () => String(await page.evaluate(STORED)).includes("Once "));

@@ -92,7 +92,7 @@ test("a page streams a conversation, and one that is opened later joins in", asy
   await using page = openPage(first, createElement(Chat, { id }));
   await page.shows("<div><i>idle</i></div>");
   const { run_id } = await first.conversation(id).send("Hello?");
-  const performance = await chat.stage.performance(run_id);
+  const performance = await chat.engine.turn(run_id);
   performance.say("Hel");
   await page.shows("<div><i>running</i><p>Hello?</p><p>Hel</p></div>");
   await using later = openPage(client(), createElement(Chat, { id }));
@@ -100,5 +100,5 @@ test("a page streams a conversation, and one that is opened later joins in", asy
   performance.say("lo.");
   performance.finish();
   for (const open of [page, later]) await open.shows("<div><i>idle</i><p>Hello?</p><p>Hello.</p></div>");
-  expect(chat.stage.turns(id)).toBe(1);
+  expect(chat.engine.turnCount(id)).toBe(1);
 });

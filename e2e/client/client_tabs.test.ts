@@ -176,7 +176,7 @@ describe.skipIf(!chromiumHere())("tabs of one browser", () => {
     const shows = (page: Page, text: string) =>
       eventually(`the page shows ${text}`, async () => (await page.evaluate("khalaTabs.text()")) === text);
     const { run_id } = (await second.evaluate('khalaTabs.send("Tell me.")')) as { run_id: string };
-    const answer = await talks.stage.performance(run_id);
+    const answer = await talks.engine.turn(run_id);
     answer.say("Once ");
     for (const page of [first, second]) await shows(page, "Tell me.|Once ");
     answer.say("upon ");

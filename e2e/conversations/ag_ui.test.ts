@@ -114,7 +114,7 @@ test("the same runId starts nothing twice and is answered with the same run", as
   await Promise.all(runs);
   const later = await openAgent(thread);
   await later.ask("Hello?", "once");
-  expect(server.stage.turns(thread)).toBe(1);
+  expect(server.engine.turnCount(thread)).toBe(1);
   expect(second.events).toEqual(first.events);
   expect(later.events).toEqual(first.events);
 });

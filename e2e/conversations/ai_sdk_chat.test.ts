@@ -162,7 +162,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(other.status).toBe("error");
     performance.finish();
     await sent;
-    expect(server.stage.turns(conv)).toBe(1);
+    expect(server.engine.turnCount(conv)).toBe(1);
   });
 
   test("the run goes on without its client, who comes back to it", async () => {

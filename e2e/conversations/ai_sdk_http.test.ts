@@ -68,7 +68,7 @@ test("the same message sent twice is one run, and both are answered alike, then 
   const [first, second] = await Promise.all((await Promise.all(sent)).map(chunksOf));
   expect(second).toEqual(first);
   expect(await chunksOf(await post(body))).toEqual(first);
-  expect(server.stage.turns(id)).toBe(1);
+  expect(server.engine.turnCount(id)).toBe(1);
 });
 
 test("an edited message is a run of its own, and both are kept", async () => {

@@ -91,7 +91,7 @@ test.each(TRANSPORTS)(
     performance.finish();
     await page.shows("<div><i>ready</i><p>user: Hello?</p><p>assistant: Hello.</p></div>");
     await later.shows("<div><i>ready</i><p>assistant: Hello.</p></div>");
-    expect(server.stage.turns(id)).toBe(1);
+    expect(server.engine.turnCount(id)).toBe(1);
   },
 );
 

@@ -64,7 +64,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
       status: "ok",
       response: { conv_id: convId, run_id: expect.any(String), cursor: expect.any(String) },
     });
-    const performance = await server.stage.performance(response.run_id);
+    const performance = await server.engine.turn(response.run_id);
     performance.say("wör", "ld");
     performance.finish();
     await ended(response.run_id);
@@ -79,9 +79,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
 
   test("is told what was wrong with a join, and stops asking", async () => {
     const convId = newConv();
-    await server
-      .chat(convId, "mine")
-      .then(async ({ run_id }) => (await server.stage.performance(run_id)).finish());
+    await server.chat(convId, "mine").then(async ({ run_id }) => (await server.engine.turn(run_id)).finish());
     using stranger = await connected(client, { sub: "somebody-else" });
     using reader = await connected(client, { scopes: ["ops"] });
     using it = await connected(client);
@@ -111,7 +109,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     });
     await answerOf(channel.join());
     const { response } = await answerOf<{ run_id: string }>(channel.push("chat", { message: "go on" }));
-    const performance = await server.stage.performance(response.run_id);
+    const performance = await server.engine.turn(response.run_id);
     performance.say("one ");
     await until("text", () => frames.some(({ event }) => event?.text_delta));
     it.socket.conn!.close();
@@ -129,9 +127,7 @@ const [, , CLIENT] = PHOENIX_CLIENTS;
 
 test("the join is answered before the first frame, and pushes that came meanwhile after it", async () => {
   const convId = newConv();
-  await server
-    .chat(convId, "hi")
-    .then(async ({ run_id }) => (await server.stage.performance(run_id)).finish());
+  await server.chat(convId, "hi").then(async ({ run_id }) => (await server.engine.turn(run_id)).finish());
   await server.settled(convId);
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   const topic = `conversation:${convId}`;
@@ -151,7 +147,7 @@ test("the frames are those of /ws, the same JSON in the same bytes", async () =>
   await plain.first("hello");
   await raw.push(`conversation:${convId}`, "phx_join");
   const { run_id } = await server.chat(convId, "hi");
-  const performance = await server.stage.performance(run_id);
+  const performance = await server.engine.turn(run_id);
   performance.say("söme", " text");
   performance.finish();
   await plain.runEnded(run_id);
@@ -174,7 +170,7 @@ test("stop from the channel ends a run that was started over HTTP", async () => 
   const { ended } = followed(channel);
   await answerOf(channel.join());
   const { run_id } = await server.chat(convId, "go on");
-  await server.stage.performance(run_id);
+  await server.engine.turn(run_id);
   expect(await answerOf(channel.push("stop", {}))).toMatchObject({
     status: "ok",
     response: { run_id, stopped: true },
@@ -212,7 +208,7 @@ test("leaving detaches: nothing more is heard, and the other channels of the soc
   expect(await answerOf(first.leave())).toMatchObject({ status: "ok" });
   for (const convId of [left, stays]) {
     const { run_id } = await server.chat(convId, "hi");
-    (await server.stage.performance(run_id)).finish();
+    (await server.engine.turn(run_id)).finish();
     if (convId === stays) await ended(run_id);
   }
   expect(heard.frames).toHaveLength(1);
@@ -242,7 +238,7 @@ test("a token that is refreshed without the scope ends the channel with the next
     response: { expires_at: expect.any(String) },
   });
   const { run_id } = await server.chat(convId, "secret");
-  (await server.stage.performance(run_id)).finish();
+  (await server.engine.turn(run_id)).finish();
   await until("the channel's end", () => channel.state === "closed");
   expect(frames.map(({ type, code }) => code ?? type)).toEqual(["hello", "missing_scope"]);
 });

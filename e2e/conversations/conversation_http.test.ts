@@ -34,7 +34,7 @@ describe("POST /chat", () => {
     const body = (await response.json()) as { conv_id: string; run_id: string; cursor: string };
     expect(body).toEqual({ conv_id: convId, run_id: expect.any(String), cursor: expect.any(String) });
     await using client = await server.connect(convId, { after: body.cursor });
-    const performance = await server.stage.performance(body.run_id);
+    const performance = await server.engine.turn(body.run_id);
     performance.say("hi");
     performance.finish();
     await client.runEnded(body.run_id);
@@ -53,25 +53,25 @@ describe("POST /chat", () => {
       answers.push(await response.json());
     }
     expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
-    const performance = await server.stage.performance((answers[0] as { run_id: string }).run_id);
+    const performance = await server.engine.turn((answers[0] as { run_id: string }).run_id);
     performance.finish();
     expect(await server.settled(convId)).toBe("finished");
-    expect(server.stage.turns(convId)).toBe(1);
+    expect(server.engine.turnCount(convId)).toBe(1);
   });
 
   test("while a run is under way a message is rejected, waits, or interrupts it", async () => {
     const convId = newConv();
     const first = await server.chat(convId, "one");
-    const one = await server.stage.performance(first.run_id);
+    const one = await server.engine.turn(first.run_id);
     expect(await codeOf(await post({ conv_id: convId, message: "two" }))).toEqual({
       status: 409,
       code: "conversation_busy",
     });
     const queued = await server.chat(convId, "two", { policy: "queue" });
     one.finish();
-    const two = await server.stage.performance(queued.run_id);
+    const two = await server.engine.turn(queued.run_id);
     const interrupting = await server.chat(convId, "three", { policy: "interrupt" });
-    const three = await server.stage.performance(interrupting.run_id);
+    const three = await server.engine.turn(interrupting.run_id);
     expect(two.signal.aborted).toBe(true);
     three.finish();
     expect(await server.settled(convId)).toBe("finished");
@@ -113,7 +113,7 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
   test("GET gives the messages, the run, and the cursor that they are true at", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "hello");
-    const performance = await server.stage.performance(run_id);
+    const performance = await server.engine.turn(run_id);
     performance.say("hal");
     const half = await until("half of it", async () => {
       const state = await server.state(convId);
@@ -138,7 +138,7 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
   test("stop says what it stopped, and that nothing ran", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "hello");
-    const performance = await server.stage.performance(run_id);
+    const performance = await server.engine.turn(run_id);
     const stop = async () => (await server.request(`/chat/${convId}/stop`, { method: "POST" })).json();
     expect(await stop()).toMatchObject({ run_id, stopped: true });
     expect(await server.settled(convId)).toBe("stopped");
@@ -149,13 +149,13 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
   test("DELETE removes it; it does not exist afterwards, and can begin anew", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "hello");
-    (await server.stage.performance(run_id)).finish();
+    (await server.engine.turn(run_id)).finish();
     expect(await server.settled(convId)).toBe("finished");
     const response = await server.request(`/chat/${convId}`, { method: "DELETE" });
     expect([response.status, await response.text()]).toEqual([204, ""]);
     expect(await codeOf(await server.request(`/chat/${convId}`))).toEqual({ status: 404, code: "not_found" });
     const again = await server.chat(convId, "again");
-    (await server.stage.performance(again.run_id)).finish();
+    (await server.engine.turn(again.run_id)).finish();
     expect(await server.settled(convId)).toBe("finished");
     const state = await server.state(convId);
     expect(state.messages).toMatchObject([{ parts: [{ text: "again" }] }]);
@@ -174,7 +174,7 @@ describe("who may", () => {
   test("for another subject and another org the conversation does not exist", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "mine");
-    const performance = await server.stage.performance(run_id);
+    const performance = await server.engine.turn(run_id);
     for (const claims of [{ sub: "somebody-else" }, { org_id: "another-org" }]) {
       const token = await server.token(claims);
       const answers = await Promise.all([

@@ -3,7 +3,10 @@ import { JumpClock } from "@khala/testing/kit/jump_clock";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { startConversations } from "@khala/testing/servers/conversations";
 import { expect, test } from "vitest";
-import type { Member, Start } from "../../packages/server/src/conversations/timeline/attachment.ts";
+import type {
+  StartPosition,
+  TimelineSubscriber,
+} from "../../packages/server/src/conversations/timeline/attachment.ts";
 
 const CALLER = { org: "org-1", subject: "user-1" };
 const CYCLES = 10_000;
@@ -17,8 +20,8 @@ test("10,000 cycles of attaching and detaching leave no reader and no socket, an
     conversations: { graceMs: 1_000 },
   });
   const ended: unknown[] = [];
-  const member: Member = { offer: () => true, end: (error) => ended.push(error) };
-  const starts: Start[] = [{ kind: "now" }, { kind: "replay", messages: 1 }];
+  const member: TimelineSubscriber = { offer: () => true, end: (error) => ended.push(error) };
+  const starts: StartPosition[] = [{ kind: "now" }, { kind: "replay", messages: 1 }];
   const attach = (i: number) =>
     server.plane.attach(CALLER, `conv-${i % 100}`, member, starts[i % starts.length]!);
   for (let i = 0; i < CYCLES; i += AT_ONCE) {

@@ -23,7 +23,7 @@ const newConv = () => `conv-${++conversations}`;
 /** A run from question to end, with an answer of these pieces. */
 async function answered(convId: string, question: string, ...pieces: readonly string[]) {
   const started = await server.chat(convId, question);
-  const performance = await server.stage.performance(started.run_id);
+  const performance = await server.engine.turn(started.run_id);
   performance.say(...pieces);
   performance.finish();
   expect(await server.settled(convId)).toBe("finished");
@@ -156,7 +156,7 @@ describe("many sockets of one conversation", () => {
     const { run_id } = await other.chat(convId, "from another server");
     const started = await idle.frame("a run notice", ({ event }) => event?.run_started);
     expect(started.run_id).toBe(run_id);
-    (await other.stage.performance(run_id)).finish();
+    (await other.engine.turn(run_id)).finish();
     await idle.runEnded(run_id);
     expect(idle.view.wrong).toEqual([]);
   });
@@ -165,7 +165,7 @@ describe("many sockets of one conversation", () => {
     const convId = newConv();
     await answered(convId, "before", "not repeated");
     const { run_id } = await server.chat(convId, "now");
-    const performance = await server.stage.performance(run_id);
+    const performance = await server.engine.turn(run_id);
     // Whoever is there before the first word hears each as an event: then all of it is in the log, and the run goes on.
     await using early = await server.connect(convId, { replay: "1" });
     await early.first("snapshot");
@@ -190,7 +190,7 @@ describe("many sockets of one conversation", () => {
     const random = server.context.random;
     const convId = newConv();
     const { run_id, cursor } = await server.chat(convId, "tell me a long story");
-    const performance = await server.stage.performance(run_id);
+    const performance = await server.engine.turn(run_id);
     const clients = [];
     const said: string[] = [];
     for (let i = 0; i < 60; i++) {
@@ -226,7 +226,7 @@ describe("runs and sockets", () => {
     const client = await server.connect(convId);
     await client.first("hello");
     const { run_id } = await server.chat(convId, "go on");
-    const performance = await server.stage.performance(run_id);
+    const performance = await server.engine.turn(run_id);
     performance.say("one ");
     await client.frame("text", ({ event }) => event?.text_delta);
     await client[Symbol.asyncDispose]();
@@ -245,7 +245,7 @@ describe("runs and sockets", () => {
     await using phone = await server.connect(convId);
     await Promise.all([laptop.first("hello"), phone.first("hello")]);
     const { run_id } = await server.chat(convId, "go on");
-    const performance = await server.stage.performance(run_id);
+    const performance = await server.engine.turn(run_id);
     performance.say("half of");
     await phone.frame("text", ({ event }) => event?.text_delta);
     const response = await server.request(`/chat/${convId}/stop`, { method: "POST" });

@@ -4,7 +4,7 @@ import { type RedisCluster, redisHere, startRedisCluster, startRedisNode } from 
 import { newStream, openTestLog } from "@khala/testing/redis/redis_log";
 import type { RedisServer } from "@khala/testing/redis/server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { slotOf } from "../../packages/server/src/conversations/log/redis/slots.ts";
+import { slotOf } from "../../packages/server/src/conversations/log/redis/topology.ts";
 
 describe.runIf(redisHere().own)("on a Redis cluster", () => {
   let cluster: RedisCluster;

@@ -32,7 +32,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     let missed = 0;
-    await log.watch(newStream(), { news() {}, missed: () => void missed++ });
+    await log.watch(newStream(), { appended() {}, missed: () => void missed++ });
     await server.kill();
     await eventually("it is told", () => missed > 0);
     await server.restart();
@@ -172,7 +172,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     const reasons = all.map((each) => (each.status === "rejected" ? each.reason.code : "appended"));
     expect(new Set(reasons)).toEqual(new Set(["unavailable"]));
     expect(log.state()).toMatchObject({ ready: false });
-    await expect(log.watch(newStream(), { news() {}, missed() {} })).rejects.toMatchObject({
+    await expect(log.watch(newStream(), { appended() {}, missed() {} })).rejects.toMatchObject({
       code: "unavailable",
     });
     proxy.resume();
@@ -211,7 +211,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
       code: "unavailable",
       message: expect.stringContaining(`127.0.0.1:${proxy.port}`),
     });
-    await expect(openTestLog(`redis-cluster://127.0.0.1:${server.port}`)).rejects.toThrow(/is no cluster/);
+    await expect(openTestLog(`redis-cluster://127.0.0.1:${server.port}`)).rejects.toThrow(/is not a cluster/);
     await expect(openTestLog("http://somewhere")).rejects.toThrow(/cannot be read/);
     await server.client.config("SET", "requirepass", "secret word");
     const wrong = openTestLog(`redis://:wrong@127.0.0.1:${server.port}`, { commandTimeoutMs: 300 });

@@ -105,7 +105,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
       const stream = newStream();
       const old = await log.append(stream, ["a", "b"]);
       await redis.client.del(key(stream));
-      expect(await log.heads([stream])).toEqual([undefined]);
+      expect(await log.bounds([stream])).toEqual([undefined]);
       const fresh = await log.append(stream, ["c"]);
       expect(fresh).toMatchObject({ floor: 0n, head: { seq: 1n } });
       expect(fresh.epoch).not.toBe(old.epoch);
@@ -132,7 +132,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     const stream = newStream();
     const told: string[] = [];
     const unwatch = await log.watch(stream, {
-      news: () => told.push("news"),
+      appended: () => told.push("appended"),
       missed: () => told.push("missed"),
     });
     for (const payload of ["", "hello", "e 1 1", "e x 1\ndata", "e 1 -1\ndata"])
@@ -147,7 +147,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     const stream = newStream();
     await log.append(stream, ["a", "b", "c", "d"]);
     await redis.client.xtrim(stream, "MAXLEN", 2);
-    expect(await log.heads([stream])).toMatchObject([{ floor: 2n, head: { seq: 4n } }]);
+    expect(await log.bounds([stream])).toMatchObject([{ floor: 2n, head: { seq: 4n } }]);
     expect((await log.read(stream, START, LIMITS))!.entries.map(({ seq }) => seq)).toEqual([3n, 4n]);
   });
 });

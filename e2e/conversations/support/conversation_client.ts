@@ -1,7 +1,10 @@
 import type { KhalaError } from "@khala/contracts";
 import type { EventFrameJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import type { Attachment, Member } from "../../../packages/server/src/conversations/timeline/attachment.ts";
-import type { Outgoing } from "../../../packages/server/src/conversations/timeline/timeline.ts";
+import type {
+  Attachment,
+  TimelineSubscriber,
+} from "../../../packages/server/src/conversations/timeline/attachment.ts";
+import type { OutgoingFrames } from "../../../packages/server/src/conversations/timeline/timeline.ts";
 
 interface Known {
   text: string;
@@ -15,7 +18,7 @@ type AnyFrame =
   | { type: "resync"; reason: string };
 
 /** A client that keeps to the rules of docs/protocol/CONVERSATIONS.md, and fails when the server does not. */
-export class ConversationClient implements Member {
+export class ConversationClient implements TimelineSubscriber {
   readonly messages = new Map<string, Known>();
   /** It knows every message that began after this sequence. */
   completeAfter = 0n;
@@ -50,7 +53,7 @@ export class ConversationClient implements Member {
     this.release = undefined;
   }
 
-  offer({ frames }: Outgoing): boolean {
+  offer({ frames }: OutgoingFrames): boolean {
     if (this.full) return false;
     try {
       for (const { json } of frames) this.#apply(JSON.parse(json) as AnyFrame);

@@ -7,7 +7,10 @@ import { expect } from "vitest";
 import { parseCursor } from "../../../packages/server/src/conversations/log/cursor.ts";
 import type { Log } from "../../../packages/server/src/conversations/log/log.ts";
 import { conversationMetrics } from "../../../packages/server/src/conversations/metrics.ts";
-import { Attachment, type Start } from "../../../packages/server/src/conversations/timeline/attachment.ts";
+import {
+  Attachment,
+  type StartPosition,
+} from "../../../packages/server/src/conversations/timeline/attachment.ts";
 import { openReaders, type Readers } from "../../../packages/server/src/conversations/timeline/readers.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { ConversationClient } from "./conversation_client.ts";
@@ -136,7 +139,7 @@ export class ConversationWorld {
     for (const each of this.#clients) {
       each.full = false;
       // As an outbox does when it has drained.
-      each.attachment?.room();
+      each.attachment?.drained();
       if (each.cursor !== undefined && !each.attachment) await this.#attach(each, 0, "resume");
     }
     for (const each of this.#clients) {
@@ -224,8 +227,8 @@ export class ConversationWorld {
     const watch: Log["watch"] = (stream, watcher) =>
       log.watch(stream, {
         position: () => watcher.position?.(),
-        news: (news) => {
-          if (!this.#deaf[server]) watcher.news(news);
+        appended: (appended) => {
+          if (!this.#deaf[server]) watcher.appended(appended);
         },
         missed: () => {
           if (!this.#deaf[server]) watcher.missed();
@@ -244,7 +247,7 @@ export class ConversationWorld {
     each.detach();
     each.full = false;
     if (how !== "resume" || each.cursor === undefined) each.forget();
-    const start: Start =
+    const start: StartPosition =
       each.cursor !== undefined
         ? { kind: "after", cursor: parseCursor(each.cursor, "after") }
         : how === "replay"

@@ -36,7 +36,7 @@ afterAll(async () => {
 /** A janitor that only works when it is told to. */
 function janitorWith(options: Partial<JanitorOptions> = {}, on: Log = log) {
   return startJanitor(database, on, context, {
-    keep: { ageMs: DAY, entries: 100, bytes: 1 << 20 },
+    retention: { ageMs: DAY, entries: 100, bytes: 1 << 20 },
     ttlMs: 7 * DAY,
     everyMs: DAY / 4,
     metrics: conversationMetrics(context.telemetry.meter),
@@ -83,7 +83,7 @@ const names = async (table: "conversations" | "conversation_runs") =>
   );
 
 test("a log is cut to its entries, its bytes and its age, whichever leaves less, and keeps its last entry", async () => {
-  const janitor = janitorWith({ keep: { ageMs: DAY, entries: 8, bytes: 42 } });
+  const janitor = janitorWith({ retention: { ageMs: DAY, entries: 8, bytes: 42 } });
   await conversation("entries", 10);
   await conversation("small", 3);
   await conversation("old", 5);
@@ -258,7 +258,7 @@ test("in the background it rests between its parts, three times as long as each 
     },
   };
   const options = {
-    keep: { ageMs: DAY, entries: 100, bytes: 1 << 20 },
+    retention: { ageMs: DAY, entries: 100, bytes: 1 << 20 },
     ttlMs: 7 * DAY,
     everyMs: DAY,
     metrics: conversationMetrics(context.telemetry.meter),

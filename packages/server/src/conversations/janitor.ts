@@ -7,41 +7,41 @@ import type { Log } from "./log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 
 export interface JanitorOptions {
-  /** What is kept of each log; of runs that have ended only the age counts. */
-  readonly keep: { readonly ageMs: number; readonly entries: number; readonly bytes: number };
+  /** The retention of each log. Ended runs are kept by age alone. */
+  readonly retention: { readonly ageMs: number; readonly entries: number; readonly bytes: number };
   /** How long a conversation lives after its last run. */
   readonly ttlMs: number;
   readonly everyMs: number;
   readonly metrics: Pick<ConversationMetrics, "trims" | "deletions">;
-  /** Whether it is this process's turn. */
+  /** Whether this process is the one that cleans up. */
   readonly active: () => boolean;
-  /** How many conversations one pass looks at, and how many it deletes. */
+  /** The most conversations that one pass trims, and that it deletes. */
   readonly batch?: number;
 }
 
-/** What a pass did. */
+/** The result of a pass. */
 export interface JanitorPass {
-  /** Conversations whose logs were looked at. */
+  /** Conversations whose logs were checked. */
   readonly visited: number;
-  /** Entries that went. */
+  /** Entries removed. */
   readonly trimmed: number;
-  /** Conversations that went. */
+  /** Conversations deleted. */
   readonly deleted: number;
-  /** There is more to do. */
+  /** Whether there is more to do. */
   readonly more: boolean;
 }
 
-/** Keeps logs small and removes conversations that nobody uses. */
+/** Applies the retention to logs, and deletes idle conversations. */
 export interface Janitor extends Service {
-  /** One bounded pass now, whoever's turn it is. */
+  /** Runs one bounded pass now, on any process. */
   pass(): Promise<JanitorPass>;
 }
 
-const AT_ONCE = 4;
-const RUNS_AT_ONCE = 5_000;
-/** For each moment of work it rests so many, or words on their way would wait while it cleans. */
-const REST = 3;
-/** After this long, a removal that was begun and not ended has lost its server. */
+const BATCH_SIZE = 4;
+const RUNS_BATCH = 5_000;
+/** Pauses this many times as long as it works, so that live traffic is not delayed. */
+const PAUSE_FACTOR = 3;
+/** After this time an unfinished removal is taken over: its server is gone. */
 const UNFINISHED_MS = 60_000;
 
 interface Removal {
@@ -56,12 +56,12 @@ export function startJanitor(
   context: Context,
   options: JanitorOptions,
 ): Janitor {
-  const { keep, metrics, batch = 500 } = options;
+  const { retention, metrics, batch = 500 } = options;
 
-  async function pass(signal: AbortSignal, rest: Rest): Promise<JanitorPass> {
-    const trim = await trimLogs(signal, rest);
-    const remove = await removeIdle(signal, rest);
-    // One that cannot be cleaned does not keep the others from it; it is reported once they are done.
+  async function pass(signal: AbortSignal, pause: Pause): Promise<JanitorPass> {
+    const trim = await trimLogs(signal, pause);
+    const remove = await removeIdle(signal, pause);
+    // A failure does not stop the other conversations; it is thrown after them.
     for (const failure of [...trim.failures, ...remove.failures]) throw failure;
     return {
       visited: trim.visited,
@@ -71,34 +71,34 @@ export function startJanitor(
     };
   }
 
-  async function trimLogs(signal: AbortSignal, rest: Rest) {
+  async function trimLogs(signal: AbortSignal, pause: Pause) {
     const { at, convIds } = await conversationsToTrim(database, batch, options);
-    const since = Math.floor(context.clock.now()) - keep.ageMs;
-    const { entries, bytes } = keep;
+    const since = Math.floor(context.clock.now()) - retention.ageMs;
+    const { entries, bytes } = retention;
     let trimmed = 0;
     let visited = 0;
-    const failures = await inParts(convIds, signal, {
+    const failures = await inBatches(convIds, signal, {
       async each(convId) {
         const gone = await log.trim(topicForConv(convId), { since, entries, bytes });
         trimmed += gone;
         if (gone > 0) metrics.trims.add(gone);
       },
-      async done(part) {
-        visited += part.length;
-        await markTrimmed(database, part, at);
+      async done(batch) {
+        visited += batch.length;
+        await markTrimmed(database, batch, at);
       },
-      rest,
+      pause,
     });
-    const runs = await removeOldRuns(database, convIds, keep.ageMs);
-    return { visited, trimmed, failures, more: convIds.length >= batch || runs === RUNS_AT_ONCE };
+    const runs = await removeOldRuns(database, convIds, retention.ageMs);
+    return { visited, trimmed, failures, more: convIds.length >= batch || runs === RUNS_BATCH };
   }
 
-  async function removeIdle(signal: AbortSignal, rest: Rest) {
+  async function removeIdle(signal: AbortSignal, pause: Pause) {
     const unfinished = await unfinishedRemovals(database, batch);
-    const lost = await remove(unfinished, "unfinished", signal, rest);
-    const room = signal.aborted ? 0 : batch - unfinished.length;
-    const begun = await beginRemovals(database, options.ttlMs, room);
-    const idle = await remove(begun, "ttl", signal, rest);
+    const lost = await remove(unfinished, "unfinished", signal, pause);
+    const limit = signal.aborted ? 0 : batch - unfinished.length;
+    const begun = await beginRemovals(database, options.ttlMs, limit);
+    const idle = await remove(begun, "ttl", signal, pause);
     return {
       deleted: lost.deleted + idle.deleted,
       failures: [...lost.failures, ...idle.failures],
@@ -106,27 +106,27 @@ export function startJanitor(
     };
   }
 
-  async function remove(removals: readonly Removal[], cause: string, signal: AbortSignal, rest: Rest) {
+  async function remove(removals: readonly Removal[], cause: string, signal: AbortSignal, pause: Pause) {
     let deleted = 0;
-    const failures = await inParts(removals, signal, {
-      // The log goes first: a row without a log is found again, a log without a row never.
+    const failures = await inBatches(removals, signal, {
+      // The log first: a row without a log is found again, a log without a row is not.
       each: ({ convId }) => log.delete(topicForConv(convId)),
-      async done(part) {
-        const ended = await endRemovals(database, part);
+      async done(batch) {
+        const ended = await endRemovals(database, batch);
         deleted += ended;
         if (ended > 0) metrics.deletions.add(ended, { cause });
       },
-      rest,
+      pause,
     });
     return { deleted, failures };
   }
 
-  /** What the loop does between two parts. */
-  function resting(signal: AbortSignal): Rest {
+  /** The pause between two batches. */
+  function pacer(signal: AbortSignal): Pause {
     const { clock } = context;
     let since = clock.now();
     return async () => {
-      const ms = (clock.now() - since) * REST;
+      const ms = (clock.now() - since) * PAUSE_FACTOR;
       if (ms > 0) await sleep(clock, Math.min(ms, options.everyMs), signal);
       since = clock.now();
     };
@@ -135,43 +135,43 @@ export function startJanitor(
   const loop = runLoop(context, "conversation janitor", {
     wake: new Wake(),
     idleMs: options.everyMs,
-    step: async (signal) => options.active() && (await pass(signal, resting(signal))).more,
+    step: async (signal) => options.active() && (await pass(signal, pacer(signal))).more,
   });
   return { pass: () => pass(new AbortController().signal, async () => {}), stop: () => loop.stop() };
 }
 
-type Rest = () => Promise<void>;
+type Pause = () => Promise<void>;
 
 interface Work<T> {
   each(item: T): Promise<void>;
-  /** Told which of a part it worked for. */
-  done(part: readonly T[]): Promise<void>;
-  /** Between two parts. */
-  readonly rest: Rest;
+  /** Called with the items of a batch that succeeded. */
+  done(batch: readonly T[]): Promise<void>;
+  /** Between two batches. */
+  readonly pause: Pause;
 }
 
-/** Works on a few at a time until the signal aborts or nothing works any more; answers what failed. */
-async function inParts<T>(items: readonly T[], signal: AbortSignal, work: Work<T>): Promise<unknown[]> {
+/** Works in batches until the signal aborts or a whole batch fails; returns the failures. */
+async function inBatches<T>(items: readonly T[], signal: AbortSignal, work: Work<T>): Promise<unknown[]> {
   const failures: unknown[] = [];
-  for (let at = 0; at < items.length && !signal.aborted; at += AT_ONCE) {
-    const part = items.slice(at, at + AT_ONCE);
-    const outcomes = await Promise.allSettled(part.map((item) => work.each(item)));
+  for (let at = 0; at < items.length && !signal.aborted; at += BATCH_SIZE) {
+    const batch = items.slice(at, at + BATCH_SIZE);
+    const outcomes = await Promise.allSettled(batch.map((item) => work.each(item)));
     for (const outcome of outcomes) if (outcome.status === "rejected") failures.push(outcome.reason);
-    const done = part.filter((_, i) => outcomes[i]!.status === "fulfilled");
+    const done = batch.filter((_, i) => outcomes[i]!.status === "fulfilled");
     if (done.length === 0) break;
     await work.done(done);
-    if (at + AT_ONCE < items.length) await work.rest();
+    if (at + BATCH_SIZE < items.length) await work.pause();
   }
   return failures;
 }
 
-/** Those that have changed since they were last looked at, those that run, and those whose entries may be too old by now. */
+/** Conversations that changed since they were last trimmed, that run, or whose entries may have become too old. */
 async function conversationsToTrim(
   database: Database,
   batch: number,
-  { keep, everyMs }: Pick<JanitorOptions, "keep" | "everyMs">,
+  { retention, everyMs }: Pick<JanitorOptions, "retention" | "everyMs">,
 ): Promise<{ at: string; convIds: string[] }> {
-  // Before the others: whatever changes from here on is looked at again.
+  // First: changes after this moment are trimmed in a later pass.
   const [clock] = await database.query<{ at: string }>({ text: "SELECT now()::text AS at" });
   const changed = await database.query<{ convId: string }>({
     name: "janitor_changed",
@@ -187,12 +187,12 @@ async function conversationsToTrim(
     text: `SELECT conv_id AS "convId" FROM runtime.conversations
       WHERE trimmed_at < now() - $1 * interval '1 ms' AND removed_at IS NULL
       ORDER BY trimmed_at LIMIT $2`,
-    values: [Math.max(everyMs, keep.ageMs / 4), batch - changed.length],
+    values: [Math.max(everyMs, retention.ageMs / 4), batch - changed.length],
   });
   return { at: clock!.at, convIds: [...new Set([...changed, ...unchanged].map(({ convId }) => convId))] };
 }
 
-/** Whoever holds a row has changed it: it is looked at again. */
+/** Skips locked rows: they are being changed, and are trimmed again later. */
 async function markTrimmed(database: Database, convIds: readonly string[], at: string): Promise<void> {
   await database.query({
     name: "janitor_trimmed",
@@ -202,7 +202,7 @@ async function markTrimmed(database: Database, convIds: readonly string[], at: s
   });
 }
 
-/** Removes runs that ended before the oldest entry that is kept, but never a conversation's last. */
+/** Removes runs that ended before the retention, but never a conversation's last run. */
 async function removeOldRuns(database: Database, convIds: readonly string[], ageMs: number): Promise<number> {
   const rows = await database.query({
     name: "janitor_runs",
@@ -212,7 +212,7 @@ async function removeOldRuns(database: Database, convIds: readonly string[], age
         WHERE r.ended_at < now() - $2 * interval '1 ms'
           AND r.run_id < (SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.conv_id = r.conv_id)
         LIMIT $3)) RETURNING 1`,
-    values: [convIds, ageMs, RUNS_AT_ONCE],
+    values: [convIds, ageMs, RUNS_BATCH],
   });
   return rows.length;
 }
@@ -226,10 +226,10 @@ async function unfinishedRemovals(database: Database, limit: number): Promise<Re
   });
 }
 
-/** From here on nobody can use them, and the fence keeps out whoever still believes to have a run. */
+/** Makes them unusable, and raises the fencing token so that no server can still write to them. */
 async function beginRemovals(database: Database, ttlMs: number, limit: number): Promise<Removal[]> {
   return database.query({
-    // The planner has to know the limit, or it sorts all that are idle.
+    // A literal limit: with a parameter the planner sorts all idle rows.
     text: `WITH idle AS MATERIALIZED (
         SELECT conv_id FROM runtime.conversations
         WHERE run_id IS NULL AND queued = 0 AND removed_at IS NULL AND updated_at < now() - $1 * interval '1 ms'
@@ -241,7 +241,7 @@ async function beginRemovals(database: Database, ttlMs: number, limit: number): 
   });
 }
 
-/** Their runs go with them. */
+/** Deletes the rows, and their runs with them. */
 async function endRemovals(database: Database, removals: readonly Removal[]): Promise<number> {
   const rows = await database.query({
     name: "janitor_end",

@@ -8,37 +8,37 @@ import type { Caller, ListedConversation, ListPage, LogPage, PageQuery } from ".
 import { eventFrame } from "./timeline/timeline.ts";
 
 const LOG_BYTES = 4 << 20;
-const BEFORE_ALL = { seq: 0n, time: 0 };
+const BEGINNING = { seq: 0n, time: 0 };
 
 interface Row {
   readonly convId: string;
   readonly owner: string;
   readonly title: string;
   readonly updatedAt: Date;
-  /** Microseconds, which a Date does not have: two that differ by less would be one. */
-  readonly place: bigint;
+  /** `updated_at` in microseconds: a Date would merge rows of one millisecond. */
+  readonly sortKey: bigint;
   readonly runId: string | null;
   readonly status: string | null;
   readonly createdAt: Date | null;
 }
 
-/** A page of conversations, newest first: those of an owner, or of the whole org. */
+/** A page of conversations, newest first, of an owner or of the org. */
 async function list(
   database: Database,
   org: string,
   owner: string | undefined,
   { after, limit }: PageQuery,
 ): Promise<{ rows: Row[]; next: string | undefined }> {
-  const { place, convId } = readPlace(after);
+  const { sortKey, convId } = readPageStart(after);
   const [name, own] =
     owner === undefined ? ["conversations_of_org", ""] : ["conversations_of_owner", "AND owner = $5"];
   const rows = await database.query<Row>({
     name,
     text: `
-      SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.place,
+      SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.sortKey,
         r.run_id AS "runId", r.status, r.created_at AS "createdAt"
       FROM (
-        SELECT conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS place
+        SELECT conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS sortKey
         FROM runtime.conversations
         WHERE org_id = $1 ${own} AND removed_at IS NULL
           AND (updated_at, conv_id) < (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3)
@@ -48,15 +48,15 @@ async function list(
         SELECT run_id, status, created_at FROM runtime.conversation_runs
         WHERE run_id = coalesce(c.run_id, (SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.conv_id = c.conv_id))
       ) r ON true
-      ORDER BY c.place DESC, c.conv_id DESC`,
-    values: [org, place, convId, limit + 1, ...(owner === undefined ? [] : [owner])],
+      ORDER BY c.sortKey DESC, c.conv_id DESC`,
+    values: [org, sortKey, convId, limit + 1, ...(owner === undefined ? [] : [owner])],
   });
   const page = rows.slice(0, limit);
   const last = page.at(-1);
-  return { rows: page, next: last && rows.length > limit ? `${last.place} ${last.convId}` : undefined };
+  return { rows: page, next: last && rows.length > limit ? `${last.sortKey} ${last.convId}` : undefined };
 }
 
-/** Those of one person. */
+/** The caller's own conversations. */
 export async function listOwn(
   database: Database,
   { org, subject }: Caller,
@@ -76,7 +76,7 @@ export async function listOwn(
   return { conversations, next };
 }
 
-/** Those of an org, without what is said in them. */
+/** The conversations of an org, without their content. */
 export async function listOfOrg(
   database: Database,
   org: string,
@@ -92,14 +92,14 @@ export async function listOfOrg(
   return { conversations, next };
 }
 
-/** Entries of a conversation's log after a cursor, or from the oldest that is kept, as sockets get them. */
+/** A page of a conversation's log after a cursor, or from its oldest entry, as sockets get it. */
 export async function readLogPage(
   log: Log,
   convId: string,
   after: Cursor | undefined,
   limit: number,
 ): Promise<LogPage> {
-  const page = await log.read(topicForConv(convId), after ?? BEFORE_ALL, {
+  const page = await log.read(topicForConv(convId), after ?? BEGINNING, {
     entries: limit,
     bytes: LOG_BYTES,
   });
@@ -114,18 +114,18 @@ export async function readLogPage(
   };
 }
 
-/** A place that was given as `next`; before everything without one. */
-function readPlace(after: string): { place: bigint; convId: string } {
-  if (after === "") return { place: 9_000_000_000_000_000n, convId: "" };
+/** Reads `next` of the previous page; the first page without it. */
+function readPageStart(after: string): { sortKey: bigint; convId: string } {
+  if (after === "") return { sortKey: 9_000_000_000_000_000n, convId: "" };
   const match = /^(\d{1,16}) (\S{1,128})$/.exec(after);
-  if (match) return { place: BigInt(match[1]!), convId: match[2]! };
-  throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+  if (match) return { sortKey: BigInt(match[1]!), convId: match[2]! };
+  throw new KhalaError("invalid_request", "`after` must be the `next` of the previous page, unchanged.", {
     field: "after",
   });
 }
 
 function stale(): KhalaError {
   const message =
-    "What comes after this cursor is not all there any more. Read the log from its beginning, without a cursor.";
+    "Entries after this cursor were deleted. Read the log from its beginning, without a cursor.";
   return new KhalaError("stale_cursor", message);
 }

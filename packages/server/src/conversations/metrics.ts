@@ -1,10 +1,10 @@
 import type { Meter } from "@opentelemetry/api";
 
-/** What the conversation plane counts. Nothing is labelled by conversation: there are too many. */
+/** The metrics of the conversation plane. None has a label per conversation: there are too many. */
 export function conversationMetrics(meter: Meter) {
   const counter = (name: string, description: string) => meter.createCounter(name, { description });
   const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
-  /** Of what happens with every word: it is read at a scrape, so that counting is an addition. */
+  /** For the hot path: counting is an addition, and a scrape reads the sum. */
   const tally = (name: string, description: string) => {
     const counted = { count: 0 };
     meter
@@ -47,7 +47,7 @@ export function conversationMetrics(meter: Meter) {
       description: "From an engine's event to its place in the log",
     }),
   };
-  // A first failure is a rise only from a zero.
+  // Alerts see the first failure as an increase only if the series starts at zero.
   const { gapReads, slowCloses, replays, takeovers, trims } = metrics;
   for (const each of [gapReads, slowCloses, replays, takeovers, trims]) each.add(0);
   for (const reason of ["trimmed", "deleted", "foreign_cursor"]) metrics.resyncs.add(0, { reason });

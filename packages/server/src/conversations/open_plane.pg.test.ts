@@ -6,8 +6,8 @@ import { expect, test } from "vitest";
 import type { OpenConversationPlane } from "./open_plane.ts";
 import type { FollowedEvent } from "./plane.ts";
 import { answerOf, endOf, engineOf, eventsOf, GatedEngine, Servers } from "./test_support.ts";
-import type { Member } from "./timeline/attachment.ts";
-import type { Outgoing } from "./timeline/timeline.ts";
+import type { TimelineSubscriber } from "./timeline/attachment.ts";
+import type { OutgoingFrames } from "./timeline/timeline.ts";
 
 const ada = { org: "acme", subject: "ada" };
 const bob = { org: "acme", subject: "bob" };
@@ -25,11 +25,11 @@ interface Read {
 }
 
 /** A socket that remembers what it was sent. */
-class Socket extends Changes implements Member {
+class Socket extends Changes implements TimelineSubscriber {
   readonly frames: string[] = [];
   ended: KhalaError | undefined;
 
-  offer({ frames }: Outgoing): boolean {
+  offer({ frames }: OutgoingFrames): boolean {
     for (const { json } of frames) this.frames.push(json);
     this.changed();
     return true;
@@ -127,7 +127,7 @@ test("a snapshot has what was said and its cursor, also right after the message 
   const engine = new GatedEngine();
   const a = await servers.start({ engine: engine.factory });
   const b = await servers.start({ engine: engine.factory });
-  servers.wakeupsOn = false;
+  servers.hinting = false;
   const conv = convId();
   await b.plane.attach(ada, conv, new Socket(), { kind: "now" });
   const { run_id } = await a.plane.chat(ada, { convId: conv, message: "hi" });
@@ -208,7 +208,7 @@ test("a conversation that is removed is gone everywhere: its run, its log, its s
   await until("the run is dropped", async () =>
     (await a.context.telemetry.scrape()).includes("khala_conversation_runs_running 0"),
   );
-  expect(await a.log.heads([`chat:${conv}`])).toEqual([undefined]);
+  expect(await a.log.bounds([`chat:${conv}`])).toEqual([undefined]);
   expect(b.told).toContain(`${run_id} run.stopped`);
   // Whoever takes the name finds nothing of it.
   const again = await a.plane.chat(bob, { convId: conv, message: "mine now", idempotencyKey: "k" });

@@ -1,40 +1,41 @@
 import { KhalaError, topicForConv } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
-import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
-import { openEngines } from "./engines/engine_cache.ts";
+import { withTimeout } from "../kit/timeout.ts";
+import { openEngineCache } from "./engines/engine_cache.ts";
 import { listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { parseCursor } from "./log/cursor.ts";
 import type { Log } from "./log/log.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
 import type { ConversationPlane } from "./plane.ts";
-import { Announcer } from "./runs/announcer.ts";
 import { chat, checkConvId } from "./runs/chat.ts";
 import { openLeases } from "./runs/leases.ts";
+import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
 import { openTakeover } from "./runs/takeover.ts";
 import { openStore } from "./store.ts";
 import { Attachment } from "./timeline/attachment.ts";
 import { followReader } from "./timeline/follow.ts";
-import { type HeldReader, openReaders } from "./timeline/readers.ts";
+import type { ConversationReader } from "./timeline/reader.ts";
+import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
 
 export type { ConversationOptions } from "./options.ts";
 
-/** The plane with what only its own process needs. */
+/** The plane with the functions for its own process. */
 export interface OpenConversationPlane extends ConversationPlane {
-  /** Another server says that a run is to be stopped: the wakeup `stop:<run_id>`. */
+  /** Another server asked to stop a run: the wakeup `stop:<run_id>`. */
   onStopWakeup(runId: string): void;
-  /** Completes now what servers that are gone have left behind; it happens by itself as well. */
+  /** Takes over the runs of lost servers now. It also happens periodically. */
   sweep(): Promise<void>;
-  /** How this server calls itself. */
+  /** The id under which this server holds leases. */
   readonly serverId: string;
 }
 
-/** What wakeups about a run that is to be stopped begin with. */
+/** The prefix of wakeups that ask to stop a run. */
 export const STOP_WAKEUP = "stop:";
-const TELL_WITHIN_MS = 5_000;
-const READ_WITHIN_MS = 10_000;
+const REPORT_TIMEOUT_MS = 5_000;
+const READ_TIMEOUT_MS = 10_000;
 
 /** Opens the conversation plane on a log. */
 export async function openConversationPlane(
@@ -47,23 +48,23 @@ export async function openConversationPlane(
   const { leaseMs } = options;
   const metrics = conversationMetrics(context.telemetry.meter);
   const readers = openReaders(context, { ...options, log, metrics, serverId });
-  const engines = openEngines(context, {
+  const engines = openEngineCache(context, {
     factory: options.engine,
     idleMs: options.engineIdleMs,
     max: options.maxEngines,
   });
   const store = openStore(database, { holder: serverId, leaseMs, queueLimit: options.queueLimit });
   const leases = openLeases(database, { holder: serverId, leaseMs });
-  const announcer = new Announcer(context, options.runs, leases.told);
+  const reporter = new RunReporter(context, options.runs, leases.markReported);
   const maxRuns = options.maxEngines;
-  const runs = openRuns(context, { ...options, log, leases, announcer, engines, readers, metrics, maxRuns });
-  const takeover = openTakeover(context, { log, leases, runs, announcer, metrics, leaseMs });
+  const runs = openRuns(context, { ...options, log, leases, reporter, engines, readers, metrics, maxRuns });
+  const takeover = openTakeover(context, { log, leases, runs, reporter, metrics, leaseMs });
   const stopping = new AbortController();
-  /** Sockets by conversation. */
+  /** The number of sockets per conversation. */
   const attachments = new Map<string, number>();
   let sockets = 0;
 
-  // Most runs have a reader as well.
+  // Most runs also have a reader.
   metrics.active.addCallback((result) => result.observe(Math.max(readers.size, runs.size)));
   metrics.sockets.addCallback((result) => result.observe(sockets));
   metrics.engines.addCallback((result) => result.observe(engines.size));
@@ -82,17 +83,17 @@ export async function openConversationPlane(
     else attachments.delete(convId);
   }
 
-  /** A reader that has just looked: one that was kept may not know yet that the conversation was deleted elsewhere. */
-  async function freshReader(convId: string): Promise<HeldReader> {
+  /** A reader that has just read the log: a cached one may have missed a deletion on another server. */
+  async function freshReader(convId: string): Promise<AcquiredReader> {
     for (;;) {
       const held = await readers.acquire(convId);
       try {
-        await within(context, READ_WITHIN_MS, held.reader.refresh());
+        await refresh(context, held.reader);
       } catch (error) {
         held.release();
         throw error;
       }
-      if (!held.reader.over) return held;
+      if (!held.reader.ended) return held;
       held.release();
     }
   }
@@ -129,9 +130,9 @@ export async function openConversationPlane(
         const run = await store.running(convId);
         const transcript = await reader.transcript();
         const { cursor } = reader;
-        // Its record follows its last event: whoever has read that is told of no run that still ends.
-        const underWay = run && !transcript.hasEnded(run.run_id ?? "");
-        return { conv_id: convId, cursor, ...(underWay && { run }), messages: transcript.last() };
+        // The run's row is updated after its last event: a transcript with that event shows no active run.
+        const active = run && !transcript.hasEnded(run.run_id ?? "");
+        return { conv_id: convId, cursor, ...(active && { run }), messages: transcript.last() };
       } finally {
         release();
       }
@@ -162,9 +163,9 @@ export async function openConversationPlane(
       if (!removal) return;
       const { run, fence } = removal;
       if (run) {
-        runs.lose(run.runId);
+        runs.abandon(run.runId);
         options.wakeups.send(`${STOP_WAKEUP}${run.runId}`);
-        announcer.announce({ ...run, trace: null }, "run.stopped", {});
+        reporter.report({ ...run, trace: null }, "run.stopped", {});
       }
       await log.delete(topicForConv(convId));
       await store.endRemoval(convId, fence);
@@ -173,12 +174,12 @@ export async function openConversationPlane(
       metrics.deletions.add(1, { cause: "request" });
     },
 
-    async attach(caller, convId, member, start) {
+    async attach(caller, convId, subscriber, start) {
       refuseWhenStopping();
       checkConvId(convId);
       await store.ensure(caller, convId);
       const { reader, release } = await freshReader(convId);
-      const attachment = new Attachment(convId, reader, member, context, metrics);
+      const attachment = new Attachment(convId, reader, subscriber, context, metrics);
       let attached = true;
       countSocket(convId, 1);
       const detach = () => {
@@ -195,7 +196,7 @@ export async function openConversationPlane(
         throw error;
       }
       return {
-        room: () => attachment.room(),
+        drained: () => attachment.drained(),
         heartbeat: () => attachment.heartbeat(),
         close() {
           attachment.close();
@@ -230,26 +231,21 @@ export async function openConversationPlane(
       await takeover.stop();
       await runs.stop();
       await leases
-        .letGoOfAll()
+        .releaseAll()
         .catch((error) =>
-          context.log.warn({ err: error.message }, "leases were not given back; they run out"),
+          context.log.warn({ err: error.message }, "leases could not be released and will expire"),
         );
       await engines.stop();
-      const enough = new AbortController();
-      await Promise.race([announcer.drain(), sleep(context.clock, TELL_WITHIN_MS, enough.signal)]);
-      enough.abort();
+      await withTimeout(context.clock, REPORT_TIMEOUT_MS, reporter.drain(), undefined);
       await readers.stop();
     },
   };
 }
 
-/** Waits for a log that may not answer, but not for ever. */
-async function within(context: Context, ms: number, work: Promise<void>): Promise<void> {
-  const done = new AbortController();
-  const late = sleep(context.clock, ms, done.signal).then(() => {
-    if (done.signal.aborted) return;
-    const message = "The conversation cannot be read right now. Try again in a moment.";
-    throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
-  });
-  await Promise.race([work, late]).finally(() => done.abort());
+/** Reads the log; fails when the log does not answer in time. */
+async function refresh(context: Context, reader: ConversationReader): Promise<void> {
+  const refreshed = reader.refresh().then(() => true);
+  if (await withTimeout(context.clock, READ_TIMEOUT_MS, refreshed, false)) return;
+  const message = "The conversation cannot be read right now. Try again in a moment.";
+  throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
 }

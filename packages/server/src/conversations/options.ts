@@ -1,57 +1,57 @@
 import type { Wakeups } from "../database/wakeups.ts";
 import type { EngineFactory, PublishArtifacts } from "./engines/engine.ts";
 
-/** What the settings say about conversations. */
+/** The settings of conversations. */
 export interface ConversationSettings {
-  /** How long a reader is kept after the last socket has left. */
+  /** How long a reader stays open after its last socket has left. */
   readonly graceMs: number;
-  /** What a reader keeps in memory for sockets that come back soon. */
+  /** The size of a reader's in-memory tail, for sockets that resume soon. */
   readonly recentBytes: number;
-  /** How often logs are asked for news that nobody told of. */
+  /** How often logs are polled for entries whose notification was lost. */
   readonly pollMs: number;
   /** How often the bookmark `ui` follows the readers. */
   readonly bookmarkMs: number;
-  /** How long a server may be silent before its runs are taken from it. */
+  /** How long a run's lease lasts without a renewal. */
   readonly leaseMs: number;
   readonly runTimeoutMs: number;
   readonly runMaxBytes: number;
-  /** How many runs may wait in one conversation. */
+  /** The most queued runs per conversation. */
   readonly queueLimit: number;
-  /** How long an engine is kept without a turn. */
+  /** How long an engine stays cached without a turn. */
   readonly engineIdleMs: number;
   readonly maxEngines: number;
-  /** Deltas are joined for this long, or up to this many characters. */
+  /** Deltas are batched for this long, or up to this many characters. */
   readonly deltaWindowMs: number;
   readonly deltaChars: number;
   /** What the janitor keeps of each log. */
-  readonly keep: { readonly ageMs: number; readonly entries: number; readonly bytes: number };
+  readonly retention: { readonly ageMs: number; readonly entries: number; readonly bytes: number };
   /** How long a conversation lives after its last run. */
   readonly ttlMs: number;
   readonly janitorEveryMs: number;
 }
 
-/** A run, as the authority log knows it. */
+/** A run in the authority log. */
 export interface RunIdentity {
   readonly runId: string;
   readonly org: string;
   readonly subject: string;
-  /** W3C traceparent of the request that asked for it. */
+  /** W3C traceparent of the request that started it. */
   readonly trace: string | null;
 }
 
-/** The events that a run leaves there. */
+/** The authority events of a run. */
 export type RunEventType = "run.started" | "run.completed" | "run.failed" | "run.stopped";
 
-/** Where runs leave their events. The same event of a run may be appended more than once, and counts once. */
+/** Appends run events to the authority log. Idempotent per run and type. */
 export interface RunEvents {
   append(run: RunIdentity, type: RunEventType, data: object): Promise<void>;
 }
 
-/** What the conversation plane is made with. */
+/** The dependencies and settings of the conversation plane. */
 export interface ConversationOptions extends ConversationSettings {
   readonly engine: EngineFactory;
   readonly runs: RunEvents;
-  /** How what an engine makes gets onto the blackboard, in the name of a run's owner. */
+  /** Publishes an engine's artifacts on the blackboard, as the run's owner. */
   readonly publish?: (
     run: Pick<RunIdentity, "org" | "subject" | "trace">,
     drafts: Parameters<PublishArtifacts>[0],

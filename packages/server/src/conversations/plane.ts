@@ -7,16 +7,16 @@ import type {
 } from "@khala/contracts/conversation/v1";
 import type { Service } from "../kit/service.ts";
 import type { ConversationMetrics } from "./metrics.ts";
-import type { Member, Start } from "./timeline/attachment.ts";
+import type { StartPosition, TimelineSubscriber } from "./timeline/attachment.ts";
 import type { TimelineEvent } from "./timeline/timeline.ts";
 
-/** Who asks. A conversation belongs to an org and a subject; for everybody else it does not exist. */
+/** The authenticated caller. A conversation belongs to an org and a subject; for others it does not exist. */
 export interface Caller {
   readonly org: string;
   readonly subject: string;
 }
 
-/** What happens to a message while a run is under way. */
+/** How a message is handled while a run is active. */
 export type BusyPolicy = "reject" | "queue" | "interrupt";
 
 /** A message that starts a run. */
@@ -25,19 +25,19 @@ export interface ChatCommand {
   readonly message: string;
   readonly idempotencyKey?: string;
   readonly policy?: BusyPolicy;
-  /** The id of the user's message; made when absent. */
+  /** The id of the user's message; generated when absent. */
   readonly messageId?: string;
   /** W3C traceparent of the request. */
   readonly trace?: string;
 }
 
-/** A socket that is attached to a conversation. */
+/** A socket's subscription to a conversation. */
 export interface Attached {
-  /** There is room in the socket's outbox again. */
-  room(): void;
-  /** Sends a sign of life. */
+  /** The socket's outbox has drained. */
+  drained(): void;
+  /** Sends a heartbeat frame. */
   heartbeat(): void;
-  /** Detaches. The reader stays for a while, in case the client comes back. */
+  /** Detaches. The reader stays for a grace period, in case the client reconnects. */
   close(): void;
 }
 
@@ -46,28 +46,28 @@ export interface FollowedEvent extends TimelineEvent {
   readonly cursor: string;
 }
 
-/** Which part of a list is wanted; `after` is the `next` of the page before, or empty. */
+/** A page request; `after` is the `next` of the previous page, or empty. */
 export interface PageQuery {
   readonly after: string;
   readonly limit: number;
 }
 
-/** A part of a list of conversations, newest first. */
+/** A page of conversations, newest first. */
 export interface ListPage<Item> {
   readonly conversations: readonly Item[];
   readonly next: string | undefined;
 }
 
-/** A conversation as an operator sees it: whose it is and how its last run is, not what is said. */
+/** A conversation for an operator: owner and run status, without its content. */
 export interface ListedConversation {
   readonly convId: string;
   readonly owner: string;
   readonly updatedAt: string;
-  /** Empty when nothing ran yet. */
+  /** Empty before the first run. */
   readonly runStatus: string;
 }
 
-/** Entries of a log as sockets get them, each as JSON, and the cursor to go on after. */
+/** A page of a log: events as JSON, as sockets get them, and the cursor of the next page. */
 export interface LogPage {
   readonly events: readonly string[];
   readonly next: string | undefined;
@@ -76,26 +76,31 @@ export interface LogPage {
 /** Conversations: runs that outlive their sockets, and sockets that outlive their servers. */
 export interface ConversationPlane extends Service {
   readonly metrics: ConversationMetrics;
-  /** Starts a run, or queues it. Answers when it is durable; the same key is answered the same. */
+  /** Starts or queues a run. Resolves when it is durable. An idempotency key gets the same response again. */
   chat(caller: Caller, command: ChatCommand): Promise<ChatResponseJson>;
-  /** Stops the run that is under way, on whichever server it is. */
+  /** Stops the active run, on any server. */
   stopRun(caller: Caller, convId: string): Promise<StopResponseJson>;
-  /** What the conversation comes to, and the cursor that it is true at; not_found for one that is not the caller's. */
+  /** A snapshot: the messages and their cursor; not_found unless the caller owns the conversation. */
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
-  /** The run that is under way or was the last; null when there was none. */
+  /** The active run, or the last one; null before the first. */
   run(caller: Caller, convId: string): Promise<RunJson | null>;
   /** The caller's own conversations. */
   list(caller: Caller, query: PageQuery): Promise<ListPage<ConversationSummaryJson>>;
-  /** Those of an org, whoever they belong to. */
+  /** All conversations of an org. */
   listOfOrg(org: string, query: PageQuery): Promise<ListPage<ListedConversation>>;
-  /** What the log has after a cursor, or all that is kept; stale_cursor when it is not all there any more. */
+  /** The log after a cursor, or from its oldest entry; stale_cursor when entries were trimmed. */
   log(caller: Caller, convId: string, after: string | undefined, limit: number): Promise<LogPage>;
-  /** Sockets of this server that are attached to a conversation. */
+  /** The number of this server's sockets that follow a conversation. */
   attachedTo(convId: string): number;
-  /** Removes the conversation: its log, its runs, its record. */
+  /** Deletes the conversation with its log and runs. */
   remove(caller: Caller, convId: string): Promise<void>;
-  /** Attaches a socket. A conversation that does not exist is made, and is the caller's. */
-  attach(caller: Caller, convId: string, member: Member, start: Start): Promise<Attached>;
-  /** The events from a cursor on, as they come, until the signal aborts; stale_cursor when they are not all there any more. */
+  /** Attaches a socket. Creates the conversation if it does not exist. */
+  attach(
+    caller: Caller,
+    convId: string,
+    subscriber: TimelineSubscriber,
+    start: StartPosition,
+  ): Promise<Attached>;
+  /** Follows the events after a cursor until the signal aborts; stale_cursor when entries were trimmed. */
   follow(caller: Caller, convId: string, after: string, signal: AbortSignal): AsyncIterable<FollowedEvent>;
 }

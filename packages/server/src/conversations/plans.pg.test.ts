@@ -57,7 +57,13 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     const { database, statements } = recording(shared.database);
     const store = openStore(database, options);
     const leases = openLeases(database, options);
-    const more = { key: "k", policy: "interrupt", cursor: "e.0-0", room: true, trace: undefined } as const;
+    const more = {
+      key: "k",
+      policy: "interrupt",
+      cursor: "e.0-0",
+      hasCapacity: true,
+      trace: undefined,
+    } as const;
     const admission = await store.admit({ ...run, ...more });
     expect(admission.kind).toBe("claimed");
     const held = { convId: "c1", runId: "new", fence: 1n };
@@ -69,13 +75,13 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     await store.requestStop("c1", "stopped");
     await leases.renew([held]);
     await leases.finish(held, failed("timeout", "late"), { next: false });
-    await leases.waiting(50);
+    await leases.queuedConversations(50);
     await leases.claimNext("c1");
-    await leases.letGoOfAll();
-    await leases.seize(50);
-    await leases.seize(1, "c1");
-    await leases.notStarted({ convId: "c1", runId: "next", fence: 3n });
-    await leases.letGo({ convId: "c1", runId: "next", fence: 3n });
+    await leases.releaseAll();
+    await leases.claimExpired(50);
+    await leases.claimExpired(1, "c1");
+    await leases.startFailed({ convId: "c1", runId: "next", fence: 3n });
+    await leases.release({ convId: "c1", runId: "next", fence: 3n });
     await listOwn(database, run, { after: "1000 c1", limit: 10 });
     await listOfOrg(database, "acme", { after: "", limit: 10 });
     expect(statements.length).toBeGreaterThan(20);

@@ -2,11 +2,11 @@ import { KhalaError } from "@khala/contracts";
 import type { RunJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../database/database.ts";
 import type { BusyPolicy, Caller } from "./plane.ts";
-import { readable } from "./runs/outcome.ts";
+import { shortLine } from "./runs/outcome.ts";
 
 type Tx = Pick<Database, "query">;
 
-/** A run that this server has taken, and the fence that proves it. */
+/** A run that this server has claimed, with its fencing token. */
 export interface ClaimedRun {
   readonly convId: string;
   readonly runId: string;
@@ -19,7 +19,7 @@ export interface ClaimedRun {
   readonly trace: string | null;
 }
 
-/** A message that asks for a run. */
+/** A message that starts a run. */
 export interface NewRun extends Caller {
   readonly convId: string;
   readonly runId: string;
@@ -27,22 +27,22 @@ export interface NewRun extends Caller {
   readonly messageId: string;
   readonly key: string | undefined;
   readonly policy: BusyPolicy;
-  /** Where the log was; a run that has to wait begins after it. */
+  /** The log's head: a queued run starts after it. */
   readonly cursor: string | undefined;
-  /** False when this server has no room for another run. */
-  readonly room: boolean;
+  /** False when this server has reached its limit of runs. */
+  readonly hasCapacity: boolean;
   readonly trace: string | undefined;
 }
 
-/** What became of a message. */
+/** The decision about a message. */
 export type Admission =
   | { readonly kind: "claimed"; readonly run: ClaimedRun }
   | { readonly kind: "queued"; readonly runId: string; readonly cursor: string; readonly interrupts?: string }
-  /** The key is known; without a cursor the run's beginning is not in the log yet. */
+  /** A repeated idempotency key; without a cursor the run is not in the log yet. */
   | { readonly kind: "known"; readonly runId: string; readonly cursor: string | null }
-  /** The run under way belongs to a server that is gone. */
+  /** The active run's lease has expired. */
   | { readonly kind: "lost" }
-  /** Nothing runs, but something waits. */
+  /** No run is active, but one is queued. */
   | { readonly kind: "waiting" };
 
 /** A conversation's row. */
@@ -55,38 +55,38 @@ export interface Conversation {
   readonly removed: boolean;
 }
 
-/** What is written about conversations and who asks for what. The leases are in leases.ts. */
+/** The conversations and their runs. Leases are in leases.ts. */
 export interface Store {
   /** Decides about a message in one short transaction. */
   admit(run: NewRun): Promise<Admission>;
-  /** Makes the conversation if it is not there; not_found when it is somebody else's. */
+  /** Creates the conversation if it does not exist; not_found when it has another owner. */
   ensure(caller: Caller, convId: string): Promise<void>;
-  /** Refuses with not_found what is not the caller's. */
+  /** Fails with not_found unless the caller owns the conversation. */
   check(caller: Caller, convId: string): Promise<Conversation>;
-  /** The run under way. */
+  /** The active run. */
   running(convId: string): Promise<RunJson | null>;
-  /** The run under way, or else the newest. */
+  /** The active run, or else the newest. */
   newest(convId: string): Promise<RunJson | null>;
-  /** Asks for the stop of the run under way and tells which that is. */
+  /** Requests a stop of the active run; returns that run. */
   requestStop(convId: string, reason: string): Promise<{ runId: string; alive: boolean } | undefined>;
-  /** Begins a removal: from here on nobody can use the conversation. Tells what ran, and the fence to end it with. */
+  /** Begins a removal: the conversation becomes unusable. Returns the active run, and the fence for `endRemoval`. */
   beginRemoval(convId: string): Promise<{ fence: bigint; run: RunningRun | undefined } | undefined>;
-  /** Ends it, once the log is gone. One that is not ended is for the janitor. */
+  /** Ends a removal after the log is deleted. The janitor ends unfinished ones. */
   endRemoval(convId: string, fence: bigint): Promise<void>;
 }
 
-/** A run that was under way. */
+/** A run that was active. */
 export interface RunningRun {
   readonly runId: string;
   readonly org: string;
   readonly subject: string;
 }
 
-/** How much of its first message is the title of a conversation. */
-const TITLE = 80;
+/** The length of a conversation's title, taken from its first message. */
+const TITLE_LENGTH = 80;
 const RUN = `run_id, status, to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at`;
 
-/** Opens the store. `holder` is how this server calls itself. */
+/** Opens the store. `holder` is this server's id. */
 export function openStore(
   database: Database,
   options: { holder: string; leaseMs: number; queueLimit: number },
@@ -95,14 +95,14 @@ export function openStore(
     admit: (run) => database.interactive((tx) => admit(tx, run, options)),
 
     async ensure(caller, convId) {
-      if (usable(await find(database, convId), caller, convId)) return;
+      if (isUsable(await find(database, convId), caller, convId)) return;
       await create(database, caller, convId);
-      if (!usable(await find(database, convId), caller, convId)) throw notThere(convId);
+      if (!isUsable(await find(database, convId), caller, convId)) throw notFound(convId);
     },
 
     async check(caller, convId) {
       const conversation = await find(database, convId);
-      if (!usable(conversation, caller, convId)) throw notThere(convId);
+      if (!isUsable(conversation, caller, convId)) throw notFound(convId);
       return conversation!;
     },
 
@@ -169,16 +169,16 @@ async function create(tx: Tx, caller: Caller, convId: string): Promise<void> {
   });
 }
 
-function notThere(convId: string): KhalaError {
+function notFound(convId: string): KhalaError {
   return new KhalaError("not_found", `There is no conversation "${convId}".`);
 }
 
-/** True when it is there and the caller's own. Somebody else's is answered exactly as one that is not there. */
-function usable(conversation: Conversation | undefined, caller: Caller, convId: string): boolean {
+/** Whether it exists. Another owner's conversation is reported as missing. */
+function isUsable(conversation: Conversation | undefined, caller: Caller, convId: string): boolean {
   if (!conversation) return false;
-  if (conversation.org !== caller.org || conversation.owner !== caller.subject) throw notThere(convId);
+  if (conversation.org !== caller.org || conversation.owner !== caller.subject) throw notFound(convId);
   if (conversation.removed) {
-    const message = "The conversation is being deleted. Try again in a moment to begin a new one.";
+    const message = "The conversation is being deleted. Try again in a moment to start a new one.";
     throw new KhalaError("unavailable", message, { retry_after_ms: 500 });
   }
   return true;
@@ -191,10 +191,10 @@ async function admit(
 ): Promise<Admission> {
   const { convId, key, policy } = run;
   let conversation = await find(tx, convId, true);
-  if (!usable(conversation, run, convId)) {
+  if (!isUsable(conversation, run, convId)) {
     await create(tx, run, convId);
     conversation = await find(tx, convId, true);
-    if (!usable(conversation, run, convId)) throw notThere(convId);
+    if (!isUsable(conversation, run, convId)) throw notFound(convId);
   }
   const { run: busyWith, alive, queued } = conversation!;
   if (key !== undefined) {
@@ -210,11 +210,11 @@ async function admit(
   if (!busyWith && queued > 0) return { kind: "waiting" };
   if (!busyWith) return { kind: "claimed", run: await claimNew(tx, run, options) };
   if (policy === "reject") {
-    const message = `The conversation is busy with the run ${busyWith}. Wait for its end, stop it, or send with the policy "queue" or "interrupt".`;
+    const message = `The conversation is busy with run ${busyWith}. Wait for its end, stop it, or send with the policy "queue" or "interrupt".`;
     throw new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
   }
   if (queued >= options.queueLimit) {
-    const message = `At most ${options.queueLimit} messages wait in a conversation. Send this one again when the queue is shorter.`;
+    const message = `The conversation's queue is full (${options.queueLimit} messages). Send this message again later.`;
     throw new KhalaError("limit_exceeded", message, { retry_after_ms: 1_000 });
   }
   await enqueue(tx, run, policy === "interrupt" ? busyWith : undefined);
@@ -231,8 +231,8 @@ async function claimNew(
   run: NewRun,
   { holder, leaseMs }: { holder: string; leaseMs: number },
 ): Promise<ClaimedRun> {
-  if (!run.room) {
-    const message = "This server has as many runs under way as it may. Try again in a moment.";
+  if (!run.hasCapacity) {
+    const message = "This server has reached its limit of runs. Try again in a moment.";
     throw new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
   }
   const { convId, runId, org, subject, message, messageId, trace = null } = run;
@@ -257,13 +257,13 @@ async function claimNew(
       message,
       messageId,
       trace,
-      readable(message.trim(), TITLE),
+      shortLine(message.trim(), TITLE_LENGTH),
     ],
   });
   return { convId, runId, org, subject, message, messageId, trace, fence: row!.fence };
 }
 
-/** Puts a run at the end of the queue; or at its front, with the stop of the one that it interrupts. */
+/** Adds a run to the end of the queue; or to its front, and requests the stop of the run that it interrupts. */
 async function enqueue(tx: Tx, run: NewRun, interrupts: string | undefined): Promise<void> {
   const { convId, runId, org, subject, key, message, messageId, cursor, trace } = run;
   await tx.query({

@@ -25,7 +25,7 @@ const SETTINGS: ConversationSettings = {
   maxEngines: 100,
   deltaWindowMs: 30,
   deltaChars: 128,
-  keep: { ageMs: 3_600_000, entries: 10_000, bytes: 10_000_000 },
+  retention: { ageMs: 3_600_000, entries: 10_000, bytes: 10_000_000 },
   ttlMs: 3_600_000,
   janitorEveryMs: 3_600_000,
 };
@@ -52,7 +52,7 @@ export class Servers implements AsyncDisposable {
   readonly #store: TestDatabase;
   readonly #servers: TestServer[] = [];
   /** False loses every wakeup. */
-  wakeupsOn = true;
+  hinting = true;
 
   private constructor(store: TestDatabase) {
     this.#store = store;
@@ -92,7 +92,7 @@ export class Servers implements AsyncDisposable {
   }
 
   #onWakeup(from: TestServer, name: string): void {
-    if (!this.wakeupsOn) return;
+    if (!this.hinting) return;
     for (const { plane, log } of this.#servers.filter((server) => server !== from)) {
       if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
       else log.onWakeup(name.slice("log:".length));

@@ -1,7 +1,13 @@
 import type { Database } from "../database/database.ts";
 import type { Outcome } from "../kit/group_commit.ts";
-import { type Accepted, judge, type LockedStream } from "./judge.ts";
-import type { Append, AppendOutcome, StreamName } from "./stream.ts";
+import {
+  type Append,
+  type AppendOutcome,
+  type Claim,
+  mediaType,
+  type Stream,
+  type StreamName,
+} from "./stream.ts";
 
 type Tx = Pick<Database, "query">;
 
@@ -10,7 +16,7 @@ interface Producer extends Accepted {
   readonly producer: string;
 }
 
-/** What a batch leaves behind. */
+/** The changes of a batch. */
 interface Changes {
   readonly chunks: { stream: bigint; position: bigint; data: Buffer }[];
   readonly producers: Map<string, Producer>;
@@ -18,8 +24,8 @@ interface Changes {
 }
 
 /**
- * Commits appends in their order, under the locks of their streams: nobody else writes between the judgement and the commit.
- * Answers with one outcome each, and the streams that changed.
+ * Commits appends in order, with their streams locked from the decision to the commit. Returns one outcome each, and the
+ * changed streams.
  */
 export async function commitAppends(
   database: Database,
@@ -38,7 +44,7 @@ export async function commitAppends(
   });
 }
 
-/** Judges one append and notes what it changes, also for those that come after it in the batch. */
+/** Decides about one append and records its changes, which later appends of the batch see. */
 function apply(
   stream: LockedStream,
   append: Append,
@@ -47,7 +53,7 @@ function apply(
 ): AppendOutcome {
   const { claim, data, close, seq } = append;
   const key = claim && producerKey(stream.id, claim.producer);
-  const outcome = judge(stream, key === undefined ? undefined : known.get(key), append);
+  const outcome = decideAppend(stream, key === undefined ? undefined : known.get(key), append);
   if (outcome.kind !== "appended") return outcome;
   changes.streams.add(stream);
   if (data.length > 0) changes.chunks.push({ stream: stream.id, position: outcome.tail, data });
@@ -64,7 +70,7 @@ function apply(
   return outcome;
 }
 
-/** Locks the streams in the order of their ids, so that two batches never wait for each other in a circle. */
+/** Locks the streams in the order of their ids, to avoid deadlocks between batches. */
 async function lockStreams(tx: Tx, appends: readonly Append[]): Promise<Map<string, LockedStream>> {
   const names = [...new Map(appends.map(({ name }) => [streamKey(name), name])).values()];
   const rows = await tx.query<LockedRow>({
@@ -185,4 +191,66 @@ function streamKey({ org, path }: StreamName): string {
 
 function producerKey(stream: bigint, producer: string): string {
   return `${stream} ${producer}`;
+}
+
+/** A producer's last accepted epoch and sequence. */
+export type Accepted = Pick<Claim, "epoch" | "seq">;
+
+/** A locked stream, updated by each accepted append of the batch. */
+export interface LockedStream extends Stream {
+  tail: bigint;
+  closed: boolean;
+  seq: string | undefined;
+  closedBy: Claim | undefined;
+}
+
+/**
+ * Decides about one append. Only "appended" changes anything; the caller stores it. A producer's retry is recognised
+ * before `Stream-Seq`, which it repeats as well.
+ */
+export function decideAppend(
+  stream: LockedStream,
+  last: Accepted | undefined,
+  append: Append,
+): AppendOutcome {
+  const { id, tail } = stream;
+  const { claim } = append;
+  if (stream.closed) {
+    if (claim && sameClaim(claim, stream.closedBy))
+      return { kind: "duplicate", id, tail, closed: true, seq: claim.seq };
+    // Closing twice is no error, unless another producer closed it.
+    if (append.data.length === 0 && !claim) return { kind: "appended", id, tail, closed: true };
+    return { kind: "closed", id, tail };
+  }
+  if (append.contentType !== undefined && mediaType(append.contentType) !== mediaType(stream.contentType))
+    return { kind: "other_type", contentType: stream.contentType };
+  const refusal = claim && refusalOf(stream, last, claim);
+  if (refusal) return refusal;
+  if (append.seq !== undefined && stream.seq !== undefined && !above(append.seq, stream.seq))
+    return { kind: "seq_not_above", last: stream.seq };
+  return { kind: "appended", id, tail: tail + BigInt(append.data.length), closed: append.close };
+}
+
+/** Why a producer's claim is not the next one; undefined when it is. */
+function refusalOf(
+  stream: LockedStream,
+  last: Accepted | undefined,
+  claim: Claim,
+): AppendOutcome | undefined {
+  const { epoch, seq } = claim;
+  if (last && epoch < last.epoch) return { kind: "stale_epoch", epoch: last.epoch };
+  if (last && epoch > last.epoch) return seq === 0n ? undefined : { kind: "epoch_not_at_zero" };
+  if (last && seq <= last.seq)
+    return { kind: "duplicate", id: stream.id, tail: stream.tail, closed: stream.closed, seq: last.seq };
+  const expected = last ? last.seq + 1n : 0n;
+  return seq === expected ? undefined : { kind: "gap", expected, received: seq };
+}
+
+function sameClaim(a: Claim, b: Claim | undefined): boolean {
+  return b !== undefined && a.producer === b.producer && a.epoch === b.epoch && a.seq === b.seq;
+}
+
+/** Whether `a` comes after `b` in the order of their bytes. */
+function above(a: string, b: string): boolean {
+  return Buffer.compare(Buffer.from(a), Buffer.from(b)) > 0;
 }

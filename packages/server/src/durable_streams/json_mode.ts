@@ -3,8 +3,8 @@ import { KhalaError } from "@khala/contracts";
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
- * The messages of a JSON body as they are stored: one value, or the elements of an array, with commas between them. Their own
- * text is kept, so that a number with more digits than a double has comes back as it was sent.
+ * The stored form of a JSON body: one value, or the elements of an array, separated by commas. Keeps the original text,
+ * so that numbers with more digits than a double are returned unchanged.
  */
 export function storedMessages(body: Buffer): Buffer {
   const text = readText(body).trim();
@@ -13,7 +13,7 @@ export function storedMessages(body: Buffer): Buffer {
   return value.length === 0 ? Buffer.alloc(0) : Buffer.from(text.slice(1, -1).trim());
 }
 
-/** Stored messages as the array that readers get. */
+/** Stored messages as a JSON array, for readers. */
 export function messageArray(stored: Buffer): Buffer {
   return Buffer.concat([Buffer.from("["), stored, Buffer.from("]")]);
 }

@@ -1,6 +1,6 @@
-/** A place in a stream, as clients keep it: opaque to them, and in order when compared as text. */
+/** A position in a stream, as clients store it: opaque, and sortable as text. */
 export interface Offset {
-  /** The stream's id: a stream made again at the same path has another. */
+  /** The stream's id: a recreated stream at the same path has another one. */
   readonly stream: bigint;
   /** Bytes from the beginning. */
   readonly position: bigint;
@@ -9,12 +9,12 @@ export interface Offset {
 const DIGITS = 16;
 const FORM = /^(\d{16})_(\d{16})$/;
 
-/** The text of an offset. */
+/** Formats an offset. */
 export function formatOffset({ stream, position }: Offset): string {
   return `${digits(stream)}_${digits(position)}`;
 }
 
-/** Reads the text of an offset; undefined when it is none of ours. */
+/** Parses an offset; undefined when it is not valid. */
 export function parseOffset(text: string): Offset | undefined {
   const [, stream, position] = FORM.exec(text) ?? [];
   if (stream === undefined || position === undefined) return undefined;

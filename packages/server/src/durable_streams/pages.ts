@@ -1,22 +1,22 @@
 import type { Database } from "../database/database.ts";
 import { isJson, type Stream, type StreamName } from "./stream.ts";
 
-/** What is read of a stream at once. */
+/** A page of a stream. */
 export interface Page {
   readonly stream: Stream;
-  /** The bytes after the position that was asked for; of a JSON stream, messages with commas between them. */
+  /** The bytes after the requested position; in a JSON stream, messages separated by commas. */
   readonly data: Buffer;
-  /** Where they end. */
+  /** The position after them. */
   readonly end: bigint;
 }
 
-/** As much as one read answers with, unless a single append was larger. */
+/** The size of a page, unless a single append is larger. */
 const PAGE_BYTES = 1n << 20n;
 
 const ALIVE = "(dies_at IS NULL OR dies_at > clock_timestamp())";
 const COLUMNS = "id, content_type, ttl_s, expires_at, closed, tail";
 
-/** A row of the streams. */
+/** A row of `durable_streams`. */
 export interface StreamRow {
   id: bigint;
   content_type: string;
@@ -26,7 +26,7 @@ export interface StreamRow {
   tail: bigint;
 }
 
-/** A stream as its row says it. */
+/** Converts a row. */
 export function streamOf(row: StreamRow): Stream {
   return {
     id: row.id,
@@ -38,7 +38,7 @@ export function streamOf(row: StreamRow): Stream {
   };
 }
 
-/** The stream as it is now, without counting as a read. */
+/** The current stream. Does not renew its time to live. */
 export async function findStream(
   database: Pick<Database, "query">,
   { org, path }: StreamName,
@@ -51,7 +51,7 @@ export async function findStream(
   return row && streamOf(row);
 }
 
-/** What comes after a position, and the stream at the same moment. */
+/** The page after a position, and the stream at that moment. */
 export async function readPage(
   database: Database,
   { org, path }: StreamName,
@@ -81,13 +81,13 @@ export async function readPage(
   };
 }
 
-/** Chunks are stored whole, and a reader may be in the middle of one. */
+/** Chunks are stored whole, and a reader may start within one. */
 function rest(data: Buffer, end: bigint, after: bigint): Buffer {
   const begin = end - BigInt(data.length);
   return after > begin ? data.subarray(Number(after - begin)) : data;
 }
 
-/** A read restarts the time to live. Most readers follow another closely: only a move that is worth it is written. */
+/** A read renews the time to live. Skips the write while less than 5 % of it has passed. */
 async function keepAlive(database: Database, id: bigint): Promise<void> {
   await database.query({
     name: "durable_streams_keep_alive",

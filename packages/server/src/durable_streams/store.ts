@@ -4,25 +4,25 @@ import type { Context } from "../kit/context.ts";
 import { GroupCommit } from "../kit/group_commit.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { commitAppends } from "./appends.ts";
-import { createStream, removeStream, sweep } from "./lifetime.ts";
+import { createStream, removeStream, sweep } from "./lifecycle.ts";
 import { findStream, type Page, readPage } from "./pages.ts";
 import type { Append, AppendOutcome, Stream, StreamConfig, StreamName } from "./stream.ts";
-import { type Watcher, Watchers } from "./watch.ts";
+import { type Watcher, Watchers } from "./watchers.ts";
 
-/** Append-only streams of bytes in the database, each at a path of its org. */
+/** Append-only byte streams in the database, each at a path of its org. */
 export interface DurableStreams extends Service {
-  /** Makes a stream that begins with `data`. Undefined when there is one with another configuration. */
+  /** Creates a stream that starts with `data`. Undefined when it exists with another configuration. */
   create(
     name: StreamName,
     config: StreamConfig,
     data: Buffer,
   ): Promise<{ stream: Stream; created: boolean } | undefined>;
-  /** Adds bytes, closes, or both. Resolves after the commit; appends of this process to one stream keep their order. */
+  /** Appends bytes, closes the stream, or both. Resolves after the commit. Appends of this process to a stream keep their order. */
   append(append: Append): Promise<AppendOutcome>;
   find(name: StreamName): Promise<Stream | undefined>;
-  /** What comes after a position, about a megabyte at most. */
+  /** The page after a position, about a megabyte at most. */
   read(name: StreamName, after: bigint): Promise<Page | undefined>;
-  /** Takes it away with all that it holds; false when there is none. */
+  /** Deletes the stream; false when it does not exist. */
   remove(name: StreamName): Promise<boolean>;
   watch(id: bigint): Watcher;
   /** To be called for a wakeup of another process, with the id of the stream that changed: its watchers are woken. */
@@ -33,9 +33,9 @@ export interface DurableStreams extends Service {
 
 export interface DurableStreamsOptions {
   readonly wakeups: Pick<Wakeups, "send">;
-  /** How soon a change is seen whose wakeup was lost. */
+  /** The polling interval, for changes whose wakeup was lost. */
   readonly pollMs?: number;
-  /** How often what has expired is removed; it is out of sight at once. */
+  /** How often expired streams are removed. They are hidden at once. */
   readonly sweepMs?: number;
 }
 
@@ -56,7 +56,7 @@ export function openDurableStreams(
     step: () => sweep(database),
   });
 
-  function tell(id: bigint): void {
+  function notifyWatchers(id: bigint): void {
     watchers.changed(id);
     wakeups.send(`${STREAM_WAKEUP}${id}`);
   }
@@ -64,7 +64,7 @@ export function openDurableStreams(
   const commits = new GroupCommit<Append, AppendOutcome>({
     async commit(appends) {
       const { outcomes, changed } = await commitAppends(database, appends);
-      for (const id of changed) tell(id);
+      for (const id of changed) notifyWatchers(id);
       return outcomes;
     },
     sizeOf: ({ data }) => data.length + 256,
@@ -80,7 +80,7 @@ export function openDurableStreams(
     read: (name, after) => readPage(database, name, after),
     async remove(name) {
       const id = await removeStream(database, name);
-      if (id !== undefined) tell(id);
+      if (id !== undefined) notifyWatchers(id);
       return id !== undefined;
     },
     watch: (id) => watchers.watch(id),

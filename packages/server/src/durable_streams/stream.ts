@@ -1,39 +1,39 @@
-/** Whose stream, and where. */
+/** The name of a stream: org and path. */
 export interface StreamName {
   readonly org: string;
   readonly path: string;
 }
 
-/** What a stream is made with. Asking again with the same is no error. */
+/** The configuration of a stream. Creating it again with the same one is no error. */
 export interface StreamConfig {
   readonly contentType: string;
-  /** Seconds after the last read or write at which it goes. */
+  /** Seconds from the last read or write to its expiry. */
   readonly ttlS: bigint | undefined;
-  /** The moment at which it goes, as it was given. */
+  /** The fixed time of its expiry, as sent. */
   readonly expiresAt: string | undefined;
   readonly closed: boolean;
 }
 
-/** A stream as it is now. */
+/** The current state of a stream. */
 export interface Stream extends StreamConfig {
   readonly id: bigint;
-  /** How many bytes it has: the position of its end. */
+  /** Its length in bytes: the position of its end. */
   readonly tail: bigint;
 }
 
-/** Who says to write, for the n-th time: what makes a repeated append count once. */
+/** An idempotent producer's id, epoch and sequence: a retried append counts once. */
 export interface Claim {
   readonly producer: string;
   readonly epoch: bigint;
   readonly seq: bigint;
 }
 
-/** Bytes to add, or nothing when the stream is only to be closed. */
+/** An append, or only a close when there are no bytes. */
 export interface Append {
   readonly name: StreamName;
-  /** Already in the form that is stored: see json_mode.ts. */
+  /** In the stored form: see json_mode.ts. */
   readonly data: Buffer;
-  /** Undefined when there are no bytes that it would describe. */
+  /** Undefined without bytes. */
   readonly contentType: string | undefined;
   readonly close: boolean;
   /** `Stream-Seq`: must be above the last one. */
@@ -41,7 +41,7 @@ export interface Append {
   readonly claim: Claim | undefined;
 }
 
-/** What became of an append, in the words of the protocol. */
+/** The result of an append. */
 export type AppendOutcome =
   | { readonly kind: "missing" }
   | { readonly kind: "appended"; readonly id: bigint; readonly tail: bigint; readonly closed: boolean }
@@ -59,12 +59,12 @@ export type AppendOutcome =
   | { readonly kind: "gap"; readonly expected: bigint; readonly received: bigint }
   | { readonly kind: "seq_not_above"; readonly last: string };
 
-/** A type without its parameters, as types are compared. */
+/** A content type without parameters, for comparisons. */
 export function mediaType(contentType: string): string {
   return contentType.split(";")[0]!.trim().toLowerCase();
 }
 
-/** Whether the stream holds JSON messages, and not just bytes. */
+/** Whether the stream is in JSON mode. */
 export function isJson(contentType: string): boolean {
   return mediaType(contentType) === "application/json";
 }

@@ -43,8 +43,8 @@ export interface Authority {
 const MAX_EVENTS = 1_000;
 const ID = /^[\w.:@-]{1,200}$/;
 /**
- * What JSON can say and a document or a key cannot hold. It is refused here, where it harms only its sender: a projection
- * would have to stop at it. In JSON that is written by JSON.stringify both are escapes, after an even number of backslashes.
+ * NUL and lone surrogates: valid in JSON, but not storable in a document or key. Refused here, because a projection would
+ * stop at them. JSON.stringify writes both as escapes, after an even number of backslashes.
  */
 const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
 
@@ -69,7 +69,7 @@ export function openAuthority(database: Database, context: Context): Authority {
     exclusiveKey: (item) => `${item.request.stream.kind} ${item.request.streamId}`,
   });
 
-  // Projectors that are woken together stand at the same position: they share one read.
+  // Projectors that wake together are at the same position: they share one query.
   const reading = new Map<string, Promise<readonly AuthorityEvent[]>>();
 
   return {
@@ -98,7 +98,7 @@ export function openAuthority(database: Database, context: Context): Authority {
   };
 }
 
-/** Events after a position, through any connection: also inside a transaction. */
+/** Events after a position, on any connection, also within a transaction. */
 export function readEvents(
   database: Pick<Database, "query">,
   after: bigint,
@@ -113,7 +113,7 @@ export function readEvents(
   });
 }
 
-/** Everything that can be refused is refused here, before the request may share a transaction. */
+/** Validates a request before it shares a transaction with others. */
 function prepare(request: Append): Prepared {
   const { stream, streamId, events } = request;
   if (!ID.test(streamId)) invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
@@ -183,7 +183,7 @@ async function commit(database: Database, context: Context, batch: readonly Prep
       return batch.map((item, i) => outcome(item.request, byRequest.get(i + 1)!));
     } catch (error) {
       const lost = error instanceof KhalaError && isConnectionFailure(error.cause);
-      // Event ids make a repeat harmless, so a commit whose answer was lost is simply asked again.
+      // Event ids make a retry idempotent, so a commit without a response is retried.
       if (lost && attempt < 3) {
         await sleep(context.clock, backoff(attempt, context.random));
         continue;

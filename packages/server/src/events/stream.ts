@@ -9,7 +9,7 @@ import {
 import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import { KhalaError } from "@khala/contracts";
 
-/** A kind of authority stream: what it is called, where it is appended over HTTP, and the events it takes. */
+/** A kind of authority stream: its name, its HTTP path and its event types. */
 export interface StreamDefinition {
   /** Stored with every event, such as "run". */
   readonly kind: string;
@@ -21,10 +21,10 @@ export interface StreamDefinition {
   readonly events: Readonly<Record<string, DescMessage>>;
 }
 
-/** A stream that is appended to over HTTP. */
+/** A stream with an HTTP path. */
 export type HttpStream = StreamDefinition & { readonly path: string };
 
-/** Declares a stream. */
+/** Defines a stream. */
 export function defineStream<Definition extends StreamDefinition>(definition: Definition): Definition {
   if (!/^[a-z][a-z0-9_]{0,62}$/.test(definition.kind)) {
     throw new TypeError(`A stream's kind is a lowercase name, not "${definition.kind}".`);
@@ -32,7 +32,7 @@ export function defineStream<Definition extends StreamDefinition>(definition: De
   return Object.freeze(definition);
 }
 
-/** An event of the authority log, as projections see it. */
+/** An event of the authority log. */
 export interface AuthorityEvent<Data = JsonObject> {
   readonly position: bigint;
   readonly kind: string;
@@ -50,7 +50,7 @@ export interface AuthorityEvent<Data = JsonObject> {
   readonly trace: string | null;
 }
 
-/** Checks an event's data against its type and returns it as it will be stored. */
+/** Checks an event's data against its type; returns the stored form. */
 export function checkEventData(
   stream: StreamDefinition,
   type: string,
@@ -65,8 +65,8 @@ export function checkEventData(
   }
   const missing = schema.fields.find((wanted) => isRequired(wanted) && !(wanted.name in Object(data)));
   if (missing) {
-    const place = `${field}.data.${missing.name}`;
-    throw new KhalaError("invalid_request", `A "${type}" event needs \`${missing.name}\`.`, { field: place });
+    const path = `${field}.data.${missing.name}`;
+    throw new KhalaError("invalid_request", `A "${type}" event needs \`${missing.name}\`.`, { field: path });
   }
   try {
     return toJson(schema, fromJson(schema, data, { ignoreUnknownFields: false }), {

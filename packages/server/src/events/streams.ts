@@ -44,14 +44,14 @@ export const workers = defineStream({
   },
 });
 
-/** Agents of the blackboard, as each org sees them: how they stand, now and then. */
+/** Agents of the blackboard: periodic counts per org. */
 export const boardAgents = defineStream({
   kind: "board_agent",
   scope: SCOPES.ops,
   events: { "agent.counted": AgentCountedSchema },
 });
 
-/** Correlations on the blackboard: how far each has come, now and then. */
+/** Correlations on the blackboard: periodic progress. */
 export const boardCorrelations = defineStream({
   kind: "board_correlation",
   scope: SCOPES.ops,

@@ -3,12 +3,12 @@ import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
 import { isoTime, sleep, systemClock } from "./clock.ts";
 
-test("a time is written as RFC 3339, the same and another one", () => {
+test("formats a time as RFC 3339, cached or not", () => {
   const times = [0, 0, 1_700_000_000_123, 0];
   expect(times.map(isoTime)).toEqual(times.map((ms) => new Date(ms).toISOString()));
 });
 
-test("a sleep ends when its time has come", async () => {
+test("a sleep ends after its time", async () => {
   const clock = new ManualClock();
   let awake = false;
   void sleep(clock, 100).then(() => {
@@ -32,7 +32,7 @@ test("a sleep that is aborted ends at once and leaves no timer behind", async ()
   expect(clock.pending).toBe(0);
 });
 
-test("a sleep that ended by itself no longer listens to its signal", async () => {
+test("a sleep that ended removes its abort listener", async () => {
   const clock = new ManualClock();
   const { signal } = new AbortController();
   const asleep = sleep(clock, 10, signal);
@@ -42,7 +42,7 @@ test("a sleep that ended by itself no longer listens to its signal", async () =>
   expect(getEventListeners(signal, "abort")).toHaveLength(0);
 });
 
-test("a timer of the machine's clock fires, unless it is cancelled", async () => {
+test("a timer of the system clock fires unless it is cancelled", async () => {
   const fired: string[] = [];
   await new Promise<void>((resolve) => {
     const cancel = systemClock.after(0, () => fired.push("cancelled"));

@@ -1,4 +1,4 @@
-/** Time, as the system sees it. Handed in, so that a simulation can own it. */
+/** The source of time. Injected, so that tests control it. */
 export interface Clock {
   /** Milliseconds since the epoch. */
   now(): number;
@@ -6,7 +6,7 @@ export interface Clock {
   after(ms: number, fn: () => void): () => void;
 }
 
-/** The clock of the machine. Its timers do not keep the process alive. */
+/** The system clock. Its timers do not keep the process alive. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   after(ms, fn) {
@@ -19,7 +19,7 @@ export const systemClock: Clock = {
 let lastTime = Number.NaN;
 let lastText = "";
 
-/** A time in milliseconds as RFC 3339. Much happens within one millisecond, so the last answer is kept. */
+/** A time in milliseconds as RFC 3339. Many calls ask for the same millisecond, so the last result is cached. */
 export function isoTime(ms: number): string {
   if (ms !== lastTime) {
     lastText = new Date(ms).toISOString();

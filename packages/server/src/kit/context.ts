@@ -3,7 +3,7 @@ import type { Clock } from "./clock.ts";
 import type { NewId, Random } from "./ids.ts";
 import type { Telemetry } from "./telemetry.ts";
 
-/** What every room is given from outside: time, chance, ids, and where to report. */
+/** What every part of the server is given: clock, randomness, ids, log and telemetry. Tests replace them. */
 export interface Context {
   readonly clock: Clock;
   readonly random: Random;

@@ -22,7 +22,7 @@ function open(options: Partial<GroupCommitOptions<string>> = {}) {
 }
 
 describe("writers", () => {
-  test("that come together share a commit; those that come meanwhile share the next", async () => {
+  test("share a commit, or the next one when they write during a commit", async () => {
     const { queue, commits, answer, turn } = open();
     const first = ["a", "b"].map((item) => queue.write(item));
     await turn();
@@ -38,7 +38,7 @@ describe("writers", () => {
     ]);
   });
 
-  test("are answered only after the commit that holds them", async () => {
+  test("are answered only after the commit that contains their item", async () => {
     const { queue, answer, turn } = open();
     let answered = false;
     const write = queue.write("a").then(() => {
@@ -60,7 +60,7 @@ describe("writers", () => {
     expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected"]);
   });
 
-  test("all fail when their commit does, and the next commit is not touched by it", async () => {
+  test("all fail with their commit, and the next commit is not affected", async () => {
     const { queue, commits, answer, turn } = open();
     const lost = ["a", "b"].map((item) => queue.write(item));
     await turn();
@@ -87,7 +87,7 @@ describe("writers", () => {
 });
 
 describe("a batch", () => {
-  test("is bounded in items and in bytes, and has one item however large it is", async () => {
+  test("is limited in items and bytes, but takes one item of any size", async () => {
     const { queue, commits, answer, turn } = open({ maxItems: 2, maxBytes: 10 });
     const items = ["a", "b", "c", "x".repeat(50), "d".repeat(6), "e".repeat(6)];
     const writes = items.map((item) => queue.write(item));
@@ -101,8 +101,8 @@ describe("a batch", () => {
   });
 });
 
-describe("too much that waits", () => {
-  test("is refused at once with when to come again, and there is room after the next commit", async () => {
+describe("a full queue", () => {
+  test("refuses writes with retry_after_ms until the next commit", async () => {
     const { queue, answer, turn } = open({ maxWaitingBytes: 10 });
     const writes = [queue.write("x".repeat(8))];
     const refusal = await queue.write("yyy").catch((error: unknown) => error);
@@ -117,7 +117,7 @@ describe("too much that waits", () => {
     expect(await Promise.all(writes)).toHaveLength(2);
   });
 
-  test("does not keep out one that is larger than the limit when nothing waits", async () => {
+  test("accepts one item above the limit while the queue is empty", async () => {
     const { queue, answer, turn } = open({ maxWaitingBytes: 10 });
     const write = queue.write("x".repeat(50));
     await turn();
@@ -126,7 +126,7 @@ describe("too much that waits", () => {
   });
 });
 
-test("drain waits until everything is answered, and not at all when there is nothing", async () => {
+test("drain waits until every write is answered, and returns at once when there is none", async () => {
   const { queue, answer, turn } = open();
   await queue.drain();
   const writes = [queue.write("a")];
@@ -149,7 +149,7 @@ describe("a second commit", () => {
   /** Capital letters are ordered, and ten characters are worth a commit. */
   const second = { fromBytes: 10, isFree: (item: string) => item === item.toLowerCase() };
 
-  test("begins with half of what waits, so that neither side waits for the other", async () => {
+  test("takes half of the queue, so that two commits run in parallel", async () => {
     const { queue, commits, answer, turn } = open({ second });
     const writes = ["aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc", "dddddddddd"].map((item) => queue.write(item));
     await turn();
@@ -164,7 +164,7 @@ describe("a second commit", () => {
     await queue.drain();
   });
 
-  test("is not made of little: that shares the next one", async () => {
+  test("does not start for a small queue", async () => {
     const { queue, commits, answer, turn } = open({ second });
     const first = queue.write("a");
     await turn();
@@ -180,7 +180,7 @@ describe("a second commit", () => {
     expect(await Promise.all(writes)).toEqual(["b", "c"]);
   });
 
-  test("never has what is ordered beside what is ordered, and nothing passes that", async () => {
+  test("never runs ordered items in parallel, and nothing overtakes them", async () => {
     const { queue, commits, answer, turn } = open({ second });
     const first = queue.write("AAAAAAAAAA");
     await turn();
@@ -197,7 +197,7 @@ describe("a second commit", () => {
     await Promise.all(writes);
   });
 
-  test("may have what is free beside what is ordered, and waits for that behind it", async () => {
+  test("may run unordered items beside ordered ones", async () => {
     const { queue, commits, answer, turn } = open({ second });
     const first = queue.write("AAAAAAAAAA");
     await turn();
@@ -216,7 +216,7 @@ describe("a second commit", () => {
   });
 });
 
-test("an item may count as many", async () => {
+test("one item may count as several", async () => {
   const { queue, commits, answer, turn } = open({ maxItems: 3, countOf: (item) => item.length });
   const writes = ["aa", "bb", "c"].map((item) => queue.write(item));
   await turn();

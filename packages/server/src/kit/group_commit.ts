@@ -1,27 +1,27 @@
 import { KhalaError } from "@khala/contracts";
 
 export interface GroupCommitOptions<T> {
-  /** Commits a batch; one outcome per item, in order. A rejection fails the whole batch. */
+  /** Commits a batch and returns one outcome per item, in order. A rejection fails the whole batch. */
   readonly commit: (items: readonly T[]) => Promise<readonly Outcome[]>;
   readonly sizeOf: (item: T) => number;
-  /** As how many it counts; one unless set. */
+  /** How many items it counts as; one by default. */
   readonly countOf?: (item: T) => number;
   readonly maxItems: number;
   readonly maxBytes: number;
-  /** What may wait; beyond it writers are refused at once. */
+  /** The most bytes in the queue; further writes are refused with `overloaded`. */
   readonly maxWaitingBytes: number;
-  /** Items with equal keys never share a batch; the later one waits for the next. */
+  /** Items with equal keys never share a batch: the later one goes into the next batch. */
   readonly exclusiveKey?: (item: T) => string;
-  /** Lets a second commit begin while one is under way, so that neither the writer nor the store waits for the other. */
+  /** Allows a second commit in parallel with the first, so that the process and the database both stay busy. */
   readonly second?: {
-    /** What has to wait for it: to share a commit is cheaper where there is little. */
+    /** The least queued bytes for a second commit. Below that, sharing one commit is cheaper. */
     readonly fromBytes: number;
-    /** Whether nothing orders the item. Two commits that are under way never both have others. */
+    /** Whether the item has no ordering constraint. At most one running commit contains ordered items. */
     readonly isFree: (item: T) => boolean;
   };
 }
 
-/** What became of one item of a batch. */
+/** The result of one item of a batch. */
 export type Outcome = { readonly ok: unknown } | { readonly error: unknown };
 
 interface Waiting<T> {
@@ -32,15 +32,15 @@ interface Waiting<T> {
 }
 
 /**
- * Lets concurrent writers share one commit: what arrives while a commit is under way goes into the next one,
- * and each writer is answered after the commit that holds its item.
+ * Group commit: items written while a commit runs share the next one. Each writer is answered after the commit that
+ * contains its item.
  */
 export class GroupCommit<T, R> {
   readonly #options: GroupCommitOptions<T>;
   #waiting: Waiting<T>[] = [];
   #waitingBytes = 0;
   readonly #running = new Set<Promise<void>>();
-  /** Whether a commit under way has an item that something orders. */
+  /** Whether a running commit contains an ordered item. */
   #isOrdered = false;
   #runners = 0;
   #committing = 0;
@@ -54,7 +54,7 @@ export class GroupCommit<T, R> {
     const bytes = this.#options.sizeOf(item);
     if (this.#waitingBytes + bytes > this.#options.maxWaitingBytes && this.#waiting.length > 0) {
       return Promise.reject(
-        new KhalaError("overloaded", "Too many writes are waiting. Slow down and try again.", {
+        new KhalaError("overloaded", "Too many writes are queued. Try again in a moment.", {
           retry_after_ms: 200,
         }),
       );
@@ -79,7 +79,7 @@ export class GroupCommit<T, R> {
     void running.then(() => this.#running.delete(running));
   }
 
-  /** Whether there is a batch to commit while so many others are. */
+  /** Whether a batch may be committed while `others` commits run. */
   #mayBegin(others: number): boolean {
     const first = this.#waiting[0];
     if (!first || others === 0) return first !== undefined;
@@ -89,7 +89,7 @@ export class GroupCommit<T, R> {
   }
 
   async #run(): Promise<void> {
-    // Writers that were just answered come back within this turn of the event loop: let them join the next batch.
+    // Writers that were just answered often write again in this tick: let them join the next batch.
     await new Promise(setImmediate);
     while (this.#mayBegin(this.#committing)) {
       const batch = this.#take();
@@ -119,8 +119,8 @@ export class GroupCommit<T, R> {
     }
   }
 
-  /** What a batch may have: half of what waits, if the other half can be committed beside it. */
-  #mostBytes(): number {
+  /** The size limit of a batch: half of the queue when the other half can be committed in parallel. */
+  #batchBytes(): number {
     const { maxBytes, second } = this.#options;
     if (!second || this.#committing > 0 || this.#waitingBytes < 2 * second.fromBytes) return maxBytes;
     const isFree = this.#waiting.every(({ item }) => second.isFree(item));
@@ -129,7 +129,7 @@ export class GroupCommit<T, R> {
 
   #take(): Waiting<T>[] {
     const { maxItems, exclusiveKey, second } = this.#options;
-    const maxBytes = this.#mostBytes();
+    const maxBytes = this.#batchBytes();
     const keys = new Set<string>();
     const batch: Waiting<T>[] = [];
     const rest: Waiting<T>[] = [];

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { sha256 } from "./hash.ts";
 import { uuidv7 } from "./ids.ts";
 
-test("ids are UUIDs of version 7, each new, and sort by time", async () => {
+test("ids are unique UUIDv7 that sort by time", async () => {
   const clock = new ManualClock();
   const newId = uuidv7(clock);
   const ids: string[] = [];
@@ -20,7 +20,7 @@ test("ids are UUIDs of version 7, each new, and sort by time", async () => {
   expect(together).toEqual([...together].sort());
 });
 
-test("a hash is SHA-256 in lowercase hex, of text as of its bytes", () => {
+test("sha256 is lowercase hex, equal for text and its bytes", () => {
   expect(sha256("")).toBe("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   expect(sha256("é")).toBe(sha256(Buffer.from("é")));
 });

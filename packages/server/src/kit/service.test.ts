@@ -24,7 +24,7 @@ async function loopOf(step: (turn: number) => Promise<boolean> | boolean, idleMs
 }
 
 describe("a loop", () => {
-  test("steps at once while there is more, then waits for its time", async () => {
+  test("steps at once while there is more, then waits for idleMs", async () => {
     const { clock, steps, loop } = await loopOf((turn) => turn < 3);
     expect(steps).toEqual([0, 0, 0]);
     await clock.advance(2_500);
@@ -32,7 +32,7 @@ describe("a loop", () => {
     await loop.stop();
   });
 
-  test("steps when it is woken, and only once for wakes that come together", async () => {
+  test("steps when woken, once for wakes that coincide", async () => {
     const { wake, steps, loop } = await loopOf(() => false);
     wake.wake();
     wake.wake();
@@ -41,7 +41,7 @@ describe("a loop", () => {
     await loop.stop();
   });
 
-  test("does not lose a wake that comes while it steps", async () => {
+  test("does not lose a wake that arrives during a step", async () => {
     let finish = (_more: boolean) => {};
     const { wake, steps, loop } = await loopOf((turn) =>
       turn === 1 ? new Promise<boolean>((resolve) => (finish = resolve)) : false,
@@ -53,7 +53,7 @@ describe("a loop", () => {
     await loop.stop();
   });
 
-  test("goes on after a step that fails, a little later each time", async () => {
+  test("retries a failed step with backoff", async () => {
     const { clock, steps, errors, loop } = await loopOf((turn) => {
       if (turn < 6) throw new Error(`step ${turn}`);
       return false;
@@ -72,7 +72,7 @@ describe("a loop", () => {
     await loop.stop();
   });
 
-  test("that is stopped waits for its step, takes no other, and leaves no timer behind", async () => {
+  test("stops after its current step and leaves no timer", async () => {
     let finish = (_more: boolean) => {};
     const { clock, steps, loop } = await loopOf(() => new Promise<boolean>((resolve) => (finish = resolve)));
     let stopped = false;
@@ -87,7 +87,7 @@ describe("a loop", () => {
     expect(clock.pending).toBe(0);
   });
 
-  test("that waits is stopped at once", async () => {
+  test("stops at once while it waits", async () => {
     const { clock, loop } = await loopOf(() => false);
     await loop.stop();
     expect(clock.pending).toBe(0);

@@ -7,7 +7,7 @@ export interface Service {
   stop(): Promise<void>;
 }
 
-/** Wakes a loop that is waiting; wakes that come meanwhile count as one. */
+/** Wakes a waiting loop. Wakes that arrive while the loop is busy are coalesced into one. */
 export class Wake {
   #resolve: (() => void) | undefined;
   #pending = false;
@@ -37,8 +37,8 @@ export class Wake {
 }
 
 /**
- * Runs `step` over and over: again at once while it says there is more, else after a wake or `idleMs`.
- * A step that throws is reported, and tried again with backoff. `stop` waits for the step under way.
+ * Runs `step` in a loop: again at once while it returns true, otherwise after a wake or `idleMs`.
+ * A step that throws is logged and retried with backoff. `stop` waits for the current step.
  */
 export function runLoop(
   context: Context,
@@ -63,7 +63,7 @@ export function runLoop(
         options.onError?.(error);
         context.log.warn(
           { err: (error as Error).message, service: name, failures },
-          "a step failed and will be tried again",
+          "a step failed and is retried",
         );
         await sleep(context.clock, backoff(failures++, context.random, { base: 50, cap: 2_000 }), signal);
       }

@@ -1,9 +1,9 @@
 import { SpanStatusCode } from "@opentelemetry/api";
 import { expect, test } from "vitest";
 import { SpanRing } from "./span_ring.ts";
-import { contextOf, ofOrg, openTelemetry, traceparent } from "./telemetry.ts";
+import { openTelemetry, orgAttributes, traceContext, traceparent } from "./telemetry.ts";
 
-const own = { attributes: ofOrg("acme") };
+const own = { attributes: orgAttributes("acme") };
 /** Small numbers would be times since the process began, once it is older than that. */
 const AT = Date.UTC(2026, 0, 1);
 
@@ -13,10 +13,10 @@ async function ring(size?: number) {
   return { spans, tracer };
 }
 
-test("a trace is remembered with its spans by their start, and why one failed", async () => {
+test("returns a trace's spans by start time, with the failure message", async () => {
   const { spans, tracer } = await ring();
   const parent = tracer.startSpan("request", { startTime: AT, ...own });
-  const child = tracer.startSpan("work", { startTime: AT + 10, ...own }, contextOf(traceparent(parent)));
+  const child = tracer.startSpan("work", { startTime: AT + 10, ...own }, traceContext(traceparent(parent)));
   child.setAttribute("correlation_id", "c1");
   child.setStatus({ code: SpanStatusCode.ERROR, message: "It broke." });
   child.end(AT + 30);
@@ -29,21 +29,21 @@ test("a trace is remembered with its spans by their start, and why one failed", 
   expect(spans.trace("acme", "0".repeat(32))).toBeUndefined();
 });
 
-test("the traces that moved last come first, of one correlation if it is asked for", async () => {
+test("lists the most recent traces first, optionally of one correlation", async () => {
   const { spans, tracer } = await ring();
   for (const correlation_id of ["a", "b", "a"])
-    tracer.startSpan("step", { attributes: { correlation_id, ...ofOrg("acme") } }).end();
+    tracer.startSpan("step", { attributes: { correlation_id, ...orgAttributes("acme") } }).end();
   expect(spans.newest("acme", 10)).toHaveLength(3);
   expect(spans.newest("acme", 2)).toHaveLength(2);
   expect(spans.newest("acme", 10, "a")).toHaveLength(2);
   expect(spans.newest("acme", 10, "none")).toEqual([]);
 });
 
-test("of a trace that several orgs have continued each sees its own spans, and nobody those that say nothing", async () => {
+test("shows each org its own spans of a shared trace, and nobody those without an org", async () => {
   const { spans, tracer } = await ring();
   const root = tracer.startSpan("root", own);
-  const inside = contextOf(traceparent(root));
-  const attributes = { correlation_id: "c", ...ofOrg("rival") };
+  const inside = traceContext(traceparent(root));
+  const attributes = { correlation_id: "c", ...orgAttributes("rival") };
   tracer.startSpan("foreign", { attributes }, inside).end();
   tracer.startSpan("unsaid", {}, inside).end();
   root.end();
@@ -57,7 +57,7 @@ test("of a trace that several orgs have continued each sees its own spans, and n
   expect(spans.newest("zeta", 10)).toEqual([]);
 });
 
-test("only so many spans are kept: whole traces go first, and a single trace loses its oldest spans", async () => {
+test("evicts the oldest traces first, and the oldest spans of a single trace", async () => {
   const { spans, tracer } = await ring(5);
   const first = tracer.startSpan("first", own);
   first.end();
@@ -66,7 +66,7 @@ test("only so many spans are kept: whole traces go first, and a single trace los
   expect(spans.newest("acme", 10)).toHaveLength(5);
 
   const root = tracer.startSpan("root", own);
-  for (let i = 0; i < 20; i++) tracer.startSpan(`child ${i}`, own, contextOf(traceparent(root))).end();
+  for (let i = 0; i < 20; i++) tracer.startSpan(`child ${i}`, own, traceContext(traceparent(root))).end();
   expect(spans.newest("acme", 10)).toHaveLength(1);
   const names = spans.newest("acme", 10)[0]!.map(({ name }) => name);
   expect(names).toEqual([15, 16, 17, 18, 19].map((i) => `child ${i}`));

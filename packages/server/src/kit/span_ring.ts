@@ -2,7 +2,7 @@ import { type Attributes, type HrTime, SpanStatusCode } from "@opentelemetry/api
 import type { ReadableSpan, SpanProcessor } from "@opentelemetry/sdk-trace";
 import { ORG } from "./telemetry.ts";
 
-/** A span that is over. Times are milliseconds. */
+/** A span that has ended. Times are in milliseconds. */
 export interface EndedSpan {
   readonly traceId: string;
   readonly spanId: string;
@@ -16,10 +16,10 @@ export interface EndedSpan {
   readonly message: string | undefined;
 }
 
-/** The attribute that says what belongs together across traces. */
+/** The attribute that groups spans of several traces. */
 const CORRELATION = "correlation_id";
 
-/** The last spans of this process, in memory: for developers, who have no collector. */
+/** A ring buffer of this process's last spans, for development without a collector. */
 export class SpanRing implements SpanProcessor {
   readonly #size: number;
   readonly #traces = new Map<string, EndedSpan[]>();
@@ -35,20 +35,20 @@ export class SpanRing implements SpanProcessor {
     const ended = endedSpan(span);
     const { traceId } = ended;
     const trace = this.#traces.get(traceId) ?? [];
-    // The trace that moved last comes last, so that the oldest one goes first.
+    // Insertion order is recency order, so that eviction starts with the oldest trace.
     this.#traces.delete(traceId);
     this.#traces.set(traceId, trace);
     trace.push(ended);
     this.#spans++;
-    while (this.#spans > this.#size) this.#forgetOldest();
+    while (this.#spans > this.#size) this.#evictOldest();
   }
 
-  /** The newest traces of an org first, of one correlation if it is asked for, each with its spans as they ended. */
+  /** An org's traces, newest first, optionally of one correlation. Spans are in the order in which they ended. */
   newest(org: string, limit: number, correlationId?: string): (readonly EndedSpan[])[] {
     const found: EndedSpan[][] = [];
     for (const trace of [...this.#traces.values()].reverse()) {
       if (found.length >= limit) break;
-      const own = ownOf(trace, org);
+      const own = spansOfOrg(trace, org);
       const wanted =
         correlationId === undefined ||
         own.some(({ attributes }) => attributes[CORRELATION] === correlationId);
@@ -57,9 +57,9 @@ export class SpanRing implements SpanProcessor {
     return found;
   }
 
-  /** The spans of a trace that are an org's, by their start; undefined when none is remembered. */
+  /** An org's spans of a trace, by start time; undefined when the buffer has none. */
   trace(org: string, traceId: string): EndedSpan[] | undefined {
-    const own = ownOf(this.#traces.get(traceId) ?? [], org);
+    const own = spansOfOrg(this.#traces.get(traceId) ?? [], org);
     return own.length > 0 ? own.sort((a, b) => a.startedAt - b.startedAt) : undefined;
   }
 
@@ -70,8 +70,8 @@ export class SpanRing implements SpanProcessor {
     this.#spans = 0;
   }
 
-  /** One trace may be all that there is: then its own oldest spans go. */
-  #forgetOldest(): void {
+  /** Evicts the oldest trace, or the oldest span when there is only one trace. */
+  #evictOldest(): void {
     const [traceId, trace] = this.#traces.entries().next().value!;
     if (this.#traces.size > 1) {
       this.#traces.delete(traceId);
@@ -83,8 +83,8 @@ export class SpanRing implements SpanProcessor {
   }
 }
 
-/** Whoever knows the id of a trace can continue it: each org sees its own part. */
-function ownOf(trace: readonly EndedSpan[], org: string): EndedSpan[] {
+/** Anyone who knows a trace id can continue the trace, so each org sees its own spans only. */
+function spansOfOrg(trace: readonly EndedSpan[], org: string): EndedSpan[] {
   return trace.filter(({ attributes }) => attributes[ORG] === org);
 }
 

@@ -1,9 +1,9 @@
 import { ROOT_CONTEXT, trace } from "@opentelemetry/api";
 import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace";
 import { expect, test } from "vitest";
-import { contextOf, openTelemetry, recordSpan, traceparent } from "./telemetry.ts";
+import { openTelemetry, recordSpan, traceContext, traceparent } from "./telemetry.ts";
 
-test("what is counted is scraped as Prometheus text, milliseconds in buckets", async () => {
+test("scrapes metrics as Prometheus text, with millisecond buckets", async () => {
   const telemetry = await openTelemetry();
   telemetry.meter.createCounter("things_total", { description: "Things" }).add(3, { kind: "a" });
   telemetry.meter.createHistogram("work_ms", { description: "Work", unit: "ms" }).record(7);
@@ -22,7 +22,7 @@ test("two servers in one process do not mix", async () => {
   expect(await two.scrape()).not.toContain("mine_total");
 });
 
-test("a scrape whose instrument fails says so instead of leaving it out", async () => {
+test("a scrape with a failing instrument is an error", async () => {
   const telemetry = await openTelemetry();
   telemetry.meter.createObservableGauge("broken").addCallback(() => {
     throw new Error("cannot look");
@@ -30,7 +30,7 @@ test("a scrape whose instrument fails says so instead of leaving it out", async 
   await expect(telemetry.scrape()).rejects.toThrow("Some metrics could not be read.");
 });
 
-test("a trace goes on through a traceparent", async () => {
+test("a traceparent continues a trace", async () => {
   const exporter = new InMemorySpanExporter();
   const telemetry = await openTelemetry({ spanProcessor: new SimpleSpanProcessor({ exporter }) });
   const root = telemetry.tracer.startSpan("root", {}, ROOT_CONTEXT);
@@ -51,12 +51,31 @@ test("a trace goes on through a traceparent", async () => {
   expect(spans[1]!.parentSpanContext?.spanId).toBe(root.spanContext().spanId);
 });
 
-test("what is no traceparent starts at the root", () => {
+test("an invalid traceparent starts at the root", () => {
   for (const text of [undefined, null, "", "00-zz", `00-${"0".repeat(31)}-${"0".repeat(16)}-01`])
-    expect(trace.getSpanContext(contextOf(text))).toBeUndefined();
+    expect(trace.getSpanContext(traceContext(text))).toBeUndefined();
 });
 
-test("work that nobody traces has no traceparent", async () => {
+test("work without a trace has no traceparent", async () => {
   const telemetry = await openTelemetry();
   expect(traceparent(telemetry.tracer.startSpan("unseen"))).toBeUndefined();
+});
+
+test("metric values are summed over the series with the labels", async () => {
+  const { meter, metricValues } = await openTelemetry();
+  const counter = meter.createCounter("khala_things_total");
+  counter.add(2, { kind: "a", place: "x" });
+  counter.add(3, { kind: "b", place: "x" });
+  meter.createObservableGauge("khala_open").addCallback((result) => {
+    result.observe(4, { kind: "a" });
+    result.observe(5, { kind: "b" });
+  });
+  meter.createHistogram("khala_ms").record(1);
+  const { sum } = await metricValues();
+  expect(sum("khala_things_total")).toBe(5);
+  expect(sum("khala_things_total", { kind: "b", place: "x" })).toBe(3);
+  expect(sum("khala_things_total", { kind: "c" })).toBe(0);
+  expect(sum("khala_open")).toBe(9);
+  expect(sum("khala_ms")).toBe(0);
+  expect(sum("khala_unknown")).toBe(0);
 });

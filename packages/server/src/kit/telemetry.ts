@@ -8,29 +8,39 @@ import {
   trace,
 } from "@opentelemetry/api";
 import { PrometheusExporter, PrometheusSerializer } from "@opentelemetry/exporter-prometheus";
-import { AggregationType, MeterProvider } from "@opentelemetry/sdk-metrics";
+import {
+  AggregationType,
+  DataPointType,
+  MeterProvider,
+  type ResourceMetrics,
+} from "@opentelemetry/sdk-metrics";
 import { BatchSpanProcessor, type SpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
-import { type Figures, figuresOf } from "./figures.ts";
 
 /** Bounds of histograms in milliseconds, from "in memory" to "something is wrong". */
 const BUCKETS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000];
 
-/** Where rooms report: metrics that are scraped, spans that are exported. */
+/** The values of counters and gauges at one moment. */
+export interface MetricValues {
+  /** The sum over all series of a metric with these labels; 0 when there are none. */
+  sum(name: string, labels?: Readonly<Record<string, string>>): number;
+}
+
+/** Where the server reports: metrics for a scrape, and spans for an exporter. */
 export interface Telemetry {
   readonly meter: Meter;
   readonly tracer: Tracer;
   /** The Prometheus text of all metrics now. */
   scrape(): Promise<string>;
-  /** Counters and gauges now, to be reckoned with. */
-  figures(): Promise<Figures>;
-  /** Flushes what is waiting. */
+  /** Counters and gauges now, as numbers. */
+  metricValues(): Promise<MetricValues>;
+  /** Exports the pending spans, then stops. */
   shutdown(): Promise<void>;
 }
 
 export interface TelemetryOptions {
   /** OTLP over HTTP, such as `http://127.0.0.1:4318`; spans are dropped without it. */
   readonly otlpEndpoint?: string;
-  /** Sees every span besides. */
+  /** An additional processor for every span. */
   readonly spanProcessor?: SpanProcessor;
 }
 
@@ -64,9 +74,28 @@ export async function openTelemetry(options: TelemetryOptions = {}): Promise<Tel
     meter: metrics.getMeter("khala"),
     tracer: processors.length > 0 ? traces.getTracer("khala") : trace.getTracer("khala"),
     scrape: async () => serializer.serialize(await collect()),
-    figures: async () => figuresOf(await collect()),
+    metricValues: async () => readMetricValues(await collect()),
     async shutdown() {
       await Promise.all([metrics.shutdown(), traces.shutdown()]);
+    },
+  };
+}
+
+/** Reads the values out of a collection, without histograms. */
+function readMetricValues({ scopeMetrics }: ResourceMetrics): MetricValues {
+  const metrics = new Map(
+    scopeMetrics.flatMap(({ metrics: all }) => all.map((each) => [each.descriptor.name, each])),
+  );
+  return {
+    sum(name, labels = {}) {
+      const metric = metrics.get(name);
+      if (metric?.dataPointType !== DataPointType.SUM && metric?.dataPointType !== DataPointType.GAUGE)
+        return 0;
+      const wanted = Object.entries(labels);
+      let sum = 0;
+      for (const { attributes, value } of metric.dataPoints)
+        if (wanted.every(([label, text]) => attributes[label] === text)) sum += value;
+      return sum;
     },
   };
 }
@@ -78,8 +107,8 @@ export function traceparent(span: Span): string | undefined {
   return `00-${traceId}-${spanId}-${traceFlags.toString(16).padStart(2, "0")}`;
 }
 
-/** The context that a traceparent names, to continue its trace; the root if it names none. */
-export function contextOf(parent: string | null | undefined) {
+/** The OpenTelemetry context of a traceparent, to continue its trace; the root context without a valid one. */
+export function traceContext(parent: string | null | undefined) {
   const match = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/.exec(parent ?? "");
   if (!match) return ROOT_CONTEXT;
   const span = {
@@ -91,15 +120,15 @@ export function contextOf(parent: string | null | undefined) {
   return trace.setSpanContext(context.active(), span);
 }
 
-/** Whose work a span is. A span that does not say so is shown to no operator. */
+/** The span attribute with the org. A span without it is shown to no operator. */
 export const ORG = "khala.org_id";
 
-/** The attribute that says whose work it is. */
-export function ofOrg(org: string): Attributes {
+/** The span attributes that name the org. */
+export function orgAttributes(org: string): Attributes {
   return { [ORG]: org };
 }
 
-/** Adds a finished step to the trace that `parent` names; does nothing for work that is not traced. */
+/** Adds a finished span to the trace of `parent`; does nothing without a trace. */
 export function recordSpan(
   telemetry: Telemetry,
   parent: string | null | undefined,
@@ -107,6 +136,6 @@ export function recordSpan(
 ): void {
   if (!parent) return;
   const { name, from, to, org } = span;
-  const attributes = { ...span.attributes, ...ofOrg(org) };
-  telemetry.tracer.startSpan(name, { startTime: from, attributes }, contextOf(parent)).end(to);
+  const attributes = { ...span.attributes, ...orgAttributes(org) };
+  telemetry.tracer.startSpan(name, { startTime: from, attributes }, traceContext(parent)).end(to);
 }

@@ -4,7 +4,7 @@ import { stampedFrame } from "./wire_frame.ts";
 const framed = () => stampedFrame(Buffer.from("before "), 2, Buffer.from(" after"), false).stamped!;
 const message = (bytes: Buffer | undefined) => bytes?.toString("latin1", 2);
 
-test("sockets that give a shared message back use the same bytes in turn", () => {
+test("sockets that release the shared buffer reuse it", () => {
   const stamped = framed();
   const first = stamped.lend(Buffer.from("aa"));
   expect(message(first)).toBe("before aa after");
@@ -13,7 +13,7 @@ test("sockets that give a shared message back use the same bytes in turn", () =>
   expect(message(second)).toBe("before bb after");
 });
 
-test("bytes that are kept are never written to again, and are copied so often at most", () => {
+test("a kept buffer is never overwritten, and the copies are limited", () => {
   const stamped = framed();
   const kept: (Buffer | undefined)[] = [];
   for (let n = 10; n < 40; n++) {

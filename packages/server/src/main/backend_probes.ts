@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import { pino } from "pino";
-import { askServer, type RedisServer } from "../conversations/log/redis/server.ts";
+import { probeServer, type RedisServer } from "../conversations/log/redis/redis_log.ts";
 import { parseRedisUrl } from "../conversations/log/redis/url.ts";
 import { systemClock } from "../kit/clock.ts";
 import { uuidv7 } from "../kit/ids.ts";
@@ -20,7 +20,7 @@ export async function probeRedis(url: string): Promise<RedisServer> {
   const context = { clock: systemClock, random: Math.random, newId: uuidv7(systemClock), log, telemetry };
   try {
     const target = parseRedisUrl(url);
-    return await askServer(context, { target, timeoutMs: TIMEOUT_MS, client: Redis });
+    return await probeServer(context, { target, timeoutMs: TIMEOUT_MS, client: Redis });
   } finally {
     await telemetry.shutdown();
   }

@@ -26,12 +26,12 @@ export async function trimConversations(
   signal?: AbortSignal,
   onProgress?: (progress: TrimmedConversations) => void,
 ): Promise<TrimmedConversations> {
-  const { keep, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
+  const { retention, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
   // Nobody listens here: servers poll for what is gone.
   const log = await openChatLog(config, database, context, { send() {} });
   const metrics = conversationMetrics(context.telemetry.meter);
   const janitor = startJanitor(database, log, context, {
-    keep,
+    retention,
     ttlMs,
     everyMs,
     metrics,
@@ -102,7 +102,7 @@ export async function copyConversations(
 }
 
 async function copyOne(from: Log, to: RedisLog, stream: string): Promise<number> {
-  const [there] = await to.heads([stream]);
+  const [there] = await to.bounds([stream]);
   let position: Position = there?.head ?? { seq: 0n, time: 0 };
   for (let copied = 0; ; ) {
     const page = await from.read(stream, position, PAGE);

@@ -53,7 +53,7 @@ test("a server that has not polled yet has not been silent since the beginning o
     config: readConfig({}),
     database,
     sync: { projections: () => [], hub: { lastPoll: () => ({ heads: undefined, at: 0 }), open: () => [] } },
-    chatLog: { heads: async () => [] },
+    chatLog: { bounds: async () => [] },
     blackboard: { lag: async () => [] },
     auth: { keyring: { problems: () => [] } },
   });

@@ -4,7 +4,7 @@ import type { Database } from "../database/database.ts";
 import type { Auth } from "../gateway/auth/auth.ts";
 import type { DependencyState, Health } from "../gateway/http/health.ts";
 import type { Context } from "../kit/context.ts";
-import { within } from "../kit/within.ts";
+import { withTimeout } from "../kit/timeout.ts";
 import type { SyncPlane } from "../sync/plane.ts";
 import type { Config } from "./config.ts";
 
@@ -15,7 +15,7 @@ export interface HealthParts {
   readonly sync: Pick<SyncPlane, "projections"> & {
     readonly hub: Pick<SyncPlane["hub"], "lastPoll" | "open">;
   };
-  readonly chatLog: Pick<Log, "heads">;
+  readonly chatLog: Pick<Log, "bounds">;
   readonly blackboard: Pick<BlackboardPlane, "lag">;
   readonly auth: { readonly keyring: Pick<Auth["keyring"], "problems"> };
 }
@@ -40,7 +40,7 @@ export function openHealth({
     if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
     const started = performance.now();
     try {
-      await chatLog.heads(["chat:health"]);
+      await chatLog.bounds(["chat:health"]);
       return { state: "ok", engine: "redis", latency_ms: Math.round(performance.now() - started) };
     } catch (error) {
       const message = `${(error as Error).message} Conversations wait for it. See docs/runbooks/REDIS_FAILOVER.md.`;
@@ -175,5 +175,5 @@ async function blackboardState(
     }),
     (error: Error) => failed(error.message),
   );
-  return within(clock, BOARD_MS, asked, failed(`There was no answer within ${BOARD_MS} ms.`));
+  return withTimeout(clock, BOARD_MS, asked, failed(`There was no answer within ${BOARD_MS} ms.`));
 }

@@ -57,7 +57,7 @@ export function conversationSettings(config: Config): ConversationSettings {
     maxEngines: config.KHALA_CHAT_ENGINES,
     deltaWindowMs: config.KHALA_CHAT_DELTA_MS,
     deltaChars: config.KHALA_CHAT_DELTA_CHARS,
-    keep: {
+    retention: {
       ageMs: config.KHALA_CHAT_KEEP_HOURS * 3_600_000,
       entries: config.KHALA_CHAT_KEEP_EVENTS,
       bytes: config.KHALA_CHAT_KEEP_BYTES,

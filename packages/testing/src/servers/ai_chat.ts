@@ -3,7 +3,7 @@ import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { UIMessage } from "ai";
 import { until } from "../kit/until.ts";
 import type { ConversationServer } from "./conversations.ts";
-import type { Performance } from "./stage.ts";
+import type { ManualTurn } from "./manual_engine.ts";
 
 const { Chat } = await import("@ai-sdk/react");
 const { DefaultChatTransport, WebSocketChatTransport } = await import("ai");
@@ -84,10 +84,10 @@ export function settled(chat: AiChat) {
 }
 
 /** The turn that is being answered in a conversation, once `turns` were begun. */
-export async function onStage(server: ConversationServer, convId: string, turns = 1): Promise<Performance> {
-  await until("the turn", () => server.stage.turns(convId) >= turns);
+export async function onStage(server: ConversationServer, convId: string, turns = 1): Promise<ManualTurn> {
+  await until("the turn", () => server.engine.turnCount(convId) >= turns);
   const { run } = await server.state(convId);
-  return server.stage.performance(run!.run_id!);
+  return server.engine.turn(run!.run_id!);
 }
 
 /** An answer with everything that an engine may say. */

@@ -29,7 +29,7 @@ import { TimelineSocket } from "../clients/timeline_socket.ts";
 import { TimelineView } from "../clients/timeline_view.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
-import { Stage } from "./stage.ts";
+import { ManualEngine } from "./manual_engine.ts";
 
 export interface ConversationServerOptions {
   readonly settings?: Readonly<Record<string, string>>;
@@ -51,19 +51,19 @@ const CONVERSATIONS: ConversationSettings = {
   maxEngines: 100,
   deltaWindowMs: 10,
   deltaChars: 128,
-  keep: { ageMs: 3_600_000, entries: 1_000_000, bytes: 1 << 30 },
+  retention: { ageMs: 3_600_000, entries: 1_000_000, bytes: 1 << 30 },
   ttlMs: 3_600_000,
   janitorEveryMs: 60_000,
 };
 
-/** A server with conversations in this process, whose answers the test plays. Disposing of it stops it. */
+/** A server with conversations in this process, whose answers the test controls. Disposing of it stops it. */
 export interface ConversationServer extends AsyncDisposable {
   readonly url: string;
   /** The Phoenix endpoint. */
   readonly socketUrl: string;
   /** Where `/ws` is. */
   readonly wsUrl: string;
-  readonly stage: Stage;
+  readonly engine: ManualEngine;
   readonly plane: ConversationPlane;
   readonly log: Log;
   readonly context: Context;
@@ -117,11 +117,11 @@ export async function startConversations(
     wakeups,
   });
   closers.push(() => sync.stop());
-  const stage = new Stage();
+  const engine = new ManualEngine();
   const plane = await openConversationPlane(database, log, context, {
     ...CONVERSATIONS,
     ...conversations,
-    engine: stage.factory,
+    engine: engine.factory,
     runs: runEvents(authority),
     wakeups,
   });
@@ -165,7 +165,7 @@ export async function startConversations(
     url: gateway.url,
     socketUrl: `${sockets}/socket`,
     wsUrl: `${sockets}/ws`,
-    stage,
+    engine,
     plane,
     log,
     context,

@@ -13,8 +13,8 @@ import { gatewayMetrics } from "../../../server/src/gateway/metrics.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
 
-/** How long a long-poll waits unless a test says otherwise: the conformance suite sits through several. */
-export const LONG_POLL_MS = 1_500;
+/** The long-poll timeout by default. The conformance suite waits for several, and appends 500 ms into one. */
+export const LONG_POLL_MS = 3_000;
 
 export interface StreamServerOptions {
   readonly wakeups?: boolean;

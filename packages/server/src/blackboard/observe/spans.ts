@@ -1,6 +1,6 @@
 import { type Attributes, isSpanContextValid, SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
-import { contextOf, ofOrg, recordSpan, traceparent } from "../../kit/telemetry.ts";
+import { orgAttributes, recordSpan, traceContext, traceparent } from "../../kit/telemetry.ts";
 import type { Place } from "../board.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { Failure, Settlement, Task } from "../model/task.ts";
@@ -66,9 +66,9 @@ export function boardSpans(
   return {
     async publish({ org, trace: parent }, run, describe) {
       const { artifacts } = carrier;
-      const attributes = { ...operation("publish", "send", artifacts), ...ofOrg(org) };
+      const attributes = { ...operation("publish", "send", artifacts), ...orgAttributes(org) };
       const options = { kind: SpanKind.PRODUCER, startTime: clock.now(), attributes };
-      const span = tracer.startSpan(`publish ${artifacts}`, options, contextOf(parent));
+      const span = tracer.startSpan(`publish ${artifacts}`, options, traceContext(parent));
       try {
         const result = await run(traceparent(span) ?? parent);
         if (span.isRecording()) span.setAttributes(attributesOf(describe(result)));
@@ -107,7 +107,7 @@ export function boardSpans(
       if (!first.traceparent && now < silentUntil) return UNRECORDED;
       const topic = carrier.tasks(agent);
       const options = { kind: SpanKind.CONSUMER, startTime: now };
-      const span = tracer.startSpan(`process ${topic}`, options, contextOf(first.traceparent));
+      const span = tracer.startSpan(`process ${topic}`, options, traceContext(first.traceparent));
       if (!span.isRecording()) {
         // No parent and no id: spans are not recorded.
         if (!isSpanContextValid(span.spanContext())) silentUntil = now + SILENT_MS;
@@ -116,7 +116,7 @@ export function boardSpans(
       span.setAttributes({
         ...operation("process", "process", topic),
         ...attributesOf(artifacts),
-        ...ofOrg(first.org_id),
+        ...orgAttributes(first.org_id),
         "messaging.message.id": id,
         "messaging.consumer.group.name": carrier.group?.(agent) ?? agent,
         "khala.agent": agent,

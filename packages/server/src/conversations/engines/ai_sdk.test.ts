@@ -151,7 +151,7 @@ test("the model gets instructions, settings and the history: calls with their re
       ],
     },
     { role: "assistant", content: [{ type: "text", text: "Half done." }, asked("c", "Bob")] },
-    { role: "tool", content: [result("c", { type: "error-text", value: "The call was broken off." })] },
+    { role: "tool", content: [result("c", { type: "error-text", value: "The call was interrupted." })] },
     { role: "system", content: "Be short." },
     { role: "user", content: [{ type: "text", text: "And now?" }] },
   ]);
@@ -190,7 +190,7 @@ test("a provider that refuses, one whose stream breaks, and one that ends with a
     (await play(aiSdk(model, { settings: { maxRetries: 0 } }), turnOf("Hi"))).error?.message;
   expect(await message(refusing)).toBe("The model failed: Quota exceeded (status 429)");
   expect(await message(breaking)).toBe("The model failed: socket hang up");
-  expect(await message(answers([...text("So"), finish("error")]))).toContain("ended with an error");
+  expect(await message(answers([...text("So"), finish("error")]))).toContain("gave no reason");
 });
 
 test("an abort reaches the provider and ends the run without an error", async () => {

@@ -1,13 +1,20 @@
 import { KhalaError } from "@khala/contracts";
-import type { CustomJson } from "@khala/contracts/conversation/v1";
-import type { LanguageModel, streamText, TextStreamPart, ToolSet } from "ai";
-import { modelMessages } from "./ai_sdk_messages.ts";
+import type { CustomJson, PartJson, ToolJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type {
+  AssistantModelMessage,
+  LanguageModel,
+  ModelMessage,
+  streamText,
+  TextStreamPart,
+  ToolModelMessage,
+  ToolSet,
+} from "ai";
 import type { ConversationKey, EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
 type StreamTextOptions = Parameters<typeof streamText<ToolSet>>[0];
 
-/** What this engine sets itself. */
-type Own =
+/** The options that this engine sets itself. */
+type EngineOwned =
   | "model"
   | "messages"
   | "prompt"
@@ -19,20 +26,20 @@ type Own =
   | "_internal";
 
 export interface AiSdkOptions {
-  /** Instructions to the model. */
+  /** The system prompt. */
   readonly system?: string | ((turn: Turn) => string | Promise<string>);
   readonly tools?: ToolSet;
-  /** How often the model may be asked within a turn, to go on after its tools have answered; 10 unless `stopWhen` is set. */
+  /** The most model calls per turn, when tools are used; 10 unless `stopWhen` is set. */
   readonly maxSteps?: number;
   readonly stopWhen?: NonNullable<StreamTextOptions["stopWhen"]>;
-  /** Passed to `streamText` as they are: temperature, maxOutputTokens, providerOptions and so on. */
-  readonly settings?: Omit<StreamTextOptions, Own | "stopWhen">;
+  /** Passed on to `streamText`: temperature, maxOutputTokens, providerOptions and so on. */
+  readonly settings?: Omit<StreamTextOptions, EngineOwned | "stopWhen">;
 }
 
-/** A model, or which one a conversation has. */
+/** A model, or a function that picks one per conversation. */
 export type ModelChoice = LanguageModel | ((conversation: ConversationKey) => LanguageModel);
 
-/** An engine on the AI SDK, by the npm package `ai`, which the user installs. */
+/** An engine on the AI SDK. The npm package `ai` is installed by the user. */
 export function aiSdk(model: ModelChoice, options: AiSdkOptions = {}): EngineFactory {
   return (conversation) => {
     const chosen = typeof model === "function" ? model(conversation) : model;
@@ -41,18 +48,18 @@ export function aiSdk(model: ModelChoice, options: AiSdkOptions = {}): EngineFac
         const { streamText, isStepCount } = await loadAiSdk();
         const { system, tools, maxSteps = 10, stopWhen = isStepCount(maxSteps), settings } = options;
         const instructions = typeof system === "function" ? await system(turn) : system;
-        // Of its own, because leaving the loop below does not end the request to the provider.
-        const leaving = new AbortController();
+        // Leaving the loop below does not end the request to the provider: this does.
+        const ended = new AbortController();
         try {
           const { stream } = streamText({
-            // Errors come out of the stream as well, and are thrown from there.
+            // Errors are thrown from the stream below.
             onError() {},
             ...settings,
             model: chosen,
             messages: modelMessages(turn),
-            // Only an engine can have written them.
+            // Only an engine can have written system messages.
             allowSystemInMessages: true,
-            abortSignal: AbortSignal.any([signal, leaving.signal]),
+            abortSignal: AbortSignal.any([signal, ended.signal]),
             stopWhen,
             ...(instructions !== undefined && { instructions }),
             ...(tools && { tools }),
@@ -64,9 +71,9 @@ export function aiSdk(model: ModelChoice, options: AiSdkOptions = {}): EngineFac
           }
         } catch (error) {
           if (signal.aborted) return;
-          throw readable(error);
+          throw modelError(error);
         } finally {
-          leaving.abort();
+          ended.abort();
         }
       },
     };
@@ -86,7 +93,7 @@ function engineEvent(part: TextStreamPart<ToolSet>): EngineEvent | undefined {
     case "tool-error":
       return { tool_result: { ...callOf(part), error: messageOf(part.error) } };
     case "tool-output-denied":
-      return { tool_result: { ...callOf(part), error: "The use of this tool was not allowed." } };
+      return { tool_result: { ...callOf(part), error: "The use of this tool was denied." } };
     case "tool-approval-request":
       return { custom: { name: "tool_approval_request", data: callOf(part.toolCall) } };
     case "source":
@@ -96,18 +103,21 @@ function engineEvent(part: TextStreamPart<ToolSet>): EngineEvent | undefined {
       return { custom: { name: "file", data: { media_type: mediaType, base64 } } };
     }
     case "finish":
-      return finished(part);
+      return finishedEvent(part);
     case "error":
       throw part.error;
     case "abort":
-      throw new Error(part.reason ?? "it was aborted");
+      throw new Error(part.reason ?? "the request was aborted");
     default:
       return undefined;
   }
 }
 
-function finished({ finishReason, totalUsage }: TextStreamPart<ToolSet> & { type: "finish" }): EngineEvent {
-  if (finishReason === "error") throw new Error("it ended with an error and did not say which");
+function finishedEvent({
+  finishReason,
+  totalUsage,
+}: TextStreamPart<ToolSet> & { type: "finish" }): EngineEvent {
+  if (finishReason === "error") throw new Error("the provider gave no reason");
   const { inputTokens, outputTokens } = totalUsage;
   const usage = {
     ...(inputTokens !== undefined && { input_tokens: inputTokens }),
@@ -122,13 +132,13 @@ function callOf({ toolCallId, toolName }: { toolCallId: string; toolName: string
 
 type Json = Exclude<CustomJson["data"], undefined>;
 
-/** A value of a tool as JSON has it: dates as text, and nothing where there is nothing. */
+/** A tool's value as JSON: dates become text, undefined becomes null. */
 function json(value: unknown): Json {
   const text = JSON.stringify(value, (_, inner) => (typeof inner === "bigint" ? String(inner) : inner));
   return text === undefined ? null : JSON.parse(text);
 }
 
-function readable(error: unknown): KhalaError {
+function modelError(error: unknown): KhalaError {
   if (error instanceof KhalaError) return error;
   return new KhalaError("unavailable", `The model failed: ${messageOf(error)}`, {}, { cause: error });
 }
@@ -150,4 +160,55 @@ async function loadAiSdk() {
       : `The npm package \`ai\` could not be loaded: ${messageOf(cause)}`;
     throw new KhalaError("unavailable", message, {}, { cause });
   }
+}
+
+type AssistantPart = Exclude<AssistantModelMessage["content"], string>[number];
+type ToolPart = ToolModelMessage["content"][number];
+type ToolOutput = Extract<ToolPart, { type: "tool-result" }>["output"];
+
+/** The history and the new message in the AI SDK's format. */
+function modelMessages({ history, message }: Turn): ModelMessage[] {
+  return [...history.flatMap(modelMessage), { role: "user", content: message }];
+}
+
+function modelMessage({ role = "assistant", parts = [] }: TranscriptMessageJson): ModelMessage[] {
+  if (role === "assistant") return assistantMessages(parts);
+  const content = parts.map(({ text = "" }) => text).join("");
+  if (content === "") return [];
+  return [role === "system" ? { role, content } : { role: "user", content }];
+}
+
+/**
+ * Tool results are separate messages after their calls. Reasoning is left out: a provider accepts only reasoning that it
+ * signed itself.
+ */
+function assistantMessages(parts: readonly PartJson[]): ModelMessage[] {
+  const messages: ModelMessage[] = [];
+  let content: AssistantPart[] = [];
+  let results: ToolPart[] = [];
+  const flush = () => {
+    if (content.length > 0) messages.push({ role: "assistant", content });
+    if (results.length > 0) messages.push({ role: "tool", content: results });
+    content = [];
+    results = [];
+  };
+  for (const { text, tool } of parts) {
+    if (text) {
+      if (results.length > 0) flush();
+      content.push({ type: "text", text });
+    } else if (tool) {
+      const { tool_call_id: toolCallId = "", tool: toolName = "", input = null } = tool;
+      content.push({ type: "tool-call", toolCallId, toolName, input });
+      results.push({ type: "tool-result", toolCallId, toolName, output: toolOutput(tool) });
+    }
+  }
+  flush();
+  return messages;
+}
+
+/** Every call needs a result, even an interrupted one, or the provider refuses the history. */
+function toolOutput({ output, error }: ToolJson): ToolOutput {
+  if (error !== undefined) return { type: "error-text", value: error };
+  if (output === undefined) return { type: "error-text", value: "The call was interrupted." };
+  return { type: "json", value: output };
 }

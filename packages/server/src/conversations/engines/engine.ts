@@ -1,43 +1,43 @@
 import type { ArtifactDraftJson, PublishedJson } from "@khala/contracts/blackboard/v1";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 
-/** Which conversation, and whose. */
+/** A conversation and its owner. */
 export interface ConversationKey {
   readonly convId: string;
   readonly org: string;
-  /** Who it belongs to. */
+  /** The owner. */
   readonly subject: string;
 }
 
-/** A turn: what somebody said, and what was said before it. */
+/** A turn: the user's message and the history before it. */
 export interface Turn extends ConversationKey {
   readonly runId: string;
-  /** The id of the answer's message, for events that name none. */
+  /** The message id of the answer, for events without one. */
   readonly messageId: string;
   readonly message: string;
   readonly history: readonly TranscriptMessageJson[];
-  /** W3C traceparent of the turn, for whatever it calls. */
+  /** W3C traceparent of the turn, for calls to other services. */
   readonly trace?: string;
-  /** Publishes on the blackboard, as the conversation's owner and within the turn's trace; absent where there is none. */
+  /** Publishes on the blackboard as the conversation's owner, within the turn's trace; absent without a blackboard. */
   readonly publish?: PublishArtifacts;
 }
 
-/** Publishes artifacts, all or none, and answers what became of each. */
+/** Publishes artifacts, all or none, and returns one result each. */
 export type PublishArtifacts = (drafts: readonly ArtifactDraftJson[]) => Promise<readonly PublishedJson[]>;
 
-/** What an engine may say. Where it leaves `message_id` out, the turn's own is meant. */
+/** An event of an engine. Without a `message_id` it belongs to the turn's answer. */
 export type EngineEvent = Omit<EventJson, "run_started" | "run_failed" | "run_stopped">;
 
-/** Whatever makes the answers: a model, a script, another process. */
+/** Answers turns: a model, a script, or another process. */
 export interface Engine {
   /**
-   * Answers a turn. What it yields is published in that order; what it throws ends the run with an error that people
-   * can read. It ends soon after the signal aborts. `run_finished` may be yielded last, to say why and at what cost.
+   * Answers a turn. Events are published in the order in which they are yielded. An exception ends the run with its
+   * message as the error. Must end soon after the signal aborts. `run_finished` may come last, with reason and usage.
    */
   run(turn: Turn, signal: AbortSignal): AsyncIterable<EngineEvent>;
-  /** Called once when the conversation has been idle for long, or the server stops. */
+  /** Called once, when the conversation is idle for long or the server stops. */
   close?(): Promise<void> | void;
 }
 
-/** Makes the engine of a conversation; it is kept and used again for its next turns. */
+/** Creates the engine of a conversation. It is cached for the next turns. */
 export type EngineFactory = (conversation: ConversationKey) => Engine;

@@ -1,13 +1,13 @@
 import { testContext } from "@khala/testing/kit/context";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { openEngines } from "./engine_cache.ts";
+import { openEngineCache } from "./engine_cache.ts";
 
 async function enginesOf({ max = 2, idleMs = 1_000 } = {}) {
   const clock = new ManualClock();
   const made: string[] = [];
   const closed: string[] = [];
-  const engines = openEngines(await testContext({ clock }), {
+  const engines = openEngineCache(await testContext({ clock }), {
     max,
     idleMs,
     factory: ({ convId }) => {
@@ -20,7 +20,7 @@ async function enginesOf({ max = 2, idleMs = 1_000 } = {}) {
       };
     },
   });
-  const use = (convId: string) => engines.use({ convId, org: "acme", subject: "ada" });
+  const use = (convId: string) => engines.checkOut({ convId, org: "acme", subject: "ada" });
   return { clock, engines, use, made, closed };
 }
 

@@ -1,48 +1,48 @@
 import { KhalaError } from "@khala/contracts";
-import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
+import { withTimeout } from "../../kit/timeout.ts";
 import type { ConversationKey, Engine, EngineFactory } from "./engine.ts";
 
-export interface EnginesOptions {
+export interface EngineCacheOptions {
   readonly factory: EngineFactory;
-  /** How long one is kept without a turn. */
+  /** How long an engine stays cached without a turn. */
   readonly idleMs: number;
   readonly max: number;
 }
 
-/** An engine in use. */
-export interface EngineInUse {
+/** An engine that a turn is using. */
+export interface CheckedOutEngine {
   readonly engine: Engine;
-  /** Gives it back; one that misbehaved is closed instead of kept. */
+  /** Returns it to the cache, or closes it with `discard`. */
   release(discard?: boolean): void;
 }
 
-/** The engines of this server: one per conversation, kept for its next turn. */
-export interface Engines extends Service {
-  use(conversation: ConversationKey): EngineInUse;
-  /** Closes the engine of a conversation that is no more. */
+/** The engines of this server: one per conversation, cached for its next turn. */
+export interface EngineCache extends Service {
+  checkOut(conversation: ConversationKey): CheckedOutEngine;
+  /** Closes the engine of a deleted conversation. */
   drop(convId: string): void;
   readonly size: number;
 }
 
-interface Kept {
+interface CachedEngine {
   readonly engine: Engine;
   uses: number;
   cancelIdle: (() => void) | undefined;
 }
 
-const CLOSE_WITHIN_MS = 5_000;
+const CLOSE_TIMEOUT_MS = 5_000;
 
-/** Opens the engines. */
-export function openEngines(context: Context, { factory, idleMs, max }: EnginesOptions): Engines {
-  /** The longest idle come first. */
-  const kept = new Map<string, Kept>();
+/** Opens the cache. */
+export function openEngineCache(context: Context, { factory, idleMs, max }: EngineCacheOptions): EngineCache {
+  /** Least recently used first. */
+  const cached = new Map<string, CachedEngine>();
   const closing = new Set<Promise<void>>();
 
-  function close(convId: string, entry: Kept): void {
+  function close(convId: string, entry: CachedEngine): void {
     entry.cancelIdle?.();
-    if (kept.get(convId) === entry) kept.delete(convId);
+    if (cached.get(convId) === entry) cached.delete(convId);
     const closed = Promise.resolve()
       .then(() => entry.engine.close?.())
       .catch((error) =>
@@ -52,34 +52,34 @@ export function openEngines(context: Context, { factory, idleMs, max }: EnginesO
     closing.add(closed);
   }
 
-  function makeRoom(): void {
-    if (kept.size < max) return;
-    for (const [convId, entry] of kept) {
+  function evictIdle(): void {
+    if (cached.size < max) return;
+    for (const [convId, entry] of cached) {
       if (entry.uses === 0) return close(convId, entry);
     }
-    const message = "This server has as many engines at work as it may. Send the message again in a moment.";
+    const message = "This server has reached its limit of engines. Send the message again in a moment.";
     throw new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
   }
 
-  function release(convId: string, entry: Kept, discard: boolean): void {
+  function release(convId: string, entry: CachedEngine, discard: boolean): void {
     entry.uses--;
-    // One that was dropped meanwhile is closed already.
-    if (kept.get(convId) !== entry) return;
+    // A dropped engine is closed already.
+    if (cached.get(convId) !== entry) return;
     if (discard) return close(convId, entry);
     if (entry.uses > 0) return;
-    kept.delete(convId);
-    kept.set(convId, entry);
+    cached.delete(convId);
+    cached.set(convId, entry);
     entry.cancelIdle = context.clock.after(idleMs, () => close(convId, entry));
   }
 
   return {
-    use(conversation) {
+    checkOut(conversation) {
       const { convId } = conversation;
-      let entry = kept.get(convId);
+      let entry = cached.get(convId);
       if (!entry) {
-        makeRoom();
+        evictIdle();
         entry = { engine: factory(conversation), uses: 0, cancelIdle: undefined };
-        kept.set(convId, entry);
+        cached.set(convId, entry);
       }
       const used = entry;
       used.cancelIdle?.();
@@ -96,17 +96,15 @@ export function openEngines(context: Context, { factory, idleMs, max }: EnginesO
       };
     },
     drop(convId) {
-      const entry = kept.get(convId);
+      const entry = cached.get(convId);
       if (entry) close(convId, entry);
     },
     get size() {
-      return kept.size;
+      return cached.size;
     },
     async stop() {
-      for (const [convId, entry] of [...kept]) close(convId, entry);
-      const enough = new AbortController();
-      await Promise.race([Promise.all(closing), sleep(context.clock, CLOSE_WITHIN_MS, enough.signal)]);
-      enough.abort();
+      for (const [convId, entry] of [...cached]) close(convId, entry);
+      await withTimeout(context.clock, CLOSE_TIMEOUT_MS, Promise.all(closing), undefined);
     },
   };
 }

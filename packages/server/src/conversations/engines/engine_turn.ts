@@ -1,9 +1,9 @@
-import type { RunFinishedJson } from "@khala/contracts/conversation/v1";
+import { fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";
+import { type EventJson, EventSchema, type RunFinishedJson } from "@khala/contracts/conversation/v1";
 import type { Clock } from "../../kit/clock.ts";
 import type { Engine, EngineEvent, Turn } from "./engine.ts";
-import { readEngineEvent, type Said } from "./engine_events.ts";
 
-/** How long an engine may take to end after it was told to. */
+/** The time that an engine has to end after its signal aborts. */
 const ABANDON_AFTER_MS = 5_000;
 const ABANDONED = Symbol("abandoned");
 
@@ -12,21 +12,21 @@ export interface EngineTurnOptions {
   readonly turn: Turn;
   readonly signal: AbortSignal;
   readonly clock: Clock;
-  /** Takes an event; a promise is waited for. */
-  readonly publish: (event: Extract<Said, { event: unknown }>["event"]) => Promise<void> | undefined;
+  /** Publishes an event. A returned promise is backpressure: the engine waits for it. */
+  readonly publish: (event: EventJson) => Promise<void> | undefined;
 }
 
-/** How a turn came to its end. `abandoned`: the engine did not stop when told, and must not be used again. */
+/** The end of a turn. `abandoned`: the engine ignored the signal and must not be used again. */
 export interface EngineTurnEnd {
   readonly finished: RunFinishedJson;
   readonly abandoned: boolean;
 }
 
-/** Lets an engine answer a turn. Throws what the engine throws; whoever aborted the signal knows better why it ended. */
+/** Runs an engine for one turn. Throws what the engine throws. */
 export async function runEngineTurn(options: EngineTurnOptions): Promise<EngineTurnEnd> {
   const { engine, turn, signal, clock, publish } = options;
   const events = engine.run(turn, signal)[Symbol.asyncIterator]();
-  // One promise per step instead of a race with one that lives as long as the run, which would remember every step.
+  // One promise per step: racing with a promise that lives as long as the run would retain every step.
   let giveUp = () => {};
   let abandoned = false;
   let cancelTimer = () => {};
@@ -50,20 +50,20 @@ export async function runEngineTurn(options: EngineTurnOptions): Promise<EngineT
       const next = await step<IteratorResult<EngineEvent>>(events.next());
       if (next === ABANDONED || !next || next.done) break;
       if (!signal.aborted) {
-        const said = readEngineEvent(next.value, { messageId: turn.messageId, now: () => clock.now() });
-        if ("event" in said) {
-          const room = publish(said.event);
-          if (room) await untilAborted(room, signal);
+        const checked = checkEngineEvent(next.value, { messageId: turn.messageId, now: () => clock.now() });
+        if ("event" in checked) {
+          const backpressure = publish(checked.event);
+          if (backpressure) await untilAborted(backpressure, signal);
           continue;
         }
-        finished = said.finished;
+        finished = checked.finished;
       }
-      // It has said its last word, or nobody listens any more.
+      // The engine has finished, or the run was aborted.
       await step(events.return?.());
       break;
     }
   } catch (error) {
-    // What it yielded was refused: it is told to end as well.
+    // The engine's event was refused: end the engine as well.
     events.return?.().then(undefined, () => {});
     throw error;
   } finally {
@@ -74,7 +74,7 @@ export async function runEngineTurn(options: EngineTurnOptions): Promise<EngineT
   return { finished, abandoned };
 }
 
-/** Waits for work, but not longer than until the signal aborts. */
+/** Waits for the work or the signal, whichever comes first. */
 export async function untilAborted(work: Promise<unknown>, signal: AbortSignal): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<unknown>();
   const aborted = () => resolve(undefined);
@@ -82,4 +82,59 @@ export async function untilAborted(work: Promise<unknown>, signal: AbortSignal):
   signal.addEventListener("abort", aborted, { once: true });
   work.then(resolve, reject);
   await promise.finally(() => signal.removeEventListener("abort", aborted));
+}
+
+/** A checked engine event: one to publish, or the end. */
+type CheckedEvent = { readonly event: EventJson } | { readonly finished: RunFinishedJson };
+
+/** Checks an event of an engine and fills in the turn's defaults. Throws an error with a message for users. */
+function checkEngineEvent(value: unknown, turn: { messageId: string; now: () => number }): CheckedEvent {
+  const delta = plainTextDelta(value);
+  if (delta)
+    return { event: { text_delta: { message_id: delta.message_id || turn.messageId, text: delta.text } } };
+  const event = parseEvent(value);
+  const { run_finished: finished } = event;
+  if (finished) return { finished };
+  if (event.run_started || event.run_failed || event.run_stopped)
+    throw new Error("The engine sent an event that only the server may send.");
+  for (const kind of [
+    "reasoning_delta",
+    "text_delta",
+    "tool_call",
+    "tool_result",
+    "custom",
+    "message",
+  ] as const) {
+    const body = event[kind];
+    if (body && !body.message_id) body.message_id = turn.messageId;
+  }
+  if (event.message) {
+    event.message.role ||= "assistant";
+    event.message.created_at ||= new Date(turn.now()).toISOString();
+  }
+  return { event };
+}
+
+/** Fast path for the most frequent event, without the schema. */
+function plainTextDelta(value: unknown): { message_id?: string; text: string } | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  const keys = Object.keys(value);
+  if (keys.length !== 1 || keys[0] !== "text_delta") return undefined;
+  const delta = (value as { text_delta: unknown }).text_delta;
+  if (typeof delta !== "object" || delta === null) return undefined;
+  const { message_id, text, ...rest } = delta as { message_id?: unknown; text?: unknown };
+  if (typeof text !== "string" || Object.keys(rest).length > 0) return undefined;
+  if (message_id === undefined) return { text };
+  return typeof message_id === "string" ? { message_id, text } : undefined;
+}
+
+function parseEvent(value: unknown): EventJson {
+  let event: EventJson;
+  try {
+    event = toJson(EventSchema, fromJson(EventSchema, value as JsonValue));
+  } catch (error) {
+    throw new Error("The engine sent an unknown event.", { cause: error });
+  }
+  if (Object.keys(event).length === 0) throw new Error("The engine sent an unknown event.");
+  return event;
 }

@@ -164,7 +164,7 @@ test("each way in which an answer can be wrong is named, with its line", async (
     expect(await message(wrong)).toBe(`Line 1 of the engine's answer is not an event: ${wrong}`);
   expect(await message(`{"text_delta":{},"status":{}}`)).toContain("Line 1 of the engine's answer is not an");
   expect(await message("{}")).toContain("Line 1 of the engine's answer is an event without a body");
-  expect(await message('{"run_started":{}}')).toContain("says what only Khala says");
+  expect(await message('{"run_started":{}}')).toContain("only the server may send");
   expect(await message("")).toBe("The engine's answer is empty: it has no event.");
   expect(await message("data: [DONE]\n\n", SSE)).toBe("The engine's answer is empty: it has no event.");
   expect(await message(good, { "content-type": "text/plain" })).toContain('the content type "text/plain"');
@@ -207,7 +207,7 @@ test("an engine that does not begin, and one that falls silent, are given up", a
     onEvent: () => setImmediate(() => clock.advance(700)),
   });
   expect(outcome.events).toEqual([delta("a")]);
-  expect(outcome.error?.message).toBe("The engine said nothing for 700 ms.");
+  expect(outcome.error?.message).toBe("The engine sent nothing for 700 ms.");
   expect(clock.pending).toBe(0);
 });
 
@@ -252,6 +252,6 @@ test("whoever stops listening ends the request", async () => {
 });
 
 test("an address or a limit that cannot work is refused at once", () => {
-  expect(() => http("ftp://example.com")).toThrow("begins with http");
+  expect(() => http("ftp://example.com")).toThrow("must start with http");
   expect(() => http("http://example.com", { idleTimeoutMs: 300_000 })).toThrow("at most 290000");
 });

@@ -3,32 +3,32 @@ import { KhalaError } from "@khala/contracts";
 import { type EventJson, EventSchema } from "@khala/contracts/conversation/v1";
 import { type Clock, systemClock } from "../../kit/clock.ts";
 import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
-import { linesOf, type NumberedText, ndjsonOf, type ReadBytes, sseOf } from "./http_lines.ts";
 
 export interface HttpEngineOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent as `Authorization: Bearer …`. */
   readonly bearer?: string;
-  /** How long until the answer begins with its status and headers; 10 s by default. */
+  /** The timeout for the response's status and headers; 10 s by default. */
   readonly connectTimeoutMs?: number;
-  /** How long the answer may say nothing, not even a blank line; 60 s by default, at most 290 s. */
+  /** The longest silence within the response; blank lines count as activity. 60 s by default, at most 290 s. */
   readonly idleTimeoutMs?: number;
   /** The longest line, or event; 1 Mi characters by default. */
   readonly maxLineLength?: number;
   readonly clock?: Clock;
 }
 
-/** `fetch` itself gives up after 300 s of silence, with a message that helps nobody. */
-const LONGEST_IDLE_MS = 290_000;
+/** Below the 300 s after which `fetch` itself fails with an unhelpful message. */
+const MAX_IDLE_MS = 290_000;
 const EXCERPT = 200;
 
-/** An engine in another process, in any language, by HTTP. docs/ENGINES.md is the contract. */
+/** An engine in another process, over HTTP. docs/ENGINES.md is the contract. */
 export function http(url: string, options: HttpEngineOptions = {}): EngineFactory {
   const { connectTimeoutMs = 10_000, idleTimeoutMs = 60_000, maxLineLength = 1_048_576 } = options;
   const { clock = systemClock, bearer } = options;
-  if (!/^https?:$/.test(new URL(url).protocol)) throw new TypeError("The engine's address begins with http.");
-  if (idleTimeoutMs > LONGEST_IDLE_MS)
-    throw new TypeError(`idleTimeoutMs is at most ${LONGEST_IDLE_MS}: let the engine send blank lines.`);
+  if (!/^https?:$/.test(new URL(url).protocol))
+    throw new TypeError("The engine's URL must start with http:// or https://.");
+  if (idleTimeoutMs > MAX_IDLE_MS)
+    throw new TypeError(`idleTimeoutMs is at most ${MAX_IDLE_MS}: let the engine send blank lines.`);
   const headers = {
     ...options.headers,
     "content-type": "application/json",
@@ -38,8 +38,8 @@ export function http(url: string, options: HttpEngineOptions = {}): EngineFactor
 
   async function* run(turn: Turn, signal: AbortSignal): AsyncGenerator<EngineEvent> {
     const leaving = new AbortController();
-    /** Waits for a part of the answer, as long as that may take. */
-    const within = async <T>(ms: number, late: string, part: Promise<T>): Promise<T> => {
+    /** Waits for a part of the response; aborts the request after the timeout. */
+    const readWithin = async <T>(ms: number, late: string, part: Promise<T>): Promise<T> => {
       const cancel = clock.after(ms, () => leaving.abort(new KhalaError("unavailable", late)));
       return part.finally(cancel);
     };
@@ -52,18 +52,18 @@ export function http(url: string, options: HttpEngineOptions = {}): EngineFactor
         signal: AbortSignal.any([signal, leaving.signal]),
       });
       const late = `The engine did not answer within ${connectTimeoutMs} ms.`;
-      const response = await within(connectTimeoutMs, late, answer);
+      const response = await readWithin(connectTimeoutMs, late, answer);
       const reader = response.body?.getReader();
-      const silent = `The engine said nothing for ${idleTimeoutMs} ms.`;
+      const silent = `The engine sent nothing for ${idleTimeoutMs} ms.`;
       const read: ReadBytes = async () =>
-        reader && (await within(idleTimeoutMs, silent, reader.read())).value;
-      if (!response.ok) throw await refusal(response.status, read);
+        reader && (await readWithin(idleTimeoutMs, silent, reader.read())).value;
+      if (!response.ok) throw await statusError(response.status, read);
       const lines = linesOf(read, maxLineLength);
       const pieces = isSse(response) ? sseOf(lines, maxLineLength) : ndjsonOf(lines);
       yield* eventsOf(pieces, isFramed(response));
     } catch (error) {
       if (signal.aborted) return;
-      throw leaving.signal.aborted ? leaving.signal.reason : readable(error);
+      throw leaving.signal.aborted ? leaving.signal.reason : connectionError(error);
     } finally {
       leaving.abort();
     }
@@ -77,24 +77,24 @@ function requestOf({ convId, runId, messageId, message, history, org, subject }:
 }
 
 async function* eventsOf(pieces: AsyncIterable<NumberedText>, framed: boolean): AsyncGenerator<EngineEvent> {
-  let said = false;
+  let hasEvents = false;
   for await (const piece of pieces) {
     if (piece.text === "[DONE]") {
-      if (said) return;
+      if (hasEvents) return;
       break;
     }
     const event = readEvent(piece);
-    said = true;
+    hasEvents = true;
     yield event;
     if (event.run_finished) return;
   }
-  if (!said) throw new KhalaError("unavailable", "The engine's answer is empty: it has no event.");
-  // Without a length or chunks, a crash of the engine looks like the end.
+  if (!hasEvents) throw new KhalaError("unavailable", "The engine's answer is empty: it has no event.");
+  // Without a length or chunked encoding, a crash of the engine looks like a complete response.
   if (!framed) throw new KhalaError("unavailable", "The engine's answer ended without run_finished.");
 }
 
 function readEvent({ line, text }: NumberedText): EngineEvent {
-  const wrong = (what: string, cause?: unknown) => {
+  const invalid = (what: string, cause?: unknown) => {
     const message = `Line ${line} of the engine's answer ${what}: ${text.slice(0, EXCERPT)}`;
     return new KhalaError("unavailable", message, {}, { cause });
   };
@@ -102,18 +102,19 @@ function readEvent({ line, text }: NumberedText): EngineEvent {
   try {
     event = JSON.parse(text);
   } catch (cause) {
-    throw wrong("is not JSON", cause);
+    throw invalid("is not JSON", cause);
   }
   let kind: string | undefined;
   try {
     kind = fromJson(EventSchema, event).body.case;
   } catch (cause) {
-    throw wrong("is not an event", cause);
+    throw invalid("is not an event", cause);
   }
   if (event.run_failed)
     throw new KhalaError("unavailable", event.run_failed.message || "The engine failed and did not say why.");
-  if (!kind) throw wrong("is an event without a body");
-  if (kind === "runStarted" || kind === "runStopped") throw wrong("says what only Khala says");
+  if (!kind) throw invalid("is an event without a body");
+  if (kind === "runStarted" || kind === "runStopped")
+    throw invalid("is an event that only the server may send");
   return event;
 }
 
@@ -125,12 +126,12 @@ function isSse(response: Response): boolean {
   throw new KhalaError("unavailable", message);
 }
 
-/** Whether the end of the answer can be told from a connection that was cut. */
+/** Whether a complete response can be distinguished from a broken connection. */
 function isFramed({ headers }: Response): boolean {
   return headers.has("content-length") || headers.has("transfer-encoding");
 }
 
-async function refusal(status: number, read: ReadBytes): Promise<KhalaError> {
+async function statusError(status: number, read: ReadBytes): Promise<KhalaError> {
   const decoder = new TextDecoder();
   let text = "";
   for (let bytes = await read(); bytes && text.length < EXCERPT; bytes = await read())
@@ -139,11 +140,66 @@ async function refusal(status: number, read: ReadBytes): Promise<KhalaError> {
   return new KhalaError("unavailable", `The engine answered ${status}${said && `: ${said}`}`);
 }
 
-/** What went wrong with the connection, without the address: people read it. */
-function readable(error: unknown): KhalaError {
+/** A connection failure for users, without the address. */
+function connectionError(error: unknown): KhalaError {
   if (error instanceof KhalaError) return error;
   const code: unknown = Object((error as Error).cause).code;
   const why = typeof code === "string" ? ` (${code})` : "";
   const message = `The connection to the engine failed${why}. Is it running?`;
   return new KhalaError("unavailable", message, {}, { cause: error });
+}
+
+/** A piece of the response and the line on which it begins. */
+interface NumberedText {
+  readonly line: number;
+  readonly text: string;
+}
+
+/** The next bytes of the response; undefined at its end. */
+type ReadBytes = () => Promise<Uint8Array | undefined>;
+
+/** The lines of the response, with blank ones. Fails at a line above the limit, before it is all in memory. */
+async function* linesOf(read: ReadBytes, limit: number): AsyncGenerator<NumberedText> {
+  const decoder = new TextDecoder();
+  let line = 1;
+  let rest = "";
+  const checked = (text: string): NumberedText => {
+    if (text.length <= limit) return { line: line++, text: text.endsWith("\r") ? text.slice(0, -1) : text };
+    const message = `Line ${line} of the engine's answer is longer than ${limit} characters. Send smaller events.`;
+    throw new KhalaError("unavailable", message);
+  };
+  for (let bytes = await read(); bytes; bytes = await read()) {
+    const parts = decoder.decode(bytes, { stream: true }).split("\n");
+    parts[0] = rest + parts[0];
+    rest = parts.pop()!;
+    for (const part of parts) yield checked(part);
+    if (rest.length > limit) checked(rest);
+  }
+  rest += decoder.decode();
+  if (rest !== "") yield checked(rest);
+}
+
+/** Newline-delimited JSON. Blank lines are keep-alives. */
+async function* ndjsonOf(lines: AsyncIterable<NumberedText>): AsyncGenerator<NumberedText> {
+  for await (const entry of lines) if (entry.text.trim() !== "") yield entry;
+}
+
+/** The data of server-sent events. Comments are keep-alives; names and ids are ignored. */
+async function* sseOf(lines: AsyncIterable<NumberedText>, limit: number): AsyncGenerator<NumberedText> {
+  let open: NumberedText | undefined;
+  for await (const { line, text } of lines) {
+    if (text === "") {
+      if (open) yield open;
+      open = undefined;
+      continue;
+    }
+    const [, value] = /^data(?:: ?(.*))?$/s.exec(text) ?? [];
+    if (!text.startsWith("data") || (value === undefined && text !== "data")) continue;
+    open = open ? { line: open.line, text: `${open.text}\n${value ?? ""}` } : { line, text: value ?? "" };
+    if (open.text.length > limit) {
+      const message = `The event on line ${open.line} of the engine's answer is longer than ${limit} characters. Send smaller events.`;
+      throw new KhalaError("unavailable", message);
+    }
+  }
+  if (open) yield open;
 }

@@ -1,7 +1,6 @@
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import { type Step, scripted } from "./scripted.ts";
-import { words } from "./scripted_demo.ts";
+import { type Step, scripted, words } from "./scripted.ts";
 import { play, textOf, turnOf } from "./test_support.ts";
 
 test("the same turn is answered with the same events", async () => {

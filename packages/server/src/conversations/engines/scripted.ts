@@ -1,21 +1,24 @@
+import { KhalaError } from "@khala/contracts";
 import { type Clock, sleep } from "../../kit/clock.ts";
-import type { EngineFactory } from "./engine.ts";
-import type { Script, Step } from "./script.ts";
-import { demoScript } from "./scripted_demo.ts";
+import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
-export type { Script, Step };
+/** One step of a script: an event, or a pause. */
+export type Step = EngineEvent | { readonly waitMs: number };
+
+/** Answers a turn step by step. A script that waits by itself must end when the signal aborts. */
+export type Script = (turn: Turn, signal: AbortSignal) => Iterable<Step> | AsyncIterable<Step>;
 
 export interface ScriptedOptions {
-  /** What to answer; by default an echo that does more when it is asked to, see docs/ENGINES.md. */
+  /** The answer; by default an echo with a few commands, see docs/ENGINES.md. */
   readonly script?: Script;
   /** A pause after each piece of text or reasoning; none by default. */
   readonly tokenMs?: number;
-  /** Whose time is waited for. */
+  /** The clock of the pauses. */
   readonly clock?: Clock;
 }
 
-/** Unlike those of the system's clock, its timers keep a program alive that does nothing but wait for an answer. */
-const patientClock: Clock = {
+/** Its timers keep the process alive, unlike the system clock's: a script may be all that a program waits for. */
+const keepAliveClock: Clock = {
   now: () => Date.now(),
   after(ms, fn) {
     const timer = setTimeout(fn, ms);
@@ -23,9 +26,9 @@ const patientClock: Clock = {
   },
 };
 
-/** An engine that follows a script: the same turn is answered with the same events. */
+/** A deterministic engine: the same turn gets the same events. */
 export function scripted(options: ScriptedOptions = {}): EngineFactory {
-  const { script = demoScript, tokenMs = 0, clock = patientClock } = options;
+  const { script = demoScript, tokenMs = 0, clock = keepAliveClock } = options;
   return () => ({
     async *run(turn, signal) {
       if (signal.aborted) return;
@@ -40,4 +43,86 @@ export function scripted(options: ScriptedOptions = {}): EngineFactory {
       }
     },
   });
+}
+
+const MAX_WORDS = 100_000;
+const SLOW_MS = 250;
+
+/** Splits a text into words, each with the space before it. */
+export function words(text: string): string[] {
+  return text.match(/\s*\S+|\s+$/g) ?? [];
+}
+
+/** The default script: an echo, with commands (`/long`) and tools ("weather", "2 + 2"). */
+function* demoScript(turn: Turn): Generator<Step> {
+  const { message } = turn;
+  let said = 0;
+  for (const step of answer(turn)) {
+    if ("text_delta" in step) said++;
+    yield step;
+  }
+  const usage = { input_tokens: words(message).length, output_tokens: said };
+  yield { run_finished: { reason: "stop", usage } };
+}
+
+function* answer(turn: Turn): Generator<Step> {
+  const { message, history } = turn;
+  const [, command, argument] = /^\/(fail|long|slow)\b\s*([\s\S]*)$/.exec(message.trim()) ?? [];
+  if (command === "fail") {
+    yield* text("This answer is about to break off");
+    throw new KhalaError("unavailable", argument || "The script was asked to fail. Send another message.");
+  }
+  if (command === "long") return yield* numbered(argument ?? "");
+  if (command === "slow") return yield* slowly(argument || "A slow answer comes word by word.");
+  yield* reasoning(`${words(message).length} words to read, ${history.length} messages before them.`);
+  yield* tools(turn);
+  yield* text(`You said: ${message}`);
+}
+
+/** Numbered words, so that a lost, repeated or reordered one is visible. */
+function* numbered(argument: string): Generator<EngineEvent> {
+  const count = Math.min(Number.parseInt(argument, 10) || 1_000, MAX_WORDS);
+  for (let i = 1; i <= count; i++) yield { text_delta: { text: i === 1 ? "1" : ` ${i}` } };
+}
+
+function* slowly(argument: string): Generator<Step> {
+  for (const step of text(argument)) yield* [step, { waitMs: SLOW_MS }];
+}
+
+function* text(all: string): Generator<EngineEvent> {
+  for (const word of words(all)) yield { text_delta: { text: word } };
+}
+
+function* reasoning(all: string): Generator<EngineEvent> {
+  for (const word of words(all)) yield { reasoning_delta: { text: word } };
+}
+
+function* tools({ runId, message }: Turn): Generator<EngineEvent> {
+  const city = /\bweather\b(?:\s+(?:in|at|for)\s+([\p{L}-]+))?/iu.exec(message);
+  if (city) yield* weather(`${runId}-weather`, city[1] ?? "Bern");
+  const sum = /(-?\d{1,9})\s*([-+*])\s*(-?\d{1,9})/.exec(message);
+  if (sum) yield* calculate(`${runId}-calculate`, Number(sum[1]), sum[2]!, Number(sum[3]));
+}
+
+function* weather(tool_call_id: string, city: string): Generator<EngineEvent> {
+  const tool = "weather";
+  yield { status: { text: `Looking up the weather in ${city}` } };
+  yield { tool_call: { tool_call_id, tool, input: { city } } };
+  if (city.toLowerCase() === "nowhere") {
+    yield { tool_result: { tool_call_id, tool, error: "There is no such place." } };
+    return;
+  }
+  // Invented, and the same for each call with a city.
+  const letters = [...city].reduce((total, letter) => total + letter.codePointAt(0)!, 0);
+  const output = { city, celsius: (letters % 35) - 5, sky: ["clear", "cloudy", "rain"][letters % 3]! };
+  yield { tool_result: { tool_call_id, tool, output } };
+  yield { custom: { name: `${tool}_result`, data: output } };
+}
+
+function* calculate(tool_call_id: string, a: number, operator: string, b: number): Generator<EngineEvent> {
+  const tool = "calculate";
+  const value = operator === "+" ? a + b : operator === "-" ? a - b : a * b;
+  yield { tool_call: { tool_call_id, tool, input: { a, operator, b } } };
+  yield { tool_result: { tool_call_id, tool, output: { value } } };
+  yield { custom: { name: `${tool}_result`, data: { value } } };
 }

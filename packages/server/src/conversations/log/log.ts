@@ -1,100 +1,97 @@
 import type { Service } from "../../kit/service.ts";
 
-/** A place in a stream: the entry's contiguous number, and its time, which an engine may need to find it. */
+/** A position in a stream: the entry's contiguous sequence number, and its time, which a driver may need to find it. */
 export interface Position {
   readonly seq: bigint;
-  /** Milliseconds; never smaller than that of an entry before it. */
+  /** Milliseconds; never less than the time of the entry before it. */
   readonly time: number;
 }
 
-/** An entry: its place, and the text that was appended, which has no line breaks. */
+/** An entry: its position and its text, which has no line breaks. */
 export interface Entry extends Position {
   readonly data: string;
 }
 
-/** What is kept of a stream. It can be read from any position in [floor, head]. */
+/** The range of a stream that is kept. Any position in [floor, head] can be read from. */
 export interface Bounds {
-  /** Another one means another stream under the same name: positions of the old one mean nothing in it. */
+  /** Identifies the stream: one that was deleted and created again has another epoch, and old positions are invalid in it. */
   readonly epoch: string;
-  /** The sequence before the oldest entry that is kept. */
+  /** The sequence number before the oldest kept entry. */
   readonly floor: bigint;
   readonly head: Position;
 }
 
-/** Entries after a position, in order, and the bounds at that time. The first is not the next one if that was trimmed. */
+/** Entries after a position, in order, and the bounds at that time. Starts later than asked when entries were trimmed. */
 export interface Page extends Bounds {
   readonly entries: readonly Entry[];
 }
 
-/** Entries as they are appended: contiguous within the call, in order, of one epoch. */
-export interface News {
+/** Entries of one append: contiguous, in order, of one epoch. */
+export interface Appended {
   readonly epoch: string;
   readonly entries: readonly Entry[];
 }
 
-/** Who is told of a stream's news. News may be lost or come twice: the sequence tells. */
+/** Gets a stream's appends. They may be lost or repeated: the sequence numbers show it. */
 export interface Watcher {
-  news(news: News): void;
-  /** Something may have been missed: read from where you are. */
+  appended(appended: Appended): void;
+  /** Entries may have been missed: read from your position. */
   missed(): void;
-  /** Where it is, for a log that reads for many at once; undefined when it wants to read by itself. */
+  /** Its position, so that the log can read for many watchers at once; undefined when it reads by itself. */
   position?(): Position | undefined;
 }
 
 export interface AppendOptions {
-  /** The stream must still be this one; StreamGone otherwise. Without it a stream that does not exist is made. */
+  /** Fails with StreamGone when the stream has another epoch. Without it, a missing stream is created. */
   readonly epoch?: string;
-  /** Refused as Fenced once a higher one was seen, and remembered. */
+  /** Fencing token: fails with Fenced once a higher one was used on this stream. */
   readonly fence?: bigint;
 }
 
-/** What to keep of a stream, at least its last entry. */
-export interface Keep {
-  /** Entries from this time on, in milliseconds. */
+/** What trimming keeps of a stream; at least the last entry. */
+export interface Retention {
+  /** Keeps entries from this time on, in milliseconds. */
   readonly since?: number;
   readonly entries?: number;
   readonly bytes?: number;
 }
 
-/**
- * Ordered logs with cursors, by name: Postgres, Redis Streams. Everything that is appended lives for the log's TTL after
- * the last append, and not longer, whoever runs.
- */
+/** Ordered logs with cursors, by name, on Postgres or Redis Streams. A stream expires one TTL after its last append. */
 export interface Log extends Service {
-  /** Appends all of these or none, and answers where the last one is. */
+  /** Appends all entries or none; returns the bounds after them. */
   append(stream: string, entries: readonly string[], options?: AppendOptions): Promise<Bounds>;
-  /** The next entries after a position, at least one if there is one; undefined when there is no such stream. */
+  /** The next entries after a position, at least one if there is one; undefined for a missing stream. */
   read(
     stream: string,
     after: Position,
     limits: { entries: number; bytes: number },
   ): Promise<Page | undefined>;
-  /** The bounds of many streams at once, in order; undefined for what does not exist. */
-  heads(streams: readonly string[]): Promise<(Bounds | undefined)[]>;
+  /** The bounds of many streams, in order; undefined for missing ones. */
+  bounds(streams: readonly string[]): Promise<(Bounds | undefined)[]>;
   /**
-   * Tells of news until the returned function is called. Once this resolves, whatever is appended is told, or
-   * `missed` is called. A stream need not exist.
+   * Watches a stream, which need not exist, until the returned function is called. Once this resolves, every append
+   * calls `appended` or `missed`.
    */
   watch(stream: string, watcher: Watcher): Promise<() => void>;
-  /** Makes the stream if it is not there, and its bookmark `ui` at its end; answers the bounds. */
+  /** Creates the stream, and its bookmark `ui` at its end, unless they exist; returns the bounds. */
   open(stream: string): Promise<Bounds>;
   /**
-   * Moves the bookmark `ui` forward, never back. A stream that is not there has none, which is no error. Answers how many
-   * entries somebody has taken from it as from a queue and not settled: nobody should.
+   * Moves the bookmark `ui` forward, never back; ignores a missing stream. Returns the number of entries that another
+   * program took from it as from a queue and did not acknowledge. It should be 0.
    */
   bookmark(stream: string, position: Position): Promise<number>;
-  /** Removes what need not be kept, perhaps a little less; answers how many entries went. */
-  trim(stream: string, keep: Keep): Promise<number>;
-  /** Removes the stream, if it is there. */
+  /** Removes entries outside the retention, perhaps not all at once; returns the number removed. */
+  trim(stream: string, retention: Retention): Promise<number>;
+  /** Deletes the stream, if it exists. */
   delete(stream: string): Promise<void>;
 }
 
-/** Somebody with a higher fence has written: whoever gets this must stop. */
+/** A writer with a higher fencing token has appended: the caller must stop writing. */
 export class Fenced extends Error {
   override readonly name = "Fenced";
 }
 
-/** The stream was deleted, or is another one by now. */
+/** The stream was deleted, or has another epoch. */
 export class StreamGone extends Error {
   override readonly name = "StreamGone";
 }

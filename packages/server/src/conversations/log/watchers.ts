@@ -1,7 +1,7 @@
 import type { Context } from "../../kit/context.ts";
-import type { News, Position, Watcher } from "./log.ts";
+import type { Appended, Position, Watcher } from "./log.ts";
 
-/** Who watches which stream in this process. */
+/** The watchers of this process, by stream. */
 export class Watchers {
   readonly #context: Pick<Context, "log">;
   readonly #byStream = new Map<string, Set<{ readonly watcher: Watcher }>>();
@@ -10,14 +10,14 @@ export class Watchers {
     this.#context = context;
   }
 
-  /** Adds one; the answer takes it away again. */
+  /** Adds a watcher; the returned function removes it. */
   add(stream: string, watcher: Watcher): () => void {
-    // A place of its own, because the same watcher may be there twice.
-    const place = { watcher };
-    const places = this.#byStream.get(stream) ?? new Set();
-    this.#byStream.set(stream, places.add(place));
+    // Wrapped, because the same watcher may be added twice.
+    const registration = { watcher };
+    const registrations = this.#byStream.get(stream) ?? new Set();
+    this.#byStream.set(stream, registrations.add(registration));
     return () => {
-      if (places.delete(place) && places.size === 0) this.#byStream.delete(stream);
+      if (registrations.delete(registration) && registrations.size === 0) this.#byStream.delete(stream);
     };
   }
 
@@ -25,39 +25,37 @@ export class Watchers {
     return this.#byStream.has(stream);
   }
 
-  /** From where to read for all who watch a stream; undefined when one of them wants to read by itself. */
+  /** The lowest position of a stream's watchers; undefined when one of them reads by itself. */
   position(stream: string): Position | undefined {
-    let least: Position | undefined;
+    let lowest: Position | undefined;
     for (const { watcher } of this.#byStream.get(stream) ?? []) {
       const position = watcher.position?.();
       if (!position) return undefined;
-      if (!least || position.seq < least.seq) least = position;
+      if (!lowest || position.seq < lowest.seq) lowest = position;
     }
-    return least;
+    return lowest;
   }
 
-  news(stream: string, news: News): void {
-    this.#tell(stream, news);
+  appended(stream: string, appended: Appended): void {
+    this.#notify(stream, appended);
   }
 
   missed(stream: string): void {
-    this.#tell(stream);
+    this.#notify(stream);
   }
 
   allMissed(): void {
     for (const stream of [...this.#byStream.keys()]) this.missed(stream);
   }
 
-  /** Tells of news, or that there may be some. */
-  #tell(stream: string, news?: News): void {
-    const places = this.#byStream.get(stream);
-    if (!places) return;
-    for (const { watcher } of places) {
+  /** Calls `appended`, or `missed` without entries. */
+  #notify(stream: string, appended?: Appended): void {
+    for (const { watcher } of this.#byStream.get(stream) ?? []) {
       try {
-        if (news) watcher.news(news);
+        if (appended) watcher.appended(appended);
         else watcher.missed();
       } catch (error) {
-        // It is committed: what a watcher does wrong is neither the writer's problem nor the next watcher's.
+        // The entries are committed: a failing watcher must not affect the writer or the other watchers.
         this.#context.log.error({ err: error }, "a watcher of a log failed");
       }
     }

@@ -1,22 +1,23 @@
 import { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
+import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
 import type { Turn } from "../engines/engine.ts";
-import type { EngineInUse, Engines } from "../engines/engine_cache.ts";
+import type { CheckedOutEngine, EngineCache } from "../engines/engine_cache.ts";
 import { runEngineTurn, untilAborted } from "../engines/engine_turn.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../store.ts";
-import type { HeldReader, Readers } from "../timeline/readers.ts";
-import { endEvent, engineFailure, failed, type Outcome } from "./outcome.ts";
+import type { AcquiredReader, Readers } from "../timeline/readers.ts";
+import { endEvent, engineFailure, failed, type RunOutcome } from "./outcome.ts";
 import type { RunLog } from "./run_log.ts";
 import { RunPublisher } from "./run_publisher.ts";
-import { startRunSpan } from "./run_span.ts";
 
 export interface AnswerDeps {
-  readonly engines: Engines;
+  readonly engines: EngineCache;
   readonly readers: Readers;
   readonly metrics: ConversationMetrics;
   readonly runTimeoutMs: number;
@@ -26,41 +27,41 @@ export interface AnswerDeps {
   readonly publish?: ConversationOptions["publish"];
 }
 
-/** A run while it is answered. */
-export interface AnsweredRun {
+/** A run that is being answered. */
+export interface ActiveRun {
   readonly run: ClaimedRun;
-  /** Ends the run; the reason is an Outcome. */
+  /** Ends the run; the reason is a RunOutcome. */
   readonly abort: AbortController;
-  /** Aborted when the run is no longer ours: from then on nothing is written. */
+  /** Aborts when the lease is lost: from then on nothing is written. */
   readonly lost: AbortController;
-  /** False when the log could not be written, so that somebody has to complete it. */
+  /** False when the log could not be written: a takeover has to complete it. */
   writable: boolean;
 }
 
-/** How long a log that does not answer is tried again before the run is given up. */
-const APPEND_WITHIN_MS = 15_000;
+/** How long a failing append is retried before the run is given up. */
+const APPEND_TIMEOUT_MS = 15_000;
 const HISTORY = { messages: 200, bytes: 1 << 20 };
 
-/** Answers a turn that began after `start`: the engine's events go to the log, and one end after them. Answers that end. */
+/** Answers the turn that began after `start`: appends the engine's events and one end event. Returns the outcome. */
 export async function answerTurn(
   context: Context,
   deps: AnswerDeps,
-  active: AnsweredRun,
+  active: ActiveRun,
   runLog: RunLog,
   start: Cursor,
-): Promise<Outcome> {
+): Promise<RunOutcome> {
   const { run, abort, lost } = active;
   const publisher = new RunPublisher(context.clock, {
     runId: run.runId,
     windowMs: deps.deltaWindowMs,
     chars: deps.deltaChars,
-    append: (entries) => runLog.append(entries, APPEND_WITHIN_MS, lost.signal),
+    append: (entries) => runLog.append(entries, APPEND_TIMEOUT_MS, lost.signal),
     onAppended: (ms) => deps.metrics.appendMs.record(ms),
     onFailure(error) {
-      active.writable = isTaken(error);
+      active.writable = isTakenOver(error);
       if (!active.writable) context.log.error({ err: error, run: run.runId }, "a run could not be written");
       lost.abort();
-      abort.abort({ kind: "lost" } satisfies Outcome);
+      abort.abort({ kind: "lost" } satisfies RunOutcome);
     },
   });
   const cancelTimeout = context.clock.after(deps.runTimeoutMs, () => {
@@ -70,19 +71,23 @@ export async function answerTurn(
     );
   });
   const span = startRunSpan(context, run);
-  const outcome = await listen(context, deps, active, publisher, start, span.trace);
+  const outcome = await runEngine(context, deps, active, publisher, start, span.trace);
   span.end(outcome);
   cancelTimeout();
   try {
-    return await close(publisher, outcome, lost.signal);
+    return await appendEnd(publisher, outcome, lost.signal);
   } catch (error) {
-    if (isTooLarge(error)) return await close(publisher, failed("too_large", error.message), lost.signal);
+    if (isTooLarge(error)) return await appendEnd(publisher, failed("too_large", error.message), lost.signal);
     return { kind: "lost" };
   }
 }
 
-/** Writes the end after everything else; or nothing more, when the run is no longer ours. */
-async function close(publisher: RunPublisher, outcome: Outcome, lost: AbortSignal): Promise<Outcome> {
+/** Appends the end event last; or nothing, when the lease is lost. */
+async function appendEnd(
+  publisher: RunPublisher,
+  outcome: RunOutcome,
+  lost: AbortSignal,
+): Promise<RunOutcome> {
   if (outcome.kind === "lost" || lost.aborted) {
     await publisher.abandon();
     return { kind: "lost" };
@@ -91,18 +96,18 @@ async function close(publisher: RunPublisher, outcome: Outcome, lost: AbortSigna
   return outcome;
 }
 
-/** Lets the engine speak until it ends, fails or is stopped. */
-async function listen(
+/** Runs the engine until it ends, fails or is stopped. */
+async function runEngine(
   context: Context,
   deps: AnswerDeps,
-  { run, abort: { signal } }: AnsweredRun,
+  { run, abort: { signal } }: ActiveRun,
   publisher: RunPublisher,
   start: Cursor,
   trace: string | null,
-): Promise<Outcome> {
+): Promise<RunOutcome> {
   const { engines, readers, runMaxBytes } = deps;
-  let held: HeldReader | undefined;
-  let used: EngineInUse | undefined;
+  let acquired: AcquiredReader | undefined;
+  let checkedOut: CheckedOutEngine | undefined;
   let discard = true;
   let bytes = 0;
   const publish = (event: EventJson) => {
@@ -115,44 +120,44 @@ async function listen(
     return publisher.push(event);
   };
   try {
-    // Before a conversation's first entry nothing was said.
-    if (start.seq > 0n) held = await readers.acquire(run.convId);
-    const history = held ? await historyOf(held, run, start, signal) : [];
-    if (signal.aborted) return signal.reason as Outcome;
+    // A new conversation has no history.
+    if (start.seq > 0n) acquired = await readers.acquire(run.convId);
+    const history = acquired ? await readHistory(acquired, run, start, signal) : [];
+    if (signal.aborted) return signal.reason as RunOutcome;
     const { convId, org, subject, runId, message } = run;
-    used = engines.use({ convId, org, subject });
-    const { publish: onBoard } = deps;
+    checkedOut = engines.checkOut({ convId, org, subject });
+    const { publish: publishOnBoard } = deps;
     const turn: Turn = {
       ...{ convId, org, subject, runId, messageId: context.newId(), message, history },
       ...(trace !== null && { trace }),
-      ...(onBoard && { publish: (drafts) => onBoard({ org, subject, trace }, drafts) }),
+      ...(publishOnBoard && { publish: (drafts) => publishOnBoard({ org, subject, trace }, drafts) }),
     };
     const { finished, abandoned } = await runEngineTurn({
-      engine: used.engine,
+      engine: checkedOut.engine,
       turn,
       signal,
       clock: context.clock,
       publish,
     });
     discard = abandoned;
-    return signal.aborted ? (signal.reason as Outcome) : { kind: "finished", finished };
+    return signal.aborted ? (signal.reason as RunOutcome) : { kind: "finished", finished };
   } catch (error) {
     if (signal.aborted) {
-      // An engine that answers the signal with an error is a good one.
+      // Throwing on abort is correct behaviour of an engine: keep it cached.
       discard = false;
-      return signal.reason as Outcome;
+      return signal.reason as RunOutcome;
     }
     context.log.warn({ err: error, run: run.runId }, "an engine failed");
     return isTooLarge(error) ? failed("too_large", error.message) : engineFailure(error);
   } finally {
-    used?.release(discard);
-    held?.release();
+    checkedOut?.release(discard);
+    acquired?.release();
   }
 }
 
-/** What was said before this turn: the newest of it. */
-async function historyOf(
-  { reader }: HeldReader,
+/** The newest messages before this turn. */
+async function readHistory(
+  { reader }: AcquiredReader,
   { runId }: ClaimedRun,
   start: Cursor,
   signal: AbortSignal,
@@ -175,7 +180,34 @@ function isTooLarge(error: unknown): error is KhalaError {
   return error instanceof KhalaError && error.code === "payload_too_large";
 }
 
-/** True when somebody else has the conversation now, or nobody. */
-function isTaken(error: unknown): boolean {
+/** Whether another server has taken the run over, or the conversation is gone. */
+function isTakenOver(error: unknown): boolean {
   return error instanceof Fenced || error instanceof StreamGone;
+}
+
+/** The span of a run, within the trace of its request. */
+interface RunSpan {
+  /** The traceparent for what the run calls; null without a trace. */
+  readonly trace: string | null;
+  end(outcome: RunOutcome): void;
+}
+
+/** Starts the span. The run's id is the correlation id of what it publishes. */
+function startRunSpan({ telemetry, clock }: Context, run: ClaimedRun): RunSpan {
+  const span = telemetry.tracer.startSpan("run", { startTime: clock.now() }, traceContext(run.trace));
+  if (span.isRecording())
+    span.setAttributes({
+      correlation_id: run.runId,
+      "khala.run_id": run.runId,
+      "khala.conv_id": run.convId,
+      ...orgAttributes(run.org),
+    });
+  return {
+    trace: traceparent(span) ?? run.trace,
+    end(outcome) {
+      span.setAttribute("khala.outcome", outcome.kind);
+      if (outcome.kind === "failed") span.setStatus({ code: SpanStatusCode.ERROR, message: outcome.message });
+      span.end(clock.now());
+    },
+  };
 }

@@ -16,18 +16,18 @@ export interface ChatDeps {
   readonly store: Store;
   readonly runs: Runs;
   readonly takeover: Takeover;
-  /** Stops a run wherever it is. */
+  /** Stops a run on any server. */
   readonly stopEverywhere: (runId: string, reason: string) => void;
-  /** How long a request waits for the one that has the same key. */
+  /** How long a request waits for an earlier one with the same idempotency key. */
   readonly waitMs: number;
 }
 
 const MAX_ID = 200;
-/** JSON may take more bytes than the text has. */
+/** The JSON encoding may be larger than the text. */
 const MAX_MESSAGE_BYTES = MAX_ENTRY_BYTES / 2;
-const ROUNDS = 20;
+const MIN_ATTEMPTS = 20;
 
-/** Starts a run, or queues it, and answers when that is durable. */
+/** Starts or queues a run, and answers when it is durable. */
 export async function chat(
   context: Context,
   deps: ChatDeps,
@@ -39,10 +39,10 @@ export async function chat(
   const { convId, message, policy = "reject", idempotencyKey: key } = command;
   const answer = (runId: string, cursor: string) => ({ conv_id: convId, run_id: runId, cursor });
   const deadline = context.clock.now() + deps.waitMs;
-  for (let round = 0; round < ROUNDS || context.clock.now() < deadline; round++) {
-    // What has to wait begins after whatever is in the log now.
+  for (let attempt = 0; attempt < MIN_ATTEMPTS || context.clock.now() < deadline; attempt++) {
+    // A queued run starts after the current head of the log.
     const opened = policy === "reject" ? undefined : await log.open(topicForConv(convId));
-    const asked = store.admit({
+    const admitted = store.admit({
       ...caller,
       convId,
       runId: context.newId(),
@@ -51,13 +51,13 @@ export async function chat(
       key,
       policy,
       cursor: opened && formatCursor({ epoch: opened.epoch, ...opened.head }),
-      room: runs.room,
+      hasCapacity: runs.hasCapacity,
       trace: command.trace,
     });
-    const admission = await asked.catch(async (error) => {
-      const ending = isBusy(error) && context.clock.now() < deadline && (await endsInLog(log, convId));
+    const admission = await admitted.catch(async (error) => {
+      const ending = isBusy(error) && context.clock.now() < deadline && (await runEndsLog(log, convId));
       if (!ending) throw error;
-      // People answer the moment they see the end: the run's row follows its log within a moment.
+      // Clients may reply as soon as they see the end: the run's row is updated a moment after its log.
       await sleep(context.clock, 25);
       return { kind: "ending" as const };
     });
@@ -68,7 +68,7 @@ export async function chat(
         if (admission.interrupts) deps.stopEverywhere(admission.interrupts, "interrupted");
         return answer(admission.runId, admission.cursor);
       case "known": {
-        // When the request that came first is not done, it decides for both.
+        // Wait for the first request with this key: both get the same response.
         const cursor = admission.cursor ?? (await runs.beginning(admission.runId));
         if (cursor) return answer(admission.runId, cursor);
         await sleep(context.clock, 25);
@@ -78,23 +78,25 @@ export async function chat(
         await takeover.recover(convId);
         break;
       case "waiting":
-        if (!runs.room) throw busyServer();
-        await takeover.startWaiting(convId);
+        if (!runs.hasCapacity) throw atCapacity();
+        await takeover.startQueued(convId);
         break;
     }
   }
-  const text = "The conversation is being brought in order. Try again in a moment.";
+  const text = "The conversation is being recovered. Try again in a moment.";
   throw new KhalaError("unavailable", text, { retry_after_ms: 1_000 });
 }
 
-/** A run that cannot begin is ended before its sender is told, so that the message can be sent again at once. */
+/** A run that cannot begin is ended before the client gets the error, so that it can send again at once. */
 async function begin(context: Context, { runs, takeover }: ChatDeps, run: ClaimedRun): Promise<string> {
   try {
     return await runs.begin(run);
   } catch (error) {
     await takeover
       .recover(run.convId)
-      .catch((cause) => context.log.warn({ err: cause.message, run: run.runId }, "a run is ended later"));
+      .catch((cause) =>
+        context.log.warn({ err: cause.message, run: run.runId }, "a run could not be ended yet"),
+      );
     throw error;
   }
 }
@@ -103,10 +105,10 @@ function isBusy(error: unknown): boolean {
   return error instanceof KhalaError && error.code === "conversation_busy";
 }
 
-/** Whether the last thing that was said is the end of a run. */
-async function endsInLog(log: Log, convId: string): Promise<boolean> {
+/** Whether the log's last entry is the end of a run. */
+async function runEndsLog(log: Log, convId: string): Promise<boolean> {
   const stream = topicForConv(convId);
-  const [bounds] = await log.heads([stream]);
+  const [bounds] = await log.bounds([stream]);
   if (!bounds || bounds.head.seq === 0n) return false;
   const before = { ...bounds.head, seq: bounds.head.seq - 1n };
   const page = await log.read(stream, before, { entries: 1, bytes: MAX_ENTRY_BYTES });
@@ -114,7 +116,7 @@ async function endsInLog(log: Log, convId: string): Promise<boolean> {
   return last !== undefined && endsRun(readEntry(last));
 }
 
-/** Refuses an id that cannot be one. */
+/** Refuses an invalid conversation id. */
 export function checkConvId(convId: string): void {
   if (!CONV_ID.test(convId))
     invalid(
@@ -149,7 +151,7 @@ function invalid(field: string, message: string): never {
   throw new KhalaError("invalid_request", message, { field });
 }
 
-function busyServer(): KhalaError {
-  const message = "This server has as many runs under way as it may. Try again in a moment.";
+function atCapacity(): KhalaError {
+  const message = "This server has reached its limit of runs. Try again in a moment.";
   return new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
 }

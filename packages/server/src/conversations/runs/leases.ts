@@ -1,23 +1,23 @@
 import type { Database } from "../../database/database.ts";
 import type { ClaimedRun } from "../store.ts";
-import type { WrittenOutcome } from "./outcome.ts";
+import type { StoredOutcome } from "./outcome.ts";
 
 type Tx = Pick<Database, "query">;
 
-/** A run whose server is gone, taken with a new fence. */
-export interface LostRun {
+/** A run whose lease expired, claimed with a new fencing token. */
+export interface OrphanedRun {
   readonly convId: string;
   readonly runId: string;
   readonly org: string;
   readonly subject: string;
   readonly fence: bigint;
-  /** Null when its beginning may not be in the log. */
+  /** Null when the run's start may not be in the log. */
   readonly cursor: string | null;
   readonly trace: string | null;
 }
 
-/** A run that has ended, while the authority log may not know. */
-export interface UntoldRun {
+/** An ended run whose end may not be in the authority log. */
+export interface UnreportedRun {
   readonly runId: string;
   readonly org: string;
   readonly subject: string;
@@ -26,56 +26,56 @@ export interface UntoldRun {
   readonly error: string | null;
 }
 
-/** A conversation that this server holds, by the fence. */
-export interface Held {
+/** A run whose lease this server holds, with the fencing token. */
+export interface LeasedRun {
   readonly convId: string;
   readonly runId: string;
   readonly fence: bigint;
 }
 
-/** Who runs what: one server per conversation, as long as it says so, and the next one in the queue after that. */
+/** Leases: one server runs a conversation's run, and the next queued run after it. */
 export interface Leases {
-  /** Says that these are still ours; what is left out of the answer is not. */
-  renew(held: readonly Held[]): Promise<{ runId: string; stop: string | null }[]>;
-  /** The run's beginning is in the log. Answers why it is to be stopped, if it is; undefined when it is no longer ours. */
-  started(run: Held, epoch: string, cursor: string): Promise<{ stop: string | null } | undefined>;
-  /** The run's beginning is not in the log: the key is free again, and whoever comes next settles what there is. */
-  notStarted(run: Held): Promise<void>;
+  /** Renews the leases; runs that are missing in the result are lost. */
+  renew(held: readonly LeasedRun[]): Promise<{ runId: string; stop: string | null }[]>;
+  /** Stores that the run's start is in the log. Returns a requested stop, if any; undefined when the lease is lost. */
+  started(run: LeasedRun, epoch: string, cursor: string): Promise<{ stop: string | null } | undefined>;
+  /** The run's start could not be written: frees the idempotency key and releases the lease. */
+  startFailed(run: LeasedRun): Promise<void>;
   /**
-   * Ends the run and gives the conversation back, or to the next in its queue. Answers whether it was still ours,
-   * and what to run next.
+   * Ends the run, and releases the conversation or claims its next queued run. Returns whether the lease was still held,
+   * and the next run.
    */
   finish(
-    run: Held,
-    outcome: WrittenOutcome,
+    run: LeasedRun,
+    outcome: StoredOutcome,
     more: { next: boolean; cursor?: string | undefined },
   ): Promise<{ held: boolean; next: ClaimedRun | undefined }>;
-  /** Takes the next in the queue of a conversation in which nothing runs. */
+  /** Claims the next queued run of a conversation without an active run. */
   claimNext(convId: string): Promise<ClaimedRun | undefined>;
-  /** Conversations in which nothing runs, though something waits. */
-  waiting(limit: number): Promise<string[]>;
-  /** Takes runs of servers that are gone: of one conversation, or of any. */
-  seize(limit: number, convId?: string): Promise<LostRun[]>;
-  /** Runs that ended a while ago and were never said to be told. */
-  untold(limit: number): Promise<UntoldRun[]>;
-  /** The authority log knows the run's end. */
-  told(runId: string): Promise<void>;
-  /** Lets go of a run without ending it, so that it is taken over at once. */
-  letGo(run: Held): Promise<void>;
-  /** Lets go of everything that this server holds. */
-  letGoOfAll(): Promise<void>;
+  /** Conversations with a queue and without an active run. */
+  queuedConversations(limit: number): Promise<string[]>;
+  /** Claims runs with expired leases: of one conversation, or of any. */
+  claimExpired(limit: number, convId?: string): Promise<OrphanedRun[]>;
+  /** Runs that ended a while ago and are not marked as reported. */
+  unreported(limit: number): Promise<UnreportedRun[]>;
+  /** Marks that the run's end is in the authority log. */
+  markReported(runId: string): Promise<void>;
+  /** Releases the lease without ending the run, so that it is taken over at once. */
+  release(run: LeasedRun): Promise<void>;
+  /** Releases all leases of this server. */
+  releaseAll(): Promise<void>;
 }
 
-/** Longer than it takes to tell in the usual way. */
-const UNTOLD_AFTER_MS = 30_000;
+/** Longer than reporting normally takes. */
+const UNREPORTED_AFTER_MS = 30_000;
 
 /** Opens the leases of a server. */
 export function openLeases(
   database: Database,
   { holder, leaseMs }: { holder: string; leaseMs: number },
 ): Leases {
-  /** Gives the conversation to the next in its queue; whoever calls holds its row. */
-  async function next(tx: Tx, convId: string): Promise<ClaimedRun | undefined> {
+  /** Claims the next queued run. The caller holds the lock on the conversation's row. */
+  async function claimQueued(tx: Tx, convId: string): Promise<ClaimedRun | undefined> {
     const [run] = await tx.query<Omit<ClaimedRun, "convId">>({
       name: "conversation_claim_next",
       text: `WITH claimed AS (
@@ -122,7 +122,7 @@ export function openLeases(
       return row;
     },
 
-    async notStarted({ convId, runId, fence }) {
+    async startFailed({ convId, runId, fence }) {
       await database.query({
         text: `WITH released AS (
             UPDATE runtime.conversations SET lease_until = now() WHERE conv_id = $1 AND fence = $3 AND run_id = $2 RETURNING 1
@@ -152,7 +152,7 @@ export function openLeases(
             more.cursor ?? null,
           ],
         });
-        const claimed = more.next && row.queued > 0 ? await next(tx, convId) : undefined;
+        const claimed = more.next && row.queued > 0 ? await claimQueued(tx, convId) : undefined;
         if (!claimed) {
           await tx.query({
             name: "conversation_give_back",
@@ -166,17 +166,17 @@ export function openLeases(
 
     claimNext: (convId) =>
       database.interactive(async (tx) => {
-        // What is asked of the row is no condition: an index of all that wait would seem shorter than the key while none does.
+        // Not in WHERE: while nothing is queued, the planner would prefer the partial index of queued rows to the primary key.
         const [row] = await tx.query<{ waits: boolean }>({
           name: "conversation_next_lock",
           text: `SELECT run_id IS NULL AND queued > 0 AND removed_at IS NULL AS waits FROM runtime.conversations
             WHERE conv_id = $1 FOR UPDATE SKIP LOCKED`,
           values: [convId],
         });
-        return row?.waits ? next(tx, convId) : undefined;
+        return row?.waits ? claimQueued(tx, convId) : undefined;
       }),
 
-    async waiting(limit) {
+    async queuedConversations(limit) {
       const rows = await database.query<{ conv: string }>({
         name: "conversation_waiting",
         text: `SELECT conv_id AS conv FROM runtime.conversations WHERE run_id IS NULL AND queued > 0
@@ -186,7 +186,7 @@ export function openLeases(
       return rows.map(({ conv }) => conv);
     },
 
-    seize: (limit, convId) =>
+    claimExpired: (limit, convId) =>
       database.query({
         name: convId === undefined ? "conversation_seize" : "conversation_seize_one",
         text: `WITH dead AS MATERIALIZED (
@@ -203,15 +203,15 @@ export function openLeases(
         values: [holder, leaseMs, limit, ...(convId === undefined ? [] : [convId])],
       }),
 
-    untold: (limit) =>
+    unreported: (limit) =>
       database.query({
         name: "conversation_untold",
         text: `SELECT run_id AS "runId", org_id AS org, subject, trace, status, error FROM runtime.conversation_runs
           WHERE NOT told AND ended_at < now() - $2 * interval '1 ms' ORDER BY ended_at LIMIT $1`,
-        values: [limit, UNTOLD_AFTER_MS],
+        values: [limit, UNREPORTED_AFTER_MS],
       }),
 
-    async told(runId) {
+    async markReported(runId) {
       await database.query({
         name: "conversation_told",
         text: "UPDATE runtime.conversation_runs SET told = true WHERE run_id = $1",
@@ -219,14 +219,14 @@ export function openLeases(
       });
     },
 
-    async letGo({ convId, fence }) {
+    async release({ convId, fence }) {
       await database.query({
         text: "UPDATE runtime.conversations SET lease_until = now() WHERE conv_id = $1 AND fence = $2 AND run_id IS NOT NULL",
         values: [convId, fence],
       });
     },
 
-    async letGoOfAll() {
+    async releaseAll() {
       await database.query({
         text: "UPDATE runtime.conversations SET lease_until = now() WHERE run_id IS NOT NULL AND holder = $1 AND lease_until > now()",
         values: [holder],

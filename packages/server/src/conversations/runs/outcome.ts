@@ -5,29 +5,29 @@ import type { RunEventType } from "../options.ts";
 /** Why a run failed. */
 export type FailureCode = "engine_failed" | "timeout" | "too_large" | "server_lost";
 
-/** How a run ended. `lost` is one that somebody else ends: this server writes nothing more of it. */
-export type Outcome =
+/** How a run ended. `lost`: another server ends it, and this one writes nothing more. */
+export type RunOutcome =
   | { readonly kind: "finished"; readonly finished: RunFinishedJson }
   | { readonly kind: "failed"; readonly code: FailureCode; readonly message: string }
   | { readonly kind: "stopped"; readonly reason: string }
   | { readonly kind: "lost" };
 
-/** An end that is written down. */
-export type WrittenOutcome = Exclude<Outcome, { kind: "lost" }>;
+/** An outcome that is stored. */
+export type StoredOutcome = Exclude<RunOutcome, { kind: "lost" }>;
 
-/** A failure with what people are told. */
-export function failed(code: FailureCode, message: string): WrittenOutcome {
+/** A failure with a message for users. */
+export function failed(code: FailureCode, message: string): StoredOutcome {
   return { kind: "failed", code, message };
 }
 
-/** What becomes of a run whose server is gone. */
+/** The outcome of a run whose server was lost. */
 export const SERVER_LOST = failed(
   "server_lost",
-  "The server that made this answer was lost. Send the message again.",
+  "The server that was answering was lost. Send the message again.",
 );
 
 /** The last event of a run in its conversation's log. */
-export function endEvent(outcome: WrittenOutcome): EventJson {
+export function endEvent(outcome: StoredOutcome): EventJson {
   switch (outcome.kind) {
     case "finished":
       return { run_finished: outcome.finished };
@@ -38,8 +38,8 @@ export function endEvent(outcome: WrittenOutcome): EventJson {
   }
 }
 
-/** The end that an event of the log says, if it says one. */
-export function outcomeOf(event: EventJson): WrittenOutcome | undefined {
+/** The outcome in an event of the log, if it ends a run. */
+export function outcomeOf(event: EventJson): StoredOutcome | undefined {
   if (event.run_finished) return { kind: "finished", finished: event.run_finished };
   if (event.run_failed) {
     const { code = "engine_failed", message = "" } = event.run_failed;
@@ -50,7 +50,7 @@ export function outcomeOf(event: EventJson): WrittenOutcome | undefined {
 }
 
 /** The last event of a run in the authority log. */
-export function authorityEnd(outcome: WrittenOutcome): [RunEventType, object] {
+export function authorityEnd(outcome: StoredOutcome): [RunEventType, object] {
   switch (outcome.kind) {
     case "finished":
       return ["run.completed", {}];
@@ -61,8 +61,8 @@ export function authorityEnd(outcome: WrittenOutcome): [RunEventType, object] {
   }
 }
 
-/** What may be shown and stored of a text from anywhere: one line, bounded, valid everywhere. */
-export function readable(text: string, length: number): string {
+/** The first line of a text, shortened, without characters that cannot be stored. */
+export function shortLine(text: string, length: number): string {
   const line = text
     .toWellFormed()
     .split(/[\r\n]/, 1)[0]!
@@ -71,9 +71,9 @@ export function readable(text: string, length: number): string {
   return characters.length > length ? `${characters.slice(0, length - 1).join("")}…` : line;
 }
 
-/** What people are told when an engine throws: what it said, never where in the code. */
-export function engineFailure(error: unknown): WrittenOutcome {
-  const said = readable(error instanceof Error ? error.message : String(error), 300);
-  if (error instanceof KhalaError) return failed("engine_failed", said);
-  return failed("engine_failed", `The answer could not be completed: ${said || "the engine failed"}`);
+/** The failure for users when an engine throws: its message, without a stack. */
+export function engineFailure(error: unknown): StoredOutcome {
+  const reason = shortLine(error instanceof Error ? error.message : String(error), 300);
+  if (error instanceof KhalaError) return failed("engine_failed", reason);
+  return failed("engine_failed", `The answer could not be completed: ${reason || "the engine failed"}`);
 }

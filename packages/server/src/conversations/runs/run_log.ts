@@ -6,10 +6,10 @@ import type { Context } from "../../kit/context.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
 
-/** What an entry may have, in bytes. */
+/** The largest entry, in bytes. */
 export const MAX_ENTRY_BYTES = 256 << 10;
 
-/** An event as the log of a conversation keeps it. */
+/** An event as an entry of the log. */
 export function entryText(runId: string, event: EventJson): string {
   return JSON.stringify({ run_id: runId, event });
 }
@@ -21,8 +21,8 @@ export interface RunLogOptions {
 }
 
 /**
- * A run's hand on the log of its conversation: appends with the fence, in order, each entry once. An append whose answer
- * was lost is looked for before it is tried again.
+ * Appends a run's entries to the log with its fencing token, in order and exactly once: an append without a response is
+ * looked up in the log before it is retried.
  */
 export class RunLog {
   readonly #context: Context;
@@ -46,7 +46,7 @@ export class RunLog {
     return this.#epoch;
   }
 
-  /** Appends all of these; answers the cursor before the first. Tries for so long, or until the signal aborts. */
+  /** Appends the entries; returns the cursor before the first. Retries for `tryForMs`, or until the signal aborts. */
   async append(entries: readonly string[], tryForMs: number, signal?: AbortSignal): Promise<string> {
     const { clock, random, log: logger } = this.#context;
     const { log, stream, fence } = this.#options;
@@ -61,14 +61,14 @@ export class RunLog {
         return formatCursor({ epoch: this.#epoch, seq: before, time: head.time });
       } catch (error) {
         if (!isTransient(error) || signal?.aborted || clock.now() >= deadline) throw error;
-        logger.warn({ err: (error as Error).message, stream }, "an append failed and is tried again");
+        logger.warn({ err: (error as Error).message, stream }, "an append failed; retrying");
         await sleep(clock, backoff(failures, random, { base: 50, cap: 1_000 }), signal);
         if (signal?.aborted) throw error;
       }
     }
   }
 
-  /** The position of entries that were appended after all. Only who holds the fence writes, so they are the next ones. */
+  /** The position of the entries, if the failed append was committed. Fencing makes this the only writer, so they come next. */
   async #find(entries: readonly string[]): Promise<Position | undefined> {
     const { log, stream } = this.#options;
     const page = await log.read(stream, this.#head, { entries: entries.length, bytes: 16 << 20 });
@@ -79,7 +79,7 @@ export class RunLog {
   }
 }
 
-/** False for what no repetition can help. */
+/** Whether a retry can succeed. */
 function isTransient(error: unknown): boolean {
   if (error instanceof Fenced || error instanceof StreamGone) return false;
   return !(error instanceof KhalaError) || error.meaning.retryable;

@@ -5,54 +5,54 @@ import { entryText, MAX_ENTRY_BYTES } from "./run_log.ts";
 
 export interface PublisherOptions {
   readonly runId: string;
-  /** Appends entries, all or none. Called for one batch at a time. */
+  /** Appends entries, all or none. Called with one batch at a time. */
   readonly append: (entries: readonly string[]) => Promise<unknown>;
-  /** An append failed for good: nothing more is published. */
+  /** An append failed permanently: nothing more is published. */
   readonly onFailure: (error: unknown) => void;
   readonly windowMs: number;
   readonly chars: number;
-  /** How long entries took from the engine to the log. */
+  /** Called with each entry's time from the engine to the log. */
   readonly onAppended?: (ms: number) => void;
 }
 
 type DeltaKind = "text_delta" | "reasoning_delta";
 
-interface Joined {
+interface Batch {
   readonly kind: DeltaKind;
   readonly messageId: string;
   readonly at: number;
   text: string;
 }
 
-interface Waiting {
+interface Queued {
   readonly text: string;
   readonly bytes: number;
   readonly at: number;
 }
 
-/** What may wait for the log before the engine has to. */
-const MAX_WAITING_BYTES = 256 << 10;
+/** The queue size from which the engine has to wait. */
+const MAX_QUEUED_BYTES = 256 << 10;
 const MAX_BATCH = 256;
 
-/** Brings a run's events into the log, in order, without making the engine wait for it: deltas that come close together are joined. */
+/** Appends a run's events to the log, in order, in the background. Deltas are batched by time and size. */
 export class RunPublisher {
   readonly #clock: Clock;
   readonly #options: PublisherOptions;
-  #waiting: Waiting[] = [];
+  #queue: Queued[] = [];
   #bytes = 0;
-  #joined: Joined | undefined;
+  #batch: Batch | undefined;
   #cancelWindow: (() => void) | undefined;
   #pumping: Promise<void> | undefined;
   #failure: { readonly error: unknown } | undefined;
   #closed = false;
-  #room: { readonly promise: Promise<void>; readonly resolve: () => void } | undefined;
+  #drained: { readonly promise: Promise<void>; readonly resolve: () => void } | undefined;
 
   constructor(clock: Clock, options: PublisherOptions) {
     this.#clock = clock;
     this.#options = options;
   }
 
-  /** Takes the next event. Answers nothing, or a promise to wait for when too much is on its way. */
+  /** Queues the next event. Returns a promise to wait for while the queue is full. */
   push(event: EventJson): Promise<void> | undefined {
     if (this.#closed || this.#failure) return undefined;
     if (event.text_delta) this.#join("text_delta", event.text_delta);
@@ -61,12 +61,12 @@ export class RunPublisher {
       this.#flush();
       this.#enqueue(event, this.#clock.now());
     }
-    if (this.#bytes <= MAX_WAITING_BYTES) return undefined;
-    this.#room ??= Promise.withResolvers<void>();
-    return this.#room.promise;
+    if (this.#bytes <= MAX_QUEUED_BYTES) return undefined;
+    this.#drained ??= Promise.withResolvers<void>();
+    return this.#drained.promise;
   }
 
-  /** Publishes what waits, then the last event. Resolves when everything is in the log. */
+  /** Publishes the queue, then the last event. Resolves when all of it is in the log. */
   async end(event: EventJson): Promise<void> {
     if (!this.#closed && !this.#failure) {
       this.#flush();
@@ -77,32 +77,32 @@ export class RunPublisher {
     if (this.#failure) throw this.#failure.error;
   }
 
-  /** Drops what waits. An append under way is not called back; the fence decides about it. */
+  /** Drops the queue. A running append cannot be cancelled; the fencing token decides about it. */
   async abandon(): Promise<void> {
     this.#close();
-    this.#joined = undefined;
+    this.#batch = undefined;
     this.#drop();
     await this.#pumping;
   }
 
   #join(kind: DeltaKind, delta: { message_id?: string; text?: string }): void {
     const { message_id: messageId = "", text = "" } = delta;
-    const joined = this.#joined;
+    const batch = this.#batch;
     const short = text.length < this.#options.chars;
-    if (short && joined?.kind === kind && joined.messageId === messageId) joined.text += text;
+    if (short && batch?.kind === kind && batch.messageId === messageId) batch.text += text;
     else {
       this.#flush();
-      this.#joined = { kind, messageId, text, at: this.#clock.now() };
+      this.#batch = { kind, messageId, text, at: this.#clock.now() };
     }
-    // The first one goes at once, and so does a long one; what follows within the window is joined.
-    if (!this.#cancelWindow || this.#joined!.text.length >= this.#options.chars) this.#flush();
+    // The first delta and long ones are sent at once; others within the window are batched.
+    if (!this.#cancelWindow || this.#batch!.text.length >= this.#options.chars) this.#flush();
   }
 
   #flush(): void {
-    const joined = this.#joined;
-    if (!joined) return;
-    this.#joined = undefined;
-    this.#enqueue({ [joined.kind]: { message_id: joined.messageId, text: joined.text } }, joined.at);
+    const batch = this.#batch;
+    if (!batch) return;
+    this.#batch = undefined;
+    this.#enqueue({ [batch.kind]: { message_id: batch.messageId, text: batch.text } }, batch.at);
     this.#cancelWindow?.();
     this.#cancelWindow = this.#clock.after(this.#options.windowMs, () => {
       this.#cancelWindow = undefined;
@@ -118,29 +118,29 @@ export class RunPublisher {
     const text = entryText(this.#options.runId, event);
     const bytes = Buffer.byteLength(text);
     if (bytes > MAX_ENTRY_BYTES) {
-      const message = `An event of the answer has ${bytes} bytes; at most ${MAX_ENTRY_BYTES} are possible.`;
+      const message = `An event of the answer has ${bytes} bytes; the limit is ${MAX_ENTRY_BYTES}.`;
       throw new KhalaError("payload_too_large", message);
     }
-    this.#waiting.push({ text, bytes, at });
+    this.#queue.push({ text, bytes, at });
     this.#bytes += bytes;
     this.#pumping ??= this.#pump();
   }
 
   async #pump(): Promise<void> {
-    while (this.#waiting.length > 0 && !this.#failure) {
+    while (this.#queue.length > 0 && !this.#failure) {
       const batch = this.#take();
       try {
         await this.#options.append(batch.map(({ text }) => text));
-        // Nothing is left to count of a run that was dropped meanwhile.
+        // The counter is 0 when the queue was dropped meanwhile.
         for (const { bytes } of batch) this.#bytes = Math.max(0, this.#bytes - bytes);
         const now = this.#clock.now();
         for (const { at } of batch) this.#options.onAppended?.(now - at);
       } catch (error) {
         this.#fail(error);
       }
-      if (this.#bytes <= MAX_WAITING_BYTES) this.#giveRoom();
+      if (this.#bytes <= MAX_QUEUED_BYTES) this.#signalDrained();
     }
-    // In the same turn as the check, or what comes in between would wait for ever.
+    // In the same tick as the check: an event in between would never be sent.
     this.#pumping = undefined;
   }
 
@@ -150,21 +150,21 @@ export class RunPublisher {
     this.#options.onFailure(error);
   }
 
-  #take(): Waiting[] {
+  #take(): Queued[] {
     let count = 0;
     let bytes = 0;
-    for (const entry of this.#waiting) {
-      if (count > 0 && (count >= MAX_BATCH || bytes + entry.bytes > MAX_WAITING_BYTES)) break;
+    for (const entry of this.#queue) {
+      if (count > 0 && (count >= MAX_BATCH || bytes + entry.bytes > MAX_QUEUED_BYTES)) break;
       count++;
       bytes += entry.bytes;
     }
-    return this.#waiting.splice(0, count);
+    return this.#queue.splice(0, count);
   }
 
   #drop(): void {
-    this.#waiting = [];
+    this.#queue = [];
     this.#bytes = 0;
-    this.#giveRoom();
+    this.#signalDrained();
   }
 
   #close(): void {
@@ -173,8 +173,8 @@ export class RunPublisher {
     this.#cancelWindow = undefined;
   }
 
-  #giveRoom(): void {
-    this.#room?.resolve();
-    this.#room = undefined;
+  #signalDrained(): void {
+    this.#drained?.resolve();
+    this.#drained = undefined;
   }
 }

@@ -146,7 +146,7 @@ test("stopping a run that is lost ends it", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
-  servers.wakeupsOn = false;
+  servers.hinting = false;
   const other = await servers.start({ engine: quick, leaseMs: 60_000 });
   // That of its start is over, or as good as: it takes nothing over that is to come.
   await other.plane.sweep();
@@ -224,7 +224,7 @@ test("a server that writes its end in the very moment of the takeover is shut ou
   await until("the end", () => endOf(gone.log, conv, run_id!));
   const ends = (await kindsOf(gone.log, conv)).filter((kind) => /^run_(finished|failed)$/.test(kind));
   expect(ends).toEqual(["run_failed"]);
-  await expect(late[0]).rejects.toThrow(/higher fence|fence/);
+  await expect(late[0]).rejects.toThrow(/higher fencing token/);
 });
 
 test("an end that the authority log was never told of is told by whoever sweeps next", async () => {

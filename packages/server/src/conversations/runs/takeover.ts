@@ -5,87 +5,87 @@ import { parseCursor } from "../log/cursor.ts";
 import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import { readEntry } from "../timeline/timeline.ts";
-import type { Announcer } from "./announcer.ts";
-import type { Leases, LostRun, UntoldRun } from "./leases.ts";
-import { authorityEnd, endEvent, failed, outcomeOf, SERVER_LOST, type WrittenOutcome } from "./outcome.ts";
+import type { Leases, OrphanedRun, UnreportedRun } from "./leases.ts";
+import { authorityEnd, endEvent, failed, outcomeOf, SERVER_LOST, type StoredOutcome } from "./outcome.ts";
 import { entryText } from "./run_log.ts";
+import type { RunReporter } from "./run_reporter.ts";
 import type { Runs } from "./runs.ts";
 
 export interface TakeoverOptions {
   readonly log: Log;
   readonly leases: Leases;
   readonly runs: Runs;
-  readonly announcer: Announcer;
+  readonly reporter: RunReporter;
   readonly metrics: ConversationMetrics;
   readonly leaseMs: number;
 }
 
-/** Completes what servers that are gone have left behind. */
+/** Takes over the runs of lost servers. */
 export interface Takeover extends Service {
-  /** Ends the lost run of a conversation, and starts what waits in it. */
+  /** Ends the orphaned run of a conversation, and starts its next queued run. */
   recover(convId: string): Promise<void>;
-  /** Starts what waits in a conversation in which nothing runs. */
-  startWaiting(convId: string): Promise<void>;
-  /** Does so for all conversations, a bounded number at a time; true when there may be more. */
+  /** Starts the next queued run of a conversation without an active run. */
+  startQueued(convId: string): Promise<void>;
+  /** Takes over a batch of any conversations; true when there may be more. */
   sweep(): Promise<boolean>;
 }
 
-const AT_ONCE = 50;
+const BATCH_SIZE = 50;
 const PAGE = { entries: 500, bytes: 1 << 20 };
 
-/** Opens the takeover and its sweeper. */
+/** Opens the takeover, with a periodic sweep. */
 export function openTakeover(context: Context, options: TakeoverOptions): Takeover {
-  const { log, leases, runs, announcer, metrics } = options;
+  const { log, leases, runs, reporter, metrics } = options;
 
-  async function settle(lost: LostRun): Promise<void> {
+  async function settle(lost: OrphanedRun): Promise<void> {
     try {
       const outcome = await endInLog(log, lost);
-      const { held, next } = await leases.finish(lost, outcome, { next: runs.room });
+      const { held, next } = await leases.finish(lost, outcome, { next: runs.hasCapacity });
       if (!held) return;
       metrics.takeovers.add(1);
       context.log.warn(
         { run: lost.runId, conversation: lost.convId, outcome: outcome.kind },
-        "a run of a server that is gone was ended",
+        "an orphaned run was ended",
       );
-      announcer.announce(lost, ...authorityEnd(outcome));
+      reporter.report(lost, ...authorityEnd(outcome));
       if (next) await runs.begin(next);
     } catch (error) {
-      // Somebody else is at it.
+      // Another server has taken it over.
       if (error instanceof Fenced) return;
-      await leases.letGo(lost);
+      await leases.release(lost);
       throw error;
     }
   }
 
-  async function startWaiting(convId: string): Promise<void> {
-    if (!runs.room) return;
+  async function startQueued(convId: string): Promise<void> {
+    if (!runs.hasCapacity) return;
     const run = await leases.claimNext(convId);
     if (run) await runs.begin(run);
   }
 
-  async function each<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  async function forEach<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
     for (const result of await Promise.allSettled(items.map(work))) {
       if (result.status === "rejected")
-        context.log.warn({ err: result.reason.message }, "a conversation could not be completed yet");
+        context.log.warn({ err: result.reason.message }, "a conversation could not be taken over yet");
     }
   }
 
-  /** Whoever ended it could not say so, or crashed before. An event that is there already counts once. */
-  function tellAgain(run: UntoldRun): void {
-    announcer.announce(run, "run.started", {});
-    announcer.announce(run, ...authorityEnd(endOf(run)));
+  /** Reports the run again: its server failed to, or crashed before. Appending is idempotent. */
+  function reportAgain(run: UnreportedRun): void {
+    reporter.report(run, "run.started", {});
+    reporter.report(run, ...authorityEnd(endOf(run)));
   }
 
   async function sweep(): Promise<boolean> {
-    // What is ours and was only late is not lost.
+    // Renew first, so that this server's own late leases are not claimed.
     await runs.renew();
-    const lost = await leases.seize(AT_ONCE);
-    await each(lost, settle);
-    const waiting = runs.room ? await leases.waiting(AT_ONCE) : [];
-    await each(waiting, startWaiting);
-    const untold = await leases.untold(AT_ONCE);
-    for (const run of untold) tellAgain(run);
-    return lost.length === AT_ONCE;
+    const lost = await leases.claimExpired(BATCH_SIZE);
+    await forEach(lost, settle);
+    const waiting = runs.hasCapacity ? await leases.queuedConversations(BATCH_SIZE) : [];
+    await forEach(waiting, startQueued);
+    const unreported = await leases.unreported(BATCH_SIZE);
+    for (const run of unreported) reportAgain(run);
+    return lost.length === BATCH_SIZE;
   }
 
   const sweeping = runLoop(context, "conversation sweeper", {
@@ -96,19 +96,19 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
 
   return {
     async recover(convId) {
-      for (const lost of await leases.seize(1, convId)) await settle(lost);
+      for (const lost of await leases.claimExpired(1, convId)) await settle(lost);
     },
-    startWaiting,
+    startQueued,
     sweep,
     stop: () => sweeping.stop(),
   };
 }
 
-/** The end of a run in its log: the one that its server has still written, or else the one that is written now. */
-async function endInLog(log: Log, lost: LostRun): Promise<WrittenOutcome> {
+/** The end of a run in its log: written by its server, or else written now. */
+async function endInLog(log: Log, lost: OrphanedRun): Promise<StoredOutcome> {
   const stream = topicForConv(lost.convId);
-  if (!(await shutOut(log, stream, lost.fence))) return SERVER_LOST;
-  const found = await search(log, stream, lost);
+  if (!(await fenceOff(log, stream, lost.fence))) return SERVER_LOST;
+  const found = await findEnd(log, stream, lost);
   if (found.end) return found.end;
   if (!found.begun) return SERVER_LOST;
   try {
@@ -121,9 +121,9 @@ async function endInLog(log: Log, lost: LostRun): Promise<WrittenOutcome> {
   return SERVER_LOST;
 }
 
-/** From here on the lost server cannot write, so that what is found next is all there is. False when there is no log. */
-async function shutOut(log: Log, stream: string, fence: bigint): Promise<boolean> {
-  const [bounds] = await log.heads([stream]);
+/** Raises the log's fencing token, so that the lost server cannot write any more. False when there is no log. */
+async function fenceOff(log: Log, stream: string, fence: bigint): Promise<boolean> {
+  const [bounds] = await log.bounds([stream]);
   if (!bounds) return false;
   try {
     const notice = entryText("", { status: { text: "The server that was answering is gone." } });
@@ -135,17 +135,17 @@ async function shutOut(log: Log, stream: string, fence: bigint): Promise<boolean
   }
 }
 
-function endOf({ status, error }: UntoldRun): WrittenOutcome {
+function endOf({ status, error }: UnreportedRun): StoredOutcome {
   if (status === "finished") return { kind: "finished", finished: {} };
   return status === "stopped" ? { kind: "stopped", reason: "stopped" } : failed("engine_failed", error ?? "");
 }
 
-/** Looks for the run's end from where it began. One without a cursor may not have begun at all. */
-async function search(
+/** Searches the log for the run's end. A run without a cursor may not have started. */
+async function findEnd(
   log: Log,
   stream: string,
-  { runId, cursor: text }: LostRun,
-): Promise<{ epoch: string; begun: boolean; end?: WrittenOutcome }> {
+  { runId, cursor: text }: OrphanedRun,
+): Promise<{ epoch: string; begun: boolean; end?: StoredOutcome }> {
   const cursor = text === null ? undefined : parseCursor(text, "cursor");
   let position: Position = cursor ?? { seq: 0n, time: 0 };
   let begun = cursor !== undefined;

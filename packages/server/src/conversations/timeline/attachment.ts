@@ -10,69 +10,69 @@ import type { ConversationReader, Follower } from "./reader.ts";
 import {
   heartbeatFrame,
   helloFrame,
-  type Outgoing,
+  type OutgoingFrames,
   type ResyncReason,
   resyncFrame,
   snapshotFrame,
   TimelineFrames,
 } from "./timeline.ts";
 
-/** What a replay sends at once: many small events in one write, and no more than a socket takes easily. */
-const PART_BYTES = 64 << 10;
+/** The size of one replay write. */
+const CHUNK_BYTES = 64 << 10;
 
-/** Where a socket wants to begin: now, after a cursor, or with the last messages. */
-export type Start =
+/** Where a socket starts: now, after a cursor, or with the last messages. */
+export type StartPosition =
   | { readonly kind: "now" }
   | { readonly kind: "after"; readonly cursor: Cursor }
   | { readonly kind: "replay"; readonly messages: number };
 
-/** A socket, as a conversation sees it. */
-export interface Member {
-  /** Takes a frame; false when there is no room. */
-  offer(frame: Outgoing): boolean;
-  /** It has to go, and is told why. */
+/** A socket that follows a conversation. */
+export interface TimelineSubscriber {
+  /** Queues a frame; false when the outbox is full. */
+  offer(frame: OutgoingFrames): boolean;
+  /** Closes the socket with this error. */
   end(error: KhalaError): void;
 }
 
-/** One socket's place in a conversation: replays what it missed, then goes live without a gap. */
+/** One socket's subscription to a conversation: replays the backlog, then goes live without a gap. */
 export class Attachment implements Follower {
   readonly #convId: string;
   readonly #reader: ConversationReader;
-  readonly #member: Member;
+  readonly #subscriber: TimelineSubscriber;
   readonly #context: Context;
   readonly #metrics: ConversationMetrics;
   readonly #closing = new AbortController();
   #position: Position;
-  #room: (() => void) | undefined;
+  #resumeReplay: (() => void) | undefined;
 
   constructor(
     convId: string,
     reader: ConversationReader,
-    member: Member,
+    subscriber: TimelineSubscriber,
     context: Context,
     metrics: ConversationMetrics,
   ) {
     this.#convId = convId;
     this.#reader = reader;
-    this.#member = member;
+    this.#subscriber = subscriber;
     this.#context = context;
     this.#metrics = metrics;
     this.#position = reader.head;
   }
 
-  /** Says hello and brings the socket to where it is live. Resolves once that is under way. */
-  async begin(start: Start, run: RunJson | null): Promise<void> {
+  /** Sends `hello` and starts the replay, if any. */
+  async begin(start: StartPosition, run: RunJson | null): Promise<void> {
     if (start.kind !== "now") this.#metrics.replays.add(1);
     if (start.kind === "after") return this.#beginAfter(start.cursor, run);
-    // The log decides, not the run's record: this reader may not have read yet what ended it.
+    // The log decides, not the run's row: this reader may not have read the run's end yet.
     if (start.kind === "now" && !this.#reader.streaming) {
       this.#hello(run);
       return this.#goLive();
     }
-    // Somebody who comes in the middle of an answer gets what there is of it.
+    // A socket that joins during an answer gets the part so far.
     const transcript = await this.#reader.transcript();
     if (this.#closed) return;
-    if (this.#reader.over) return this.gone(this.#reader.over);
+    if (this.#reader.ended) return this.ended(this.#reader.ended);
     const messages = start.kind === "replay" ? transcript.last(start.messages) : transcript.current();
     this.#position = this.#reader.head;
     this.#hello(run);
@@ -81,36 +81,39 @@ export class Attachment implements Follower {
     this.#goLive();
   }
 
-  /** There is room again. */
-  room(): void {
-    this.#room?.();
+  /** The outbox has drained: the replay continues. */
+  drained(): void {
+    this.#resumeReplay?.();
   }
 
-  /** Shows that the connection works, and how far it has come. */
+  /** Sends a heartbeat with the current cursor. */
   heartbeat(): void {
     const cursor = formatCursor({ epoch: this.#reader.epoch, ...this.#position });
-    this.#member.offer(heartbeatFrame(this.#convId, cursor));
+    this.#subscriber.offer(heartbeatFrame(this.#convId, cursor));
   }
 
   close(): void {
     this.#closing.abort();
     this.#reader.leave(this);
-    this.#room?.();
+    this.#resumeReplay?.();
   }
 
-  live(last: Position, frames: Outgoing): void {
+  deliver(last: Position, frames: OutgoingFrames): void {
     this.#position = last;
     this.#offer(frames);
   }
 
-  gone(reason: "deleted" | "trimmed"): void {
+  ended(reason: "deleted" | "trimmed"): void {
     this.#metrics.resyncs.add(1, { reason });
-    this.#member.offer(resyncFrame(this.#convId, reason));
+    this.#subscriber.offer(resyncFrame(this.#convId, reason));
     this.close();
-    this.#member.end(
+    this.#subscriber.end(
       reason === "deleted"
         ? new KhalaError("not_found", "The conversation was deleted. Connect again to begin a new one.")
-        : new KhalaError("unavailable", "This server fell behind. Connect again; a snapshot follows."),
+        : new KhalaError(
+            "unavailable",
+            "Entries were deleted before this server read them. Connect again to get a snapshot.",
+          ),
     );
   }
 
@@ -120,7 +123,7 @@ export class Attachment implements Follower {
 
   async #beginAfter(cursor: Cursor, run: RunJson | null): Promise<void> {
     const reader = this.#reader;
-    // Another server may have read further than this one.
+    // The cursor may come from a server that is ahead of this one.
     if (cursor.epoch === reader.epoch && cursor.seq > reader.head.seq) await reader.refresh();
     if (this.#closed) return;
     const { seq, time } = reader.head;
@@ -144,7 +147,7 @@ export class Attachment implements Follower {
     this.#metrics.resyncs.add(1, { reason });
     const transcript = await this.#reader.transcript();
     if (this.#closed) return;
-    if (this.#reader.over) return this.gone(this.#reader.over);
+    if (this.#reader.ended) return this.ended(this.#reader.ended);
     this.#position = this.#reader.head;
     this.#offer(resyncFrame(this.#convId, reason));
     this.#offer(snapshotFrame(this.#convId, transcript.last(), this.#reader.cursor));
@@ -153,50 +156,50 @@ export class Attachment implements Follower {
 
   async #catchUp(): Promise<void> {
     for (let failures = 0; !this.#closed; ) {
-      // Checked and done within one turn, so no entry can come in between.
+      // Check and subscription happen in one tick, so no entry is missed.
       if (this.#position.seq >= this.#reader.head.seq) return this.#goLive();
       try {
         const entries = await this.#reader.after(this.#position);
         failures = 0;
         if (this.#closed) return;
-        if (this.#reader.over) return this.gone(this.#reader.over);
+        if (this.#reader.ended) return this.ended(this.#reader.ended);
         if (!entries) return await this.#resync("trimmed");
-        for (const part of parts(entries)) {
-          const frames = new TimelineFrames(part.map((entry) => this.#reader.frame(entry)));
-          while (!this.#closed && !this.#member.offer(frames)) await this.#waitForRoom();
+        for (const chunk of chunks(entries)) {
+          const frames = new TimelineFrames(chunk.map((entry) => this.#reader.frame(entry)));
+          while (!this.#closed && !this.#subscriber.offer(frames)) await this.#waitForDrain();
           if (this.#closed) return;
-          this.#position = part.at(-1)!;
+          this.#position = chunk.at(-1)!;
         }
       } catch (error) {
         if (!(error instanceof KhalaError))
-          this.#context.log.error({ err: error }, "a replay failed and is tried again");
+          this.#context.log.error({ err: error }, "a replay failed; retrying");
         const wait = backoff(failures++, this.#context.random, { base: 100, cap: 2_000 });
         await sleep(this.#context.clock, wait, this.#closing.signal);
       }
     }
   }
 
-  /** The socket itself watches how long it is full, and closes when that is too long. */
-  async #waitForRoom(): Promise<void> {
+  /** The socket closes itself when its outbox stays full for too long. */
+  async #waitForDrain(): Promise<void> {
     await new Promise<void>((resolve) => {
-      this.#room = resolve;
+      this.#resumeReplay = resolve;
     });
-    this.#room = undefined;
+    this.#resumeReplay = undefined;
   }
 
   #goLive(): void {
     if (this.#closed) return;
-    const { over } = this.#reader;
-    if (over) return this.gone(over);
+    const { ended } = this.#reader;
+    if (ended) return this.ended(ended);
     this.#reader.goLive(this);
   }
 
-  /** Live, nobody waits for a slow socket: it goes, and resumes from its cursor. */
-  #offer(frame: Outgoing): void {
-    if (this.#member.offer(frame)) return;
+  /** A live socket with a full outbox is closed, and resumes from its cursor. */
+  #offer(frame: OutgoingFrames): void {
+    if (this.#subscriber.offer(frame)) return;
     this.#metrics.slowCloses.add(1);
     this.close();
-    this.#member.end(
+    this.#subscriber.end(
       new KhalaError(
         "slow_consumer",
         "This socket reads too slowly. Connect again, and resume from the last cursor.",
@@ -205,16 +208,16 @@ export class Attachment implements Follower {
   }
 }
 
-function* parts(entries: readonly Entry[]): Generator<readonly Entry[]> {
-  let part: Entry[] = [];
+function* chunks(entries: readonly Entry[]): Generator<readonly Entry[]> {
+  let chunk: Entry[] = [];
   let bytes = 0;
   for (const entry of entries) {
-    part.push(entry);
+    chunk.push(entry);
     bytes += entry.data.length;
-    if (bytes < PART_BYTES) continue;
-    yield part;
-    part = [];
+    if (bytes < CHUNK_BYTES) continue;
+    yield chunk;
+    chunk = [];
     bytes = 0;
   }
-  if (part.length > 0) yield part;
+  if (chunk.length > 0) yield chunk;
 }

@@ -7,10 +7,10 @@ import type { FollowedEvent } from "../plane.ts";
 import type { ConversationReader } from "./reader.ts";
 import { readEntry } from "./timeline.ts";
 
-/** It is woken by every entry; this is only in case. */
-const LOOK_AGAIN_MS = 30_000;
+/** A safety net: every entry wakes it. */
+const RECHECK_MS = 30_000;
 
-/** The events of a conversation after a cursor. Reads on when it is asked for the next one, so a slow caller costs no memory. */
+/** The events of a conversation after a cursor. Pull-based, so that a slow caller needs no buffer. */
 export async function* followReader(
   context: Context,
   reader: ConversationReader,
@@ -18,18 +18,18 @@ export async function* followReader(
   signal: AbortSignal,
 ): AsyncGenerator<FollowedEvent, void, undefined> {
   if (cursor.epoch !== reader.epoch) throw stale();
-  // Another server may have read further than this one.
+  // The cursor may come from a server that is ahead of this one.
   if (cursor.seq > reader.head.seq) await reader.refresh();
   if (cursor.seq > reader.head.seq) throw stale();
   const wake = new Wake();
-  const follower = { live: () => wake.wake(), gone: () => wake.wake() };
+  const follower = { deliver: () => wake.wake(), ended: () => wake.wake() };
   let position: Position = cursor;
   reader.goLive(follower);
   try {
     while (!signal.aborted) {
       if (position.seq >= reader.head.seq) {
-        if (reader.over) throw stale();
-        await wake.wait(context, LOOK_AGAIN_MS, signal);
+        if (reader.ended) throw stale();
+        await wake.wait(context, RECHECK_MS, signal);
         continue;
       }
       const entries = await reader.after(position);
@@ -47,6 +47,6 @@ export async function* followReader(
 
 function stale(): KhalaError {
   const message =
-    "What comes after this cursor is not all there any more. Get the conversation's snapshot, and go on from its cursor.";
+    "Entries after this cursor were deleted. Load the conversation's snapshot and resume from its cursor.";
   return new KhalaError("stale_cursor", message);
 }

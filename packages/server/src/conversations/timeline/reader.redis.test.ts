@@ -7,8 +7,7 @@ import { systemClock } from "../../kit/clock.ts";
 import { keysOf } from "../log/redis/scripts.ts";
 import { conversationMetrics } from "../metrics.ts";
 import { entryText } from "../runs/run_log.ts";
-import { ConversationReader } from "./reader.ts";
-import { Turn } from "./turn.ts";
+import { ConversationReader, EndOfTick } from "./reader.ts";
 
 test("a store that lost its last moments and numbers on is noticed by the first word, though the line was never cut", async () => {
   let now = Date.now();
@@ -25,11 +24,11 @@ test("a store that lost its last moments and numbers on is noticed by the first 
     convId: "c",
     metrics: conversationMetrics(context.telemetry.meter),
     recentBytes: 10_000,
-    turn: new Turn(),
+    endOfTick: new EndOfTick(),
   };
   const reader = await ConversationReader.start(context, options);
-  const gone: string[] = [];
-  reader.goLive({ live() {}, gone: (reason) => gone.push(reason) });
+  const ended: string[] = [];
+  reader.goLive({ deliver() {}, ended: (reason) => ended.push(reason) });
 
   await say("kept");
   const kept = await Promise.all(keys.map((key) => redis.client.dumpBuffer(key)));
@@ -38,6 +37,6 @@ test("a store that lost its last moments and numbers on is noticed by the first 
   for (const [i, key] of keys.entries()) await redis.client.restore(key, 0, kept[i]!, "REPLACE");
   await say("numbered as the lost one");
   await say("the next");
-  await until("its followers are told", () => gone.length > 0);
-  expect([gone, reader.over]).toEqual([["trimmed"], "trimmed"]);
+  await until("its followers are told", () => ended.length > 0);
+  expect([ended, reader.ended]).toEqual([["trimmed"], "trimmed"]);
 });

@@ -2,26 +2,46 @@ import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { formatCursor } from "../log/cursor.ts";
-import type { Bounds, Entry, Log, News, Page, Position, Watcher } from "../log/log.ts";
+import type { Appended, Bounds, Entry, Log, Page, Position, Watcher } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
-import { Recent } from "./recent.ts";
+import { RecentEntries } from "./recent_entries.ts";
 import {
   eventFrame,
-  type Outgoing,
+  type OutgoingFrames,
   readEntry,
   runOf,
   type TimelineFrame,
   TimelineFrames,
 } from "./timeline.ts";
 import { Transcript } from "./transcript.ts";
-import type { Turn, TurnTaker } from "./turn.ts";
 
-/** Who follows a conversation on this server. */
+/** Is called at the end of the current tick. */
+interface TickListener {
+  tickEnded(): void;
+}
+
+/** Calls listeners at the end of the current event-loop tick, with one `setImmediate` for all of them. */
+export class EndOfTick {
+  #listeners: TickListener[] = [];
+
+  /** Calls the listener once, at the end of this tick. */
+  notify(listener: TickListener): void {
+    if (this.#listeners.push(listener) === 1) setImmediate(this.#ended);
+  }
+
+  readonly #ended = (): void => {
+    const listeners = this.#listeners;
+    this.#listeners = [];
+    for (const listener of listeners) listener.tickEnded();
+  };
+}
+
+/** A follower of a conversation on this server. */
 export interface Follower {
-  /** New entries, up to this one. Called only while it is live. */
-  live(last: Position, frames: Outgoing): void;
-  /** The conversation was deleted, or what this server had read was trimmed away. */
-  gone(reason: "deleted" | "trimmed"): void;
+  /** New entries up to `last`. */
+  deliver(last: Position, frames: OutgoingFrames): void;
+  /** The conversation was deleted, or entries that were not delivered yet were trimmed. */
+  ended(reason: "deleted" | "trimmed"): void;
 }
 
 export interface ReaderOptions {
@@ -30,18 +50,18 @@ export interface ReaderOptions {
   /** `chat:<conv_id>` */
   readonly stream: string;
   readonly convId: string;
-  /** What it keeps in memory for those who come back soon. */
+  /** The size of the in-memory tail, for clients that resume soon. */
   readonly recentBytes: number;
   /** Shared by all readers. */
-  readonly turn: Turn;
+  readonly endOfTick: EndOfTick;
 }
 
-/** Before every entry. */
+/** The position before the first entry. */
 const BEGINNING: Position = { seq: 0n, time: 0 };
 const PAGE = { entries: 2_000, bytes: 2 << 20 };
 
-/** The one reader of a conversation on this server: reads each entry once, and gives it to all who follow. */
-export class ConversationReader implements Watcher, TurnTaker {
+/** The only reader of a conversation on this server: reads each entry once and delivers it to all followers. */
+export class ConversationReader implements Watcher, TickListener {
   readonly #options: ReaderOptions;
   readonly #context: Context;
   readonly #live = new Set<Follower>();
@@ -49,35 +69,35 @@ export class ConversationReader implements Watcher, TurnTaker {
   #unwatch: (() => void) | undefined;
   #epoch = "";
   #head: Position | undefined;
-  #recent!: Recent;
-  /** Frames of what was asked for again, for the next one who asks. */
+  #recent!: RecentEntries;
+  /** Encoded frames of replayed entries, shared by followers that resume together. */
   #replayed: WeakMap<Entry, TimelineFrame> | undefined;
   #transcript: Transcript | undefined;
-  #filling: Promise<void> | undefined;
+  #catchingUp: Promise<void> | undefined;
   #behind = false;
-  /** Whether the log, up to the head, is in the middle of a run. */
+  /** Whether the log is in the middle of a run at the head. */
   #streaming = false;
-  #over: "deleted" | "trimmed" | undefined;
-  /** Made when there is something: an array that was here for long would make all that it held outlive the moment. */
+  #ended: "deleted" | "trimmed" | undefined;
+  /** Created per batch: a long-lived array would move its entries to the old generation of the heap. */
   #unsent: Entry[] | undefined;
-  #gathering = false;
+  #batching = false;
 
   private constructor(context: Context, options: ReaderOptions) {
     this.#context = context;
     this.#options = options;
   }
 
-  /** Starts at the end of the log, which is resolved once, before anybody is told that they are connected. */
+  /** Starts at the head of the log, before any follower is told that it is connected. */
   static async start(context: Context, options: ReaderOptions): Promise<ConversationReader> {
     const reader = new ConversationReader(context, options);
-    // Heard first, read second: what is appended in between is found by its sequence.
+    // Watch first, then read: an entry appended in between is found by its sequence number.
     reader.#unwatch = await options.log.watch(options.stream, reader);
     try {
       const bounds = await options.log.open(options.stream);
       reader.#streaming = await endsInARun(options, bounds);
       reader.#epoch = bounds.epoch;
       reader.#head = bounds.head;
-      reader.#recent = new Recent(bounds.head, options.recentBytes);
+      reader.#recent = new RecentEntries(bounds.head, options.recentBytes);
     } catch (error) {
       reader.stop();
       throw error;
@@ -86,7 +106,7 @@ export class ConversationReader implements Watcher, TurnTaker {
     return reader;
   }
 
-  /** Where it is: everything up to here was given to those who are live. */
+  /** Its position: all entries up to here are delivered to the live followers. */
   get head(): Position {
     return this.#head!;
   }
@@ -95,29 +115,29 @@ export class ConversationReader implements Watcher, TurnTaker {
     return this.#epoch;
   }
 
-  /** The cursor of its position. */
+  /** The cursor of the head. */
   get cursor(): string {
     return formatCursor({ epoch: this.epoch, ...this.head });
   }
 
-  /** Why it can go on no more; undefined while it can. */
-  get over(): "deleted" | "trimmed" | undefined {
-    return this.#over;
+  /** Why the reader ended; undefined while it runs. */
+  get ended(): "deleted" | "trimmed" | undefined {
+    return this.#ended;
   }
 
-  /** Whether somebody who begins here would begin in the middle of an answer. */
+  /** Whether a follower that starts here starts in the middle of an answer. */
   get streaming(): boolean {
     return this.#transcript ? this.#transcript.running !== undefined : this.#streaming;
   }
 
-  /** How many are live. */
+  /** The number of live followers. */
   get followers(): number {
     return this.#live.size;
   }
 
-  /** Takes a follower on from the head. In the turn in which it reached the head, nothing can come in between. */
+  /** Adds a follower at the head. Call it in the tick in which the follower reached the head, so that no entry is missed. */
   goLive(follower: Follower): void {
-    // What is up to the head and not yet sent is for those who were here before.
+    // Entries up to the head that are not sent yet belong to the earlier followers.
     this.#send();
     this.#live.add(follower);
   }
@@ -126,17 +146,17 @@ export class ConversationReader implements Watcher, TurnTaker {
     this.#live.delete(follower);
   }
 
-  /** The entries after a position up to the head, from memory or from the log; undefined when they are not all there any more. */
+  /** The entries from a position to the head, from memory or from the log; undefined when some were trimmed. */
   async after(position: Position): Promise<readonly Entry[] | undefined> {
     const inMemory = this.#recent.after(position);
     if (inMemory) return inMemory;
     const { log, stream } = this.#options;
     const page = await log.read(stream, position, PAGE);
-    if (!this.#same(page) || page.entries[0]?.seq !== position.seq + 1n) return undefined;
-    return this.#known(page.entries);
+    if (!this.#isSameEpoch(page) || page.entries[0]?.seq !== position.seq + 1n) return undefined;
+    return this.#upToHead(page.entries);
   }
 
-  /** What an entry that is sent again is on a socket. */
+  /** The frame of a replayed entry. */
   frame(entry: Entry): TimelineFrame {
     this.#replayed ??= new WeakMap();
     let frame = this.#replayed.get(entry);
@@ -147,25 +167,25 @@ export class ConversationReader implements Watcher, TurnTaker {
     return frame;
   }
 
-  /** The log may be ahead of what was given out: whoever is told of more would be told twice. */
-  #known(entries: readonly Entry[]): readonly Entry[] {
+  /** The log may be ahead of the head: entries after it are delivered live, and must not be sent twice. */
+  #upToHead(entries: readonly Entry[]): readonly Entry[] {
     return entries.filter(({ seq }) => seq <= this.head.seq);
   }
 
-  /** What the conversation comes to at the head. Awaited, it is true until the caller waits again. */
+  /** The messages at the head. Valid until the caller awaits again. */
   async transcript(): Promise<Transcript> {
     if (this.#transcript) return this.#transcript;
     const { log, stream } = this.#options;
     let transcript = new Transcript();
     let position: Position = BEGINNING;
-    // The check and the hand-over happen in one turn: from there on every new entry is added as it comes.
+    // The check and the assignment happen in one tick: from then on every new entry is added to it.
     while (!this.#transcript && position.seq < this.head.seq) {
       const items = this.#recent.after(position);
       const page = items ? undefined : await log.read(stream, position, PAGE);
-      if (!items && !this.#same(page)) break;
-      const entries = items ?? this.#known(page?.entries ?? []);
+      if (!items && !this.#isSameEpoch(page)) break;
+      const entries = items ?? this.#upToHead(page?.entries ?? []);
       if (position !== BEGINNING && entries[0] && entries[0].seq !== position.seq + 1n) {
-        // Trimmed while we read: what is left is what there is.
+        // Trimmed while reading: start over with what is left.
         transcript = new Transcript();
       }
       if (entries.length === 0) break;
@@ -176,38 +196,38 @@ export class ConversationReader implements Watcher, TurnTaker {
     return this.#transcript;
   }
 
-  news({ epoch, entries }: News): void {
-    if (!this.#head || this.#filling) {
+  appended({ epoch, entries }: Appended): void {
+    if (!this.#head || this.#catchingUp) {
       this.#behind = true;
       return;
     }
     if (epoch !== this.#epoch) return this.missed();
-    if (entries[0]?.seq === this.#head.seq + 1n) return this.#take(entries);
-    // A number that is given again, by a store that lost its last moments: its next news would look as if nothing was missed.
+    if (entries[0]?.seq === this.#head.seq + 1n) return this.#advance(entries);
+    // The store lost its last writes and reuses their numbers: a later append would look contiguous.
     if (entries.some((entry) => this.#recent.contradicts(entry))) return this.#end("trimmed");
     const fresh = entries.filter(({ seq }) => seq > this.head.seq);
     if (fresh.length === 0) return;
-    if (fresh[0]!.seq === this.head.seq + 1n) this.#take(fresh);
+    if (fresh[0]!.seq === this.head.seq + 1n) this.#advance(fresh);
     else this.missed();
   }
 
   position(): Position | undefined {
-    return this.#filling ? undefined : this.#head;
+    return this.#catchingUp ? undefined : this.#head;
   }
 
   missed(): void {
     this.#behind = true;
     if (!this.#head || this.#stopping.signal.aborted) return;
-    this.#filling ??= this.#fill().finally(() => {
-      this.#filling = undefined;
+    this.#catchingUp ??= this.#catchUp().finally(() => {
+      this.#catchingUp = undefined;
       if (this.#behind) this.missed();
     });
   }
 
-  /** Reads what is new. Resolves when everything that was appended before the call is given out. */
+  /** Reads new entries. Resolves when everything appended before the call is delivered. */
   async refresh(): Promise<void> {
     this.missed();
-    await this.#filling;
+    await this.#catchingUp;
   }
 
   stop(): void {
@@ -216,8 +236,8 @@ export class ConversationReader implements Watcher, TurnTaker {
     this.#live.clear();
   }
 
-  /** Reads from where it is until nothing is left; a failed read is tried again from the same place. */
-  async #fill(): Promise<void> {
+  /** Reads from the head until nothing is left. A failed read is retried from the same position. */
+  async #catchUp(): Promise<void> {
     const { log, stream, metrics } = this.#options;
     const { signal } = this.#stopping;
     for (let failures = 0; this.#behind && !signal.aborted; ) {
@@ -227,19 +247,19 @@ export class ConversationReader implements Watcher, TurnTaker {
         const page = await log.read(stream, this.head, PAGE);
         failures = 0;
         if (signal.aborted) return;
-        if (!this.#same(page)) return;
-        // What was acknowledged is gone: the store lost its last moments, in a crash or a failover.
+        if (!this.#isSameEpoch(page)) return;
+        // Acknowledged entries are gone: the store lost its last writes in a crash or failover.
         if (page.head.seq < this.head.seq) return this.#end("trimmed");
         const [first] = page.entries;
         if (first && first.seq !== this.head.seq + 1n) return this.#end("trimmed");
         if (!first && page.head.seq > this.head.seq) return this.#end("trimmed");
-        this.#take(page.entries);
+        this.#advance(page.entries);
         this.#behind ||= page.head.seq > this.head.seq;
       } catch (error) {
         this.#behind = true;
         this.#context.log.warn(
           { err: (error as Error).message, stream },
-          "a conversation could not be read and is tried again",
+          "a conversation could not be read; retrying",
         );
         await sleep(
           this.#context.clock,
@@ -250,26 +270,26 @@ export class ConversationReader implements Watcher, TurnTaker {
     }
   }
 
-  /** Whether the log is still the one that was begun with; if not, this reader is over. */
-  #same(page: Page | undefined): page is Page {
+  /** Whether the stream is still the same one; ends the reader if not. */
+  #isSameEpoch(page: Page | undefined): page is Page {
     if (page?.epoch === this.epoch) return true;
     this.#end("deleted");
     return false;
   }
 
-  #take(entries: readonly Entry[]): void {
+  #advance(entries: readonly Entry[]): void {
     this.#options.metrics.reads.count += entries.length;
     for (const entry of entries) {
       const { runId, ends } = runOf(entry);
       if (runId !== "") this.#streaming = !ends;
-      // Without its text, which would outlive the moment.
+      // Without the text, to not retain it.
       this.#head = { seq: entry.seq, time: entry.time };
       if (this.#live.size > 0) {
         if (this.#unsent) this.#unsent.push(entry);
         else this.#unsent = [entry];
       }
       try {
-        // Sockets come first, whatever else is to be done with it.
+        // Sockets first, then the bookkeeping.
         if (entry === entries.at(-1)) this.#sendSoon();
       } finally {
         this.#recent.add(entry);
@@ -278,16 +298,16 @@ export class ConversationReader implements Watcher, TurnTaker {
     }
   }
 
-  /** The first entry goes at once; what comes within the same turn of the event loop goes in one write after it. */
+  /** Sends the first entry at once, and the others of this tick in one write at its end. */
   #sendSoon(): void {
-    if (this.#gathering || !this.#unsent) return;
+    if (this.#batching || !this.#unsent) return;
     this.#send();
-    this.#gathering = true;
-    this.#options.turn.end(this);
+    this.#batching = true;
+    this.#options.endOfTick.notify(this);
   }
 
-  turned(): void {
-    this.#gathering = false;
+  tickEnded(): void {
+    this.#batching = false;
     this.#sendSoon();
   }
 
@@ -300,7 +320,7 @@ export class ConversationReader implements Watcher, TurnTaker {
         ? this.#frame(entries[0]!)
         : new TimelineFrames(entries.map((entry) => this.#frame(entry)));
     this.#options.metrics.broadcasts.count += entries.length * this.#live.size;
-    for (const follower of this.#live) follower.live(this.head, frames);
+    for (const follower of this.#live) follower.deliver(this.head, frames);
   }
 
   #frame(entry: Entry): TimelineFrame {
@@ -308,17 +328,17 @@ export class ConversationReader implements Watcher, TurnTaker {
   }
 
   #end(reason: "deleted" | "trimmed"): void {
-    if (this.#over) return;
-    this.#over = reason;
+    if (this.#ended) return;
+    this.#ended = reason;
     this.#stopping.abort();
     this.#unwatch?.();
     this.#send();
-    for (const follower of [...this.#live]) follower.gone(reason);
+    for (const follower of [...this.#live]) follower.ended(reason);
     this.#live.clear();
   }
 }
 
-/** The last entry tells; one that belongs to no run does not, and is taken for the middle of one. */
+/** Whether the last entry is not the end of a run. An entry without a run counts as the middle of one. */
 async function endsInARun({ log, stream }: ReaderOptions, { head }: Bounds): Promise<boolean> {
   if (head.seq === 0n) return false;
   const page = await log.read(stream, { ...head, seq: head.seq - 1n }, { entries: 1, bytes: PAGE.bytes });

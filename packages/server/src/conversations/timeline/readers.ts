@@ -4,66 +4,65 @@ import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Log } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
-import { ConversationReader } from "./reader.ts";
-import { Turn } from "./turn.ts";
+import { ConversationReader, EndOfTick } from "./reader.ts";
 
 export interface ReadersOptions {
   readonly log: Log;
   readonly metrics: ConversationMetrics;
   readonly serverId: string;
   readonly recentBytes: number;
-  /** How long a reader is kept after the last one has left. */
+  /** How long a reader stays open after its last user has left. */
   readonly graceMs: number;
-  /** How often logs are asked for news that nobody told of. */
+  /** How often logs are polled for entries whose notification was lost. */
   readonly pollMs: number;
-  /** How often the bookmarks of conversations that moved are moved. */
+  /** How often bookmarks follow the readers. */
   readonly bookmarkMs: number;
 }
 
-/** A reader that is kept until it is released. */
-export interface HeldReader {
+/** A reader that stays open until it is released. */
+export interface AcquiredReader {
   readonly reader: ConversationReader;
   release(): void;
 }
 
-/** The readers of this server: one per conversation, however many follow it. */
+/** The readers of this server: one per conversation, shared by all its sockets. */
 export interface Readers extends Service {
-  acquire(convId: string): Promise<HeldReader>;
-  /** Something happened to a conversation here: if it is read, its reader looks at once. */
+  acquire(convId: string): Promise<AcquiredReader>;
+  /** The conversation changed on this server: its reader, if any, reads now. */
   missed(convId: string): void;
-  /** How many run. */
+  /** The number of readers. */
   readonly size: number;
 }
 
-interface Kept {
+interface CachedReader {
   readonly stream: string;
-  /** How it is called in logs. */
+  /** Its name in logs. */
   readonly name: string;
   readonly started: Promise<ConversationReader>;
   reader: ConversationReader | undefined;
   holders: number;
   cancelGrace: (() => void) | undefined;
   bookmarked: bigint;
-  /** Entries that somebody took from the bookmark as from a queue. */
+  /** Unacknowledged entries of the consumer group `ui`; see Log.bookmark. */
   pending: number;
 }
 
-/** What is asked or moved at once. */
-const SLICE = 100;
+/** Readers per query. */
+const BATCH_SIZE = 100;
 
 /** Opens the readers. */
 export function openReaders(context: Context, options: ReadersOptions): Readers {
   const { log, metrics } = options;
-  const kept = new Map<string, Kept>();
-  const turn = new Turn();
-  /** Entries that the last poll found and the readers had not. */
-  let behind = 0n;
+  const kept = new Map<string, CachedReader>();
+  const endOfTick = new EndOfTick();
+  /** Entries that the last poll found beyond the readers' heads. */
+  let lag = 0n;
 
-  function start(convId: string): Kept {
+  function start(convId: string): CachedReader {
     const name = `ws-forwarder:${options.serverId}:${convId}`;
     const stream = topicForConv(convId);
-    const started = ConversationReader.start(context, { ...options, stream, convId, turn });
-    const entry: Kept = {
+    const started = ConversationReader.start(context, { ...options, stream, convId, endOfTick });
+    const entry: CachedReader = {
       stream,
       name,
       started,
@@ -85,21 +84,21 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
     return entry;
   }
 
-  function forget(convId: string, entry: Kept): void {
+  function forget(convId: string, entry: CachedReader): void {
     entry.cancelGrace?.();
     if (kept.get(convId) === entry) kept.delete(convId);
   }
 
-  function stopReader(convId: string, entry: Kept): void {
+  function stopReader(convId: string, entry: CachedReader): void {
     forget(convId, entry);
     entry.reader?.stop();
     context.log.info({ reader: entry.name }, "a reader stopped");
   }
 
-  async function acquire(convId: string): Promise<HeldReader> {
+  async function acquire(convId: string): Promise<AcquiredReader> {
     let entry = kept.get(convId);
-    // One that ended because its log was deleted is replaced by one for what is there now.
-    if (entry?.reader?.over) {
+    // A reader that ended, because its log was deleted, is replaced.
+    if (entry?.reader?.ended) {
       stopReader(convId, entry);
       entry = undefined;
     }
@@ -119,18 +118,18 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
     }
   }
 
-  /** Does something for all of these in slices, spread over most of a time, so that nobody's words wait behind it. */
+  /** Visits all items in batches, spread over most of `ms`, so that live traffic is not delayed. */
   async function spread<T>(
     all: readonly T[],
     ms: number,
     signal: AbortSignal,
-    visit: (slice: readonly T[]) => Promise<void>,
+    visit: (batch: readonly T[]) => Promise<void>,
   ): Promise<void> {
-    const pause = (ms / Math.ceil(all.length / SLICE)) * 0.8;
-    for (let at = 0; at < all.length; at += SLICE) {
+    const pause = (ms / Math.ceil(all.length / BATCH_SIZE)) * 0.8;
+    for (let at = 0; at < all.length; at += BATCH_SIZE) {
       if (at > 0) await sleep(context.clock, pause, signal);
       if (signal.aborted) return;
-      await visit(all.slice(at, at + SLICE));
+      await visit(all.slice(at, at + BATCH_SIZE));
     }
   }
 
@@ -138,11 +137,11 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
     wake: new Wake(),
     idleMs: options.pollMs,
     async step(signal) {
-      const all = [...kept.values()].filter(({ reader }) => reader && !reader.over);
+      const all = [...kept.values()].filter(({ reader }) => reader && !reader.ended);
       let missing = 0n;
-      await spread(all, options.pollMs, signal, async (slice) => {
-        const heads = await log.heads(slice.map(({ stream }) => stream));
-        slice.forEach(({ reader }, i) => {
+      await spread(all, options.pollMs, signal, async (batch) => {
+        const heads = await log.bounds(batch.map(({ stream }) => stream));
+        batch.forEach(({ reader }, i) => {
           const bounds = heads[i];
           const same = bounds?.epoch === reader!.epoch;
           if (same && bounds.head.seq === reader!.head.seq) return;
@@ -150,7 +149,7 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
           reader!.missed();
         });
       });
-      if (!signal.aborted) behind = missing;
+      if (!signal.aborted) lag = missing;
       return false;
     },
   });
@@ -162,14 +161,14 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
       const moved = [...kept.values()].filter(
         ({ reader, bookmarked }) => reader && reader.head.seq > bookmarked,
       );
-      await spread(moved, options.bookmarkMs, signal, async (slice) => {
-        await Promise.all(slice.map(moveBookmark));
+      await spread(moved, options.bookmarkMs, signal, async (batch) => {
+        await Promise.all(batch.map(moveBookmark));
       });
       return false;
     },
   });
 
-  async function moveBookmark(entry: Kept): Promise<void> {
+  async function moveBookmark(entry: CachedReader): Promise<void> {
     const { head } = entry.reader!;
     entry.pending = await log.bookmark(entry.stream, head);
     entry.bookmarked = head.seq;
@@ -181,7 +180,7 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
     for (const entry of kept.values()) pending += entry.pending;
     result.observe(pending);
   });
-  metrics.lag.addCallback((result) => result.observe(Number(behind)));
+  metrics.lag.addCallback((result) => result.observe(Number(lag)));
 
   return {
     acquire,
@@ -192,7 +191,7 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
     async stop() {
       await Promise.all([polling.stop(), bookmarking.stop()]);
       for (const [convId, entry] of [...kept]) {
-        // One that is just starting is stopped when it has.
+        // A reader that is still starting stops afterwards.
         entry.started.then(
           (reader) => reader.stop(),
           () => {},

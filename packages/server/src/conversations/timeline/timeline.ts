@@ -4,24 +4,24 @@ import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Entry } from "../log/log.ts";
 
-/** What is sent to a socket at once: one frame or several, each encoded once per kind of socket, however many there are. */
-export interface Outgoing {
+/** One or several frames for one socket write, encoded once per protocol for all sockets. */
+export interface OutgoingFrames {
   readonly frames: readonly TimelineFrame[];
   /** For `/ws`. */
   readonly plain: WireFrame;
-  /** For the channel `conversation:<conv_id>`, in broadcast form. */
+  /** For the Phoenix channel `conversation:<conv_id>`, as a broadcast. */
   readonly phoenix: WireFrame;
 }
 
 /** A frame of a conversation. */
-export class TimelineFrame implements Outgoing {
+export class TimelineFrame implements OutgoingFrames {
   readonly #convId: string;
   readonly #head: string;
   readonly #rest: string;
   #plain: WireFrame | undefined;
   #phoenix: WireFrame | undefined;
 
-  /** Of one text or of two, which are joined only where they are written. */
+  /** The text may come in two parts, which are joined only when they are encoded. */
   constructor(convId: string, head: string, rest = "") {
     this.#convId = convId;
     this.#head = head;
@@ -47,8 +47,8 @@ export class TimelineFrame implements Outgoing {
   }
 }
 
-/** Frames that came together: a socket takes them in one write. */
-export class TimelineFrames implements Outgoing {
+/** Several frames in one socket write. */
+export class TimelineFrames implements OutgoingFrames {
   readonly frames: readonly TimelineFrame[];
   #plain: WireFrame | undefined;
   #phoenix: WireFrame | undefined;
@@ -70,15 +70,15 @@ export class TimelineFrames implements Outgoing {
 
 const ZERO_RUN = "00000000-0000-0000-0000-000000000000";
 
-/** An event of the log, read. */
+/** A parsed event of the log. */
 export interface TimelineEvent {
   readonly seq: bigint;
-  /** Empty when it belongs to no run. */
+  /** Empty for an event without a run. */
   readonly runId: string;
   readonly event: EventJson;
 }
 
-/** Reads an entry of a conversation's log. */
+/** Parses an entry of a conversation's log. */
 export function readEntry({ seq, data }: Entry): TimelineEvent {
   const { run_id = "", event = {} } = JSON.parse(data) as EntryJson;
   return { seq, runId: run_id === ZERO_RUN ? "" : run_id, event };
@@ -89,7 +89,7 @@ export function endsRun({ event }: TimelineEvent): boolean {
   return (event.run_finished ?? event.run_failed ?? event.run_stopped) !== undefined;
 }
 
-/** The beginning of every entry that this server wrote: a word on its way need not be taken apart and put together again. */
+/** The prefix of entries written by this server. Matching it avoids parsing and encoding each one again. */
 const WRITTEN = /^\{"run_id":"([0-9A-Za-z-]*)","event":\{"(\w+)":/;
 const ENDS = new Set(["run_finished", "run_failed", "run_stopped"]);
 
@@ -100,7 +100,7 @@ interface EntryRun {
   readonly ends: boolean;
 }
 
-/** What the beginning says, if it is as this server writes it. */
+/** The run of an entry from its prefix, if this server wrote it. */
 function writtenRun({ data }: Entry): EntryRun | undefined {
   const [, runId, kind] = WRITTEN.exec(data) ?? [];
   return runId !== undefined && runId !== ZERO_RUN ? { runId, ends: ENDS.has(kind!) } : undefined;
@@ -114,7 +114,7 @@ export function runOf(entry: Entry): EntryRun {
   return { runId: event.runId, ends: endsRun(event) };
 }
 
-/** What an entry is on a socket: the same for everybody, with or without a run. */
+/** The frame of an entry. */
 export function eventFrame(convId: string, epoch: string, entry: Entry): TimelineFrame {
   const cursor = formatCursor({ epoch, seq: entry.seq, time: entry.time });
   const head = `{"type":"event","seq":"${entry.seq}","cursor":"${cursor}",`;
@@ -126,7 +126,7 @@ export function eventFrame(convId: string, epoch: string, entry: Entry): Timelin
   );
 }
 
-/** The first frame of a socket. */
+/** The first frame on a socket. */
 export function helloFrame(convId: string, cursor: string, run: RunJson | null): TimelineFrame {
   return new TimelineFrame(convId, JSON.stringify({ type: "hello", conv_id: convId, cursor, run }));
 }
@@ -140,20 +140,20 @@ export function snapshotFrame(
   return new TimelineFrame(convId, JSON.stringify({ type: "snapshot", messages, cursor }));
 }
 
-/** Why what a client has cannot be continued. */
+/** Why a client cannot resume. */
 export type ResyncReason = "trimmed" | "deleted" | "foreign_cursor";
 
-/** Tells a client to forget what it has: a snapshot follows. */
+/** Tells a client to discard its state; a snapshot follows. */
 export function resyncFrame(convId: string, reason: ResyncReason): TimelineFrame {
   return new TimelineFrame(convId, JSON.stringify({ type: "resync", reason }));
 }
 
-/** A sign of life. */
+/** A heartbeat with the current cursor. */
 export function heartbeatFrame(convId: string, cursor: string): TimelineFrame {
   return new TimelineFrame(convId, JSON.stringify({ type: "heartbeat", cursor }));
 }
 
-/** Why a socket is about to be closed. */
+/** The reason before a socket is closed. */
 export function errorFrame(convId: string, error: { code: string; message: string }): TimelineFrame {
   return new TimelineFrame(
     convId,

@@ -16,15 +16,15 @@ interface Message {
   truncated: boolean;
 }
 
-/** What the events of a conversation come to. Pure: the same events make the same messages, wherever they are put together. */
+/** Folds the events of a conversation into messages. Deterministic: every server gets the same messages. */
 export class Transcript {
   readonly #messages = new Map<string, Message>();
-  /** Runs whose start was seen: a message of another one may have lost its beginning. */
+  /** Runs whose start was seen. Messages of other runs may be truncated. */
   readonly #started = new Set<string>();
   readonly #ended = new Set<string>();
   #running: string | undefined;
 
-  /** The run that has begun and not ended. */
+  /** The active run. */
   get running(): string | undefined {
     return this.#running;
   }
@@ -43,14 +43,14 @@ export class Transcript {
     }));
   }
 
-  /** The messages of the run that is under way: what a late joiner needs to follow it. */
+  /** The messages of the active run, for sockets that join during it. */
   current(): TranscriptMessageJson[] {
     return this.last().filter(({ run_id }) => run_id === this.#running);
   }
 
-  /** Takes the next event. */
+  /** Applies the next event. */
   add({ runId, event }: TimelineEvent): void {
-    // Also when its start was trimmed away, a run that says something is under way.
+    // A run is active from its first event, even if its start was trimmed.
     if (runId !== "" && !this.#ended.has(runId)) this.#running = runId;
     if (event.run_started) this.#started.add(runId);
     else if (event.run_finished) this.#end(runId, "done");
@@ -99,9 +99,9 @@ export class Transcript {
   #result(runId: string, result: ToolResultJson): void {
     const { message_id = "", tool_call_id = "", tool = "", output, error } = result;
     const { parts } = this.#message(message_id, runId);
-    const there = parts.find((part) => part.tool?.tool_call_id === tool_call_id)?.tool;
-    const target: ToolJson = there ?? { tool_call_id, tool };
-    if (!there) parts.push({ tool: target });
+    const known = parts.find((part) => part.tool?.tool_call_id === tool_call_id)?.tool;
+    const target: ToolJson = known ?? { tool_call_id, tool };
+    if (!known) parts.push({ tool: target });
     if (output !== undefined) target.output = output;
     if (error !== undefined) target.error = error;
   }

@@ -7,6 +7,8 @@ import { expect, test } from "vitest";
 import { EventStream } from "./ai_event_stream.ts";
 
 const HOUR = 3_600_000;
+/** More than the buffers of a local connection hold. */
+const LARGE = 16 << 20;
 
 /** A stream and its reader, over a real connection. */
 async function open() {
@@ -61,7 +63,7 @@ test("a reader that takes nothing for too long is cut; until then the sender wai
   await using opened = await open();
   const { stream, clock } = opened;
   let sent = false;
-  const sending = stream.send(["x".repeat(64 << 20)]).then(() => {
+  const sending = stream.send(["x".repeat(LARGE)]).then(() => {
     sent = true;
   });
   await clock.advance(29_000);
@@ -78,12 +80,12 @@ test("a reader that takes nothing for too long is cut; until then the sender wai
 test("a sender that waits goes on when its reader does", async () => {
   await using opened = await open();
   const { stream } = opened;
-  const sending = stream.send(["x".repeat(64 << 20)]);
+  const sending = stream.send(["x".repeat(LARGE)]);
   opened.read();
   await sending;
   stream.end();
   expect(await opened.over).toBe("ended");
-  expect(opened.text()).toHaveLength((64 << 20) + 'data: ""\n\n'.length);
+  expect(opened.text()).toHaveLength(LARGE + 'data: ""\n\n'.length);
 });
 
 test("a shutdown and the end of the token break the stream off", async () => {
@@ -105,7 +107,7 @@ test("a shutdown and the end of the token break the stream off", async () => {
 test("a reader that leaves is noticed, also by a sender that waits", async () => {
   await using opened = await open();
   const { stream, response } = opened;
-  const sending = stream.send(["x".repeat(64 << 20)]);
+  const sending = stream.send(["x".repeat(LARGE)]);
   response.destroy();
   await sending;
   expect(stream.signal.aborted).toBe(true);

@@ -4,7 +4,7 @@ import { SpanKind } from "@opentelemetry/api";
 import type { Caller, ChatCommand, ConversationPlane } from "../../conversations/plane.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import { contextOf, ofOrg, traceparent } from "../../kit/telemetry.ts";
+import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
 
 /** A run, and the position in the log where following begins. */
 export interface FollowedRun {
@@ -35,8 +35,8 @@ export async function startRun(
 ): Promise<FollowedRun> {
   const span = context.telemetry.tracer.startSpan(
     "chat",
-    { kind: SpanKind.SERVER, attributes: ofOrg(caller.org) },
-    contextOf(parent),
+    { kind: SpanKind.SERVER, attributes: orgAttributes(caller.org) },
+    traceContext(parent),
   );
   try {
     const trace = traceparent(span);

@@ -2,7 +2,7 @@ import { CONV_ID, KhalaError } from "@khala/contracts";
 import { ChatRequestSchema } from "@khala/contracts/conversation/v1";
 import { parseCursor } from "../../conversations/log/cursor.ts";
 import type { BusyPolicy, Caller, ChatCommand } from "../../conversations/plane.ts";
-import type { Start } from "../../conversations/timeline/attachment.ts";
+import type { StartPosition } from "../../conversations/timeline/attachment.ts";
 import type { Viewer } from "../auth/claims.ts";
 import { readMessage } from "./read_request.ts";
 
@@ -25,7 +25,7 @@ export function readConvId(sent: unknown): string {
 }
 
 /** Reads where following begins. */
-export function readStart({ after, replay }: { after?: unknown; replay?: unknown }): Start {
+export function readStart({ after, replay }: { after?: unknown; replay?: unknown }): StartPosition {
   if (after !== undefined && replay !== undefined) {
     const message = "Send after or replay, not both: after continues, replay shows the last messages.";
     throw new KhalaError("invalid_request", message, { field: "replay" });

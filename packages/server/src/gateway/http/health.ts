@@ -1,5 +1,5 @@
 import type { Clock } from "../../kit/clock.ts";
-import { within } from "../../kit/within.ts";
+import { withTimeout } from "../../kit/timeout.ts";
 import type { Http } from "./http.ts";
 
 /** The state of a dependency of the process. */
@@ -40,7 +40,7 @@ export function healthAnswers({ clock, health, scrape }: HealthOptions) {
     "/healthz": async () => json(200, { status: "ok" }),
 
     async "/readyz"() {
-      const dependencies = await within(clock, ANSWER_MS, health(), SILENT);
+      const dependencies = await withTimeout(clock, ANSWER_MS, health(), SILENT);
       const states = Object.values(dependencies).map(({ state }) => state);
       const status = states.includes("unavailable")
         ? "unavailable"

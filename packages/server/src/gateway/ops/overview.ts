@@ -5,7 +5,7 @@ import type { BlackboardPlane } from "../../blackboard/plane.ts";
 import { type Clock, isoTime } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
-import { within } from "../../kit/within.ts";
+import { withTimeout } from "../../kit/timeout.ts";
 import type { SyncPlane } from "../../sync/plane.ts";
 import type { Health } from "../http/health.ts";
 import { blackboardState, conversationState, syncState } from "./plane_states.ts";
@@ -76,14 +76,14 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
 
   async function take(): Promise<Snapshot> {
     const silent = { database: { state: "unavailable" as const, message: SILENT } };
-    const [dependencies, agents, lag, figures] = await Promise.all([
-      within(clock, ANSWER_MS, options.health(), silent),
+    const [dependencies, agents, lag, metrics] = await Promise.all([
+      withTimeout(clock, ANSWER_MS, options.health(), silent),
       withinOr<readonly AgentStateJson[]>(options.blackboard.agents(), []),
       withinOr<readonly PartitionLagJson[]>(options.blackboard.lag(), []),
-      context.telemetry.figures(),
+      context.telemetry.metricValues(),
     ]);
     const now = clock.now();
-    const { sum } = figures;
+    const { sum } = metrics;
     const traffic = options.traffic();
     const heads = options.sync.hub.lastPoll().heads?.topics ?? new Map<string, { head: bigint }>();
     const feeds = options.sync.hub.open();
@@ -149,7 +149,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
       context.log.debug({ err: error.message }, "a part of the overview is missing");
       return otherwise;
     });
-    return within(clock, ANSWER_MS, answered, otherwise);
+    return withTimeout(clock, ANSWER_MS, answered, otherwise);
   }
 
   function failedLately(now: number, failed: number): number {

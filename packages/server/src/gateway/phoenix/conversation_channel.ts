@@ -1,8 +1,8 @@
 import { CONVERSATION_CHANNEL, KhalaError, phoenix, SCOPES } from "@khala/contracts";
 import { AuthSchema } from "@khala/contracts/sync/v1";
 import type { Attached, Caller, ConversationPlane } from "../../conversations/plane.ts";
-import type { Member, Start } from "../../conversations/timeline/attachment.ts";
-import { errorFrame, type Outgoing } from "../../conversations/timeline/timeline.ts";
+import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
+import { errorFrame, type OutgoingFrames } from "../../conversations/timeline/timeline.ts";
 import { hasScope, requireScope } from "../auth/claims.ts";
 import { callerOf, readChat, readConvId, readStart } from "../http/conversation_request.ts";
 import { readMessage } from "../http/read_request.ts";
@@ -24,12 +24,12 @@ export function conversationChannel(conversations: ConversationPlane): ChannelFa
 class ConversationChannel implements Channel {
   readonly #socket: ChannelSocket;
   readonly #convId: string;
-  readonly #start: Start;
+  readonly #start: StartPosition;
   readonly #conversations: ConversationPlane;
   #attached: Attached | undefined;
   #closed = false;
 
-  constructor(socket: ChannelSocket, convId: string, start: Start, conversations: ConversationPlane) {
+  constructor(socket: ChannelSocket, convId: string, start: StartPosition, conversations: ConversationPlane) {
     this.#socket = socket;
     this.#convId = convId;
     this.#start = start;
@@ -37,7 +37,7 @@ class ConversationChannel implements Channel {
   }
 
   async open(joined: () => void): Promise<void> {
-    const member: Member = {
+    const subscriber: TimelineSubscriber = {
       offer: (frame) => {
         // A frame means that access was granted.
         joined();
@@ -45,11 +45,11 @@ class ConversationChannel implements Channel {
       },
       end: (error) => this.#socket.end(error),
     };
-    const attached = await this.#conversations.attach(this.#caller(), this.#convId, member, this.#start);
+    const attached = await this.#conversations.attach(this.#caller(), this.#convId, subscriber, this.#start);
     if (this.#closed) return attached.close();
     this.#attached = attached;
     // `onWritable` may have been called before there was an attachment.
-    attached.room();
+    attached.drained();
   }
 
   async receive(event: string, payload: unknown): Promise<Reply> {
@@ -74,7 +74,7 @@ class ConversationChannel implements Channel {
   }
 
   onWritable(): void {
-    this.#attached?.room();
+    this.#attached?.drained();
   }
 
   heartbeat(): void {
@@ -92,7 +92,7 @@ class ConversationChannel implements Channel {
     this.#attached = undefined;
   }
 
-  #offer(frame: Outgoing): boolean {
+  #offer(frame: OutgoingFrames): boolean {
     if (hasScope(this.#socket.viewer(), SCOPES.chat)) return this.#socket.outbox.offer(frame.phoenix);
     // A refreshed token may allow less than the one that joined.
     this.#socket.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.chat}" any more.`));

@@ -1,7 +1,7 @@
 import { CONVERSATION_CHANNEL, KhalaError, SCOPES } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
-import type { Member, Start } from "../../conversations/timeline/attachment.ts";
+import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
 import type { Context } from "../../kit/context.ts";
 import { callerOf, readConvId, readStart } from "../http/conversation_request.ts";
@@ -44,18 +44,23 @@ class ConversationSocket implements ClientSocket {
   }
 
   /** Joins the conversation; ends the connection when that cannot be. Never rejects. */
-  async attach(conversations: ConversationPlane, start: Start): Promise<void> {
+  async attach(conversations: ConversationPlane, start: StartPosition): Promise<void> {
     const connection = this.#connection;
-    const member: Member = {
+    const subscriber: TimelineSubscriber = {
       offer: (frame) => connection.outbox.offer(frame.plain),
       end: (error) => connection.end(error),
     };
     try {
-      const attached = await conversations.attach(callerOf(connection.viewer), this.#convId, member, start);
+      const attached = await conversations.attach(
+        callerOf(connection.viewer),
+        this.#convId,
+        subscriber,
+        start,
+      );
       if (this.#closed) return attached.close();
       this.#attached = attached;
       // `onWritable` may have been called before there was an attachment.
-      attached.room();
+      attached.drained();
     } catch (error) {
       const known = clientError(error, this.#context);
       connection.refused(known.code);
@@ -82,7 +87,7 @@ class ConversationSocket implements ClientSocket {
   }
 
   onWritable(): void {
-    this.#attached?.room();
+    this.#attached?.drained();
   }
 
   heartbeat(): void {

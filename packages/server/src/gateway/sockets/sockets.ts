@@ -4,7 +4,7 @@ import { type ErrorCode, KhalaError } from "@khala/contracts";
 import type { SocketJson } from "@khala/contracts/ops/v1";
 import { WebSocketServer } from "ws";
 import type { Context } from "../../kit/context.ts";
-import { lookAround } from "../../kit/rounds.ts";
+import { visitInRotation } from "../../kit/rotation.ts";
 import { bearerToken, socketToken } from "../auth/bearer.ts";
 import { requireSameSubject, requireScope, type Viewer } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
@@ -46,7 +46,7 @@ interface Admitted {
 }
 
 /** How sockets are checked: heartbeats to all of them at once would delay other frames. */
-const ROUND = { everyMs: 1_000, atOnce: 32 };
+const ROUND = { everyMs: 1_000, batchSize: 32 };
 
 /** Opens the sockets of the server. One timer serves all of them. */
 export function openSockets(context: Context, options: SocketsOptions): Sockets {
@@ -61,7 +61,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     handleProtocols: (offered) => (offered.has("phoenix") ? "phoenix" : false),
   });
   let draining = false;
-  const stopLooking = lookAround(context.clock, open, ROUND, (socket, now) => socket.tick(now));
+  const stopLooking = visitInRotation(context.clock, open, ROUND, (socket, now) => socket.tick(now));
 
   const forget = options.revocations.onRevoked((jti) => {
     for (const socket of open) {

@@ -94,8 +94,8 @@ export function entryPromises(handles: () => Handles): void {
     const { a } = handles();
     const missing = newStream();
     expect(await a.read(missing, START, PLENTY)).toBeUndefined();
-    expect(await a.heads([missing])).toEqual([undefined]);
-    expect(await a.heads([])).toEqual([]);
+    expect(await a.bounds([missing])).toEqual([undefined]);
+    expect(await a.bounds([])).toEqual([]);
   });
 
   test("the heads of many streams come in the order in which they were asked for", async () => {
@@ -104,9 +104,9 @@ export function entryPromises(handles: () => Handles): void {
     const bounds = await Promise.all(
       streams.map((stream, i) => (i % 3 === 0 ? undefined : a.append(stream, range(1, i).map(String)))),
     );
-    expect(await b.heads(streams)).toEqual(bounds);
+    expect(await b.bounds(streams)).toEqual(bounds);
     const twice = [streams[2]!, streams[0]!, streams[1]!, streams[2]!];
-    expect(await b.heads(twice)).toEqual([bounds[2], undefined, bounds[1], bounds[2]]);
+    expect(await b.bounds(twice)).toEqual([bounds[2], undefined, bounds[1], bounds[2]]);
   });
 
   test("text comes back as it was given", async () => {
@@ -142,6 +142,6 @@ export function entryPromises(handles: () => Handles): void {
     await refused([], /at least one/i);
     await refused(["fine", "two\nlines"], /line break/i);
     await refused(["two\rlines"], /line break/i);
-    expect(await a.heads([stream])).toEqual([undefined]);
+    expect(await a.bounds([stream])).toEqual([undefined]);
   });
 }

@@ -1,5 +1,10 @@
 import { expect, test } from "vitest";
-import { Fenced, type Keep, type Log, StreamGone } from "../../../../server/src/conversations/log/log.ts";
+import {
+  Fenced,
+  type Log,
+  type Retention,
+  StreamGone,
+} from "../../../../server/src/conversations/log/log.ts";
 import { everything, type Handles, newStream, PLENTY, range, START, seqs, texts } from "./support.ts";
 
 /** What is promised of opening, fencing, trimming, deleting and expiring a stream. */
@@ -10,7 +15,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     const opened = await a.open(stream);
     expect(opened).toMatchObject({ floor: 0n, head: { seq: 0n } });
     expect(await b.open(stream)).toEqual(opened);
-    expect(await b.heads([stream])).toEqual([opened]);
+    expect(await b.bounds([stream])).toEqual([opened]);
     expect(await b.read(stream, START, PLENTY)).toEqual({ ...opened, entries: [] });
     const { epoch, head } = await b.append(stream, ["x"], { epoch: opened.epoch });
     expect(epoch).toBe(opened.epoch);
@@ -32,10 +37,10 @@ export function lifecyclePromises(handles: () => Handles): void {
     const { a, b } = handles();
     const stream = newStream();
     await expect(a.append(stream, ["x"], { epoch: "another" })).rejects.toThrow(StreamGone);
-    expect(await a.heads([stream])).toEqual([undefined]);
+    expect(await a.bounds([stream])).toEqual([undefined]);
     const before = await a.append(stream, ["x"]);
     await expect(b.append(stream, ["y"], { epoch: "another" })).rejects.toThrow(StreamGone);
-    expect(await b.heads([stream])).toEqual([before]);
+    expect(await b.bounds([stream])).toEqual([before]);
   });
 
   test("a lower fence than one that was seen is refused by every server, and writes nothing", async () => {
@@ -73,7 +78,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     const old = await a.append(stream, ["x", "y"], { fence: 3n });
     await b.delete(stream);
     await b.delete(stream);
-    expect(await a.heads([stream])).toEqual([undefined]);
+    expect(await a.bounds([stream])).toEqual([undefined]);
     expect(await a.read(stream, START, PLENTY)).toBeUndefined();
     await expect(a.append(stream, ["z"], { epoch: old.epoch })).rejects.toThrow(StreamGone);
     const fresh = await a.append(stream, ["z"]);
@@ -86,7 +91,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     const { under, a, b } = handles();
     const stream = newStream();
     await a.bookmark(stream, { seq: 3n, time: 5 });
-    expect(await a.heads([stream])).toEqual([undefined]);
+    expect(await a.bounds([stream])).toEqual([undefined]);
     await a.append(stream, ["1", "2"]);
     await a.open(stream);
     await a.append(stream, ["3", "4"]);
@@ -102,7 +107,7 @@ export function lifecyclePromises(handles: () => Handles): void {
   });
 
   /** Trims 500 entries of 1000 bytes and five later ones, and checks what is true however much went. */
-  async function trimmed(log: Log, other: Log, keep: (laterSince: number) => Keep): Promise<number> {
+  async function trimmed(log: Log, other: Log, keep: (laterSince: number) => Retention): Promise<number> {
     const stream = newStream();
     for (const start of [0, 100, 200, 300, 400])
       await log.append(
@@ -117,7 +122,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     const kept = await everything(other, stream);
     expect(removed).toBe(count - kept.length);
     expect(kept).toEqual(whole.slice(removed));
-    const [bounds] = await other.heads([stream]);
+    const [bounds] = await other.bounds([stream]);
     expect(bounds).toEqual({ epoch: later.epoch, floor: BigInt(removed), head: later.head });
     // Who stands before the floor sees that the next entry is not there any more.
     const page = await other.read(stream, whole[0]!, PLENTY);
@@ -158,7 +163,7 @@ export function lifecyclePromises(handles: () => Handles): void {
   test("the last entry is never trimmed, and a stream that is empty or missing has nothing to trim", async () => {
     const { a, b } = handles();
     const stream = newStream();
-    const everyLimit: Keep = { since: Number.MAX_SAFE_INTEGER, entries: 0, bytes: 0 };
+    const everyLimit: Retention = { since: Number.MAX_SAFE_INTEGER, entries: 0, bytes: 0 };
     expect(await a.trim(stream, everyLimit)).toBe(0);
     await a.open(stream);
     expect(await a.trim(stream, everyLimit)).toBe(0);
@@ -179,12 +184,12 @@ export function lifecyclePromises(handles: () => Handles): void {
     const empty = await a.open(opened);
     await under.expire(stream);
     await under.expire(opened);
-    expect(await b.heads([stream, opened])).toEqual([undefined, undefined]);
+    expect(await b.bounds([stream, opened])).toEqual([undefined, undefined]);
     expect(await a.read(stream, START, PLENTY)).toBeUndefined();
     await expect(a.append(stream, ["no"], { epoch: old.epoch })).rejects.toThrow(StreamGone);
     expect(await a.trim(stream, { entries: 1 })).toBe(0);
     await a.bookmark(stream, { seq: 2n, time: old.head.time });
-    expect(await b.heads([stream])).toEqual([undefined]);
+    expect(await b.bounds([stream])).toEqual([undefined]);
     const fresh = await b.append(stream, ["new"], { fence: 1n });
     expect(fresh).toMatchObject({ floor: 0n, head: { seq: 1n } });
     expect(fresh.epoch).not.toBe(old.epoch);

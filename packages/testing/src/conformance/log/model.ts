@@ -161,7 +161,7 @@ class World {
       const expected = this.#expected[i];
       for (const log of [a, b]) {
         expect(await everything(log, name)).toEqual(expected?.entries.slice(expected.floor) ?? []);
-        this.#same((await log.heads([name]))[0], expected);
+        this.#same((await log.bounds([name]))[0], expected);
       }
       const follower = this.#followers[i];
       if (!follower || !expected?.entries.length) continue;

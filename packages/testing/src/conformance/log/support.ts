@@ -1,6 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { expect, vi } from "vitest";
-import type { Entry, Log, News, Position, Watcher } from "../../../../server/src/conversations/log/log.ts";
+import type {
+  Appended,
+  Entry,
+  Log,
+  Position,
+  Watcher,
+} from "../../../../server/src/conversations/log/log.ts";
 
 /** A log that the suite may use as it likes, and what only its driver can arrange. */
 export interface LogUnderTest extends AsyncDisposable {
@@ -50,7 +56,7 @@ export const range = (from: number, to: number) => Array.from({ length: to - fro
 export class Follower implements Watcher {
   readonly #log: Log;
   readonly #stream: string;
-  readonly #broken: News[] = [];
+  readonly #broken: Appended[] = [];
   #stale = true;
   #unwatch: (() => void) | undefined;
   epoch: string | undefined;
@@ -73,7 +79,7 @@ export class Follower implements Watcher {
     this.#unwatch = undefined;
   }
 
-  news({ epoch, entries }: News): void {
+  appended({ epoch, entries }: Appended): void {
     this.calls++;
     // Kept for later: a driver may not let a watcher's exception through.
     const whole =

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { News } from "../../../../server/src/conversations/log/log.ts";
+import type { Appended } from "../../../../server/src/conversations/log/log.ts";
 import { everything, Follower, type Handles, newStream, range, texts } from "./support.ts";
 
 /** What is promised of watching. */
@@ -32,16 +32,19 @@ export function watchPromises(handles: () => Handles): void {
     follower.stop();
   });
 
-  test("news has the epoch and the entries as they can be read", async () => {
+  test("a watcher gets the epoch and the entries as they can be read", async () => {
     const { a } = handles();
     const stream = newStream();
-    const told: News[] = [];
+    const told: Appended[] = [];
     let missed = 0;
-    const unwatch = await a.watch(stream, { news: (news) => told.push(news), missed: () => missed++ });
+    const unwatch = await a.watch(stream, {
+      appended: (appended) => told.push(appended),
+      missed: () => missed++,
+    });
     const { epoch } = await a.append(stream, ["α", "β"]);
     await expect.poll(() => told.length + missed, { timeout: 15_000 }).toBeGreaterThan(0);
     const all = await everything(a, stream);
-    for (const news of told) expect(news).toEqual({ epoch, entries: all });
+    for (const appended of told) expect(appended).toEqual({ epoch, entries: all });
     unwatch();
   });
 

@@ -8,7 +8,7 @@ import { type Database, openDatabase } from "../../../database/database.ts";
 import { openWakeups } from "../../../database/wakeups.ts";
 import { systemClock } from "../../../kit/clock.ts";
 import type { Context } from "../../../kit/context.ts";
-import { type Entry, type Log, type News, StreamGone } from "../log.ts";
+import { type Appended, type Entry, type Log, StreamGone } from "../log.ts";
 import { openPostgresLog, type PostgresLog } from "./postgres_log.ts";
 import { expiredStreams, sweepLog } from "./sweep.ts";
 
@@ -109,10 +109,13 @@ test("an append whose wakeup was lost is found by polling the heads", async () =
   const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const reader = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const told: string[] = [];
-  await reader.watch("chat:lost", { news: () => told.push("news"), missed: () => told.push("missed") });
+  await reader.watch("chat:lost", {
+    appended: () => told.push("appended"),
+    missed: () => told.push("missed"),
+  });
   await writer.append("chat:lost", ["unheard"]);
   expect(told).toEqual([]);
-  const [bounds] = await reader.heads(["chat:lost"]);
+  const [bounds] = await reader.bounds(["chat:lost"]);
   expect(bounds?.head.seq).toBe(1n);
   reader.recheck();
   expect(told).toEqual(["missed"]);
@@ -130,7 +133,7 @@ test("whatever another server wrote to 300 streams is read for all of them in a 
     const texts: string[] = [];
     heard.set(stream, texts);
     await reader.watch(stream, {
-      news: ({ entries }) => texts.push(...entries.map(({ data }) => data)),
+      appended: ({ entries }) => texts.push(...entries.map(({ data }) => data)),
       missed: () => missed.push(stream),
       position: () => ({ seq: BigInt(texts.length), time: 0 }),
     });
@@ -152,13 +155,16 @@ test("whatever another server wrote to 300 streams is read for all of them in a 
   await until("the deleted one", () => missed.includes(streams[3]!));
 });
 
-test("news of one server's appends comes in order and whole", async () => {
+test("appended of one server's appends comes in order and whole", async () => {
   const log = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
-  const told: News[] = [];
-  await log.watch("chat:order", { news: (news) => told.push(news), missed: () => expect.fail("missed") });
+  const told: Appended[] = [];
+  await log.watch("chat:order", {
+    appended: (appended) => told.push(appended),
+    missed: () => expect.fail("missed"),
+  });
   const words = Array.from({ length: 100 }, (_, i) => String(i));
   await Promise.all(words.map((word) => log.append("chat:order", [word])));
-  const entries: Entry[] = told.flatMap((news) => news.entries);
+  const entries: Entry[] = told.flatMap((appended) => appended.entries);
   expect(entries).toEqual((await log.read("chat:order", START, PLENTY))!.entries);
   expect(entries.map((entry) => entry.data)).toEqual(words);
 });
@@ -182,7 +188,7 @@ test("a transaction that fails fails its writers, and the next append goes on wi
   expect((await log.append("chat:fails", ["2"])).head.seq).toBe(2n);
   expect(await textsOf(log, "chat:fails")).toEqual(["1", "2"]);
   expect(await textsOf(log, "chat:beside")).toEqual(["fine"]);
-  expect(await log.heads(["chat:never"])).toEqual([undefined]);
+  expect(await log.bounds(["chat:never"])).toEqual([undefined]);
 });
 
 test("a commit whose answer was lost fails its writer, and sends watchers to look", async () => {
@@ -202,7 +208,10 @@ test("a commit whose answer was lost fails its writer, and sends watchers to loo
   });
   await log.append("chat:cut", ["1"]);
   let missed = 0;
-  await log.watch("chat:cut", { news: () => expect.fail("news of the unknown"), missed: () => missed++ });
+  await log.watch("chat:cut", {
+    appended: () => expect.fail("appended of the unknown"),
+    missed: () => missed++,
+  });
   proxy.pause("answers");
   const failed = log.append("chat:cut", ["2"]).catch((error) => error);
   const direct = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
@@ -253,7 +262,7 @@ test("a sweep removes what has expired and what deleted streams left, and nothin
   const log = openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf });
   const lines = Array.from({ length: 30 }, (_, i) => String(i));
   for (const name of ["old", "reborn", "live"]) await log.append(`chat:${name}`, lines);
-  const { epoch } = (await log.heads(["chat:old"]))[0]!;
+  const { epoch } = (await log.bounds(["chat:old"]))[0]!;
   await expire(database, "chat:old");
   await expire(database, "chat:reborn");
   await log.append("chat:reborn", ["again"]);

@@ -3,32 +3,32 @@ import { type Database, isConnectionFailure } from "../../../database/database.t
 import type { Wakeups } from "../../../database/wakeups.ts";
 import type { Context } from "../../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../../kit/group_commit.ts";
-import { checkAppend, checkStream } from "../entries.ts";
+import { checkAppend, checkStream } from "../append_checks.ts";
 import {
+  type Appended,
   type AppendOptions,
   type Bounds,
   type Entry,
   Fenced,
-  type Keep,
   type Log,
-  type News,
   type Page,
+  type Retention,
   StreamGone,
   type Watcher,
 } from "../log.ts";
 import { Watchers } from "../watchers.ts";
-import { BOOKMARK, HEADS, READ } from "./queries.ts";
+import { BOOKMARK, BOUNDS, READ } from "./queries.ts";
 import { purgeLeftover } from "./sweep.ts";
-import { WakeupReader } from "./wakeup_reader.ts";
+import { TailReader } from "./tail_reader.ts";
 
 export interface PostgresLogOptions {
   /** How long a stream lives after its last append. */
   readonly ttlMs: number;
-  /** Tells the other processes, as `log:<stream>`. */
+  /** Notifies the other processes, as `log:<stream>`. */
   readonly wakeups: Pick<Wakeups, "send">;
 }
 
-/** The log on Postgres. It has no timer and no connection of its own: who must not miss anything polls `heads`. */
+/** The log on Postgres. It has no timer and no connection of its own: callers poll `bounds` for lost wakeups. */
 export interface PostgresLog extends Log {
   /** Another process sent a wakeup about this stream. */
   onWakeup(stream: string): void;
@@ -43,7 +43,7 @@ interface Append {
   readonly bytes: number;
 }
 
-interface Mark {
+interface Bookmark {
   readonly stream: string;
   readonly seq: bigint;
 }
@@ -66,8 +66,8 @@ interface PageRow extends BoundsRow {
   readonly data: string;
 }
 
-const TRIM_AT_ONCE = 1_000;
-const OVERHEAD = 100;
+const TRIM_BATCH = 1_000;
+const ENTRY_OVERHEAD_BYTES = 100;
 
 /** Opens the log. */
 export function openPostgresLog(
@@ -76,7 +76,7 @@ export function openPostgresLog(
   { ttlMs, wakeups }: PostgresLogOptions,
 ): PostgresLog {
   const watchers = new Watchers(context);
-  const wakeupReader = new WakeupReader(database, context, watchers);
+  const tailReader = new TailReader(database, context, watchers);
   const ttl = Math.max(1, Math.round(ttlMs));
 
   const appends = new GroupCommit<Append, Bounds>({
@@ -85,18 +85,18 @@ export function openPostgresLog(
     maxItems: 512,
     maxBytes: 8 << 20,
     maxWaitingBytes: 64 << 20,
-    // One at a time per stream: its news is told in order.
+    // One append per stream at a time, so that watchers get entries in order.
     exclusiveKey: (item) => item.stream,
   });
-  const marks = new GroupCommit<Mark, void>({
+  const bookmarks = new GroupCommit<Bookmark, void>({
     commit: moveBookmarks,
-    sizeOf: () => OVERHEAD,
+    sizeOf: () => ENTRY_OVERHEAD_BYTES,
     maxItems: 1_000,
     maxBytes: 1 << 20,
     maxWaitingBytes: 16 << 20,
   });
 
-  function tellOthers(stream: string): void {
+  function notifyOthers(stream: string): void {
     wakeups.send(`log:${stream}`);
   }
 
@@ -126,15 +126,15 @@ export function openPostgresLog(
       return outcomes;
     } catch (error) {
       if (error instanceof KhalaError && isConnectionFailure(error.cause)) {
-        // It may be committed all the same. Whoever appends must find out; whoever watches is sent to look.
+        // It may have been committed. The caller has to check, and watchers read again.
         for (const { stream } of batch) {
           watchers.missed(stream);
-          tellOthers(stream);
+          notifyOthers(stream);
         }
         return batch.map(() => ({ error }));
       }
       if (batch.length === 1) return [{ error }];
-      // It was rolled back. One bad append must fail its own writer only: halve the batch until it stands alone.
+      // Rolled back. Split the batch, so that one bad append fails only its own writer.
       const half = batch.length >> 1;
       const first = await commit(batch.slice(0, half));
       return [...first, ...(await commit(batch.slice(half)))];
@@ -147,29 +147,29 @@ export function openPostgresLog(
       return { error: new StreamGone(message) };
     }
     if (answer.outcome === "fenced") {
-      const message = `A writer with a higher fence than ${options.fence} has appended to "${stream}". Stop writing.`;
+      const message = `A writer with a higher fencing token than ${options.fence} has appended to "${stream}". Stop writing.`;
       return { error: new Fenced(message) };
     }
     const bounds = boundsOf(answer)!;
-    watchers.news(stream, newsOf(bounds, entries));
-    tellOthers(stream);
+    watchers.appended(stream, appendedOf(bounds, entries));
+    notifyOthers(stream);
     return { ok: bounds };
   }
 
-  async function moveBookmarks(batch: readonly Mark[]): Promise<Outcome[]> {
+  async function moveBookmarks(batch: readonly Bookmark[]): Promise<Outcome[]> {
     const furthest = new Map<string, bigint>();
     for (const { stream, seq } of batch) if (seq > (furthest.get(stream) ?? -1n)) furthest.set(stream, seq);
-    // A bookmark is worth no wait for the disk while it holds rows that others append to.
-    const patience = { text: "SELECT set_config('synchronous_commit', 'off', true)" };
+    // A bookmark needs no fsync, and its row locks would delay appends meanwhile.
+    const noFsync = { text: "SELECT set_config('synchronous_commit', 'off', true)" };
     const values = [[...furthest.keys()], [...furthest.values()]];
-    await database.transaction([patience, { name: "log_bookmark", text: BOOKMARK, values }]);
+    await database.transaction([noFsync, { name: "log_bookmark", text: BOOKMARK, values }]);
     return batch.map(() => ({ ok: undefined }));
   }
 
   return {
     async append(stream, entries, options = {}) {
       checkAppend(stream, entries);
-      const bytes = entries.reduce((sum, entry) => sum + entry.length + OVERHEAD, 0);
+      const bytes = entries.reduce((sum, entry) => sum + entry.length + ENTRY_OVERHEAD_BYTES, 0);
       return appends.write({ stream, entries, options, bytes });
     },
 
@@ -187,9 +187,9 @@ export function openPostgresLog(
       return { ...bounds, entries };
     },
 
-    async heads(streams) {
+    async bounds(streams) {
       if (streams.length === 0) return [];
-      const rows = await database.query<BoundsRow>({ name: "log_heads", text: HEADS, values: [streams] });
+      const rows = await database.query<BoundsRow>({ name: "log_bounds", text: BOUNDS, values: [streams] });
       return rows.map(boundsOf);
     },
 
@@ -208,21 +208,21 @@ export function openPostgresLog(
     },
 
     async bookmark(stream, { seq }) {
-      await marks.write({ stream, seq });
+      await bookmarks.write({ stream, seq });
       // It is a number in a row: nobody can take entries from it.
       return 0;
     },
 
-    async trim(stream, { since = null, entries = null, bytes = null }: Nullable<Keep>) {
+    async trim(stream, { since = null, entries = null, bytes = null }: Nullable<Retention>) {
       let removed = 0;
       for (;;) {
         const [row] = await database.query<{ gone: number }>({
           name: "log_trim",
           text: "SELECT runtime.trim_log($1, $2, $3, $4, $5) AS gone",
-          values: [stream, since, entries, bytes, TRIM_AT_ONCE],
+          values: [stream, since, entries, bytes, TRIM_BATCH],
         });
         removed += row!.gone;
-        if (row!.gone < TRIM_AT_ONCE) return removed;
+        if (row!.gone < TRIM_BATCH) return removed;
       }
     },
 
@@ -235,15 +235,15 @@ export function openPostgresLog(
       });
       if (!row) return;
       watchers.missed(stream);
-      tellOthers(stream);
+      notifyOthers(stream);
       await purgeLeftover(database, row.log_id);
     },
 
-    onWakeup: (stream) => wakeupReader.onWakeup(stream),
+    wakeup: (stream) => tailReader.onWakeup(stream),
     recheck: () => watchers.allMissed(),
 
     async stop() {
-      await Promise.all([appends.drain(), marks.drain(), wakeupReader.drain()]);
+      await Promise.all([appends.drain(), bookmarks.drain(), tailReader.drain()]);
     },
   };
 }
@@ -255,7 +255,7 @@ function boundsOf(row: BoundsRow): Bounds | undefined {
   return { epoch: row.epoch, floor: row.floor, head: { seq: row.seq, time: Number(row.time) } };
 }
 
-function newsOf({ epoch, head }: Bounds, texts: readonly string[]): News {
+function appendedOf({ epoch, head }: Bounds, texts: readonly string[]): Appended {
   const before = head.seq - BigInt(texts.length);
   return {
     epoch,

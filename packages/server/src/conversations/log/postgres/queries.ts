@@ -1,6 +1,6 @@
-// Subqueries with OFFSET 0 are looked up one by one through the primary key, whatever the planner knows of the tables.
+// OFFSET 0 makes the planner look up each row by primary key, even without statistics.
 
-/** The bounds of a stream, on each row, and the entries after a sequence: stream, sequence, most entries, most bytes. */
+/** A stream's bounds, on each row, and its entries after a sequence. Parameters: stream, sequence, max entries, max bytes. */
 export const READ = `
 SELECT s.epoch, s.floor, s.seq, s.time, e.seq AS entry, e.time AS at, e.data
 FROM runtime.log_streams s
@@ -16,8 +16,8 @@ LEFT JOIN LATERAL (
 WHERE s.stream = $1 AND s.expires_at > now()
 ORDER BY e.seq`;
 
-/** The bounds of streams, in order; nulls for those that do not exist. */
-export const HEADS = `
+/** The bounds of streams, in order; nulls for missing ones. */
+export const BOUNDS = `
 SELECT s.epoch, s.floor, s.seq, s.time
 FROM unnest($1::text[]) WITH ORDINALITY AS r(stream, n)
 LEFT JOIN LATERAL (
@@ -26,7 +26,7 @@ LEFT JOIN LATERAL (
 ) s ON true
 ORDER BY r.n`;
 
-/** Moves bookmarks forward: streams and sequences. It takes rows in the order in which an append does. */
+/** Moves bookmarks forward. Parameters: streams, sequences. Locks rows in the order of an append, to avoid deadlocks. */
 export const BOOKMARK = `
 WITH there AS MATERIALIZED (
   SELECT s.stream FROM runtime.log_streams s
@@ -36,8 +36,8 @@ UPDATE runtime.log_streams s SET ui = least(m.seq, s.seq)
 FROM unnest($1::text[], $2::bigint[]) AS m(stream, seq)
 WHERE s.stream = ANY (ARRAY(SELECT stream FROM there)) AND s.stream = m.stream AND coalesce(s.ui, -1) < least(m.seq, s.seq)`;
 
-/** What follows in many streams: streams, sequences, most entries and most bytes of each. Nulls for those that do not exist. */
-export const NEWS = `
+/** The tails of many streams. Parameters: streams, sequences, max entries and max bytes each. Nulls for missing streams. */
+export const TAILS = `
 SELECT r.n::int AS n, s.epoch, s.seq AS head, e.seq AS entry, e.time AS at, e.data
 FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS r(stream, after, n)
 LEFT JOIN LATERAL (

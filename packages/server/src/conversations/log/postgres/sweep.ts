@@ -1,15 +1,15 @@
 import type { Database } from "../../../database/database.ts";
 
-const PURGE_AT_ONCE = 1_000;
+const PURGE_BATCH = 1_000;
 
-/** What a sweep did, and whether there is more to do. */
+/** The result of a sweep, and whether there is more to do. */
 export interface Swept {
   readonly streams: number;
   readonly entries: number;
   readonly more: boolean;
 }
 
-/** The names of streams that have expired and are not swept yet, at most `limit`. */
+/** Expired streams that are not swept yet, at most `limit`. */
 export async function expiredStreams(database: Database, limit: number): Promise<string[]> {
   const rows = await database.query<{ stream: string }>({
     name: "log_expired",
@@ -21,8 +21,8 @@ export async function expiredStreams(database: Database, limit: number): Promise
 }
 
 /**
- * Removes up to `limit` streams that have expired, and about as many entries as that of streams that are gone. Unlike a
- * delete by name it never hits a stream that has begun anew in the meantime.
+ * Removes up to `limit` expired streams, and about as many entries of removed ones. Unlike a delete by name, it never
+ * removes a stream that was created again in the meantime.
  */
 export async function sweepLog(database: Database, limit: number): Promise<Swept> {
   const streams = await database.query({
@@ -56,12 +56,12 @@ export async function sweepLog(database: Database, limit: number): Promise<Swept
   };
 }
 
-/** Removes all entries that a stream left behind, some at a time. */
+/** Removes the entries of a deleted stream, in batches. */
 export async function purgeLeftover(database: Database, logId: bigint): Promise<void> {
-  while (!(await purge(database, logId, PURGE_AT_ONCE)).finished);
+  while (!(await purge(database, logId, PURGE_BATCH)).finished);
 }
 
-async function purge(database: Database, logId: bigint, most: number) {
+async function purge(database: Database, logId: bigint, limit: number) {
   const [row] = await database.query<{ removed: number }>({
     name: "log_purge",
     text: `WITH gone AS (
@@ -69,9 +69,9 @@ async function purge(database: Database, logId: bigint, most: number) {
           SELECT max(seq) FROM (SELECT seq FROM runtime.log_entries WHERE log_id = $1 ORDER BY seq LIMIT $2) e)
         RETURNING 1
       ) SELECT count(*)::int AS removed FROM gone`,
-    values: [logId, Math.min(most, PURGE_AT_ONCE)],
+    values: [logId, Math.min(limit, PURGE_BATCH)],
   });
-  // Another may have removed the same ones at the same time, so their number does not tell whether there are more.
+  // A concurrent purge may have removed some of them, so the count does not show whether entries are left.
   const [rest] = await database.query<{ more: boolean }>({
     name: "log_purge_rest",
     text: "SELECT EXISTS (SELECT FROM runtime.log_entries WHERE log_id = $1) AS more",

@@ -6,22 +6,22 @@ import { failureOf, NotSent, unavailable } from "./errors.ts";
 import type { RedisScript } from "./scripts.ts";
 import { formatRedisAddress, type RedisAddress, type RedisTarget } from "./url.ts";
 
-/** What all connections of a log have in common. */
+/** The settings of all connections of a log. */
 export interface RedisSettings {
   readonly target: RedisTarget;
-  /** How long an answer or a new connection may take. */
+  /** The timeout of a reply and of a new connection. */
   readonly timeoutMs: number;
-  /** The client, which is loaded only by those who use Redis. */
+  /** The client class, which is imported only when Redis is used. */
   readonly client: new (
     options: RedisOptions,
   ) => Redis;
 }
 
-/** Commands that may wait for an answer, and for the connection to come back. */
+/** Limits of commands without a reply, and of commands that wait for a reconnect. */
 const MAX_IN_FLIGHT = 20_000;
 const MAX_WAITING = 2_000;
 
-/** One connection to one server: it comes back by itself, and nothing is sent twice or waits for ever. */
+/** One connection to one server. Reconnects by itself; no command is sent twice or waits without a limit. */
 export class RedisConnection {
   readonly name: string;
   readonly #context: Context;
@@ -29,13 +29,13 @@ export class RedisConnection {
   readonly #redis: Redis;
   readonly #loaded = new Set<string>();
   readonly #waiting = new Set<() => void>();
-  #state: "down" | "hopeless" | "ready" | "closed" = "down";
+  #state: "down" | "unreachable" | "ready" | "closed" = "down";
   #cancelGrace: (() => void) | undefined;
-  #cancelWatch: (() => void) | undefined;
+  #cancelStallCheck: (() => void) | undefined;
   #inFlight = 0;
-  #answers = 0;
+  #replies = 0;
   #problem = "";
-  #times = 0;
+  #generation = 0;
 
   constructor(context: Context, settings: RedisSettings, address: RedisAddress) {
     const { target, timeoutMs, client } = settings;
@@ -55,19 +55,19 @@ export class RedisConnection {
       connectTimeout: timeoutMs,
       disconnectTimeout: 100,
       maxLoadingRetryTime: 1_000,
-      // A command whose answer was lost may have been done, and an append must not be done twice: none is sent again.
+      // A command without a reply may have been executed, and an append must not be repeated: none is sent again.
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       enableOfflineQueue: false,
       autoResubscribe: false,
       retryStrategy: (attempt) => backoff(attempt - 1, context.random, { base: 50, cap: 2_000 }),
     });
-    this.#redis.on("ready", () => this.#up());
-    this.#redis.on("close", () => this.#down());
+    this.#redis.on("ready", () => this.#onReady());
+    this.#redis.on("close", () => this.#onClose());
     this.#redis.on("error", (error: Error) => {
       this.#problem = error.message;
     });
-    this.#giveTime();
+    this.#startGracePeriod();
     this.#redis.connect().catch((error: Error) => {
       this.#problem ||= error.message;
     });
@@ -77,58 +77,62 @@ export class RedisConnection {
     return this.#state === "ready";
   }
 
-  /** How many times it was there: another number means another connection. */
-  get times(): number {
-    return this.#times;
+  /** Counts connects: another number means another connection. */
+  get generation(): number {
+    return this.#generation;
   }
 
-  /** What went wrong last, while it is not ready. */
+  /** The last error, while it is not ready. */
   get problem(): string | undefined {
-    return this.ready ? undefined : this.#problem || "it does not answer";
+    return this.ready ? undefined : this.#problem || "it does not respond";
   }
 
-  /** Resolves once it is there, or could not be had in time. */
-  async tried(): Promise<void> {
+  /** Resolves when it is connected, or after the grace period. */
+  async settled(): Promise<void> {
     if (this.#state === "down") await new Promise<void>((resolve) => this.#waiting.add(resolve));
   }
 
-  /** Calls the listener whenever the connection is there, at first and again. */
+  /** Calls the listener at each connect. */
   onReady(listener: () => void): void {
     this.#redis.on("ready", listener);
     if (this.ready) listener();
   }
 
-  onLost(listener: () => void): void {
+  onDisconnect(listener: () => void): void {
     this.#redis.on("close", listener);
   }
 
-  /** Calls the listener for each message of a channel; with undefined when channels have moved to another server. */
+  /** Calls the listener for each message; with undefined when channels have moved to another node. */
   onMessage(listener: (channel: string | undefined, payload: string) => void): void {
     this.#redis.on("message", listener);
     this.#redis.on("smessage", listener);
     this.#redis.on("moved", () => listener(undefined, ""));
   }
 
-  /** Sends something and waits for its answer, first for the connection if it was lost a moment ago. */
+  /** Sends a command and waits for its reply. Waits for a reconnect within the grace period. */
   async call<T>(send: (redis: Redis) => Promise<T>): Promise<T> {
     if (this.#state !== "ready") await this.#becomeReady();
     if (this.#inFlight >= MAX_IN_FLIGHT)
-      throw new KhalaError("overloaded", `Redis (${this.name}) does not keep up.`, { retry_after_ms: 1_000 });
+      throw new KhalaError(
+        "overloaded",
+        `Redis (${this.name}) is overloaded: too many commands without a reply.`,
+        { retry_after_ms: 1_000 },
+      );
     this.#inFlight++;
-    this.#watch();
+    this.#checkForStall();
     try {
       return await send(this.#redis);
     } finally {
       this.#inFlight--;
-      this.#answers++;
+      this.#replies++;
     }
   }
 
-  /** Runs a script; its text is sent once for each connection. */
+  /** Runs a script; its text is sent once per connection. */
   script(script: RedisScript, keys: readonly string[], args: readonly string[], asking = false) {
     const { sha, lua } = script;
     return this.call(async (redis): Promise<unknown> => {
-      // Both are written at once, so nothing can come between them; what goes wrong, the second one tells.
+      // Both are written in one tick, so nothing comes between them; the second one reports errors.
       if (asking) redis.asking().catch(() => undefined);
       const loaded = this.#loaded.has(sha);
       this.#loaded.add(sha);
@@ -143,8 +147,8 @@ export class RedisConnection {
     });
   }
 
-  /** Breaks the connection; it comes back by itself. */
-  cut(reason: string): void {
+  /** Drops the connection and connects again. */
+  reconnect(reason: string): void {
     this.#problem = reason;
     this.#redis.disconnect(true);
   }
@@ -153,23 +157,24 @@ export class RedisConnection {
     if (this.#state === "closed") return;
     this.#state = "closed";
     this.#cancelGrace?.();
-    this.#cancelWatch?.();
+    this.#cancelStallCheck?.();
     this.#redis.disconnect();
     this.#wakeAll();
   }
 
   async #becomeReady(): Promise<void> {
-    if (this.#waiting.size < MAX_WAITING) await this.tried();
+    if (this.#waiting.size < MAX_WAITING) await this.settled();
     if (this.#state === "closed") throw new NotSent("the connection was closed");
     if (this.#state !== "ready")
       throw unavailable(`Redis (${this.name}) cannot be reached: ${this.problem}.`);
   }
 
-  #up(): void {
+  #onReady(): void {
     if (this.#state === "closed") return;
-    if (this.#state === "hopeless") this.#context.log.info({ redis: this.name }, "Redis is there again");
+    if (this.#state === "unreachable")
+      this.#context.log.info({ redis: this.name }, "Redis is reachable again");
     this.#state = "ready";
-    this.#times++;
+    this.#generation++;
     this.#cancelGrace?.();
     this.#cancelGrace = undefined;
     this.#loaded.clear();
@@ -177,18 +182,18 @@ export class RedisConnection {
     this.#wakeAll();
   }
 
-  #down(): void {
+  #onClose(): void {
     if (this.#state !== "ready") return;
     this.#state = "down";
     this.#context.log.warn({ redis: this.name, err: this.#problem }, "a connection to Redis was lost");
-    this.#giveTime();
+    this.#startGracePeriod();
   }
 
-  /** A short loss is waited out; after that, commands fail at once until the connection is there. */
-  #giveTime(): void {
+  /** Commands wait during the grace period; after it they fail at once until the connection is back. */
+  #startGracePeriod(): void {
     this.#cancelGrace = this.#context.clock.after(this.timeoutMs, () => {
       this.#cancelGrace = undefined;
-      this.#state = "hopeless";
+      this.#state = "unreachable";
       this.#context.log.warn({ redis: this.name, err: this.problem }, "Redis cannot be reached");
       this.#wakeAll();
     });
@@ -200,15 +205,15 @@ export class RedisConnection {
     for (const wake of waiting) wake();
   }
 
-  /** Answers come in order: none at all for a whole period means that the link is dead. */
-  #watch(): void {
-    if (this.#cancelWatch) return;
-    const before = this.#answers;
-    this.#cancelWatch = this.#context.clock.after(this.timeoutMs, () => {
-      this.#cancelWatch = undefined;
+  /** Replies come in order: none within the timeout means that the connection is dead. */
+  #checkForStall(): void {
+    if (this.#cancelStallCheck) return;
+    const before = this.#replies;
+    this.#cancelStallCheck = this.#context.clock.after(this.timeoutMs, () => {
+      this.#cancelStallCheck = undefined;
       if (this.#inFlight === 0) return;
-      if (this.#answers === before) this.cut("no answer came");
-      else this.#watch();
+      if (this.#replies === before) this.reconnect("no reply came");
+      else this.#checkForStall();
     });
   }
 }

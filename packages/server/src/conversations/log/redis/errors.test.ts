@@ -12,8 +12,8 @@ test("an error of a server tells what to do next, also from inside a script of R
   const kinds = [
     ["MOVED 3999 127.0.0.1:6381", { kind: "moved", address: "127.0.0.1:6381" }],
     ["ASK 3999 :6381", { kind: "ask", address: ":6381" }],
-    ["TRYAGAIN Multiple keys request during rehashing of slot", { kind: "later" }],
-    ["CLUSTERDOWN The cluster is down", { kind: "later" }],
+    ["TRYAGAIN Multiple keys request during rehashing of slot", { kind: "try_again" }],
+    ["CLUSTERDOWN The cluster is down", { kind: "try_again" }],
     ["NOSCRIPT No matching script. Please use EVAL.", { kind: "noscript" }],
     [`READONLY You can't write against a read only replica.${IN_SCRIPT_7}`, { kind: "readonly" }],
     [`${IN_SCRIPT_6}-READONLY You can't write against a read only replica.`, { kind: "readonly" }],

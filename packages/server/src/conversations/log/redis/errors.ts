@@ -2,23 +2,23 @@ import { KhalaError } from "@khala/contracts";
 
 /** What a failed command means for the next step. */
 export type RedisFailure =
-  /** Another node has the slot now, or has it for this one command. Nothing was done. */
+  /** A redirection: another node owns the slot, or serves this one command. Not executed. */
   | { readonly kind: "moved" | "ask"; readonly address: string }
-  /** Nothing was done: the server cannot just now, is a replica, or does not know the script. */
-  | { readonly kind: "later" | "readonly" | "noscript" | "unsent" }
-  /** The connection broke before the answer came: the command may have been done. */
+  /** Not executed: temporarily refused, a replica, or an unknown script. */
+  | { readonly kind: "try_again" | "readonly" | "noscript" | "unsent" }
+  /** The connection broke before the reply: the command may have been executed. */
   | { readonly kind: "lost" }
-  /** The server's answer to what was asked. */
+  /** An error reply to the command itself. */
   | { readonly kind: "answer" };
 
-const LATER = new Set(["TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN"]);
+const TRY_AGAIN = new Set(["TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN"]);
 
 /** The connection was closed before the command was sent. */
 export class NotSent extends Error {
   override readonly name = "NotSent";
 }
 
-/** Tells apart why a command failed. */
+/** Classifies a failed command. */
 export function failureOf(error: Error): RedisFailure {
   if (error.name === "ReplyError") {
     const code = codeOf(error);
@@ -26,7 +26,7 @@ export function failureOf(error: Error): RedisFailure {
       const address = error.message.split(" ")[2] ?? "";
       return { kind: code === "MOVED" ? "moved" : "ask", address };
     }
-    if (LATER.has(code)) return { kind: "later" };
+    if (TRY_AGAIN.has(code)) return { kind: "try_again" };
     if (code === "READONLY") return { kind: "readonly" };
     if (code === "NOSCRIPT") return { kind: "noscript" };
     return { kind: "answer" };
@@ -35,18 +35,18 @@ export function failureOf(error: Error): RedisFailure {
   return { kind: unsent ? "unsent" : "lost" };
 }
 
-/** The error's code; up to Redis 6.2 one that was raised in a script stands inside the message. */
+/** The error's code. Up to Redis 6.2, errors from scripts have it inside the message. */
 function codeOf({ message }: Error): string {
   return /(?:^|: ?-)([A-Z]+) /.exec(message.startsWith("ERR ") ? message.slice(4) : message)?.[1] ?? "ERR";
 }
 
-/** A failed command as those who called the log may see it. */
+/** The error of a failed command for the log's callers. */
 export function redisError(error: Error, server: string): Error {
   if (error instanceof KhalaError) return error;
-  // The client's error knows the command with its arguments, which are what people wrote: it is not passed on.
+  // Not the client's error itself: it contains the command's arguments, which are users' messages.
   const failure = failureOf(error);
   if (failure.kind === "lost")
-    return unavailable(`The connection to Redis (${server}) broke before the answer came.`);
+    return unavailable(`The connection to Redis (${server}) broke before a reply.`);
   if (failure.kind !== "answer")
     return unavailable(`Redis (${server}) cannot do this now: ${firstLine(error)}.`);
   switch (codeOf(error)) {
@@ -69,7 +69,7 @@ export function redisError(error: Error, server: string): Error {
   }
 }
 
-/** The log cannot be had now; the same may work soon. */
+/** The log is not available now; a retry may succeed. */
 export function unavailable(message: string): KhalaError {
   return new KhalaError("unavailable", `${message} Try again soon.`, { retry_after_ms: 1_000 });
 }

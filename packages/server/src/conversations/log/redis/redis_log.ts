@@ -1,36 +1,36 @@
 import { KhalaError } from "@khala/contracts";
 import type { Context } from "../../../kit/context.ts";
 import { GroupCommit } from "../../../kit/group_commit.ts";
-import { checkAppend } from "../entries.ts";
+import { checkAppend } from "../append_checks.ts";
 import {
   type AppendOptions,
   type Bounds,
   Fenced,
-  type Keep,
   type Log,
   type Page,
   type Position,
+  type Retention,
   StreamGone,
   type Watcher,
 } from "../log.ts";
-import type { RedisSettings } from "./connection.ts";
-import { RedisNodes } from "./nodes.ts";
+import { RedisConnection, type RedisSettings } from "./connection.ts";
+import { redisError } from "./errors.ts";
+import { RedisWatchers } from "./redis_watchers.ts";
+import { RedisRouter } from "./router.ts";
 import {
   ADOPT,
   APPEND,
   BOOKMARK,
+  BOUNDS,
   DELETE,
-  HEADS,
   keysOf,
   OPEN,
   READ,
   type RedisScript,
   TRIM,
 } from "./scripts.ts";
-import { askServer } from "./server.ts";
 import type { RedisNodeState } from "./topology.ts";
 import { parseRedisUrl } from "./url.ts";
-import { RedisWatchers } from "./watchers.ts";
 
 export interface RedisLogOptions {
   /** `redis://`, `rediss://`, or `redis-cluster://host:port,host:port`. */
@@ -41,7 +41,7 @@ export interface RedisLogOptions {
   readonly commandTimeoutMs?: number;
 }
 
-/** How the log's engine is. */
+/** The state of the log's backend. */
 export interface RedisLogState {
   readonly engine: "redis" | "redis cluster";
   readonly version: string;
@@ -53,20 +53,20 @@ export interface RedisLogState {
 export interface RedisLog extends Log {
   state(): RedisLogState;
   /**
-   * Takes over a page of another log with its epoch and positions, so that cursors stay good. What is there already is
-   * passed over. StreamGone when this log has another stream of that name, or not all that comes before the page.
+   * Imports a page of another log with its epoch and positions, so that cursors stay valid. Skips existing entries. Fails
+   * with StreamGone when this log has another stream of that name, or lacks entries before the page.
    */
   adopt(stream: string, page: Page): Promise<void>;
 }
 
-interface Mark extends Position {
+interface Bookmark extends Position {
   readonly stream: string;
 }
 
-/** What is done for many streams is done for so many at once: Redis does nothing else meanwhile, and words wait. */
-const AT_ONCE = 16;
-const TRIM_LOOKS = 1_000;
-const TRIM_ROUNDS = 200;
+/** Streams per script: Redis is single-threaded, and appends wait meanwhile. */
+const BATCH_SIZE = 16;
+const TRIM_BATCH = 1_000;
+const MAX_TRIM_BATCHES = 200;
 
 /** Opens the log on Redis 6.2 or later, Valkey, or a cluster of them; fails when it cannot be reached. */
 export async function openRedisLog(context: Context, options: RedisLogOptions): Promise<RedisLog> {
@@ -77,9 +77,9 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
     timeoutMs: commandTimeoutMs,
     client: Redis,
   };
-  const server = await askServer(context, settings);
+  const server = await probeServer(context, settings);
   const publish = server.sharded ? "SPUBLISH" : "PUBLISH";
-  const nodes = new RedisNodes(
+  const router = new RedisRouter(
     context,
     { ...settings, ...server },
     {
@@ -87,52 +87,52 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       missed: (channels) => watchers.missed(channels),
     },
   );
-  const watchers = new RedisWatchers(context, nodes);
-  await nodes.start();
+  const watchers = new RedisWatchers(context, router);
+  await router.start();
   const ttl = String(ttlMs);
-  // Each append brings an epoch in case the stream is new: a number is cheaper than a new id.
+  // Each append carries an epoch in case the stream is new: a counter is cheaper than a new id.
   const self = context.newId();
   let epochs = 0;
   const newEpoch = () => `${self}-${++epochs}`;
 
   async function run(stream: string, script: RedisScript, args: readonly string[], repeatable = true) {
     checkName(stream);
-    return (await nodes.run(stream, script, args, repeatable)) as string[];
+    return (await router.run(stream, script, args, repeatable)) as string[];
   }
 
-  /** Runs a script that may be repeated for many streams, and answers in their order. */
+  /** Runs an idempotent script for many streams; returns the results in their order. */
   async function runForAll<T>(
     streams: readonly string[],
     script: RedisScript,
-    argsOf: (place: number) => readonly string[] = () => [],
+    argsOf: (index: number) => readonly string[] = () => [],
   ): Promise<T[]> {
     streams.forEach(checkName);
     const answers = new Array<T>(streams.length);
     await Promise.all(
-      nodes.together(streams).map(async (places) => {
-        const keys = places.flatMap((place) => keysOf(streams[place]!));
-        const args = places.flatMap(argsOf);
-        const part = (await nodes.run(streams[places[0]!]!, script, args, true, keys)) as T[];
-        places.forEach((place, i) => {
-          answers[place] = part[i]!;
+      router.groupBySlot(streams).map(async (indexes) => {
+        const keys = indexes.flatMap((index) => keysOf(streams[index]!));
+        const args = indexes.flatMap(argsOf);
+        const part = (await router.run(streams[indexes[0]!]!, script, args, true, keys)) as T[];
+        indexes.forEach((index, i) => {
+          answers[index] = part[i]!;
         });
       }),
     );
     return answers;
   }
 
-  const marks = new GroupCommit<Mark, number>({
+  const bookmarks = new GroupCommit<Bookmark, number>({
     async commit(batch) {
       const streams = batch.map(({ stream }) => stream);
-      const pending = await runForAll<number | string>(streams, BOOKMARK, (place) => {
-        const { time, seq } = batch[place]!;
+      const pending = await runForAll<number | string>(streams, BOOKMARK, (index) => {
+        const { time, seq } = batch[index]!;
         return [String(time), String(seq)];
       });
       return pending.map((count) => ({ ok: Number(count) }));
     },
     sizeOf: () => 1,
-    maxItems: AT_ONCE,
-    maxBytes: AT_ONCE,
+    maxItems: BATCH_SIZE,
+    maxBytes: BATCH_SIZE,
     maxWaitingBytes: 100_000,
   });
 
@@ -142,8 +142,10 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       const now = String(context.clock.now());
       const args = [epoch, newEpoch(), now, ttl, fence?.toString() ?? "", publish, ...entries];
       const answer = await run(stream, APPEND, args, false);
-      if (answer[0] === "gone") throw new StreamGone(`${stream} is not the stream that it was.`);
-      if (answer[0] === "fenced") throw new Fenced(`${stream} was written by somebody with a higher fence.`);
+      if (answer[0] === "gone")
+        throw new StreamGone(`The stream "${stream}" was deleted, or has another epoch.`);
+      if (answer[0] === "fenced")
+        throw new Fenced(`A writer with a higher fencing token has appended to "${stream}". Stop writing.`);
       return boundsOf(answer);
     },
 
@@ -160,13 +162,13 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       return { ...boundsOf(answer), entries };
     },
 
-    async heads(streams) {
-      const heads: (Bounds | undefined)[] = [];
-      for (let at = 0; at < streams.length; at += AT_ONCE) {
-        const answers = await runForAll<string[]>(streams.slice(at, at + AT_ONCE), HEADS);
-        for (const answer of answers) heads.push(answer.length === 0 ? undefined : boundsOf(answer));
+    async bounds(streams) {
+      const all: (Bounds | undefined)[] = [];
+      for (let at = 0; at < streams.length; at += BATCH_SIZE) {
+        const answers = await runForAll<string[]>(streams.slice(at, at + BATCH_SIZE), BOUNDS);
+        for (const answer of answers) all.push(answer.length === 0 ? undefined : boundsOf(answer));
       }
-      return heads;
+      return all;
     },
 
     watch: (stream: string, watcher: Watcher) => watchers.watch(stream, watcher),
@@ -177,27 +179,27 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       if (answer[4] === "1")
         context.log.info(
           { stream, skipped: String(bounds.head.seq - bounds.floor) },
-          "the group ui was created at $: what was there before is history",
+          "the consumer group ui was created at the end of the stream",
         );
       return bounds;
     },
 
-    bookmark: (stream, { time, seq }) => marks.write({ stream, time, seq }),
+    bookmark: (stream, { time, seq }) => bookmarks.write({ stream, time, seq }),
 
-    async trim(stream, { since, entries, bytes }: Keep) {
+    async trim(stream, { since, entries, bytes }: Retention) {
       const limits = [since, entries, bytes].map((limit) => limit?.toString() ?? "");
       let removed = 0;
-      for (let round = 0; round < TRIM_ROUNDS; round++) {
-        // One that was lost may have trimmed already, and trims only the rest if it is repeated.
-        const [went, more] = (await run(stream, TRIM, [...limits, String(TRIM_LOOKS)])).map(Number);
-        removed += went!;
+      for (let batch = 0; batch < MAX_TRIM_BATCHES; batch++) {
+        // Idempotent: a repeated trim removes only the rest.
+        const [trimmed, more] = (await run(stream, TRIM, [...limits, String(TRIM_BATCH)])).map(Number);
+        removed += trimmed!;
         if (!more) break;
       }
       return removed;
     },
 
     async delete(stream) {
-      // Repeated, it could take the stream that came after.
+      // Not repeatable: it could delete a stream that was created again.
       await run(stream, DELETE, [publish], false);
     },
 
@@ -206,11 +208,13 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       const pairs = entries.flatMap(({ time, seq, data }) => [`${time}-${seq}`, data]);
       const [answer] = await run(stream, ADOPT, [epoch, String(floor), ttl, ...pairs]);
       if (answer === "foreign" || answer === "gap")
-        throw new StreamGone(`${stream} is there already, and is not the same or not complete.`);
+        throw new StreamGone(
+          `The stream "${stream}" exists already with another epoch or without earlier entries.`,
+        );
     },
 
     state() {
-      const all = nodes.state();
+      const all = router.state();
       return {
         engine: server.cluster ? "redis cluster" : "redis",
         version: server.version,
@@ -220,13 +224,13 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
     },
 
     async stop() {
-      await Promise.all([nodes.stop(), marks.drain()]);
+      await Promise.all([router.stop(), bookmarks.drain()]);
     },
   };
 }
 
 function checkName(stream: string): void {
-  if (/[{}]/.test(stream)) throw new KhalaError("invalid_request", "The name of a stream has no braces.");
+  if (/[{}]/.test(stream)) throw new KhalaError("invalid_request", "A stream name may not contain braces.");
 }
 
 function boundsOf([epoch, seq, time, floor]: readonly string[]): Bounds {
@@ -236,4 +240,60 @@ function boundsOf([epoch, seq, time, floor]: readonly string[]): Bounds {
 function positionOf(id: string): Position {
   const dash = id.indexOf("-");
   return { time: Number(id.slice(0, dash)), seq: BigInt(id.slice(dash + 1)) };
+}
+
+/** The properties of the Redis server. */
+export interface RedisServer {
+  readonly version: string;
+  readonly cluster: boolean;
+  /** Uses sharded pub/sub: a cluster of Redis 7 or later. */
+  readonly sharded: boolean;
+}
+
+/** Reads the properties of the first reachable server, and refuses a version that is too old. */
+export async function probeServer(context: Context, settings: RedisSettings): Promise<RedisServer> {
+  let problem: Error | undefined;
+  for (const address of settings.target.addresses) {
+    const connection = new RedisConnection(context, settings, address);
+    try {
+      const info = parseInfo(await connection.call((redis) => redis.info()));
+      return describe(context, connection.name, info, settings.target.cluster);
+    } catch (error) {
+      if (error instanceof KhalaError && error.code === "invalid_request") throw error;
+      problem = redisError(error as Error, connection.name);
+    } finally {
+      connection.close();
+    }
+  }
+  throw problem!;
+}
+
+function describe(
+  context: Context,
+  name: string,
+  info: ReadonlyMap<string, string>,
+  wanted: boolean,
+): RedisServer {
+  const version = info.get("redis_version") ?? "0";
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  if (major < 6 || (major === 6 && minor < 2))
+    throw new KhalaError(
+      "invalid_request",
+      `Redis (${name}) is version ${version}. Use 6.2 or later, or Valkey.`,
+    );
+  const cluster = info.get("cluster_enabled") === "1";
+  if (wanted && !cluster)
+    throw new KhalaError("invalid_request", `Redis (${name}) is not a cluster. Use redis://${name}.`);
+  const policy = info.get("maxmemory_policy") ?? "noeviction";
+  if (policy !== "noeviction" && info.get("maxmemory") !== "0")
+    context.log.warn(
+      { redis: name, policy },
+      "Redis evicts keys when it is full, and conversations with them: set maxmemory-policy to noeviction",
+    );
+  return { version, cluster, sharded: cluster && major >= 7 };
+}
+
+function parseInfo(text: string): ReadonlyMap<string, string> {
+  const lines = text.split(/\r?\n/).filter((line) => line.includes(":"));
+  return new Map(lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));
 }

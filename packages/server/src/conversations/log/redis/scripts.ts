@@ -1,22 +1,21 @@
 import { createHash } from "node:crypto";
 
 /**
- * A script that Redis runs on a stream (KEYS[1]) and its metadata (KEYS[2]), or on several in turn. Numbers go in and out
- * as text.
+ * A Lua script on a stream (KEYS[1]) and its metadata (KEYS[2]), or on several pairs. Numbers are passed as text.
  */
 export interface RedisScript {
   readonly lua: string;
   readonly sha: string;
 }
 
-/** The names of a stream's keys, which share a slot. */
+/** The keys of a stream. They share a slot. */
 export function keysOf(stream: string): [stream: string, meta: string] {
   return [stream, `{${stream}}:meta`];
 }
 
-// A script gets only the functions that it uses, because Lua makes them anew at every call.
+// Each script contains only the functions that it uses: Lua creates them at every call.
 
-// Lua shows a large number as 1.7e+12 unless it is told how.
+// Lua prints large numbers as 1.7e+12 without a format.
 const TEXT = `
 local function text(number) return string.format('%.0f', number) end`;
 
@@ -26,7 +25,7 @@ local function split(id)
   return tonumber(time), tonumber(seq)
 end`;
 
-// A stream without its metadata, or the other way round, is none.
+// A stream without its metadata, or the reverse, counts as missing.
 const LOOK = `
 local found = redis.call('HMGET', meta, 'epoch', 'seq', 'time', 'floor', 'bytes', 'fence')
 if not found[1] or redis.call('EXISTS', stream) == 0 then found = nil end`;
@@ -35,7 +34,7 @@ const FIND = `
 local stream, meta = KEYS[1], KEYS[2]
 ${LOOK}`;
 
-// After a first write Redis looks no more whether it is full: half a stream is removed only if there is one.
+// Redis checks maxmemory only before the first write of a script: delete half a stream only if there is one.
 const CLEAR = `
 local function clear()
   if redis.call('EXISTS', stream, meta) > 0 then redis.call('DEL', stream, meta) end
@@ -55,8 +54,8 @@ function script(...parts: readonly string[]): RedisScript {
 }
 
 /**
- * ARGV: the expected epoch or '', a new epoch, now, the TTL, the fence or '', the command to publish with, entries.
- * Answers {'gone'}, {'fenced'} or {epoch, seq, time, floor}.
+ * ARGV: the expected epoch or '', a new epoch, now, the TTL, the fence or '', the publish command, entries.
+ * Returns {'gone'}, {'fenced'} or {epoch, seq, time, floor}.
  */
 export const APPEND = script(
   TEXT,
@@ -65,7 +64,7 @@ export const APPEND = script(
   `
 local expected, now, ttl, fence = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 if expected ~= '' and not (found and found[1] == expected) then return {'gone'} end
--- Fences may be larger than what Lua counts exactly: the longer one is the higher one, then the text decides.
+-- Fencing tokens may exceed Lua's exact integers: compare by length, then as text.
 local seen = found and found[6] or ''
 if fence ~= '' and (#fence < #seen or (#fence == #seen and fence < seen)) then return {'fenced'} end
 if fence == '' then fence = seen end
@@ -90,7 +89,7 @@ return {epoch, text(seq), time, found[4] or '0'}
 `,
 );
 
-/** ARGV: after, how many entries, how many bytes. Answers {} or {epoch, seq, time, floor, id, data, id, data, …}. */
+/** ARGV: after, max entries, max bytes. Returns {} or {epoch, seq, time, floor, id, data, id, data, …}. */
 export const READ = script(
   TEXT,
   SPLIT,
@@ -118,8 +117,8 @@ return page
 `,
 );
 
-/** Of many streams: answers {} or {epoch, seq, time, floor} for each. */
-export const HEADS = script(
+/** Many streams. Returns {} or {epoch, seq, time, floor} for each. */
+export const BOUNDS = script(
   TEXT,
   SPLIT,
   `
@@ -134,7 +133,7 @@ return heads
 `,
 );
 
-/** ARGV: a new epoch, the TTL. Answers {epoch, seq, time, floor, '1' if the group was made}. */
+/** ARGV: a new epoch, the TTL. Returns {epoch, seq, time, floor, '1' if the group was created}. */
 export const OPEN = script(
   TEXT,
   SPLIT,
@@ -149,7 +148,7 @@ if not found then
 end
 local made = redis.pcall('XGROUP', 'CREATE', stream, 'ui', '$', 'MKSTREAM')
 if made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then return made end
--- Only an append makes a stream live longer.
+-- Only an append extends the TTL.
 for _, key in ipairs(KEYS) do
   if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, ARGV[2]) end
 end
@@ -157,7 +156,7 @@ return {found[1], found[2], found[3], floor(), made.err and '0' or '1'}
 `,
 );
 
-/** Of many streams. ARGV: a time and a sequence for each. Answers how many entries are pending in the group of each. */
+/** Many streams. ARGV: a time and a sequence each. Returns the number of pending entries of each group. */
 export const BOOKMARK = script(
   TEXT,
   SPLIT,
@@ -185,7 +184,7 @@ return pending
 `,
 );
 
-/** ARGV: since, entries, bytes, each or '', and how many to look at. Answers how many went, and 1 if it stopped early. */
+/** ARGV: since, entries, bytes, each or '', and the batch size. Returns the number removed, and 1 if there may be more. */
 export const TRIM = script(
   TEXT,
   SPLIT,
@@ -215,8 +214,8 @@ return {removed, (keep == #looked and removed > 0) and 1 or 0}
 );
 
 /**
- * ARGV: the epoch, the sequence before the first entry, the TTL, and pairs of id and data, in order. Entries that are there
- * are passed over. Answers the sequence that it has now, or 'foreign' (another epoch) or 'gap' (some in between are missing).
+ * ARGV: the epoch, the sequence before the first entry, the TTL, and pairs of id and data, in order. Existing entries are
+ * skipped. Returns the new sequence, or 'foreign' (another epoch) or 'gap' (entries are missing in between).
  */
 export const ADOPT = script(
   TEXT,
@@ -247,7 +246,7 @@ return {text(seq)}
 `,
 );
 
-/** ARGV: the command to publish with. Whoever watches is told to look. */
+/** ARGV: the publish command. Watchers get an empty message, and read again. */
 export const DELETE = script(`
 local stream, meta = KEYS[1], KEYS[2]
 if redis.call('DEL', stream, meta) > 0 then redis.call(ARGV[1], stream, '') end

@@ -3,27 +3,27 @@ import type { Context } from "../../../kit/context.ts";
 import type { RedisConnection } from "./connection.ts";
 import { failureOf } from "./errors.ts";
 
-/** Who is told what a subscriber hears. */
+/** Gets what a subscriber receives. */
 export interface SubscriberListener {
   message(channel: string, payload: string): void;
-  /** Something may have been missed on these channels: their connection was lost, or they are heard again. */
+  /** Messages may have been missed on these channels: their connection was lost or restored. */
   missed(channels: readonly string[]): void;
-  /** Some channels are another server's now. */
+  /** Some channels have moved to another node. */
   moved(): void;
 }
 
-const CHUNK = 500;
+const BATCH_SIZE = 500;
 
-/** The channels that are heard on one connection: all of them again whenever it comes back. */
+/** The subscriptions of one connection. They are restored after a reconnect. */
 export class RedisSubscriber {
   readonly #context: Context;
   readonly #connection: RedisConnection;
-  /** Sharded channels live on the node of their slot; the others are heard everywhere. */
+  /** Sharded channels live on the node of their slot; others on every node. */
   readonly #sharded: boolean;
   readonly #listener: SubscriberListener;
   readonly #channels = new Set<string>();
   readonly #stopping = new AbortController();
-  #before = false;
+  #wasConnected = false;
 
   constructor(context: Context, connection: RedisConnection, sharded: boolean, listener: SubscriberListener) {
     this.#context = context;
@@ -35,8 +35,8 @@ export class RedisSubscriber {
       else listener.message(channel, payload);
     });
     connection.onReady(() => void this.#restore());
-    // At once, and not only when it is back: the first message after that may look like the next one, and not be it.
-    connection.onLost(() => listener.missed([...this.#channels]));
+    // At once, not after the reconnect: the first message after it may look contiguous without being so.
+    connection.onDisconnect(() => listener.missed([...this.#channels]));
     void this.#ping();
   }
 
@@ -44,29 +44,29 @@ export class RedisSubscriber {
     return this.#connection.ready;
   }
 
-  tried(): Promise<void> {
-    return this.#connection.tried();
+  settled(): Promise<void> {
+    return this.#connection.settled();
   }
 
-  /** Hears a channel from when this resolves. */
+  /** Subscribes to a channel. Messages arrive once this resolves. */
   async add(channel: string): Promise<void> {
     this.#channels.add(channel);
     await this.#subscribe([channel]);
   }
 
-  /** Hears it no more. A connection that is not there has forgotten it anyway. */
+  /** Unsubscribes. A lost connection needs no command for it. */
   remove(channel: string): void {
     if (!this.#channels.delete(channel) || !this.#connection.ready) return;
     this.#connection
       .call((redis) => (this.#sharded ? redis.sunsubscribe(channel) : redis.unsubscribe(channel)))
       .catch((error: Error) => {
-        this.#context.log.debug({ err: error.message }, "a channel was not left in order");
+        this.#context.log.debug({ err: error.message }, "a channel could not be unsubscribed");
       });
   }
 
-  /** Breaks the connection; all channels are heard again once it is back. */
-  cut(reason: string): void {
-    this.#connection.cut(reason);
+  /** Drops the connection and connects again, with all channels. */
+  reconnect(reason: string): void {
+    this.#connection.reconnect(reason);
   }
 
   stop(): void {
@@ -82,28 +82,30 @@ export class RedisSubscriber {
   }
 
   async #restore(): Promise<void> {
-    const first = !this.#before;
-    this.#before = true;
+    const first = !this.#wasConnected;
+    this.#wasConnected = true;
     const channels = [...this.#channels];
-    const { times } = this.#connection;
+    const { generation } = this.#connection;
     try {
-      for (let i = 0; i < channels.length; i += CHUNK) await this.#subscribe(channels.slice(i, i + CHUNK));
+      for (let i = 0; i < channels.length; i += BATCH_SIZE)
+        await this.#subscribe(channels.slice(i, i + BATCH_SIZE));
     } catch (error) {
       if (this.#stopping.signal.aborted) return;
       if (failureOf(error as Error).kind === "moved") return this.#listener.moved();
       this.#context.log.warn(
         { redis: this.#connection.name, err: (error as Error).message },
-        "channels could not be heard again, which is tried once more",
+        "channels could not be subscribed again; reconnecting",
       );
       await sleep(this.#context.clock, 100, this.#stopping.signal);
-      // Another connection, if there is one by now, does this for itself.
-      if (this.#connection.times === times) this.#connection.cut("channels could not be heard again");
+      // A newer connection restores its channels by itself.
+      if (this.#connection.generation === generation)
+        this.#connection.reconnect("channels could not be subscribed again");
       return;
     }
     if (!first && channels.length > 0) this.#listener.missed(channels);
   }
 
-  /** A link that died in silence is found by an answer that does not come. */
+  /** Detects a dead connection by a missing reply. */
   async #ping(): Promise<void> {
     const { signal } = this.#stopping;
     for (;;) {
@@ -113,7 +115,7 @@ export class RedisSubscriber {
       await this.#connection
         .call((redis) => redis.ping())
         .catch((error: Error) => {
-          this.#context.log.debug({ err: error.message }, "a ping was not answered");
+          this.#context.log.debug({ err: error.message }, "a ping got no reply");
         });
     }
   }

@@ -1,37 +1,38 @@
 import { KhalaError } from "@khala/contracts";
 
-/** Where a Redis server listens. */
+/** The address of a Redis server. */
 export interface RedisAddress {
   readonly host: string;
   readonly port: number;
 }
 
-/** What a Redis URL says. */
+/** A parsed Redis URL. */
 export interface RedisTarget {
   readonly addresses: readonly RedisAddress[];
   readonly username?: string;
   readonly password?: string;
   readonly db: number;
   readonly tls: boolean;
-  /** Without it the server is asked. */
+  /** False: the server is asked. */
   readonly cluster: boolean;
 }
 
 const SHAPE = /^(rediss?)(-cluster)?:\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/?@]+)(?:\/(\d*))?(?:\?(.*))?$/;
-const HINT = "redis://host:6379, rediss://user:password@host:6380, or redis-cluster://host:7000,host:7001";
+const EXAMPLES =
+  "redis://host:6379, rediss://user:password@host:6380, or redis-cluster://host:7000,host:7001";
 
 /** Reads `redis://`, `rediss://`, `redis-cluster://` and `rediss-cluster://`; a cluster may name several nodes. */
 export function parseRedisUrl(url: string): RedisTarget {
   const match = SHAPE.exec(url);
   // The URL itself may hold a password, so the message does not repeat it.
-  if (!match) throw new KhalaError("invalid_request", `The Redis URL cannot be read. It looks like ${HINT}.`);
+  if (!match) throw new KhalaError("invalid_request", `The Redis URL is not valid. Examples: ${EXAMPLES}.`);
   const [, scheme, clustered, username, password, hosts, db, query] = match;
   const cluster = clustered !== undefined || new URLSearchParams(query).get("cluster") === "true";
   const addresses = hosts!.split(",").map(parseRedisAddress);
   if (hosts!.split(",").some((host) => /^[^[].*:.*:/.test(host)))
     throw new KhalaError("invalid_request", "Write an IPv6 address in the Redis URL as [address]:port.");
   if (addresses.length > 1 && !cluster)
-    throw new KhalaError("invalid_request", `Only a cluster has several addresses: write ${HINT}.`);
+    throw new KhalaError("invalid_request", `Only a cluster has several addresses: write ${EXAMPLES}.`);
   if (cluster && Number(db || 0) !== 0)
     throw new KhalaError("invalid_request", "A Redis cluster has only database 0. Remove it from the URL.");
   return {
@@ -52,7 +53,7 @@ export function parseRedisAddress(text: string): RedisAddress {
   if (!host || port > 65_535)
     throw new KhalaError(
       "invalid_request",
-      `"${text}" is no address of a Redis server. It looks like ${HINT}.`,
+      `"${text}" is not an address of a Redis server. Examples: ${EXAMPLES}.`,
     );
   return { host, port };
 }

@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { AGENT_NAME } from "../../../blackboard/model/names.ts";
 import type { BlackboardPlane, Caller } from "../../../blackboard/plane.ts";
 import type { Context } from "../../../kit/context.ts";
-import { contextOf, ofOrg, traceparent } from "../../../kit/telemetry.ts";
+import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import { hasScope, requireScope } from "../../auth/claims.ts";
 import {
   asSentAlone,
@@ -28,10 +28,10 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
   app.post("/blackboard/v1/artifacts", async (request, reply) => {
     const who = await callerOf(http, request, SCOPES.blackboardWrite);
     const { drafts, alone } = readDrafts(request.body);
-    const parent = contextOf(request.headers.traceparent as string | undefined);
+    const parent = traceContext(request.headers.traceparent as string | undefined);
     const span = context.telemetry.tracer.startSpan(
       "publish artifacts",
-      { kind: SpanKind.SERVER, attributes: ofOrg(who.org) },
+      { kind: SpanKind.SERVER, attributes: orgAttributes(who.org) },
       parent,
     );
     try {

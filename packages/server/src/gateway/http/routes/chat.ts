@@ -3,7 +3,7 @@ import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import type { Caller, ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
-import { contextOf, ofOrg, traceparent } from "../../../kit/telemetry.ts";
+import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import { requireScope } from "../../auth/claims.ts";
 import { callerOf, readChat, readConvId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
@@ -16,10 +16,10 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   http.app.post("/chat", async (request, reply) => {
     const who = await caller(request);
     const command = readChat(request.body, headerOf(request, "idempotency-key"));
-    const parent = contextOf(headerOf(request, "traceparent"));
+    const parent = traceContext(headerOf(request, "traceparent"));
     const span = context.telemetry.tracer.startSpan(
       "chat",
-      { kind: SpanKind.SERVER, attributes: ofOrg(who.org) },
+      { kind: SpanKind.SERVER, attributes: orgAttributes(who.org) },
       parent,
     );
     try {

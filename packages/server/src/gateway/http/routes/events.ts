@@ -6,7 +6,7 @@ import type { FastifyRequest } from "fastify";
 import type { Authority } from "../../../events/authority.ts";
 import type { StreamDefinition } from "../../../events/stream.ts";
 import type { Context } from "../../../kit/context.ts";
-import { contextOf, ofOrg, traceparent } from "../../../kit/telemetry.ts";
+import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import { requireScope } from "../../auth/claims.ts";
 import type { Http } from "../http.ts";
@@ -28,10 +28,10 @@ export function runtimeRoutes(
       requireScope(viewer, stream.scope);
       const { id } = request.params as { id: string };
       const { expected_seq, events } = readBody(request);
-      const parent = contextOf(request.headers.traceparent as string | undefined);
+      const parent = traceContext(request.headers.traceparent as string | undefined);
       const span = context.telemetry.tracer.startSpan(
         `append ${stream.kind}`,
-        { kind: SpanKind.SERVER, attributes: ofOrg(viewer.org) },
+        { kind: SpanKind.SERVER, attributes: orgAttributes(viewer.org) },
         parent,
       );
       try {

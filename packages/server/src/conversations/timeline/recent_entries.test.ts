@@ -1,12 +1,12 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Entry } from "../log/log.ts";
-import { Recent } from "./recent.ts";
+import { RecentEntries } from "./recent_entries.ts";
 
 test("whatever is added, it holds the newest entries within its bytes, without a hole", () => {
   fc.assert(
     fc.property(fc.array(fc.nat(3_000), { maxLength: 80 }), (sizes) => {
-      const recent = new Recent({ seq: 5n, time: 1 }, 10_000);
+      const recent = new RecentEntries({ seq: 5n, time: 1 }, 10_000);
       sizes.forEach((size, i) => {
         const entry = {
           seq: BigInt(6 + i),
@@ -38,7 +38,7 @@ test("what comes out is what went in, asked for again and again or not until the
       fc.array(step, { maxLength: 60 }),
       fc.constantFrom(0, 300, 2_000, 100_000),
       (steps, limit) => {
-        const recent = new Recent({ seq: 0n, time: 1_700_000_000_000 }, limit);
+        const recent = new RecentEntries({ seq: 0n, time: 1_700_000_000_000 }, limit);
         const added: Entry[] = [];
         let time = 1_700_000_000_000;
         const check = () => {
@@ -59,7 +59,7 @@ test("what comes out is what went in, asked for again and again or not until the
 });
 
 test("a position whose entry was replaced by a later one is not here", () => {
-  const recent = new Recent({ seq: 0n, time: 3 }, 10_000);
+  const recent = new RecentEntries({ seq: 0n, time: 3 }, 10_000);
   const entry = { seq: 1n, time: 5, data: JSON.stringify({ event: {} }) };
   recent.add(entry);
   expect(recent.after({ seq: 1n, time: 5 })).toEqual([]);
@@ -70,7 +70,7 @@ test("a position whose entry was replaced by a later one is not here", () => {
 });
 
 test("an entry whose number was another's is known by its time; what is not here, or comes next, contradicts nothing", () => {
-  const recent = new Recent({ seq: 4n, time: 3 }, 10_000);
+  const recent = new RecentEntries({ seq: 4n, time: 3 }, 10_000);
   const entry = { seq: 5n, time: 5, data: JSON.stringify({ event: {} }) };
   recent.add(entry);
   expect(recent.contradicts({ seq: 5n, time: 5 })).toBe(false);

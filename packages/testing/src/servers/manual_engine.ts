@@ -6,11 +6,11 @@ import type {
 } from "../../../server/src/conversations/engines/engine.ts";
 import { Changes, until } from "../kit/until.ts";
 
-/** A turn that is being answered: says what the test tells it to, when it tells it to. */
-export class Performance extends Changes {
+/** A turn whose answer the test controls. */
+export class ManualTurn extends Changes {
   readonly turn: Turn;
   readonly signal: AbortSignal;
-  readonly #said: EngineEvent[] = [];
+  readonly #events: EngineEvent[] = [];
   #end: "no" | "finished" | Error = "no";
 
   constructor(turn: Turn, signal: AbortSignal) {
@@ -25,7 +25,7 @@ export class Performance extends Changes {
   }
 
   emit(...events: readonly EngineEvent[]): void {
-    this.#said.push(...events);
+    this.#events.push(...events);
     this.changed();
   }
 
@@ -41,41 +41,41 @@ export class Performance extends Changes {
 
   async *events(): AsyncGenerator<EngineEvent> {
     for (;;) {
-      const due = () => this.#said.length > 0 || this.#end !== "no" || this.signal.aborted;
-      await until("what comes next on the stage", due, { on: this, deadlineMs: 60_000 });
+      const due = () => this.#events.length > 0 || this.#end !== "no" || this.signal.aborted;
+      await until("the next event of the turn", due, { on: this, deadlineMs: 60_000 });
       if (this.signal.aborted) return;
-      yield* this.#said.splice(0);
-      if (this.#said.length > 0) continue;
+      yield* this.#events.splice(0);
+      if (this.#events.length > 0) continue;
       if (this.#end === "finished") return;
       if (this.#end !== "no") throw this.#end;
     }
   }
 }
 
-/** Engines that a test plays: one turn after another, each in its own conversation. */
-export class Stage extends Changes {
-  readonly #performances: Performance[] = [];
+/** An engine whose answers the test controls, turn by turn. */
+export class ManualEngine extends Changes {
+  readonly #turns: ManualTurn[] = [];
 
   readonly factory: EngineFactory = () => {
     const engine: Engine = {
       run: (turn, signal) => {
-        const performance = new Performance(turn, signal);
-        this.#performances.push(performance);
+        const manual = new ManualTurn(turn, signal);
+        this.#turns.push(manual);
         this.changed();
-        return performance.events();
+        return manual.events();
       },
     };
     return engine;
   };
 
-  /** How many turns of a conversation were begun. */
-  turns(convId: string): number {
-    return this.#performances.filter(({ turn }) => turn.convId === convId).length;
+  /** The number of turns that were started in a conversation. */
+  turnCount(convId: string): number {
+    return this.#turns.filter(({ turn }) => turn.convId === convId).length;
   }
 
-  /** The turn of a run, once it is being answered. */
-  performance(runId: string): Promise<Performance> {
-    return until("the turn's beginning", () => this.#performances.find(({ turn }) => turn.runId === runId), {
+  /** The turn of a run, once it has started. */
+  turn(runId: string): Promise<ManualTurn> {
+    return until("the start of the turn", () => this.#turns.find(({ turn }) => turn.runId === runId), {
       on: this,
     });
   }

@@ -3,26 +3,26 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Stream } from "./stream.ts";
 
-/** Somebody who waits for a stream to change. Begin to watch, then read, then wait: no change is missed. */
+/** Waits for a stream to change. Watch first, then read, then wait: so no change is missed. */
 export interface Watcher extends Disposable {
-  /** Says what was read last, so that a change that nobody told us of is noticed. */
+  /** Records what was read last, so that polling detects a change without a wakeup. */
   saw(stream: Pick<Stream, "tail" | "closed">): void;
   /** Resolves when the stream may have changed, after `ms`, or when the signal aborts. */
   wait(ms: number, signal: AbortSignal): Promise<void>;
 }
 
-interface Seat {
+interface Waiter {
   readonly wake: Wake;
   seen: Pick<Stream, "tail" | "closed"> | undefined;
 }
 
 /**
- * Wakes those who wait. This process's own commits and the wakeups of others wake at once; one statement per interval looks at
- * all watched streams together, for the wakeups that were lost.
+ * Wakes waiting readers. Commits of this process and wakeups of others wake at once; one query per interval polls all
+ * watched streams for lost wakeups.
  */
 export class Watchers implements Service {
   readonly #context: Context;
-  readonly #seats = new Map<bigint, Set<Seat>>();
+  readonly #waiters = new Map<bigint, Set<Waiter>>();
   readonly #polling: Service;
 
   constructor(database: Database, context: Context, pollMs: number) {
@@ -38,29 +38,29 @@ export class Watchers implements Service {
   }
 
   watch(id: bigint): Watcher {
-    const seat: Seat = { wake: new Wake(), seen: undefined };
-    const seats = this.#seats.get(id) ?? new Set();
-    this.#seats.set(id, seats.add(seat));
+    const waiter: Waiter = { wake: new Wake(), seen: undefined };
+    const waiters = this.#waiters.get(id) ?? new Set();
+    this.#waiters.set(id, waiters.add(waiter));
     return {
       saw({ tail, closed }) {
-        seat.seen = { tail, closed };
+        waiter.seen = { tail, closed };
       },
-      wait: (ms, signal) => seat.wake.wait(this.#context, ms, signal),
+      wait: (ms, signal) => waiter.wake.wait(this.#context, ms, signal),
       [Symbol.dispose]: () => {
-        seats.delete(seat);
-        if (seats.size === 0 && this.#seats.get(id) === seats) this.#seats.delete(id);
+        waiters.delete(waiter);
+        if (waiters.size === 0 && this.#waiters.get(id) === waiters) this.#waiters.delete(id);
       },
     };
   }
 
-  /** Wakes those who watch the stream. */
+  /** Wakes the watchers of a stream. */
   changed(id: bigint): void {
-    for (const { wake } of this.#seats.get(id) ?? []) wake.wake();
+    for (const { wake } of this.#waiters.get(id) ?? []) wake.wake();
   }
 
-  /** Wakes everybody: wakeups may have been lost. */
+  /** Wakes all watchers: wakeups may have been lost. */
   recheck(): void {
-    for (const id of this.#seats.keys()) this.changed(id);
+    for (const id of this.#waiters.keys()) this.changed(id);
   }
 
   stop(): Promise<void> {
@@ -68,7 +68,7 @@ export class Watchers implements Service {
   }
 
   async #poll(database: Database): Promise<void> {
-    const ids = [...this.#seats.keys()];
+    const ids = [...this.#waiters.keys()];
     if (ids.length === 0) return;
     const rows = await database.query<{ id: bigint; tail: bigint; closed: boolean }>({
       name: "durable_streams_poll",
@@ -79,7 +79,7 @@ export class Watchers implements Service {
     const found = new Map(rows.map((row) => [row.id, row]));
     for (const id of ids) {
       const now = found.get(id);
-      for (const { wake, seen } of this.#seats.get(id) ?? [])
+      for (const { wake, seen } of this.#waiters.get(id) ?? [])
         if (seen && (now?.tail !== seen.tail || now.closed !== seen.closed)) wake.wake();
     }
   }

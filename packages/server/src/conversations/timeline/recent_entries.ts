@@ -1,23 +1,23 @@
 import type { Entry, Position } from "../log/log.ts";
 
-/** Each entry is its time, the length of its text, and the text. */
+/** Layout of an entry: its time, the length of its text, the text. */
 const LENGTH_AT = 8;
 const TEXT_AT = 12;
 const FIRST_BYTES = 1 << 10;
 
 /**
- * The newest entries of a conversation, in memory, bounded in bytes. As bytes outside the heap: whatever outlives the
- * moment in which it is sent is copied by the garbage collector, while everybody waits.
+ * The newest entries of a conversation, in memory, limited in bytes. Stored in a Buffer outside the heap: objects that
+ * survive a young collection are copied by the garbage collector, which pauses all sockets.
  */
-export class Recent {
+export class RecentEntries {
   readonly #limit: number;
   #bytes = Buffer.alloc(0);
   #used = 0;
   #count = 0;
   /** The position before the first entry. */
   #base: Position;
-  /** The same as objects, while they are of use to somebody: who comes back is seldom alone. */
-  #read: WeakRef<Entry[]> | undefined;
+  /** The parsed entries, shared by clients that reconnect at the same time. */
+  #parsed: WeakRef<Entry[]> | undefined;
 
   constructor(base: Position, limit: number) {
     this.#base = base;
@@ -28,33 +28,33 @@ export class Recent {
     const length = Buffer.byteLength(entry.data);
     const start = this.#used;
     const end = start + TEXT_AT + length;
-    if (end > this.#limit) return this.#addToHalf(entry, end - start);
+    if (end > this.#limit) return this.#evictAndAdd(entry, end - start);
     if (end > this.#bytes.length) this.#grow(end);
     this.#bytes.writeDoubleLE(entry.time, start);
     this.#bytes.writeUInt32LE(length, start + LENGTH_AT);
     this.#bytes.write(entry.data, start + TEXT_AT);
     this.#used = end;
     this.#count++;
-    this.#read?.deref()?.push(entry);
+    this.#parsed?.deref()?.push(entry);
   }
 
-  /** The entries after a position, or undefined when some of them are no longer here. */
+  /** The entries after a position; undefined when some of them were evicted. */
   after({ seq, time }: Position): readonly Entry[] | undefined {
     if (seq < this.#base.seq) return undefined;
     const at = Number(seq - this.#base.seq);
-    // A store that lost its last moments numbers what comes after them again: this is not the entry that was meant.
-    const meant = this.#timeOf(at);
-    if (meant === undefined || meant > time) return undefined;
+    // A store that lost its last writes reuses their numbers: then this is another entry.
+    const known = this.#timeOf(at);
+    if (known === undefined || known > time) return undefined;
     return at === this.#count ? [] : this.#entries().slice(at);
   }
 
-  /** Whether another entry had this one's number before. Of what is no longer here, nothing is known. */
+  /** Whether another entry had this sequence number. Evicted entries are not checked. */
   contradicts({ seq, time }: Position): boolean {
     const known = this.#timeOf(Number(seq - this.#base.seq));
     return known !== undefined && known !== time;
   }
 
-  /** The time of the nth entry from 1 on; of the position before them, if it is 0. */
+  /** The time of the nth entry, from 1; 0 is the position before the first. */
   #timeOf(n: number): number | undefined {
     if (n === 0) return this.#base.time;
     if (n < 0 || n > this.#count) return undefined;
@@ -69,7 +69,7 @@ export class Recent {
   }
 
   #entries(): Entry[] {
-    const known = this.#read?.deref();
+    const known = this.#parsed?.deref();
     if (known) return known;
     const entries: Entry[] = [];
     let { seq } = this.#base;
@@ -79,7 +79,7 @@ export class Recent {
       entries.push({ seq: ++seq, time: this.#bytes.readDoubleLE(at), data });
       at = end;
     }
-    this.#read = new WeakRef(entries);
+    this.#parsed = new WeakRef(entries);
     return entries;
   }
 
@@ -90,8 +90,8 @@ export class Recent {
     this.#bytes = bytes;
   }
 
-  /** To half, so that it is not cut with every entry. */
-  #addToHalf(entry: Entry, size: number): void {
+  /** Evicts down to half the limit, so that not every entry evicts. */
+  #evictAndAdd(entry: Entry, size: number): void {
     let cut = 0;
     for (; cut < this.#used && this.#used - cut + size > this.#limit / 2; this.#count--) {
       this.#base = { seq: this.#base.seq + 1n, time: this.#bytes.readDoubleLE(cut) };
@@ -99,7 +99,7 @@ export class Recent {
     }
     this.#bytes.copyWithin(0, cut, this.#used);
     this.#used -= cut;
-    this.#read = undefined;
+    this.#parsed = undefined;
     if (this.#used + size <= this.#limit) this.add(entry);
     else this.#base = { seq: entry.seq, time: entry.time };
   }

@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 
 const MAX_ENTRIES = 10_000;
 
-/** Refuses what no driver can keep as it is, before anything is sent. */
+/** Refuses entries that some driver cannot store unchanged. */
 export function checkAppend(stream: string, entries: readonly string[]): void {
   checkStream(stream);
   if (entries.length === 0) invalid("entries", "Append at least one entry.");
@@ -15,7 +15,7 @@ export function checkAppend(stream: string, entries: readonly string[]): void {
   });
 }
 
-/** Refuses what cannot be the name of a stream. */
+/** Refuses an invalid stream name. */
 export function checkStream(stream: string): void {
   if (!/^[\x20-\x7e]{1,512}$/.test(stream))
     invalid("stream", "The name of a stream has 1 to 512 printable ASCII characters.");

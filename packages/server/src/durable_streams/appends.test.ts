@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { judge, type LockedStream } from "./judge.ts";
+import { decideAppend, type LockedStream } from "./appends.ts";
 import type { Append, Claim } from "./stream.ts";
 
 const stream = (changes: Partial<LockedStream> = {}): LockedStream => ({
@@ -27,7 +27,7 @@ const append = (changes: Partial<Append> = {}): Append => ({
 const claim = (epoch: bigint, seq: bigint): Claim => ({ producer: "p", epoch, seq });
 
 test("an append moves the tail by its bytes", () => {
-  expect(judge(stream(), undefined, append())).toEqual({
+  expect(decideAppend(stream(), undefined, append())).toEqual({
     kind: "appended",
     id: 1n,
     tail: 14n,
@@ -36,10 +36,10 @@ test("an append moves the tail by its bytes", () => {
 });
 
 test("types are compared without their parameters and their case", () => {
-  expect(judge(stream(), undefined, append({ contentType: "Text/Plain; charset=utf-8" })).kind).toBe(
+  expect(decideAppend(stream(), undefined, append({ contentType: "Text/Plain; charset=utf-8" })).kind).toBe(
     "appended",
   );
-  expect(judge(stream(), undefined, append({ contentType: "text/html" }))).toEqual({
+  expect(decideAppend(stream(), undefined, append({ contentType: "text/html" }))).toEqual({
     kind: "other_type",
     contentType: "text/plain",
   });
@@ -61,34 +61,36 @@ test.each([
   ["a new epoch begins at 0", claim(1n, 4n), claim(2n, 0n), { kind: "appended" }],
   ["a new epoch that begins elsewhere is wrong", claim(1n, 4n), claim(2n, 5n), { kind: "epoch_not_at_zero" }],
 ])("%s", (_promise, last, next, outcome) => {
-  expect(judge(stream(), last, append({ claim: next }))).toMatchObject(outcome);
+  expect(decideAppend(stream(), last, append({ claim: next }))).toMatchObject(outcome);
 });
 
 test("a repetition is recognised although its Stream-Seq is used up", () => {
   const repeated = append({ claim: claim(0n, 0n), seq: "a" });
-  expect(judge(stream({ seq: "a" }), claim(0n, 0n), repeated)).toMatchObject({ kind: "duplicate" });
+  expect(decideAppend(stream({ seq: "a" }), claim(0n, 0n), repeated)).toMatchObject({ kind: "duplicate" });
 });
 
 test("Stream-Seq goes up in the order of bytes, not of numbers", () => {
-  expect(judge(stream({ seq: "9" }), undefined, append({ seq: "10" }))).toEqual({
+  expect(decideAppend(stream({ seq: "9" }), undefined, append({ seq: "10" }))).toEqual({
     kind: "seq_not_above",
     last: "9",
   });
-  expect(judge(stream({ seq: "B" }), undefined, append({ seq: "a" })).kind).toBe("appended");
+  expect(decideAppend(stream({ seq: "B" }), undefined, append({ seq: "a" })).kind).toBe("appended");
 });
 
 test("a closed stream takes nothing, may be closed again, and knows the request that closed it", () => {
   const closed = stream({ closed: true, closedBy: claim(0n, 7n) });
   const nothing = { data: Buffer.alloc(0), contentType: undefined, close: true };
-  expect(judge(closed, undefined, append())).toEqual({ kind: "closed", id: 1n, tail: 10n });
-  expect(judge(closed, undefined, append(nothing))).toMatchObject({
+  expect(decideAppend(closed, undefined, append())).toEqual({ kind: "closed", id: 1n, tail: 10n });
+  expect(decideAppend(closed, undefined, append(nothing))).toMatchObject({
     kind: "appended",
     tail: 10n,
     closed: true,
   });
-  expect(judge(closed, claim(0n, 7n), append({ claim: claim(0n, 7n) }))).toMatchObject({
+  expect(decideAppend(closed, claim(0n, 7n), append({ claim: claim(0n, 7n) }))).toMatchObject({
     kind: "duplicate",
     closed: true,
   });
-  expect(judge(closed, claim(0n, 7n), append({ ...nothing, claim: claim(0n, 8n) })).kind).toBe("closed");
+  expect(decideAppend(closed, claim(0n, 7n), append({ ...nothing, claim: claim(0n, 8n) })).kind).toBe(
+    "closed",
+  );
 });

@@ -2,11 +2,11 @@ import type { Database } from "../../../database/database.ts";
 import type { Context } from "../../../kit/context.ts";
 import type { Entry, Position } from "../log.ts";
 import type { Watchers } from "../watchers.ts";
-import { NEWS } from "./queries.ts";
+import { TAILS } from "./queries.ts";
 
-interface NewsRow {
+interface TailRow {
   readonly n: number;
-  /** Null when there is no such stream. */
+  /** Null for a missing stream. */
   readonly epoch: string | null;
   readonly head: bigint;
   readonly entry: bigint | null;
@@ -14,12 +14,12 @@ interface NewsRow {
   readonly data: string;
 }
 
-const STREAMS_AT_ONCE = 500;
-const ENTRIES_EACH = 200;
-const BYTES_EACH = 64 << 10;
+const BATCH_STREAMS = 500;
+const MAX_ENTRIES = 200;
+const MAX_BYTES = 64 << 10;
 
-/** Reads what other processes wrote, for all streams that they told of at once: one read at a time, however many wakeups come. */
-export class WakeupReader {
+/** Reads the entries that other processes appended: one query at a time for all streams that were hinted meanwhile. */
+export class TailReader {
   readonly #database: Database;
   readonly #context: Context;
   readonly #watchers: Watchers;
@@ -32,7 +32,7 @@ export class WakeupReader {
     this.#watchers = watchers;
   }
 
-  /** Another process wrote to this stream. */
+  /** Another process appended to this stream. */
   onWakeup(stream: string): void {
     if (!this.#watchers.has(stream)) return;
     this.#waiting.add(stream);
@@ -47,47 +47,44 @@ export class WakeupReader {
   }
 
   async #run(): Promise<void> {
-    // Wakeups come many in a message.
+    // One message carries many wakeups.
     await new Promise(setImmediate);
     while (this.#waiting.size > 0) {
-      const streams = [...this.#waiting].slice(0, STREAMS_AT_ONCE);
+      const streams = [...this.#waiting].slice(0, BATCH_STREAMS);
       for (const stream of streams) this.#waiting.delete(stream);
       try {
         await this.#read(streams);
       } catch (error) {
-        this.#context.log.debug(
-          { err: (error as Error).message },
-          "news announced by a wakeup was not read at once",
-        );
+        this.#context.log.debug({ err: (error as Error).message }, "hinted entries could not be read");
         for (const stream of streams) this.#watchers.missed(stream);
       }
     }
   }
 
   async #read(streams: readonly string[]): Promise<void> {
-    const known: { stream: string; position: Position }[] = [];
+    const requests: { stream: string; position: Position }[] = [];
     for (const stream of streams) {
       const position = this.#watchers.position(stream);
-      if (position) known.push({ stream, position });
+      if (position) requests.push({ stream, position });
       else this.#watchers.missed(stream);
     }
-    if (known.length === 0) return;
-    const rows = await this.#database.query<NewsRow>({
-      name: "log_news",
-      text: NEWS,
+    if (requests.length === 0) return;
+    const rows = await this.#database.query<TailRow>({
+      name: "log_tails",
+      text: TAILS,
       values: [
-        known.map(({ stream }) => stream),
-        known.map(({ position }) => position.seq),
-        ENTRIES_EACH,
-        BYTES_EACH,
+        requests.map(({ stream }) => stream),
+        requests.map(({ position }) => position.seq),
+        MAX_ENTRIES,
+        MAX_BYTES,
       ],
     });
     const byStream = Map.groupBy(rows, ({ n }) => n);
-    for (const [i, { stream, position }] of known.entries())
-      this.#tell(stream, position, byStream.get(i + 1) ?? []);
+    for (const [i, { stream, position }] of requests.entries())
+      this.#deliver(stream, position, byStream.get(i + 1) ?? []);
   }
 
-  #tell(stream: string, position: Position, rows: readonly NewsRow[]): void {
+  #deliver(stream: string, position: Position, rows: readonly TailRow[]): void {
     const [first] = rows;
     if (!first || first.epoch === null) return this.#watchers.missed(stream);
     if (first.entry === null) {
@@ -95,7 +92,7 @@ export class WakeupReader {
       return;
     }
     const entries: Entry[] = rows.map(({ entry, at, data }) => ({ seq: entry!, time: Number(at), data }));
-    this.#watchers.news(stream, { epoch: first.epoch, entries });
+    this.#watchers.appended(stream, { epoch: first.epoch, entries });
     if (entries.at(-1)!.seq < first.head) this.onWakeup(stream);
   }
 }

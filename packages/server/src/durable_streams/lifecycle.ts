@@ -2,15 +2,15 @@ import type { Database } from "../database/database.ts";
 import { findStream, type StreamRow, streamOf } from "./pages.ts";
 import { mediaType, type Stream, type StreamConfig, type StreamName } from "./stream.ts";
 
-/** How much one pass of the sweep removes. */
+/** The batch sizes of a sweep. */
 const SWEEP_STREAMS = 100;
 const SWEEP_PRODUCERS = 1_000;
-/** A producer that was silent for so long begins anew. */
+/** After this many idle days a producer's state is forgotten. */
 const PRODUCER_DAYS = 7;
-/** A stream that somebody made may be gone again when we look: as often as that it is tried anew. */
-const ATTEMPTS = 3;
+/** Retries when an existing stream is deleted between the insert and the read. */
+const MAX_ATTEMPTS = 3;
 
-/** Makes a stream, or finds the one that was made in the same way; undefined when it was made in another. */
+/** Creates a stream, or finds one with the same configuration; undefined when it exists with another one. */
 export async function createStream(
   database: Database,
   name: StreamName,
@@ -22,7 +22,7 @@ export async function createStream(
     if (stream) return { stream, created: true };
     const found = await findStream(database, name);
     if (found) return sameConfig(found, config) ? { stream: found, created: false } : undefined;
-    if (attempt === ATTEMPTS) throw new Error("a stream came and went at every attempt to make it");
+    if (attempt === MAX_ATTEMPTS) throw new Error("the stream was deleted at every attempt to create it");
   }
 }
 
@@ -34,7 +34,7 @@ async function insertStream(
 ): Promise<Stream | undefined> {
   const [, rows] = await database.transaction([
     {
-      name: "durable_streams_bury",
+      name: "durable_streams_drop_expired",
       text: "DELETE FROM runtime.durable_streams WHERE org_id = $1 AND path = $2 AND dies_at <= clock_timestamp()",
       values: [org, path],
     },
@@ -76,7 +76,7 @@ function sameConfig(stream: Stream, config: StreamConfig): boolean {
   );
 }
 
-/** Removes a stream; answers with its id, or undefined when there is none. */
+/** Removes a stream; returns its id, or undefined when it does not exist. */
 export async function removeStream(
   database: Database,
   { org, path }: StreamName,
@@ -90,9 +90,9 @@ export async function removeStream(
   return row?.alive ? row.id : undefined;
 }
 
-/** Removes some of what has expired; true when there may be more. */
+/** Removes a batch of expired streams and producers; true when there may be more. */
 export async function sweep(database: Database): Promise<boolean> {
-  // Arrays, so that what was found is looked up by its key, whatever the planner thinks of the tables' sizes.
+  // Arrays make the planner look the rows up by key, even without statistics.
   const streams = await database.query({
     name: "durable_streams_sweep",
     text: `DELETE FROM runtime.durable_streams WHERE id = ANY (ARRAY(

@@ -1,8 +1,8 @@
 import type { Context } from "../../../kit/context.ts";
-import type { News, Watcher } from "../log.ts";
+import type { Appended, Watcher } from "../log.ts";
 import { Watchers } from "../watchers.ts";
 
-/** Where channels are heard. */
+/** Subscribes to channels. */
 export interface Channels {
   subscribe(channel: string): Promise<void>;
   unsubscribe(channel: string): void;
@@ -13,7 +13,7 @@ interface Subscription {
   readonly subscribed: Promise<void>;
 }
 
-/** Who watches which stream: one subscription for all watchers of it. */
+/** The watchers of streams, with one subscription per stream. */
 export class RedisWatchers {
   readonly #channels: Channels;
   readonly #watchers: Watchers;
@@ -42,7 +42,7 @@ export class RedisWatchers {
     try {
       await subscription.subscribed;
     } catch (error) {
-      // Whoever comes next tries anew, even while others still wait to be told of the failure.
+      // The next watcher subscribes again, even while others still wait for this failure.
       if (this.#subscriptions.get(stream) === subscription) this.#subscriptions.delete(stream);
       leave();
       throw error;
@@ -50,14 +50,14 @@ export class RedisWatchers {
     return leave;
   }
 
-  /** Gives out what was published on a stream's channel. */
+  /** Delivers a message of a stream's channel. */
   message(stream: string, payload: string): void {
-    const news = parsePayload(payload);
-    if (news) this.#watchers.news(stream, news);
+    const appended = parsePayload(payload);
+    if (appended) this.#watchers.appended(stream, appended);
     else this.#watchers.missed(stream);
   }
 
-  /** Tells all who watch these streams that they may have missed something. */
+  /** Tells the watchers of these streams that entries may have been missed. */
   missed(streams: Iterable<string>): void {
     for (const stream of streams) this.#watchers.missed(stream);
   }
@@ -71,8 +71,8 @@ export class RedisWatchers {
 
 const HEADER = /^[A-Za-z0-9-]{1,64} \d{1,15} \d{1,19}\n/;
 
-/** Reads `<epoch> <time> <first sequence>` and a line for each entry; undefined if it is anything else. */
-function parsePayload(payload: string): News | undefined {
+/** Parses `<epoch> <time> <first sequence>` and a line per entry; undefined for anything else. */
+function parsePayload(payload: string): Appended | undefined {
   if (!HEADER.test(payload)) return undefined;
   const first = payload.indexOf(" ");
   const second = payload.indexOf(" ", first + 1);
@@ -81,7 +81,7 @@ function parsePayload(payload: string): News | undefined {
   const time = Number(payload.slice(first + 1, second));
   let seq = BigInt(payload.slice(second + 1, end));
   const data = payload.slice(end + 1);
-  // Nearly always one: a word on its way.
+  // Almost always one entry.
   if (!data.includes("\n")) return { epoch, entries: [{ seq, time, data }] };
   return { epoch, entries: data.split("\n").map((line) => ({ seq: seq++, time, data: line })) };
 }
