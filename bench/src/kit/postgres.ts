@@ -5,7 +5,7 @@ import { openDatabase } from "../../../packages/server/src/database/database.ts"
 import { startEmbeddedPostgres } from "../../../packages/server/src/database/embedded.ts";
 import { migrate } from "../../../packages/server/src/database/migrate.ts";
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
-import { runSummaries } from "../../../packages/server/src/sync/models/run_summaries.ts";
+import { runSummaries } from "../../../packages/server/src/sync/models/runtime.ts";
 import { createReadModels } from "../../../packages/server/src/sync/read/read_models.ts";
 import { hasEnded } from "./proc.ts";
 import { tempFolder } from "./temp_folder.ts";

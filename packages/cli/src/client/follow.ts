@@ -62,7 +62,7 @@ async function followOn({
       topic,
       {
         position: () => cursor,
-        async swap(documents, at) {
+        async replace(documents, at) {
           versions.replace(topic, documents);
           cursor = at;
         },

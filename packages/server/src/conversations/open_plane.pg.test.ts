@@ -127,7 +127,7 @@ test("a snapshot has what was said and its cursor, also right after the message 
   const engine = new GatedEngine();
   const a = await servers.start({ engine: engine.factory });
   const b = await servers.start({ engine: engine.factory });
-  servers.hinting = false;
+  servers.wakeupsOn = false;
   const conv = convId();
   await b.plane.attach(ada, conv, new Socket(), { kind: "now" });
   const { run_id } = await a.plane.chat(ada, { convId: conv, message: "hi" });

@@ -52,7 +52,7 @@ export class Servers implements AsyncDisposable {
   readonly #store: TestDatabase;
   readonly #servers: TestServer[] = [];
   /** False loses every wakeup. */
-  hinting = true;
+  wakeupsOn = true;
 
   private constructor(store: TestDatabase) {
     this.#store = store;
@@ -92,7 +92,7 @@ export class Servers implements AsyncDisposable {
   }
 
   #onWakeup(from: TestServer, name: string): void {
-    if (!this.hinting) return;
+    if (!this.wakeupsOn) return;
     for (const { plane, log } of this.#servers.filter((server) => server !== from)) {
       if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
       else log.onWakeup(name.slice("log:".length));

@@ -8,8 +8,7 @@ import { openDatabase } from "../../../server/src/database/database.ts";
 import { embeddedBinaries, startEmbeddedPostgres } from "../../../server/src/database/embedded.ts";
 import { migrate } from "../../../server/src/database/migrate.ts";
 import { systemClock } from "../../../server/src/kit/clock.ts";
-import { runSummaries } from "../../../server/src/sync/models/run_summaries.ts";
-import { workerSummaries } from "../../../server/src/sync/models/worker_summaries.ts";
+import { runSummaries, workerSummaries } from "../../../server/src/sync/models/runtime.ts";
 import { createReadModels } from "../../../server/src/sync/read/read_models.ts";
 import type { RunningService, Service } from "../services/service.ts";
 

@@ -40,7 +40,7 @@ export function openParked(
   database: Database,
   board: Pick<Board, "enqueue">,
   context: Context,
-  controls: Pick<Controls, "resuming" | "endPause" | "onPauseCorrelation" | "wakeup">,
+  controls: Pick<Controls, "resuming" | "endPause" | "onPauseCorrelation" | "onWakeup">,
   { pollMs, batch = 100, senderMs = 30_000 }: ParkedOptions,
 ): Parked {
   const sender = context.newId();

@@ -146,7 +146,7 @@ test("stopping a run that is lost ends it", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
-  servers.hinting = false;
+  servers.wakeupsOn = false;
   const other = await servers.start({ engine: quick, leaseMs: 60_000 });
   // That of its start is over, or as good as: it takes nothing over that is to come.
   await other.plane.sweep();

@@ -239,7 +239,7 @@ export function openPostgresLog(
       await purgeLeftover(database, row.log_id);
     },
 
-    wakeup: (stream) => tailReader.onWakeup(stream),
+    onWakeup: (stream) => tailReader.onWakeup(stream),
     recheck: () => watchers.allMissed(),
 
     async stop() {
