@@ -287,7 +287,7 @@ export interface StatusFacts {
 }
 
 /** The status of a machine state; the same object if nothing changed. */
-export function statusAfter(
+function statusAfter(
   before: ConnectionStatus,
   { state: inner, attempt }: Machine,
   { now, retryAt, error, behind }: StatusFacts,

@@ -326,7 +326,7 @@ export async function failure(work: Promise<unknown>): Promise<void> {
 }
 
 /** Throws unless the topic has exactly these documents, in any order, and this cursor. */
-export async function expectSame(
+async function expectSame(
   storage: Storage,
   scope: string,
   topic: string,

@@ -273,14 +273,14 @@ function once(work: () => void): () => void {
 }
 
 /** The snapshot of a topic that is not followed. */
-export const UNFOLLOWED: Snapshot<never> & ListSnapshot<never> = Object.freeze({
+const UNFOLLOWED: Snapshot<never> & ListSnapshot<never> = Object.freeze({
   phase: "loading",
   stale: false,
   items: Object.freeze([]),
 });
 
 /** Stable snapshots of a topic, and its listeners. */
-export class TopicView {
+class TopicView {
   readonly #snapshots = new WeakMap<Entry, Snapshot>();
   /** The snapshot of documents that do not exist. */
   #absent: Snapshot = UNFOLLOWED;

@@ -138,12 +138,12 @@ export const PART_ITEMS = 250;
 const PART_CHARACTERS = 256 << 10;
 
 /** Splits a topic into parts. There is at least one, which may be empty. */
-export function* documentParts({ documents, cursor }: StoredTopic): Generator<Part, void> {
+function* documentParts({ documents, cursor }: StoredTopic): Generator<Part, void> {
   yield* parts(documents, (some) => ({ documents: some }), { cursor });
 }
 
 /** Splits a conversation into parts. */
-export function* messageParts({ messages, ...end }: ConversationState): Generator<Part, void> {
+function* messageParts({ messages, ...end }: ConversationState): Generator<Part, void> {
   yield* parts(messages, (some) => ({ messages: some }), end);
 }
 

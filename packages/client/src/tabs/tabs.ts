@@ -225,7 +225,7 @@ export interface Candidacy {
  * Requests leadership of a group. The browser grants it to one tab at a time, in order, and takes it back from a tab that
  * closes or crashes. `failed` is called where locks are not available.
  */
-export function requestLeadership(
+function requestLeadership(
   locks: LocksLike,
   name: string,
   elected: () => void,
