@@ -11,7 +11,7 @@ const HOUR = 3_600_000;
 let own: TestDatabase;
 let clock: ManualClock;
 let servers: Controls[];
-let hinting: boolean;
+let wakeupsOn: boolean;
 beforeAll(async () => {
   own = await testDatabase({ poolSize: 8 });
 });
@@ -19,7 +19,7 @@ beforeEach(async () => {
   await own.database.query({ text: "TRUNCATE runtime.board_controls" });
   clock = new ManualClock();
   servers = [];
-  hinting = true;
+  wakeupsOn = true;
   return async () => void (await Promise.all(servers.map((server) => server.stop())));
 });
 afterAll(() => own[Symbol.asyncDispose]());
@@ -27,7 +27,7 @@ afterAll(() => own[Symbol.asyncDispose]());
 async function start(): Promise<Controls> {
   const send = (name: string) => {
     expect(name).toBe(CONTROLS_WAKEUP);
-    for (const other of hinting ? servers : []) if (other !== server) other.onWakeup();
+    for (const other of wakeupsOn ? servers : []) if (other !== server) other.onWakeup();
   };
   const context = await testContext({ clock });
   const server = await openControls(own.database, context, { wakeups: { send }, pollMs: 1_000, keepMs: HOUR });
@@ -89,7 +89,7 @@ test("a cancellation is heard once on every server, and is the org's own", async
 });
 
 test("a change whose wakeup was lost is found by the next poll", async () => {
-  hinting = false;
+  wakeupsOn = false;
   const [a, b] = [await start(), await start()];
   const paused: string[] = [];
   b.onPause((agent) => paused.push(agent));

@@ -201,10 +201,10 @@ test("a commit whose answer was lost fails its writer, and sends watchers to loo
     log: context.log,
   });
   await using _closed = { [Symbol.asyncDispose]: () => database.close() };
-  const hinted: string[] = [];
+  const woken: string[] = [];
   const log = openPostgresLog(database, context, {
     ttlMs: TTL,
-    wakeups: { send: (name) => hinted.push(name) },
+    wakeups: { send: (name) => woken.push(name) },
   });
   await log.append("chat:cut", ["1"]);
   let missed = 0;
@@ -219,7 +219,7 @@ test("a commit whose answer was lost fails its writer, and sends watchers to loo
   proxy.cut();
   expect(await failed).toMatchObject({ code: "unavailable" });
   expect(missed).toBe(1);
-  expect(hinted).toEqual(["log:chat:cut", "log:chat:cut"]);
+  expect(woken).toEqual(["log:chat:cut", "log:chat:cut"]);
 });
 
 test("servers that append, mark, trim, open and delete the same streams at once never fail each other", async () => {

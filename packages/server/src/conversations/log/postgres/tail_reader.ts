@@ -18,7 +18,7 @@ const BATCH_STREAMS = 500;
 const MAX_ENTRIES = 200;
 const MAX_BYTES = 64 << 10;
 
-/** Reads the entries that other processes appended: one query at a time for all streams that were hinted meanwhile. */
+/** Reads the entries that other processes appended: one query at a time for all streams with pending wakeups. */
 export class TailReader {
   readonly #database: Database;
   readonly #context: Context;
@@ -55,7 +55,7 @@ export class TailReader {
       try {
         await this.#read(streams);
       } catch (error) {
-        this.#context.log.debug({ err: (error as Error).message }, "hinted entries could not be read");
+        this.#context.log.debug({ err: (error as Error).message }, "could not read entries after a wakeup");
         for (const stream of streams) this.#watchers.missed(stream);
       }
     }
