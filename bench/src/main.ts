@@ -1,5 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
+import { ensureInstalled } from "../../scripts/install.ts";
 import { blackboardPlane } from "./blackboard/plane.ts";
 import { conversationPlane } from "./conversations/plane.ts";
 import { describeMachine } from "./kit/machine.ts";
@@ -39,6 +40,7 @@ if (!plane || chosen.some((part) => !plane.parts.includes(part))) {
 // Whatever was started is ended by the exit handlers, which a signal alone would pass over.
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
+await ensureInstalled("bench/peers");
 await using stack = new AsyncDisposableStack();
 const { versions, measure } = await plane.open({ rounds: values.quick ? 2 : 5, quick: values.quick }, stack);
 const head = [
