@@ -12,7 +12,7 @@ export async function buildSite(): Promise<Finished> {
   await rm(join(ROOT, "docs/api"), { recursive: true, force: true });
   const reference = await run(process.execPath, [join(SITE, "node_modules/typedoc/bin/typedoc")], SITE);
   if (reference.code !== 0) return reference;
-  return run(process.execPath, [join(SITE, "node_modules/vitepress/bin/vitepress.js"), "build"], SITE);
+  return run(process.execPath, [join(SITE, "node_modules/vitepress/bin/vitepress.js"), "build", SITE]);
 }
 
 if (import.meta.main) {

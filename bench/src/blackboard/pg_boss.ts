@@ -12,7 +12,7 @@ export interface PgBoss {
   stop(): Promise<void>;
   createQueue(name: string): Promise<void>;
   insert(queue: string, jobs: readonly { readonly data: unknown }[]): Promise<unknown>;
-  fetch(queue: string, options: { batchSize: number }): Promise<readonly PgBossJob<unknown>[]>;
+  fetch<Data>(queue: string, options: { batchSize: number }): Promise<readonly PgBossJob<Data>[]>;
   complete(queue: string, ids: readonly string[]): Promise<unknown>;
   fail(queue: string, ids: readonly string[]): Promise<unknown>;
   work<Data>(
