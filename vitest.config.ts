@@ -13,7 +13,10 @@ class KafkaLast extends BaseSequencer {
   }
 }
 
-/** `*.pg.test.ts` beside the code needs PostgreSQL alone; `*.redis.test.ts` and `*.kafka.test.ts` need their backend too. */
+/**
+ * `*.pg.test.ts` beside the code needs PostgreSQL alone; `*.redis.test.ts` and `*.kafka.test.ts` need their backend too, and
+ * `*.convex.test.ts` the npm package of e2e/peers.
+ */
 const besideCode = (backend: string) => `packages/*/src/**/*.${backend}.test.ts`;
 
 /** The durable-streams suite brings a Vitest of its own; inlined, its tests are tests of ours. */
@@ -41,8 +44,8 @@ export default defineConfig({
         test: {
           name: "unit",
           include: ["{packages,apps}/*/src/**/*.test.ts", "{scripts,bench}/**/*.test.ts"],
-          exclude: ["**/node_modules/**", "**/*.{pg,redis,kafka}.test.ts"],
           setupFiles: ["packages/testing/src/kit/fixed_seed.ts"],
+          exclude: ["**/node_modules/**", "**/*.{pg,redis,kafka,convex}.test.ts"],
           // Unit tests leave nothing behind, and most of their time would go into loading the same modules again.
           isolate: false,
         },
@@ -59,7 +62,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: "backends",
-          include: [besideCode("redis"), besideCode("kafka"), "e2e/**/*.test.ts"],
+          include: [besideCode("{redis,kafka,convex}"), "e2e/**/*.test.ts"],
           exclude: ["**/node_modules/**", "e2e/{stories,chaos}/**"],
           globalSetup: ["packages/testing/src/services/services.ts"],
           testTimeout: 90_000,

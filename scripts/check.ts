@@ -1,7 +1,8 @@
-// npm run check: what a reviewer would ask. Every step runs, also after one has failed.
+// npm run check: what a reviewer would ask, but for the tests. Every step runs, also after one has failed.
+// `npm run check -- types dead` runs the steps whose names contain one of these words.
 import { availableParallelism } from "node:os";
-import { buildSite } from "./build_site.ts";
 import { checkClientSize } from "./client_size.ts";
+import { runTool } from "./install.ts";
 import { checkBreaking, checkGenerated } from "./proto.ts";
 import { type Finished, ROOT, run } from "./run.ts";
 
@@ -15,8 +16,8 @@ interface Step {
 const STEPS: readonly Step[] = [
   {
     name: "proto lint",
-    run: () => run("buf", ["lint"], `${ROOT}/proto`),
-    advice: "Mend the .proto files named above.",
+    run: () => runTool("buf", ["lint"], `${ROOT}/proto`),
+    advice: "Fix the .proto files named above.",
   },
   {
     name: "proto breaking",
@@ -32,33 +33,23 @@ const STEPS: readonly Step[] = [
   {
     name: "format, lint, imports",
     run: () => run("biome", ["check", "--error-on-warnings", "."]),
-    advice: "`npm run format` mends most of it. CONTRIBUTING.md says who may import whom.",
+    advice: "`npm run format` fixes most of it. CONTRIBUTING.md says who may import whom.",
   },
   {
     name: "dead code",
-    run: () => run("knip", ["--no-progress"]),
+    run: () => runTool("knip", ["--no-progress"]),
     advice: "Remove what nothing uses, or list an entry that is used from outside in knip.json.",
   },
-  { name: "types", run: () => run("tsc", ["--noEmit", "-p", "."]), advice: "Mend the types named above." },
+  { name: "types", run: () => run("tsc", ["--noEmit", "-p", "."]), advice: "Fix the types named above." },
   {
     name: "types of the page",
     run: () => run("tsc", ["--noEmit", "-p", "apps/dashboard"]),
-    advice: "Mend the types named above.",
+    advice: "Fix the types named above.",
   },
   {
     name: "size of the client",
     run: checkClientSize,
     advice: "@khala/client/sync promises to stay small: see what it imports that it did not before.",
-  },
-  {
-    name: "documentation",
-    run: buildSite,
-    advice: "Mend the dead link, or the doc comment, named above.",
-  },
-  {
-    name: "unit tests",
-    run: () => run("node", ["scripts/run_tests.ts", "quick", "--project=unit", "--reporter=dot"]),
-    advice: "`npx vitest --project=unit` runs them again as you edit.",
   },
 ];
 
@@ -88,10 +79,16 @@ async function runAll(steps: readonly Step[]): Promise<string[]> {
   return failed;
 }
 
-const failed = await runAll(STEPS);
+const words = process.argv.slice(2);
+const chosen = STEPS.filter(({ name }) => words.length === 0 || words.some((word) => name.includes(word)));
+if (chosen.length === 0) {
+  console.error(`No check is named so. There are: ${STEPS.map(({ name }) => name).join("; ")}.`);
+  process.exit(1);
+}
+const failed = await runAll(chosen);
 if (failed.length > 0) {
-  console.log(`\n${failed.length} of ${STEPS.length} checks failed: ${failed.join(", ")}.`);
+  console.log(`\n${failed.length} of ${chosen.length} checks failed: ${failed.join(", ")}.`);
   process.exitCode = 1;
 } else {
-  console.log(`\nAll ${STEPS.length} checks passed.`);
+  console.log(`\nAll ${chosen.length} checks passed.`);
 }

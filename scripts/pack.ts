@@ -1,10 +1,8 @@
 import { copyFile, cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { checkPackage, createPackageFromTarballData } from "@arethetypeswrong/core";
-import { filterProblems } from "@arethetypeswrong/core/problems";
-import { publint } from "publint";
-import { formatMessage } from "publint/utils";
+import { importTool } from "../tools/release/import_tool.ts";
+import { ensureInstalled } from "./install.ts";
 import { must, ROOT } from "./run.ts";
 
 /** What package.json says that matters only in this repository. */
@@ -36,8 +34,34 @@ export async function pack(folder: string, destination: string): Promise<string>
   }
 }
 
-/** What a user of the packed package would stumble over, one line each. */
+/** What is used of @arethetypeswrong/core 0.18.5. */
+interface TypesCheck {
+  createPackageFromTarballData(bytes: Uint8Array): object;
+  checkPackage(packed: object): Promise<{ readonly types: unknown }>;
+}
+interface TypesProblems {
+  filterProblems(analysis: object, filter: { resolutionKind: string }): readonly { readonly kind: string }[];
+}
+
+/** What is used of publint 0.3.25. */
+interface Publint {
+  publint(options: { pack: { tarball: ArrayBuffer }; strict: boolean }): Promise<{
+    readonly messages: readonly object[];
+    readonly pkg: { readonly exports?: unknown };
+  }>;
+}
+interface PublintUtils {
+  formatMessage(message: object, pkg: object, options: { color: boolean }): string;
+}
+
+/** Lists the defects of a packed package that its users would run into, one line each. */
 export async function checkTarball(tarball: string): Promise<string[]> {
+  await ensureInstalled("tools/release");
+  const { publint } = await importTool<Publint>("publint");
+  const { formatMessage } = await importTool<PublintUtils>("publint/utils");
+  const { checkPackage, createPackageFromTarballData } =
+    await importTool<TypesCheck>("@arethetypeswrong/core");
+  const { filterProblems } = await importTool<TypesProblems>("@arethetypeswrong/core/problems");
   const bytes = new Uint8Array(await readFile(tarball));
   const { messages, pkg } = await publint({ pack: { tarball: bytes.buffer as ArrayBuffer }, strict: true });
   const problems = messages.map((message) => `publint: ${formatMessage(message, pkg, { color: false })}`);

@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { runTool } from "./install.ts";
 import { type Finished, must, ROOT, run } from "./run.ts";
 
 const PROTO = join(ROOT, "proto");
@@ -17,7 +18,7 @@ export async function checkBreaking(): Promise<Finished> {
   try {
     const archive = join(folder, "baseline.tar");
     await must("git", ["archive", "--output", archive, baseline, "proto"]);
-    const result = await run("buf", ["breaking", "--against", `${archive}#subdir=proto`], PROTO);
+    const result = await runTool("buf", ["breaking", "--against", `${archive}#subdir=proto`], PROTO);
     return { code: result.code, output: `${result.output}compared with ${baseline}` };
   } finally {
     await rm(folder, { recursive: true, force: true });
@@ -41,7 +42,7 @@ export async function checkGenerated(): Promise<Finished> {
     // The template's paths are relative to proto/, so the same layout in another place takes the output.
     const proto = join(folder, "proto");
     await mkdir(proto);
-    const result = await run("buf", ["generate", "--output", proto], PROTO);
+    const result = await runTool("buf", ["generate", "--output", proto], PROTO);
     if (result.code !== 0) return result;
     const [fresh, committed] = await Promise.all([
       contents(join(folder, GENERATED)),

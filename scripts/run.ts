@@ -15,10 +15,10 @@ export function run(
   command: string,
   args: readonly string[],
   cwd = ROOT,
-  timeout = 600_000,
+  { env = process.env, timeout = 600_000 }: { env?: NodeJS.ProcessEnv; timeout?: number } = {},
 ): Promise<Finished> {
   return new Promise((resolve) => {
-    const child = spawn(command, args, { cwd, timeout, stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(command, args, { cwd, env, timeout, stdio: ["ignore", "pipe", "pipe"] });
     let output = "";
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding("utf8").on("data", (chunk: string) => {

@@ -1,5 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
+import { ensureInstalled } from "../../scripts/install.ts";
 import { blackboardPlane } from "./blackboard/plane.ts";
 import { conversationPlane } from "./conversations/plane.ts";
 import { describeMachine } from "./kit/machine.ts";
@@ -12,10 +13,10 @@ const PLANES: Readonly<Record<string, Plane>> = {
   conversations: conversationPlane,
   blackboard: blackboardPlane,
 };
-const USAGE = `Usage: npm run bench -- sync|conversations|blackboard [--only a|b|c|d|e] [--quick]
+const USAGE = `Usage: npm run bench -- sync|conversations|blackboard [--only a|b|c|d|e|f] [--quick]
 
   --only   measure these parts alone, such as --only a or --only ac, and print them
-  --quick  shorter and fewer runs: for a look while developing, not for results
+  --quick  shorter and fewer runs: for a look while developing, not for results. Part f of the blackboard takes 90 s then
 
 A full run takes ten to fifteen minutes, that of the blackboard up to forty, and writes ${Object.values(
   PLANES,
@@ -39,8 +40,13 @@ if (!plane || chosen.some((part) => !plane.parts.includes(part))) {
 // Whatever was started is ended by the exit handlers, which a signal alone would pass over.
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
+await ensureInstalled("bench/peers");
 await using stack = new AsyncDisposableStack();
-const { versions, measure } = await plane.open({ rounds: values.quick ? 2 : 5, quick: values.quick }, stack);
+const { versions, measure } = await plane.open(
+  { rounds: values.quick ? 2 : 5, quick: values.quick },
+  stack,
+  chosen,
+);
 const head = [
   `# Results of \`npm run bench -- ${name}\``,
   "",

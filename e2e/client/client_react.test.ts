@@ -6,12 +6,12 @@ import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { newConv } from "@khala/testing/servers/ai_chat";
 import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
 import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
-import { Window } from "happy-dom";
+import { parseHTML } from "linkedom";
 import { createElement, type ReactNode, StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-const window = new Window();
+const { window } = parseHTML("<html><body></body></html>");
 // React needs a document; the network stays that of Node.js.
 Object.assign(globalThis, { window, document: window.document });
 

@@ -1,10 +1,39 @@
 import { randomUUID } from "node:crypto";
-import { type BaseEvent, EventType, HttpAgent } from "@ag-ui/client";
 import { until } from "@khala/testing/kit/until";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { EVERYTHING, newConv, onStage } from "@khala/testing/servers/ai_chat";
 import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { ensureInstalled } from "../../scripts/install.ts";
+import { importPeer } from "../peers/import_peer.ts";
+
+// What is used of @ag-ui/client 1.0.0.
+interface BaseEvent {
+  readonly type: string;
+}
+interface Message {
+  readonly id: string;
+  readonly role: string;
+  readonly content?: unknown;
+}
+interface HttpAgent {
+  readonly messages: readonly Message[];
+  addMessage(message: Message): void;
+  runAgent(parameters: { runId: string }): Promise<unknown>;
+  abortRun(): void;
+  subscribe(subscriber: { onEvent(given: { event: BaseEvent }): void }): void;
+}
+interface AgUi {
+  readonly EventType: Readonly<Record<string, string>>;
+  readonly HttpAgent: new (options: {
+    url: string;
+    threadId: string;
+    headers: Record<string, string>;
+  }) => HttpAgent;
+}
+
+await ensureInstalled("e2e/peers");
+const { EventType, HttpAgent } = await importPeer<AgUi>("@ag-ui/client");
 
 let database: TestDatabase;
 let server: ConversationServer;

@@ -10,7 +10,7 @@ import {
   textOf,
 } from "@khala/testing/servers/ai_chat";
 import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
-import { Window } from "happy-dom";
+import { parseHTML } from "linkedom";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 /** What is used of React, whose types are a package of their own. */
@@ -21,7 +21,7 @@ interface ReactDom {
   createRoot(container: unknown): { render(element: unknown): void; unmount(): void };
 }
 
-const window = new Window();
+const { window } = parseHTML("<html><body></body></html>");
 // React needs a document; the network stays that of Node.js.
 Object.assign(globalThis, { window, document: window.document });
 const require = createRequire(import.meta.url);

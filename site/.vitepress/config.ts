@@ -1,4 +1,5 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { defineConfig } from "vitepress";
 import { linksThatLeave } from "./links.ts";
@@ -9,6 +10,8 @@ interface Item {
   readonly text: string;
   readonly link: string;
 }
+
+const { resolve: module } = createRequire(import.meta.url);
 
 const page = (text: string, file: string): Item => ({ text, link: `/${file}` });
 
@@ -41,8 +44,12 @@ export default defineConfig({
   cacheDir: "../node_modules/.cache/vitepress",
   cleanUrls: true,
   rewrites: { "adr/README.md": "adr/index.md" },
-  // The index of the search is one file, and read when somebody searches.
-  vite: { build: { chunkSizeWarningLimit: 2_000 } },
+  vite: {
+    // The index of the search is one file, and read when somebody searches.
+    build: { chunkSizeWarningLimit: 2_000 },
+    // Pages lie outside this folder, whose install has what they are compiled to import.
+    resolve: { alias: { "vue/server-renderer": module("vue/server-renderer") } },
+  },
   markdown: { config: (markdown) => linksThatLeave(markdown, DOCS) },
   themeConfig: {
     search: { provider: "local" },

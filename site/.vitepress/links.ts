@@ -1,5 +1,6 @@
 import { dirname, relative, resolve } from "node:path";
 import type { MarkdownRenderer } from "vitepress";
+import { leaves } from "./leaves.ts";
 
 /**
  * Pages name files of the repository that are not pages: sources, examples, settings. On the site such a link would lead nowhere,
@@ -26,12 +27,4 @@ export function linksThatLeave(markdown: MarkdownRenderer, docs: string): void {
       }
     }
   });
-}
-
-/** Whether a link on a page leads to something that is no page of the site. */
-export function leaves(target: string, page: string, docs: string): boolean {
-  if (/^(?:[a-z]+:|#|\/)/i.test(target)) return false;
-  const [path = ""] = target.split("#");
-  const inside = !relative(docs, resolve(dirname(page), path)).startsWith("..");
-  return !inside || !(path.endsWith(".md") || path.endsWith("/"));
 }

@@ -5,9 +5,13 @@ import { startProgram } from "../kit/program.ts";
 import { program } from "./bench.ts";
 import type { QueueProgram } from "./queue.ts";
 
-/** Jobs that wait at any time: enough that no worker is idle, and fewer than any queue minds. */
-const AHEAD = 5_000;
-const BEGUN = 1_000;
+/** How many wait at any time, and how many are worked on before the warm-up begins. */
+interface Load {
+  readonly ahead: number;
+  readonly begun: number;
+}
+/** Enough that no worker is idle, and fewer than any queue minds. */
+const USUAL: Load = { ahead: 5_000, begun: 1_000 };
 const LOOK_EVERY_MS = 20;
 const STALLED_MS = 60_000;
 
@@ -39,6 +43,7 @@ export async function openFlow<Where>(
   name: string,
   where: Where,
   storePid?: number,
+  { ahead, begun }: Load = USUAL,
 ): Promise<Flow> {
   await using stack = new AsyncDisposableStack();
   const publisher = stack.use(startProgram<QueueProgram<Where>>(program(name)));
@@ -52,7 +57,7 @@ export async function openFlow<Where>(
   async function run(ends: (from: Count, now: Count) => boolean) {
     const from = await worker.call("count", undefined);
     for (let now = from; ; now = await worker.call("count", undefined)) {
-      await publisher.call("allow", { total: now.settled + AHEAD });
+      await publisher.call("allow", { total: now.settled + ahead });
       if (ends(from, now)) return { from, to: now };
       if (now.settled === from.settled && now.at - from.at > STALLED_MS)
         throw new Error(`${name} has worked on nothing for ${STALLED_MS / 1_000} s.`);
@@ -62,7 +67,7 @@ export async function openFlow<Where>(
   const lasting = (ms: number) => run((from, now) => now.at - from.at >= ms);
 
   // Whoever joins a group first waits for it: the warm-up begins when work is under way.
-  await run((from, now) => now.settled - from.settled >= BEGUN);
+  await run((from, now) => now.settled - from.settled >= begun);
   await lasting(quick ? 500 : 3_000);
   const processes = stack.move();
   return {

@@ -9,8 +9,11 @@ import { postgresQueues } from "./postgres_queues.ts";
 import { redisQueue } from "./redis_queue.ts";
 import { smoke } from "./smoke.ts";
 import { startUp } from "./start_up.ts";
+import { wholeServer } from "./whole_server.ts";
 
 const PARTS: Readonly<Record<string, { readonly run: PartRunner; readonly needs?: "Kafka" | "Redis" }>> = {
+  // First, because it is what agents do.
+  f: { run: wholeServer },
   a: { run: kafkaFlow, needs: "Kafka" },
   b: { run: postgresQueues },
   c: { run: redisQueue, needs: "Redis" },
@@ -18,19 +21,24 @@ const PARTS: Readonly<Record<string, { readonly run: PartRunner; readonly needs?
   e: { run: smoke },
 };
 
+/** The parts that use a broker where there is one. */
+const ON_KAFKA = ["a", "d", "e"];
+
 const COMPARED = ["pg", "pg-boss", "graphile-worker", "bullmq"];
 
 /** The blackboard plane: work on its way through agents. */
 export const blackboardPlane: Plane = {
   parts: Object.keys(PARTS),
   results: "RESULTS_BLACKBOARD.md",
-  async open(effort, stack) {
+  async open(effort, stack, parts) {
     const redis = redisVersion();
-    const kafka = await startKafka();
+    const kafka = parts.some((part) => ON_KAFKA.includes(part))
+      ? await startKafka()
+      : "the chosen parts do without it";
     const missing = new Map<string, string>();
     if (!redis) missing.set("Redis", "redis-server is not installed");
-    if (typeof kafka === "string") missing.set("Kafka", kafka);
-    else stack.use(kafka);
+    if (typeof kafka !== "string") stack.use(kafka);
+    else if (parts.some((part) => ON_KAFKA.includes(part))) missing.set("Kafka", kafka);
     for (const [name, reason] of missing)
       console.error(`!! No ${name}: ${reason}. The parts that need it are SKIPPED.\n`);
     const postgres = stack.use(await startPostgres());

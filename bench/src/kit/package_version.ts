@@ -2,8 +2,12 @@ import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** The version of an installed package, which need not export its package.json. */
+const PEERS = fileURLToPath(new URL("../../peers/node_modules", import.meta.url));
+
+/** The version of an installed package, which need not export its package.json: of the peers, or else of the root install. */
 export function packageVersion(name: string): string {
+  const peer = read(join(PEERS, name, "package.json"));
+  if (peer) return peer.version;
   for (let folder = dirname(fileURLToPath(import.meta.resolve(name))); ; folder = dirname(folder)) {
     const about = read(join(folder, "package.json"));
     if (about?.name === name) return about.version;

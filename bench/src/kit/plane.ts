@@ -21,6 +21,6 @@ export interface Plane {
   readonly parts: readonly string[];
   /** The file that a full run writes, beside `src`. */
   readonly results: string;
-  /** Starts what the parts have in common; it is disposed of with the stack. */
-  open(effort: Effort, stack: AsyncDisposableStack): Promise<OpenPlane>;
+  /** Starts what these parts have in common; it is disposed of with the stack. */
+  open(effort: Effort, stack: AsyncDisposableStack, parts: readonly string[]): Promise<OpenPlane>;
 }

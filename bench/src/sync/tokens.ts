@@ -16,3 +16,14 @@ export async function mintTokens(count: number, scope: string = runSummaries.top
     issuer.mint({ sub: `user_${n}`, org_id: ORG, scopes: [scope], ttl_s: 900 });
   return (await Promise.all(Array.from({ length: count }, mint))).map(({ token }) => token);
 }
+
+/** A token for each of as many orgs: `org-0`, `org-1` and so on. */
+export async function mintOrgTokens(count: number, scope: string): Promise<Map<string, string>> {
+  const issuer = createIssuer({ kid: "bench", secret: SECRET, clock: systemClock, newId: randomUUID });
+  const tokens = new Map<string, string>();
+  for (let n = 0; n < count; n++) {
+    const { token } = await issuer.mint({ sub: "user_0", org_id: `org-${n}`, scopes: [scope], ttl_s: 900 });
+    tokens.set(`org-${n}`, token);
+  }
+  return tokens;
+}

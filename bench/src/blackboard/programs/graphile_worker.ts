@@ -1,18 +1,7 @@
-import { Logger, makeWorkerUtils, run } from "graphile-worker";
+import { graphileLogger as logger, makeWorkerUtils, PERFORMANCE, run } from "../graphile.ts";
 import { serveQueue } from "../queue.ts";
 
 const TASK = "finding";
-const logger = new Logger(() => (level, message) => {
-  if (level === "error" || level === "warning") console.error(message);
-});
-/** The settings of its documentation's page on performance. */
-const PERFORMANCE = {
-  concurrentJobs: 24,
-  maxPoolSize: 25,
-  localQueue: { size: 500 },
-  completeJobBatchDelay: 0,
-  failJobBatchDelay: 0,
-};
 
 serveQueue<string>({
   async publisher(connectionString) {

@@ -1,6 +1,6 @@
 import { setTimeout } from "node:timers/promises";
-import { type ConstructorOptions, PgBoss } from "pg-boss";
 import { BATCH, CONCURRENCY, type PgBossUse } from "../bench.ts";
+import { openPgBoss, type PgBoss } from "../pg_boss.ts";
 import { serveQueue, type Working } from "../queue.ts";
 
 const QUEUE = "findings";
@@ -61,20 +61,26 @@ const WORKERS: Readonly<Record<PgBossUse["how"], Work>> = {
 
   /** The usual way: a handler for each job, and a statement to fetch and one to complete it. */
   async alone(boss, settled) {
-    await boss.work(QUEUE, ALONE, async (jobs) => settled(jobs.length));
+    await boss.work(QUEUE, ALONE, async (jobs) => {
+      settled(jobs.length);
+      return undefined;
+    });
     return { async close() {} };
   },
 
   /** The outcome of the handler is that of all jobs of a batch. */
   async batch(boss, settled) {
-    await boss.work(QUEUE, WORK, async (jobs) => settled(jobs.length));
+    await boss.work(QUEUE, WORK, async (jobs) => {
+      settled(jobs.length);
+      return undefined;
+    });
     return { async close() {} };
   },
 };
 
 serveQueue<PgBossUse>({
   async publisher({ url }) {
-    const boss = await open({ connectionString: url });
+    const boss = await openPgBoss(url, [QUEUE]);
     return {
       async put(payloads) {
         await boss.insert(
@@ -86,7 +92,7 @@ serveQueue<PgBossUse>({
     };
   },
   async worker({ url, how }, settled) {
-    const boss = await open({ connectionString: url, ...(how === "alone" && COUNTING) });
+    const boss = await openPgBoss(url, [QUEUE], how === "alone" ? COUNTING : {});
     const working = await WORKERS[how](boss, settled);
     return {
       async close() {
@@ -96,14 +102,6 @@ serveQueue<PgBossUse>({
     };
   },
 });
-
-async function open(options: ConstructorOptions): Promise<PgBoss> {
-  const boss = new PgBoss({ ...options, max: 10, schedule: false });
-  boss.on("error", (error) => console.error(error));
-  await boss.start();
-  await boss.createQueue(QUEUE);
-  return boss;
-}
 
 /** The work on a job. */
 function succeeds(): boolean {

@@ -1,8 +1,7 @@
-import { createAdapter } from "@socket.io/redis-streams-adapter";
 import { Redis } from "ioredis";
-import { Server } from "socket.io";
 import { pooled } from "../../kit/pooled.ts";
 import { serve } from "../../kit/program.ts";
+import { openSocketioPublisher, redisStreamsAdapter } from "../../kit/socketio.ts";
 import { percentile } from "../../kit/stats.ts";
 import { socketioClient } from "../../sync/clients.ts";
 import { convId, type Store } from "../bench.ts";
@@ -68,7 +67,7 @@ const methods = {
     ({ sockets } = options);
     received = new Int32Array(sockets);
     const client = new Redis(options.redis, { protocol: 2 });
-    const io = new Server({ adapter: createAdapter(client, { onlyPlaintext: true }) });
+    const io = await openSocketioPublisher(await redisStreamsAdapter(client));
     stop = () => client.disconnect();
     publish = async () => {
       const { run_id, event } = JSON.parse(tokenEntry());

@@ -1,9 +1,25 @@
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import { Redis } from "ioredis";
-import { createResumableStreamContext } from "resumable-stream/ioredis";
+import { importPeer } from "../../../peers/import_peer.ts";
 import { serve } from "../../kit/program.ts";
 import { type Answer, answerTokens, Hold } from "../answer.ts";
+
+// What is used of resumable-stream.
+interface StreamContext {
+  createNewResumableStream(
+    id: string,
+    make: () => ReadableStream<string>,
+  ): Promise<ReadableStream<string> | null>;
+  resumeExistingStream(id: string): Promise<ReadableStream<string> | null | undefined>;
+}
+interface ResumableStream {
+  createResumableStreamContext(options: {
+    waitUntil: null;
+    publisher: Redis;
+    subscriber: Redis;
+  }): StreamContext;
+}
 
 const hold = new Hold();
 const clients: Redis[] = [];
@@ -36,6 +52,7 @@ const methods = {
   async open({ redis }: { redis: string }): Promise<{ port: number }> {
     const [publisher, subscriber] = [new Redis(redis, { protocol: 2 }), new Redis(redis, { protocol: 2 })];
     clients.push(publisher, subscriber);
+    const { createResumableStreamContext } = await importPeer<ResumableStream>("resumable-stream/ioredis");
     const context = createResumableStreamContext({ waitUntil: null, publisher, subscriber });
     const http = createServer(async (request, response) => {
       const { pathname: id, searchParams } = new URL(request.url!, "http://localhost");

@@ -1,26 +1,17 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
-import { createAdapter } from "@socket.io/redis-streams-adapter";
 import { Redis } from "ioredis";
-import { Server } from "socket.io";
 import { serve } from "../../kit/program.ts";
+import { openSocketio, redisStreamsAdapter } from "../../kit/socketio.ts";
 import { convId } from "../bench.ts";
 
 const methods = {
-  /** Socket.IO as its performance page and the adapter's README advise; every socket is in the conversation's room. */
+  /** Every socket is in the conversation's room. */
   async open({ redis }: { redis: string }): Promise<{ port: number }> {
     const http = createServer().listen(0, "127.0.0.1");
     await once(http, "listening");
     const client = new Redis(redis, { protocol: 2 });
-    const io = new Server(http, {
-      transports: ["websocket"],
-      serveClient: false,
-      httpCompression: false,
-      adapter: createAdapter(client, { onlyPlaintext: true }),
-    });
-    io.engine.on("connection", (raw) => {
-      raw.request = null;
-    });
+    const io = await openSocketio(http, await redisStreamsAdapter(client));
     io.on("connection", (socket) => void socket.join(convId(0)));
     return { port: (http.address() as { port: number }).port };
   },

@@ -1,19 +1,15 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
-import { Server } from "socket.io";
 import { serve } from "../../kit/program.ts";
+import { openSocketio } from "../../kit/socketio.ts";
 import { docKey, KEYS, runSummary } from "../documents.ts";
 import { onEachByte } from "./control.ts";
 
 const methods = {
-  /** Socket.IO as its performance page advises: WebSocket alone, no compression, no request kept. */
   async open(): Promise<{ port: number; control: number }> {
     const http = createServer().listen(0, "127.0.0.1");
     await once(http, "listening");
-    const io = new Server(http, { transports: ["websocket"], serveClient: false, httpCompression: false });
-    io.engine.on("connection", (raw) => {
-      raw.request = null;
-    });
+    const io = await openSocketio(http);
     let n = 0;
     const control = await onEachByte(() => {
       const key = ++n % KEYS;

@@ -1,4 +1,4 @@
-import { Window } from "happy-dom";
+import { parseHTML } from "linkedom";
 import { openBoard } from "../board/board.ts";
 import type { KhalaClient } from "../client.ts";
 import { openConversations } from "../conversation/conversations.ts";
@@ -9,7 +9,7 @@ import { memory } from "../storage/memory.ts";
 import type { TopicSink, TopicSource } from "../sync/source.ts";
 import { openSync } from "../sync/sync_plane.ts";
 
-const window = new Window();
+const { window } = parseHTML("<html><body></body></html>");
 // React needs a document, and to know that its tests wait for it.
 Object.assign(globalThis, { window, document: window.document, IS_REACT_ACT_ENVIRONMENT: true });
 

@@ -1,6 +1,5 @@
 import { patiently } from "@khala/testing/kit/patiently";
 import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
 import { pino } from "pino";
 import { expect, test, vi } from "vitest";
 import { defineApp } from "../app.ts";
@@ -9,13 +8,13 @@ import { defineModel } from "../sync/model.ts";
 import { runSummaries } from "../sync/models/runtime.ts";
 import { readConfig } from "./config.ts";
 import { createKhala } from "./khala.ts";
-import { parity, parityLines, reproject, rotateEpoch, trimNow } from "./operations.ts";
+import { reproject, rotateEpoch, trimNow } from "./operations.ts";
 
 const app = defineApp({ models: [runSummaries] });
 const { topic } = runSummaries;
 
 /** A server on a database, until the end of the test. */
-async function server(databaseUrl: string, environment: Record<string, string> = {}) {
+async function server(databaseUrl: string) {
   const khala = await createKhala(app, {
     log: pino({ level: "silent" }),
     config: readConfig({
@@ -23,7 +22,6 @@ async function server(databaseUrl: string, environment: Record<string, string> =
       KHALA_PORT: "0",
       KHALA_POLL_MS: "20",
       KHALA_AUTH_SECRETS: `k1:${Buffer.alloc(32, 7).toString("base64")}`,
-      ...environment,
     }),
   });
   return {
@@ -73,34 +71,6 @@ test("a model is rebuilt beside a running server, which sends its clients the ch
       { key: "run:r1", version: 3n, steps: "2" },
       { key: "run:r2", version: 1n, steps: "1" },
     ]),
-  );
-});
-
-test("a server keeps the Convex mirror equal, and parity reports so", async () => {
-  await using own = await testDatabase();
-  await using convex = await startConvexStandIn({ secret: "s3cret" });
-  const environment = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url, CONVEX_SECRET: "s3cret" };
-  await using here = await server(own.url, environment);
-  await here.append("r1", "a");
-  await here.append("r2", "a");
-  await vi.waitFor(() => expect(convex.topic(topic).size).toBe(2), { timeout: 30_000 });
-  const settings = {
-    url: convex.url,
-    mutation: "khala:applyUpdates",
-    query: "khala:versions",
-    secret: "s3cret",
-  };
-  const compare = () => parity({ databaseUrl: own.url, app, convex: settings });
-  await patiently(async () =>
-    expect(parityLines(await compare())).toEqual([
-      `${topic}: 2 documents, 2 equal, 0 differing, 0 missing, 0 extra, 0 behind; no lag`,
-    ]),
-  );
-  convex.topic(topic).delete("run:r1");
-  const report = await compare();
-  expect(report).toMatchObject({ equal: false, topics: [{ missing: { count: 1 } }] });
-  expect(parityLines(report)[1]).toMatch(
-    /^ {2}missing {3}run:r1 {2}ours: version 1, hash [0-9a-f]{12} {2}theirs: none$/,
   );
 });
 

@@ -1,6 +1,11 @@
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { mkdir, rename, symlink } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { ensureInstalled } from "../../../../scripts/install.ts";
+import { ROOT } from "../../../../scripts/run.ts";
 
 /** A document as the functions of a deployment would store it. */
 export interface StandInDocument {
@@ -34,8 +39,9 @@ export interface ConvexStandIn extends AsyncDisposable {
   behave(as: "works" | "throws" | "unavailable" | "hangs"): void;
 }
 
-/** Starts it on a free port. */
+/** Starts it on a free port, and gives the server the npm package that calls it. */
 export async function startConvexStandIn({ secret }: { secret?: string } = {}): Promise<ConvexStandIn> {
+  await linkConvex();
   const topics = new Map<string, Map<string, StandInDocument>>();
   const calls: StandInCall[] = [];
   let behaviour: Parameters<ConvexStandIn["behave"]>[0] = "works";
@@ -105,6 +111,16 @@ export async function startConvexStandIn({ secret }: { secret?: string } = {}): 
       await once(server, "close");
     },
   };
+}
+
+/** Links the package from e2e/peers to where the server's source looks for it. The link replaces an older one as a whole. */
+async function linkConvex(): Promise<void> {
+  await ensureInstalled("e2e/peers");
+  const modules = join(ROOT, "packages/server/node_modules");
+  await mkdir(modules, { recursive: true });
+  const fresh = join(modules, `.convex-${randomUUID()}`);
+  await symlink(join(ROOT, "e2e/peers/node_modules/convex"), fresh, "dir");
+  await rename(fresh, join(modules, "convex"));
 }
 
 const compare = (a: string, b: string) => Buffer.compare(Buffer.from(a), Buffer.from(b));

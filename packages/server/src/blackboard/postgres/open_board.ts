@@ -1,6 +1,6 @@
 import type { Database } from "../../database/database.ts";
-import { holdLease, type Lease } from "../../database/lease.ts";
 import type { Wakeups } from "../../database/wakeups.ts";
+import { holdLease, type Lease } from "../../database/lease.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Board, BoardObserver, BoardOptions } from "../board.ts";
@@ -74,7 +74,7 @@ const CROWD_WAIT_MS = 10;
  * Open tasks are in a small table of their own that they leave when they are settled; the row of the artifact keeps the
  * mark that they were made. So neither a claim nor a settlement touches a table that is partitioned or large, and what
  * is finished is dropped by the day. Those that nothing orders share rows of another small table until something else
- * becomes of them than success (ADR-0061).
+ * becomes of them than success.
  */
 export async function openPostgresBoard(
   database: Database,

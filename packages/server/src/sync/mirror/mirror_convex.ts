@@ -1,6 +1,22 @@
 import { KhalaError } from "@khala/contracts";
-import type { ConvexHttpClient } from "convex/browser";
 import type { Mirror, MirroredDocument, MirrorReader } from "./mirror.ts";
+
+// The parts of convex 1.48.0 that are used here, typed by hand because the package is optional.
+interface HttpClient {
+  mutation(reference: object, args: object, options: { skipQueue: boolean }): Promise<unknown>;
+  query(reference: object, args: object): Promise<unknown>;
+}
+interface ConvexBrowser {
+  readonly ConvexHttpClient: new (
+    url: string,
+    options: { skipConvexDeploymentUrlCheck: boolean; logger: false; fetch: typeof fetch },
+  ) => HttpClient;
+}
+interface ConvexServer {
+  makeFunctionReference(name: string): object;
+}
+const BROWSER: string = "convex/browser";
+const SERVER: string = "convex/server";
 
 export interface ConvexMirrorOptions {
   /** The deployment, such as `https://small-mouse-123.convex.cloud`. */
@@ -22,12 +38,12 @@ export interface ConvexMirrorOptions {
  */
 export async function convexMirror(options: ConvexMirrorOptions): Promise<Mirror & MirrorReader> {
   const { ConvexHttpClient: Client, makeFunctionReference } = await loadConvex();
-  const mutation = makeFunctionReference<"mutation">(options.mutation);
-  const query = makeFunctionReference<"query">(options.query);
+  const mutation = makeFunctionReference(options.mutation);
+  const query = makeFunctionReference(options.query);
   const secret = options.secret === undefined ? {} : { secret: options.secret };
 
   // One client per call, because the signal is an option of the client.
-  const client = (signal: AbortSignal): ConvexHttpClient =>
+  const client = (signal: AbortSignal): HttpClient =>
     new Client(options.url, {
       skipConvexDeploymentUrlCheck: true,
       logger: false,
@@ -75,11 +91,11 @@ function readHeld(row: unknown, query: string): MirroredDocument {
   return { docKey, docVersion, payloadHash: typeof payloadHash === "string" ? payloadHash : null };
 }
 
-async function loadConvex() {
+async function loadConvex(): Promise<ConvexBrowser & ConvexServer> {
   try {
     const [{ ConvexHttpClient }, { makeFunctionReference }] = await Promise.all([
-      import("convex/browser"),
-      import("convex/server"),
+      import(BROWSER) as Promise<ConvexBrowser>,
+      import(SERVER) as Promise<ConvexServer>,
     ]);
     return { ConvexHttpClient, makeFunctionReference };
   } catch (cause) {
