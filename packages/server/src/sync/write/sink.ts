@@ -44,7 +44,7 @@ export interface SinkOptions {
   readonly onCommit: (topic: string, updates: number, notified: boolean) => void;
 }
 
-/** From here on writes are worth a commit beside one that is under way; it comes after that one all the same. */
+/** From this size on, writes are sent as a second commit while the first is running. PostgreSQL executes it afterwards. */
 const SECOND_BYTES = 16 << 10;
 
 /** Opens the sink. */
@@ -52,7 +52,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   const queues = new Map<string, GroupCommit<DocumentWrite, Written>>();
   let tookMs = 0;
 
-  /** Those of one topic stand in line: a commit is prepared and sent while the one before is under way. */
+  /** Transactions of one topic are pipelined: a commit is prepared and sent while the one before is running. */
   async function transact(
     { topic }: Model,
     statements: readonly Statement[],
@@ -72,7 +72,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     repeated = false,
   ): Promise<Written[]> {
     const parts = waves(writes);
-    // What may be written already is no longer newer, and would only be refused on the short way.
+    // A repeated write may be committed already: the fast path would only refuse it.
     const tryPlain = !repeated && parts.length === 1 && isPlain(writes);
     try {
       const plain = tryPlain ? await commitPlain(model, writes, checkpoint) : undefined;
@@ -83,7 +83,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     }
   }
 
-  /** The short way; undefined when one of the writes needs the long one, and nothing is written. */
+  /** The fast path; undefined when one of the writes needs the slow path, and nothing is written. */
   async function commitPlain(
     model: Model,
     writes: readonly DocumentWrite[],
