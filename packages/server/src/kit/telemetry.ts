@@ -13,9 +13,7 @@ import { BatchSpanProcessor, type SpanProcessor, TracerProvider } from "@opentel
 import { type Figures, figuresOf } from "./figures.ts";
 
 /** Histogram buckets in milliseconds, from "in memory" to "something is wrong". */
-const BUCKETS = [
-  0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
-];
+const BUCKETS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000];
 
 /** Where rooms report: metrics that are scraped, spans that are exported. */
 export interface Telemetry {
