@@ -1,6 +1,5 @@
 import type { Writable } from "node:stream";
 import pg from "pg";
-import { runMessage } from "./run_message.ts";
 
 /** A statement: named ones are prepared once per connection. */
 export interface Statement {
@@ -14,11 +13,14 @@ export type Row = Record<string, unknown>;
 
 /** The part of pg's connection that a query uses. Its types omit it; pg-cursor relies on the same. */
 interface Wire {
-  readonly stream: Pick<Writable, "cork" | "uncork" | "writable" | "write">;
+  readonly stream: Pick<Writable, "cork" | "uncork">;
   /** The text of each named statement that this connection has prepared. */
   readonly parsedStatements: Record<string, string>;
   parse(statement: { name: string; text: string }): void;
   close(statement: { type: "S"; name: string }): void;
+  bind(portal: { statement: string; values: readonly (string | Buffer | null)[] }): void;
+  describe(portal: { type: "P"; name: string }): void;
+  execute(portal: { portal: string }): void;
   sync(): void;
 }
 
@@ -70,9 +72,9 @@ export class Batch extends pg.Query {
         wire.close({ type: "S", name });
         wire.parse({ name, text });
       }
-      const message = runMessage(name, values.map(parameter));
-      // Like the rest: nothing goes to a connection that has ended, and `pg` knows that it has.
-      if (wire.stream.writable) wire.stream.write(message);
+      wire.bind({ statement: name, values: values.map(parameter) });
+      wire.describe({ type: "P", name: "" });
+      wire.execute({ portal: "" });
     }
     wire.sync();
     wire.stream.uncork();

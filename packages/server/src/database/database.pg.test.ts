@@ -97,7 +97,7 @@ test("sends a transaction in one go, without waiting for answers in between", as
   expect(await unanswered).toEqual([[], []]);
 });
 
-test("a transaction in line is sent before the one before it is answered, and comes after it", async () => {
+test("sends a pipelined transaction before the one before is answered, and runs it after that", async () => {
   await using remote = await behindProxy();
   await remote.database.query({ text: "SELECT 1" });
   remote.proxy.pause("answers");
@@ -113,13 +113,13 @@ test("a transaction in line is sent before the one before it is answered, and co
   expect(at.get(312n)).toBeLessThan(at.get(313n)!);
 });
 
-test("one that fails takes none of its line with it", async () => {
+test("fails a pipelined transaction alone", async () => {
   await using single = await testDatabase({ poolSize: 1 });
   const pid = { text: "SELECT pg_backend_pid() AS pid" };
   const [first, failed, last] = await Promise.allSettled([
-    single.database.transaction([pid], "line"),
-    single.database.transaction([{ text: "SELECT 1/0" }, pid], "line"),
-    single.database.transaction([pid], "line"),
+    single.database.transaction([pid], "pipeline"),
+    single.database.transaction([{ text: "SELECT 1/0" }, pid], "pipeline"),
+    single.database.transaction([pid], "pipeline"),
   ]);
   expect(failed).toMatchObject({ status: "rejected", reason: { code: "22012" } });
   expect(first).toMatchObject({ status: "fulfilled" });
@@ -127,25 +127,25 @@ test("one that fails takes none of its line with it", async () => {
   expect(await single.database.transaction([pid])).toEqual((last as PromiseFulfilledResult<unknown>).value);
 });
 
-test("a line whose connection breaks fails all that is in it, and the next one has another", async () => {
+test("fails all transactions of a broken connection, and opens another for the next", async () => {
   await using single = await testDatabase({ poolSize: 2 });
   const outcomes = await Promise.allSettled([
-    single.database.transaction([{ text: "SELECT pg_terminate_backend(pg_backend_pid())" }], "line"),
-    single.database.transaction([{ text: "SELECT 1" }], "line"),
+    single.database.transaction([{ text: "SELECT pg_terminate_backend(pg_backend_pid())" }], "pipeline"),
+    single.database.transaction([{ text: "SELECT 1" }], "pipeline"),
   ]);
   for (const outcome of outcomes)
     expect(outcome).toMatchObject({ status: "rejected", reason: { code: "unavailable" } });
-  const [[row]] = (await single.database.transaction([{ text: "SELECT 2 AS n" }], "line")) as [
+  const [[row]] = (await single.database.transaction([{ text: "SELECT 2 AS n" }], "pipeline")) as [
     [{ n: number }],
   ];
   expect(row.n).toBe(2);
 });
 
-test("while a line is used, its connection is nobody else's, and afterwards anybody's", async () => {
+test("returns the connection of a pipeline to the pool after use", async () => {
   await using single = await testDatabase({ poolSize: 1 });
   const { database } = single;
   const answers = await Promise.all([
-    ...["a", "b", "a", "b"].map((line) => database.transaction([{ text: "SELECT 1 AS n" }], line)),
+    ...["a", "b", "a", "b"].map((name) => database.transaction([{ text: "SELECT 1 AS n" }], name)),
     database.query({ text: "SELECT 1 AS n" }),
   ]);
   expect(answers).toHaveLength(5);
@@ -201,7 +201,7 @@ test("commits an interactive transaction, and rolls it back when its function th
 const CALLS = {
   query: (database) => database.query({ text: "SELECT 1" }),
   transaction: (database) => database.transaction([{ text: "SELECT 1" }]),
-  "transaction in line": (database) => database.transaction([{ text: "SELECT 1" }], "line"),
+  "transaction in line": (database) => database.transaction([{ text: "SELECT 1" }], "pipeline"),
   interactive: (database) => database.interactive((tx) => tx.query({ text: "SELECT 1" })),
 } satisfies Record<string, (database: ReturnType<typeof openDatabase>) => Promise<unknown>>;
 

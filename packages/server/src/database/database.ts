@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
 import { Batch, type Row, type Statement } from "./batch.ts";
-import { Lines, type Place } from "./lines.ts";
+import { type Checkout, PipelinedConnections } from "./pipelined_connections.ts";
 
 export type { Row, Statement };
 
@@ -12,9 +12,10 @@ export interface Database {
   query<T = Row>(statement: Statement): Promise<T[]>;
   /**
    * Runs statements as one transaction in one round trip: none waits for another's answer.
-   * The first failure rolls all of it back and is thrown.
+   * The first failure rolls all of it back and is thrown. Transactions of one pipeline run in the order of the calls, each
+   * sent before the one before is answered.
    */
-  transaction(statements: readonly Statement[], line?: string): Promise<Row[][]>;
+  transaction(statements: readonly Statement[], pipeline?: string): Promise<Row[][]>;
   /** Runs `fn` inside a transaction on one connection, for work that depends on answers in between. */
   interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>, mode?: string): Promise<T>;
   /**
@@ -83,16 +84,17 @@ export function openDatabase(options: DatabaseOptions): Database {
     if (!closing) options.log.warn({ err: error.message }, "an idle database connection failed");
   });
 
-  const lines = new Lines(() => pool.connect());
+  const pipelines = new PipelinedConnections(() => pool.connect());
 
   /** A connection for one transaction. */
-  async function alone(): Promise<Place> {
+  async function exclusive(): Promise<Checkout> {
     const client = await pool.connect();
-    return { client, leave: (failure) => client.release(failure) };
+    return { client, release: (failure) => client.release(failure) };
   }
 
-  async function transaction(statements: readonly Statement[], line?: string): Promise<Row[][]> {
-    const { client, leave } = await (line === undefined ? alone() : lines.join(line)).catch(translate);
+  async function transaction(statements: readonly Statement[], pipeline?: string): Promise<Row[][]> {
+    const checkout = pipeline === undefined ? exclusive() : pipelines.checkOut(pipeline);
+    const { client, release } = await checkout.catch(translate);
     const batch = new Batch(statements, types);
     let failure: unknown;
     try {
@@ -102,7 +104,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       failure = error;
       return translate(error);
     } finally {
-      leave(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
+      release(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
     }
   }
 

@@ -72,10 +72,10 @@ export async function openSyncPlane(
     inline: options.inline,
     metrics,
     wakeup: (topic, updates, tookMs) => options.wakeups.within(topic, tellsItselfAfterMs(updates, tookMs)),
-    onCommit(topic, updates, hinted) {
+    onCommit(topic, updates, notified) {
       hub.onWakeup(topic);
       second?.wake(topic);
-      if (!hinted) options.wakeups.send(topic, mayWaitMs(updates));
+      if (!notified) options.wakeups.send(topic, mayWaitMs(updates));
     },
   });
 

@@ -40,11 +40,11 @@ export interface SinkOptions {
    * to be had; `tookMs` is how long the last commit took.
    */
   readonly wakeup?: (topic: string, updates: number, tookMs: number) => Statement | undefined;
-  /** Called after each commit that may have moved a topic by so many updates; `hinted` when the commit itself told the others. */
-  readonly onCommit: (topic: string, updates: number, hinted: boolean) => void;
+  /** Called after each commit that may have moved a topic by so many updates; `notified` when the commit itself told the others. */
+  readonly onCommit: (topic: string, updates: number, notified: boolean) => void;
 }
 
-/** From here on writes are worth a commit beside one that is under way; it comes after that one all the same. */
+/** From this size on, writes are sent as a second commit while the first is running. PostgreSQL executes it afterwards. */
 const SECOND_BYTES = 16 << 10;
 
 /** Opens the sink. */
@@ -52,17 +52,17 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   const queues = new Map<string, GroupCommit<DocumentWrite, Written>>();
   let tookMs = 0;
 
-  /** Those of one topic stand in line: a commit is prepared and sent while the one before is under way. */
+  /** Transactions of one topic are pipelined: a commit is prepared and sent while the one before is running. */
   async function transact(
     { topic }: Model,
     statements: readonly Statement[],
     updates: number,
-  ): Promise<{ readonly answers: Row[][]; readonly hinted: boolean }> {
+  ): Promise<{ readonly answers: Row[][]; readonly notified: boolean }> {
     const wakeup = updates > 0 ? options.wakeup?.(topic, updates, tookMs) : undefined;
     const began = context.clock.now();
     const answers = await database.transaction(wakeup ? [...statements, wakeup] : statements, topic);
     tookMs = context.clock.now() - began;
-    return { answers, hinted: wakeup !== undefined };
+    return { answers, notified: wakeup !== undefined };
   }
 
   async function commit(
@@ -91,10 +91,10 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   ): Promise<Written[] | undefined> {
     const lock = checkpoint ? lockProjection(model.topic) : lockTopic(model.topic);
     const statements = [lock, writeFastPath(model, writes, options.inline, checkpoint)];
-    const { answers, hinted } = await transact(model, statements, writes.length);
+    const { answers, notified } = await transact(model, statements, writes.length);
     const [row] = answers[1] as unknown[] as { before: bigint }[];
     if (!row) return undefined;
-    committed(model, writes.length, hinted);
+    committed(model, writes.length, notified);
     return writes.map((_, i) => ({ watermark: row.before + BigInt(i + 1) }));
   }
 
@@ -113,19 +113,19 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     if (parts.length > 0) statements.push(lockTopic(model.topic));
     const first = statements.length;
     for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
-    const { answers, hinted } = await transact(model, statements, writes.length);
+    const { answers, notified } = await transact(model, statements, writes.length);
     const watermarks = new Map<DocumentWrite, bigint | null>();
     parts.forEach((part, p) => {
       for (const row of answers[first + p] as unknown[] as WrittenRow[])
         watermarks.set(part[row.ord - 1]!, row.watermark);
     });
-    if (watermarks.size > 0) committed(model, watermarks.size, hinted);
+    if (watermarks.size > 0) committed(model, watermarks.size, notified);
     return writes.map((write) => ({ watermark: watermarks.get(write) ?? null }));
   }
 
-  function committed({ topic }: Model, count: number, hinted: boolean): void {
+  function committed({ topic }: Model, count: number, notified: boolean): void {
     options.metrics.writes.add(count, { topic });
-    options.onCommit(topic, count, hinted);
+    options.onCommit(topic, count, notified);
   }
 
   /** Isolates a failing write by halving the batch, so that only its writer gets the error. */
