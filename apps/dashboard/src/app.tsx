@@ -1,6 +1,7 @@
 import { useConnection, useKhala } from "@khala/client/react";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { Component, lazy, type ReactNode, Suspense, useEffect, useState } from "react";
+import { CommandPalette } from "./command_palette.tsx";
 import { ConnectionPill } from "./connection_pill.tsx";
 import { OverviewProvider } from "./data/overview.tsx";
 import { PauseButton, PauseProvider } from "./data/pause.tsx";
@@ -13,7 +14,6 @@ import { Tooltip, TooltipProvider } from "./ui/controls/tooltip.tsx";
 import { Empty, Loading } from "./ui/feedback/notices.tsx";
 import "./app.css";
 
-const CommandPalette = lazy(() => import("./command_palette.tsx"));
 const NAMES = Object.keys(PAGES) as readonly PageName[];
 const VIEWS = {
   home: lazy(() => import("./home/home_page.tsx")),
@@ -127,13 +127,12 @@ function Top({ page }: { readonly page: PageName }) {
   const khala = useKhala();
   const status = useConnection();
   const { isPasted, changeToken } = useSession();
-  // The palette is loaded when it is first opened, and stays: it returns the focus when it closes.
-  const [palette, setPalette] = useState<"unused" | "open" | "closed">("unused");
+  const [isSearching, setSearching] = useState(false);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (event.key.toLowerCase() !== "k" || !(event.metaKey || event.ctrlKey) || event.shiftKey) return;
       event.preventDefault();
-      setPalette((now) => (now === "open" ? "closed" : "open"));
+      setSearching((open) => !open);
     };
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
@@ -142,7 +141,7 @@ function Top({ page }: { readonly page: PageName }) {
     <header className="top">
       <h1>{TITLES[page].long}</h1>
       <div className="top-end">
-        <button type="button" className="top-search" onClick={() => setPalette("open")}>
+        <button type="button" className="top-search" onClick={() => setSearching(true)}>
           <Icon name="search" />
           <span className="top-search-word">Search</span>
           <kbd>⌘K</kbd>
@@ -155,11 +154,7 @@ function Top({ page }: { readonly page: PageName }) {
           }
         />
       </div>
-      {palette !== "unused" && (
-        <Suspense>
-          <CommandPalette open={palette === "open"} onClose={() => setPalette("closed")} />
-        </Suspense>
-      )}
+      <CommandPalette open={isSearching} onClose={() => setSearching(false)} />
     </header>
   );
 }

@@ -2,8 +2,7 @@ import { Dialog } from "@base-ui/react/dialog";
 import type { KhalaClient } from "@khala/client";
 import { useKhala } from "@khala/client/react";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Command as Menu } from "cmdk";
-import { useMemo, useState } from "react";
+import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from "react";
 import { links, navigate, PAGES } from "./router.ts";
 import { useSession } from "./session.tsx";
 import { useTheme } from "./theme.ts";
@@ -28,7 +27,7 @@ const MAX_PER_GROUP = 8;
 const MAX_FETCHED = 6;
 
 /** ⌘K: searches all pages and their data. */
-export default function CommandPalette(props: { readonly open: boolean; readonly onClose: () => void }) {
+export function CommandPalette(props: { readonly open: boolean; readonly onClose: () => void }) {
   return (
     <Dialog.Root open={props.open} onOpenChange={(open) => !open && props.onClose()}>
       <Dialog.Portal>
@@ -43,49 +42,88 @@ export default function CommandPalette(props: { readonly open: boolean; readonly
 
 function Search({ onClose }: { readonly onClose: () => void }) {
   const [text, setText] = useState("");
+  const [at, setAt] = useState(0);
   const { groups, hasFailed, isSearching } = useResults(text.trim());
-  const count = groups.reduce((sum, { commands }) => sum + commands.length, 0);
+  const id = useId();
+  const list = useRef<HTMLDivElement>(null);
+  const commands = groups.flatMap((group) => group.commands);
+  const index = Math.min(at, commands.length - 1);
+  const current = commands[index];
+
   const take = ({ run, href }: Command) => {
     onClose();
     run?.();
     if (href !== undefined) navigate(href);
   };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!current || (step === 0 && event.key !== "Enter")) return;
+    event.preventDefault();
+    if (step === 0) take(current);
+    else setAt((index + step + commands.length) % commands.length);
+  };
+  // biome-ignore lint/correctness/useExhaustiveDependencies: runs when another command is current.
+  useEffect(() => {
+    list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+  }, [current?.id]);
+
   return (
-    <Menu label="Search" shouldFilter={false} loop vimBindings={false}>
+    <>
       <div className="palette-line">
         <Icon name="search" />
-        <Menu.Input
+        <input
+          type="text"
+          role="combobox"
+          aria-expanded={commands.length > 0}
+          aria-controls={id}
+          aria-activedescendant={current && `${id}-${current.id}`}
+          aria-label="Search"
+          autoComplete="off"
+          spellCheck={false}
+          // biome-ignore lint/a11y/noAutofocus: the palette was opened to type.
           autoFocus
           placeholder="Search documents, conversations, artifacts, agents and pages…"
           value={text}
-          onValueChange={setText}
+          onChange={(event) => {
+            setText(event.target.value);
+            setAt(0);
+          }}
+          onKeyDown={onKeyDown}
         />
         {isSearching && <Icon name="working" />}
       </div>
-      <Menu.List className="palette-list" label="Results">
-        {groups.map(({ name, commands }) => (
-          <Menu.Group key={name} heading={name}>
-            {commands.map((command) => (
-              <Menu.Item
+      <div ref={list} id={id} role="listbox" aria-label="Results" className="palette-list">
+        {groups.map((group) => (
+          <div key={group.name} role="group" aria-label={group.name}>
+            <div className="palette-group" aria-hidden="true">
+              {group.name}
+            </div>
+            {group.commands.map((command) => (
+              // biome-ignore lint/a11y/useFocusableInteractive: the focus stays in the input.
+              // biome-ignore lint/a11y/useKeyWithClickEvents: the input handles keys.
+              <div
                 key={command.id}
-                value={command.id}
+                id={`${id}-${command.id}`}
+                role="option"
                 className="palette-option"
-                onSelect={() => take(command)}
+                aria-selected={command === current}
+                onPointerMove={() => setAt(commands.indexOf(command))}
+                onClick={() => take(command)}
               >
                 <Icon name={command.icon} />
                 <span className="palette-label">{command.label}</span>
                 {command.hint && <span className="palette-hint">{command.hint}</span>}
-              </Menu.Item>
+              </div>
             ))}
-          </Menu.Group>
+          </div>
         ))}
-      </Menu.List>
-      {count === 0 && !isSearching && <p className="palette-none">No results</p>}
+      </div>
+      {commands.length === 0 && !isSearching && <p className="palette-none">No results</p>}
       {hasFailed && <p className="palette-none">Some sources could not be searched.</p>}
       <span className="visually-hidden" role="status">
-        {isSearching ? "" : plural(count, "result")}
+        {isSearching ? "" : plural(commands.length, "result")}
       </span>
-    </Menu>
+    </>
   );
 }
 

@@ -8,7 +8,7 @@ vi.setConfig({ testTimeout: 120_000 });
 
 const MINT = "**/api/sync/token";
 
-describe.skipIf(!chromiumHere())("a page whose tokens live for some seconds", () => {
+describe.skipIf(!chromiumHere())("a page with tokens of a few seconds", () => {
   let demo: Demo;
   beforeAll(async () => {
     demo = await startDemo({
@@ -19,7 +19,7 @@ describe.skipIf(!chromiumHere())("a page whose tokens live for some seconds", ()
   });
   afterAll(() => demo?.[Symbol.asyncDispose]());
 
-  /** Counts what a page does to stay connected. */
+  /** Counts the sockets and tokens of a page. */
   function watch(context: BrowserContext) {
     const seen = { sockets: 0, tokens: 0 };
     context.on("page", (page) => page.on("websocket", () => seen.sockets++));
@@ -32,7 +32,7 @@ describe.skipIf(!chromiumHere())("a page whose tokens live for some seconds", ()
   const pill = (page: Page) => page.locator(".pill");
   const parked = (page: Page) => page.locator(".pill[data-state=unauthorised]").waitFor({ timeout: 60_000 });
 
-  test("stays on one socket through several tokens", async () => {
+  test("keeps its socket through several tokens", async () => {
     await using visitor = await demo.visitor();
     const seen = watch(visitor.browser);
     const page = await live(await visitor.open(demo.url));
@@ -42,7 +42,7 @@ describe.skipIf(!chromiumHere())("a page whose tokens live for some seconds", ()
     expect(visitor.problems).toEqual([]);
   });
 
-  test("is not allowed when no more tokens are given, says why, and a click asks again", async () => {
+  test("shows why it is not allowed when no token is issued, and a click tries again", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     const error = { code: "missing_authorization", message: "You were signed out." };
@@ -57,10 +57,10 @@ describe.skipIf(!chromiumHere())("a page whose tokens live for some seconds", ()
     await live(page);
   });
 
-  test("is not allowed when its new tokens are refused, and says why", async () => {
+  test("shows why it is not allowed when its new tokens are rejected", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
-    // Signed by somebody else: the server takes none of them.
+    // Signed with another key: the server rejects them.
     await page.route(MINT, async (route) => {
       const answer = await route.fetch();
       const { token, ...rest } = (await answer.json()) as { token: string };

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 180_000 });
 
-const ROOMS = {
+const PAGES = {
   Home: "/",
   Sync: "/sync",
   Conversations: "/conversations",
@@ -37,25 +37,25 @@ const VIEWS = [
   "/operations?tab=config",
 ];
 
-/** Waits until the room has something to show. */
+/** Waits until the page has loaded. */
 async function settled(page: Page): Promise<void> {
   await live(page);
   const loading = page.locator("main .notice-loading");
-  await eventually("the room has loaded", async () => (await loading.count()) === 0);
+  await eventually("the page has loaded", async () => (await loading.count()) === 0);
 }
 
-describe.skipIf(!chromiumHere())("the rooms", () => {
+describe.skipIf(!chromiumHere())("the pages", () => {
   let demo: Demo;
   beforeAll(async () => {
     demo = await startDemo();
   });
   afterAll(() => demo?.[Symbol.asyncDispose]());
 
-  test("fit a phone, none scrolls sideways, and the bar at the bottom leads from one to the next", async () => {
+  test("fit a phone without scrolling sideways, and the bar at the bottom switches between them", async () => {
     await using visitor = await demo.visitor({ viewport: PHONE, hasTouch: true, isMobile: true });
     const page = await live(await visitor.open(demo.url));
-    const bar = page.getByRole("navigation", { name: "Rooms" });
-    for (const path of Object.values(ROOMS)) {
+    const bar = page.getByRole("navigation", { name: "Main" });
+    for (const path of Object.values(PAGES)) {
       await bar.locator(`a[href="${path}"]`).tap();
       await page.waitForURL((url) => url.pathname === path);
       const box = await bar.boundingBox();
@@ -69,10 +69,10 @@ describe.skipIf(!chromiumHere())("the rooms", () => {
     expect(visitor.problems).toEqual([]);
   });
 
-  test("are reached and left by keyboard, and the focus is always in sight", async () => {
+  test("can be reached by keyboard, with a visible focus", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
-    for (const [name, path] of Object.entries(ROOMS)) {
+    for (const [name, path] of Object.entries(PAGES)) {
       await tabTo(page, (label) => label === name);
       await page.keyboard.press("Enter");
       await page.waitForURL((url) => url.pathname === path);
@@ -82,41 +82,41 @@ describe.skipIf(!chromiumHere())("the rooms", () => {
     expect(visitor.problems).toEqual([]);
   });
 
-  test("⌘K, a row and a dialog are opened and left by keyboard, and the focus comes back", async () => {
+  test("return the focus after ⌘K, a row and a dialog were opened by keyboard", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(`${demo.url}/operations?tab=config`));
     await settled(page);
-    await page.getByRole("grid", { name: "Settings in effect" }).getByText("KHALA_PORT").waitFor();
+    await page.getByRole("grid", { name: "Settings" }).getByText("KHALA_PORT").waitFor();
 
     await tabTo(page, (label) => label === "Token");
     await page.keyboard.press("Enter");
     await page.getByRole("dialog", { name: "Use another token" }).waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "detached" });
-    await eventually("the focus is back", async () => (await focused(page)) === "Token");
+    await eventually("the focus returned", async () => (await focused(page)) === "Token");
 
     await page.keyboard.press("ControlOrMeta+k");
-    await page.getByRole("combobox", { name: "Go to anything" }).waitFor();
+    await page.getByRole("combobox", { name: "Search" }).waitFor();
     await page.keyboard.press("Escape");
-    await page.getByRole("combobox", { name: "Go to anything" }).waitFor({ state: "detached" });
-    await eventually("the focus is back", async () => (await focused(page)) === "Token");
+    await page.getByRole("combobox", { name: "Search" }).waitFor({ state: "detached" });
+    await eventually("the focus returned", async () => (await focused(page)) === "Token");
 
-    await tabTo(page, (label) => label === "Settings in effect");
+    await tabTo(page, (label) => label === "Settings");
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("Enter");
     const panel = page.getByRole("complementary");
     await panel.waitFor();
-    await tabTo(page, (label) => label === "Close the details");
+    await tabTo(page, (label) => label === "Close details");
     await page.keyboard.press("Escape");
     await panel.waitFor({ state: "detached" });
-    await eventually("the focus is back", async () => (await focused(page)) === "Settings in effect");
+    await eventually("the focus returned", async () => (await focused(page)) === "Settings");
     expect(visitor.problems).toEqual([]);
   });
 
-  test("follow the system from light to dark while they are open, and nothing keeps people out", async () => {
+  test("follow the system from light to dark, and are accessible in both", async () => {
     await using visitor = await demo.visitor({ colorScheme: "light", reducedMotion: "reduce" });
     const page = await live(await visitor.open(demo.url));
-    for (const path of Object.values(ROOMS)) {
+    for (const path of Object.values(PAGES)) {
       await page.goto(demo.url + path);
       await settled(page);
       for (const colorScheme of ["dark", "light"] as const) {
@@ -129,7 +129,7 @@ describe.skipIf(!chromiumHere())("the rooms", () => {
   });
 });
 
-/** Presses Tab until what has the focus is this. */
+/** Presses Tab until this element has the focus. */
 async function tabTo(page: Page, isThis: (label: string) => boolean): Promise<void> {
   const seen: string[] = [];
   for (let presses = 0; presses < 150; presses++) {
@@ -138,5 +138,5 @@ async function tabTo(page: Page, isThis: (label: string) => boolean): Promise<vo
     if (isThis(label)) return;
     seen.push(label);
   }
-  throw new Error(`Tab never came to it: ${seen.join(", ")}`);
+  throw new Error(`Tab did not reach it: ${seen.join(", ")}`);
 }

@@ -27,7 +27,7 @@ const agents = [
 
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
-describe.skipIf(!chromiumHere())("the blackboard room", () => {
+describe.skipIf(!chromiumHere())("the Blackboard page", () => {
   let browser: TestBrowser;
   let server: DashboardServer;
   beforeAll(async () => {
@@ -49,8 +49,8 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     return (await ask<{ artifacts?: { payload: unknown }[] }>(path)).artifacts ?? [];
   };
   type Letter = { readonly failure: { readonly class: string; readonly message: string } };
-  /** The page shows the letters that there are when it is opened, and counts those that come. */
-  const buried = (agent: string, words: string) =>
+  /** Waits for a dead letter. */
+  const deadLetter = (agent: string, words: string) =>
     eventually(`a dead letter of ${agent} says "${words}"`, async () => {
       const { dead_letters = [] } = await ask<{ dead_letters?: Letter[] }>(
         `dead-letters/${agent}?limit=1000`,
@@ -62,12 +62,11 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     return agents.find((each) => each.name === name)!;
   };
 
-  test("a dead letter is understood, its payload mended, and replayed, by keyboard alone", async () => {
+  test("shows a dead letter, and replays it with an edited payload, by keyboard alone", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
-    await page.getByText("illustrator has no dead letters").waitFor();
-    // Nothing is in its place that it could push away: it comes by itself.
-    await publish("the invisible otter", "mended");
+    await page.getByText("No dead letters of illustrator").waitFor();
+    await publish("the invisible otter", "edited");
     const grid = page.getByRole("grid", { name: "Dead letters of illustrator" });
     await grid.getByText("Nobody can draw the invisible otter.").waitFor();
 
@@ -75,7 +74,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("Enter");
     const panel = page.getByRole("complementary", { name: "Dead letter" });
-    await panel.getByText("fatal: trying again would not have helped").waitFor();
+    await panel.getByText("fatal: not retried").waitFor();
     await panel
       .getByText(/at .*run/)
       .first()
@@ -87,16 +86,16 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     await editor.waitFor();
     await page.keyboard.press("ControlOrMeta+a");
     await page.keyboard.type('{ "topic": otter }');
-    await panel.getByText(/Not JSON, line 1/).waitFor();
+    await panel.getByText(/Invalid JSON, line 1/).waitFor();
     expect(await panel.getByRole("button", { name: "Replay", exact: true }).isDisabled()).toBe(true);
     await page.keyboard.press("ControlOrMeta+a");
     await page.keyboard.type('{ "topic": "a visible otter" }');
     await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
-    await panel.getByText("Replayed. It runs again once").waitFor();
+    await panel.getByText("Replayed. The task runs once more").waitFor();
 
-    const [picture] = await eventually("the mended topic is drawn", async () => {
-      const found = await pictures("mended");
+    const [picture] = await eventually("the edited topic is drawn", async () => {
+      const found = await pictures("edited");
       return found.length > 0 && found;
     });
     expect(picture!.payload).toEqual({ of: "a visible otter" });
@@ -105,21 +104,21 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("replaying all says first how many would run, and then how many did", async () => {
+  test("says how many tasks a replay will run, and afterwards how many it did", async () => {
     await using context = await browser.context();
     for (const n of [1, 2, 3]) await publish(`the invisible number ${n}`, `many-${n}`);
-    for (const n of [1, 2, 3]) await buried("illustrator", `the invisible number ${n}`);
+    for (const n of [1, 2, 3]) await deadLetter("illustrator", `the invisible number ${n}`);
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator&q=number`);
     await page.getByText("the invisible number 3").waitFor();
     await page.getByRole("button", { name: "Replay all…" }).click();
     const dialog = page.getByRole("dialog");
-    await dialog.getByText("3 tasks of illustrator would run again.").waitFor();
+    await dialog.getByText("3 tasks of illustrator will run again.").waitFor();
     await dialog.getByRole("button", { name: "Replay 3" }).click();
     await dialog.getByText("3 dead letters replayed.").waitFor();
     expect(context.problems).toEqual([]);
   });
 
-  test("replaying many shows how far it is, and stops when a person says so", async () => {
+  test("shows the progress of a large replay, and stops it on request", async () => {
     await using context = await browser.context();
     const topics = Array.from({ length: 250 }, (_, n) => ({
       type: "Draft",
@@ -149,83 +148,85 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
       );
       return dead_letters.filter(({ replay_id }) => replay_id).length >= 200;
     });
-    // Else they would come between those of the tests that follow.
+    // Otherwise they would appear in the tests that follow.
     await eventually("all have failed again", async () => (await agentOf("illustrator")).dead === dead);
     expect(asked).toBe(2);
     expect(context.problems).toEqual([]);
   });
 
-  test("a dead letter of an artifact that is for others says so, and is replayed all the same", async () => {
+  test("hides the payload of a private artifact, and can still replay its dead letter", async () => {
     await using context = await browser.context();
     const secret = { type: "Draft", payload: { topic: "the invisible secret" } };
     const visibility = { kind: "private", agents: ["illustrator"] };
     await server.khala.blackboard.publish({ org: DEVELOPER.org_id, subject: "eve" }, [
       { ...secret, visibility },
     ]);
-    await buried("illustrator", WITHHELD);
+    await deadLetter("illustrator", WITHHELD);
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
     await page.getByText(WITHHELD).first().click();
     const panel = page.getByRole("complementary", { name: "Dead letter" });
-    await panel.getByText("Not shown: the artifact is for named agents").waitFor();
+    await panel.getByText("Hidden: only named agents and the publisher").waitFor();
     expect(await panel.getByRole("button", { name: "Edit and replay" }).count()).toBe(0);
     await panel.getByRole("button", { name: "Replay", exact: true }).click();
-    await panel.getByText("Replayed. It runs again once").waitFor();
+    await panel.getByText("Replayed. The task runs once more").waitFor();
     expect(await page.content()).not.toContain("invisible secret");
     expect(context.problems).toEqual([]);
   });
 
-  test("an agent is paused and resumed, and the state is seen", async () => {
+  test("pauses and resumes an agent", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
-    await page.getByText("writer is paused on every server.").waitFor();
+    await page.getByText("writer is paused on all servers.").waitFor();
     await page.getByRole("button", { name: "Resume writer" }).click();
-    await page.getByText("writer takes tasks again.").waitFor();
+    await page.getByText("writer is running again.").waitFor();
     expect(context.problems).toEqual([]);
   });
 
-  test("a correlation is paused and goes on, and what waits for an agent is cancelled", async () => {
+  test("pauses and resumes a correlation, and cancels the tasks of an agent", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
-    await page.getByText("writer is paused on every server.").waitFor();
+    await page.getByText("writer is paused on all servers.").waitFor();
     await publish("a curlew", "halted");
     await page.goto(`${server.url}/blackboard?correlation=halted`);
-    const bar = page.getByRole("group", { name: "What came of halted" });
-    await bar.getByRole("button", { name: "Pause it" }).click();
+    const bar = page.getByRole("group", { name: "Correlation halted" });
+    await bar.getByRole("button", { name: "Pause" }).click();
     await bar.getByText("paused", { exact: true }).waitFor();
 
-    // The agent works again, and what is paused still waits.
+    // The agent runs again, and the correlation is still paused.
     await page.goto(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Resume writer" }).click();
-    await page.getByText("writer takes tasks again.").waitFor();
+    await page.getByText("writer is running again.").waitFor();
     await page.goto(`${server.url}/blackboard?correlation=halted`);
     await bar.getByText("1 paused").waitFor();
     expect(await pictures("halted")).toEqual([]);
-    await bar.getByRole("button", { name: "Resume it" }).click();
-    await eventually("it goes on", async () => (await pictures("halted")).length === 1);
+    await bar.getByRole("button", { name: "Resume" }).click();
+    await eventually("it is resumed", async () => (await pictures("halted")).length === 1);
 
     await page.goto(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
-    await page.getByText("writer is paused on every server.").waitFor();
+    await page.getByText("writer is paused on all servers.").waitFor();
     await publish("a godwit", "dropped");
     await eventually("it waits", async () => (await agentOf("writer")).waiting === "1");
-    const cancel = page.getByRole("button", { name: "Cancel what waits for writer" });
+    const cancel = page.getByRole("button", { name: "Cancel tasks of writer" });
     await cancel.click();
-    const dialog = page.getByRole("dialog", { name: "Cancel what waits for writer?" });
-    await dialog.getByText("1 task that waits becomes a dead letter. Nothing runs.").waitFor();
+    const dialog = page.getByRole("dialog", { name: "Cancel tasks of writer?" });
+    await dialog
+      .getByText("1 queued task will move to the dead-letter queue. No tasks are running.")
+      .waitFor();
     expect(await seriousFindings(page)).toEqual([]);
-    await dialog.getByRole("button", { name: "Keep them" }).click();
+    await dialog.getByRole("button", { name: "Keep tasks" }).click();
     await dialog.waitFor({ state: "detached" });
     expect((await agentOf("writer")).waiting).toBe("1");
     await cancel.click();
-    await dialog.getByRole("button", { name: "Cancel what waits" }).click();
+    await dialog.getByRole("button", { name: "Cancel tasks" }).click();
     await page
-      .getByText("What waited for writer becomes dead letters. What comes from now on runs.")
+      .getByText("Queued tasks of writer move to the dead-letter queue. New tasks run as usual.")
       .waitFor();
     await page.getByRole("button", { name: "Resume writer" }).click();
-    await page.getByText("writer takes tasks again.").waitFor();
-    await buried("writer", "Cancelled");
+    await page.getByText("writer is running again.").waitFor();
+    await deadLetter("writer", "Cancelled");
     await page.goto(`${server.url}/blackboard?tab=dead&agent=writer`);
     const letters = page.getByRole("grid", { name: "Dead letters of writer" });
     await letters.getByText("Cancelled", { exact: true }).waitFor();
@@ -234,15 +235,15 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("the lag grows while an agent is paused, is gone when it has caught up, and is said to be old when nobody answers", async () => {
+  test("shows the lag of a paused agent, that it caught up, and that figures are old while offline", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
-    await page.getByText("writer is paused on every server.").waitFor();
+    await page.getByText("writer is paused on all servers.").waitFor();
     for (const n of [1, 2, 3]) await publish(`a snipe ${n}`, `lagging-${n}`);
     await page.getByRole("tab", { name: "Lag" }).click();
     const lag = page.getByRole("region", { name: "Lag by partition" });
-    await lag.getByText("3 tasks behind in all").waitFor();
+    await lag.getByText("3 tasks behind in total").waitFor();
     const writer = lag.getByRole("row", { name: /^writer/ });
     expect(await writer.getByRole("cell").allTextContents()).toContain("3");
     const filled = async () => (await writer.locator(".lag-bar-now").boundingBox())?.width ?? 0;
@@ -250,36 +251,36 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
 
     await page.getByRole("tab", { name: "Agents" }).click();
     await page.getByRole("button", { name: "Resume writer" }).click();
-    await page.getByText("writer takes tasks again.").waitFor();
+    await page.getByText("writer is running again.").waitFor();
     await page.getByRole("tab", { name: "Lag" }).click();
-    await lag.getByText("Every reader has caught up.").waitFor();
+    await lag.getByText("All readers are up to date", { exact: true }).waitFor();
     expect(await writer.getByRole("cell").allTextContents()).toContain("0");
     expect(context.problems).toEqual([]);
 
     await context.browser.setOffline(true);
-    await lag.getByText("Every reader had caught up when last asked.").waitFor();
-    await page.getByRole("alert").getByText("The server cannot be reached").waitFor();
+    await lag.getByText("All readers are up to date, as of the last response").waitFor();
+    await page.getByRole("alert").getByText("Server not reachable").waitFor();
     await context.browser.setOffline(false);
-    await lag.getByText("Every reader has caught up.").waitFor();
+    await lag.getByText("All readers are up to date", { exact: true }).waitFor();
   });
 
-  test("a task that waits for a person is approved", async () => {
+  test("approves a task", async () => {
     await using context = await browser.context();
     await publish("a heron", "approved");
     const page = await context.open(`${server.url}/blackboard?tab=approvals`);
     const card = page.getByRole("listitem").filter({ hasText: "a heron" });
     await card.getByRole("button", { name: "Approve the task of publisher" }).click();
-    await page.getByText("Approved. It runs as soon as its agent has time.").waitFor();
+    await page.getByText("Approved. The task is queued.").waitFor();
     await card.waitFor({ state: "detached" });
     expect(context.problems).toEqual([]);
   });
 
-  test("what came of a request is shown in time, and leads to each of its artifacts", async () => {
+  test("shows the timeline of a correlation, with links to its artifacts", async () => {
     await using context = await browser.context();
     await publish("a kingfisher", "story");
     const page = await context.open(`${server.url}/blackboard?correlation=story`);
-    const timeline = page.getByRole("list", { name: "What came of story" });
-    await timeline.getByRole("button", { name: /illustrator, attempt 1 ran/ }).waitFor();
+    const timeline = page.getByRole("list", { name: "Timeline of story" });
+    await timeline.getByRole("button", { name: /illustrator, attempt 1 succeeded/ }).waitFor();
     await timeline.getByRole("button", { name: /Draft published by writer/ }).click();
     const panel = page.getByRole("complementary", { name: "Artifact" });
     await panel.getByText('"a kingfisher"').waitFor();
@@ -287,7 +288,7 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("the flow is a graph, and the same facts are a table for those who cannot see it", async () => {
+  test("shows the flow as a graph, and as a table for those who cannot see it", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard`);
     await page
@@ -296,12 +297,12 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
       .first()
       .waitFor();
     await page.getByRole("button", { name: "Table" }).click();
-    const table = page.getByRole("grid", { name: "The flow as a table" });
+    const table = page.getByRole("grid", { name: "Flow as a table" });
     await table.getByRole("row", { name: /Draft.*illustrator/ }).waitFor();
     expect(context.problems).toEqual([]);
   });
 
-  test("with the details open the graph stays readable, around what is selected", async () => {
+  test("keeps the graph readable and centred on the selection while the details are open", async () => {
     await using context = await browser.context({ viewport: { width: 1000, height: 800 } });
     const page = await context.open(`${server.url}/blackboard?tab=flow&agent=writer`);
     await page.getByRole("complementary").waitFor();
@@ -310,16 +311,16 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     await eventually("the writer is in the middle", async () => {
       const [node, frame] = await Promise.all([writer.boundingBox(), page.locator(".flow").boundingBox()]);
       if (!node || !frame) return false;
-      // 160 of the graph's pixels, at four fifths of their size or more.
+      // 160 pixels of the graph, at a zoom of 0.8 or more.
       return Math.abs(middleOf(node) - middleOf(frame)) < 15 && node.width >= 127;
     });
     expect(context.problems).toEqual([]);
   });
 
-  test("on a phone the flow is a table at first, and agents show their dead letters and can be paused", async () => {
+  test("shows a table first on a phone, where agents can be paused too", async () => {
     await using context = await browser.context({ viewport: { width: 390, height: 844 } });
     const page = await context.open(`${server.url}/blackboard`);
-    await page.getByRole("grid", { name: "The flow as a table" }).waitFor();
+    await page.getByRole("grid", { name: "Flow as a table" }).waitFor();
     await page.getByRole("button", { name: "Graph" }).click();
     await page.locator('[data-id="agent:writer"]').waitFor();
     await page.getByRole("tab", { name: "Agents" }).click();
@@ -334,24 +335,24 @@ describe.skipIf(!chromiumHere())("the blackboard room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("Home says that a dead letter waits for a person, and leads to it", async () => {
+  test("links from Home to a dead letter", async () => {
     await using context = await browser.context();
     await publish("the invisible newt", "parked");
     const page = await context.open(server.url);
-    await page.getByText("No conversation yet. Send something above.").waitFor();
+    await page.getByText("No conversations").waitFor();
     await page.goto(`${server.url}/?conv=parked&run=parked`);
-    await page.getByText("illustrator gave up and waits for you").waitFor();
+    await page.getByText("The task of illustrator is a dead letter").waitFor();
     await page.getByText("Nobody can draw the invisible newt.").waitFor();
-    await page.getByRole("link", { name: "Look and replay" }).click();
+    await page.getByRole("link", { name: "Review and replay" }).click();
     const panel = page.getByRole("complementary", { name: "Dead letter" });
     await panel.getByRole("button", { name: "Replay", exact: true }).waitFor();
     expect(context.problems).toEqual([]);
   });
 
-  test.each(["light", "dark"] as const)("nothing keeps people out, %s", async (colorScheme) => {
+  test.each(["light", "dark"] as const)("is accessible, %s", async (colorScheme) => {
     await using context = await browser.context({ colorScheme, reducedMotion: "reduce" });
     await publish("the invisible moth", `axe-${colorScheme}`);
-    await buried("illustrator", "the invisible moth");
+    await deadLetter("illustrator", "the invisible moth");
     const page = await context.open(`${server.url}/blackboard`);
     await page
       .getByLabel(/^writer, running/)

@@ -7,17 +7,17 @@ vi.setConfig({ testTimeout: 120_000 });
 
 const TABS = ["load", "sockets", "closes", "errors", "traces", "config"];
 
-describe.skipIf(!chromiumHere())("Operations", () => {
+describe.skipIf(!chromiumHere())("the Operations page", () => {
   let demo: Demo;
   beforeAll(async () => {
     demo = await startDemo();
   });
   afterAll(() => demo?.[Symbol.asyncDispose]());
 
-  test("a socket is listed with what it follows and how far it has come", async () => {
+  test("lists a socket with its subscriptions and positions", async () => {
     await using visitor = await demo.visitor();
     const home = await live(await visitor.open(demo.url));
-    await home.getByRole("list", { name: "Documents that changed last" }).getByRole("link").first().waitFor();
+    await home.getByRole("list", { name: "Recently changed documents" }).getByRole("link").first().waitFor();
     await using operator = await demo.visitor();
     const page = await live(await operator.open(`${demo.url}/operations?tab=sockets`));
     await page.getByRole("combobox", { name: "Filter" }).fill("follows:runtime.");
@@ -34,7 +34,7 @@ describe.skipIf(!chromiumHere())("Operations", () => {
     expect(operator.problems).toEqual([]);
   });
 
-  test("a socket that was closed leaves who it was and why", async () => {
+  test("lists a closed socket with its subject and reason", async () => {
     {
       await using visitor = await demo.visitor();
       await live(await visitor.open(demo.url));
@@ -45,18 +45,18 @@ describe.skipIf(!chromiumHere())("Operations", () => {
     await closes.getByRole("row", { name: /dev/ }).first().waitFor();
   });
 
-  test("an error is counted by its code, and says what to do", async () => {
+  test("counts an error by its code, and says what to do", async () => {
     await fetch(`${demo.url}/ops/v1/overview`, { headers: { authorization: "Bearer nonsense" } });
     await using operator = await demo.visitor();
     const page = await live(await operator.open(`${demo.url}/operations?tab=errors`));
     await page.getByRole("row", { name: /invalid_token/ }).click();
     const panel = page.getByRole("complementary");
     await panel.getByRole("heading", { name: "What to do" }).waitFor();
-    await panel.getByRole("link", { name: "Sockets closed for this" }).click();
+    await panel.getByRole("link", { name: "Sockets closed with this code" }).click();
     await page.waitForURL(/tab=closes&q=reason%3Ainvalid_token/);
   });
 
-  test("a trace is a waterfall, and a step of it shows its details", async () => {
+  test("shows a trace as a waterfall, and the details of a span", async () => {
     const token = await demo.token(["blackboard:write"]);
     const published = await fetch(`${demo.url}/blackboard/v1/artifacts`, {
       method: "POST",
@@ -77,21 +77,21 @@ describe.skipIf(!chromiumHere())("Operations", () => {
     expect(new URL(page.url()).searchParams.get("span")).toMatch(/^[0-9a-f]{16}$/);
   });
 
-  test("settings are found by words, and secrets are not shown", async () => {
+  test("filters settings, and hides secrets", async () => {
     await using operator = await demo.visitor();
     const page = await live(await operator.open(`${demo.url}/operations?tab=config`));
     await page.getByRole("combobox", { name: "Filter" }).fill("is:set ");
-    const rows = page.getByRole("grid", { name: "Settings in effect" }).getByRole("row");
+    const rows = page.getByRole("grid", { name: "Settings" }).getByRole("row");
     await rows.filter({ hasText: "KHALA_DATA_DIR" }).waitFor();
     await rows.filter({ hasText: "KHALA_HOST" }).waitFor({ state: "detached" });
     expect(await rows.filter({ hasText: "DATABASE_URL" }).innerText()).toContain("***");
     expect(new URL(page.url()).searchParams.get("q")).toBe("is:set ");
   });
 
-  test("a table is moved through by keyboard", async () => {
+  test("supports keyboard navigation in tables, and renders visible rows only", async () => {
     await using operator = await demo.visitor();
     const page = await live(await operator.open(`${demo.url}/operations?tab=config`));
-    const grid = page.getByRole("grid", { name: "Settings in effect" });
+    const grid = page.getByRole("grid", { name: "Settings" });
     await grid.focus();
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("ArrowDown");
@@ -100,14 +100,13 @@ describe.skipIf(!chromiumHere())("Operations", () => {
     await page.keyboard.press("End");
     const last = await grid.getAttribute("aria-rowcount");
     await grid.locator(`[aria-rowindex="${last}"][aria-selected=true]`).waitFor();
-    // Rows that are out of sight are not drawn.
     expect(await grid.getByRole("row").count()).toBeLessThan(Number(last));
   });
 
   test.for([
     { colorScheme: "light", width: 1280 },
     { colorScheme: "dark", width: 390 },
-  ] as const)("every tab is readable by all: $colorScheme, $width wide", async ({ colorScheme, width }) => {
+  ] as const)("every tab is accessible: $colorScheme, $width wide", async ({ colorScheme, width }) => {
     await using operator = await demo.visitor({ colorScheme, viewport: { width, height: 844 } });
     const page = await operator.open();
     for (const tab of TABS) {

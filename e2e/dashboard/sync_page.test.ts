@@ -10,12 +10,12 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 const RUNS = "runtime.run_summaries";
 const WORKERS = "runtime.codex_worker_summaries";
 const MANY = 100_000;
-/** An app with agents has the topics of the board, which its room follows. */
+/** An app with agents has the topics of the board, which the Blackboard page subscribes to. */
 const agents = [agent("writer", { consumes: "Topic", run: () => ({ type: "Draft", payload: null }) })];
 
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
-describe.skipIf(!chromiumHere())("the sync room", () => {
+describe.skipIf(!chromiumHere())("the Sync page", () => {
   let browser: TestBrowser;
   let server: DashboardServer;
   beforeAll(async () => {
@@ -39,7 +39,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     server.post(`/runtime/v1/workers/${worker}/events`, {
       events: [{ event_id: crypto.randomUUID(), type, data }],
     });
-  /** The page shows the documents that there are when it is opened, and counts those that come. */
+  /** Later documents are counted, not shown: they must exist before the page opens. */
   const projected = (worker: string, version: number) =>
     eventually(`version ${version} of ${worker}`, async () => {
       const headers = { authorization: `Bearer ${await server.token()}` };
@@ -48,7 +48,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     });
   const rowsDrawn = (page: Page) => page.locator(".table-row").count();
 
-  test("100,000 documents scroll to the last, with a screenful of rows in the page", async () => {
+  test("scrolls through 100,000 documents, and renders visible rows only", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
     await page.getByText("run:many-000001").waitFor();
@@ -65,7 +65,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("scrolling reads on by itself", async () => {
+  test("loads more while scrolling", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
     await page.getByText("run:many-000001").waitFor();
@@ -79,7 +79,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("a document is found by a part of its key, and the search is in the address", async () => {
+  test("finds a document by a part of its key, and keeps the search in the address", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
     await page.getByRole("searchbox", { name: "Search by key" }).fill("099999");
@@ -91,7 +91,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("a document whose versions left the journal is read by itself, without listing its topic", async () => {
+  test("fetches a document whose versions left the journal, without listing its topic", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/sync`);
     const asked: string[] = [];
@@ -104,7 +104,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("a document's history shows what each version changed", async () => {
+  test("shows what each version of a document changed", async () => {
     await using context = await browser.context();
     await happen("historic", "worker.registered", { name: "Ada" });
     await happen("historic", "worker.status", { status: "busy" });
@@ -127,7 +127,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("versions change in place, and new documents wait until they are asked for", async () => {
+  test("updates versions in place, and shows new documents on request", async () => {
     await using context = await browser.context();
     await happen("live-b", "worker.registered");
     await projected("live-b", 1);
@@ -147,26 +147,26 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("every connected client is shown with its cursor and how far behind it is", async () => {
+  test("lists every client with its cursor and how far behind it is", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/sync`);
     const topics = page.getByRole("grid", { name: "Topics" });
     await topics.getByRole("row", { name: new RegExp(RUNS) }).waitFor();
     await page.getByRole("tab", { name: "Clients" }).click();
-    await page.getByRole("heading", { name: "Nobody follows a topic" }).waitFor();
+    await page.getByRole("heading", { name: "No subscribers" }).waitFor();
     await using other = await browser.context();
     await other.open(`${server.url}/blackboard?correlation=nothing`);
     const clients = page.getByRole("grid", { name: /Connected clients/ });
     await clients.getByRole("row", { name: /dev blackboard\.correlations up to date/ }).waitFor();
     await page.getByRole("tab", { name: "Parity" }).click();
-    await page.getByRole("heading", { name: "There is no second sink" }).waitFor();
+    await page.getByRole("heading", { name: "No mirror configured" }).waitFor();
     expect(context.problems).toEqual([]);
   });
 
   test.each([
     ["light", 1280],
     ["dark", 390],
-  ] as const)("nothing keeps people out, %s and %i pixels wide", async (colorScheme, width) => {
+  ] as const)("is accessible, %s and %i pixels wide", async (colorScheme, width) => {
     await using context = await browser.context({
       colorScheme,
       reducedMotion: "reduce",
@@ -189,7 +189,7 @@ describe.skipIf(!chromiumHere())("the sync room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("a document that the second sink holds otherwise is found by one click", async () => {
+  test("finds a document that differs in the mirror", async () => {
     await using convex = await startConvexStandIn();
     const settings = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url };
     await using doubled = await startDashboard({ settings });

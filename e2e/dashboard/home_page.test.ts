@@ -11,24 +11,24 @@ vi.setConfig({ testTimeout: 120_000 });
 
 const PLANES = ["Sync", "Conversations", "Blackboard"];
 
-describe.skipIf(!chromiumHere())("Home", () => {
+describe.skipIf(!chromiumHere())("the Home page", () => {
   let demo: Demo;
   beforeAll(async () => {
     demo = await startDemo();
   });
   afterAll(() => demo?.[Symbol.asyncDispose]());
 
-  test("a first visit is signed in, live, and sees three planes at work", async () => {
+  test("signs a first visitor in, and shows three live planes", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     for (const name of PLANES) await page.getByRole("region", { name, exact: true }).waitFor();
-    // Whoever looks makes the demo go on: documents change before their eyes.
-    await page.getByRole("list", { name: "Documents that changed last" }).getByRole("link").first().waitFor();
+    // The demo runs while somebody watches.
+    await page.getByRole("list", { name: "Recently changed documents" }).getByRole("link").first().waitFor();
     expect(await seriousFindings(page)).toEqual([]);
     expect(visitor.problems).toEqual([]);
   });
 
-  test("a message goes through all planes to an article, and its trace is one click away", async () => {
+  test("follows a message through all planes to an article and its trace", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     await page.getByLabel("Message to the demo assistant").fill("Write a note about otters");
@@ -37,12 +37,12 @@ describe.skipIf(!chromiumHere())("Home", () => {
       await page.locator(`[data-step=${step}][data-state=ok]`).waitFor({ timeout: 60_000 });
     await page.getByText("“Otters” is on the blackboard.").waitFor();
 
-    // The address has it all: whoever is sent the link sees the same.
+    // The address has the whole state.
     await page.reload();
     await page.locator("[data-step=article][data-state=ok]").waitFor();
 
     await page.getByRole("link", { name: "Trace" }).click();
-    const steps = page.getByRole("list", { name: "Steps of the trace" });
+    const steps = page.getByRole("list", { name: "Spans of the trace" });
     for (const agent of ["writer", "reviewer", "publisher"])
       await steps
         .getByRole("button", { name: new RegExp(`^process ${agent}`) })
@@ -51,7 +51,7 @@ describe.skipIf(!chromiumHere())("Home", () => {
     expect(visitor.problems).toEqual([]);
   });
 
-  test("every number is a link to what it counts", async () => {
+  test("links every number to what it counts", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     const plane = page.getByRole("region", { name: "Blackboard", exact: true });
@@ -71,7 +71,7 @@ describe.skipIf(!chromiumHere())("Home", () => {
     { colorScheme: "dark", width: 1280 },
     { colorScheme: "light", width: 390 },
     { colorScheme: "dark", width: 390 },
-  ] as const)("is readable by all: $colorScheme, $width wide", async ({ colorScheme, width }) => {
+  ] as const)("is accessible: $colorScheme, $width wide", async ({ colorScheme, width }) => {
     await using visitor = await demo.visitor({ colorScheme, viewport: { width, height: 844 } });
     const page = await live(await visitor.open(demo.url));
     await page.getByRole("region", { name: "Sync", exact: true }).waitFor();
@@ -80,23 +80,23 @@ describe.skipIf(!chromiumHere())("Home", () => {
     expect(await overflow(page)).toBeLessThanOrEqual(0);
   });
 
-  test("a theme that was chosen is remembered", async () => {
+  test("remembers the chosen theme", async () => {
     await using visitor = await demo.visitor({ colorScheme: "light" });
     const page = await live(await visitor.open(demo.url));
-    await page.getByRole("button", { name: "Theme: as the system" }).click();
+    await page.getByRole("button", { name: "Theme: system" }).click();
     await page.getByRole("button", { name: "Theme: light" }).click();
     await page.getByRole("button", { name: "Theme: dark" }).waitFor();
     await page.reload();
     await live(page);
     expect(await themeOf(page)).toBe("dark");
 
-    // Before anything of the page itself has run: nothing is painted in the other theme first.
+    // It is applied before the page's own scripts run, so that the other theme does not flash.
     await page.route("**/assets/*.js", (route) => route.abort());
     await page.reload();
     expect(await themeOf(page)).toBe("dark");
   });
 
-  test("everything can be reached by keyboard alone", async () => {
+  test("can be used by keyboard alone", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     await page.keyboard.press("Tab");
@@ -104,7 +104,7 @@ describe.skipIf(!chromiumHere())("Home", () => {
     expect(await page.evaluate("document.activeElement?.id")).toBe("main");
 
     await page.keyboard.press("Control+k");
-    await page.getByRole("combobox", { name: "Go to anything" }).waitFor();
+    await page.getByRole("combobox", { name: "Search" }).waitFor();
     await page.keyboard.type("settings");
     await page.getByRole("option", { name: /settings/ }).waitFor();
     expect(await seriousFindings(page)).toEqual([]);
@@ -112,7 +112,7 @@ describe.skipIf(!chromiumHere())("Home", () => {
     await page.waitForURL(/\/operations\?tab=config/);
   });
 
-  test("the connection is shown as it is: offline since when, and live again", async () => {
+  test("shows since when it is offline, and that it is live again", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     await visitor.browser.setOffline(true);
@@ -122,33 +122,38 @@ describe.skipIf(!chromiumHere())("Home", () => {
     await live(page);
   });
 
-  test("pausing freezes what is shown, and resuming catches up", async () => {
+  test("pausing freezes the view, and resuming catches up", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
-    const standing = page.locator(".standing");
-    await standing.getByText(/^up /).waitFor();
-    await page.getByRole("button", { name: "Pause" }).click();
-    const frozen = await standing.innerText();
-    // What comes meanwhile is another overview, which another page shows.
     const other = await live(await visitor.open(demo.url));
-    await other.locator(".standing").getByText(/^up /).waitFor();
-    expect(await standing.innerText()).toBe(frozen);
-    await page.getByRole("button", { name: "Resume" }).click();
-    await eventually("it goes on", async () => (await standing.innerText()) !== frozen);
+    const status = page.locator(".server-status");
+    await status.getByText(/^up /).waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    // The button and the figures change in the same render: from here on the view is frozen.
+    const resume = page.getByRole("button", { name: "Resume" });
+    await resume.waitFor();
+    const frozen = await status.innerText();
+    await eventually("another page shows a later overview", async () => {
+      const text = await other.locator(".server-status").innerText();
+      return text.includes("up ") && text !== frozen;
+    });
+    expect(await status.innerText()).toBe(frozen);
+    await resume.click();
+    await eventually("it catches up", async () => (await status.innerText()) !== frozen);
   });
 
-  test("a token without the scope is told which one it lacks", async () => {
+  test("names the scope that a token lacks", async () => {
     await using visitor = await demo.visitor();
     await signIn(visitor, await demo.token(["chat"], "guest"));
     const page = await visitor.open(demo.url);
-    await page.getByRole("heading", { name: "Your token does not allow this" }).waitFor();
+    await page.getByRole("heading", { name: "Your token lacks a scope" }).waitFor();
     expect(await seriousFindings(page)).toEqual([]);
     await page.getByRole("button", { name: "Use another token" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Use the development token" }).click();
     await page.getByRole("region", { name: "Sync", exact: true }).waitFor();
   });
 
-  test("a production server asks for a token, and shows itself to who has one", async () => {
+  test("asks for a token in production", async () => {
     const mint = tokenMint();
     await using database = await testDatabase();
     const env = { DATABASE_URL: database.url, KHALA_AUTH_SECRETS: mint.secrets };
@@ -159,7 +164,7 @@ describe.skipIf(!chromiumHere())("Home", () => {
     expect(await seriousFindings(page)).toEqual([]);
     await page.getByRole("textbox").fill("open sesame");
     await page.getByRole("button", { name: "Sign in" }).click();
-    await page.getByRole("alert").getByText("does not look like a token").waitFor();
+    await page.getByRole("alert").getByText("This is not a token").waitFor();
     const scopes = [...TOPICS, "ops", "chat", "blackboard:read"];
     await page.getByRole("textbox").fill(await mint.mint("acme", "ada", { scopes }));
     await page.getByRole("button", { name: "Sign in" }).click();

@@ -9,7 +9,7 @@ const COUNTED = Array.from({ length: WORDS }, (_, i) => i + 1).join(" ");
 
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
-describe.skipIf(!chromiumHere())("the conversations room", () => {
+describe.skipIf(!chromiumHere())("the Conversations page", () => {
   let browser: TestBrowser;
   let server: DashboardServer;
   beforeAll(async () => {
@@ -25,10 +25,10 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     await page.getByRole("textbox", { name: "Message" }).fill(text);
     await page.keyboard.press("Enter");
   };
-  const answer = (page: Page) => page.locator(".message-assistant .said").last();
+  const answer = (page: Page) => page.locator(".message-assistant .message-text").last();
   const finished = (page: Page) => page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
 
-  test("two devices show the same words as they come, and either can stop them", async () => {
+  test("streams to two devices, and either can stop the run", async () => {
     await using here = await browser.context();
     await using there = await browser.context();
     const first = await here.open(address("both"));
@@ -43,7 +43,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     expect([...here.problems, ...there.problems]).toEqual([]);
   });
 
-  test("a reload in the middle of an answer loses, doubles and moves no word", async () => {
+  test("loses and duplicates no token when reloaded during a response", async () => {
     await using context = await browser.context();
     const page = await context.open(address("reloaded"));
     await say(page, `/long ${WORDS}`);
@@ -61,7 +61,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("reasoning and tools are there for those who open them", async () => {
+  test("shows reasoning and tool calls on request", async () => {
     await using context = await browser.context();
     const page = await context.open(address("tools"));
     await say(page, "What is the weather in Bern?");
@@ -72,31 +72,31 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("an answer that breaks off says what happened and what to do", async () => {
+  test("says what to do when a run fails", async () => {
     await using context = await browser.context();
     const page = await context.open(address("broken"));
     await say(page, "/fail");
-    await page.getByText("The answer broke off. Send the message again.").waitFor();
+    await page.getByText("The response failed. Send the message again.").waitFor();
     await page.getByRole("alert").getByText("engine_failed").waitFor();
     expect(context.problems).toEqual([]);
   });
 
-  test("a refused message comes back into the box with the ways out", async () => {
+  test("returns a rejected message to the box, and says what to do", async () => {
     await using context = await browser.context();
     const page = await context.open(address("busy"));
     await say(page, "/long 5000");
     await page.getByRole("button", { name: "Stop" }).waitFor();
-    await page.getByRole("combobox", { name: "When an answer is under way" }).selectOption("reject");
+    await page.getByRole("combobox", { name: "During a run" }).selectOption("reject");
     await say(page, "And this?");
-    await page.getByText(/Wait, stop it, or send with another policy/).waitFor();
+    await page.getByText(/Wait, stop the run, or send with another policy/).waitFor();
     expect(await page.getByRole("textbox", { name: "Message" }).inputValue()).toBe("And this?");
-    await page.getByRole("combobox", { name: "When an answer is under way" }).selectOption("interrupt");
+    await page.getByRole("combobox", { name: "During a run" }).selectOption("interrupt");
     await page.getByRole("button", { name: "Send" }).click();
     await page.getByText("You said: And this?").waitFor();
     await finished(page);
   });
 
-  test("the log is replayed event by event, by keyboard", async () => {
+  test("replays the log event by event, by keyboard", async () => {
     await using context = await browser.context();
     const page = await context.open(address("replayed"));
     await say(page, "/long 40");
@@ -106,7 +106,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     const slider = page.getByRole("slider", { name: "Position in the log" });
     await slider.focus();
     await page.keyboard.press("Home");
-    await page.getByRole("heading", { name: "Before the first word" }).waitFor();
+    await page.getByRole("heading", { name: "Before the first event" }).waitFor();
     for (const _ of Array.from({ length: 3 })) await page.keyboard.press("ArrowRight");
     await answer(page).waitFor();
     const part = (await answer(page).textContent()) ?? "";
@@ -120,7 +120,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("the link for a second device leads to the same conversation", async () => {
+  test("links a second device to the same conversation", async () => {
     await using context = await browser.context();
     const page = await context.open(address("linked"));
     await say(page, "Hello there");
@@ -134,7 +134,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
     expect([...context.problems, ...other.problems]).toEqual([]);
   });
 
-  test("a conversation is begun, found in the list and deleted, by keyboard alone", async () => {
+  test("starts, lists and deletes a conversation by keyboard alone", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/conversations`);
     await page.getByRole("button", { name: "New conversation" }).focus();
@@ -156,7 +156,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
   test.each([
     ["light", 1280],
     ["dark", 390],
-  ] as const)("nothing keeps people out, %s and %i pixels wide", async (colorScheme, width) => {
+  ] as const)("is accessible, %s and %i pixels wide", async (colorScheme, width) => {
     const conv = `axe-${colorScheme}`;
     await using context = await browser.context({
       colorScheme,
@@ -164,7 +164,7 @@ describe.skipIf(!chromiumHere())("the conversations room", () => {
       viewport: { width, height: 800 },
     });
     const page = await context.open(address(conv));
-    await page.getByRole("heading", { name: "Say something" }).waitFor();
+    await page.getByRole("heading", { name: "Send a message" }).waitFor();
     expect(await seriousFindings(page), "a new one").toEqual([]);
     await say(page, "The weather in Bern?");
     await page.getByText("You said: The weather in Bern?").waitFor();
