@@ -48,7 +48,11 @@ describe.skipIf(!chromiumHere())("the page under load", () => {
   type Model = typeof runSummaries | typeof workerSummaries;
   const versions = new Map<string, number>();
   /** Writes the next version of each of these documents. */
-  async function write(model: Model, keyOf: (n: number) => string, numbers: readonly number[]): Promise<void> {
+  async function write(
+    model: Model,
+    keyOf: (n: number) => string,
+    numbers: readonly number[],
+  ): Promise<void> {
     const writes = numbers.map((number) => {
       const docKey = keyOf(number);
       const version = (versions.get(docKey) ?? 0) + 1;

@@ -6,6 +6,7 @@ import app from "../../packages/cli/src/built_in_app.ts";
 
 test.skipIf(!chromiumHere())(
   "a first visit to the page shows all planes ok, and a document is one click away",
+  { timeout: 120_000 },
   async () => {
     await using server = await startDashboard({ app });
     await using browser = await startChromium();

@@ -34,7 +34,7 @@ export interface DashboardServer extends AsyncDisposable {
 
 export interface DashboardOptions {
   /** Instead of an app made of the other options. */
-  readonly app?: AppDefinition;
+  readonly app?: Parameters<typeof createKhala>[0];
   readonly agents?: NonNullable<AppDefinition["agents"]>;
   readonly engine?: NonNullable<AppDefinition["engine"]>;
   readonly settings?: Readonly<Record<string, string>>;
