@@ -8,15 +8,15 @@ import { brotliCompress, constants, gzip } from "node:zlib";
 
 const FOLDER = join(import.meta.dirname, "..", "apps", "dashboard");
 const DIST = join(FOLDER, "dist");
-/** Made beside the page that is there, and put in its place at the end: a server that starts meanwhile finds a whole one. */
+/** The build goes here, and replaces the current page at the end: a server that starts meanwhile finds a complete one. */
 const NEXT = join(FOLDER, "dist-next");
 const COMPRESSED = /\.(js|css|html|svg)$/;
-/** Below this, headers weigh more than what is saved. */
-const LEAST_BYTES = 1024;
+/** Below this, the headers cost more than compression saves. */
+const MIN_BYTES = 1024;
 
 type Vite = typeof import("vite");
 
-/** Vite as the dashboard has it; undefined when development dependencies were left out. */
+/** The Vite of the dashboard; undefined without development dependencies. */
 async function loadVite(): Promise<Vite | undefined> {
   const require = createRequire(join(FOLDER, "package.json"));
   try {
@@ -29,7 +29,7 @@ async function loadVite(): Promise<Vite | undefined> {
   }
 }
 
-/** Writes each file again, compressed, beside itself: the server sends what the browser takes. */
+/** Writes compressed copies beside each file: the server sends what the browser accepts. */
 async function compress(): Promise<void> {
   const entries = await readdir(NEXT, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile() && COMPRESSED.test(entry.name));
@@ -37,7 +37,7 @@ async function compress(): Promise<void> {
     files.map(async ({ parentPath, name }) => {
       const path = join(parentPath, name);
       const content = await readFile(path);
-      if (content.length < LEAST_BYTES) return;
+      if (content.length < MIN_BYTES) return;
       const params = {
         [constants.BROTLI_PARAM_QUALITY]: 9,
         [constants.BROTLI_PARAM_SIZE_HINT]: content.length,
@@ -48,7 +48,7 @@ async function compress(): Promise<void> {
   );
 }
 
-/** Puts the new files into the place of the old ones. Whoever reads meanwhile finds an index, and what it names. */
+/** Replaces the old files. The index comes last, so that it never names a file that is not there yet. */
 async function swap(): Promise<void> {
   const made = await filesOf(NEXT);
   const isIndex = (file: string) => file.startsWith("index.html");
@@ -91,8 +91,8 @@ try {
   console.error(error instanceof Error ? error.message : error);
   console.error(
     "✗ The dashboard could not be built. Everything else works without it, with a plain page in its place.\n" +
-      "  Mend what is named above, then: npm run build -w @khala/dashboard",
+      "  Fix the error above, then: npm run build -w @khala/dashboard",
   );
-  // An install is not worth failing for it; whoever asks for the page by name is told.
+  // An install does not fail without the page; a build of the page does.
   if (process.argv.includes("--strict")) process.exitCode = 1;
 }

@@ -1,7 +1,7 @@
 import react from "@vitejs/plugin-react";
 import { defaultClientConditions, defineConfig } from "vite";
 
-/** Where `npm run dev` finds the server whose data it shows. */
+/** The server that `npm run dev` shows. */
 const SERVER = "http://127.0.0.1:4000";
 const API = [
   "/api",
@@ -23,7 +23,7 @@ export default defineConfig({
     target: "es2023",
     assetsInlineLimit: 0,
     reportCompressedSize: false,
-    // A slow machine is no reason for a warning in everybody's install.
+    // No warnings about build time on slow machines.
     rolldownOptions: { checks: { bundlerTimings: false } },
   },
   server: {

@@ -1,78 +1,91 @@
 import { useConnection, useKhala } from "@khala/client/react";
-import { Component, lazy, type ReactNode, Suspense, useEffect, useMemo, useState } from "react";
-import { OverviewProvider } from "./home/overview.tsx";
-import { paletteSources } from "./palette_sources.ts";
-import { Button } from "./parts/button.tsx";
-import { CommandPalette } from "./parts/command_palette.tsx";
-import { ConnectionPill } from "./parts/connection_pill.tsx";
-import { Icon } from "./parts/icons.tsx";
-import { Pause, PauseProvider } from "./parts/pause.tsx";
-import { Empty, Loading } from "./parts/states.tsx";
-import { Tooltip, TooltipProvider } from "./parts/tooltip.tsx";
-import { ROOMS, type RoomName, useRoom } from "./router.ts";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { Component, lazy, type ReactNode, Suspense, useEffect, useState } from "react";
+import { CommandPalette } from "./command_palette.tsx";
+import { ConnectionPill } from "./connection_pill.tsx";
+import { OverviewProvider } from "./data/overview.tsx";
+import { PauseButton, PauseProvider } from "./data/pause.tsx";
+import { PAGES, type PageName, usePage } from "./router.ts";
 import { SignedIn, useSession } from "./session.tsx";
-import { appWords as words } from "./strings/app.ts";
 import { useTheme } from "./theme.ts";
+import { Button } from "./ui/controls/button.tsx";
+import { Icon } from "./ui/controls/icons.tsx";
+import { Tooltip, TooltipProvider } from "./ui/controls/tooltip.tsx";
+import { Empty, Loading } from "./ui/feedback/notices.tsx";
 import "./app.css";
 
-const NAMES = Object.keys(ROOMS) as readonly RoomName[];
+const NAMES = Object.keys(PAGES) as readonly PageName[];
 const VIEWS = {
-  home: lazy(() => import("./home/home.tsx")),
-  sync: lazy(() => import("./sync/sync_room.tsx")),
-  conversations: lazy(() => import("./conversations/conversations_room.tsx")),
-  blackboard: lazy(() => import("./blackboard/blackboard_room.tsx")),
-  operations: lazy(() => import("./operations/operations_room.tsx")),
+  home: lazy(() => import("./home/home_page.tsx")),
+  sync: lazy(() => import("./sync/sync_page.tsx")),
+  conversations: lazy(() => import("./conversations/conversations_page.tsx")),
+  blackboard: lazy(() => import("./blackboard/blackboard_page.tsx")),
+  operations: lazy(() => import("./operations/operations_page.tsx")),
 } as const;
+const TITLES: Readonly<Record<PageName, { readonly long: string; readonly short: string }>> = {
+  home: { long: "Home", short: "Home" },
+  sync: { long: "Sync", short: "Sync" },
+  conversations: { long: "Conversations", short: "Chats" },
+  blackboard: { long: "Blackboard", short: "Board" },
+  operations: { long: "Operations", short: "Ops" },
+};
 
-/** The dashboard: the rail with the rooms, the line with the connection, and the room. */
+/** Errors are shown at once, also without a network: polling is the retry. */
+const queryClient = new QueryClient({
+  defaultOptions: { queries: { retry: false, networkMode: "always" }, mutations: { networkMode: "always" } },
+});
+
+/** The dashboard: the sidebar with the pages, the top bar with the connection, and the page. */
 export function App() {
   return (
-    <TooltipProvider delay={300}>
-      <SignedIn>
-        <PauseProvider>
-          <OverviewProvider>
-            <Frame />
-          </OverviewProvider>
-        </PauseProvider>
-      </SignedIn>
-    </TooltipProvider>
+    <QueryClientProvider client={queryClient}>
+      <TooltipProvider delay={300}>
+        <SignedIn>
+          <PauseProvider>
+            <OverviewProvider>
+              <Frame />
+            </OverviewProvider>
+          </PauseProvider>
+        </SignedIn>
+      </TooltipProvider>
+    </QueryClientProvider>
   );
 }
 
 function Frame() {
-  const room = useRoom();
-  const View = VIEWS[room];
+  const page = usePage();
+  const View = VIEWS[page];
   useEffect(() => {
-    document.title = room === "home" ? words.name : `${words.room[room]} · ${words.name}`;
-  }, [room]);
+    document.title = page === "home" ? "Khala" : `${TITLES[page].long} · Khala`;
+  }, [page]);
   return (
     <div className="frame">
       <a className="skip" href="#main">
-        {words.skip}
+        Skip to content
       </a>
-      <Rail room={room} />
+      <Sidebar page={page} />
       <div className="frame-main">
-        <Top room={room} />
-        <main id="main" className="room" tabIndex={-1}>
-          <RoomBoundary key={room}>
+        <Top page={page} />
+        <main id="main" className="page" tabIndex={-1}>
+          <PageBoundary key={page}>
             <Suspense fallback={<Loading />}>
               <View />
             </Suspense>
-          </RoomBoundary>
+          </PageBoundary>
         </main>
       </div>
     </div>
   );
 }
 
-function Rail({ room }: { readonly room: RoomName }) {
+function Sidebar({ page }: { readonly page: PageName }) {
   const { about, changeToken } = useSession();
   const [theme, nextTheme] = useTheme();
   const icon = theme === "system" ? "screen" : theme === "dark" ? "moon" : "sun";
   return (
-    <nav className="rail" aria-label={words.rooms}>
-      <div className="rail-brand">
-        <span className="mark" aria-hidden="true">
+    <nav className="sidebar" aria-label="Main">
+      <div className="sidebar-brand">
+        <span className="logo" aria-hidden="true">
           <svg viewBox="0 0 32 32" width="14" height="14" role="presentation">
             <path
               d="M10 6v20M23 6 12 16l11 10"
@@ -84,65 +97,56 @@ function Rail({ room }: { readonly room: RoomName }) {
             />
           </svg>
         </span>
-        <strong>{words.name}</strong>
-        <span className="rail-version">{about.version}</span>
+        <strong>Khala</strong>
+        <span className="sidebar-version">{about.version}</span>
       </div>
-      <ul className="rail-rooms">
+      <ul className="sidebar-pages">
         {NAMES.map((name) => (
           <li key={name}>
-            <a href={ROOMS[name]} className="rail-room" aria-current={name === room ? "page" : undefined}>
+            <a href={PAGES[name]} className="sidebar-page" aria-current={name === page ? "page" : undefined}>
               <Icon name={name} />
-              <span className="rail-long">{words.room[name]}</span>
-              <span className="rail-short">{words.shortRoom[name]}</span>
+              <span className="sidebar-long">{TITLES[name].long}</span>
+              <span className="sidebar-short">{TITLES[name].short}</span>
             </a>
           </li>
         ))}
       </ul>
-      <div className="rail-foot">
-        <Tooltip text={words.theme[theme]} side="top">
-          <Button kind="bare" icon={icon} aria-label={words.theme[theme]} onClick={nextTheme} />
+      <div className="sidebar-foot">
+        <Tooltip text={`Theme: ${theme}`} side="top">
+          <Button kind="bare" icon={icon} aria-label={`Theme: ${theme}`} onClick={nextTheme} />
         </Tooltip>
         <Button kind="bare" icon="key" onClick={changeToken}>
-          {words.token}
+          Token
         </Button>
       </div>
     </nav>
   );
 }
 
-function Top({ room }: { readonly room: RoomName }) {
+function Top({ page }: { readonly page: PageName }) {
   const khala = useKhala();
   const status = useConnection();
   const { isPasted, changeToken } = useSession();
-  const [isFinding, setFinding] = useState(false);
-  const [theme, nextTheme] = useTheme();
-  const sources = useMemo(
-    () =>
-      paletteSources(khala, [
-        { id: "theme", label: words.nextTheme, hint: words.theme[theme], icon: "moon", run: nextTheme },
-        { id: "token", label: words.changeToken, icon: "key", run: changeToken },
-      ]),
-    [khala, theme, nextTheme, changeToken],
-  );
+  const [isSearching, setSearching] = useState(false);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (event.key.toLowerCase() !== "k" || !(event.metaKey || event.ctrlKey) || event.shiftKey) return;
       event.preventDefault();
-      setFinding((open) => !open);
+      setSearching((open) => !open);
     };
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
   }, []);
   return (
     <header className="top">
-      <h1>{words.room[room]}</h1>
+      <h1>{TITLES[page].long}</h1>
       <div className="top-end">
-        <button type="button" className="top-search" onClick={() => setFinding(true)}>
+        <button type="button" className="top-search" onClick={() => setSearching(true)}>
           <Icon name="search" />
-          <span className="top-search-word">{words.search}</span>
+          <span className="top-search-word">Search</span>
           <kbd>⌘K</kbd>
         </button>
-        <Pause />
+        <PauseButton />
         <ConnectionPill
           status={status}
           onClick={
@@ -150,13 +154,13 @@ function Top({ room }: { readonly room: RoomName }) {
           }
         />
       </div>
-      <CommandPalette open={isFinding} onClose={() => setFinding(false)} sources={sources} />
+      <CommandPalette open={isSearching} onClose={() => setSearching(false)} />
     </header>
   );
 }
 
-/** A room that throws does not take the others with it. */
-class RoomBoundary extends Component<{ readonly children: ReactNode }, { readonly error?: Error }> {
+/** A page that throws does not take the others with it. */
+class PageBoundary extends Component<{ readonly children: ReactNode }, { readonly error?: Error }> {
   override state: { readonly error?: Error } = {};
 
   static getDerivedStateFromError(error: Error) {
@@ -168,15 +172,15 @@ class RoomBoundary extends Component<{ readonly children: ReactNode }, { readonl
     if (!error) return this.props.children;
     const reload = (
       <Button icon="retry" onClick={() => window.location.reload()}>
-        {words.reload}
+        Reload
       </Button>
     );
     return (
-      <Empty icon="failed" title={words.roomFailed} action={reload}>
+      <Empty icon="failed" title="This page crashed" action={reload}>
         <p>
           <code>{error.message}</code>
         </p>
-        <p>{words.roomFailedBody}</p>
+        <p>The other pages still work. If it happens again after a reload, report it with the text above.</p>
       </Empty>
     );
   }

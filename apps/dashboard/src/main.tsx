@@ -4,9 +4,9 @@ import { App } from "./app.tsx";
 import { followLinks } from "./router.ts";
 import { startTheme } from "./theme.ts";
 import "./theme.css";
-import "./parts/controls.css";
-import "./parts/overlays.css";
-import "./parts/parts.css";
+import "./ui/controls/controls.css";
+import "./ui/controls/overlays.css";
+import "./ui/ui.css";
 
 startTheme();
 followLinks();

@@ -1,138 +1,160 @@
 import { createClient, type KhalaClient } from "@khala/client";
 import { KhalaProvider } from "@khala/client/react";
 import { indexedDb } from "@khala/client/storage";
-import { createContext, type ReactNode, use, useCallback, useEffect, useMemo, useState } from "react";
-import { asFailure } from "./parts/asking.ts";
-import { ASK_FOR_TOKEN, Failure, type FailureLike, Loading } from "./parts/states.tsx";
-import { TokenDialog, TokenPage } from "./sign_in.tsx";
-import { sessionWords } from "./strings/app.ts";
+import { liveQueries } from "@khala/client/tanstack-query";
+import { type QueryClient, useQueryClient } from "@tanstack/react-query";
+import {
+  createContext,
+  type FormEvent,
+  type ReactNode,
+  use,
+  useEffect,
+  useId,
+  useMemo,
+  useState,
+} from "react";
+import { toErrorInfo, useFetch } from "./data/fetch.ts";
+import { Button } from "./ui/controls/button.tsx";
+import { Dialog } from "./ui/controls/dialog.tsx";
+import { Icon } from "./ui/controls/icons.tsx";
+import { CHANGE_TOKEN, Failure, Loading } from "./ui/feedback/notices.tsx";
 
-/** What the server says of itself to everybody. */
+/** What the server tells everybody about itself. */
 export interface About {
   readonly version: string;
   readonly dev: boolean;
-  /** Whether it gives this page a token without being asked for a key. */
+  /** Whether it gives this page a token without a key. */
   readonly mints: boolean;
   readonly scopes: readonly string[];
-  readonly engines: { readonly sync: string; readonly conversations: string; readonly blackboard: string };
-  /** Where traces are looked at, with {trace_id} in the place of the id. */
+  /** The storage backend of each plane. */
+  readonly backends: { readonly sync: string; readonly conversations: string; readonly blackboard: string };
+  /** The tracing UI, with {trace_id} in place of the id. */
   readonly traceUrl: string | undefined;
 }
 
-/** Who is signed in, and where. */
 export interface Session {
   readonly about: About;
-  /** Whether the person brought the token: then only they can bring another. */
+  /** Whether the user pasted the token: then only they can replace it. */
   readonly isPasted: boolean;
   /** Opens the dialog for another token. */
   readonly changeToken: () => void;
+  /** Queries whose documents stay current in the cache. */
+  readonly live: Live;
 }
 
-const KEPT_AS = "khala.token";
-/** Who the development token is made out to: the demo's data are theirs. */
-const DEVELOPER = { sub: "dev", org_id: "demo" };
-const SESSION = createContext<Session | undefined>(undefined);
+type Live = ReturnType<typeof liveQueriesOf>;
+const liveQueriesOf = (client: KhalaClient, queries: QueryClient) => liveQueries(client, queries);
 
-/** The session; only inside of it. */
+const STORED_AS = "khala.token";
+/** The subject of the development token: it owns the demo's data. */
+const DEVELOPER = { sub: "dev", org_id: "demo" };
+const SessionContext = createContext<Session | undefined>(undefined);
+
+/** The session. Only inside <SignedIn>. */
 export function useSession(): Session {
-  const session = use(SESSION);
+  const session = use(SessionContext);
   if (!session) throw new Error("useSession is used outside of <SignedIn>.");
   return session;
 }
 
-/** Shows its children to who has a token: in development everybody on this machine, else who pasted one. */
+/** Shows its children with a token: in development the server gives one, otherwise the user pastes one. */
 export function SignedIn({ children }: { readonly children: ReactNode }) {
-  const [about, setAbout] = useState<About>();
-  const [error, setError] = useState<FailureLike>();
-  const [pasted, setPasted] = useState(() => window.sessionStorage.getItem(KEPT_AS) ?? undefined);
+  const { data: about, error, refetch } = useFetch(["about"], readAbout);
+  const [pasted, setPasted] = useState(() => window.sessionStorage.getItem(STORED_AS) ?? undefined);
   const [isChanging, setChanging] = useState(false);
-
-  const reach = useCallback(() => {
-    setError(undefined);
-    readAbout().then(setAbout, (failure: unknown) => setError(asFailure(failure)));
-  }, []);
-  useEffect(reach, [reach]);
   useEffect(() => {
     const open = () => setChanging(true);
-    window.addEventListener(ASK_FOR_TOKEN, open);
-    return () => window.removeEventListener(ASK_FOR_TOKEN, open);
+    window.addEventListener(CHANGE_TOKEN, open);
+    return () => window.removeEventListener(CHANGE_TOKEN, open);
   }, []);
 
-  const source = useMemo(() => {
+  const token = useMemo(() => {
     if (pasted !== undefined) return pasted;
-    return about?.mints ? () => mint(about.scopes) : undefined;
+    return about?.mints ? () => mintToken(about.scopes) : undefined;
   }, [pasted, about]);
-  const client = useClient(source);
+  const opened = useClient(token);
   const isPasted = pasted !== undefined;
   const session = useMemo(
-    () => about && { about, isPasted, changeToken: () => setChanging(true) },
-    [about, isPasted],
+    () => about && opened && { about, isPasted, changeToken: () => setChanging(true), live: opened.live },
+    [about, isPasted, opened],
   );
 
-  const sign = (token: string | undefined) => {
-    if (token === undefined) window.sessionStorage.removeItem(KEPT_AS);
-    else window.sessionStorage.setItem(KEPT_AS, token);
-    setPasted(token);
+  const signIn = (next: string | undefined) => {
+    if (next === undefined) window.sessionStorage.removeItem(STORED_AS);
+    else window.sessionStorage.setItem(STORED_AS, next);
+    setPasted(next);
     setChanging(false);
   };
 
-  if (error) return <Failure error={error} onRetry={reach} />;
-  if (!about || !session) return <Loading label={sessionWords.reaching} />;
-  if (source === undefined) return <TokenPage onSign={sign} />;
-  if (!client) return null;
+  if (!about) return error ? <Failure error={error} onRetry={refetch} /> : <Loading label="Connecting…" />;
+  if (token === undefined) return <TokenPage onSignIn={signIn} />;
+  if (!opened || !session) return null;
   return (
-    <SESSION value={session}>
-      <KhalaProvider client={client}>{children}</KhalaProvider>
-      <TokenDialog
+    <SessionContext value={session}>
+      <KhalaProvider client={opened.client}>{children}</KhalaProvider>
+      <Dialog
         open={isChanging}
         onClose={() => setChanging(false)}
-        onSign={sign}
-        onForget={isPasted ? () => sign(undefined) : undefined}
-        mints={about.mints}
-      />
-    </SESSION>
+        title="Use another token"
+        about="The scopes of the token decide what you can see."
+      >
+        <TokenForm onSignIn={signIn} />
+        {isPasted && (
+          <p className="sign-in-forget">
+            <Button kind="bare" onClick={() => signIn(undefined)}>
+              {about.mints ? "Use the development token" : "Sign out"}
+            </Button>
+          </p>
+        )}
+      </Dialog>
+    </SessionContext>
   );
 }
 
-/** One client for as long as the token comes from the same place. */
-function useClient(source: string | (() => Promise<string>) | undefined): KhalaClient | undefined {
-  const [client, setClient] = useState<KhalaClient>();
+interface Opened {
+  readonly client: KhalaClient;
+  readonly live: Live;
+}
+
+/** One client per token source. What was fetched with another token is dropped. */
+function useClient(token: string | (() => Promise<string>) | undefined): Opened | undefined {
+  const [opened, setOpened] = useState<Opened>();
+  const queries = useQueryClient();
   useEffect(() => {
-    if (source === undefined) return;
-    const opened = createClient({
-      url: window.location.origin,
-      token: source,
-      storage: indexedDb(),
-    });
-    setClient(opened);
+    if (token === undefined) return;
+    const client = createClient({ url: window.location.origin, token, storage: indexedDb() });
+    const live = liveQueriesOf(client, queries);
+    setOpened({ client, live });
     return () => {
-      setClient(undefined);
-      void opened.close();
+      setOpened(undefined);
+      live.stop();
+      queries.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== "about" });
+      void client.close();
     };
-  }, [source]);
-  return client;
+  }, [token, queries]);
+  return opened;
 }
 
 async function readAbout(): Promise<About> {
-  const body = await ask("/ops/v1/about");
-  const engines = body.engines as Partial<About["engines"]> | undefined;
+  const body = await request("/ops/v1/about");
+  const backends = body.engines as Partial<About["backends"]> | undefined;
   return {
     version: String(body.version ?? ""),
     dev: body.dev === true,
     mints: body.mints === true,
     scopes: Array.isArray(body.scopes) ? body.scopes.map(String) : [],
-    engines: { sync: "postgres", conversations: "postgres", blackboard: "postgres", ...engines },
+    backends: { sync: "postgres", conversations: "postgres", blackboard: "postgres", ...backends },
     traceUrl: typeof body.trace_url === "string" ? body.trace_url : undefined,
   };
 }
 
-async function mint(scopes: readonly string[]): Promise<string> {
-  const body = await ask("/api/sync/token", { ...DEVELOPER, scopes });
+async function mintToken(scopes: readonly string[]): Promise<string> {
+  const body = await request("/api/sync/token", { ...DEVELOPER, scopes });
   return String(body.token);
 }
 
-/** These two requests come before there is a token, so they are not the client's. */
-async function ask(path: string, body?: unknown): Promise<Record<string, unknown>> {
+/** For the two requests that come before there is a token, so that the client cannot send them. */
+async function request(path: string, body?: unknown): Promise<Record<string, unknown>> {
   const response = await fetch(path, {
     signal: AbortSignal.timeout(10_000),
     ...(body !== undefined && {
@@ -141,12 +163,73 @@ async function ask(path: string, body?: unknown): Promise<Record<string, unknown
       body: JSON.stringify(body),
     }),
   }).catch((cause: unknown) => {
-    throw Object.assign(new Error(asFailure(cause).message), { code: "unavailable" });
+    throw Object.assign(new Error(toErrorInfo(cause).message), { code: "unavailable" });
   });
   const answer: unknown = await response.json().catch(() => undefined);
   const { error } = Object(answer) as { error?: { code?: string; message?: string } };
   if (response.ok && typeof answer === "object" && answer !== null) return answer as Record<string, unknown>;
-  throw Object.assign(new Error(error?.message ?? `The server answered with ${response.status}.`), {
+  throw Object.assign(new Error(error?.message ?? `The server responded with status ${response.status}.`), {
     code: error?.code ?? (response.status === 404 ? "not_found" : "unavailable"),
   });
+}
+
+interface SignInProps {
+  readonly onSignIn: (token: string) => void;
+}
+
+function TokenPage({ onSignIn }: SignInProps) {
+  return (
+    <main className="sign-in">
+      <div className="card sign-in-card">
+        <Icon name="key" size={22} />
+        <h1>Sign in with a token</h1>
+        <p className="quiet">
+          This server requires a token. The dashboard needs the scope ops, and the scopes of the data to show.
+        </p>
+        <TokenForm onSignIn={onSignIn} />
+      </div>
+    </main>
+  );
+}
+
+function TokenForm({ onSignIn }: SignInProps) {
+  const [token, setToken] = useState("");
+  const [isWrong, setWrong] = useState(false);
+  const id = useId();
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    const text = token.trim();
+    const isToken = /^[\w-]+\.[\w-]+\.[\w-]+$/.test(text);
+    setWrong(!isToken);
+    if (isToken) onSignIn(text);
+  };
+  return (
+    <form className="sign-in-form" onSubmit={submit}>
+      <p className="quiet">Create one on the server:</p>
+      <code className="notice-code">
+        khala token --scope ops blackboard:read blackboard:write chat runtime.run_summaries
+      </code>
+      <label htmlFor={id}>Token</label>
+      <textarea
+        id={id}
+        className="field mono"
+        rows={4}
+        spellCheck={false}
+        autoComplete="off"
+        placeholder="eyJ…"
+        value={token}
+        aria-invalid={isWrong || undefined}
+        aria-describedby={`${id}-note`}
+        onChange={(event) => setToken(event.target.value)}
+      />
+      <p id={`${id}-note`} className={isWrong ? "failed" : "quiet"} role={isWrong ? "alert" : undefined}>
+        {isWrong
+          ? "This is not a token: a JWT has three parts separated by dots."
+          : "The token is stored in this tab until you close it."}
+      </p>
+      <Button kind="primary" type="submit" disabled={token.trim() === ""}>
+        Sign in
+      </Button>
+    </form>
+  );
 }

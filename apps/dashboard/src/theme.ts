@@ -1,16 +1,16 @@
 import { useSyncExternalStore } from "react";
 
-/** What the person chose. */
+/** The theme that the user chose. */
 export type ThemeChoice = "system" | "light" | "dark";
 
-const KEPT_AS = "khala.theme";
+const STORED_AS = "khala.theme";
 const ORDER: readonly ThemeChoice[] = ["system", "light", "dark"];
 const listeners = new Set<() => void>();
 const prefersDark = () => window.matchMedia("(prefers-color-scheme: dark)");
 
 function choice(): ThemeChoice {
-  const kept = window.localStorage.getItem(KEPT_AS);
-  return ORDER.find((one) => one === kept) ?? "system";
+  const stored = window.localStorage.getItem(STORED_AS);
+  return ORDER.find((one) => one === stored) ?? "system";
 }
 
 function apply(): void {
@@ -19,7 +19,7 @@ function apply(): void {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
 }
 
-/** Applies the theme, and follows the system from then on. */
+/** Applies the theme, and follows the system's. */
 export function startTheme(): void {
   apply();
   prefersDark().addEventListener("change", apply);
@@ -31,12 +31,12 @@ function subscribe(listener: () => void): () => void {
 }
 
 function next(): void {
-  window.localStorage.setItem(KEPT_AS, ORDER[(ORDER.indexOf(choice()) + 1) % ORDER.length]!);
+  window.localStorage.setItem(STORED_AS, ORDER[(ORDER.indexOf(choice()) + 1) % ORDER.length]!);
   apply();
   for (const listener of listeners) listener();
 }
 
-/** The theme that was chosen, and how to go on to the next. */
+/** The chosen theme, and a function that switches to the next. */
 export function useTheme(): [ThemeChoice, () => void] {
   return [useSyncExternalStore(subscribe, choice), next];
 }

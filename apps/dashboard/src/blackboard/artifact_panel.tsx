@@ -1,23 +1,23 @@
 import { useKhala } from "@khala/client/react";
-import { Ago } from "../parts/ago.tsx";
-import { Answered } from "../parts/answered.tsx";
-import { useAsk } from "../parts/asking.ts";
-import { DetailPanel, Facts, Section } from "../parts/detail_panel.tsx";
-import { Id } from "../parts/id.tsx";
-import { Json } from "../parts/json.tsx";
+import { useFetch } from "../data/fetch.ts";
 import { links } from "../router.ts";
-import { boardWords } from "../strings/blackboard.ts";
+import { Fetched } from "../ui/feedback/fetched.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { Id } from "../ui/format/id.tsx";
+import { plural } from "../ui/format/numbers.ts";
+import { Json } from "../ui/json/json.tsx";
+import { DetailPanel, Facts, Section, TextLink } from "../ui/panel/detail_panel.tsx";
 import { type Artifact, readArtifact } from "./board_types.ts";
 
-const words = boardWords.artifact;
+const MAX_LISTED = 50;
 
-/** One artifact: what it is, where it came from, what it says. */
+/** One artifact: its metadata and its payload. */
 export function ArtifactPanel({ id, onClose }: { readonly id: string; readonly onClose: () => void }) {
   const { board } = useKhala();
-  const asked = useAsk(`artifact ${id}`, async () => readArtifact(await board.artifact(id)));
+  const state = useFetch(["artifact", id], async () => readArtifact(await board.artifact(id)));
   return (
-    <DetailPanel label={words.title} title={asked.data?.type ?? words.title} onClose={onClose}>
-      <Answered asked={asked}>{(artifact) => <ArtifactDetails artifact={artifact} />}</Answered>
+    <DetailPanel label="Artifact" title={state.data?.type ?? "Artifact"} onClose={onClose}>
+      <Fetched state={state}>{(artifact) => <ArtifactDetails artifact={artifact} />}</Fetched>
     </DetailPanel>
   );
 }
@@ -29,47 +29,88 @@ function ArtifactDetails({ artifact }: { readonly artifact: Artifact }) {
     <>
       <Facts
         facts={[
-          { name: words.id, value: <Id value={artifact.id} length={28} /> },
-          { name: words.by, value: <Producer by={produced_by} /> },
-          { name: words.at, value: <Ago at={artifact.created_at} /> },
-          { name: words.version, value: artifact.version },
-          correlation_id !== "" && {
-            name: words.correlation,
-            value: (
-              <a className="text-link mono" href={links.correlation(correlation_id)}>
-                {correlation_id}
-              </a>
-            ),
-          },
-          partition_key !== "" && { name: words.partition, value: <code>{partition_key}</code> },
-          tags.length > 0 && { name: words.tags, value: tags.join(", ") },
-          { name: words.visibility, value: artifact.visibility },
-          { name: words.depth, value: artifact.depth },
-          traceId !== undefined && {
-            name: words.trace,
-            value: (
-              <a className="text-link mono" href={links.trace(traceId)}>
-                {traceId.slice(0, 12)}…
-              </a>
-            ),
-          },
+          ["Id", <Id key="id" value={artifact.id} length={28} />],
+          ["Published by", <Producer key="by" by={produced_by} />],
+          ["Published", <Ago key="at" at={artifact.created_at} />],
+          ["Version", artifact.version],
+          correlation_id !== "" && [
+            "Correlation",
+            <TextLink key="correlation" mono href={links.correlation(correlation_id)}>
+              {correlation_id}
+            </TextLink>,
+          ],
+          partition_key !== "" && ["Partition key", <code key="key">{partition_key}</code>],
+          tags.length > 0 && ["Tags", tags.join(", ")],
+          ["Visible to", artifact.visibility],
+          ["Depth", artifact.depth],
+          traceId !== undefined && [
+            "Trace",
+            <TextLink key="trace" mono href={links.trace(traceId)}>
+              {traceId.slice(0, 12)}…
+            </TextLink>,
+          ],
         ]}
       />
-      <Section title={words.payload}>
-        <Json value={artifact.payload} label={words.payload} open={4} />
+      <Section title="Payload">
+        <Json value={artifact.payload} label="Payload" open={4} />
       </Section>
     </>
   );
 }
 
-/** Who published something: an agent is a link, a person is a name. */
+/** An agent is a link, a user is a name. */
 function Producer({ by }: { readonly by: string }) {
   const [kind = "", ...rest] = by.split(":");
   const name = rest.join(":");
   if (kind !== "agent") return <span>{name === "" ? by : name}</span>;
+  return <TextLink href={links.agent(name)}>{name}</TextLink>;
+}
+
+/** The payload of an artifact, or a note that this user may not see it. */
+export function Payload({ artifact }: { readonly artifact: Artifact }) {
+  if (artifact.payload === undefined)
+    return (
+      <p className="quiet">
+        Hidden: only named agents and the publisher can see this artifact. It can still be replayed or
+        approved.
+      </p>
+    );
+  return <Json value={artifact.payload} label={artifact.type} />;
+}
+
+/** Artifacts as a list of links. */
+export function ArtifactList({ artifacts }: { readonly artifacts: readonly Artifact[] }) {
+  if (artifacts.length === 0) return <p className="quiet">No recent artifacts</p>;
   return (
-    <a className="text-link" href={links.agent(name)}>
-      {name}
-    </a>
+    <ul>
+      {artifacts.map(({ id, type, created_at, correlation_id }) => (
+        <li key={id}>
+          <a className="artifact-link" href={links.artifact(id)}>
+            <strong>{type}</strong>
+            <span className="mono quiet">{correlation_id || id}</span>
+            <Ago at={created_at} />
+          </a>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+export interface TypePanelProps {
+  readonly type: string;
+  /** Newest first. */
+  readonly artifacts: readonly Artifact[];
+  readonly onClose: () => void;
+}
+
+/** The recent artifacts of a type. */
+export function TypePanel({ type, artifacts, onClose }: TypePanelProps) {
+  const ofType = artifacts.filter((artifact) => artifact.type === type);
+  return (
+    <DetailPanel label="Type" title={type} onClose={onClose}>
+      <Section title={plural(ofType.length, "artifact")}>
+        <ArtifactList artifacts={ofType.slice(0, MAX_LISTED)} />
+      </Section>
+    </DetailPanel>
   );
 }

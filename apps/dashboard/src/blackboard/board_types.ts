@@ -1,154 +1,76 @@
-import type { FlowAgent } from "./flow_graph.ts";
+import type { KhalaClient } from "@khala/client";
+import { complete, completeAll } from "../data/wire.ts";
 
-/** An artifact with every field that a screen reads. */
-export interface Artifact {
-  readonly id: string;
-  readonly type: string;
-  /** Undefined if it is not for this person; null is a payload. */
-  readonly payload: unknown;
-  readonly correlation_id: string;
-  readonly partition_key: string;
-  readonly tags: readonly string[];
-  readonly produced_by: string;
-  readonly visibility: string;
-  readonly version: number;
-  readonly traceparent: string;
-  readonly created_at: string;
-  readonly depth: number;
-}
+type Board = KhalaClient["board"];
+type WireArtifact = Awaited<ReturnType<Board["artifact"]>>;
+type WireLetter = Awaited<ReturnType<Board["deadLetter"]>>;
+type WireTask = NonNullable<WireLetter["task"]>;
 
-export interface Task {
-  readonly id: string;
-  readonly agent: string;
-  readonly artifacts: readonly Artifact[];
-  readonly key: string;
-  readonly attempt: number;
-  readonly created_at: string;
-}
-
-export interface DeadLetter {
-  readonly id: string;
-  readonly agent: string;
-  /** Absent when the record could not be decoded. */
-  readonly task: Task | undefined;
-  readonly failure: {
-    readonly class: string;
-    readonly message: string;
-    readonly stack: string;
-    readonly kind: string;
-  };
-  readonly attempts: number;
-  readonly failed_at: string;
-  readonly origin: string;
-  readonly raw: string;
-  readonly replay_id: string;
-}
-
-export interface Approval {
-  readonly id: string;
-  readonly task: Task;
-  readonly created_at: string;
-}
-
-export interface PartitionLag {
-  readonly reader: string;
-  readonly topic: string;
-  readonly partition: number;
-  readonly lag: number;
-  readonly lag_high: number;
-}
-
-/** A message as JSON leaves it: every field may be absent, and 64-bit numbers are texts. */
-type Wire<T> = { readonly [K in keyof T]?: WireField<T[K]> | undefined };
-type WireField<F> = F extends number
-  ? number | string
-  : F extends readonly (infer Item)[]
-    ? readonly WireField<Item>[]
-    : F extends string
-      ? string
-      : F extends object
-        ? Wire<F>
-        : unknown;
-
-type WireArtifact = Wire<Omit<Artifact, "visibility" | "payload">> & {
-  readonly payload?: unknown;
-  readonly visibility?: {
-    readonly kind?: string;
-    readonly labels?: readonly string[];
-    readonly agents?: readonly string[];
-  };
+const ARTIFACT = {
+  id: "",
+  type: "",
+  /** Undefined if this user may not see it; null is a payload. */
+  payload: undefined as unknown,
+  correlation_id: "",
+  partition_key: "",
+  tags: [""],
+  produced_by: "",
+  version: 1,
+  traceparent: "",
+  created_at: "",
+  depth: 0,
 };
-type WireTask = Wire<Omit<Task, "artifacts">> & { readonly artifacts?: readonly WireArtifact[] };
-type WireLetter = Wire<Omit<DeadLetter, "task">> & { readonly task?: WireTask };
+const TASK = { id: "", agent: "", key: "", attempt: 1, created_at: "" };
+const DEAD_LETTER = {
+  id: "",
+  agent: "",
+  failure: { class: "", message: "", stack: "", kind: "" },
+  attempts: 0,
+  failed_at: "",
+  origin: "",
+  raw: "",
+  replay_id: "",
+};
+const AGENT = {
+  name: "",
+  consumes: [""],
+  state: "running",
+  waiting: 0,
+  running: 0,
+  done: 0,
+  retried: 0,
+  dead: 0,
+};
+const PARTITION_LAG = { reader: "", topic: "", partition: 0, lag: 0, lag_high: 0 };
 
-/** The artifact of an answer, with nothing missing. */
-export function readArtifact(wire: WireArtifact): Artifact {
+export type Artifact = ReturnType<typeof readArtifact>;
+export type Task = ReturnType<typeof readTask>;
+export type DeadLetter = ReturnType<typeof readDeadLetter>;
+export type Agent = Readonly<typeof AGENT>;
+export type PartitionLag = Readonly<typeof PARTITION_LAG>;
+
+/** Reads an artifact. */
+export function readArtifact(wire: WireArtifact) {
   const { kind = "org", labels = [], agents = [] } = wire.visibility ?? {};
-  return {
-    id: wire.id ?? "",
-    type: wire.type ?? "",
-    payload: wire.payload,
-    correlation_id: wire.correlation_id ?? "",
-    partition_key: wire.partition_key ?? "",
-    tags: wire.tags ?? [],
-    produced_by: wire.produced_by ?? "",
-    visibility: [kind, ...labels, ...agents].join(" "),
-    version: Number(wire.version ?? 1),
-    traceparent: wire.traceparent ?? "",
-    created_at: wire.created_at ?? "",
-    depth: Number(wire.depth ?? 0),
-  };
+  return { ...complete(ARTIFACT, wire), visibility: [kind, ...labels, ...agents].join(" ") };
 }
 
-/** The task of an answer, with nothing missing. */
-export function readTask(wire: WireTask): Task {
-  return {
-    id: wire.id ?? "",
-    agent: wire.agent ?? "",
-    artifacts: (wire.artifacts ?? []).map(readArtifact),
-    key: wire.key ?? "",
-    attempt: Number(wire.attempt ?? 1),
-    created_at: wire.created_at ?? "",
-  };
+/** Reads a task. */
+export function readTask(wire: WireTask) {
+  return { ...complete(TASK, wire), artifacts: (wire.artifacts ?? []).map(readArtifact) };
 }
 
-/** The dead letter of an answer, with nothing missing. */
-export function readDeadLetter(wire: WireLetter): DeadLetter {
-  const { class: name = "", message = "", stack = "", kind = "" } = wire.failure ?? {};
-  return {
-    id: wire.id ?? "",
-    agent: wire.agent ?? "",
-    task: wire.task && readTask(wire.task),
-    failure: { class: name, message, stack, kind },
-    attempts: Number(wire.attempts ?? 0),
-    failed_at: wire.failed_at ?? "",
-    origin: wire.origin ?? "",
-    raw: wire.raw ?? "",
-    replay_id: wire.replay_id ?? "",
-  };
+/** Reads a dead letter. It has no task when the record could not be decoded. */
+export function readDeadLetter(wire: WireLetter) {
+  return { ...complete(DEAD_LETTER, wire), task: wire.task && readTask(wire.task) };
 }
 
-/** The agent of an answer, with its counts as numbers. */
-export function readAgent(wire: Wire<FlowAgent>): FlowAgent {
-  return {
-    name: wire.name ?? "",
-    consumes: wire.consumes ?? [],
-    state: wire.state ?? "running",
-    waiting: Number(wire.waiting ?? 0),
-    running: Number(wire.running ?? 0),
-    done: Number(wire.done ?? 0),
-    retried: Number(wire.retried ?? 0),
-    dead: Number(wire.dead ?? 0),
-  };
+/** Reads the list of agents. */
+export function readAgents({ agents }: Awaited<ReturnType<Board["agents"]>>): readonly Agent[] {
+  return completeAll(AGENT, agents);
 }
 
-/** The lag of an answer, with its counts as numbers. */
-export function readLag(wire: Wire<PartitionLag>): PartitionLag {
-  return {
-    reader: wire.reader ?? "",
-    topic: wire.topic ?? "",
-    partition: Number(wire.partition ?? 0),
-    lag: Number(wire.lag ?? 0),
-    lag_high: Number(wire.lag_high ?? 0),
-  };
+/** Reads the lag of all readers. */
+export function readLag({ partitions }: Awaited<ReturnType<Board["lag"]>>): readonly PartitionLag[] {
+  return completeAll(PARTITION_LAG, partitions);
 }

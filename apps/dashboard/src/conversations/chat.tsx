@@ -1,51 +1,57 @@
 import { useConversation } from "@khala/client/react";
 import { type ReactNode, useState } from "react";
-import { Button } from "../parts/button.tsx";
-import { Icon } from "../parts/icons.tsx";
-import { StateBadge } from "../parts/state_badge.tsx";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
 import { useParam } from "../router.ts";
 import { useSession } from "../session.tsx";
-import { conversationWords } from "../strings/conversations.ts";
+import { Button } from "../ui/controls/button.tsx";
+import { Icon } from "../ui/controls/icons.tsx";
+import { Empty, Failure, Loading } from "../ui/feedback/notices.tsx";
+import { StateBadge } from "../ui/feedback/state_badge.tsx";
 import { Composer, policyOf } from "./composer.tsx";
 import { Messages } from "./messages.tsx";
-import type { ConversationView } from "./types.ts";
+import { type ConversationView, RUN_STATUS } from "./types.ts";
 
-const words = conversationWords.chat;
+/** What the demo assistant understands. */
+const SUGGESTIONS = [
+  "What is the weather in Bern?",
+  "Publish a note about otters",
+  "/slow Tell me a slow story",
+  "/fail",
+];
 
-/** A conversation as it happens, and the box to say something in it. */
-export function Chat({
-  convId,
-  header,
-}: {
+interface ChatProps {
   readonly convId: string;
   readonly header: (health: ReactNode) => ReactNode;
-}) {
+}
+
+/** A live conversation, and the box to send a message. */
+export function Chat({ convId, header }: ChatProps) {
   const conversation = useConversation(convId);
   const { messages, run, health, error } = conversation;
   const [policy, setPolicy] = useParam("policy");
   const [draft, setDraft] = useState<string>();
-  const isFresh = messages.length === 0;
-  const isForeign = health === "error" && error?.code === "not_found" && isFresh;
+  const isEmpty = messages.length === 0;
+  const failure = health === "error" ? error : undefined;
 
   return (
     <>
-      {header(<Health view={conversation} />)}
-      {health === "error" && error && !isFresh && <Failure error={error} inline />}
-      {isFresh && health === "error" && error && !isForeign ? (
-        <Failure error={error} />
-      ) : isForeign ? (
-        <Empty title={words.foreignTitle} icon="lock">
-          {words.foreignText}
+      {header(<Health health={health} />)}
+      {!isEmpty ? (
+        <>
+          {failure && <Failure error={failure} inline />}
+          <Messages messages={messages}>
+            <RunStatus view={conversation} />
+          </Messages>
+        </>
+      ) : failure?.code === "not_found" ? (
+        <Empty title="Conversation not found" icon="lock">
+          It was deleted, or belongs to somebody else.
         </Empty>
-      ) : isFresh && health === "connecting" ? (
+      ) : failure ? (
+        <Failure error={failure} />
+      ) : health === "connecting" ? (
         <Loading />
-      ) : isFresh ? (
-        <Suggestions onChoose={setDraft} />
       ) : (
-        <Messages messages={messages}>
-          <Going view={conversation} />
-        </Messages>
+        <Suggestions onChoose={setDraft} />
       )}
       <Composer
         key={convId}
@@ -64,35 +70,52 @@ export function Chat({
   );
 }
 
-/** What is going on at the moment, or how the last run ended when that needs a word. */
-export function Going({ view }: { readonly view: Pick<ConversationView, "run" | "activity" | "outcome"> }) {
+const RUN_FAILURES: Readonly<Record<string, string>> = {
+  timeout: "The response took too long. Ask for less at once, or send it again.",
+  too_large: "The response exceeded the size limit. Ask for less at once.",
+  server_lost: "The server that was responding is gone, and another has taken over. Send the message again.",
+};
+
+/** The status of the current run, or the error of the last one. */
+export function RunStatus({
+  view,
+}: {
+  readonly view: Pick<ConversationView, "run" | "activity" | "outcome">;
+}) {
   const { run, activity, outcome } = view;
   if (run)
     return (
-      <p className="going" role="status">
+      <p className="run-status" role="status">
         <StateBadge
           state={run.status === "queued" ? "waiting" : "working"}
-          word={activity ?? conversationWords.run[run.status ?? ""] ?? words.streaming}
+          word={activity ?? RUN_STATUS[run.status ?? ""] ?? "responding"}
         />
       </p>
     );
   if (outcome?.status !== "failed") return <p className="visually-hidden" role="status" />;
-  const advice = conversationWords.runFailure[outcome.code ?? ""] ?? conversationWords.runFailureOther;
+  const { code = "", message } = outcome;
   return (
     <div className="run-failure" role="alert">
       <Icon name="failed" size={14} />
       <p>
-        <strong>{outcome.message}</strong> {advice} <code>{outcome.code}</code>
+        <strong>{message}</strong> {RUN_FAILURES[code] ?? "Send the message again."} <code>{code}</code>
       </p>
     </div>
   );
 }
 
-function Health({ view: { health } }: { readonly view: Pick<ConversationView, "health"> }) {
-  const states = { live: "ok", connecting: "working", offline: "waiting", error: "failed" } as const;
+const HEALTH = {
+  live: ["ok", "live", "Messages stream live on all devices."],
+  connecting: ["working", "connecting", "The run continues. Missed messages appear after reconnecting."],
+  offline: ["waiting", "offline", "There is no network. The run continues on the server."],
+  error: ["failed", "not connected", "This page receives no messages."],
+} as const;
+
+function Health({ health }: Pick<ConversationView, "health">) {
+  const [state, word, help] = HEALTH[health];
   return (
-    <span title={conversationWords.health.help[health]} className="health" role="status">
-      <StateBadge state={states[health]} word={conversationWords.health[health]} />
+    <span title={help} className="health" role="status">
+      <StateBadge state={state} word={word} />
     </span>
   );
 }
@@ -101,13 +124,12 @@ function Suggestions({ onChoose }: { readonly onChoose: (text: string) => void }
   const { about } = useSession();
   return (
     <div className="suggestions">
-      <Empty title={words.emptyTitle} icon="conversations">
-        {words.emptyText}
+      <Empty title="Send a message" icon="conversations">
+        The response streams in, and continues on the server when you close the page.
       </Empty>
-      {/* What the demo's assistant understands; another one may not. */}
       {about.dev && (
         <ul>
-          {words.suggestions.map((text) => (
+          {SUGGESTIONS.map((text) => (
             <li key={text}>
               <Button onClick={() => onChoose(text)}>{text}</Button>
             </li>

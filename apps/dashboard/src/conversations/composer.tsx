@@ -1,40 +1,51 @@
 import { type FormEvent, type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
-import { Button } from "../parts/button.tsx";
-import { Select } from "../parts/select.tsx";
-import { Failure, type FailureLike } from "../parts/states.tsx";
-import { conversationWords } from "../strings/conversations.ts";
+import { type ErrorInfo, toErrorInfo } from "../data/fetch.ts";
+import { Button } from "../ui/controls/button.tsx";
+import { Select } from "../ui/controls/select.tsx";
+import { Failure } from "../ui/feedback/notices.tsx";
 
-const words = conversationWords.composer;
+const POLICIES = [
+  { value: "reject", label: "reject" },
+  { value: "queue", label: "queue" },
+  { value: "interrupt", label: "interrupt" },
+] as const;
 
-/** What happens to a message while an answer is under way. */
-export type Policy = keyof typeof words.policies;
+/** What happens to a message that is sent during a run. */
+export type Policy = (typeof POLICIES)[number]["value"];
 
-const POLICIES = Object.keys(words.policies) as readonly Policy[];
+/** The policy of this name; "queue" for an unknown one. */
+export const policyOf = (name: string | undefined): Policy =>
+  POLICIES.find(({ value }) => value === name)?.value ?? "queue";
 
-const POLICY_OPTIONS = POLICIES.map((value) => ({ value, label: words.policies[value] }));
-
-/** The policy that a text names; waiting is the kindest. */
-export const policyOf = (text: string | undefined): Policy =>
-  POLICIES.find((policy) => policy === text) ?? "queue";
+const ADVICE: Readonly<Record<string, string>> = {
+  conversation_busy: "Wait, stop the run, or send with another policy.",
+  missing_scope: "Use a token with the scope chat.",
+  payload_too_large: "Shorten the message.",
+  limit_exceeded: "Wait a moment, then send again.",
+  unavailable: "Send again in a moment.",
+  overloaded: "Send again in a moment.",
+  not_found: "It was deleted, or belongs to somebody else.",
+  token_expired: "Sign in again.",
+};
 
 export interface ComposerProps {
   readonly running: boolean;
   readonly policy: Policy;
   readonly onPolicy: (policy: Policy) => void;
-  /** The key is the same when the same text is sent again. */
+  /** The idempotency key is the same when the same text is sent again. */
   readonly onSend: (text: string, key: string) => Promise<void>;
   readonly onStop: () => Promise<void>;
-  /** Put into the box when it is empty, such as a suggestion that was clicked. */
+  /** Put into the box when it is empty, such as a suggestion. */
   readonly draft?: string;
 }
 
 interface Failed {
-  readonly error: FailureLike;
+  readonly error: ErrorInfo;
   readonly text: string;
   readonly key: string;
 }
 
-/** Where a person writes. A message that was not sent comes back into the box, with what to do. */
+/** The message box. A message that could not be sent returns to it, with what to do. */
 export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: ComposerProps) {
   const [text, setText] = useState("");
   const [failed, setFailed] = useState<Failed>();
@@ -44,7 +55,7 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
 
   useEffect(() => {
     if (!draft) return;
-    setText((there) => (there === "" ? draft : there));
+    setText((now) => (now === "" ? draft : now));
     box.current?.focus();
   }, [draft]);
 
@@ -57,8 +68,8 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
     try {
       await onSend(message, key);
     } catch (error) {
-      setText((there) => (there === "" ? message : there));
-      setFailed({ error: advised(error), text: message, key });
+      setText((now) => (now === "" ? message : now));
+      setFailed({ error: withAdvice(error), text: message, key });
     }
   };
   const stop = async () => {
@@ -66,7 +77,7 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
     try {
       await onStop();
     } catch (error) {
-      setFailed({ error: advised(error), text: "", key: "" });
+      setFailed({ error: withAdvice(error), text: "", key: "" });
     } finally {
       setStopping(false);
     }
@@ -91,30 +102,24 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
           ref={box}
           rows={1}
           value={text}
-          placeholder={words.placeholder}
-          aria-label={words.label}
+          placeholder="Write a message"
+          aria-label="Message"
           aria-describedby={hint}
           onChange={(event) => setText(event.target.value)}
           onKeyDown={onKeyDown}
         />
         <div className="composer-actions">
-          <Select
-            label={words.policy}
-            showLabel
-            value={policy}
-            options={POLICY_OPTIONS}
-            onChange={onPolicy}
-          />
+          <Select label="During a run" showLabel value={policy} options={POLICIES} onChange={onPolicy} />
           <span id={hint} className="composer-hint">
-            {words.hint}
+            Enter sends, Shift+Enter adds a line
           </span>
           {running && (
             <Button icon="stop" busy={stopping} onClick={stop}>
-              {stopping ? words.stopping : words.stop}
+              {stopping ? "Stopping…" : "Stop"}
             </Button>
           )}
           <Button kind="primary" icon="up" type="submit" disabled={text.trim() === ""}>
-            {words.send}
+            Send
           </Button>
         </div>
       </div>
@@ -122,14 +127,14 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
   );
 }
 
-/** The error, with what a person can do about it in this place. */
-function advised(error: unknown): FailureLike {
-  const { code = "unavailable", message = String(error) } = Object(error) as Partial<FailureLike>;
-  const advice = conversationWords.advice[code];
+/** The error, with what the user can do about it here. */
+function withAdvice(error: unknown): ErrorInfo {
+  const { code = "unavailable", message } = toErrorInfo(error);
+  const advice = ADVICE[code];
   return { code, message: advice ? `${message} ${advice}` : message };
 }
 
-/** `crypto.randomUUID` is missing on pages that are not served securely, such as one on a phone in the same network. */
+/** `crypto.randomUUID` is missing on pages without a secure origin, such as one on a phone in the same network. */
 function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
 }

@@ -1,104 +1,151 @@
-import type { ReactNode } from "react";
-import { Ago } from "../parts/ago.tsx";
-import { Answered } from "../parts/answered.tsx";
-import { Button } from "../parts/button.tsx";
-import { classNames } from "../parts/class_names.ts";
-import { shortenMiddle } from "../parts/id.tsx";
-import { Select } from "../parts/select.tsx";
-import { StateBadge, stateOf } from "../parts/state_badge.tsx";
-import { Empty } from "../parts/states.tsx";
+import { useKhala } from "@khala/client/react";
+import { type ReactNode, useState } from "react";
+import { useFetch } from "../data/fetch.ts";
+import { completeAll } from "../data/wire.ts";
 import { hrefTo } from "../router.ts";
-import { conversationWords } from "../strings/conversations.ts";
-import type { ListedConversation } from "./types.ts";
-import type { ConversationList as List, Whose } from "./use_conversation_list.ts";
+import { Button } from "../ui/controls/button.tsx";
+import { Select } from "../ui/controls/select.tsx";
+import { Fetched } from "../ui/feedback/fetched.tsx";
+import { Empty } from "../ui/feedback/notices.tsx";
+import { StateBadge, stateOf } from "../ui/feedback/state_badge.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { classNames } from "../ui/format/class_names.ts";
+import { shortenMiddle } from "../ui/format/id.tsx";
+import { RUN_STATUS } from "./types.ts";
 
-const words = conversationWords.list;
-
-const WHOSE = [
-  { value: "own", label: words.own },
-  { value: "org", label: words.org },
+const EVERY_MS = 3_000;
+const PAGE = 50;
+const MAX_LISTED = 1_000;
+const OWN = { conv_id: "", title: "", updated_at: "", run: { status: "" } };
+const OF_ORG = { conv_id: "", updated_at: "", run_status: "", subject: "", sockets: 0 };
+const OWNERS = [
+  { value: "own", label: "Mine" },
+  { value: "org", label: "Whole org" },
 ] as const;
 
+/** Whose conversations are listed. */
+export type Owner = "own" | "org";
+
+interface ListedConversation {
+  readonly conv_id: string;
+  /** Empty in the list of the org. */
+  readonly title: string;
+  readonly updated_at: string;
+  /** The status of the current run, or else of the last one; empty when there was none. */
+  readonly run: string;
+  readonly subject?: string;
+  readonly sockets?: number;
+}
+
+/** Polls the conversations, newest first: the user's own, or those of the org without their content. */
+export function useConversationList(owner: Owner) {
+  const khala = useKhala();
+  const [limit, setLimit] = useState(PAGE);
+  const state = useFetch(
+    ["conversations", owner, limit],
+    async (): Promise<{ rows: readonly ListedConversation[]; hasMore: boolean }> => {
+      if (owner === "org") {
+        const { conversations, next } = await khala.ops.conversations({ limit });
+        const rows = completeAll(OF_ORG, conversations).map((row) => ({
+          ...row,
+          title: "",
+          run: row.run_status,
+        }));
+        return { rows, hasMore: next !== undefined };
+      }
+      const { conversations, next } = await khala.conversations.list({ limit });
+      const rows = completeAll(OWN, conversations).map((row) => ({ ...row, run: row.run.status }));
+      return { rows, hasMore: next !== undefined };
+    },
+    EVERY_MS,
+  );
+  return {
+    ...state,
+    data: state.data?.rows,
+    hasMore: state.data?.hasMore === true && limit < MAX_LISTED,
+    loadMore: () => setLimit((now) => Math.min(MAX_LISTED, now + 4 * PAGE)),
+  };
+}
+
 export interface ConversationListProps {
-  readonly list: List;
-  readonly whose: Whose;
-  readonly onWhose: (whose: Whose) => void;
+  readonly list: ReturnType<typeof useConversationList>;
+  readonly owner: Owner;
+  readonly onOwner: (owner: Owner) => void;
   readonly selected: string | undefined;
   readonly onNew: () => void;
 }
 
 /** The conversations at the left, newest first. */
-export function ConversationList({ list, whose, onWhose, selected, onNew }: ConversationListProps) {
+export function ConversationList({ list, owner, onOwner, selected, onNew }: ConversationListProps) {
   return (
-    <nav className="conversation-list" aria-label={words.label}>
+    <nav className="conversation-list" aria-label="Conversations">
       <div className="conversation-list-head">
-        <Select label={words.whose} value={whose} options={WHOSE} onChange={onWhose} />
-        <Button icon="plus" aria-label={words.newLabel} onClick={onNew}>
-          {words.new}
+        <Select label="Owner" value={owner} options={OWNERS} onChange={onOwner} />
+        <Button icon="plus" aria-label="New conversation" onClick={onNew}>
+          New
         </Button>
       </div>
       <div className="conversation-list-body">
-        <Answered asked={list.asked}>
+        <Fetched state={list}>
           {(rows) =>
             rows.length === 0 ? (
-              <NoConversations whose={whose} />
+              <NoConversations owner={owner} />
             ) : (
               <>
                 <ul>
                   {rows.map((row) => (
-                    <Entry key={row.convId} row={row} whose={whose} isSelected={row.convId === selected} />
+                    <Entry key={row.conv_id} row={row} owner={owner} isSelected={row.conv_id === selected} />
                   ))}
                 </ul>
-                {list.more && (
+                {list.hasMore && (
                   <Button kind="bare" onClick={list.loadMore}>
-                    {words.more}
+                    Load more
                   </Button>
                 )}
               </>
             )
           }
-        </Answered>
+        </Fetched>
       </div>
     </nav>
   );
 }
 
-/** There is none, and what begins one. */
-export function NoConversations({ whose, action }: { readonly whose: Whose; readonly action?: ReactNode }) {
+/** The empty state of the list. */
+export function NoConversations({ owner, action }: { readonly owner: Owner; readonly action?: ReactNode }) {
   return (
-    <Empty title={words.emptyTitle} icon="conversations" action={action}>
-      {whose === "own" ? words.emptyText : words.orgEmptyText}
+    <Empty title="No conversations" icon="conversations" action={action}>
+      {owner === "own"
+        ? "Start one: the demo assistant needs no model key."
+        : "Conversations of all users in this org appear here."}
     </Empty>
   );
 }
 
 interface EntryProps {
   readonly row: ListedConversation;
-  readonly whose: Whose;
+  readonly owner: Owner;
   readonly isSelected: boolean;
 }
 
-function Entry({
-  row: { convId, title, updatedAt, run, subject, sockets = 0 },
-  whose,
-  isSelected,
-}: EntryProps) {
-  const isNews = run === "running" || run === "queued" || run === "failed";
+function Entry({ row, owner, isSelected }: EntryProps) {
+  const { conv_id, title, updated_at, run, subject, sockets = 0 } = row;
+  const showsRun = run === "running" || run === "queued" || run === "failed";
   return (
     <li>
       <a
         className={classNames("conversation-entry", isSelected && "conversation-entry-selected")}
-        href={hrefTo("conversations", { conv: convId, whose: whose === "org" ? whose : undefined })}
+        href={hrefTo("conversations", { conv: conv_id, whose: owner === "org" ? owner : undefined })}
         aria-current={isSelected ? "page" : undefined}
       >
         <span className="conversation-title">
-          {title !== "" ? title : <span className="mono">{shortenMiddle(convId, 28)}</span>}
+          {title !== "" ? title : <span className="mono">{shortenMiddle(conv_id, 28)}</span>}
         </span>
         <span className="conversation-meta">
-          {subject !== undefined && <span>{words.subject(subject)}</span>}
-          <Ago at={updatedAt} />
-          {sockets > 0 && <span>{words.sockets(sockets)}</span>}
-          {isNews && <StateBadge state={stateOf(run)} word={conversationWords.run[run] ?? run} />}
+          {subject !== undefined && <span>by {subject}</span>}
+          <Ago at={updated_at} />
+          {sockets > 0 && <span>{sockets} connected</span>}
+          {showsRun && <StateBadge state={stateOf(run)} word={RUN_STATUS[run] ?? run} />}
         </span>
       </a>
     </li>

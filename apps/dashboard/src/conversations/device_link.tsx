@@ -1,12 +1,9 @@
 import { useMemo } from "react";
 import { encode } from "uqr";
-import { Button } from "../parts/button.tsx";
-import { useCopy } from "../parts/copying.ts";
-import { Dialog } from "../parts/dialog.tsx";
-import { hrefTo } from "../router.ts";
-import { conversationWords } from "../strings/conversations.ts";
-
-const words = conversationWords.device;
+import { links } from "../router.ts";
+import { Button } from "../ui/controls/button.tsx";
+import { Dialog } from "../ui/controls/dialog.tsx";
+import { useCopy } from "../ui/hooks.ts";
 
 export interface DeviceLinkProps {
   readonly convId: string;
@@ -14,19 +11,20 @@ export interface DeviceLinkProps {
   readonly onClose: () => void;
 }
 
-/** The same conversation for another device: a code to scan, and its link. */
+/** A QR code and a link to the same conversation, for another device. */
 export function DeviceLink({ convId, open, onClose }: DeviceLinkProps) {
-  const url = new URL(hrefTo("conversations", { conv: convId }), window.location.origin).href;
+  const url = new URL(links.conversation(convId), window.location.origin).href;
   const [copied, copy] = useCopy();
+  const isLoopback = ["localhost", "127.0.0.1", "[::1]"].includes(window.location.hostname);
   return (
     <Dialog
       open={open}
       onClose={onClose}
-      title={words.title}
-      about={words.text}
+      title="Continue on another device"
+      about="Scan the code, or open the link. Both devices show the conversation live."
       actions={
         <Button kind="primary" icon={copied ? "check" : "copy"} onClick={() => copy(url)}>
-          {copied ? words.copied : words.copy}
+          {copied ? "Copied" : "Copy link"}
         </Button>
       }
     >
@@ -35,7 +33,11 @@ export function DeviceLink({ convId, open, onClose }: DeviceLinkProps) {
         <a className="text-link mono" href={url} target="_blank" rel="noreferrer">
           {url}
         </a>
-        <p className="quiet">{isLoopback() ? words.loopback : words.access}</p>
+        <p className="quiet">
+          {isLoopback
+            ? "This address works on this machine only. For a phone, start the server with KHALA_HOST=0.0.0.0 and open its network address."
+            : "The other device needs a token of the same user."}
+        </p>
       </div>
     </Dialog>
   );
@@ -45,7 +47,7 @@ export function DeviceLink({ convId, open, onClose }: DeviceLinkProps) {
 function QrCode({ text }: { readonly text: string }) {
   const { size, path } = useMemo(() => qrPath(text), [text]);
   return (
-    <svg className="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={words.qr(text)}>
+    <svg className="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={`QR code of ${text}`}>
       <rect width={size} height={size} fill="#fff" />
       <path d={path} fill="#000" shapeRendering="crispEdges" />
     </svg>
@@ -57,5 +59,3 @@ function qrPath(text: string): { size: number; path: string } {
   const path = data.flatMap((row, y) => row.map((dark, x) => (dark ? `M${x} ${y}h1v1h-1z` : ""))).join("");
   return { size, path };
 }
-
-const isLoopback = () => ["localhost", "127.0.0.1", "[::1]"].includes(window.location.hostname);

@@ -1,52 +1,50 @@
-import { Icon } from "../parts/icons.tsx";
-import { Json } from "../parts/json.tsx";
-import { StateBadge } from "../parts/state_badge.tsx";
-import { conversationWords } from "../strings/conversations.ts";
-import { Said } from "./said.tsx";
+import { memo, type ReactNode } from "react";
+import { Icon } from "../ui/controls/icons.tsx";
+import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { Json } from "../ui/json/json.tsx";
 import type { Part } from "./types.ts";
 
-const words = conversationWords.parts;
-
-/** One piece of a message. `open`: it is the piece that is being written. */
-export function PartView({ part, open }: { readonly part: Part; readonly open: boolean }) {
-  if (part.text !== undefined) return <Said text={part.text} />;
-  if (part.reasoning !== undefined) return <Reasoning text={part.reasoning} open={open} />;
-  if (part.tool) return <ToolUse tool={part.tool} />;
+/** One part of a message. `streaming`: it is still being written. */
+export function PartView({ part, streaming }: { readonly part: Part; readonly streaming: boolean }) {
+  if (part.text !== undefined) return <MessageText text={part.text} />;
+  if (part.reasoning !== undefined)
+    return (
+      <Fold title={streaming ? "Reasoning…" : "Reasoning"} busy={streaming}>
+        <MessageText text={part.reasoning} className="message-text reasoning" />
+      </Fold>
+    );
+  if (part.tool) return <ToolCall tool={part.tool} />;
   if (part.custom)
     return (
-      <Fold title={words.custom(part.custom.name ?? "")}>
+      <Fold title={`Data: ${part.custom.name ?? ""}`}>
         <Json value={part.custom.data ?? null} />
       </Fold>
     );
   return null;
 }
 
-function Reasoning({ text, open }: { readonly text: string; readonly open: boolean }) {
+function ToolCall({ tool }: { readonly tool: NonNullable<Part["tool"]> }) {
+  const badge =
+    tool.error !== undefined ? (
+      <StateBadge state="failed" />
+    ) : tool.output !== undefined ? (
+      <StateBadge state="ok" word="done" />
+    ) : (
+      <StateBadge state="working" word="running" />
+    );
   return (
-    <Fold title={open ? words.reasoningNow : words.reasoning} busy={open}>
-      <Said text={text} className="said reasoning" />
-    </Fold>
-  );
-}
-
-function ToolUse({ tool }: { readonly tool: NonNullable<Part["tool"]> }) {
-  const failed = tool.error !== undefined;
-  const answered = failed || tool.output !== undefined;
-  const state = failed ? "failed" : answered ? "ok" : "working";
-  const word = failed ? words.failed : answered ? words.done : words.waiting;
-  return (
-    <Fold title={words.tool(tool.tool ?? "")} end={<StateBadge state={state} word={word} />}>
-      <h4>{words.input}</h4>
+    <Fold title={`Tool: ${tool.tool ?? ""}`} end={badge}>
+      <h4>Input</h4>
       <Json value={tool.input ?? null} />
       {tool.output !== undefined && (
         <>
-          <h4>{words.output}</h4>
+          <h4>Output</h4>
           <Json value={tool.output} />
         </>
       )}
-      {failed && (
+      {tool.error !== undefined && (
         <>
-          <h4>{words.error}</h4>
+          <h4>Error</h4>
           <p className="failed">{tool.error}</p>
         </>
       )}
@@ -57,11 +55,11 @@ function ToolUse({ tool }: { readonly tool: NonNullable<Part["tool"]> }) {
 interface FoldProps {
   readonly title: string;
   readonly busy?: boolean;
-  readonly end?: React.ReactNode;
-  readonly children: React.ReactNode;
+  readonly end?: ReactNode;
+  readonly children: ReactNode;
 }
 
-/** Something that is there for those who want to know: closed until it is asked for. */
+/** Details that are closed at first. */
 function Fold({ title, busy = false, end, children }: FoldProps) {
   return (
     <details className="fold">
@@ -75,4 +73,43 @@ function Fold({ title, busy = false, end, children }: FoldProps) {
       <div className="fold-body">{children}</div>
     </details>
   );
+}
+
+/** Long enough that few are needed, short enough to render one again with every token. */
+const CHUNK = 4_000;
+
+interface MessageTextProps {
+  readonly text: string;
+  readonly className?: string;
+}
+
+/** Plain text. A long one is rendered in chunks, so that one more token does not render all of it again. */
+function MessageText({ text, className = "message-text" }: MessageTextProps) {
+  if (text.length <= CHUNK) return <p className={className}>{text}</p>;
+  return (
+    <p className={className}>
+      {chunksOf(text).map((chunk, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: text is only appended
+        <Chunk key={index} text={chunk} />
+      ))}
+    </p>
+  );
+}
+
+const Chunk = memo(function Chunk({ text }: { readonly text: string }) {
+  return <span>{text}</span>;
+});
+
+/** Splits a text; each chunk but the last stays the same while the text grows. */
+export function chunksOf(text: string): readonly string[] {
+  const chunks: string[] = [];
+  let start = 0;
+  while (text.length - start > CHUNK) {
+    const blank = text.lastIndexOf(" ", start + CHUNK);
+    const end = blank > start ? blank : start + CHUNK;
+    chunks.push(text.slice(start, end));
+    start = end;
+  }
+  chunks.push(text.slice(start));
+  return chunks;
 }

@@ -1,37 +1,34 @@
-import { type MouseEvent, type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
-import { Button } from "../parts/button.tsx";
-import { conversationWords } from "../strings/conversations.ts";
-import { MessageView } from "./message_view.tsx";
+import { type MouseEvent, memo, type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { Button } from "../ui/controls/button.tsx";
+import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { PartView } from "./message_parts.tsx";
 import type { Message } from "./types.ts";
-
-const words = conversationWords.chat;
 
 /** How near the end counts as reading along. */
 const NEAR_PX = 48;
+const ROLES: Readonly<Record<string, string>> = { user: "You", assistant: "Assistant", system: "System" };
 
 export interface MessagesProps {
   readonly messages: readonly Message[];
-  /** Below the last message: what is going on, and what went wrong. */
+  /** Below the last message: the status of the run. */
   readonly children?: ReactNode;
 }
 
-/** The messages, oldest first. Whoever reads at the end stays there; whoever has scrolled up is left in peace. */
+/** The messages, oldest first. The view follows new ones, unless the reader has scrolled up. */
 export function Messages({ messages, children }: MessagesProps) {
   const scroller = useRef<HTMLElement>(null);
   const following = useRef(true);
   const [behind, setBehind] = useState(false);
-
   const toEnd = () => {
     const element = scroller.current;
     if (element) element.scrollTop = element.scrollHeight;
   };
 
-  // Also when something grows without a new render, such as a line that is broken anew.
+  // Also when the content grows without a render, such as by a line break.
   useEffect(() => {
     const element = scroller.current;
-    if (!element) return;
-    const content = element.firstElementChild;
-    if (!content) return;
+    const content = element?.firstElementChild;
+    if (!element || !content) return;
     const observer = new ResizeObserver(() => {
       if (following.current) element.scrollTop = element.scrollHeight;
     });
@@ -39,9 +36,9 @@ export function Messages({ messages, children }: MessagesProps) {
     return () => observer.disconnect();
   }, []);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what is shown has changed, and that is the moment to look
+  // biome-ignore lint/correctness/useExhaustiveDependencies: runs when the messages changed
   useLayoutEffect(() => {
-    // Whoever says something wants to see the answer.
+    // Who sends a message wants to see the response.
     if (messages.at(-1)?.status === "sending") following.current = true;
     if (following.current) toEnd();
     else setBehind(true);
@@ -53,9 +50,8 @@ export function Messages({ messages, children }: MessagesProps) {
     following.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
     if (following.current) setBehind(false);
   };
-
   const onClickCapture = ({ target }: MouseEvent) => {
-    // Whoever opens something wants to read it there: it must not be scrolled away under them.
+    // What the reader opens must not scroll away.
     if (target instanceof Element && target.closest("summary, button")) following.current = false;
   };
 
@@ -66,9 +62,9 @@ export function Messages({ messages, children }: MessagesProps) {
         ref={scroller}
         onScroll={onScroll}
         onClickCapture={onClickCapture}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling area must be reachable by keyboard
         tabIndex={0}
-        aria-label={words.log}
+        aria-label="Messages"
       >
         <div className="messages-column">
           <ol>
@@ -88,9 +84,36 @@ export function Messages({ messages, children }: MessagesProps) {
             toEnd();
           }}
         >
-          {words.newer}
+          New messages
         </Button>
       )}
     </div>
   );
 }
+
+/** A message with its parts. Renders again only when it changed. */
+const MessageView = memo(function MessageView({ message }: { readonly message: Message }) {
+  const { role = "assistant", parts = [], status } = message;
+  const streaming = status === "streaming";
+  return (
+    <li className={`message message-${role}`}>
+      <h3>{ROLES[role] ?? role}</h3>
+      <div className="message-body">
+        {message.truncated && (
+          <p className="quiet">The beginning of this message was removed by retention.</p>
+        )}
+        {parts.map((part, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: parts are only appended
+          <PartView key={index} part={part} streaming={streaming && index === parts.length - 1} />
+        ))}
+        {streaming && <span className="caret" aria-hidden="true" />}
+        {status === "sending" && <span className="message-note">Sending…</span>}
+        {status === "queued" && <span className="message-note">Queued</span>}
+        {status === "failed" && (
+          <StateBadge state="failed" word="The response failed. Send the message again." />
+        )}
+        {status === "stopped" && <StateBadge state="waiting" word="Stopped" />}
+      </div>
+    </li>
+  );
+});

@@ -1,4 +1,4 @@
-/** The `count` items whose times are the latest, the latest first; of equal ones the first. One look at each, however many there are. */
+/** The `count` items with the latest times, latest first; equal ones keep their order. One pass over all items. */
 export function newest<Item>(
   items: readonly Item[],
   timeOf: (item: Item) => string,

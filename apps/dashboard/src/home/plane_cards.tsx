@@ -1,118 +1,88 @@
 import type { ReactNode } from "react";
-import { classNames } from "../parts/class_names.ts";
-import { Icon, type IconName } from "../parts/icons.tsx";
-import { countText, rateText } from "../parts/numbers.ts";
-import { Sparkline } from "../parts/sparkline.tsx";
-import { StateBadge, stateOf } from "../parts/state_badge.tsx";
-import { hrefTo, links, ROOMS } from "../router.ts";
-import { homeWords as words } from "../strings/home.ts";
-import type { Overview, PlaneHealth } from "./overview_read.ts";
+import type { Overview, OverviewHistory, PlaneHealth } from "../data/overview.tsx";
+import { hrefTo, links, PAGES } from "../router.ts";
+import { Sparkline } from "../ui/charts/sparkline.tsx";
+import { Icon } from "../ui/controls/icons.tsx";
+import { StateBadge, stateOf } from "../ui/feedback/state_badge.tsx";
+import { classNames } from "../ui/format/class_names.ts";
+import { countText, rateText } from "../ui/format/numbers.ts";
 import { Agents, RecentConversations, RecentDocuments } from "./recent.tsx";
 
-export interface PlaneCardsProps {
+export interface PlaneCardsProps extends Pick<OverviewHistory, "samples" | "isLive"> {
   readonly overview: Overview;
-  readonly samples: readonly Overview[];
-  /** Otherwise nobody knows how the planes are now. */
-  readonly isLive: boolean;
 }
 
-/** A minute of samples is what a small line can show. */
+/** A minute of samples fits into a sparkline. */
 const SHOWN = 60;
 
-/** The three planes: health, rate, and what waits. Every number leads to what it counts. */
+/** The three planes: health, rate and figures. Every number links to what it counts. */
 export function PlaneCards({ overview, samples, isLive }: PlaneCardsProps) {
   const { sync, conversations, blackboard } = overview;
   const recent = samples.slice(-SHOWN);
   return (
     <div className="planes">
       <Card
-        name={words.sync}
-        about={words.about.sync}
+        page="sync"
+        name="Sync"
+        about="Documents that stay current on every client."
         list={<RecentDocuments />}
-        icon="sync"
-        href={ROOMS.sync}
-        plane={sync}
-        isLive={isLive}
-        value={rateText(sync.perSecond)}
-        unit={words.unit.updates}
-        trend={words.trend.sync}
-        values={recent.map((sample) => sample.sync.perSecond)}
+        health={isLive ? sync : undefined}
+        value={rateText(sync.updates_per_s)}
+        unit="updates/s"
+        trend="Updates per second"
+        values={recent.map((sample) => sample.sync.updates_per_s)}
       >
-        <Figure value={sync.lag} word={words.lag} href={hrefTo("sync", { sort: "lag" })} alarming />
-        <Figure value={sync.topics} word={words.topics(sync.topics)} href={ROOMS.sync} />
-        <Figure
-          value={sync.subscribers}
-          word={words.followers(sync.subscribers)}
-          href={hrefTo("sync", { tab: "clients" })}
-        />
-        <Figure value={sync.resyncs} word={words.resyncs(sync.resyncs)} href={links.closes("stale_cursor")} />
+        <Figure value={sync.lag} word="lag" href={hrefTo("sync", { sort: "lag" })} alarming />
+        <Figure value={sync.topics} word="topic" href={PAGES.sync} />
+        <Figure value={sync.subscribers} word="subscriber" href={hrefTo("sync", { tab: "clients" })} />
+        <Figure value={sync.resyncs} word="resync" href={links.closes("stale_cursor")} />
       </Card>
       <Card
-        name={words.conversations}
-        about={words.about.conversations}
+        page="conversations"
+        name="Conversations"
+        about="Chats that continue after a reload, on any device."
         list={<RecentConversations />}
-        icon="conversations"
-        href={ROOMS.conversations}
-        plane={conversations}
-        isLive={isLive}
+        health={isLive ? conversations : undefined}
         value={countText(conversations.running)}
-        unit={words.unit.running}
-        trend={words.trend.conversations}
-        values={recent.map((sample) => sample.conversations.perSecond)}
+        unit="running"
+        trend="Events per second"
+        values={recent.map((sample) => sample.conversations.events_per_s)}
       >
-        <Figure value={conversations.open} word={words.open} href={ROOMS.conversations} />
+        <Figure value={conversations.readers} word="reader" href={PAGES.conversations} />
         <Figure
           value={conversations.sockets}
-          word={words.sockets(conversations.sockets)}
+          word="socket"
           href={hrefTo("operations", { tab: "sockets", q: "follows:conversation" })}
         />
-        <Figure
-          value={conversations.resyncs}
-          word={words.resyncs(conversations.resyncs)}
-          href={ROOMS.conversations}
-        />
-        <Figure
-          value={conversations.failed}
-          word={words.failedRuns}
-          href={hrefTo("conversations", { q: "status:failed" })}
-          alarming
-        />
+        <Figure value={conversations.resyncs} word="resync" href={PAGES.conversations} />
+        <Figure value={conversations.failed} word="failed run" href={PAGES.conversations} alarming />
       </Card>
       <Card
-        name={words.blackboard}
-        about={words.about.blackboard}
-        // An app without agents has no topic of them to follow.
-        list={blackboard.agents > 0 ? <Agents /> : <p className="recent-none">{words.noAgent}</p>}
-        icon="blackboard"
-        href={ROOMS.blackboard}
-        plane={blackboard}
-        isLive={isLive}
-        value={rateText(blackboard.perSecond)}
-        unit={words.unit.tasks}
-        trend={words.trend.blackboard}
-        values={recent.map((sample) => sample.blackboard.perSecond)}
+        page="blackboard"
+        name="Blackboard"
+        about="Agents that work on shared artifacts."
+        // An app without agents has no topic of agents.
+        list={blackboard.agents > 0 ? <Agents /> : <p className="recent-none">No agents</p>}
+        health={isLive ? blackboard : undefined}
+        value={rateText(blackboard.tasks_per_s)}
+        unit="tasks/s"
+        trend="Tasks per second"
+        values={recent.map((sample) => sample.blackboard.tasks_per_s)}
       >
-        <Figure value={blackboard.lag} word={words.lag} href={links.lag()} alarming />
-        <Figure value={blackboard.waiting} word={words.waiting} href={ROOMS.blackboard} />
-        <Figure value={blackboard.retried} word={words.retried} href={ROOMS.blackboard} />
-        <Figure
-          value={blackboard.dead}
-          word={words.deadLetter(blackboard.dead)}
-          href={links.deadLetters()}
-          alarming
-          look={blackboard.dead > 0}
-        />
+        <Figure value={blackboard.lag} word="lag" href={links.lag()} alarming />
+        <Figure value={blackboard.waiting} word="queued" href={PAGES.blackboard} />
+        <Figure value={blackboard.retried} word="retried" href={PAGES.blackboard} />
+        <Figure value={blackboard.dead} word="dead letter" href={links.deadLetters()} alarming />
       </Card>
     </div>
   );
 }
 
 interface CardProps {
+  readonly page: "sync" | "conversations" | "blackboard";
   readonly name: string;
-  readonly icon: IconName;
-  readonly href: string;
-  readonly plane: PlaneHealth;
-  readonly isLive: boolean;
+  /** Undefined while the connection is down. */
+  readonly health: PlaneHealth | undefined;
   readonly value: string;
   readonly unit: string;
   readonly trend: string;
@@ -120,66 +90,52 @@ interface CardProps {
   readonly children: ReactNode;
   /** What the plane is for, in a sentence. */
   readonly about: string;
-  /** The things behind the numbers. */
+  /** The items behind the numbers. */
   readonly list: ReactNode;
 }
 
-function Card({
-  name,
-  icon,
-  href,
-  plane,
-  isLive,
-  value,
-  unit,
-  trend,
-  values,
-  children,
-  about,
-  list,
-}: CardProps) {
+function Card(props: CardProps) {
+  const { page, name, health } = props;
   return (
     <section className="card plane" aria-label={name}>
       <header className="plane-head">
-        <Icon name={icon} />
+        <Icon name={page} />
         <h2>
-          <a href={href}>{name}</a>
+          <a href={PAGES[page]}>{name}</a>
         </h2>
-        {isLive ? (
-          <StateBadge state={stateOf(plane.state)} word={plane.state} />
-        ) : (
-          <StateBadge state="waiting" word={words.asOf} />
-        )}
+        <StateBadge state={health ? stateOf(health.state) : "waiting"} word={health?.state ?? "unknown"} />
       </header>
-      <p className="plane-about">{about}</p>
-      <a className="plane-rate" href={href}>
+      <p className="plane-about">{props.about}</p>
+      <a className="plane-rate" href={PAGES[page]}>
         <span>
-          <strong>{value}</strong> {unit}
+          <strong>{props.value}</strong> {props.unit}
         </span>
-        <Sparkline label={trend} values={values} />
+        <Sparkline label={props.trend} values={props.values} />
       </a>
-      <ul className="plane-numbers">{children}</ul>
-      {list}
-      {plane.message !== "" && <p className="plane-message">{plane.message}</p>}
+      <ul className="plane-numbers">{props.children}</ul>
+      {props.list}
+      {health && health.message !== "" && <p className="plane-message">{health.message}</p>}
     </section>
   );
 }
 
+/** These words have no plural. */
+const UNCOUNTED = new Set(["lag", "queued", "retried"]);
+
 interface FigureProps {
   readonly value: number;
+  /** In the singular. */
   readonly word: string;
   readonly href: string;
-  /** A value that is not 0 is not well. */
+  /** A value other than 0 is a problem. */
   readonly alarming?: boolean;
-  readonly look?: boolean;
 }
 
-function Figure({ value, word, href, alarming = false, look = false }: FigureProps) {
+function Figure({ value, word, href, alarming = false }: FigureProps) {
   return (
     <li>
       <a href={href} className={classNames("plane-number", alarming && value > 0 && "waiting")}>
-        <strong>{countText(value)}</strong> {word}
-        {look && <span className="plane-look"> → {words.look}</span>}
+        <strong>{countText(value)}</strong> {value === 1 || UNCOUNTED.has(word) ? word : `${word}s`}
       </a>
     </li>
   );

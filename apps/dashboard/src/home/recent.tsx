@@ -1,22 +1,25 @@
 import { useKhala, useList } from "@khala/client/react";
-import { useEffect, useMemo, useState } from "react";
-import { Ago } from "../parts/ago.tsx";
-import { useAsk } from "../parts/asking.ts";
-import { useBatched } from "../parts/batched.ts";
-import { Icon } from "../parts/icons.tsx";
-import { shortenMiddle } from "../parts/id.tsx";
-import { useFrozen } from "../parts/pause.tsx";
-import { type State, stateOf } from "../parts/state_badge.tsx";
+import { type UseQueryResult, useQueries } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { useFetch } from "../data/fetch.ts";
+import { useFrozen } from "../data/pause.tsx";
+import { completeAll } from "../data/wire.ts";
 import { links } from "../router.ts";
-import { homeWords as words } from "../strings/home.ts";
+import { useSession } from "../session.tsx";
+import { Icon } from "../ui/controls/icons.tsx";
+import { type State, stateOf } from "../ui/feedback/state_badge.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { shortenMiddle } from "../ui/format/id.tsx";
+import { useThrottled } from "../ui/hooks.ts";
 import { newest } from "./newest.ts";
 
 const SHOWN = 4;
-const ASK_MS = 3_000;
-/** A topic with more is not copied to this page for a list of four. */
-const SMALL = 2_000;
-const FOLLOWED = 4;
-const READ_MS = 250;
+const EVERY_MS = 3_000;
+/** A larger topic is not copied to this page for a list of four. */
+const MAX_DOCUMENTS = 2_000;
+const MAX_TOPICS = 4;
+/** However fast documents change, the list is sorted a few times a second. */
+const THROTTLE_MS = 250;
 
 interface RowData {
   readonly key: string;
@@ -30,11 +33,10 @@ interface RowData {
 interface RecentProps {
   readonly label: string;
   readonly rows: readonly RowData[];
-  /** Said when there is nothing. */
+  /** Shown when there are no rows. */
   readonly none?: string | undefined;
 }
 
-/** The last things of a plane: what its numbers are made of. */
 function Recent({ label, rows, none }: RecentProps) {
   if (rows.length === 0) return none === undefined ? null : <p className="recent-none">{none}</p>;
   return (
@@ -55,101 +57,87 @@ function Recent({ label, rows, none }: RecentProps) {
   );
 }
 
-/** Documents that changed last, live, of all topics that are small enough to be copied here. */
-export function RecentDocuments() {
-  const { ops } = useKhala();
-  const { data } = useAsk("topics of home", () => ops.topics(), { everyMs: 5 * ASK_MS });
-  const topics = (data?.topics ?? [])
-    .filter(({ topic = "", documents = 0 }) => !topic.startsWith("blackboard.") && Number(documents) < SMALL)
-    .map(({ topic = "" }) => topic)
-    .slice(0, FOLLOWED);
-  const rows = useFrozen(useLastChanged(topics.join(" ")));
-  const isLarge = topics.length === 0 && (data?.topics ?? []).some(({ documents }) => Number(documents) > 0);
-  return (
-    <Recent
-      label={words.lastDocuments}
-      rows={rows ?? []}
-      none={data && rows && (isLarge ? words.largeTopics : words.noDocument)}
-    />
-  );
-}
-
-/**
- * The newest documents of topics, which are named in one text so that the same ones are the same. Undefined until the topics
- * are there.
- */
-function useLastChanged(names: string): readonly RowData[] | undefined {
-  const { sync } = useKhala();
-  const [read, setRead] = useState<{ readonly names: string; readonly rows: readonly RowData[] }>();
-  useEffect(() => {
-    const topics = names === "" ? [] : names.split(" ");
-    let due: ReturnType<typeof setTimeout> | undefined;
-    // However fast documents change: sorting them is done a few times a second.
-    const soon = () => {
-      due ??= setTimeout(sort, READ_MS);
-    };
-    const sort = () => {
-      due = undefined;
-      if (topics.some((topic) => sync.list(topic).phase === "loading")) return;
-      const all = topics.flatMap((topic) =>
-        newest(sync.list(topic).items, changedAt, SHOWN).map((item) => documentRow(topic, item)),
-      );
-      setRead({ names, rows: newest(all, ({ at = "" }) => at, SHOWN) });
-    };
-    const stops = topics.map((topic) => sync.subscribe(topic, soon));
-    sort();
-    return () => {
-      clearTimeout(due);
-      for (const stop of stops) stop();
-    };
-  }, [sync, names]);
-  return read?.names === names ? read.rows : undefined;
-}
-
-interface ItemLike {
+interface Item {
   readonly key: string;
   readonly data: unknown;
   readonly updatedAt?: string;
 }
 
-/** When a document changed: as it says itself, else as the server does. */
-function changedAt({ data, updatedAt = "" }: ItemLike): string {
+/** Outside of the component, so that the result is the same while the data is. */
+const dataOf = (results: readonly UseQueryResult<readonly Item[]>[]) => results.map(({ data }) => data);
+
+/** The documents that changed last, live, of all topics that are small enough to be copied here. */
+export function RecentDocuments() {
+  const { ops } = useKhala();
+  const { live } = useSession();
+  const { data } = useFetch(["recent-topics"], () => ops.topics(), 5 * EVERY_MS);
+  const topics = useMemo(
+    () =>
+      (data?.topics ?? [])
+        .filter(
+          ({ topic = "", documents }) =>
+            !topic.startsWith("blackboard.") && Number(documents ?? 0) < MAX_DOCUMENTS,
+        )
+        .map(({ topic = "" }) => topic)
+        .slice(0, MAX_TOPICS),
+    [data],
+  );
+  const lists = useThrottled(
+    useQueries({ queries: topics.map((topic) => live.list(topic)), combine: dataOf }),
+    THROTTLE_MS,
+  );
+  const rows = useMemo(() => {
+    const all = lists.flatMap((items = [], index) =>
+      newest(items, changedAt, SHOWN).map((item) => documentRow(topics[index] ?? "", item)),
+    );
+    return newest(all, ({ at = "" }) => at, SHOWN);
+  }, [lists, topics]);
+  const isLoaded = data !== undefined && lists.length === topics.length && !lists.includes(undefined);
+  const isTooLarge = topics.length === 0 && data?.topics?.some(({ documents }) => Number(documents) > 0);
+  return (
+    <Recent
+      label="Recently changed documents"
+      rows={useFrozen(rows)}
+      none={
+        isLoaded ? (isTooLarge ? "Too many to list here. Open a topic in Sync." : "No documents") : undefined
+      }
+    />
+  );
+}
+
+/** When a document changed, by its own field, else by the server's. */
+function changedAt({ data, updatedAt = "" }: Item): string {
   return textIn(data, "updated_at", "created_at") ?? updatedAt;
 }
 
 /** The first of these fields that has a text. */
 function textIn(data: unknown, ...names: readonly string[]): string | undefined {
   const fields: Readonly<Record<string, unknown>> = Object(data);
-  for (const name of names) {
-    const value = fields[name];
-    if (typeof value === "string" && value !== "") return value;
-  }
-  return undefined;
+  return names.map((name) => fields[name]).find((value) => typeof value === "string" && value !== "") as
+    | string
+    | undefined;
 }
 
-function documentRow(topic: string, item: ItemLike): RowData {
+function documentRow(topic: string, item: Item): RowData {
   const { key, data } = item;
-  const text = (...names: readonly string[]) => textIn(data, ...names);
-  const status = text("status") ?? "";
+  const status = textIn(data, "status") ?? "";
   return {
     key,
     href: links.document(topic, key),
-    label: text("title", "name", "text") ?? key,
+    label: textIn(data, "title", "name", "text") ?? key,
     state: status === "" ? "ok" : stateOf(status),
-    word: (status === "running" ? text("last_step") : undefined) ?? status,
+    word: (status === "running" ? textIn(data, "last_step") : undefined) ?? status,
     at: changedAt(item) || undefined,
   };
 }
 
-/** The person's conversations that something was said in last. */
+/** The user's latest conversations. */
 export function RecentConversations() {
   const { conversations } = useKhala();
-  const { data, error } = useAsk(
-    "conversations of home",
+  const { data, error } = useFetch(
+    ["recent-conversations"],
     (signal) => conversations.list({ limit: SHOWN, signal }),
-    {
-      everyMs: ASK_MS,
-    },
+    EVERY_MS,
   );
   const rows = (data?.conversations ?? []).slice(0, SHOWN).map(
     ({ conv_id = "", title = "", run, updated_at }): RowData => ({
@@ -162,56 +150,41 @@ export function RecentConversations() {
     }),
   );
   return (
-    <Recent label={words.lastConversations} rows={rows} none={data ? words.noConversation : error?.message} />
+    <Recent label="Recent conversations" rows={rows} none={data ? "No conversations" : error?.message} />
   );
 }
 
-/** The agents and what each has done, live. */
+const AGENT = { name: "", state: "running", running: 0, waiting: 0, done: 0, dead: 0 };
+
+/** The agents and their counts, live. */
 export function Agents() {
   const { board } = useKhala();
-  const { items } = useFrozen(useBatched(useList<AgentFields>("blackboard.agents"), 250));
-  // Agents that never worked have no document yet.
-  const asked = useAsk(items.length === 0 ? "agents of home" : undefined, () => board.agents(), {
-    everyMs: ASK_MS,
-  });
-  const agents = useMemo<readonly AgentFields[]>(
-    () => (items.length === 0 ? (asked.data?.agents ?? []) : items.map(({ data }) => data)),
-    [items, asked.data],
+  const { items } = useFrozen(
+    useThrottled(useList<Partial<Record<keyof typeof AGENT, string>>>("blackboard.agents"), THROTTLE_MS),
   );
-  const rows = useMemo(
-    () =>
-      agents.slice(0, SHOWN).map((data): RowData => {
-        const { name = "", state = "running", running = 0, waiting = 0, done = 0, dead = 0 } = data;
-        return {
-          key: name,
-          href: links.agent(name),
-          label: name,
-          state: agentState(data),
-          word:
-            state !== "running"
-              ? state.replace("_", " ")
-              : words.agentWord(Number(running), Number(waiting), Number(done), Number(dead)),
-        };
-      }),
-    [agents],
+  // An agent without tasks has no document yet.
+  const fetched = useFetch(
+    items.length === 0 ? ["recent-agents"] : undefined,
+    () => board.agents(),
+    EVERY_MS,
   );
-  const none = asked.data ? words.noAgent : asked.error?.message;
-  return <Recent label={words.theAgents} rows={rows} none={none} />;
+  const rows = useMemo(() => {
+    const agents = items.length === 0 ? fetched.data?.agents : items.map(({ data }) => data);
+    return completeAll(AGENT, agents)
+      .slice(0, SHOWN)
+      .map((agent): RowData => {
+        const [state, word] = agentStatus(agent);
+        return { key: agent.name, href: links.agent(agent.name), label: agent.name, state, word };
+      });
+  }, [items, fetched.data]);
+  return <Recent label="Agents" rows={rows} none={fetched.data ? "No agents" : fetched.error?.message} />;
 }
 
-/** Parked work is not well, however idle the agent is. */
-function agentState({ state = "running", running, waiting, dead }: AgentFields): State {
-  if (state !== "running") return stateOf(state);
-  if (Number(running ?? 0) > 0) return "working";
-  if (Number(dead ?? 0) > 0) return "failed";
-  return Number(waiting ?? 0) > 0 ? "waiting" : "ok";
-}
-
-interface AgentFields {
-  readonly name?: string;
-  readonly state?: string;
-  readonly running?: string;
-  readonly waiting?: string;
-  readonly done?: string;
-  readonly dead?: string;
+/** Dead letters are a failure, however idle the agent is. */
+function agentStatus({ state, running, waiting, done, dead }: Readonly<typeof AGENT>): [State, word: string] {
+  if (state !== "running") return [stateOf(state), state.replace("_", " ")];
+  if (running > 0) return ["working", `${running} running`];
+  const word = waiting > 0 ? `${waiting} queued` : `${done} done`;
+  if (dead > 0) return ["failed", `${word}, ${dead} dead`];
+  return [waiting > 0 ? "waiting" : "ok", word];
 }

@@ -1,96 +1,94 @@
 import { useKhala } from "@khala/client/react";
+import { useMutation } from "@tanstack/react-query";
 import { type FormEvent, Fragment, useId, useState } from "react";
-import { asFailure } from "../parts/asking.ts";
-import { Button } from "../parts/button.tsx";
-import { classNames } from "../parts/class_names.ts";
-import { Icon } from "../parts/icons.tsx";
-import { StateBadge } from "../parts/state_badge.tsx";
-import { Failure, type FailureLike } from "../parts/states.tsx";
 import { links, setParams, useParam } from "../router.ts";
-import { homeWords as words } from "../strings/home.ts";
-import type { Step } from "./journey.ts";
-import { useJourney } from "./use_journey.ts";
+import { Button } from "../ui/controls/button.tsx";
+import { Icon } from "../ui/controls/icons.tsx";
+import { Failure } from "../ui/feedback/notices.tsx";
+import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { classNames } from "../ui/format/class_names.ts";
+import type { DemoStep } from "./demo_steps.ts";
+import { useDemoSteps } from "./use_demo_steps.ts";
 
-/** Sends a message to the demo assistant, and shows it going through the planes. */
+const SUGGESTIONS = [
+  "Write a note about otters",
+  "Write a note about sourdough",
+  "Write a note about the moon",
+] as const;
+
+/** Sends a message to the demo assistant, and shows its progress through the planes. */
 export function TryIt() {
   const khala = useKhala();
   const [text, setText] = useState("");
-  const [isSending, setSending] = useState(false);
-  const [error, setError] = useState<FailureLike>();
   const [convId] = useParam("conv");
   const [runId] = useParam("run");
   const id = useId();
-
-  const send = async (message: string) => {
-    const conv = `try-${crypto.randomUUID()}`;
-    setError(undefined);
-    setSending(true);
-    setText("");
-    setParams({ conv, run: undefined }, { replace: true });
-    try {
+  const send = useMutation({
+    mutationFn: async (message: string) => {
+      const conv = `try-${crypto.randomUUID()}`;
+      setText("");
+      setParams({ conv, run: undefined }, { replace: true });
       const { run_id } = await khala.conversation(conv).send(message);
       setParams({ conv, run: run_id }, { replace: true });
-    } catch (failure) {
+    },
+    onError: (_, message) => {
       setParams({ conv: undefined, run: undefined }, { replace: true });
       setText(message);
-      setError(asFailure(failure));
-    } finally {
-      setSending(false);
-    }
-  };
+    },
+  });
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (!isSending) void send(text.trim() || words.trySuggestions[0]);
+    if (!send.isPending) send.mutate(text.trim() || SUGGESTIONS[0]);
   };
 
   return (
     <section className="card try" aria-labelledby={`${id}-title`}>
       <div className="try-head">
-        <h2 id={`${id}-title`}>{words.tryTitle}</h2>
-        <p className="quiet">{words.tryAbout}</p>
+        <h2 id={`${id}-title`}>Try it</h2>
+        <p className="quiet">Send a message to the demo assistant and follow it through all three planes.</p>
       </div>
       <form className="try-form" onSubmit={submit}>
         <input
           className="field"
           type="text"
-          aria-label={words.tryLabel}
-          placeholder={words.tryPlaceholder}
+          aria-label="Message to the demo assistant"
+          placeholder="Ask for a note…"
           autoComplete="off"
           value={text}
           onChange={(event) => setText(event.target.value)}
         />
-        <Button kind="primary" type="submit" busy={isSending}>
-          {words.send}
+        <Button kind="primary" type="submit" busy={send.isPending}>
+          Send
         </Button>
       </form>
       {convId === undefined ? (
         <ul className="try-suggestions">
-          {words.trySuggestions.map((suggestion) => (
+          {SUGGESTIONS.map((suggestion) => (
             <li key={suggestion}>
-              <Button onClick={() => void send(suggestion)} disabled={isSending}>
+              <Button onClick={() => send.mutate(suggestion)} disabled={send.isPending}>
                 {suggestion}
               </Button>
             </li>
           ))}
         </ul>
       ) : (
-        <Way key={convId} convId={convId} runId={runId} />
+        <Progress key={convId} convId={convId} runId={runId} />
       )}
-      {error && <Failure error={error} inline />}
+      {send.error && <Failure error={send.error} inline />}
     </section>
   );
 }
 
-function Way({ convId, runId }: { readonly convId: string; readonly runId: string | undefined }) {
-  const { steps, answer, traceId, letters, isSilent } = useJourney(convId, runId);
+function Progress({ convId, runId }: { readonly convId: string; readonly runId: string | undefined }) {
+  const { steps, answer, traceId, letters, publishedNothing } = useDemoSteps(convId, runId);
   return (
-    <div className="way">
-      <ol className="way-steps" aria-label={words.journeyLabel}>
+    <div className="steps">
+      <ol className="steps-list" aria-label="Progress of your message">
         {steps.map((step, index) => (
           <Fragment key={step.id}>
             {index > 0 && (
               <li
-                className={classNames("way-arrow", step.state !== "idle" && "way-arrow-on")}
+                className={classNames("steps-arrow", step.state !== "idle" && "steps-arrow-on")}
                 aria-hidden="true"
               >
                 <Icon name="arrow" />
@@ -103,25 +101,27 @@ function Way({ convId, runId }: { readonly convId: string; readonly runId: strin
         ))}
       </ol>
       {answer !== "" && (
-        <figure className="way-answer">
-          <figcaption>{words.assistantSays}</figcaption>
+        <figure className="steps-answer">
+          <figcaption>Assistant</figcaption>
           <p>{answer}</p>
         </figure>
       )}
       {letters.map(({ id, agent, message }) => (
-        <p key={id} className="way-letter">
-          <StateBadge state="waiting" word={words.gaveUp(agent)} />
+        <p key={id} className="steps-letter">
+          <StateBadge state="waiting" word={`The task of ${agent} is a dead letter`} />
           <span className="quiet">{message}</span>
-          <a href={links.deadLetter(agent, id)}>{words.replay}</a>
+          <a href={links.deadLetter(agent, id)}>Review and replay</a>
         </p>
       ))}
-      {isSilent && <p className="quiet">{words.noBoard}</p>}
-      <p className="way-links">
-        <a href={links.conversation(convId)}>{words.openConversation}</a>
-        {runId !== undefined && <a href={links.correlation(runId)}>{words.correlation}</a>}
+      {publishedNothing && (
+        <p className="quiet">This conversation published nothing. Only the assistant of the demo app does.</p>
+      )}
+      <p className="steps-links">
+        <a href={links.conversation(convId)}>Open conversation</a>
+        {runId !== undefined && <a href={links.correlation(runId)}>Timeline</a>}
         {traceId !== undefined && (
           <a href={links.trace(traceId)}>
-            {words.trace} <Icon name="out" size={12} />
+            Trace <Icon name="out" size={12} />
           </a>
         )}
       </p>
@@ -129,7 +129,7 @@ function Way({ convId, runId }: { readonly convId: string; readonly runId: strin
   );
 }
 
-function StepView({ step, convId }: { readonly step: Step; readonly convId: string }) {
+function StepView({ step, convId }: { readonly step: DemoStep; readonly convId: string }) {
   const { id, label, note, state, artifactId, letter } = step;
   const href = letter
     ? links.deadLetter(letter.agent, letter.id)
@@ -138,21 +138,21 @@ function StepView({ step, convId }: { readonly step: Step; readonly convId: stri
       : id === "reviewer"
         ? links.agent("reviewer")
         : artifactId && links.artifact(artifactId);
-  const inside = (
+  const content = (
     <>
-      {state === "idle" ? <span className="way-idle" /> : <Icon name={state} />}
-      <span className="way-label">{label}</span>
-      <span className="way-note">{note}</span>
+      {state === "idle" ? <span className="step-idle" /> : <Icon name={state} />}
+      <span className="step-label">{label}</span>
+      <span className="step-note">{note}</span>
     </>
   );
-  const name = classNames("way-step", state);
+  const name = classNames("step", state);
   return href && state !== "idle" ? (
     <a className={name} href={href} data-step={id} data-state={state}>
-      {inside}
+      {content}
     </a>
   ) : (
     <span className={name} data-step={id} data-state={state}>
-      {inside}
+      {content}
     </span>
   );
 }

@@ -1,100 +1,83 @@
 import { useKhala } from "@khala/client/react";
-import { Ago } from "../parts/ago.tsx";
-import { useAsk } from "../parts/asking.ts";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
-import { type Column, Table } from "../parts/table.tsx";
-import { hrefTo } from "../router.ts";
-import { errorWords, isKnownError } from "../strings/errors.ts";
-import { opsWords } from "../strings/operations.ts";
-import { FilterBar, useFilter } from "./filtered.tsx";
-import { type Close, readSockets } from "./ops_read.ts";
+import { useFetch } from "../data/fetch.ts";
+import { type Close, readCloses } from "../data/sockets.ts";
+import { links } from "../router.ts";
+import { errorHelp, isKnownError } from "../ui/feedback/error_help.ts";
+import { Empty } from "../ui/feedback/notices.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { TextLink } from "../ui/panel/detail_panel.tsx";
+import type { Column } from "../ui/table/columns.ts";
+import { FilteredTable } from "../ui/table/filtered_table.tsx";
 
-const words = opsWords.closes;
 const EVERY_MS = 3_000;
-const NONE: readonly Close[] = [];
+const NO_CLOSES: readonly Close[] = [];
 
-/** Codes of WebSocket that come without one of ours. */
+/** WebSocket close codes that come without an error code of ours. */
 const MEANINGS: Readonly<Record<number, string>> = {
-  1000: words.normal,
-  1001: words.goingAway,
-  1005: words.byClient,
-  1006: words.lost,
+  1000: "Closed normally.",
+  1001: "The page was left, or the program ended.",
+  1006: "The connection was lost without a close frame.",
 };
 
 function meaningOf({ code, reason }: Close): string {
-  return isKnownError(reason) ? `${errorWords(reason).title}.` : (MEANINGS[code] ?? words.byClient);
+  if (isKnownError(reason)) return `${errorHelp(reason).title}.`;
+  return MEANINGS[code] ?? "The client disconnected.";
 }
 
 const COLUMNS: readonly Column<Close>[] = [
-  { id: "at", head: words.at, cell: ({ at }) => <Ago at={at} />, width: 80 },
-  { id: "subject", head: words.subject, cell: ({ subject }) => subject, width: "minmax(90px, 1fr)" },
+  { head: "When", width: 80, cell: ({ at }) => <Ago at={at} /> },
+  { head: "Subject", width: "minmax(90px, 1fr)", cell: ({ subject }) => subject },
+  { head: "Code", width: 60, wideOnly: true, cell: ({ code }) => <span className="mono">{code}</span> },
   {
-    id: "code",
-    head: words.code,
-    cell: ({ code }) => <span className="mono">{code}</span>,
-    width: 60,
+    head: "Reason",
+    width: "minmax(120px, 1.4fr)",
     wideOnly: true,
-  },
-  {
-    id: "reason",
-    head: words.reason,
     cell: ({ reason }) =>
       isKnownError(reason) ? (
-        <a className="text-link mono" href={hrefTo("operations", { tab: "errors", item: reason })}>
+        <TextLink mono href={links.error(reason)}>
           {reason}
-        </a>
+        </TextLink>
       ) : (
         <span className="quiet">{reason || "–"}</span>
       ),
-    width: "minmax(120px, 1.4fr)",
-    wideOnly: true,
   },
   {
-    id: "meaning",
-    head: words.meaning,
-    cell: (close) => <span title={meaningOf(close)}>{meaningOf(close)}</span>,
+    head: "Meaning",
     width: "minmax(140px, 2fr)",
+    cell: (close) => <span title={meaningOf(close)}>{meaningOf(close)}</span>,
   },
-  { id: "kind", head: words.kind, cell: ({ kind }) => kind, width: 110, wideOnly: true },
+  { head: "Kind", width: 110, wideOnly: true, cell: ({ kind }) => kind },
 ];
 
 const KEYS = [
-  { name: "subject", about: words.keys.subject },
-  { name: "code", about: words.keys.code, values: ["1000", "1001", "1006", "1012", "1013", "4401", "4403"] },
-  { name: "reason", about: words.keys.reason },
-  { name: "kind", about: words.keys.kind, values: ["phoenix", "conversation", "ai"] },
+  { name: "subject", about: "Subject" },
+  { name: "code", about: "Close code", values: ["1000", "1001", "1006", "1012", "1013", "4401", "4403"] },
+  { name: "reason", about: "Error code or reason" },
+  { name: "kind", about: "Kind of socket", values: ["phoenix", "conversation", "ai"] },
 ];
 
 const rowKey = ({ key }: Close) => key;
 const fields = ({ subject, code, reason, kind }: Close) => ({ subject, code, reason, kind });
 
-/** Who is gone, and why. */
+/** The sockets that were closed, and why. */
 export function Closes() {
   const { ops } = useKhala();
-  const asked = useAsk("closes", async () => readSockets(await ops.sockets()), { everyMs: EVERY_MS });
-  const all = asked.data?.closes ?? NONE;
-  const { rows, text } = useFilter(all, fields);
-  if (asked.loading) return <Loading />;
-  if (asked.error && !asked.data) return <Failure error={asked.error} onRetry={asked.again} />;
+  const state = useFetch(["closes"], async () => readCloses(await ops.sockets()), EVERY_MS);
   return (
-    <>
-      <FilterBar label={words.label} keys={KEYS} shown={rows.length} all={all.length} />
-      {asked.error && <Failure error={asked.error} inline onRetry={asked.again} />}
-      <Table
-        label={words.label}
-        columns={COLUMNS}
-        rows={rows}
-        rowKey={rowKey}
-        empty={
-          text === "" ? (
-            <Empty title={words.empty} icon="operations">
-              {words.emptyBody}
-            </Empty>
-          ) : (
-            <Empty title={words.noMatch} icon="search" />
-          )
-        }
-      />
-    </>
+    <FilteredTable
+      label="Closed sockets"
+      state={state}
+      columns={COLUMNS}
+      rows={state.data ?? NO_CLOSES}
+      rowKey={rowKey}
+      fields={fields}
+      keys={KEYS}
+      noMatch="No closed socket matches the filter"
+      empty={
+        <Empty title="No closed sockets" icon="operations">
+          The last 200 are kept, each with its reason.
+        </Empty>
+      }
+    />
   );
 }

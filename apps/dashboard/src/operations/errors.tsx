@@ -1,72 +1,68 @@
 import { useKhala } from "@khala/client/react";
-import { Ago } from "../parts/ago.tsx";
-import { useAsk } from "../parts/asking.ts";
-import { DetailPanel, Facts, Section, WithPanel } from "../parts/detail_panel.tsx";
-import { countText } from "../parts/numbers.ts";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
-import { type Column, Table } from "../parts/table.tsx";
+import { useFetch } from "../data/fetch.ts";
+import { completeAll } from "../data/wire.ts";
 import { links, useParam } from "../router.ts";
-import { errorWords } from "../strings/errors.ts";
-import { opsWords } from "../strings/operations.ts";
-import { type ErrorCount, readErrors } from "./ops_read.ts";
+import { errorHelp } from "../ui/feedback/error_help.ts";
+import { Fetched } from "../ui/feedback/fetched.tsx";
+import { Empty } from "../ui/feedback/notices.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { countText } from "../ui/format/numbers.ts";
+import { DetailPanel, Facts, Section, WithPanel } from "../ui/panel/detail_panel.tsx";
+import type { Column } from "../ui/table/columns.ts";
+import { Table } from "../ui/table/table.tsx";
 
-const words = opsWords.errors;
 const EVERY_MS = 3_000;
+const ERROR_COUNT = { code: "", count: 0, last_at: "" };
+type ErrorCount = Readonly<typeof ERROR_COUNT>;
 
 const COLUMNS: readonly Column<ErrorCount>[] = [
-  {
-    id: "code",
-    head: words.code,
-    cell: ({ code }) => <span className="mono">{code}</span>,
-    width: "minmax(140px, 1fr)",
-  },
-  {
-    id: "meaning",
-    head: words.meaning,
-    cell: ({ code }) => errorWords(code).title,
-    width: "minmax(160px, 2fr)",
-    wideOnly: true,
-  },
-  { id: "count", head: words.count, cell: ({ count }) => countText(count), width: 80, align: "end" },
-  { id: "last", head: words.last, cell: ({ lastAt }) => <Ago at={lastAt} />, width: 90, align: "end" },
+  { head: "Code", width: "minmax(140px, 1fr)", cell: ({ code }) => <span className="mono">{code}</span> },
+  { head: "Meaning", width: "minmax(160px, 2fr)", wideOnly: true, cell: ({ code }) => errorHelp(code).title },
+  { head: "Count", width: 80, align: "end", cell: ({ count }) => countText(count) },
+  { head: "Last", width: 90, align: "end", cell: ({ last_at }) => <Ago at={last_at} /> },
 ];
 
 const rowKey = ({ code }: ErrorCount) => code;
 
-/** What went wrong since the start, by code. */
+/** Error responses since the server started, by code. */
 export function Errors() {
   const { ops } = useKhala();
-  const asked = useAsk("errors", async () => readErrors(await ops.errors()), { everyMs: EVERY_MS });
+  const state = useFetch(
+    ["errors"],
+    async () => completeAll(ERROR_COUNT, (await ops.errors()).errors),
+    EVERY_MS,
+  );
   const [item, setItem] = useParam("item");
   return (
     <WithPanel
+      // The help is also for those who may not see the counts.
       panel={
         item !== undefined && (
           <ErrorPanel
             code={item}
-            counted={asked.data?.find(({ code }) => code === item)}
+            counted={state.data?.find(({ code }) => code === item)}
             onClose={() => setItem(undefined)}
           />
         )
       }
     >
-      {asked.loading && <Loading />}
-      {asked.error && <Failure error={asked.error} inline={asked.data !== undefined} onRetry={asked.again} />}
-      {asked.data && (
-        <Table
-          label={words.label}
-          columns={COLUMNS}
-          rows={asked.data}
-          rowKey={rowKey}
-          selected={item}
-          onSelect={setItem}
-          empty={
-            <Empty title={words.empty} icon="ok">
-              {words.emptyBody}
-            </Empty>
-          }
-        />
-      )}
+      <Fetched state={state}>
+        {(rows) => (
+          <Table
+            label="Errors by code"
+            columns={COLUMNS}
+            rows={rows}
+            rowKey={rowKey}
+            selected={item}
+            onSelect={setItem}
+            empty={
+              <Empty title="No errors" icon="ok">
+                Error responses since the server started are counted here by code.
+              </Empty>
+            }
+          />
+        )}
+      </Fetched>
     </WithPanel>
   );
 }
@@ -78,22 +74,24 @@ interface ErrorPanelProps {
 }
 
 function ErrorPanel({ code, counted, onClose }: ErrorPanelProps) {
-  const { title, why, todo } = errorWords(code);
+  const { title, why, fix } = errorHelp(code);
   return (
     <DetailPanel title={title} label={title} onClose={onClose}>
       <Facts
         facts={[
-          { name: words.code, value: <code>{code}</code> },
-          { name: words.count, value: countText(counted?.count ?? 0) },
-          counted && { name: words.last, value: <Ago at={counted.lastAt} /> },
+          ["Code", <code key="code">{code}</code>],
+          ["Count", countText(counted?.count ?? 0)],
+          counted && ["Last", <Ago key="at" at={counted.last_at} />],
         ]}
       />
-      <Section title={words.why}>{why}</Section>
-      <Section title={words.todo}>{todo}</Section>
+      <Section title="Cause">{why}</Section>
+      <Section title="What to do">{fix}</Section>
       <p className="panel-links">
-        <a href={links.closes(`reason:${code}`)}>{words.closes}</a>
+        <a href={links.closes(`reason:${code}`)}>Sockets closed with this code</a>
       </p>
-      <p className="quiet">{words.docs}</p>
+      <p className="quiet">
+        docs/protocol/ERRORS.md lists all codes with their HTTP statuses and close codes.
+      </p>
     </DetailPanel>
   );
 }

@@ -1,12 +1,8 @@
 import { useMemo } from "react";
-import { useOverview } from "../home/overview.tsx";
-import type { Overview } from "../home/overview_read.ts";
-import { Chart, type Series } from "../parts/chart.tsx";
-import { durationText, rateText } from "../parts/numbers.ts";
-import { Failure, Loading } from "../parts/states.tsx";
-import { opsWords } from "../strings/operations.ts";
-
-const words = opsWords.load;
+import { type Overview, useOverview } from "../data/overview.tsx";
+import { Chart, type Series } from "../ui/charts/chart.tsx";
+import { Failure, Loading } from "../ui/feedback/notices.tsx";
+import { durationText, rateText } from "../ui/format/numbers.ts";
 
 interface Plot {
   readonly title: string;
@@ -16,39 +12,39 @@ interface Plot {
 
 const PLOTS: readonly Plot[] = [
   {
-    title: words.messages,
+    title: "Messages to sockets per second",
     format: rateText,
-    lines: [{ label: words.series.messages, of: ({ gateway }) => gateway.messagesPerSecond }],
+    lines: [{ label: "messages", of: ({ gateway }) => gateway.messages_per_s }],
   },
   {
-    title: words.work,
+    title: "Work per second",
     format: rateText,
     lines: [
-      { label: words.series.updates, of: ({ sync }) => sync.perSecond },
-      { label: words.series.events, colour: "working", of: ({ conversations }) => conversations.perSecond },
-      { label: words.series.tasks, colour: "ok", of: ({ blackboard }) => blackboard.perSecond },
+      { label: "updates", of: ({ sync }) => sync.updates_per_s },
+      { label: "events", colour: "working", of: ({ conversations }) => conversations.events_per_s },
+      { label: "tasks", colour: "ok", of: ({ blackboard }) => blackboard.tasks_per_s },
     ],
   },
   {
-    title: words.cpu,
+    title: "CPU, % of one core",
     format: (value) => `${rateText(value)} %`,
-    lines: [{ label: words.series.cpu, of: ({ process }) => process.cpuPercent }],
+    lines: [{ label: "CPU", of: ({ process }) => process.cpu_percent }],
   },
   {
-    title: words.loop,
+    title: "Event loop delay, p99",
     format: durationText,
-    lines: [{ label: words.series.loop, of: ({ process }) => process.loopMs }],
+    lines: [{ label: "p99", of: ({ process }) => process.event_loop_p99_ms }],
   },
   {
-    title: words.memory,
-    // In MB, so that the marks of the axis are round.
+    title: "Memory",
+    // In MB, so that the ticks of the axis are round.
     format: (value) => `${rateText(value)} MB`,
-    lines: [{ label: words.series.memory, of: ({ process }) => process.rssBytes / 2 ** 20 }],
+    lines: [{ label: "memory", of: ({ process }) => process.rss_bytes / 2 ** 20 }],
   },
   {
-    title: words.errors,
+    title: "Error responses per second",
     format: rateText,
-    lines: [{ label: words.series.errors, colour: "failed", of: ({ gateway }) => gateway.errorsPerSecond }],
+    lines: [{ label: "errors", colour: "failed", of: ({ gateway }) => gateway.errors_per_s }],
   },
 ];
 
@@ -56,14 +52,15 @@ const PLOTS: readonly Plot[] = [
 export function Load() {
   const { samples, error } = useOverview();
   const times = useMemo(() => samples.map((sample) => sample.at), [samples]);
-  if (samples.length === 0) return error ? <Failure error={error} /> : <Loading label={words.waiting} />;
+  if (samples.length === 0)
+    return error ? <Failure error={error} /> : <Loading label="Waiting for the first sample…" />;
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and has nothing else that takes the focus.
-    <section className="load" aria-label={opsWords.tab.load} tabIndex={0}>
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and contains nothing else that takes the focus.
+    <section className="load" aria-label="Load" tabIndex={0}>
       {PLOTS.map((plot) => (
         <PlotView key={plot.title} plot={plot} times={times} samples={samples} />
       ))}
-      <p className="quiet load-note">{words.note}</p>
+      <p className="quiet load-note">The last five minutes, recorded since this page was opened.</p>
     </section>
   );
 }

@@ -1,160 +1,125 @@
 import { useKhala } from "@khala/client/react";
-import { Ago } from "../parts/ago.tsx";
-import { useAsk } from "../parts/asking.ts";
-import { DetailPanel, Facts, Section, WithPanel } from "../parts/detail_panel.tsx";
-import { Id } from "../parts/id.tsx";
-import { bytesText, countText } from "../parts/numbers.ts";
-import { StateBadge } from "../parts/state_badge.tsx";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
-import { type Column, Table } from "../parts/table.tsx";
+import { useFetch } from "../data/fetch.ts";
+import { readSockets, type Socket } from "../data/sockets.ts";
 import { links, useParam } from "../router.ts";
-import { opsWords } from "../strings/operations.ts";
-import { FilterBar, useFilter } from "./filtered.tsx";
-import { readSockets, type Socket } from "./ops_read.ts";
+import { Empty } from "../ui/feedback/notices.tsx";
+import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { Id } from "../ui/format/id.tsx";
+import { bytesText, countText } from "../ui/format/numbers.ts";
+import { DetailPanel, Facts, Section, TextLink } from "../ui/panel/detail_panel.tsx";
+import { type Column, numbers } from "../ui/table/columns.ts";
+import { FilteredTable } from "../ui/table/filtered_table.tsx";
 
-const words = opsWords.sockets;
 const EVERY_MS = 2_000;
-const NONE: readonly Socket[] = [];
+const NO_SOCKETS: readonly Socket[] = [];
+const CONVERSATION = "conversation:";
 
-const stateWord = (state: string) =>
-  state === "ok" ? <StateBadge state="ok" /> : <StateBadge state="waiting" word={words.slow} />;
+/** The topics and channels of a socket, in a line. */
+function subscriptionsText({ channels }: Socket): string {
+  return channels
+    .flatMap(({ name, cursors }) => (cursors.length === 0 ? [name] : cursors.map(({ topic }) => topic)))
+    .join(", ");
+}
+
+const stateBadge = ({ state }: Socket) => (
+  <StateBadge state={state === "ok" ? "ok" : "waiting"} word={state === "ok" ? "ok" : "slow"} />
+);
 
 const COLUMNS: readonly Column<Socket>[] = [
-  { id: "subject", head: words.subject, cell: ({ subject }) => subject, width: "minmax(90px, 1fr)" },
-  { id: "kind", head: words.kind, cell: ({ kind }) => kind, width: 110, wideOnly: true },
+  { head: "Subject", width: "minmax(90px, 1fr)", cell: ({ subject }) => subject },
+  { head: "Kind", width: 110, wideOnly: true, cell: ({ kind }) => kind },
   {
-    id: "follows",
-    head: words.follows,
-    cell: ({ follows }) =>
-      follows === "" ? (
-        <span className="quiet">{words.nothingFollowed}</span>
-      ) : (
-        <span title={follows}>{follows}</span>
-      ),
+    head: "Subscriptions",
     width: "minmax(140px, 3fr)",
+    cell: (socket) => {
+      const text = subscriptionsText(socket);
+      return text === "" ? <span className="quiet">none</span> : <span title={text}>{text}</span>;
+    },
   },
-  { id: "state", head: words.state, cell: ({ state }) => stateWord(state), width: 80 },
-  {
-    id: "queue",
-    head: words.queue,
-    cell: ({ queuedBytes }) => bytesText(queuedBytes),
-    width: 80,
-    align: "end",
-    wideOnly: true,
-  },
-  {
-    id: "sent",
-    head: words.sent,
-    cell: ({ sent }) => countText(sent),
-    width: 80,
-    align: "end",
-    wideOnly: true,
-  },
-  {
-    id: "from",
-    head: words.remote,
-    cell: ({ remote }) => <span className="mono">{remote}</span>,
-    width: 130,
-    wideOnly: true,
-  },
-  {
-    id: "connected",
-    head: words.connected,
-    cell: ({ connectedAt }) => <Ago at={connectedAt} />,
-    width: 90,
-    align: "end",
-    wideOnly: true,
-  },
+  { head: "State", width: 80, cell: stateBadge },
+  numbers("Queued", 80, ({ queued_bytes }) => bytesText(queued_bytes)),
+  numbers("Sent", 80, ({ sent }) => countText(sent)),
+  { head: "From", width: 130, wideOnly: true, cell: ({ remote }) => <span className="mono">{remote}</span> },
+  numbers("Connected", 90, ({ connected_at }) => <Ago at={connected_at} />),
 ];
 
 const KEYS = [
-  { name: "subject", about: words.keys.subject },
-  { name: "kind", about: words.keys.kind, values: ["phoenix", "conversation", "ai"] },
-  { name: "follows", about: words.keys.follows },
-  { name: "state", about: words.keys.state, values: ["ok", "slow"] },
-  { name: "from", about: words.keys.from },
+  { name: "subject", about: "Subject" },
+  { name: "kind", about: "Kind of socket", values: ["phoenix", "conversation", "ai"] },
+  { name: "follows", about: "Topic or channel" },
+  { name: "state", about: "State", values: ["ok", "slow"] },
+  { name: "from", about: "Address" },
 ];
 
 const rowKey = ({ id }: Socket) => id;
-const fields = ({ id, subject, kind, follows, state, remote, channels }: Socket) => ({
-  id,
-  subject,
-  kind,
-  follows: `${follows} ${channels.map(({ name }) => name).join(" ")}`,
-  state,
-  from: remote,
+const fields = (socket: Socket) => ({
+  id: socket.id,
+  subject: socket.subject,
+  kind: socket.kind,
+  follows: `${subscriptionsText(socket)} ${socket.channels.map(({ name }) => name).join(" ")}`,
+  state: socket.state,
+  from: socket.remote,
 });
 
-/** Who is connected, and what each follows. */
+/** The open sockets, and the subscriptions of each. */
 export function Sockets() {
   const { ops } = useKhala();
-  const asked = useAsk("sockets", async () => readSockets(await ops.sockets()), { everyMs: EVERY_MS });
-  const all = asked.data?.sockets ?? NONE;
-  const { rows, text } = useFilter(all, fields);
+  const state = useFetch(["sockets"], async () => readSockets(await ops.sockets()), EVERY_MS);
+  const all = state.data ?? NO_SOCKETS;
   const [item, setItem] = useParam("item");
   const selected = all.find(({ id }) => id === item);
-  if (asked.loading) return <Loading />;
-  if (asked.error && !asked.data) return <Failure error={asked.error} onRetry={asked.again} />;
   return (
-    <>
-      <FilterBar label={words.label} keys={KEYS} shown={rows.length} all={all.length} />
-      {asked.error && <Failure error={asked.error} inline onRetry={asked.again} />}
-      <WithPanel panel={selected && <SocketPanel socket={selected} onClose={() => setItem(undefined)} />}>
-        <Table
-          label={words.label}
-          columns={COLUMNS}
-          rows={rows}
-          rowKey={rowKey}
-          selected={selected?.id}
-          onSelect={setItem}
-          empty={
-            text === "" ? (
-              <Empty title={words.empty} icon="operations">
-                {words.emptyBody}
-              </Empty>
-            ) : (
-              <Empty title={words.noMatch} icon="search" />
-            )
-          }
-        />
-      </WithPanel>
-    </>
+    <FilteredTable
+      label="Open sockets"
+      state={state}
+      columns={COLUMNS}
+      rows={all}
+      rowKey={rowKey}
+      fields={fields}
+      keys={KEYS}
+      noMatch="No socket matches the filter"
+      selected={selected?.id}
+      onSelect={setItem}
+      panel={selected && <SocketPanel socket={selected} onClose={() => setItem(undefined)} />}
+      empty={
+        <Empty title="No open sockets" icon="operations">
+          Clients appear here when they connect, with their subscriptions and positions.
+        </Empty>
+      }
+    />
   );
 }
 
 function SocketPanel({ socket, onClose }: { readonly socket: Socket; readonly onClose: () => void }) {
   return (
-    <DetailPanel title={socket.subject} label={words.label} onClose={onClose}>
+    <DetailPanel title={socket.subject} label="Socket" onClose={onClose}>
       <Facts
         facts={[
-          { name: words.state, value: stateWord(socket.state) },
-          { name: words.id, value: <Id value={socket.id} length={24} /> },
-          { name: words.org, value: socket.org },
-          { name: words.kind, value: socket.kind },
-          { name: words.remote, value: <span className="mono">{socket.remote}</span> },
-          { name: words.connected, value: <Ago at={socket.connectedAt} /> },
-          { name: words.queue, value: bytesText(socket.queuedBytes) },
-          { name: words.sent, value: countText(socket.sent) },
+          ["State", stateBadge(socket)],
+          ["Id", <Id key="id" value={socket.id} length={24} />],
+          ["Org", socket.org],
+          ["Kind", socket.kind],
+          ["From", <code key="from">{socket.remote}</code>],
+          ["Connected", <Ago key="at" at={socket.connected_at} />],
+          ["Queued", bytesText(socket.queued_bytes)],
+          ["Sent", countText(socket.sent)],
         ]}
       />
       {socket.channels.map(({ name, cursors }) => (
         <Section key={name} title={name}>
-          {name.startsWith("conversation:") ? (
-            <a className="text-link" href={links.conversation(name.slice("conversation:".length))}>
-              {words.conversation}
-            </a>
+          {name.startsWith(CONVERSATION) ? (
+            <TextLink href={links.conversation(name.slice(CONVERSATION.length))}>Open conversation</TextLink>
           ) : cursors.length === 0 ? (
-            <p className="quiet">{words.noCursors}</p>
+            <p className="quiet">No positions: this channel has no history.</p>
           ) : (
             <Facts
-              facts={cursors.map(({ topic, watermark }) => ({
-                name: topic,
-                value: (
-                  <a className="text-link mono" href={links.topic(topic)}>
-                    {watermark}
-                  </a>
-                ),
-              }))}
+              facts={cursors.map(({ topic, watermark }) => [
+                topic,
+                <TextLink key={topic} mono href={links.topic(topic)}>
+                  {watermark}
+                </TextLink>,
+              ])}
             />
           )}
         </Section>

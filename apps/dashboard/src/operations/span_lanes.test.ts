@@ -1,19 +1,18 @@
 import { describe, expect, test } from "vitest";
-import type { Span } from "./ops_read.ts";
+import { readSpans } from "../data/spans.ts";
 import { spanLanes } from "./span_lanes.ts";
 
-const span = (id: string, start: number, parent?: string, more: Partial<Span> = {}): Span => ({
-  id,
-  parent,
-  name: id,
-  start,
-  ms: 10,
-  attributes: {},
-  status: "ok",
-  message: "",
-  ...more,
+const at = (ms: number) => new Date(1_700_000_000_000 + ms).toISOString();
+const span = (span_id: string, start: number, parent_id?: string) => ({
+  span_id,
+  name: span_id,
+  started_at: at(start),
+  duration_ms: 10,
+  ...(parent_id !== undefined && { parent_id }),
 });
-const shape = (spans: readonly Span[]) => spanLanes(spans).map(({ id, depth }) => [id, depth]);
+type WireSpan = ReturnType<typeof span> & { attributes?: Record<string, string | number>; status?: string };
+const lanes = (spans: readonly WireSpan[]) => spanLanes(readSpans({ spans: [...spans] }));
+const shape = (spans: readonly WireSpan[]) => lanes(spans).map(({ id, depth }) => [id, depth]);
 
 describe("the lanes of a trace", () => {
   test("children are below their parents, by their start", () => {
@@ -25,15 +24,13 @@ describe("the lanes of a trace", () => {
     ]);
   });
 
-  test("a step whose parent was forgotten is shown, not dropped", () => {
+  test("a span whose parent is missing is shown as a root", () => {
     expect(shape([span("b", 0, "gone")])).toEqual([["b", 0]]);
   });
 
-  test("attempts of an agent are told apart, and failures seen", () => {
+  test("labels tell attempts of an agent apart, and failures have their state", () => {
     const attributes = { "khala.agent": "reviewer", "khala.attempt": 2 };
-    const [lane] = spanLanes([
-      span("x", 0, undefined, { name: "process tasks", attributes, status: "error" }),
-    ]);
+    const [lane] = lanes([{ ...span("x", 0), name: "process tasks", attributes, status: "error" }]);
     expect(lane).toMatchObject({ label: "process reviewer, attempt 2", bars: [{ state: "failed" }] });
   });
 });

@@ -1,45 +1,32 @@
-import type { Lane } from "../parts/timeline.tsx";
-import type { Span } from "./ops_read.ts";
+import type { Span } from "../data/spans.ts";
+import type { Lane } from "../ui/charts/timeline.tsx";
 
-/** The steps of a trace as lanes: children below their parents, by their start. A parent that is not there is no parent. */
+/** The spans of a trace as lanes: children below their parents, by their start. A span without its parent is a root. */
 export function spanLanes(spans: readonly Span[]): readonly Lane[] {
-  const ids = new Set(spans.map(({ id }) => id));
-  const children = new Map<string | undefined, Span[]>();
-  for (const span of spans) {
-    const parent =
-      span.parent !== undefined && ids.has(span.parent) && span.parent !== span.id ? span.parent : undefined;
-    const list = children.get(parent);
-    if (list) list.push(span);
-    else children.set(parent, [span]);
-  }
-  const lanes: Lane[] = [];
+  const ids = new Set(spans.map(({ span_id }) => span_id));
+  const children = Map.groupBy(spans, ({ span_id, parent_id }) =>
+    parent_id !== undefined && ids.has(parent_id) && parent_id !== span_id ? parent_id : undefined,
+  );
   const seen = new Set<string>();
-  const add = (parent: string | undefined, depth: number) => {
-    for (const span of (children.get(parent) ?? []).toSorted((a, b) => a.start - b.start)) {
-      if (seen.has(span.id)) continue;
-      seen.add(span.id);
-      lanes.push({
-        id: span.id,
-        label: labelOf(span),
-        depth,
-        bars: [
-          {
-            id: span.id,
-            label: labelOf(span),
-            start: span.start,
-            end: span.start + span.ms,
-            state: span.status === "error" ? "failed" : "working",
-          },
-        ],
+  const lanesOf = (parent: string | undefined, depth: number): readonly Lane[] =>
+    (children.get(parent) ?? [])
+      .toSorted((a, b) => a.start - b.start)
+      .flatMap((span) => {
+        if (seen.has(span.span_id)) return [];
+        seen.add(span.span_id);
+        return [laneOf(span, depth), ...lanesOf(span.span_id, depth + 1)];
       });
-      add(span.id, depth + 1);
-    }
-  };
-  add(undefined, 0);
-  return lanes;
+  return lanesOf(undefined, 0);
 }
 
-/** The step in words that tell attempts apart. */
+function laneOf(span: Span, depth: number): Lane {
+  const { span_id: id, start, duration_ms, status } = span;
+  const label = labelOf(span);
+  const state = status === "error" ? "failed" : "working";
+  return { id, label, depth, bars: [{ id, label, start, end: start + duration_ms, state }] };
+}
+
+/** A label that tells attempts apart. */
 function labelOf({ name, attributes }: Span): string {
   const { "khala.agent": agent, "khala.attempt": attempt } = attributes;
   if (typeof agent !== "string") return name;

@@ -1,43 +1,39 @@
 import { useKhala } from "@khala/client/react";
 import { useMemo } from "react";
-import { useAsk } from "../parts/asking.ts";
-import { DetailPanel, type Fact, Facts, Section, WithPanel } from "../parts/detail_panel.tsx";
-import { Icon } from "../parts/icons.tsx";
-import { Id } from "../parts/id.tsx";
-import { Json } from "../parts/json.tsx";
-import { durationText } from "../parts/numbers.ts";
-import { StateBadge } from "../parts/state_badge.tsx";
-import { Failure, Loading } from "../parts/states.tsx";
-import { Timeline } from "../parts/timeline.tsx";
-import { Toolbar } from "../parts/toolbar.tsx";
-import { hrefTo, links, useParam } from "../router.ts";
+import { useFetch } from "../data/fetch.ts";
+import { readSpans, type Span } from "../data/spans.ts";
+import { links, useParam } from "../router.ts";
 import { useSession } from "../session.tsx";
-import { opsWords } from "../strings/operations.ts";
-import { readSpans, type Span } from "./ops_read.ts";
+import { Timeline } from "../ui/charts/timeline.tsx";
+import { Icon } from "../ui/controls/icons.tsx";
+import { Toolbar } from "../ui/controls/toolbar.tsx";
+import { Fetched } from "../ui/feedback/fetched.tsx";
+import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { Id } from "../ui/format/id.tsx";
+import { durationText } from "../ui/format/numbers.ts";
+import { Json } from "../ui/json/json.tsx";
+import { DetailPanel, type Fact, Facts, Section, TextLink, WithPanel } from "../ui/panel/detail_panel.tsx";
 import { spanLanes } from "./span_lanes.ts";
 
-const words = opsWords.traces;
-/** What is still under way adds to its trace. */
+/** Requests in progress add to their trace. */
 const EVERY_MS = 2_000;
 
-/** One trace: the waterfall of its steps, and the details of the one that is selected. */
+/** One trace: the waterfall of its spans, and the details of the selected one. */
 export function TraceView({ traceId }: { readonly traceId: string }) {
   const { ops } = useKhala();
   const { traceUrl } = useSession().about;
-  const asked = useAsk(`trace ${traceId}`, async () => readSpans(await ops.trace(traceId)), {
-    everyMs: EVERY_MS,
-  });
+  const state = useFetch(["trace", traceId], async () => readSpans(await ops.trace(traceId)), EVERY_MS);
   const [spanId, setSpan] = useParam("span");
-  const spans = asked.data;
-  const lanes = useMemo(() => spanLanes(spans ?? []), [spans]);
-  const selected = spans?.find(({ id }) => id === spanId);
-  const [first] = lanes;
-  const began = spans?.reduce((least, span) => Math.min(least, span.start), Number.POSITIVE_INFINITY) ?? 0;
-  const ended = spans?.reduce((most, span) => Math.max(most, span.start + span.ms), 0) ?? 0;
+  const spans = state.data ?? [];
+  const lanes = useMemo(() => spanLanes(state.data ?? []), [state.data]);
+  const selected = spans.find(({ span_id }) => span_id === spanId);
+  const select = (id: string | undefined) => setSpan(id, { replace: true });
+  const began = spans.reduce((least, span) => Math.min(least, span.start), Number.POSITIVE_INFINITY);
+  const ended = spans.reduce((most, span) => Math.max(most, span.start + span.duration_ms), 0);
   return (
     <>
       <Toolbar
-        label={words.label}
+        label="Trace"
         end={
           traceUrl !== undefined && (
             <a
@@ -46,46 +42,31 @@ export function TraceView({ traceId }: { readonly traceId: string }) {
               target="_blank"
               rel="noreferrer"
             >
-              {words.openTrace}
+              Open in the tracing UI
             </a>
           )
         }
       >
-        <a className="back" href={hrefTo("operations", { tab: "traces" })}>
+        <a className="back" href={links.traces()}>
           <Icon name="chevron" size={14} />
-          {words.back}
+          Traces
         </a>
-        <strong className="trace-name">{first?.label}</strong>
+        <strong className="trace-name">{lanes[0]?.label}</strong>
         <Id value={traceId} />
-        {spans && <span className="quiet">{durationText(ended - began)}</span>}
+        {spans.length > 0 && <span className="quiet">{durationText(ended - began)}</span>}
       </Toolbar>
-      {asked.loading ? (
-        <Loading />
-      ) : asked.error && !spans ? (
-        <Failure error={asked.error} onRetry={asked.again} />
-      ) : (
-        <WithPanel
-          panel={
-            selected && (
-              <SpanPanel
-                span={selected}
-                began={began}
-                onClose={() => setSpan(undefined, { replace: true })}
-              />
-            )
-          }
-        >
-          <div className="trace-scroll">
-            <Timeline
-              label={words.waterfall}
-              lanes={lanes}
-              selected={spanId}
-              onSelect={(id) => setSpan(id, { replace: true })}
-            />
-            {!selected && <p className="quiet trace-hint">{words.chooseStep}</p>}
-          </div>
-        </WithPanel>
-      )}
+      <Fetched state={state}>
+        {() => (
+          <WithPanel
+            panel={selected && <SpanPanel span={selected} began={began} onClose={() => select(undefined)} />}
+          >
+            <div className="trace-scroll">
+              <Timeline label="Spans of the trace" lanes={lanes} selected={spanId} onSelect={select} />
+              {!selected && <p className="quiet trace-hint">Select a span to see its details.</p>}
+            </div>
+          </WithPanel>
+        )}
+      </Fetched>
     </>
   );
 }
@@ -97,50 +78,42 @@ interface SpanPanelProps {
 }
 
 function SpanPanel({ span, began, onClose }: SpanPanelProps) {
+  const state = span.status === "error" ? "failed" : "ok";
   return (
-    <DetailPanel title={span.name} label={words.details} onClose={onClose}>
+    <DetailPanel title={span.name} label="Span" onClose={onClose}>
       <Facts
         facts={[
-          {
-            name: words.status,
-            value:
-              span.status === "error" ? (
-                <StateBadge state="failed" word={words.failed} />
-              ) : (
-                <StateBadge state="ok" word={words.ok} />
-              ),
-          },
-          { name: words.began, value: durationText(span.start - began) },
-          { name: words.took, value: durationText(span.ms) },
-          ...linked(span.attributes),
+          ["State", <StateBadge key="state" state={state} />],
+          ["Started after", durationText(span.start - began)],
+          ["Duration", durationText(span.duration_ms)],
+          ...linkedAttributes(span.attributes),
         ]}
       />
-      {span.message !== "" && <Section title={words.why}>{span.message}</Section>}
-      <Section title={words.attributes}>
-        <Json value={span.attributes} label={words.attributes} />
+      {span.message !== "" && <Section title="Error">{span.message}</Section>}
+      <Section title="Attributes">
+        <Json value={span.attributes} label="Attributes" />
       </Section>
     </DetailPanel>
   );
 }
 
-/** What the attributes name that has a place of its own. */
-function linked(attributes: Span["attributes"]): Fact[] {
-  const places: readonly (readonly [key: string, name: string, href: (id: string) => string])[] = [
-    ["khala.agent", words.agent, links.agent],
-    ["artifact.id", words.artifact, links.artifact],
-    ["correlation_id", words.correlation, links.correlation],
-    ["conv_id", words.conversation, links.conversation],
-  ];
-  return places.flatMap(([key, name, href]) => {
-    const id = attributes[key];
-    return typeof id === "string" && id !== "" ? [{ name, value: <Place id={id} href={href(id)} /> }] : [];
-  });
-}
+const LINKED = [
+  ["khala.agent", "Agent", links.agent],
+  ["artifact.id", "Artifact", links.artifact],
+  ["correlation_id", "Correlation", links.correlation],
+  ["conv_id", "Conversation", links.conversation],
+] as const;
 
-function Place({ id, href }: { readonly id: string; readonly href: string }) {
-  return (
-    <a className="text-link mono" href={href}>
-      {id}
-    </a>
-  );
+/** Attributes that have a page of their own. */
+function linkedAttributes(attributes: Span["attributes"]): readonly Fact[] {
+  return LINKED.flatMap(([key, name, href]): readonly Fact[] => {
+    const id = attributes[key];
+    if (typeof id !== "string" || id === "") return [];
+    const link = (
+      <TextLink key={key} mono href={href(id)}>
+        {id}
+      </TextLink>
+    );
+    return [[name, link]];
+  });
 }

@@ -1,59 +1,55 @@
 import { useKhala } from "@khala/client/react";
-import { Ago } from "../parts/ago.tsx";
-import { useAsk } from "../parts/asking.ts";
-import { Id } from "../parts/id.tsx";
-import { durationText } from "../parts/numbers.ts";
-import { StateBadge } from "../parts/state_badge.tsx";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
-import { type Column, Table } from "../parts/table.tsx";
-import { hrefTo, links, setParams, useParam } from "../router.ts";
+import { useFetch } from "../data/fetch.ts";
+import { completeAll } from "../data/wire.ts";
+import { links, setParams, useParam } from "../router.ts";
 import { useSession } from "../session.tsx";
-import { opsWords } from "../strings/operations.ts";
-import { FilterBar, useFilter } from "./filtered.tsx";
-import { readTraces, type TraceSummary } from "./ops_read.ts";
+import { Empty } from "../ui/feedback/notices.tsx";
+import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { Id } from "../ui/format/id.tsx";
+import { durationText } from "../ui/format/numbers.ts";
+import { TextLink } from "../ui/panel/detail_panel.tsx";
+import { type Column, numbers } from "../ui/table/columns.ts";
+import { FilteredTable } from "../ui/table/filtered_table.tsx";
 import { TraceView } from "./trace_view.tsx";
 
-const words = opsWords.traces;
 const EVERY_MS = 2_000;
-const NONE: readonly TraceSummary[] = [];
+const TRACE = { trace_id: "", name: "", started_at: "", duration_ms: 0, spans: 0, status: "ok" };
+type TraceSummary = Readonly<typeof TRACE>;
+const NO_TRACES: readonly TraceSummary[] = [];
 
 const COLUMNS: readonly Column<TraceSummary>[] = [
   {
-    id: "name",
-    head: words.name,
-    cell: ({ id, name }) => <a href={links.trace(id)}>{name}</a>,
+    head: "Name",
     width: "minmax(140px, 2fr)",
+    cell: ({ trace_id, name }) => <a href={links.trace(trace_id)}>{name}</a>,
   },
-  { id: "id", head: "Id", cell: ({ id }) => <Id value={id} />, width: "minmax(150px, 1fr)", wideOnly: true },
   {
-    id: "status",
-    head: words.status,
-    cell: ({ status }) =>
-      status === "error" ? <StateBadge state="failed" word={words.failed} /> : <StateBadge state="ok" />,
-    width: 80,
-  },
-  { id: "spans", head: words.spans, cell: ({ spans }) => spans, width: 60, align: "end", wideOnly: true },
-  { id: "length", head: words.length, cell: ({ ms }) => durationText(ms), width: 80, align: "end" },
-  {
-    id: "started",
-    head: words.started,
-    cell: ({ startedAt }) => <Ago at={startedAt} />,
-    width: 80,
-    align: "end",
+    head: "Id",
+    width: "minmax(150px, 1fr)",
     wideOnly: true,
+    cell: ({ trace_id }) => <Id value={trace_id} />,
   },
+  {
+    head: "State",
+    width: 80,
+    cell: ({ status }) => <StateBadge state={status === "error" ? "failed" : "ok"} />,
+  },
+  numbers("Spans", 60, ({ spans }) => spans),
+  { head: "Duration", width: 80, align: "end", cell: ({ duration_ms }) => durationText(duration_ms) },
+  numbers("Started", 80, ({ started_at }) => <Ago at={started_at} />),
 ];
 
 const KEYS = [
-  { name: "name", about: words.keys.name },
-  { name: "status", about: words.keys.status, values: ["ok", "error"] },
+  { name: "name", about: "Part of the name" },
+  { name: "status", about: "State", values: ["ok", "error"] },
 ];
 
-const rowKey = ({ id }: TraceSummary) => id;
-const fields = ({ id, name, status }: TraceSummary) => ({ id, name, status });
+const rowKey = ({ trace_id }: TraceSummary) => trace_id;
+const fields = ({ trace_id, name, status }: TraceSummary) => ({ id: trace_id, name, status });
 const open = (trace: string | undefined) => setParams({ trace, span: undefined });
 
-/** Requests and all that came of them; one of them as a waterfall. */
+/** The list of traces, or the one that is selected. */
 export function Traces() {
   const [trace] = useParam("trace");
   return trace === undefined ? <TraceList /> : <TraceView traceId={trace} />;
@@ -62,61 +58,54 @@ export function Traces() {
 function TraceList() {
   const { ops } = useKhala();
   const { traceUrl } = useSession().about;
-  const [correlation] = useParam("correlation");
-  const asked = useAsk(
-    `traces ${correlation ?? ""}`,
+  const [correlation_id] = useParam("correlation");
+  const state = useFetch(
+    ["traces", correlation_id],
     async () =>
-      readTraces(await ops.traces({ limit: 200, ...(correlation && { correlation_id: correlation }) })),
-    { everyMs: EVERY_MS },
+      completeAll(
+        TRACE,
+        (await ops.traces({ limit: 200, ...(correlation_id && { correlation_id }) })).traces,
+      ),
+    EVERY_MS,
   );
-  const all = asked.data ?? NONE;
-  const { rows, text } = useFilter(all, fields);
-  if (asked.loading) return <Loading />;
-  if (asked.error && !asked.data)
-    return asked.error.code === "not_found" && traceUrl !== undefined ? (
+  if (state.error?.code === "not_found" && state.data === undefined && traceUrl !== undefined)
+    return (
       <Empty
-        title={words.elsewhere}
+        title="Traces are in your tracing UI"
         icon="out"
         action={
           <a className="text-link" href={new URL(traceUrl).origin} target="_blank" rel="noreferrer">
-            {words.open}
+            Open the tracing UI
           </a>
         }
       >
-        {words.elsewhereBody}
+        This server exports its traces to a collector.
       </Empty>
-    ) : (
-      <Failure error={asked.error} onRetry={asked.again} />
     );
   return (
-    <>
-      <FilterBar label={words.label} keys={KEYS} shown={rows.length} all={all.length}>
-        {correlation !== undefined && (
+    <FilteredTable
+      label="Traces"
+      state={state}
+      columns={COLUMNS}
+      rows={state.data ?? NO_TRACES}
+      rowKey={rowKey}
+      fields={fields}
+      keys={KEYS}
+      noMatch="No trace matches the filter"
+      onSelect={open}
+      before={
+        correlation_id !== undefined && (
           <>
-            <span className="quiet">{words.ofCorrelation}</span> <Id value={correlation} />
-            <a className="text-link" href={hrefTo("operations", { tab: "traces" })}>
-              {words.all}
-            </a>
+            <span className="quiet">Correlation</span> <Id value={correlation_id} />
+            <TextLink href={links.traces()}>All traces</TextLink>
           </>
-        )}
-      </FilterBar>
-      {asked.error && <Failure error={asked.error} inline onRetry={asked.again} />}
-      <Table
-        label={words.label}
-        columns={COLUMNS}
-        rows={rows}
-        rowKey={rowKey}
-        onSelect={open}
-        empty={
-          text === "" ? (
-            <Empty title={words.empty} icon="operations">
-              {words.emptyBody}
-            </Empty>
-          ) : (
-            <Empty title={words.noMatch} icon="search" />
-          )
-        }
-      />
-    </>
+        )
+      }
+      empty={
+        <Empty title="No traces" icon="operations">
+          Send a message or publish an artifact: each request leaves a trace.
+        </Empty>
+      }
+    />
   );
 }

@@ -5,7 +5,7 @@ export interface DocumentRow {
   readonly updated_at: string;
   readonly bytes: number;
   readonly audience: readonly string[];
-  /** It was deleted since it was read. It stays in its place until a person asks for the list anew. */
+  /** It was deleted since it was read. It stays in its place until the list is reloaded. */
   readonly gone?: true;
 }
 
@@ -16,22 +16,22 @@ export interface DocumentPage {
   readonly next: string | undefined;
 }
 
-/** What reading a page again has shown. */
+/** The result of reading a page again. */
 export interface Refreshed {
-  /** The same rows in the same places, with what is known now. */
+  /** The same rows in the same places, with their current versions. */
   readonly page: DocumentPage;
-  /** Keys that are in the page now and were not. They are not shown until a person asks. */
+  /** Keys of new rows in the page. They are not shown until the list is reloaded. */
   readonly added: readonly string[];
 }
 
 /**
- * Compares a page with the same page read again. Nothing is inserted and nothing is removed, so that rows do not move under
- * a reader; behind the last row that both have, nothing can be told, because what was added has pushed it to the next page.
+ * Merges a page with the same page read again. Nothing is inserted and nothing is removed, so that rows do not move under
+ * a reader. Rows after the last common one are left alone: additions have pushed them to the next page.
  */
 export function refreshPage(page: DocumentPage, again: DocumentPage): Refreshed {
-  // Where nothing is shown, nothing moves.
+  // In an empty list nothing moves.
   if (page.rows.length === 0 && again.rows.length > 0) return { page: again, added: [] };
-  const before = new Map(page.rows.map((row, index) => [row.doc_key, index]));
+  const before = new Set(page.rows.map(({ doc_key }) => doc_key));
   const now = new Map(again.rows.map((row) => [row.doc_key, row]));
   const complete = again.next === undefined;
   const lastCommon = page.rows.findLastIndex(({ doc_key }) => now.has(doc_key));
@@ -42,19 +42,17 @@ export function refreshPage(page: DocumentPage, again: DocumentPage): Refreshed 
   let changed = false;
   const rows = page.rows.map((row, index) => {
     const fresh = now.get(row.doc_key);
-    if (
-      fresh
-        ? fresh.doc_version === row.doc_version && !row.gone
-        : row.gone || !(complete || index <= lastCommon)
-    )
-      return row;
+    const isSame = fresh
+      ? fresh.doc_version === row.doc_version && !row.gone
+      : row.gone || !(complete || index <= lastCommon);
+    if (isSame) return row;
     changed = true;
     return fresh ?? { ...row, gone: true as const };
   });
   return { page: changed ? { ...page, rows } : page, added };
 }
 
-/** Which pages a stretch of rows touches, first and last. */
+/** The first and the last page that contain these rows. */
 export function pagesWithin(
   pages: readonly DocumentPage[],
   first: number,

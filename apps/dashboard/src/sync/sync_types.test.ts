@@ -1,30 +1,30 @@
 import { expect, test } from "vitest";
-import { between, readFollowers, readTopic } from "./sync_types.ts";
+import { readSockets } from "../data/sockets.ts";
+import { distance, readTopic, subscriptionsOf } from "./sync_types.ts";
 
-test("how far behind a client is, is told from its cursor to the head of its topic", () => {
+test("a client is behind by the distance from its cursor to the head of the topic", () => {
   const topics = [readTopic({ topic: "runs", head: "57" })];
-  const sockets = [
-    {
-      id: "s1",
-      subject: "ada",
-      channels: [{ topic: "sync:v1", cursors: { runs: { watermark: "41" }, unknown: { watermark: "3" } } }],
-    },
-    { id: "s2", subject: "bob", channels: [{ topic: "ops:v1" }] },
-  ];
-  expect(readFollowers({ sockets }, topics)).toMatchObject([
-    { id: "s1/runs", subject: "ada", watermark: "41", head: "57", behind: 16 },
+  const sockets = readSockets({
+    sockets: [
+      {
+        id: "s1",
+        channels: [{ topic: "sync:v1", cursors: { runs: { watermark: "41" }, unknown: { watermark: "3" } } }],
+      },
+      { id: "s2", channels: [{ topic: "ops:v1" }] },
+    ],
+  });
+  expect(subscriptionsOf(sockets, topics)).toMatchObject([
+    { id: "s1/runs", watermark: "41", head: "57", behind: 16 },
     { id: "s1/unknown", behind: undefined },
   ]);
 });
 
-test("positions of 64 bits are compared exactly, and a client is never ahead", () => {
-  expect(between("9007199254740993", "9007199254740995")).toBe(2);
-  expect(between("58", "57")).toBe(0);
+test("64-bit positions are compared exactly, and a client is never ahead", () => {
+  expect(distance("9007199254740993", "9007199254740995")).toBe(2);
+  expect(distance("58", "57")).toBe(0);
 });
 
-test("a projection of another server is not called behind", () => {
-  const elsewhere = readTopic({ topic: "runs", projection: { state: "elsewhere", head: "9" } });
-  expect(elsewhere.projection.behind).toBeUndefined();
-  const here = readTopic({ topic: "runs", projection: { state: "ok", position: "7", head: "9" } });
-  expect(here.projection.behind).toBe(2);
+test("a projection on another server is not shown as behind", () => {
+  expect(readTopic({ projection: { state: "elsewhere", head: "9" } }).behind).toBeUndefined();
+  expect(readTopic({ projection: { state: "ok", position: "7", head: "9" } }).behind).toBe(2);
 });

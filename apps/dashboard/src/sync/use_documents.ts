@@ -1,147 +1,134 @@
 import { useKhala } from "@khala/client/react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { asFailure } from "../parts/asking.ts";
-import { usePaused } from "../parts/pause.tsx";
-import type { FailureLike } from "../parts/states.tsx";
+import { type ErrorInfo, toErrorInfo } from "../data/fetch.ts";
+import { usePaused } from "../data/pause.tsx";
 import { type DocumentPage, type DocumentRow, pagesWithin, refreshPage } from "./document_pages.ts";
 import { readPage } from "./sync_types.ts";
 
 const PAGE = 500;
-/** What the server gives at most: fewer questions when all of it is wanted. */
+/** The server's maximum: fewer requests when everything is loaded. */
 const LARGE_PAGE = 1_000;
-/** Rows that are kept in the page at most: a search narrows down what is more. */
-const MOST = 500_000;
+/** The list ends here: a search narrows it down. */
+const MAX_ROWS = 500_000;
 
 export interface Documents {
   readonly rows: readonly DocumentRow[];
-  /** Whether there is more to read. */
+  /** Whether there is more to load. */
   readonly more: boolean;
-  readonly loading: boolean;
-  readonly error: FailureLike | undefined;
-  /** Documents that appeared since, in what was read again. */
+  readonly error: ErrorInfo | undefined;
+  /** How many documents were added to the loaded pages since. */
   readonly added: number;
   readonly loadingAll: boolean;
-  /** Reads the next page. */
   readonly loadMore: () => void;
   readonly setLoadingAll: (on: boolean) => void;
-  /** Reads everything anew; rows move. */
-  readonly restart: () => void;
-  /** Tells which rows are on the screen: these are read again when something changed. */
-  readonly look: (first: number, last: number) => void;
+  /** Loads everything again; rows move. */
+  readonly reload: () => void;
+  /** Reports which rows are on the screen: these are read again when the topic changes. */
+  readonly setVisible: (first: number, last: number) => void;
 }
 
 interface State {
   readonly pages: readonly DocumentPage[];
   readonly added: ReadonlySet<string>;
-  readonly error?: FailureLike;
+  readonly error?: ErrorInfo;
 }
 
-const NOTHING: State = { pages: [], added: new Set() };
+const EMPTY: State = { pages: [], added: new Set() };
 
-/** The documents of a topic, page by page as they are wanted. `head` says when to read again what is on the screen. */
+/**
+ * The documents of a topic, page by page as they are needed. Not a query of the cache: of a hundred thousand rows only the
+ * visible pages are read again, when `head` moves.
+ */
 export function useDocuments(topic: string, search: string, head: string | undefined): Documents {
   const { ops } = useKhala();
   const paused = usePaused();
-  const question = JSON.stringify([topic, search]);
-  const [state, setState] = useState<State & { question?: string; round?: number }>(NOTHING);
   const [round, setRound] = useState(0);
+  const list = JSON.stringify([topic, search, round]);
+  const [state, setState] = useState<State & { list?: string }>(EMPTY);
   const [wanted, setWanted] = useState(1);
   const [loadingAll, setLoadingAll] = useState(false);
-  const seen = useRef<readonly [number, number]>([0, 0]);
+  const visible = useRef<readonly [number, number]>([0, 0]);
 
-  const isCurrent = state.question === question && state.round === round;
-  const { pages, added, error } = isCurrent ? state : NOTHING;
+  const isCurrent = state.list === list;
+  const { pages, added, error } = isCurrent ? state : EMPTY;
   const more = pages.length === 0 || pages.at(-1)?.next !== undefined;
   const count = pages.reduce((sum, { rows }) => sum + rows.length, 0);
-  const isWanted = (count < wanted || loadingAll) && more && count < MOST && error === undefined;
+  const isWanted = (count < wanted || loadingAll) && more && count < MAX_ROWS && error === undefined;
 
   const read = useCallback(
-    async (after: string | undefined, limit: number) =>
-      readPage(
-        await ops.documents({
-          topic,
-          limit,
-          ...(search && { search }),
-          ...(after !== undefined && { after }),
-        }),
-        after,
-      ),
+    async (after: string | undefined, limit: number) => {
+      const options = { topic, limit, ...(search && { search }), ...(after !== undefined && { after }) };
+      return readPage(await ops.documents(options), after);
+    },
     [ops, topic, search],
   );
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another question begins at the start.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another list begins at the start.
   useEffect(() => {
     setWanted(1);
     setLoadingAll(false);
-    seen.current = [0, 0];
-  }, [question, round]);
+    visible.current = [0, 0];
+  }, [list]);
 
-  // One page at a time, until there is what is wanted.
+  // One page at a time, until there is enough.
   useEffect(() => {
     if (!isWanted) return;
     let isOld = false;
-    const after = pages.at(-1)?.next;
-    const keep = (change: (old: State) => State) => {
-      if (isOld) return;
-      setState((old) => {
-        const base = old.question === question && old.round === round ? old : NOTHING;
-        return { ...change(base), question, round };
-      });
+    const update = (change: (old: State) => State) => {
+      if (!isOld) setState((old) => ({ ...change(old.list === list ? old : EMPTY), list }));
     };
-    read(after, loadingAll ? LARGE_PAGE : PAGE).then(
-      (page) => keep((old) => ({ ...old, pages: [...old.pages, page] })),
-      (failure: unknown) => keep((old) => ({ ...old, error: asFailure(failure) })),
+    read(pages.at(-1)?.next, loadingAll ? LARGE_PAGE : PAGE).then(
+      (page) => update((old) => ({ ...old, pages: [...old.pages, page] })),
+      (failure: unknown) => update((old) => ({ ...old, error: toErrorInfo(failure) })),
     );
     return () => {
       isOld = true;
     };
-  }, [isWanted, pages, read, question, round, loadingAll]);
+  }, [isWanted, pages, read, list, loadingAll]);
 
-  // What is on the screen is read again when the topic has moved. A failure leaves what is shown: the topics say so.
+  // The visible pages are read again when the topic changes. If that fails, the list of topics shows the error.
   const isReady = isCurrent && pages.length > 0;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the head is what says that something changed.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the head tells that something changed.
   useEffect(() => {
     if (!isReady || paused) return;
     let isOld = false;
-    const [from, to] = pagesWithin(pages, ...seen.current);
-    for (const page of pages.slice(from, to + 1)) {
-      const refresh = (again: DocumentPage) => {
-        if (isOld) return;
-        setState((old) => refreshed(old, page, again));
-      };
-      read(page.after, Math.max(PAGE, page.rows.length)).then(refresh, () => {});
-    }
+    const [from, to] = pagesWithin(pages, ...visible.current);
+    for (const page of pages.slice(from, to + 1))
+      read(page.after, Math.max(PAGE, page.rows.length)).then(
+        (again) => {
+          if (!isOld) setState((old) => mergePage(old, page, again));
+        },
+        () => {},
+      );
     return () => {
       isOld = true;
     };
   }, [head, isReady, paused]);
 
-  const rows = useMemo(() => pages.flatMap((page) => page.rows), [pages]);
   return {
-    rows,
+    rows: useMemo(() => pages.flatMap((page) => page.rows), [pages]),
     more,
-    loading: isWanted,
     error,
     added: added.size,
     loadingAll: loadingAll && more,
     loadMore: useCallback(() => setWanted(count + 1), [count]),
     setLoadingAll,
-    restart: useCallback(() => setRound((n) => n + 1), []),
-    look: useCallback((first: number, last: number) => {
-      seen.current = [first, last];
+    reload: useCallback(() => setRound((n) => n + 1), []),
+    setVisible: useCallback((first: number, last: number) => {
+      visible.current = [first, last];
     }, []),
   };
 }
 
-function refreshed<S extends State>(old: S, page: DocumentPage, again: DocumentPage): S {
+function mergePage<S extends State>(old: S, page: DocumentPage, again: DocumentPage): S {
   const index = old.pages.indexOf(page);
   if (index < 0) return old;
   const result = refreshPage(page, again);
-  const isNews = result.added.some((key) => !old.added.has(key));
-  if (result.page === page && !isNews) return old;
+  const hasNew = result.added.some((key) => !old.added.has(key));
+  if (result.page === page && !hasNew) return old;
   return {
     ...old,
     pages: result.page === page ? old.pages : old.pages.with(index, result.page),
-    added: isNews ? new Set([...old.added, ...result.added]) : old.added,
+    added: hasNew ? new Set([...old.added, ...result.added]) : old.added,
   };
 }

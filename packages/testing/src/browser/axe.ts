@@ -11,13 +11,13 @@ interface Finding {
 
 const source = readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** What axe finds on a page that keeps people out: serious and critical, each with where it is. */
+/** The serious and critical findings of axe on a page, each with its element. */
 export async function seriousFindings(page: Page): Promise<readonly string[]> {
-  // What fades in has too little contrast until it is there.
+  // During a fade the contrast is too low.
   await page.evaluate(
     "Promise.all(document.getAnimations().filter((each) => each.effect.getComputedTiming().endTime < Infinity).map((each) => each.finished.catch(() => {})))",
   );
-  // The page's own policy forbids scripts from elsewhere, so it is evaluated, not added.
+  // The content security policy of the page forbids other scripts, so it is evaluated, not added.
   await page.evaluate(await source);
   const findings = await page.evaluate<readonly Finding[]>(
     "axe.run(document, { resultTypes: ['violations'] }).then((result) => result.violations)",

@@ -18,27 +18,29 @@ import { type TestDatabase, testDatabase } from "../postgres/test_database.ts";
 
 const FOLDER = join(import.meta.dirname, "../../../../apps/dashboard");
 
-/** Who a page of a development server is: what tests put there belongs to them. */
+/** The subject of a page on a development server, which owns what tests write. */
 export const DEVELOPER = { sub: "dev", org_id: "demo" } as const;
 
-/** A server with the dashboard at its address. Disposing of it stops it, and drops its database. */
+/** A server with the dashboard. Disposing of it stops it, and drops its database. */
 export interface DashboardServer extends AsyncDisposable {
   readonly khala: Khala;
   readonly url: string;
   readonly database: TestDatabase["database"];
-  /** A token of the developer with everything that the page has. */
+  /** A token of the developer with the scopes of the page. */
   token(): Promise<string>;
-  /** A request of the developer, which must succeed. */
+  /** Sends a request of the developer, which must succeed. */
   post<T>(path: string, body: unknown): Promise<T>;
 }
 
 export interface DashboardOptions {
+  /** Instead of an app made of the other options. */
+  readonly app?: Parameters<typeof createKhala>[0];
   readonly agents?: NonNullable<AppDefinition["agents"]>;
   readonly engine?: NonNullable<AppDefinition["engine"]>;
   readonly settings?: Readonly<Record<string, string>>;
 }
 
-/** Starts a development server that shows the dashboard as its sources are now. */
+/** Starts a development server with the dashboard built from the current sources. */
 export async function startDashboard(options: DashboardOptions = {}): Promise<DashboardServer> {
   const { agents = [], engine = scripted({ tokenMs: 15 }), settings = {} } = options;
   const page = await builtPage();
@@ -53,7 +55,8 @@ export async function startDashboard(options: DashboardOptions = {}): Promise<Da
     ...settings,
   });
   const models = [runSummaries, workerSummaries, notifications];
-  const khala = await createKhala({ models, agents, engine }, { config, dev: true, dashboard: page.folder });
+  const { app = { models, agents, engine } } = options;
+  const khala = await createKhala(app, { config, dev: true, dashboard: page.folder });
   const { url } = khala;
   const token = async () => {
     const { scopes } = (await (await fetch(`${url}/ops/v1/about`)).json()) as { scopes: string[] };
@@ -86,7 +89,7 @@ interface BuiltPage extends AsyncDisposable {
   readonly folder: string;
 }
 
-/** The built page: the one that the install has made while it is newer than the sources, else one of its own. */
+/** The page that the install built while it is newer than the sources, otherwise a new build. */
 async function builtPage(): Promise<BuiltPage> {
   const built = join(FOLDER, "dist");
   const index = join(built, "index.html");

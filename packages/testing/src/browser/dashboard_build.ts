@@ -9,13 +9,13 @@ import { withFileLock } from "../processes/file_lock.ts";
 const ROOT = join(import.meta.dirname, "../../../..");
 const PAGE = join(ROOT, "apps/dashboard/dist/index.html");
 const BUILD_MS = 120_000;
-/** Of this checkout, whatever else runs on the machine. */
+/** One lock per checkout. */
 const LOCK = join(
   tmpdir(),
   `khala-dashboard-${createHash("sha256").update(ROOT).digest("hex").slice(0, 16)}.lock`,
 );
 
-/** Makes sure that `khala dev` has a page to show: the install builds it, unless it was told to run no scripts. */
+/** Builds the page of `khala dev` unless the install did: it may have been told to run no scripts. */
 export function ensureDashboard(): Promise<void> {
   return ensureBuilt({ page: PAGE, lock: LOCK, waitMs: 2 * BUILD_MS }, async () => {
     await promisify(execFile)(process.execPath, [join(ROOT, "scripts/build_dashboard.ts")], {
@@ -24,7 +24,7 @@ export function ensureDashboard(): Promise<void> {
   });
 }
 
-/** Builds a page unless it is there: files of tests that start at the same time build it once. */
+/** Builds a page unless it exists: test files that start at the same time build it once. */
 export async function ensureBuilt(
   where: { readonly page: string; readonly lock: string; readonly waitMs: number },
   build: () => Promise<void>,

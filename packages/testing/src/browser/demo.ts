@@ -7,16 +7,16 @@ import { startKhala } from "../processes/processes.ts";
 import { startChromium, type TestContext } from "./chromium.ts";
 import { ensureDashboard } from "./dashboard_build.ts";
 
-/** The demo as `npm start` shows it, and a browser to look at it. */
+/** The demo of `npm start`, and a browser. */
 export interface Demo extends AsyncDisposable {
   readonly url: string;
-  /** A visitor whom nobody has seen before. */
+  /** A new browser context. */
   visitor(options?: BrowserContextOptions): Promise<TestContext>;
-  /** A token as the demo mints it for whoever asks from this machine. */
+  /** A development token. */
   token(scopes: readonly string[], sub?: string): Promise<string>;
 }
 
-/** Starts the demo. Its page is the one that was built last: `npm run build -w @khala/dashboard`. */
+/** Starts the demo, with the page that was built last: `npm run build -w @khala/dashboard`. */
 export async function startDemo(settings: Readonly<Record<string, string>> = {}): Promise<Demo> {
   await ensureDashboard();
   await using stack = new AsyncDisposableStack();
@@ -49,14 +49,14 @@ export async function live(page: Page): Promise<Page> {
   return page;
 }
 
-/** Signs the visitor in with a token before any page is open, as one who pasted it. */
+/** Signs the visitor in with a pasted token, before any page is open. */
 export async function signIn({ browser }: TestContext, token: string): Promise<void> {
   await browser.addInitScript({
     content: `if (!sessionStorage.getItem("seen")) { sessionStorage.setItem("seen", "1"); sessionStorage.setItem("khala.token", ${JSON.stringify(token)}); }`,
   });
 }
 
-/** How many pixels the page is wider than its window: sideways scrolling that nobody asked for. */
+/** By how many pixels the page is wider than its window. */
 export function overflow(page: Page): Promise<number> {
   return page.evaluate<number>("document.documentElement.scrollWidth - window.innerWidth");
 }

@@ -1,11 +1,11 @@
 import type { Page } from "playwright-core";
 
-/** The name of what has the focus: its label, or its first words. */
+/** The label or the text of the focused element. */
 export function focused(page: Page): Promise<string> {
   return page.evaluate<string>(`(${nameOfFocus})()`);
 }
 
-/** Goes once around the page by Tab, and answers the places at which nothing shows that the focus is there. */
+/** Tabs through the page once, and returns the elements without a visible focus. */
 export async function unseenFocus(page: Page, most = 60): Promise<readonly string[]> {
   const unseen: string[] = [];
   for (let presses = 0; presses < most; presses++) {
@@ -23,7 +23,7 @@ const nameOfFocus = `() => {
   return name.trim().split("\\n")[0];
 }`;
 
-/** A mark is an outline or a ring, of the element, of what it is in, or of what is drawn after it. */
+/** A mark is an outline or a ring of the element, of its container, or of its ::after. */
 const placeWithoutMark = `() => {
   const element = document.activeElement;
   if (!element || element === document.body) return undefined;

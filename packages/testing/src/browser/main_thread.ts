@@ -1,9 +1,9 @@
 import type { Page } from "playwright-core";
 
-/** Something that a page's main thread did in one go: how long it took, and how much of that was work. */
+/** A task of the main thread of a page. */
 export interface MainThreadTask {
   readonly wallMs: number;
-  /** Time on a processor: what others on the machine do meanwhile does not count. */
+  /** CPU time: other processes on the machine do not count. */
   readonly cpuMs: number;
 }
 
@@ -16,7 +16,7 @@ interface TraceEvent {
   readonly args?: { readonly name?: string };
 }
 
-/** What the main thread of the browser's pages did while the work went on, by CPU time, the longest first. One trace at a time. */
+/** The tasks of the browser's main threads during the work, longest CPU time first. One trace at a time. */
 export async function mainThreadTasks(
   page: Page,
   work: () => Promise<void>,

@@ -1,0 +1,54 @@
+import { expect, test } from "vitest";
+import type { Agent } from "../board_types.ts";
+import { flowGraph, flowShape } from "./flow_graph.ts";
+
+const agent = (name: string, ...consumes: string[]): Agent => ({
+  name,
+  consumes,
+  state: "running",
+  waiting: 0,
+  running: 0,
+  done: 0,
+  retried: 0,
+  dead: 0,
+});
+
+const made = (type: string, produced_by: string) => ({ type, produced_by });
+
+test("edges come from what agents consume and from who published the recent artifacts", () => {
+  const { edges } = flowGraph(
+    [agent("writer", "Topic"), agent("reviewer", "Draft")],
+    [made("Topic", "user:ada"), made("Topic", "user:bob"), made("Draft", "agent:writer")],
+  );
+  expect(edges.map(({ from, to, count }) => [from, to, count])).toEqual(
+    expect.arrayContaining([
+      ["publisher", "type:Topic", 2],
+      ["type:Topic", "agent:writer", 2],
+      ["agent:writer", "type:Draft", 1],
+      ["type:Draft", "agent:reviewer", 1],
+    ]),
+  );
+  expect(edges).toHaveLength(4);
+});
+
+test("a type that an agent consumes is shown before anybody has published it", () => {
+  const { nodes } = flowGraph([agent("writer", "Topic")], []);
+  expect(nodes).toEqual([
+    { kind: "type", id: "type:Topic", name: "Topic", count: 0 },
+    { kind: "agent", id: "agent:writer", name: "writer", agent: agent("writer", "Topic") },
+  ]);
+});
+
+test("an agent of another server is shown by what it published", () => {
+  const { nodes } = flowGraph([], [made("Draft", "agent:elsewhere")]);
+  expect(nodes).toContainEqual({ kind: "agent", id: "agent:elsewhere", name: "elsewhere" });
+});
+
+test("the shape does not change when only numbers do", () => {
+  const before = flowGraph([agent("writer", "Topic")], [made("Topic", "user:ada")]);
+  const after = flowGraph(
+    [{ ...agent("writer", "Topic"), done: 9 }],
+    [made("Topic", "user:ada"), made("Topic", "user:eve")],
+  );
+  expect(flowShape(after)).toBe(flowShape(before));
+});

@@ -1,0 +1,33 @@
+import { setParams, useParam } from "../router.ts";
+import { Tabs } from "../ui/controls/tabs.tsx";
+import { Closes } from "./closes.tsx";
+import { Errors } from "./errors.tsx";
+import { Load } from "./load.tsx";
+import { Settings } from "./settings.tsx";
+import { Sockets } from "./sockets.tsx";
+import { Traces } from "./traces.tsx";
+import "./operations.css";
+
+const TABS = [
+  { id: "load", label: "Load", content: <Load /> },
+  { id: "sockets", label: "Sockets", content: <Sockets /> },
+  { id: "closes", label: "Closed", content: <Closes /> },
+  { id: "errors", label: "Errors", content: <Errors /> },
+  { id: "traces", label: "Traces", content: <Traces /> },
+  { id: "config", label: "Settings", content: <Settings /> },
+];
+/** Filter and selection belong to a tab. */
+const NOTHING_SELECTED = { q: "", item: "", trace: "", span: "", correlation: "" };
+
+/** The Operations page: load, sockets, errors, traces and settings. */
+export default function OperationsPage() {
+  const [tab] = useParam("tab");
+  return (
+    <Tabs
+      label="Operations views"
+      selected={TABS.find(({ id }) => id === tab)?.id ?? "load"}
+      onSelect={(id) => setParams({ ...NOTHING_SELECTED, tab: id })}
+      tabs={TABS}
+    />
+  );
+}

@@ -1,0 +1,152 @@
+import { type UIEvent, useCallback } from "react";
+import { setParams, useParam } from "../router.ts";
+import { Button } from "../ui/controls/button.tsx";
+import { SearchInput, Toolbar } from "../ui/controls/toolbar.tsx";
+import { Empty, Failure, Loading } from "../ui/feedback/notices.tsx";
+import { Ago } from "../ui/format/ago.tsx";
+import { bytesText, countText, plural } from "../ui/format/numbers.ts";
+import { useDebounced } from "../ui/hooks.ts";
+import { type Column, numbers } from "../ui/table/columns.ts";
+import { Table } from "../ui/table/table.tsx";
+import type { DocumentRow } from "./document_pages.ts";
+import type { Topic } from "./sync_types.ts";
+import { useDocuments } from "./use_documents.ts";
+
+const ROW_PX = 32;
+const DEBOUNCE_MS = 200;
+const keyOf = ({ doc_key }: DocumentRow) => doc_key;
+
+const COLUMNS: readonly Column<DocumentRow>[] = [
+  {
+    head: "Key",
+    width: "minmax(180px, 3fr)",
+    cell: ({ doc_key, gone }) => (
+      <span className={gone ? "mono document-gone" : "mono"} title={doc_key}>
+        {doc_key}
+      </span>
+    ),
+  },
+  {
+    head: "Version",
+    width: 76,
+    align: "end",
+    cell: ({ doc_version, gone }) => (gone ? <span className="quiet">deleted</span> : doc_version),
+  },
+  { head: "Updated", width: 88, cell: ({ updated_at }) => <Ago at={updated_at} /> },
+  numbers("Size", 72, ({ bytes }) => bytesText(bytes)),
+  {
+    head: "Audience",
+    width: "minmax(100px, 1fr)",
+    wideOnly: true,
+    cell: ({ audience }) =>
+      audience.length === 0 ? <span className="quiet">whole org</span> : audience.join(", "),
+  },
+];
+
+export interface DocumentsProps {
+  readonly topicName: string;
+  /** Undefined while the topics are loading, or not allowed. */
+  readonly topic: Topic | undefined;
+}
+
+/** The documents of a topic: loaded as one scrolls, searched by key. */
+export function Documents({ topicName, topic }: DocumentsProps) {
+  const [search = "", setSearch] = useParam("q");
+  const [doc, setDoc] = useParam("doc");
+  const settled = useDebounced(search, DEBOUNCE_MS);
+  const documents = useDocuments(topicName, settled, topic?.head);
+  const { rows, more, error, setVisible, reload } = documents;
+  const onSearch = (text: string) => setSearch(text, { replace: true });
+  const onSelect = (key: string | undefined) =>
+    doc === undefined ? setDoc(key) : setParams({ doc: key, version: "" }, { replace: true });
+  const onScroll = useCallback(
+    ({ target }: UIEvent) => {
+      if (!(target instanceof HTMLElement)) return;
+      const first = Math.floor(target.scrollTop / ROW_PX);
+      setVisible(first, first + Math.ceil(target.clientHeight / ROW_PX));
+    },
+    [setVisible],
+  );
+
+  return (
+    <>
+      <Toolbar
+        label={`Documents of ${topicName}`}
+        end={<Progress documents={documents} topic={topic} search={settled} />}
+      >
+        <SearchInput
+          label="Search by key"
+          placeholder="Search by key, such as run:"
+          value={search}
+          onChange={onSearch}
+        />
+        {documents.added > 0 && (
+          <Button icon="retry" title="Reload the list to show new documents." onClick={reload}>
+            {`${countText(documents.added)} new`}
+          </Button>
+        )}
+      </Toolbar>
+      {error && <Failure error={error} inline={rows.length > 0} onRetry={reload} />}
+      {rows.length === 0 && more && !error && <Loading />}
+      {(rows.length > 0 || !more) && (
+        <div className="fill" onScrollCapture={onScroll}>
+          <Table
+            label={`Documents of ${topicName}`}
+            columns={COLUMNS}
+            rows={rows}
+            rowKey={keyOf}
+            selected={doc}
+            onSelect={onSelect}
+            onEnd={documents.loadMore}
+            hold={false}
+            empty={<NoDocuments search={settled} onClear={() => onSearch("")} />}
+          />
+        </div>
+      )}
+    </>
+  );
+}
+
+interface ProgressProps {
+  readonly documents: ReturnType<typeof useDocuments>;
+  readonly topic: Topic | undefined;
+  readonly search: string;
+}
+
+/** How much of the list is loaded, and the button for all of it. */
+function Progress({ documents: { rows, more, loadingAll, setLoadingAll }, topic, search }: ProgressProps) {
+  if (rows.length === 0 && more) return null;
+  const estimate = Math.max(topic?.documents ?? 0, rows.length + 1);
+  const text = !more
+    ? plural(rows.length, "document")
+    : search !== ""
+      ? `${countText(rows.length)} found so far`
+      : `${countText(rows.length)} of about ${plural(estimate, "document")}`;
+  return (
+    <>
+      <span className="quiet" role="status">
+        {text}
+      </span>
+      {more && (
+        <Button kind="bare" onClick={() => setLoadingAll(!loadingAll)}>
+          {loadingAll ? "Stop" : "Load all"}
+        </Button>
+      )}
+    </>
+  );
+}
+
+function NoDocuments({ search, onClear }: { readonly search: string; readonly onClear: () => void }) {
+  if (search === "")
+    return (
+      <Empty title="No documents" icon="sync">
+        A document appears when an event of its stream is projected.
+      </Empty>
+    );
+  const clear = <Button onClick={onClear}>Clear search</Button>;
+  return (
+    <Empty title={`No key contains “${search}”`} icon="search" action={clear}>
+      The search is case-sensitive and matches any part of a key.
+    </Empty>
+  );
+}

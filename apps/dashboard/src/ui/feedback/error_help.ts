@@ -1,0 +1,102 @@
+/** What an error code means, why it happens, and what to do about it. */
+export interface ErrorHelp {
+  readonly title: string;
+  readonly why: string;
+  readonly fix: string;
+}
+
+const help = (title: string, why: string, fix: string): ErrorHelp => ({ title, why, fix });
+
+const NEW_TOKEN = "Get a new token and sign in again.";
+const RETRIES = "Nothing to do: the client retries. If it persists, check the server log and /readyz.";
+
+const KNOWN: Readonly<Record<string, ErrorHelp>> = {
+  invalid_request: help(
+    "Invalid request",
+    "A field is missing or has a value that is not allowed.",
+    "Correct what the message names, then send it again.",
+  ),
+  missing_authorization: help("No token", "This server requires a token.", NEW_TOKEN),
+  invalid_token: help(
+    "Invalid token",
+    "The token is malformed, or signed with a key this server does not know.",
+    "Create one with khala token, or get one from your issuer.",
+  ),
+  token_expired: help("Token expired", "Tokens are short-lived.", NEW_TOKEN),
+  token_revoked: help("Token revoked", "The token was revoked by its issuer.", NEW_TOKEN),
+  token_not_yet_valid: help(
+    "Token not valid yet",
+    "Its start time is in the future: the clock of the issuer or of the server is wrong.",
+    "Compare both clocks. khala doctor checks the server's.",
+  ),
+  forbidden_topic: help(
+    "Topic not allowed",
+    "The token has no scope for this topic.",
+    "Use a token whose scopes include the topic.",
+  ),
+  missing_scope: help(
+    "Missing scope",
+    "The token lacks a required scope.",
+    "Use a token with the scope named in the message.",
+  ),
+  not_found: help(
+    "Not found",
+    "It was deleted, removed by retention, belongs to another org, or the server has no such route.",
+    "Check the address. The link may be older than its target.",
+  ),
+  sequence_conflict: help(
+    "Sequence conflict",
+    "Another writer appended to the stream first.",
+    "Read the stream again, then retry.",
+  ),
+  artifact_conflict: help(
+    "Artifact conflict",
+    "An artifact with this id and version exists with different content.",
+    "Publish it with a higher version or a new id.",
+  ),
+  conversation_busy: help(
+    "Conversation busy",
+    "A run is in progress, and a conversation has one run at a time.",
+    "Wait for it, stop it, or send with the policy “queue”.",
+  ),
+  stale_cursor: help(
+    "Stale cursor",
+    "Retention removed updates after this position.",
+    "Nothing to do: the client fetches the full state again.",
+  ),
+  payload_too_large: help("Payload too large", "The request exceeds the size limit.", "Send less at a time."),
+  limit_exceeded: help("Limit exceeded", "A server limit was reached.", "Wait a moment, then retry."),
+  slow_consumer: help(
+    "Slow consumer",
+    "The server sent more than this connection could take.",
+    "Nothing to do: it resumes where it stopped. Subscribe to less if it happens often.",
+  ),
+  idle_timeout: help(
+    "Idle timeout",
+    "No heartbeat arrived in time.",
+    "Nothing to do: the client reconnects.",
+  ),
+  overloaded: help("Server overloaded", "The server takes no more work at the moment.", RETRIES),
+  unavailable: help(
+    "Server not reachable",
+    "The server is stopped, or the network or one of its backends is down.",
+    RETRIES,
+  ),
+  shutting_down: help("Server shutting down", "The server is restarting, or was stopped.", RETRIES),
+  internal: help(
+    "Internal error",
+    "The server failed to handle the request.",
+    "Find the request in the server log and report it.",
+  ),
+};
+
+/** The help for a code; an unknown one gets a generic text. */
+export function errorHelp(code: string): ErrorHelp {
+  const unknown = help("Request failed", "There is no help for this code.", "See docs/protocol/ERRORS.md.");
+  return KNOWN[code] ?? unknown;
+}
+
+/** Whether there is help for this code. */
+export function isKnownError(code: string): boolean {
+  return Object.hasOwn(KNOWN, code);
+}

@@ -1,0 +1,142 @@
+import { seriousFindings } from "@khala/testing/browser/axe";
+import { chromiumHere } from "@khala/testing/browser/chromium";
+import { type Demo, live, overflow, startDemo, themeOf } from "@khala/testing/browser/demo";
+import { focused, unseenFocus } from "@khala/testing/browser/focus";
+import { eventually } from "@khala/testing/kit/eventually";
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+
+vi.setConfig({ testTimeout: 180_000 });
+
+const PAGES = {
+  Home: "/",
+  Sync: "/sync",
+  Conversations: "/conversations",
+  Blackboard: "/blackboard",
+  Operations: "/operations",
+};
+const PHONE = { width: 390, height: 844 };
+/** Every view that an address leads to. */
+const VIEWS = [
+  "/",
+  "/sync",
+  "/sync?topic=runtime.run_summaries",
+  "/sync?tab=clients",
+  "/sync?tab=parity",
+  "/conversations",
+  "/conversations?conv=phone",
+  "/blackboard",
+  "/blackboard?tab=timeline",
+  "/blackboard?tab=agents",
+  "/blackboard?tab=dead",
+  "/blackboard?tab=approvals",
+  "/blackboard?tab=lag",
+  "/operations?tab=load",
+  "/operations?tab=sockets",
+  "/operations?tab=traces",
+  "/operations?tab=config",
+];
+
+/** Waits until the page has loaded. */
+async function settled(page: Page): Promise<void> {
+  await live(page);
+  const loading = page.locator("main .notice-loading");
+  await eventually("the page has loaded", async () => (await loading.count()) === 0);
+}
+
+describe.skipIf(!chromiumHere())("the pages", () => {
+  let demo: Demo;
+  beforeAll(async () => {
+    demo = await startDemo();
+  });
+  afterAll(() => demo?.[Symbol.asyncDispose]());
+
+  test("fit a phone without scrolling sideways, and the bar at the bottom switches between them", async () => {
+    await using visitor = await demo.visitor({ viewport: PHONE, hasTouch: true, isMobile: true });
+    const page = await live(await visitor.open(demo.url));
+    const bar = page.getByRole("navigation", { name: "Main" });
+    for (const path of Object.values(PAGES)) {
+      await bar.locator(`a[href="${path}"]`).tap();
+      await page.waitForURL((url) => url.pathname === path);
+      const box = await bar.boundingBox();
+      expect(Math.round(box!.y + box!.height), path).toBe(PHONE.height);
+    }
+    for (const view of VIEWS) {
+      await page.goto(demo.url + view);
+      await settled(page);
+      expect(await overflow(page), view).toBeLessThanOrEqual(0);
+    }
+    expect(visitor.problems).toEqual([]);
+  });
+
+  test("can be reached by keyboard, with a visible focus", async () => {
+    await using visitor = await demo.visitor();
+    const page = await live(await visitor.open(demo.url));
+    for (const [name, path] of Object.entries(PAGES)) {
+      await tabTo(page, (label) => label === name);
+      await page.keyboard.press("Enter");
+      await page.waitForURL((url) => url.pathname === path);
+      await settled(page);
+      expect(await unseenFocus(page), name).toEqual([]);
+    }
+    expect(visitor.problems).toEqual([]);
+  });
+
+  test("return the focus after ⌘K, a row and a dialog were opened by keyboard", async () => {
+    await using visitor = await demo.visitor();
+    const page = await live(await visitor.open(`${demo.url}/operations?tab=config`));
+    await settled(page);
+    await page.getByRole("grid", { name: "Settings" }).getByText("KHALA_PORT").waitFor();
+
+    await tabTo(page, (label) => label === "Token");
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog", { name: "Use another token" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    await eventually("the focus returned", async () => (await focused(page)) === "Token");
+
+    await page.keyboard.press("ControlOrMeta+k");
+    await page.getByRole("combobox", { name: "Search" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("combobox", { name: "Search" }).waitFor({ state: "detached" });
+    await eventually("the focus returned", async () => (await focused(page)) === "Token");
+
+    await tabTo(page, (label) => label === "Settings");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    const panel = page.getByRole("complementary");
+    await panel.waitFor();
+    await tabTo(page, (label) => label === "Close details");
+    await page.keyboard.press("Escape");
+    await panel.waitFor({ state: "detached" });
+    await eventually("the focus returned", async () => (await focused(page)) === "Settings");
+    expect(visitor.problems).toEqual([]);
+  });
+
+  test("follow the system from light to dark, and are accessible in both", async () => {
+    await using visitor = await demo.visitor({ colorScheme: "light", reducedMotion: "reduce" });
+    const page = await live(await visitor.open(demo.url));
+    for (const path of Object.values(PAGES)) {
+      await page.goto(demo.url + path);
+      await settled(page);
+      for (const colorScheme of ["dark", "light"] as const) {
+        await page.emulateMedia({ colorScheme });
+        await eventually(`it is ${colorScheme}`, async () => (await themeOf(page)) === colorScheme);
+        expect(await seriousFindings(page), `${path} ${colorScheme}`).toEqual([]);
+      }
+    }
+    expect(visitor.problems).toEqual([]);
+  });
+});
+
+/** Presses Tab until this element has the focus. */
+async function tabTo(page: Page, isThis: (label: string) => boolean): Promise<void> {
+  const seen: string[] = [];
+  for (let presses = 0; presses < 150; presses++) {
+    await page.keyboard.press("Tab");
+    const label = await focused(page);
+    if (isThis(label)) return;
+    seen.push(label);
+  }
+  throw new Error(`Tab did not reach it: ${seen.join(", ")}`);
+}
