@@ -15,7 +15,7 @@ import { describe, expect, test } from "vitest";
 import { openKafkaBoard } from "../../packages/kafka/src/index.ts";
 
 describe.skipIf(!kafkaHere())("Kafka", () => {
-  boardSuite("Kafka", () => kafkaBoardOfSuite({ transactions: true }));
+  boardSuite("Kafka", () => kafkaBoardOfSuite({ transactions: true }), { concurrent: true });
 
   test.each([
     { transactions: true, acks: "all", idempotence: true },

@@ -78,16 +78,14 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
     const tails = await Promise.all(
       range(1, EACH).map(() => LogTail.open(context, open, [{ topic, from, onRecord }])),
     );
+    const membership = { kafka, offsets, readCommitted: true, sessionTimeoutMs: 6_000, heartbeatMs: 1_000 };
     /** Those that have read it, or have said that they cannot. */
     const answered = new Set<number>();
     const groups = await Promise.all(
       range(1, EACH).map((number) =>
-        joinGroup(context, kafka, {
+        joinGroup(context, membership, {
           groupId: `group-${number}`,
-          offsets,
           topics: [topic],
-          readCommitted: true,
-          sessionTimeoutMs: 6_000,
           batch: 10,
           onBatches: () => void answered.add(number),
           onFailure: () => void answered.add(number),

@@ -30,7 +30,8 @@ export async function openBoard(
   options: BoardOptions & KafkaBoardSettings,
 ): Promise<Board> {
   const resolved = resolveSettings(options);
-  const { replication, drainMs, leaveMs, retryDelaysMs, sessionTimeoutMs, readCommitted } = resolved;
+  const { replication, drainMs, leaveMs, retryDelaysMs } = resolved;
+  const { readCommitted, sessionTimeoutMs, heartbeatMs } = resolved;
   const names = topicNames(resolved);
   const agents = options.agents.map(({ agent }) => agent);
   const opened: Service[] = [];
@@ -68,7 +69,8 @@ export async function openBoard(
     const { observer, route } = options;
     const publisher = openPublisher(context, { producers, settings, names, agents, views, observer });
     opened.push(publisher);
-    const common = { kafka, producers, offsets, names, readCommitted, sessionTimeoutMs };
+    const membership = { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs };
+    const common = { membership, producers, names };
     if (options.routes) {
       const readers = [
         supervise(context, "router", (onFailure) =>
@@ -141,9 +143,8 @@ export async function openBoard(
         const work = consumeTasks(
           context,
           {
-            kafka,
+            membership,
             producers,
-            offsets,
             observer,
             rules: {
               agent: consumer.agent,
@@ -155,8 +156,6 @@ export async function openBoard(
             },
             groupId: names.agentGroup(consumer.agent),
             topic: names.tasks(consumer.agent),
-            readCommitted,
-            sessionTimeoutMs,
             limits: LIMITS,
             marks: {
               kafka,

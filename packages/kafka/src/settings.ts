@@ -50,6 +50,8 @@ export interface KafkaBoardSettings {
   readonly readCommitted?: boolean;
   /** After how long the partitions of a process that says nothing go to others; 10,000 unless set. */
   readonly sessionTimeoutMs?: number;
+  /** How often a process tells its groups that it is alive, and learns who has joined or left; 3,000 unless set. */
+  readonly heartbeatMs?: number;
   /** How long stopping waits for work under way before it is aborted; 10,000 unless set. */
   readonly drainMs?: number;
   /** How long work may still take whose partition goes to another process before it is aborted; 5,000 unless set. */
@@ -85,6 +87,7 @@ export function resolveSettings(settings: KafkaBoardSettings): ResolvedSettings 
     retryDelaysMs: [1_000, 10_000, 60_000, 300_000],
     readCommitted: true,
     sessionTimeoutMs: 10_000,
+    heartbeatMs: 3_000,
     drainMs: 10_000,
     leaveMs: 5_000,
     indexWindow: 10_000,

@@ -14,13 +14,19 @@ export interface Batch extends TopicPartition {
   readonly records: readonly [LogRecord, ...LogRecord[]];
 }
 
+/** What all consumer groups of a process have in common. */
+export interface Membership {
+  readonly kafka: WatchedKafka;
+  readonly offsets: Pick<ClusterOffsets, "committed" | "dismiss">;
+  readonly readCommitted: boolean;
+  readonly sessionTimeoutMs: number;
+  readonly heartbeatMs: number;
+}
+
 /** What a member of a consumer group does. */
 export interface GroupOptions {
   readonly groupId: string;
-  readonly offsets: Pick<ClusterOffsets, "committed" | "dismiss">;
   readonly topics: readonly string[];
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   /** Records that are taken at a time. */
   readonly batch: number;
   readonly properties?: Properties;
@@ -46,7 +52,6 @@ export interface Group {
 
 /** So often a poll is made when there is nothing to read: brokers expect it, and a call that tells of news may fail. */
 const IDLE_MS = 100;
-const HEARTBEAT_MS = 3_000;
 /** After a partition was resumed nothing may tell of its first records. */
 const RESUMED_MS = 1_000;
 const RESUMED_IDLE_MS = 5;
@@ -65,7 +70,7 @@ const BEGINNING = -2;
 /** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
 export async function joinGroup(
   context: Context,
-  kafka: WatchedKafka,
+  { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs }: Membership,
   options: GroupOptions,
 ): Promise<Group> {
   const { log } = context;
@@ -119,7 +124,7 @@ export async function joinGroup(
 
   /** Where to begin: whoever had them before may have a transaction open that decides it. */
   async function committed(partitions: readonly TopicPartition[]): Promise<Position[]> {
-    const found = await options.offsets.committed([options.groupId], { stable: partitions });
+    const found = await offsets.committed([options.groupId], { stable: partitions });
     const own = found.get(options.groupId);
     return partitions.map(({ topic, partition }) => {
       const offset = own?.get(topic)?.get(partition) ?? -1;
@@ -171,7 +176,7 @@ export async function joinGroup(
 
   async function dismissed(): Promise<void> {
     try {
-      await options.offsets.dismiss(options.groupId, clientId);
+      await offsets.dismiss(options.groupId, clientId);
     } catch (error) {
       log.warn(
         { err: (error as Error).message, group: options.groupId },
@@ -225,13 +230,13 @@ export async function joinGroup(
     { ...kafka, clientId },
     {
       groupId: options.groupId,
-      readCommitted: options.readCommitted,
+      readCommitted,
       properties: {
         // Only the partitions that move are taken away, and their work with them.
         "partition.assignment.strategy": "cooperative-sticky",
-        "session.timeout.ms": options.sessionTimeoutMs,
-        // A member learns of others that come and go with its heartbeats: however long silence is borne, that is soon.
-        "heartbeat.interval.ms": Math.min(HEARTBEAT_MS, Math.floor(options.sessionTimeoutMs / 3)),
+        "session.timeout.ms": sessionTimeoutMs,
+        // A member learns with its next heartbeat that others have joined or left.
+        "heartbeat.interval.ms": Math.min(heartbeatMs, Math.floor(sessionTimeoutMs / 3)),
         ...FETCH,
         ...options.properties,
       },
@@ -250,7 +255,7 @@ export async function joinGroup(
   return {
     owner: {
       lend: consumer.lend,
-      commitOffsets: (offsets = []) => commitOffsets(context, consumer, offsets),
+      commitOffsets: (positions = []) => commitOffsets(context, consumer, positions),
     },
     pause(partition) {
       if (!signal.aborted) consumer.pause(partition);

@@ -1,7 +1,6 @@
 import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
-import type { WatchedKafka } from "../client/broker_watch.ts";
 import type { TopicPartition } from "../client/client_types.ts";
-import { type Batch, type Group, type GroupOptions, joinGroup } from "../client/group.ts";
+import { type Batch, type Group, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import type { Position } from "../topics/log_reader.ts";
 import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
@@ -12,15 +11,12 @@ import { TaskRuns } from "./task_runs.ts";
 
 /** What the sessions of an agent work with. */
 export interface SessionOptions {
-  readonly kafka: WatchedKafka;
+  readonly membership: Membership;
   readonly producers: Producers;
-  readonly offsets: GroupOptions["offsets"];
   readonly observer: BoardObserver;
   readonly rules: SettlementRules;
   readonly groupId: string;
   readonly topic: string;
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   readonly limits: PartitionLimits;
   readonly marks: MarkSource;
   /** How long stopping waits for work under way before it is aborted. */
@@ -80,15 +76,12 @@ export class AgentSession implements Session {
 
   /** Joins the group and begins to work. */
   async start(): Promise<void> {
-    const { kafka, offsets, groupId, topic, readCommitted, sessionTimeoutMs } = this.#options;
+    const { membership, groupId, topic } = this.#options;
     // Who cannot settle takes no task.
     await this.#options.producers.ready();
-    this.#group = await joinGroup(this.#context, kafka, {
+    this.#group = await joinGroup(this.#context, membership, {
       groupId,
-      offsets,
       topics: [topic],
-      readCommitted,
-      sessionTimeoutMs,
       batch: BATCH,
       properties: { "queued.max.messages.kbytes": 16_384, "queued.min.messages": 1_000 },
       onAssign: (positions) => this.#assigned(positions),

@@ -52,14 +52,11 @@ async function openTier(
   };
   const failures: Error[] = [];
   const tier = await startRetryTier(context, {
-    kafka: settings.kafka,
+    membership: { kafka: settings.kafka, offsets, readCommitted: true, sessionTimeoutMs: 30_000, heartbeatMs: 300 },
     producers,
-    offsets,
     names,
     delayMs,
     delaysMs: [delayMs],
-    readCommitted: true,
-    sessionTimeoutMs: 30_000,
     observer: {},
     onFailure: (error) => failures.push(error),
   });

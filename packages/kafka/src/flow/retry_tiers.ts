@@ -1,6 +1,5 @@
 import { type BoardObserver, type Context, type Failure, ROUTER } from "@khala/server/blackboard";
-import type { WatchedKafka } from "../client/broker_watch.ts";
-import { type Batch, type GroupOptions, joinGroup } from "../client/group.ts";
+import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeRetry } from "../topics/decoding.ts";
 import type { LogRecord } from "../topics/log_reader.ts";
@@ -22,15 +21,12 @@ export function tierFor(delaysMs: readonly number[], delayMs: number): number | 
 }
 
 export interface RetryOptions {
-  readonly kafka: WatchedKafka;
+  readonly membership: Membership;
   readonly producers: Producers;
-  readonly offsets: GroupOptions["offsets"];
   readonly names: TopicNames;
   readonly observer: Pick<BoardObserver, "unreadable">;
   readonly delayMs: number;
   readonly delaysMs: readonly number[];
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   onFailure(error: Error): void;
 }
 
@@ -53,7 +49,7 @@ const BATCH = 100;
  * member that gets its partition finds the same record with the same due time.
  */
 export async function startRetryTier(context: Context, options: RetryOptions): Promise<Session> {
-  const { kafka, producers, offsets, names, delayMs, readCommitted, sessionTimeoutMs } = options;
+  const { membership, producers, names, delayMs } = options;
   const { clock } = context;
   const topic = names.retry(delayMs);
   const tiers = new Map<number, Tier>();
@@ -115,12 +111,9 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   }
 
   await producers.ready();
-  const group = await joinGroup(context, kafka, {
+  const group = await joinGroup(context, membership, {
     groupId: names.retryGroup(delayMs),
-    offsets,
     topics: [topic],
-    readCommitted,
-    sessionTimeoutMs,
     batch: BATCH,
     onAssign(partitions) {
       for (const { partition } of partitions) tiers.set(partition, new Tier());

@@ -8,9 +8,8 @@ import {
   type Routing,
   type Task,
 } from "@khala/server/blackboard";
-import type { WatchedKafka } from "../client/broker_watch.ts";
 import type { KafkaRecord } from "../client/client_types.ts";
-import { type Batch, type GroupOptions, joinGroup } from "../client/group.ts";
+import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeArtifact, withTrace } from "../topics/decoding.ts";
 import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "../topics/records.ts";
@@ -18,12 +17,9 @@ import type { TopicNames } from "../topics/topics.ts";
 import type { Session } from "./supervised.ts";
 
 export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
-  readonly kafka: WatchedKafka;
+  readonly membership: Membership;
   readonly producers: Producers;
-  readonly offsets: GroupOptions["offsets"];
   readonly names: TopicNames;
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   onFailure(error: Error): void;
 }
 
@@ -42,7 +38,7 @@ interface Routed {
  * transaction, so that an artifact is routed once.
  */
 export async function startRouter(context: Context, options: RouterOptions): Promise<Session> {
-  const { kafka, producers, offsets, names, observer, readCommitted, sessionTimeoutMs } = options;
+  const { membership, producers, names, observer } = options;
 
   async function onBatches(batches: readonly Batch[]): Promise<void> {
     const routed = batches.flatMap(({ topic, partition, records }) =>
@@ -67,12 +63,9 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
   }
 
   await producers.ready();
-  const group = await joinGroup(context, kafka, {
+  const group = await joinGroup(context, membership, {
     groupId: names.routerGroup,
-    offsets,
     topics: [names.artifacts],
-    readCommitted,
-    sessionTimeoutMs,
     batch: BATCH,
     onBatches,
     onFailure: options.onFailure,
