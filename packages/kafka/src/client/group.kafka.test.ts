@@ -50,7 +50,7 @@ function offsetsOf(batches: readonly Batch[]): number[] {
   return batches.flatMap(({ records }) => records.map(({ at }) => at));
 }
 
-describe.runIf(kafkaHere())("a member of a group", () => {
+describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
   test("leaves in order at any moment of its join, alone and while others join", {
     timeout: 120_000,
   }, async () => {

@@ -64,7 +64,14 @@ class Process implements AsyncDisposable {
     this.session = new AgentSession(
       context,
       {
-        membership: { kafka: settings.kafka, offsets, readCommitted: true, sessionTimeoutMs: 30_000, heartbeatMs: 300, ...member },
+        membership: {
+          kafka: settings.kafka,
+          offsets,
+          readCommitted: true,
+          sessionTimeoutMs: 30_000,
+          heartbeatMs: 300,
+          ...member,
+        },
         producers: through(this.#producers),
         observer,
         rules,
@@ -132,7 +139,7 @@ async function committed(stage: Stage, offsets: ClusterOffsets, partition: numbe
   return found.get(groupId)?.get(topic)?.get(partition);
 }
 
-describe.runIf(kafkaHere())("the work of an agent", { timeout: 120_000 }, () => {
+describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_000 }, () => {
   test("of a settlement whose partition goes to another between its records and its offsets nothing is seen", async () => {
     await using parts = new AsyncDisposableStack();
     const stage = parts.use(await openStage({ partitions: 1 }));

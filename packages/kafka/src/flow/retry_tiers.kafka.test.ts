@@ -52,7 +52,13 @@ async function openTier(
   };
   const failures: Error[] = [];
   const tier = await startRetryTier(context, {
-    membership: { kafka: settings.kafka, offsets, readCommitted: true, sessionTimeoutMs: 30_000, heartbeatMs: 300 },
+    membership: {
+      kafka: settings.kafka,
+      offsets,
+      readCommitted: true,
+      sessionTimeoutMs: 30_000,
+      heartbeatMs: 300,
+    },
     producers,
     names,
     delayMs,
@@ -74,7 +80,7 @@ async function back(stage: Stage, count: number): Promise<string[]> {
   });
 }
 
-describe.runIf(kafkaHere())("a retry topic", { timeout: 120_000 }, () => {
+describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, () => {
   test("holds so many in memory and no more; the rest stay in the log, and come when they are due", async () => {
     await using stage = await openStage({ partitions: 2, retryDelaysMs: [DELAY_MS] });
     const clock = new JumpClock();

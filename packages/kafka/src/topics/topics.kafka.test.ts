@@ -25,7 +25,7 @@ test("what cannot be the name of a topic is refused, and not changed into anothe
   expect(() => topicNames({}).tasks("a b")).toThrow(/cannot be the name of an agent/);
 });
 
-describe.runIf(kafkaHere())("on a broker", () => {
+describe.runIf(kafkaHere()).concurrent("on a broker", () => {
   test("topics are created with their configs, and a second start finds them as they must be", async () => {
     await using stage = await openStage();
     await stage.setUp();

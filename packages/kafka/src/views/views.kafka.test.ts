@@ -31,7 +31,7 @@ async function readAll(stage: Stage, topic: string, groupId: string, records: nu
   await consumer.disconnect();
 }
 
-describe.runIf(kafkaHere())("what the log answers", () => {
+describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
   test("after a restart an artifact has its newest version, and one that was removed is not there", async () => {
     await using stage = await openStage();
     const publisher = stage.publisher(await stage.views());

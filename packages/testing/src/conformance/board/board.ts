@@ -32,14 +32,16 @@ export type BoardSubject = keyof typeof SUBJECTS;
 export interface BoardSuiteOptions {
   /** All of them unless set. */
   readonly subjects?: readonly BoardSubject[];
-  /** Runs the tests at once, for a board whose tests mostly wait. Not for one with `jump`, which moves the time of all. */
+  /** Runs the tests of a subject at once, where they mostly wait. Not with `jump`, which moves the time of all. */
   readonly concurrent?: boolean;
 }
 
 /** What every driver of the Board port promises. A driver's test is a call of this with a way to make a new board. */
 export function boardSuite(name: string, open: OpenBoard, options: BoardSuiteOptions = {}): void {
   const { subjects = Object.keys(SUBJECTS) as BoardSubject[], concurrent = false } = options;
-  describe(`the board on ${name}`, { timeout: 150_000, concurrent }, () => {
-    for (const subject of subjects) describe(subject, () => SUBJECTS[subject](open));
-  });
+  // One block for each, so that the subjects follow each other: each opens a board of its own.
+  for (const subject of subjects)
+    describe(`the board on ${name}`, { timeout: 150_000 }, () => {
+      describe(subject, { concurrent }, () => SUBJECTS[subject](open));
+    });
 }

@@ -3,7 +3,7 @@ import { readTopic, values } from "@khala/testing/kafka/topics";
 import { kafkaWireRefusingOffsets } from "@khala/testing/kafka/wire";
 import { startWatchedBroker } from "@khala/testing/steps/board_step_stage";
 import { describe, expect, test } from "vitest";
-import { openStage, type Stage } from "../test_support.ts";
+import { openStage, type Stage } from "../../packages/kafka/src/test_support.ts";
 
 const SLOW = { timeout: 150_000 };
 const COORDINATOR_NOT_AVAILABLE = 15;

@@ -6,10 +6,10 @@ import { transactionState } from "@khala/testing/kafka/transactions";
 import { testContext } from "@khala/testing/kit/context";
 import { eventually } from "@khala/testing/kit/eventually";
 import { describe, expect, test } from "vitest";
-import { openKafkaClient } from "../client/client.ts";
-import { openBoard } from "../open_board.ts";
-import { resolveSettings } from "../settings.ts";
-import { topicNames } from "../topics/topics.ts";
+import { openKafkaClient } from "../../packages/kafka/src/client/client.ts";
+import { openBoard } from "../../packages/kafka/src/open_board.ts";
+import { resolveSettings } from "../../packages/kafka/src/settings.ts";
+import { topicNames } from "../../packages/kafka/src/topics/topics.ts";
 
 const EXPIRATION_MS = 20_000;
 
