@@ -13,7 +13,9 @@ import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { type KafkaBoard, kafkaBoard } from "@khala/testing/kafka/kafka_board";
 import { type Program, startProgram } from "@khala/testing/processes/programs";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { KafkaBoardSettings } from "../../packages/kafka/src/settings.ts";
 import type { Board } from "../../packages/server/src/blackboard/board.ts";
+import type { Artifact } from "../../packages/server/src/blackboard/model/artifact.ts";
 
 const AGENTS = [rules("agent"), rules("strict", { strict: true })];
 
@@ -27,7 +29,8 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
   });
   afterEach(() => under[Symbol.asyncDispose]());
 
-  const open = () => under.open({ agents: AGENTS, route: routeByTags, routes: true, observer: heard });
+  const open = (given: Partial<KafkaBoardSettings> = {}) =>
+    under.open({ agents: AGENTS, route: routeByTags, routes: true, observer: heard }, given);
 
   function program(name: string, mode: string, agent = "agent", ms = ""): Program {
     return startProgram("kafka_worker", under.bootstrap, under.prefix, name, agent, mode, ms);
@@ -107,5 +110,22 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
     const [attempt] = worker.attempts(key);
     expect(attempt).toBeGreaterThan(1);
     expect(worker.payloads(key)).toEqual([...range(attempt!, 4).map(() => 1), 2, 3]);
+  });
+
+  test("that shares its transactional id with another loses no task, and says so", async () => {
+    const [a, b] = [await open({ transactionalId: "twin" }), await open({ transactionalId: "twin" })];
+    const worker = new Worker("agent");
+    await using _ = start(worker, a, b);
+    const published: Artifact[] = [];
+    // Each publishes in turn, and so takes the id from the other.
+    for (const artifact of range(1, 12).map(() => makeTestArtifact({ to: "agent" })))
+      for (const board of [a, b])
+        await board.publish([artifact]).then(
+          () => published.push(artifact),
+          (error: unknown) => expect(error).toMatchObject({ code: "unavailable" }),
+        );
+    const ids = new Set(published.map(({ id }) => id));
+    await eventually(() => expect(new Set(heard.settledBy("agent").map(({ task }) => task.id))).toEqual(ids));
+    expect(heard.settledBy("agent")).toHaveLength(ids.size);
   });
 });

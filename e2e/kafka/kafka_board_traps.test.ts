@@ -21,7 +21,6 @@ import { taskRecord } from "../../packages/kafka/src/topics/records.ts";
 import { openTopicConfigs } from "../../packages/kafka/src/topics/topic_configs.ts";
 import { type TopicNames, topicNames } from "../../packages/kafka/src/topics/topics.ts";
 import type { Board } from "../../packages/server/src/blackboard/board.ts";
-import type { Artifact } from "../../packages/server/src/blackboard/model/artifact.ts";
 
 /** The outputs that are visible. */
 const made = (board: Board) => board.recent({ org: "acme", type: "Made", limit: 100 });
@@ -121,24 +120,6 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
     expect(second.payloads()).toEqual([1, 2]);
     expect(on.heard.repetitions).toEqual([]);
     await producer.disconnect();
-  });
-
-  test("of two processes with one transactional id the older one is fenced off, says so, and loses no task", async () => {
-    await using on = await trap();
-    const [a, b] = [await on.open({ transactionalId: "twin" }), await on.open({ transactionalId: "twin" })];
-    const worker = new Worker("agent");
-    await using _ = start(worker, a, b);
-    const published: Artifact[] = [];
-    // Each publishes in turn, and so takes the id from the other.
-    for (const artifact of range(1, 12).map(() => makeTestArtifact({ to: "agent" })))
-      for (const board of [a, b])
-        await board.publish([artifact]).then(
-          () => published.push(artifact),
-          (error: unknown) => expect(error).toMatchObject({ code: "unavailable" }),
-        );
-    const ids = new Set(published.map(({ id }) => id));
-    await eventually(() => expect(new Set(on.settled.map(({ task }) => task.id))).toEqual(ids));
-    expect(on.settled).toHaveLength(ids.size);
   });
 
   test("nothing of aborted transactions is worked on, many at a time or read in parts, and their markers stop nobody", async () => {

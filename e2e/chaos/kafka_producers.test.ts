@@ -1,15 +1,25 @@
 import { randomUUID } from "node:crypto";
+import { Heard, makeTestArtifact, routeByTags, rules } from "@khala/testing/conformance/board/support";
+import { start, Worker } from "@khala/testing/conformance/board/worker";
 import { kafkaHere, ownKafka, startKafka } from "@khala/testing/kafka/kafka";
-import { readTopic, values } from "@khala/testing/kafka/topics";
+import { readTopic, type TopicRecord, values } from "@khala/testing/kafka/topics";
 import { transactionState } from "@khala/testing/kafka/transactions";
+import { kafkaWireRefusingOffsets } from "@khala/testing/kafka/wire";
 import { testContext } from "@khala/testing/kit/context";
 import { eventually } from "@khala/testing/kit/eventually";
 import { until } from "@khala/testing/kit/until";
+import { startWatchedBroker } from "@khala/testing/steps/board_step_stage";
 import { describe, expect, test } from "vitest";
+import { openKafkaClient } from "../../packages/kafka/src/client/client.ts";
 import { openClusterOffsets } from "../../packages/kafka/src/client/cluster_offsets.ts";
 import { openBoard } from "../../packages/kafka/src/open_board.ts";
+import { resolveSettings } from "../../packages/kafka/src/settings.ts";
 import { artifact, openStage, type Stage, task } from "../../packages/kafka/src/test_support.ts";
+import { topicNames } from "../../packages/kafka/src/topics/topics.ts";
 
+const SLOW = { timeout: 150_000 };
+const COORDINATOR_NOT_AVAILABLE = 15;
+const EXPIRATION_MS = 20_000;
 const to = (stage: Stage, ...texts: string[]) =>
   texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
 
@@ -159,5 +169,124 @@ describe.runIf(ownKafka() !== undefined)("a board whose brokers are gone", () =>
     await work.stop();
     await board.stop();
     expect(await late).toBe("refused");
+  });
+});
+
+function openAt(bootstrap: string): Promise<Stage> {
+  return openStage({ kafka: { bootstrap, clientId: "offsets" }, producers: 1 });
+}
+
+/** A transaction with a record and an offset of a group. */
+async function settle(stage: Stage, text: string): Promise<void> {
+  const { artifacts, routerGroup } = stage.names;
+  const consumer = stage.client.consumer({ groupId: routerGroup });
+  await consumer.connect();
+  try {
+    await stage.producers.transaction(async ({ send, sendOffsets }) => {
+      await send(to(stage, text));
+      await sendOffsets(consumer, [{ topic: artifacts, partitions: [{ partition: 0, offset: "1" }] }]);
+    });
+  } finally {
+    await consumer.disconnect();
+  }
+}
+
+describe.runIf(ownKafka() !== undefined)("offsets that a group does not take", () => {
+  test(
+    "fail their transaction and nothing else, if there is no coordinator for as long as they are sent",
+    SLOW,
+    async () => {
+      let error: number | undefined = COORDINATOR_NOT_AVAILABLE;
+      await using broker = await startWatchedBroker(() => kafkaWireRefusingOffsets(() => error));
+      await using stage = await openAt(broker.bootstrap);
+      await expect(settle(stage, "never")).rejects.toMatchObject({
+        code: "unavailable",
+        message: expect.stringContaining("(15)"),
+      });
+      error = undefined;
+      await settle(stage, "after");
+      expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["after"]);
+    },
+  );
+
+  test(
+    "are given up where the client would wait for ever, and the next transaction goes on",
+    SLOW,
+    async () => {
+      // More copies than there are brokers: the topic without which nobody coordinates groups is never created.
+      await using broker = await startKafka({ properties: { "offsets.topic.replication.factor": 3 } });
+      await using stage = await openAt(broker.bootstrap);
+      await expect(settle(stage, "never")).rejects.toMatchObject({
+        code: "unavailable",
+        message: expect.stringContaining("got no answer"),
+      });
+      await stage.producers.transaction(({ send }) => send(to(stage, "after")));
+    },
+  );
+});
+
+describe.runIf(ownKafka() !== undefined)("a transactional id that the broker has forgotten", () => {
+  test("costs whoever publishes one more try at most, routing and settling go on by themselves, and nothing is there twice", {
+    timeout: 180_000,
+  }, async () => {
+    await using parts = new AsyncDisposableStack();
+    const broker = parts.use(
+      await startKafka({
+        properties: {
+          "transactional.id.expiration.ms": EXPIRATION_MS,
+          "transaction.remove.expired.transaction.cleanup.interval.ms": 500,
+        },
+      }),
+    );
+    const heard = new Heard();
+    const kafkaOf = (clientId: string) => ({ bootstrap: broker.bootstrap, clientId });
+    const open = async (clientId: string, routes: boolean) => {
+      const board = await openBoard(await testContext(), {
+        agents: [rules("agent")],
+        route: routeByTags,
+        routes,
+        observer: heard,
+        kafka: kafkaOf(clientId),
+        // One of each, so that records have an order.
+        partitions: 1,
+        producers: 1,
+        retryDelaysMs: [1_000],
+        sessionTimeoutMs: 30_000,
+      });
+      parts.defer(() => board.stop());
+      return board;
+    };
+    const [publisher, runner] = [await open("publisher", false), await open("runner", true)];
+    parts.use(start(new Worker("agent"), runner));
+
+    const ids: string[] = [];
+    const publish = async (tries: number) => {
+      const artifact = makeTestArtifact({ to: "agent" });
+      ids.push(artifact.id);
+      const attempt = () => publisher.publish([artifact]);
+      const refused = (error: unknown) => {
+        expect(error).toMatchObject({ code: "unavailable", details: { retry_after_ms: expect.any(Number) } });
+        return attempt();
+      };
+      expect(await (tries > 1 ? attempt().catch(refused) : attempt())).toEqual(["published"]);
+      await eventually("it is settled", () => heard.settledBy("agent").length >= ids.length);
+    };
+    await publish(1);
+    const known = () =>
+      Promise.all(["publisher-0", "runner-0"].map((id) => transactionState(kafkaOf("onlooker"), id)));
+    expect(await known()).not.toContain(undefined);
+    await eventually("both are forgotten", async () => (await known()).every((state) => !state));
+    await publish(2);
+    await publish(1);
+
+    expect(heard.settledBy("agent").map(({ task }) => task.id)).toEqual(ids);
+    const client = await openKafkaClient(kafkaOf("onlooker"));
+    const names = topicNames(resolveSettings({ kafka: kafkaOf("onlooker") }));
+    for (const topic of [names.artifacts, names.tasks("agent"), names.processed]) {
+      const idsOf = (records: readonly TopicRecord[]) =>
+        records.map(({ value }) => ids.find((id) => String(value).includes(id)));
+      const records = await readTopic(client, topic, (read) => idsOf(read).includes(ids.at(-1)));
+      expect(idsOf(records)).toEqual(ids);
+    }
   });
 });
