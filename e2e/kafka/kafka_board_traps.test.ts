@@ -18,7 +18,7 @@ import { type KafkaSettings, openKafkaClient } from "../../packages/kafka/src/cl
 import type { KafkaProducer } from "../../packages/kafka/src/client/client_types.ts";
 import type { KafkaBoardSettings } from "../../packages/kafka/src/settings.ts";
 import { taskRecord } from "../../packages/kafka/src/topics/records.ts";
-import { openTopicConfigs } from "../../packages/kafka/src/topics/topic_configs.ts";
+import { openTopicConfigs } from "../../packages/kafka/src/topics/topic_setup.ts";
 import { type TopicNames, topicNames } from "../../packages/kafka/src/topics/topics.ts";
 import type { Board } from "../../packages/server/src/blackboard/board.ts";
 

@@ -14,7 +14,7 @@ import {
   type KafkaSettings,
   openKafkaClient,
 } from "../../packages/kafka/src/client/client.ts";
-import { openTopicConfigs } from "../../packages/kafka/src/topics/topic_configs.ts";
+import { openTopicConfigs } from "../../packages/kafka/src/topics/topic_setup.ts";
 
 const PACKAGE = join(import.meta.dirname, "../../packages/kafka");
 // Several Java machines, on a machine that may have much else to do.

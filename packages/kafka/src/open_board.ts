@@ -1,16 +1,22 @@
-import type { AgentCounts, Board, BoardOptions, Context, Service } from "@khala/server/blackboard";
+import {
+  type AgentCounts,
+  type Board,
+  type BoardOptions,
+  type Context,
+  type Service,
+  sleep,
+} from "@khala/server/blackboard";
+import { abandonBlockingCalls, exitWithoutWaiting } from "./client/blocking_calls.ts";
 import { openBrokerWatch, type WatchedKafka } from "./client/broker_watch.ts";
 import { openKafkaClient } from "./client/client.ts";
 import { openClusterOffsets } from "./client/cluster_offsets.ts";
-import { exitWithoutWaiting, giveUpWaiting } from "./client/native_waits.ts";
-import { within } from "./client/timeout.ts";
-import { type AgentWork, consumeTasks } from "./flow/consumer.ts";
+import { type AgentWork, consumeTasks } from "./flow/agent_session.ts";
 import { openPublisher } from "./flow/publisher.ts";
 import { openRetryCounts } from "./flow/retry_counts.ts";
 import { startRetryTier } from "./flow/retry_tiers.ts";
 import { startRouter } from "./flow/router.ts";
-import { supervise } from "./flow/supervised.ts";
-import { openProducers } from "./producers/open_producers.ts";
+import { supervise } from "./flow/supervise.ts";
+import { openProducers } from "./producers/producers.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
 import { prepareTopics } from "./topics/topic_setup.ts";
 import { topicNames, topicSpecs } from "./topics/topics.ts";
@@ -37,11 +43,11 @@ export async function openBoard(
   const opened: Service[] = [];
   const closing = async () => {
     exitWithoutWaiting();
-    await within(context, CLOSE_MS, "the board", async () => {
+    await stopWithin(context, CLOSE_MS, "the board", async () => {
       // What writes stops before what it writes with.
       for (const service of opened.splice(0).reverse()) await service.stop();
     });
-    giveUpWaiting();
+    abandonBlockingCalls();
   };
   try {
     const client = await openKafkaClient(resolved.kafka);
@@ -171,7 +177,7 @@ export async function openBoard(
         works.add(work);
         return {
           async stop() {
-            await within(context, drainMs + CLOSE_MS, `agent ${work.agent}`, () => work.stop());
+            await stopWithin(context, drainMs + CLOSE_MS, `agent ${work.agent}`, () => work.stop());
             works.delete(work);
           },
         };
@@ -191,4 +197,25 @@ export async function openBoard(
     await closing();
     throw error;
   }
+}
+
+/** Stops a service, and does not wait longer than `ms`: a late stop goes on in the background. */
+async function stopWithin(
+  { clock, log }: Pick<Context, "clock" | "log">,
+  ms: number,
+  name: string,
+  stop: () => Promise<void>,
+): Promise<void> {
+  const ended = new AbortController();
+  let late = true;
+  const stopping = stop().finally(() => {
+    late = false;
+    ended.abort();
+  });
+  await Promise.race([stopping, sleep(clock, ms, ended.signal)]);
+  if (!late) return stopping;
+  log.warn({ service: name }, "the brokers do not answer: stopped without a clean disconnect");
+  stopping.catch((error: Error) =>
+    log.warn({ err: error.message, service: name }, "it did not stop cleanly"),
+  );
 }

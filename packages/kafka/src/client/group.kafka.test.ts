@@ -198,7 +198,7 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     const taken: number[] = [];
     let committing: Promise<void> | undefined;
     const asked: Membership["offsets"] = {
-      dismiss: offsets.dismiss,
+      removeMember: offsets.removeMember,
       async committed(groups, options) {
         const answer = offsets.committed(groups, options);
         // Who waits for nothing is answered by now: requests of a connection are answered in their order.

@@ -5,9 +5,8 @@ import type { WatchedKafka } from "./broker_watch.ts";
 import { FETCH, type Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
-import { commitOffsets } from "./commit_offsets.ts";
 import { kafkaCode } from "./kafka_errors.ts";
-import { type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
+import { commitOffsets, type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
 
 /** Records of one partition, in order. */
 export interface Batch extends TopicPartition {
@@ -17,7 +16,7 @@ export interface Batch extends TopicPartition {
 /** What all consumer groups of a process have in common. */
 export interface Membership {
   readonly kafka: WatchedKafka;
-  readonly offsets: Pick<ClusterOffsets, "committed" | "dismiss">;
+  readonly offsets: Pick<ClusterOffsets, "committed" | "removeMember">;
   readonly readCommitted: boolean;
   readonly sessionTimeoutMs: number;
   readonly heartbeatMs: number;
@@ -63,7 +62,7 @@ const CLOSE_MS = 3_000;
 /** So long one that joins is waited for before it leaves. */
 const JOINING_MS = 1_000;
 const JOINING_EVERY_MS = 5;
-const FAREWELL_MS = 500;
+const LEAVE_MS = 500;
 const FATAL = -150;
 const BEGINNING = -2;
 
@@ -91,7 +90,7 @@ export async function joinGroup(
   const clientId = `${kafka.clientId}-${context.newId()}`;
 
   async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
-    log.debug({ group: options.groupId, kind, partitions }, "partitions move");
+    log.debug({ group: options.groupId, kind, partitions }, "partitions rebalance");
     // The addon waits for the last call of each, whatever happens before it, also when it is closed.
     if (kind === "assign") {
       let positions: readonly TopicPartition[] = partitions;
@@ -167,20 +166,20 @@ export async function joinGroup(
     const over = new AbortController();
     const closed = consumer.close(begun.resolve).finally(() => over.abort());
     await Promise.race([begun.promise, closed]);
-    await sleep(context.clock, FAREWELL_MS, over.signal);
+    await sleep(context.clock, LEAVE_MS, over.signal);
     // One that joins again, which it tells nobody, is not heard on its connection until its group has come together,
     // and if it has no partitions it says no farewell at all.
-    if (!hasPartitions || !over.signal.aborted) await dismissed();
+    if (!hasPartitions || !over.signal.aborted) await removeFromGroup();
     await closed;
   }
 
-  async function dismissed(): Promise<void> {
+  async function removeFromGroup(): Promise<void> {
     try {
-      await offsets.dismiss(options.groupId, clientId);
+      await offsets.removeMember(options.groupId, clientId);
     } catch (error) {
       log.warn(
         { err: (error as Error).message, group: options.groupId },
-        "a reader may be in its group until its session is over",
+        "a reader may stay in its group until its session times out",
       );
     }
   }
@@ -190,7 +189,7 @@ export async function joinGroup(
       try {
         return await options.onBatches(batches);
       } catch (error) {
-        log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be taken");
+        log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be processed");
         // Whoever has them now reads them from its last commit; to try on would keep this member from joining again.
         if (consumer.lost()) return;
         if (isStale(error) || ++failures >= MAX_FAILURES) {

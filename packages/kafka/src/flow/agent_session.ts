@@ -1,12 +1,18 @@
-import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
+import {
+  type BoardObserver,
+  type Consumer,
+  type Context,
+  type Service,
+  sleep,
+} from "@khala/server/blackboard";
 import type { TopicPartition } from "../client/client_types.ts";
 import { type Batch, type Group, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import type { Position } from "../topics/log_reader.ts";
 import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
-import { loadMarks, type MarkSource } from "./processed.ts";
+import { loadTaskStates, type ProcessedSource } from "./processed.ts";
 import type { SettlementRules } from "./settlement.ts";
-import type { Session } from "./supervised.ts";
+import { type Session, supervise } from "./supervise.ts";
 import { TaskRuns } from "./task_runs.ts";
 
 /** What the sessions of an agent work with. */
@@ -18,7 +24,7 @@ export interface SessionOptions {
   readonly groupId: string;
   readonly topic: string;
   readonly limits: PartitionLimits;
-  readonly marks: MarkSource;
+  readonly marks: ProcessedSource;
   /** How long stopping waits for work under way before it is aborted. */
   readonly drainMs: number;
   /** How long a partition that moves to another member waits for its work under way. */
@@ -145,7 +151,7 @@ export class AgentSession implements Session {
 
   async #load(fresh: readonly PartitionWork[], positions: readonly Position[]): Promise<void> {
     const { marks, rules } = this.#options;
-    const loaded = await loadMarks(this.#context, marks, rules.agent, positions, this.#stopping.signal);
+    const loaded = await loadTaskStates(this.#context, marks, rules.agent, positions, this.#stopping.signal);
     if (this.#stopping.signal.aborted) return;
     for (const work of fresh) work.marks = loaded.get(work.partition)!;
     this.#runs.wake();
@@ -169,7 +175,7 @@ export class AgentSession implements Session {
       work.lost.abort();
       this.#partitions.delete(work.partition);
     }
-    await this.#runs.quiet();
+    await this.#runs.idle();
   }
 
   #take({ partition, records }: Batch): void {
@@ -183,4 +189,34 @@ export class AgentSession implements Session {
     }
     this.#runs.wake();
   }
+}
+
+/** An agent's work in this process. */
+export interface AgentWork extends Service {
+  readonly agent: string;
+  /** Tasks under way. */
+  readonly running: number;
+  /** Tasks that are settled, and not behind the committed offset yet. */
+  readonly ahead: number;
+}
+
+/** Works on an agent's tasks until it is stopped. */
+export function consumeTasks(context: Context, options: SessionOptions, consumer: Consumer): AgentWork {
+  let session: AgentSession | undefined;
+  const service = supervise(context, `agent ${consumer.agent}`, async (onFailure) => {
+    const next = new AgentSession(context, options, consumer, onFailure);
+    session = next;
+    await next.start();
+    return next;
+  });
+  return {
+    agent: consumer.agent,
+    get running() {
+      return session?.running ?? 0;
+    },
+    get ahead() {
+      return session?.ahead ?? 0;
+    },
+    stop: () => service.stop(),
+  };
 }

@@ -5,11 +5,11 @@ import type { NewRecord } from "../client/client_types.ts";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
 import { decodeProcessed } from "../topics/decoding.ts";
 import { type LogReader, openLogReader, type Poll, type Position } from "../topics/log_reader.ts";
-import type { WaitingMark } from "../topics/records.ts";
-import { type Mark, Marks } from "./marks.ts";
+import { OldestKeys } from "../topics/oldest_keys.ts";
+import type { WaitingEntry } from "../topics/records.ts";
 
 /** Where marks are read from. */
-export interface MarkSource {
+export interface ProcessedSource {
   readonly kafka: WatchedKafka;
   readonly offsets: Pick<ClusterOffsets, "list">;
   readonly topic: string;
@@ -28,7 +28,7 @@ const WINDOW_MS = 86_400_000;
 /** By so much the clocks of servers may differ. */
 const CLOCKS_MS = 3_600_000;
 /** Far more than are behind the first task that is not settled. */
-const MARKS_PER_PARTITION = 200_000;
+const STATES_PER_PARTITION = 200_000;
 const POLL_RECORDS = 5_000;
 const POLL_MS = 1_000;
 const STALLED_MS = 120_000;
@@ -45,7 +45,7 @@ export function waitingRecord(task: Task, dueAt: number, partition: number): New
     result: "waits",
     attempt: task.attempt,
     due_at: dueAt,
-  } satisfies WaitingMark & Waits;
+  } satisfies WaitingEntry & Waits;
   return { key: idempotencyKey(task), value: JSON.stringify(mark), partition };
 }
 
@@ -54,14 +54,14 @@ export function waitingRecord(task: Task, dueAt: number, partition: number): New
  * before can add nothing any more. `positions` is where the tasks are read from: a task behind one that took days may
  * have been settled days ago.
  */
-export async function loadMarks(
+export async function loadTaskStates(
   context: Context,
-  { kafka, offsets, topic, group }: MarkSource,
+  { kafka, offsets, topic, group }: ProcessedSource,
   agent: string,
   positions: readonly Position[],
   signal: AbortSignal,
-): Promise<Map<number, Marks>> {
-  const marks = new Map(positions.map(({ partition }) => [partition, new Marks(MARKS_PER_PARTITION)]));
+): Promise<Map<number, TaskStates>> {
+  const marks = new Map(positions.map(({ partition }) => [partition, new TaskStates(STATES_PER_PARTITION)]));
   const ends = await endsOf(offsets, topic, positions);
   // Where nothing was ever settled.
   if (ends.size === 0) return marks;
@@ -82,7 +82,7 @@ export async function loadMarks(
     if (from.length === 0) return marks;
     reader.assign(from);
     await readTo(context, reader, topic, ends, signal, (partition, key, value) => {
-      const mark = key.split(":")[1] === agent ? markOf(value) : undefined;
+      const mark = key.split(":")[1] === agent ? stateOf(value) : undefined;
       if (mark) marks.get(partition)?.set(key, mark);
     });
   } finally {
@@ -153,7 +153,7 @@ async function readUntil(
     if (clock.now() > deadline)
       throw new KhalaError(
         "unavailable",
-        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a hanging transaction.`,
+        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a transaction that never ends.`,
       );
   }
 }
@@ -169,7 +169,7 @@ async function endsOf(
   return new Map(found.filter(([, end]) => end > 0));
 }
 
-function markOf(value: Buffer | null): Mark | undefined {
+function stateOf(value: Buffer | null): TaskState | undefined {
   if (value === null) return undefined;
   const settled = decodeProcessed({ value });
   if (settled.ok) return { kind: "settled" };
@@ -180,5 +180,38 @@ function markOf(value: Buffer | null): Mark | undefined {
   } catch {
     // Nothing that this driver wrote: there is no mark.
     return undefined;
+  }
+}
+
+/** What is known of a task by its idempotency key: it was settled, or it waits in place for its next attempt. */
+export type TaskState =
+  | { readonly kind: "settled" }
+  | { readonly kind: "waits"; readonly attempt: number; readonly dueAt: number };
+
+/**
+ * The newest marks of a partition's tasks, up to a bound: the oldest are forgotten first. Those of tasks that are in
+ * flight are always among them, since far fewer can be in flight.
+ */
+export class TaskStates {
+  readonly #marks = new Map<string, TaskState>();
+  readonly #oldest = new OldestKeys(this.#marks);
+  readonly #limit: number;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  get(key: string): TaskState | undefined {
+    return this.#marks.get(key);
+  }
+
+  set(key: string, mark: TaskState): void {
+    this.#marks.delete(key);
+    this.#marks.set(key, mark);
+    if (this.#marks.size > this.#limit) this.#marks.delete(this.#oldest.next()!);
+  }
+
+  get size(): number {
+    return this.#marks.size;
   }
 }

@@ -1,9 +1,9 @@
 import type { Context, Service } from "@khala/server/blackboard";
 import type { WatchedKafka } from "../client/broker_watch.ts";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
+import { patiently, stableBounds } from "../topics/catch_up.ts";
 import { openLogReader } from "../topics/log_reader.ts";
 import { LogTail, type Source } from "../topics/log_tail.ts";
-import { patiently, stableBounds } from "../topics/offsets.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 import type { TopicNames } from "../topics/topics.ts";
 

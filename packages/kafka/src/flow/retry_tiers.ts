@@ -12,7 +12,7 @@ import {
   returnedRecord,
 } from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
-import type { Session } from "./supervised.ts";
+import type { Session } from "./supervise.ts";
 
 /** The delay of the topic that a retry waits in: the shortest that is long enough, else the longest. */
 export function tierFor(delaysMs: readonly number[], delayMs: number): number | undefined {
@@ -54,20 +54,20 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   const topic = names.retry(delayMs);
   const tiers = new Map<number, Tier>();
 
-  function look(partition: number, tier: Tier): void {
+  function schedule(partition: number, tier: Tier): void {
     const [head] = tier.waiting;
     if (tier.lost || tier.moving || !head) return;
     tier.cancel();
     const wait = readyAt(head, delayMs) - clock.now();
     if (wait > 0) {
-      tier.cancel = clock.after(wait, () => look(partition, tier));
+      tier.cancel = clock.after(wait, () => schedule(partition, tier));
       return;
     }
     tier.moving = move(partition, tier)
       .catch(options.onFailure)
       .finally(() => {
         tier.moving = undefined;
-        look(partition, tier);
+        schedule(partition, tier);
       });
   }
 
@@ -75,7 +75,7 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
     const waits = tier.waiting.findIndex((record) => readyAt(record, delayMs) > clock.now());
     const due = waits < 0 ? [...tier.waiting] : tier.waiting.slice(0, waits);
     const offset = String(due.at(-1)!.at + 1);
-    const moved = due.map((record) => movedOn(context, options, record));
+    const moved = due.map((record) => forwarded(context, options, record));
     await producers.transaction(async (transaction) => {
       void transaction.send(moved);
       await transaction.sendOffsets(group.owner, [{ topic, partitions: [{ partition, offset }] }]);
@@ -98,10 +98,10 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
       tier.paused = true;
       group.pause({ topic, partition });
     }
-    look(partition, tier);
+    schedule(partition, tier);
   }
 
-  async function give(partition: number): Promise<void> {
+  async function release(partition: number): Promise<void> {
     const tier = tiers.get(partition);
     if (!tier) return;
     tier.lost = true;
@@ -119,13 +119,13 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
       for (const { partition } of partitions) tiers.set(partition, new Tier());
     },
     async onRevoke(partitions) {
-      await Promise.all(partitions.map(({ partition }) => give(partition)));
+      await Promise.all(partitions.map(({ partition }) => release(partition)));
     },
     onBatches: (batches) => batches.forEach(onBatch),
     onFailure: options.onFailure,
   });
   const stop = async () => {
-    await Promise.all([...tiers.keys()].map(give));
+    await Promise.all([...tiers.keys()].map(release));
     await group.leave();
   };
   return { stop, discard: stop };
@@ -138,7 +138,11 @@ function readyAt(record: LogRecord, delayMs: number): number {
   return decoded.ok ? Math.min(decoded.value.dueAt, fixed) : 0;
 }
 
-function movedOn({ clock, newId }: Context, { names, delaysMs }: RetryOptions, record: LogRecord): Outgoing {
+function forwarded(
+  { clock, newId }: Context,
+  { names, delaysMs }: RetryOptions,
+  record: LogRecord,
+): Outgoing {
   const place = { topic: record.topic, partition: record.partition, offset: record.offset };
   const origin = originOf(record, place);
   const decoded = decodeRetry(record);

@@ -14,7 +14,7 @@ import type { Producers } from "../producers/producers.ts";
 import { decodeArtifact, withTrace } from "../topics/decoding.ts";
 import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
-import type { Session } from "./supervised.ts";
+import type { Session } from "./supervise.ts";
 
 export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
   readonly membership: Membership;

@@ -57,7 +57,7 @@ export class Settler {
   }
 
   /** Resolves when no transaction is open. Partitions that are not owned by then are in none that follows. */
-  async quiet(): Promise<void> {
+  async idle(): Promise<void> {
     await this.#open?.catch(() => {});
   }
 

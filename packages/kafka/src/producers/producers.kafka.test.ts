@@ -3,7 +3,7 @@ import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { readTopic, values } from "@khala/testing/kafka/topics";
 import { describe, expect, test } from "vitest";
 import { openStage, type Stage } from "../test_support.ts";
-import { openProducers } from "./open_producers.ts";
+import { openProducers } from "./producers.ts";
 
 const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
 /** Producers of another process with the same ids, to which no transaction takes long and no wait ends, however slow the machine is. */

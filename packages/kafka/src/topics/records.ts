@@ -26,7 +26,7 @@ export interface Outgoing {
 }
 
 /** What `processed` keeps of a task that was settled; its key is the task's idempotency key. */
-export interface ProcessedMark {
+export interface ProcessedEntry {
   readonly task_id: string;
   readonly agent: string;
   readonly replay_id?: string;
@@ -42,8 +42,8 @@ export interface ProcessedMark {
 }
 
 /** What `processed` keeps of a task that waits in its place for its next attempt. */
-export interface WaitingMark
-  extends Pick<ProcessedMark, "task_id" | "agent" | "replay_id" | "correlation_id" | "org_id"> {
+export interface WaitingEntry
+  extends Pick<ProcessedEntry, "task_id" | "agent" | "replay_id" | "correlation_id" | "org_id"> {
   /** Milliseconds since 1970. */
   readonly due_at: number;
 }
@@ -102,7 +102,7 @@ export function retryRecord(task: Task, failure: Failure, origin: Origin, dueAt:
 /** The mark that a task was settled, in the partition of the task, so that its owner reads only its own part. */
 export function processedRecord(task: Task, result: "done" | "dead", place: Place, at: string): NewRecord {
   const [artifact] = task.artifacts;
-  const mark: ProcessedMark = {
+  const mark: ProcessedEntry = {
     task_id: task.id,
     agent: task.agent,
     ...(task.replay_id && { replay_id: task.replay_id }),

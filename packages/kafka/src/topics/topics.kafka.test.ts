@@ -4,7 +4,7 @@ import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { addPartitions, alterTopic, readTopic } from "@khala/testing/kafka/topics";
 import { describe, expect, test } from "vitest";
 import { openStage } from "../test_support.ts";
-import { openTopicConfigs } from "./topic_configs.ts";
+import { openTopicConfigs } from "./topic_setup.ts";
 import { delayText, topicNames } from "./topics.ts";
 
 test("topics are named after the prefix, and single names can be chosen", () => {

@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import type { CorrelationName, DeadLetter, DeadLetterPage } from "@khala/server/blackboard";
+import type { Bounds } from "../topics/catch_up.ts";
 import { decodeDeadLetter } from "../topics/decoding.ts";
 import type { LogRecord, Position } from "../topics/log_reader.ts";
-import type { Bounds } from "../topics/offsets.ts";
 import { keyOf } from "./correlations.ts";
 
 /** Reads a topic of dead letters. It has one partition. */

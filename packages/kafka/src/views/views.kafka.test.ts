@@ -7,8 +7,7 @@ import { artifact, openStage, type Stage, task } from "../test_support.ts";
 import { LogLookup } from "../topics/log_lookup.ts";
 import { openLogReader } from "../topics/log_reader.ts";
 import { byIdRecord, byIdTombstone, processedRecord, taskRecord } from "../topics/records.ts";
-import { ArtifactIndex } from "./artifact_index.ts";
-import { BodyCache } from "./body_cache.ts";
+import { ArtifactIndex, BodyCache } from "./artifact_index.ts";
 import type { Views } from "./views.ts";
 
 const lagOf = async (views: Views, reader: string) =>
