@@ -92,7 +92,7 @@ describe.runIf(kafkaHere()).concurrent("the Kafka that files share", SLOW, () =>
   test("a committed transaction is read, with keys, headers and tombstones, and an aborted one is not", async () => {
     const client = await open(await sharedKafka());
     const topic = await newTopic(client);
-    const producer = client.producer({ transactionalId: topic, transactionTimeoutMs: 10_000 });
+    const producer = client.producer({ transactionalId: topic, transactionTimeoutMs: 60_000 });
     await producer.connect();
     const aborted = await producer.transaction();
     await aborted.send({ topic, messages: [{ key: "a", value: "aborted" }] });
@@ -208,7 +208,8 @@ test("without the client, the error says how to get it", async () => {
   const away = join(folder, "away");
   await mkdir(join(away, "node_modules/@khala"), { recursive: true });
   await cp(join(PACKAGE, "src"), join(away, "src"), { recursive: true });
-  await symlink(join(PACKAGE, "../contracts"), join(away, "node_modules/@khala/contracts"));
+  for (const name of ["contracts", "server"])
+    await symlink(join(PACKAGE, "..", name), join(away, "node_modules/@khala", name));
   const program = `import { openKafkaClient } from "./src/client/client.ts";
     await openKafkaClient({ bootstrap: "127.0.0.1:1", clientId: "x" }).catch(({ code, message }) => console.log(code, message));`;
   const flags = ["--conditions=khala-source", "--input-type=module", "-e", program];

@@ -19,7 +19,7 @@ export function openKafkaBoard(context: Context, given: BoardOptions & OperatorS
   });
 }
 
-/** Asks the brokers which topics they have. Throws, and says why, if they do not let whoever has these settings in. */
+/** Lists the topics of the cluster. Throws with the reason if the brokers refuse these settings. */
 export function askKafka({
   bootstrap,
   clientId,

@@ -26,7 +26,7 @@ import { openViews } from "./views/views.ts";
 const LIMITS = { records: 1_000, bytes: 16 * 1_048_576, span: 10_000 };
 /** How long closing waits for brokers that may be gone. */
 const CLOSE_MS = 5_000;
-/** While more than so many tasks wait, their number may be so old: whoever watches asks several times a second. */
+/** With more waiting tasks than this, counts may be a second old: dashboards ask several times a second. */
 const MANY = 1_000;
 const MANY_MS = 1_000;
 
@@ -128,7 +128,7 @@ export async function openBoard(
       });
     };
 
-    /** Those that were replayed stay in the log. */
+    /** Dead letters by agent. Replayed ones stay in the log, and are subtracted. */
     const deadCounts = async (): Promise<ReadonlyMap<string, number>> =>
       new Map(
         await Promise.all(
@@ -163,7 +163,7 @@ export async function openBoard(
             groupId: names.agentGroup(consumer.agent),
             topic: names.tasks(consumer.agent),
             limits: LIMITS,
-            marks: {
+            processed: {
               kafka,
               offsets,
               topic: names.processed,

@@ -50,7 +50,7 @@ export interface KafkaBoardSettings {
   readonly readCommitted?: boolean;
   /** After how long the partitions of a process that says nothing go to others; 10,000 unless set. */
   readonly sessionTimeoutMs?: number;
-  /** How often a process tells its groups that it is alive, and learns who has joined or left; 3,000 unless set. */
+  /** Interval of heartbeats, by which a process learns that others joined or left its groups; 3,000 unless set. */
   readonly heartbeatMs?: number;
   /** How long stopping waits for work under way before it is aborted; 10,000 unless set. */
   readonly drainMs?: number;
@@ -113,7 +113,7 @@ function longest(...times: readonly number[]): number {
 export interface OperatorSettings extends Omit<KafkaSettings, "log"> {
   /** Exactly-once publication; without it, at least once with dedup. */
   readonly transactions: boolean;
-  /** Stable for this process, unique among those that live; a function is asked whenever a producer is made. */
+  /** Stable for this process and unique among running ones. A function is called for every new producer. */
   readonly transactionalId: string | (() => Promise<string>);
   /** Before the name of every topic and group. */
   readonly prefix: string;

@@ -17,13 +17,13 @@ export interface BrokerWatch extends Service {
 
 /** What one client sees. */
 export interface WatchedClient {
-  /** Throws once it is known to see nothing: it is of no more use. */
+  /** Throws once the client is known to have lost its brokers, and must be replaced. */
   check(): void;
   /** Ends the watch; call it before the client is closed. */
   end(): Promise<void>;
 }
 
-/** Where the brokers are, and who watches that a client goes on seeing them. */
+/** Where the brokers are, with the watch over the clients. */
 export interface WatchedKafka extends KafkaSettings {
   readonly watch?: BrokerWatch;
 }
@@ -38,7 +38,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
   const admin = await openPlainAdmin(kafka);
   const watched = new Set<Watched>();
 
-  /** Asked by other means: where nobody answers, a client that sees nothing sees well. */
+  /** Asks with another client: if that gets no answer either, the brokers are gone. */
   async function areThere(): Promise<boolean> {
     try {
       return (await admin.metadata({ topics: [], forceUpdate: true })).brokers.size > 0;

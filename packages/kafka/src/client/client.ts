@@ -29,7 +29,7 @@ export interface KafkaSettings {
 }
 
 export interface ProducerOptions {
-  /** Makes it transactional: stable per slot of a process, and unique among those that live. */
+  /** Makes it transactional: stable per slot of a process, and unique among running ones. */
   readonly transactionalId?: string;
   readonly transactionTimeoutMs?: number;
   readonly properties?: Properties;
@@ -70,7 +70,7 @@ const CLIENT = "@confluentinc/kafka-javascript";
 const ERRORS = `${CLIENT}/lib/kafkajs/_error.js`;
 // The default of 100 ms makes exactly-once 2.5 times as slow: a transaction is several short waits.
 const COMMON: Properties = { "retry.backoff.ms": 10, "retry.backoff.max.ms": 50 };
-/** A broker that comes back is noticed within so long; the default is 10 s. */
+/** A broker that comes back is noticed within this time; the default is 10 s. */
 export const RECONNECT: Properties = { "reconnect.backoff.max.ms": 1_000 };
 /**
  * How readers fetch. The end of a partition whose last record is a marker is noticed after the first of these. A reader
@@ -225,14 +225,14 @@ export async function withAdmin<T>(kafka: KafkaSettings, use: (admin: KafkaAdmin
   try {
     return await use(admin);
   } catch (error) {
-    // Those below zero are the client's own: no broker has answered.
+    // Negative codes are the client's own: no broker has answered.
     throw (kafkaCode(error) ?? 0) < 0 ? unreached(error as Error, complaint) : error;
   } finally {
     await admin.disconnect();
   }
 }
 
-/** The topics that whoever has these settings may see. */
+/** The topics that these settings may see. */
 export function listTopics(kafka: KafkaSettings): Promise<readonly string[]> {
   return withAdmin(kafka, (admin) => admin.listTopics({ timeout: TIMEOUT_MS }));
 }

@@ -33,13 +33,13 @@ export interface ClusterOffsets extends Service {
     at: OffsetsAt,
     options?: { readonly patient?: boolean },
   ): Promise<ReadonlyMap<string, ReadonlyMap<number, number>>>;
-  /** Takes whoever has this client id out of a group: one that has ended would be waited for as long as its session lasts. */
+  /** Removes the member with this client id from a group, which would wait for it until its session times out. */
   removeMember(group: string, clientId: string): Promise<void>;
 }
 
-/** For whoever looks: they can ask again. */
+/** For reads that callers can retry. */
 const BRIEFLY_MS = 3_000;
-/** For whoever cannot go on without: a broker that is lost is replaced within so long. */
+/** For reads that must succeed: a lost broker is replaced within this time. */
 const PATIENTLY_MS = 15_000;
 const PAUSE_MS = 100;
 const EARLIEST = -2n;
@@ -49,7 +49,7 @@ const READ_COMMITTED = 1;
 
 /**
  * Opens the offsets of a cluster. The native client is not asked: for offsets of groups it ends the process when the
- * coordinator has moved, for those of topics it asks a broker that is gone without a pause, and each of its calls
+ * coordinator has moved, for topics it retries a lost broker without a pause, and each of its calls
  * holds one of the few threads that transactions need.
  */
 export async function openClusterOffsets(context: Context, kafka: KafkaSettings): Promise<ClusterOffsets> {

@@ -49,7 +49,7 @@ export interface Group {
   leave(): Promise<void>;
 }
 
-/** So often a poll is made when there is nothing to read: brokers expect it, and a call that tells of news may fail. */
+/** Poll interval when there is nothing to read: brokers expect polls, and a notification may be lost. */
 const IDLE_MS = 100;
 /** After a partition was resumed nothing may tell of its first records. */
 const RESUMED_MS = 1_000;
@@ -57,9 +57,9 @@ const RESUMED_IDLE_MS = 5;
 const FAILED_MS = 1_000;
 const MAX_FAILURES = 12;
 const GIVEN_UP_MS = 60_000;
-/** So long a member that leaves is waited for. */
+/** How long leaving may take. */
 const CLOSE_MS = 3_000;
-/** So long one that joins is waited for before it leaves. */
+/** How long leaving waits for a join that is under way. */
 const JOINING_MS = 1_000;
 const JOINING_EVERY_MS = 5;
 const LEAVE_MS = 500;
@@ -108,7 +108,7 @@ export async function joinGroup(
       for (const partition of partitions) consumer.resume(partition);
     } else {
       try {
-        // Whoever closes has given up their work before.
+        // Work was abandoned before closing.
         if (!closing) {
           await handling;
           await options.onRevoke?.(partitions, consumer.lost());
@@ -121,7 +121,7 @@ export async function joinGroup(
     }
   }
 
-  /** Where to begin: whoever had them before may have a transaction open that decides it. */
+  /** Where to begin. An open transaction of the previous owner may decide it. */
   async function committed(partitions: readonly TopicPartition[]): Promise<Position[]> {
     const found = await offsets.committed([options.groupId], { stable: partitions });
     const own = found.get(options.groupId);
@@ -145,7 +145,7 @@ export async function joinGroup(
     await steady();
     while (joining && !until.aborted) {
       await sleep(context.clock, JOINING_EVERY_MS, until);
-      // What is read is not handled, and its offset not committed: it comes again to whoever is next.
+      // The record is dropped without a commit: the next owner reads it again.
       await consumer.take(1);
       await steady();
     }
@@ -167,8 +167,8 @@ export async function joinGroup(
     const closed = consumer.close(begun.resolve).finally(() => over.abort());
     await Promise.race([begun.promise, closed]);
     await sleep(context.clock, LEAVE_MS, over.signal);
-    // One that joins again, which it tells nobody, is not heard on its connection until its group has come together,
-    // and if it has no partitions it says no farewell at all.
+    // A member that is rejoining is blocked until its group has rebalanced, and one without partitions sends no
+    // LeaveGroup at all.
     if (!hasPartitions || !over.signal.aborted) await removeFromGroup();
     await closed;
   }
@@ -190,7 +190,7 @@ export async function joinGroup(
         return await options.onBatches(batches);
       } catch (error) {
         log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be processed");
-        // Whoever has them now reads them from its last commit; to try on would keep this member from joining again.
+        // The new owner reads them from the last commit. A retry here would keep this member from rejoining.
         if (consumer.lost()) return;
         if (isStale(error) || ++failures >= MAX_FAILURES) {
           options.onFailure(error as Error);
@@ -207,7 +207,7 @@ export async function joinGroup(
       try {
         consumer.check();
         const records = await consumer.take(options.batch);
-        // Partitions may leave in the same call, after their records were collected: whoever has them by now reads them too.
+        // Partitions may be revoked in the same call, after their records were collected: the new owner reads them too.
         await rebalancing;
         const batches = [...Map.groupBy(records, placed).values()].map(batchOf);
         const own = batches.filter((batch) => assigned.has(placeOf(batch)));

@@ -108,7 +108,7 @@ export async function openNativeConsumer(
     lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
     async close(begun) {
       await Promise.all([calls.close(), sight?.end()]);
-      // Not before: whoever waits for calls that wait for their turn must not have one.
+      // Not before: the calls above may need a thread, and this call would hold one.
       await blockingCall(() => {
         begun();
         return called((done) => native.disconnect(done));
@@ -128,7 +128,7 @@ const LIMIT_MS = 15_000;
 const PAUSE_MS = 50;
 
 /**
- * Commits offsets, without a transaction, and resolves when the group has them. The client tells nobody when it does not
+ * Commits offsets, without a transaction, and resolves when the group has them. The client does not report when it does not
  * take them, as that of a generation which is over: they would be missing until something else of the partition is
  * committed, however long that takes.
  */

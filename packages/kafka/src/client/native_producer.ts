@@ -26,7 +26,7 @@ export function partitionFor(key: Buffer | null, partitions: number): number {
   return key ? (murmur2(key) & 0x7fffffff) % partitions : ANY_PARTITION;
 }
 
-/** Hands records to the client. Throws what it refuses; those before it are part of the transaction. */
+/** Produces records. Throws at the first that the client refuses; earlier ones are part of the transaction. */
 export function produceAll(native: NativeProducer, records: readonly Outgoing[], partitions: number): void {
   for (const { topic, record } of records) {
     const { value, key: text = null, partition, timestamp = 0, headers } = record;

@@ -77,7 +77,7 @@ class Process implements AsyncDisposable {
         groupId,
         topic: names.tasks(AGENT),
         limits: ROOMY,
-        marks: { kafka: settings.kafka, offsets, topic: names.processed, group: `${groupId}.marks` },
+        processed: { kafka: settings.kafka, offsets, topic: names.processed, group: `${groupId}.marks` },
         drainMs: 100,
         leaveMs: 60_000,
         ...options,

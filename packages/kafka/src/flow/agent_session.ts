@@ -24,7 +24,7 @@ export interface SessionOptions {
   readonly groupId: string;
   readonly topic: string;
   readonly limits: PartitionLimits;
-  readonly marks: ProcessedSource;
+  readonly processed: ProcessedSource;
   /** How long stopping waits for work under way before it is aborted. */
   readonly drainMs: number;
   /** How long a partition that moves to another member waits for its work under way. */
@@ -32,7 +32,7 @@ export interface SessionOptions {
 }
 
 const ABANDONED_MS = 1_000;
-/** Records that are taken at a time: so many may be over a partition's limit. */
+/** Records taken at a time. A partition may exceed its limit by this number. */
 const BATCH = 250;
 
 /** The work of an agent as one member of its group, until it is stopped or fails. */
@@ -83,7 +83,7 @@ export class AgentSession implements Session {
   /** Joins the group and begins to work. */
   async start(): Promise<void> {
     const { membership, groupId, topic } = this.#options;
-    // Who cannot settle takes no task.
+    // Without a producer nothing could be settled.
     await this.#options.producers.ready();
     this.#group = await joinGroup(this.#context, membership, {
       groupId,
@@ -150,10 +150,10 @@ export class AgentSession implements Session {
   }
 
   async #load(fresh: readonly PartitionWork[], positions: readonly Position[]): Promise<void> {
-    const { marks, rules } = this.#options;
-    const loaded = await loadTaskStates(this.#context, marks, rules.agent, positions, this.#stopping.signal);
+    const { processed, rules } = this.#options;
+    const loaded = await loadTaskStates(this.#context, processed, rules.agent, positions, this.#stopping.signal);
     if (this.#stopping.signal.aborted) return;
-    for (const work of fresh) work.marks = loaded.get(work.partition)!;
+    for (const work of fresh) work.states = loaded.get(work.partition)!;
     this.#runs.wake();
   }
 

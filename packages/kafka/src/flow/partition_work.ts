@@ -35,7 +35,7 @@ export class PartitionWork {
   /** Of each task that runs: aborts with `lost`, unless the task has ended. */
   readonly stops = new Set<AbortController>();
   /** What was settled before; nothing runs until it is loaded. */
-  marks: TaskStates | undefined;
+  states: TaskStates | undefined;
   running = 0;
   paused = false;
   /** Nothing more begins: the partition is about to be taken away. */
@@ -110,7 +110,7 @@ export class PartitionWork {
     return this.tracker.open >= records || this.tracker.bytes >= bytes || this.tracker.span >= span;
   }
 
-  /** Whether there is so much room again that reading on is worth it. */
+  /** Whether at least half of each limit is free, so that resuming is worth it. */
   get hasRoom(): boolean {
     const { records, bytes, span } = this.#limits;
     return (
@@ -136,7 +136,7 @@ const KEPT = 256;
  */
 export class OffsetTracker {
   #entries: Entry[] = [];
-  /** Those of the entries before this one are finished. */
+  /** All entries before this one are finished. */
   #first = 0;
   readonly #open = new Map<number, Entry>();
   #next = -1;

@@ -8,7 +8,7 @@ import { type LogReader, openLogReader, type Poll, type Position } from "../topi
 import { OldestKeys } from "../topics/oldest_keys.ts";
 import type { WaitingEntry } from "../topics/records.ts";
 
-/** Where marks are read from. */
+/** Where the states of tasks are read from. */
 export interface ProcessedSource {
   readonly kafka: WatchedKafka;
   readonly offsets: Pick<ClusterOffsets, "list">;
@@ -23,9 +23,9 @@ interface Waits {
   readonly due_at: number;
 }
 
-/** So long a copy of a task is known for one, if no longer than that. */
+/** A copy of a settled task is recognised for at least this long. */
 const WINDOW_MS = 86_400_000;
-/** By so much the clocks of servers may differ. */
+/** How far the clocks of servers may differ. */
 const CLOCKS_MS = 3_600_000;
 /** Far more than are behind the first task that is not settled. */
 const STATES_PER_PARTITION = 200_000;
@@ -33,10 +33,10 @@ const POLL_RECORDS = 5_000;
 const POLL_MS = 1_000;
 const STALLED_MS = 120_000;
 
-/** The mark of a task that waits in its place: `task` is the next attempt. A crash does not forget it. */
+/** The record of a task that waits in place, so that a crash does not lose it. `task` is the next attempt. */
 export function waitingRecord(task: Task, dueAt: number, partition: number): NewRecord {
   const [{ correlation_id, org_id }] = task.artifacts;
-  const mark = {
+  const state = {
     task_id: task.id,
     agent: task.agent,
     ...(task.replay_id && { replay_id: task.replay_id }),
@@ -46,11 +46,11 @@ export function waitingRecord(task: Task, dueAt: number, partition: number): New
     attempt: task.attempt,
     due_at: dueAt,
   } satisfies WaitingEntry & Waits;
-  return { key: idempotencyKey(task), value: JSON.stringify(mark), partition };
+  return { key: idempotencyKey(task), value: JSON.stringify(state), partition };
 }
 
 /**
- * Reads what is known of an agent's tasks in these partitions, up to where their logs end now: whoever owned them
+ * Reads the states of an agent's tasks in these partitions, up to the current end of the topic: the owner
  * before can add nothing any more. `positions` is where the tasks are read from: a task behind one that took days may
  * have been settled days ago.
  */
@@ -61,10 +61,10 @@ export async function loadTaskStates(
   positions: readonly Position[],
   signal: AbortSignal,
 ): Promise<Map<number, TaskStates>> {
-  const marks = new Map(positions.map(({ partition }) => [partition, new TaskStates(STATES_PER_PARTITION)]));
+  const states = new Map(positions.map(({ partition }) => [partition, new TaskStates(STATES_PER_PARTITION)]));
   const ends = await endsOf(offsets, topic, positions);
   // Where nothing was ever settled.
-  if (ends.size === 0) return marks;
+  if (ends.size === 0) return states;
   const reader = await openLogReader(context, kafka, group);
   try {
     const times = await firstTimes(context, reader, positions, signal);
@@ -79,19 +79,19 @@ export async function loadTaskStates(
       ends.delete(partition);
       return [];
     });
-    if (from.length === 0) return marks;
+    if (from.length === 0) return states;
     reader.assign(from);
     await readTo(context, reader, topic, ends, signal, (partition, key, value) => {
-      const mark = key.split(":")[1] === agent ? stateOf(value) : undefined;
-      if (mark) marks.get(partition)?.set(key, mark);
+      const state = key.split(":")[1] === agent ? stateOf(value) : undefined;
+      if (state) states.get(partition)?.set(key, state);
     });
   } finally {
     await reader.close();
   }
-  return marks;
+  return states;
 }
 
-/** From when on marks are wanted, if the first task that comes again was written at `first`. */
+/** The time from which states are read, if the first task that is read again was written at `first`. */
 function since(now: number, first = now): number {
   return Math.max(0, Math.min(now - WINDOW_MS, first - CLOCKS_MS));
 }
@@ -128,7 +128,7 @@ async function readTo(
   };
   await readUntil(context, reader, signal, (poll) => {
     for (const { topic: source, partition, key, value, at } of poll.records) {
-      // What was on its way when the reader turned to the marks.
+      // A record of the tasks, fetched before the reader was assigned this topic.
       if (source !== topic) continue;
       if (key) onMark(partition, key.toString("utf8"), value);
       reached(partition, at + 1);
@@ -158,7 +158,7 @@ async function readUntil(
   }
 }
 
-/** Where the partitions end; those that never had anything are left out. */
+/** Where the partitions end, without empty partitions. */
 async function endsOf(
   offsets: Pick<ClusterOffsets, "list">,
   topic: string,
@@ -178,7 +178,7 @@ function stateOf(value: Buffer | null): TaskState | undefined {
     if (result !== "waits" || !Number.isInteger(attempt) || !Number.isFinite(due_at)) return undefined;
     return { kind: "waits", attempt: attempt!, dueAt: due_at! };
   } catch {
-    // Nothing that this driver wrote: there is no mark.
+    // Nothing that this driver wrote: there is no state.
     return undefined;
   }
 }
@@ -189,12 +189,12 @@ export type TaskState =
   | { readonly kind: "waits"; readonly attempt: number; readonly dueAt: number };
 
 /**
- * The newest marks of a partition's tasks, up to a bound: the oldest are forgotten first. Those of tasks that are in
+ * The newest states of a partition's tasks, up to a bound: the oldest are evicted first. States of tasks that are in
  * flight are always among them, since far fewer can be in flight.
  */
 export class TaskStates {
-  readonly #marks = new Map<string, TaskState>();
-  readonly #oldest = new OldestKeys(this.#marks);
+  readonly #states = new Map<string, TaskState>();
+  readonly #oldest = new OldestKeys(this.#states);
   readonly #limit: number;
 
   constructor(limit: number) {
@@ -202,16 +202,16 @@ export class TaskStates {
   }
 
   get(key: string): TaskState | undefined {
-    return this.#marks.get(key);
+    return this.#states.get(key);
   }
 
-  set(key: string, mark: TaskState): void {
-    this.#marks.delete(key);
-    this.#marks.set(key, mark);
-    if (this.#marks.size > this.#limit) this.#marks.delete(this.#oldest.next()!);
+  set(key: string, state: TaskState): void {
+    this.#states.delete(key);
+    this.#states.set(key, state);
+    if (this.#states.size > this.#limit) this.#states.delete(this.#oldest.next()!);
   }
 
   get size(): number {
-    return this.#marks.size;
+    return this.#states.size;
   }
 }

@@ -21,7 +21,7 @@ const TIMEOUT_MS = 10_000;
 /** Of one partition: what is beyond is not counted. */
 const MAX_WAITING = 20_000;
 
-/** Follows the retry topics: the records that their groups have not moved on yet are those that wait. */
+/** Tails the retry topics. Records behind the committed offset of their group are waiting. */
 export async function openRetryCounts(
   context: Context,
   kafka: WatchedKafka,

@@ -84,7 +84,7 @@ function routeRecord(
   if (decoded.ok) {
     const artifact = withTrace(decoded.value, record);
     const routing = route(artifact);
-    /** What is routed as it came need not be written anew. */
+    /** An artifact that routing left as it is need not be encoded again. */
     const jsonOf = ({ artifacts: [only, ...others] }: Task) =>
       only === decoded.value && others.length === 0 ? (record.value ?? undefined) : undefined;
     const outgoing = [

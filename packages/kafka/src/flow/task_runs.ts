@@ -96,33 +96,33 @@ export class TaskRuns {
   }
 
   /** The next task that may run, from the partition that has the fewest running: a heavy one gets its fair share. */
-  #next(): (Work & { readonly task: Task; readonly marks: TaskStates }) | undefined {
+  #next(): (Work & { readonly task: Task; readonly states: TaskStates }) | undefined {
     for (;;) {
       const partition = this.#idlest();
       const work = partition?.lanes.next()?.item;
-      if (!work || !partition?.marks) return undefined;
+      if (!work || !partition?.states) return undefined;
       const { task } = work;
       if (!task) {
         this.#submit({ work, result: { kind: "unreadable" } });
         continue;
       }
-      const mark = partition.marks.get(idempotencyKey(task));
-      if (mark?.kind === "settled") {
+      const state = partition.states.get(idempotencyKey(task));
+      if (state?.kind === "settled") {
         this.#submit({ work, result: { kind: "repeated" } });
         continue;
       }
-      if (mark?.kind === "waits" && mark.attempt > task.attempt) {
-        this.#wait({ ...work, task: { ...task, attempt: mark.attempt } }, mark.dueAt);
+      if (state?.kind === "waits" && state.attempt > task.attempt) {
+        this.#wait({ ...work, task: { ...task, attempt: state.attempt } }, state.dueAt);
         continue;
       }
-      return { ...work, task, marks: partition.marks };
+      return { ...work, task, states: partition.states };
     }
   }
 
   #idlest(): PartitionWork | undefined {
     let idlest: PartitionWork | undefined;
     for (const partition of this.#options.partitions()) {
-      if (!partition.marks || !partition.lanes.hasReady || partition.leaving) continue;
+      if (!partition.states || !partition.lanes.hasReady || partition.leaving) continue;
       if (!idlest || partition.running < idlest.running) idlest = partition;
     }
     return idlest;
@@ -174,11 +174,11 @@ export class TaskRuns {
     if (task && result.kind === "retry" && waitsInPlace(result, this.#options.rules)) {
       const next = nextAttempt(task);
       const dueAt = this.#context.clock.now() + result.delayMs;
-      partition.marks?.set(idempotencyKey(task), { kind: "waits", attempt: next.attempt, dueAt });
+      partition.states?.set(idempotencyKey(task), { kind: "waits", attempt: next.attempt, dueAt });
       return this.#wait({ ...work, task: next }, dueAt);
     }
     if (task && (result.kind === "done" || result.kind === "dead"))
-      partition.marks?.set(idempotencyKey(task), { kind: "settled" });
+      partition.states?.set(idempotencyKey(task), { kind: "settled" });
     partition.tracker.finish(work.offset);
     partition.lanes.release(partition.laneOf(work));
     if (partition.paused && partition.hasRoom) {

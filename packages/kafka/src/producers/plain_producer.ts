@@ -45,7 +45,7 @@ export function plainProducer(
     const lease = await pool.take();
     const isSame = lease.value === producer;
     lease.giveBack(!isSame);
-    // Nobody is told of records that a producer still has when it disconnects: whoever waits for them would wait for ever.
+    // A producer that disconnects reports nothing about its queued records: their callers would wait for ever.
     const others = [...users].flatMap(([running, used]) => (used === producer ? [running] : []));
     if (isSame) discardProducer(context, producer, Promise.allSettled(others));
   };

@@ -6,7 +6,7 @@ import type { KafkaProducer } from "../client/client_types.ts";
 /** Something that was taken, and must be given back. */
 export interface Lease<T> {
   readonly value: T;
-  /** One that is not healthy is made anew when it is needed next. */
+  /** A value that is not healthy is replaced when it is needed next. */
   giveBack(healthy: boolean): void;
 }
 
@@ -51,7 +51,7 @@ export class Pool<T> {
     };
   }
 
-  /** Refuses whoever asks from now on, and those who wait. */
+  /** Rejects all waiting and later calls. */
   close(reason: Error): void {
     this.#closed ??= reason;
     for (const waiter of this.#waiting.splice(0)) waiter.reject(this.#closed);
@@ -100,7 +100,7 @@ export async function connectProducer(producer: KafkaProducer): Promise<KafkaPro
   }
 }
 
-/** Disconnects it; nobody may wait for its records. */
+/** Disconnects it. No caller may wait for its records. */
 export function disconnectProducer(producer: KafkaProducer): Promise<void> {
   return blockingCall(() => producer.disconnect());
 }

@@ -34,7 +34,7 @@ export interface Producers extends Service {
 }
 
 /**
- * After so long without traffic connections are closed and made anew. That is what makes the client ask again who
+ * Idle connections are closed after this time, and opened again. That makes the client ask again which broker
  * coordinates a group when the coordinator is lost while offsets are sent: without it that call never ends.
  */
 const IDLE_MS = 5_000;

@@ -36,7 +36,7 @@ export function transactionalProducers(
 ): Producers {
   const { partitions } = settings;
   const ids: TransactionalId[] = [];
-  /** The id of a slot. The process may have another name by now, which nobody has fenced yet. */
+  /** The id of a slot. The process may have another name by now, which was not fenced yet. */
   const idOf = async (slot: number): Promise<TransactionalId> => {
     const { transactionalId } = settings;
     const own = typeof transactionalId === "string" ? transactionalId : await transactionalId();
@@ -98,7 +98,7 @@ export function transactionalProducers(
         // The client does not always find a coordinator again that stood still: each call would end like this one.
         healthy = reason === undefined && !isTimeout(error);
         if (!isFenced(reason)) throw toKhalaError(error);
-        // The brokers end a transaction that takes too long, as they do when one of them is lost: nobody else was there.
+        // The brokers abort a transaction that takes too long, as when a broker is lost: no other producer is involved.
         if (context.clock.now() - beganAt >= PRODUCER_TIMEOUT_MS / 2) throw transactionTimedOut(reason);
         id.fenced();
         throw toKhalaError(reason);
@@ -150,7 +150,7 @@ async function inTransaction<T>(
   return result;
 }
 
-/** A call that may wait without end is given up after so long. */
+/** Gives up on a call that may block without end after `ms`. */
 async function atMost(
   { clock }: Pick<Context, "clock">,
   ms: number,
@@ -166,7 +166,7 @@ async function atMost(
   }
 }
 
-/** Aborts what is open; what it returns is why the producer is of no more use. */
+/** Aborts the open transaction. Returns the error that makes the producer unusable, if any. */
 async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaProducer): Promise<unknown> {
   try {
     // One try: a producer that takes its place ends the transaction as well.

@@ -41,7 +41,7 @@ export async function catchUp(
   }
 }
 
-/** Where to begin so that the last so many records of a partition are read, if it has them. */
+/** Where to begin to read the last `back` records of a partition. */
 export function windowStart(topic: string, { partition, low, end }: Bounds, back: number): Position {
   return { topic, partition, offset: Math.max(low, end - back * OFFSETS_PER_RECORD) };
 }
@@ -58,7 +58,7 @@ export interface Bounds {
 type Listing = Pick<ClusterOffsets, "list">;
 type Known = Pick<ClusterOffsets, "committed" | "list">;
 
-/** The same, for whoever starts: they cannot ask again. */
+/** The same with the longer timeout, for a start that cannot retry. */
 export function patiently(offsets: Known): Known {
   return {
     committed: (groups, options) => offsets.committed(groups, { ...options, patient: true }),

@@ -59,7 +59,7 @@ export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifac
   };
 }
 
-/** An artifact in the compacted index. What the index keeps of it is a header too, so that nobody need parse it. */
+/** An artifact in the compacted index. Its summary is a header, so that readers need not parse it. */
 export function byIdRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
   return { key: artifact.id, value: json, headers: indexHeader(artifact) };
 }

@@ -20,7 +20,7 @@ const MAX_MOVES = 5;
 const MAX_WRITTEN = 100_000;
 
 /**
- * Finds artifacts by id. Knows where every artifact is, in a few bytes each, and has the bodies of those used last;
+ * Finds artifacts by id. Knows where every artifact is, in a few bytes each, and caches the bodies that were used last;
  * others are read from the log.
  */
 export class ArtifactIndex {

@@ -25,13 +25,13 @@ export interface CountedCorrelations extends Service {
 /** What the router has committed, by partition. */
 type Routed = ReadonlyMap<number, number>;
 
-/** The logs, and looks at them that those share who ask at once; a look finds nothing if what was written cannot be read yet. */
+/** The tailed logs. Concurrent callers share a check, which is undefined while a transaction is still open. */
 interface Followed {
   readonly tail: LogTail;
   readonly looks: SingleFlight<Routed | undefined>;
 }
 
-/** A correlation of which something is changes meanwhile is looked at again, so often. */
+/** How often a correlation that changes meanwhile is checked again. */
 const LOOKS = 3;
 
 /**
@@ -83,7 +83,7 @@ export function openCorrelationCounts(
   return {
     async counts(names) {
       following ??= follow().catch((error: unknown) => {
-        // The next one who asks tries again.
+        // The next call tries again.
         following = undefined;
         throw error;
       });
@@ -104,7 +104,7 @@ export function openCorrelationCounts(
         );
     },
     async stop() {
-      // Whoever asked was told why they cannot be followed.
+      // Callers have received the error.
       await (await following?.catch(() => undefined))?.tail.stop();
     },
   };

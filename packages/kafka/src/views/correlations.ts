@@ -33,7 +33,7 @@ interface Correlation {
 /** Correlations that seem to be over, by `keyOf`, and how much was changes of them. */
 export type Unconfirmed = ReadonlyMap<string, number>;
 
-/** What tells a correlation from those of the same name that other orgs have. */
+/** The key of a correlation: names are unique within an org only. */
 export function keyOf({ org, name }: CorrelationName): string {
   return `${org.length}:${org}:${name}`;
 }
@@ -121,7 +121,7 @@ export class Correlations {
     this.#note(artifact.correlation_id, artifact.org_id, key, task.replay_id, state);
   }
 
-  /** The counts of those that are known, at a time. */
+  /** The counts of the correlations that are known, at a time. */
   counts(names: readonly CorrelationName[], now: number): CorrelationCounts[] {
     return names.flatMap((each) => {
       const known = this.#correlations.get(keyOf(each));
@@ -136,7 +136,7 @@ export class Correlations {
     });
   }
 
-  /** Those that have nothing open, as far as was read. */
+  /** Correlations without open tasks, as far as the logs were read. */
   unconfirmed(names: readonly CorrelationName[]): Unconfirmed {
     const unconfirmed = new Map<string, number>();
     for (const key of names.map(keyOf)) {

@@ -89,7 +89,7 @@ export class DeadLetters {
     return { deadLetters, ...(end > low && { next: String(end) }) };
   }
 
-  /** Those of these ids that are there, in their order: what memory knows by its place, the others with one look back. */
+  /** Dead letters by id, in the order of the ids: by offset where memory has it, else by one scan backwards. */
   async named(ids: readonly string[]): Promise<DeadLetter[]> {
     const found = new Map<string, DeadLetter>();
     const take = (records: readonly LogRecord[], wanted: ReadonlySet<string>) => {

@@ -4,7 +4,7 @@ import { type ArtifactSummary, summaryOfRecord } from "./artifact_summary.ts";
 interface Seen extends ArtifactSummary {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Of those of one millisecond, which came last. */
+  /** Breaks ties within a millisecond. */
   readonly turn: number;
 }
 

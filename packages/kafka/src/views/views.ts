@@ -29,7 +29,7 @@ export interface ViewsOptions {
   readonly settings: ResolvedSettings;
   readonly names: TopicNames;
   readonly agents: readonly string[];
-  /** Ends a start that takes too long for whoever waits. */
+  /** Aborts a start that takes too long. */
   readonly signal?: AbortSignal;
 }
 
@@ -56,7 +56,7 @@ const START_MS = 600_000;
 /** Nobody asks again for what was being committed at the start. */
 const START_OPEN_MS = 2_000;
 const LOOK_BACK = 10_000;
-/** The window of a partition is at least so long, as chance may put many of few artifacts into it. */
+/** The least window of a partition: few artifacts may share one by chance. */
 const LEAST_WINDOW = 1_000;
 const IDS_PER_ARTIFACT = 20;
 
@@ -221,11 +221,11 @@ export interface LagReader {
 /** Counts the records from a position up to an offset, exclusive. */
 export type CountRecords = (from: Position, to: number) => Promise<number>;
 
-/** Up to so many offsets are looked at, so that one who has read everything has no lag whatever markers are left. */
+/** Up to this distance records are counted exactly, so that markers alone are no lag. */
 const EXACT = 32;
 
 /**
- * How far readers are behind, in records. Transaction markers have offsets of their own, so that a reader who is further
+ * How far readers are behind, in records. Transaction markers have offsets of their own, so that a reader that is further
  * behind than a few has a figure that counts them too.
  */
 export function lagMeter(
