@@ -151,7 +151,13 @@ export class AgentSession implements Session {
 
   async #load(fresh: readonly PartitionWork[], positions: readonly Position[]): Promise<void> {
     const { processed, rules } = this.#options;
-    const loaded = await loadTaskStates(this.#context, processed, rules.agent, positions, this.#stopping.signal);
+    const loaded = await loadTaskStates(
+      this.#context,
+      processed,
+      rules.agent,
+      positions,
+      this.#stopping.signal,
+    );
     if (this.#stopping.signal.aborted) return;
     for (const work of fresh) work.states = loaded.get(work.partition)!;
     this.#runs.wake();

@@ -1,16 +1,10 @@
-import { type BoardObserver, type Context, type Failure, ROUTER } from "@khala/server/blackboard";
+import { type BoardObserver, type Context, ROUTER } from "@khala/server/blackboard";
 import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeRetry } from "../topics/decoding.ts";
 import type { LogRecord } from "../topics/log_reader.ts";
 import { failureOf, originOf } from "../topics/record_headers.ts";
-import {
-  deadLetterRecord,
-  type Outgoing,
-  placeText,
-  retryRecord,
-  returnedRecord,
-} from "../topics/records.ts";
+import { type Outgoing, retryRecord, returnedRecord, unreadableRecord } from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
 import type { Session } from "./supervise.ts";
 
@@ -139,7 +133,7 @@ function readyAt(record: LogRecord, delayMs: number): number {
 }
 
 function forwarded(
-  { clock, newId }: Context,
+  context: Context,
   { names, delaysMs }: RetryOptions,
   record: LogRecord,
 ): Outgoing {
@@ -147,20 +141,11 @@ function forwarded(
   const origin = originOf(record, place);
   const decoded = decodeRetry(record);
   if (!decoded.ok) {
-    const failure: Failure = { class: "UnreadableRecord", message: decoded.error, kind: "fatal" };
-    const failed_at = new Date(clock.now()).toISOString();
-    const letter = {
-      id: newId(),
-      agent: ROUTER,
-      failure,
-      attempts: 1,
-      failed_at,
-      origin: placeText(place),
-    };
-    return { topic: names.deadLetters(ROUTER), record: deadLetterRecord(letter, origin, record) };
+    const letter = unreadableRecord(context, decoded.error, record, place, origin);
+    return { topic: names.deadLetters(ROUTER), record: letter };
   }
   const { task, dueAt } = decoded.value;
-  const left = dueAt - clock.now();
+  const left = dueAt - context.clock.now();
   const tier = left > 0 ? tierFor(delaysMs, left) : undefined;
   if (tier === undefined) return { topic: names.tasks(task.agent), record: returnedRecord(task, origin) };
   return { topic: names.retry(tier), record: retryRecord(task, failureOf(record), origin, dueAt) };

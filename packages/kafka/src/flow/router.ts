@@ -2,7 +2,6 @@ import {
   type Artifact,
   type BoardOptions,
   type Context,
-  type DeadLetter,
   type Place,
   ROUTER,
   type Routing,
@@ -12,7 +11,13 @@ import type { KafkaRecord } from "../client/client_types.ts";
 import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeArtifact, withTrace } from "../topics/decoding.ts";
-import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "../topics/records.ts";
+import {
+  deadLetterRecord,
+  type Outgoing,
+  placeText,
+  taskRecord,
+  unreadableRecord,
+} from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
 import type { Session } from "./supervise.ts";
 
@@ -74,7 +79,7 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
 }
 
 function routeRecord(
-  { clock, newId }: Context,
+  context: Context,
   { route, names }: RouterOptions,
   record: KafkaRecord,
   place: Place,
@@ -99,14 +104,7 @@ function routeRecord(
     ];
     return { place, artifact, routing, outgoing };
   }
-  const letter: DeadLetter = {
-    id: newId(),
-    agent: ROUTER,
-    failure: { class: "UnreadableRecord", message: decoded.error, kind: "fatal" },
-    attempts: 1,
-    failed_at: new Date(clock.now()).toISOString(),
-    origin: placeText(place),
-  };
-  const outgoing = [{ topic: names.deadLetters(ROUTER), record: deadLetterRecord(letter, origin, record) }];
+  const letter = unreadableRecord(context, decoded.error, record, place, origin);
+  const outgoing = [{ topic: names.deadLetters(ROUTER), record: letter }];
   return { place, routing: { tasks: [], dead: [] }, outgoing };
 }

@@ -1,10 +1,12 @@
 import { artifactKey } from "@khala/contracts";
 import {
   type Artifact,
+  type Context,
   type DeadLetter,
   type Failure,
   idempotencyKey,
   type Place,
+  ROUTER,
   sha256,
   type Task,
 } from "@khala/server/blackboard";
@@ -139,6 +141,25 @@ export function deadLetterRecord(
       [HEADER.failedAt]: letter.failed_at,
     },
   };
+}
+
+/** The dead letter of a record that the router or a retry topic cannot read. */
+export function unreadableRecord(
+  { clock, newId }: Pick<Context, "clock" | "newId">,
+  error: string,
+  record: { readonly key: Buffer | null; readonly value: Buffer | null },
+  place: Place,
+  origin: Origin,
+): NewRecord {
+  const letter: DeadLetter = {
+    id: newId(),
+    agent: ROUTER,
+    failure: { class: "UnreadableRecord", message: error, kind: "fatal" },
+    attempts: 1,
+    failed_at: new Date(clock.now()).toISOString(),
+    origin: placeText(place),
+  };
+  return deadLetterRecord(letter, origin, record);
 }
 
 /** Where a record is, as people write it: "flock.tasks.reviewer/3@1042". */
