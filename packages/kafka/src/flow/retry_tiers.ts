@@ -132,11 +132,7 @@ function readyAt(record: LogRecord, delayMs: number): number {
   return decoded.ok ? Math.min(decoded.value.dueAt, fixed) : 0;
 }
 
-function forwarded(
-  context: Context,
-  { names, delaysMs }: RetryOptions,
-  record: LogRecord,
-): Outgoing {
+function forwarded(context: Context, { names, delaysMs }: RetryOptions, record: LogRecord): Outgoing {
   const place = { topic: record.topic, partition: record.partition, offset: record.offset };
   const origin = originOf(record, place);
   const decoded = decodeRetry(record);
