@@ -75,7 +75,7 @@ export async function stableBounds(offsets: Listing, topic: string): Promise<Bou
 }
 
 /** Where a topic's partitions end: `stable`, before which everything can be read, or `high`, with what is still open. */
-export async function endsOf(offsets: Listing, topic: string, at: "stable" | "high"): Promise<Position[]> {
+async function endsOf(offsets: Listing, topic: string, at: "stable" | "high"): Promise<Position[]> {
   const ends = (await offsets.list([topic], at)).get(topic) ?? new Map<number, number>();
   return [...ends].map(([partition, offset]) => ({ topic, partition, offset }));
 }

@@ -228,7 +228,7 @@ const EXACT = 32;
  * How far readers are behind, in records. Transaction markers have offsets of their own, so that a reader that is further
  * behind than a few has a figure that counts them too.
  */
-export function lagMeter(
+function lagMeter(
   offsets: Pick<ClusterOffsets, "committed" | "list">,
   count: CountRecords,
   readers: readonly LagReader[],
