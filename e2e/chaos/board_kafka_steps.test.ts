@@ -23,7 +23,7 @@ const SLEEPS = [
 ] as const;
 const LONG = { deadlineMs: 120_000 };
 /** What a process says whose transaction was refused. */
-const REFUSED = /will be tried again|could not be taken|cannot go on as it is/;
+const REFUSED = /will be tried again|could not be processed|reader of the board failed/;
 
 describe.runIf(kafkaHere() && ownKafka()).concurrent("a process of a board on Kafka", () => {
   let broker: WatchedBroker;

@@ -11,11 +11,14 @@ import { start, Worker } from "@khala/testing/conformance/board/worker";
 import { kafkaHere, sharedKafka } from "@khala/testing/kafka/kafka";
 import { kafkaBoardOfSuite } from "@khala/testing/kafka/kafka_board";
 import { testContext } from "@khala/testing/kit/context";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { openKafkaBoard } from "../../packages/kafka/src/index.ts";
 
+// Its tests mostly wait for groups to form.
+vi.setConfig({ maxConcurrency: 12 });
+
 describe.skipIf(!kafkaHere())("Kafka", () => {
-  boardSuite("Kafka", () => kafkaBoardOfSuite({ transactions: true }));
+  boardSuite("Kafka", () => kafkaBoardOfSuite({ transactions: true }), { concurrent: true });
 
   test.each([
     { transactions: true, acks: "all", idempotence: true },

@@ -1,8 +1,15 @@
 import { boardSuite } from "@khala/testing/conformance/board/board";
 import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { kafkaBoardOfSuite } from "@khala/testing/kafka/kafka_board";
-import { describe } from "vitest";
+import { describe, vi } from "vitest";
+
+// Its tests mostly wait for groups to form.
+vi.setConfig({ maxConcurrency: 12 });
 
 describe.skipIf(!kafkaHere())("Kafka", () => {
-  boardSuite("Kafka without transactions", () => kafkaBoardOfSuite({ transactions: false }));
+  boardSuite("Kafka without transactions", () => kafkaBoardOfSuite({ transactions: false }), {
+    concurrent: true,
+    // How tasks are settled and offsets committed: the rest is the same with transactions.
+    subjects: ["publishing and the index", "what was settled", "several processes", "stopping"],
+  });
 });

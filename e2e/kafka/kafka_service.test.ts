@@ -1,22 +1,20 @@
 import { execFile } from "node:child_process";
 import { cp, mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
-import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { inspect, promisify } from "node:util";
 import { type Certificates, makeCertificates } from "@khala/testing/kafka/certificates";
-import { kafkaHere, ownKafka, sharedKafka, startKafka, startKafkaCluster } from "@khala/testing/kafka/kafka";
+import { kafkaHere, ownKafka, sharedKafka, startKafka } from "@khala/testing/kafka/kafka";
 import type { KafkaServer } from "@khala/testing/kafka/server";
-import { alterTopic, newTopic, readTopic, values } from "@khala/testing/kafka/topics";
+import { alterTopic, newTopic, readTopic } from "@khala/testing/kafka/topics";
 import { eventually } from "@khala/testing/kit/eventually";
-import { startProgram } from "@khala/testing/processes/programs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type KafkaClient,
   type KafkaSettings,
   openKafkaClient,
 } from "../../packages/kafka/src/client/client.ts";
-import { openTopicConfigs } from "../../packages/kafka/src/topics/topic_configs.ts";
+import { openTopicConfigs } from "../../packages/kafka/src/topics/topic_setup.ts";
 
 const PACKAGE = join(import.meta.dirname, "../../packages/kafka");
 // Several Java machines, on a machine that may have much else to do.
@@ -90,11 +88,11 @@ async function refusal(settings: KafkaSettings): Promise<string> {
   }
 }
 
-describe.runIf(kafkaHere())("the Kafka that files share", SLOW, () => {
+describe.runIf(kafkaHere()).concurrent("the Kafka that files share", SLOW, () => {
   test("a committed transaction is read, with keys, headers and tombstones, and an aborted one is not", async () => {
     const client = await open(await sharedKafka());
     const topic = await newTopic(client);
-    const producer = client.producer({ transactionalId: topic, transactionTimeoutMs: 10_000 });
+    const producer = client.producer({ transactionalId: topic, transactionTimeoutMs: 60_000 });
     await producer.connect();
     const aborted = await producer.transaction();
     await aborted.send({ topic, messages: [{ key: "a", value: "aborted" }] });
@@ -126,64 +124,7 @@ describe.runIf(kafkaHere())("the Kafka that files share", SLOW, () => {
   });
 });
 
-describe.runIf(ownKafka() !== undefined)("a broker of one's own", SLOW, () => {
-  test("it keeps its records through a kill and an orderly stop, at the same address", async () => {
-    await using broker = await startKafka({ mortal: true });
-    const client = await open(broker.bootstrap);
-    const topic = await newTopic(client);
-    await send(client, topic, "one");
-    await broker.kill();
-    await broker.restart();
-    await send(client, topic, "two");
-    await broker.stop();
-    await broker.restart();
-    expect(values(await readTopic(client, topic, 2))).toEqual(["one", "two"]);
-  });
-
-  test("one that is paused answers nothing, and goes on when it is resumed", async () => {
-    await using broker = await startKafka();
-    const client = await open(broker.bootstrap);
-    const topic = await newTopic(client);
-    const producer = client.producer();
-    await producer.connect();
-    await broker.pause();
-    let acknowledged = false;
-    const sent = producer.send({ topic, messages: [{ value: "late" }] }).then(() => {
-      acknowledged = true;
-    });
-    // It takes the connection, by its kernel, and says nothing.
-    const socket = connect(Number(broker.bootstrap.split(":")[1]), "127.0.0.1");
-    await new Promise((resolve) => socket.once("connect", resolve));
-    socket.destroy();
-    expect(acknowledged).toBe(false);
-    await broker.resume();
-    await sent;
-    await producer.disconnect();
-    expect(values(await readTopic(client, topic, 1))).toEqual(["late"]);
-  });
-
-  test("it ends with the process that started it, also when that is killed", async () => {
-    await using program = startProgram("own_kafka", JSON.stringify(ownKafka()));
-    const { bootstrap } = JSON.parse(await program.line()) as { bootstrap: string };
-    const client = await open(bootstrap);
-    await newTopic(client);
-    program.child.kill("SIGKILL");
-    await eventually("nobody listens there", () => refused(bootstrap));
-  });
-
-  test("a cluster of three goes on without one, and takes it back", async () => {
-    await using cluster = await startKafkaCluster(3);
-    const client = await open(cluster.bootstrap);
-    const topic = await newTopic(client, { replicationFactor: 3 });
-    await send(client, topic, "three");
-    await cluster.brokers[0]!.kill();
-    await send(client, topic, "two");
-    expect(values(await readTopic(client, topic, 2))).toEqual(["three", "two"]);
-    await cluster.brokers[0]!.restart();
-  });
-});
-
-describe.runIf(ownKafka() !== undefined)("a broker that lets in only some", SLOW, () => {
+describe.runIf(ownKafka() !== undefined).concurrent("a broker that lets in only some", SLOW, () => {
   const sasl = { username: "alice", password: "a secret of alice" } as const;
   let certificates: Certificates;
   beforeAll(async () => {
@@ -267,22 +208,12 @@ test("without the client, the error says how to get it", async () => {
   const away = join(folder, "away");
   await mkdir(join(away, "node_modules/@khala"), { recursive: true });
   await cp(join(PACKAGE, "src"), join(away, "src"), { recursive: true });
-  await symlink(join(PACKAGE, "../contracts"), join(away, "node_modules/@khala/contracts"));
-  const program = `import { openKafkaClient } from "./src/client.ts";
+  for (const name of ["contracts", "server"])
+    await symlink(join(PACKAGE, "..", name), join(away, "node_modules/@khala", name));
+  const program = `import { openKafkaClient } from "./src/client/client.ts";
     await openKafkaClient({ bootstrap: "127.0.0.1:1", clientId: "x" }).catch(({ code, message }) => console.log(code, message));`;
   const flags = ["--conditions=khala-source", "--input-type=module", "-e", program];
   const { stdout } = await promisify(execFile)(process.execPath, flags, { cwd: away });
   expect(stdout).toMatch(/^unavailable The Kafka client @confluentinc\/kafka-javascript cannot be loaded/);
   expect(stdout).toContain("npm install @khala/kafka");
 });
-
-function refused(address: string): Promise<boolean> {
-  const [host, port] = address.split(":");
-  return new Promise((resolve) => {
-    const socket = connect(Number(port), host, () => {
-      socket.destroy();
-      resolve(false);
-    });
-    socket.once("error", () => resolve(true));
-  });
-}

@@ -1,10 +1,9 @@
 import type { Board, BoardOptions, Context } from "@khala/server/blackboard";
-import { clientLog } from "./client/client_log.ts";
-import { listTopics } from "./client/cluster_admin.ts";
+import { type KafkaSettings, listTopics } from "./client/client.ts";
 import { openBoard } from "./open_board.ts";
-import { boardSettings, type OperatorSettings } from "./operator_settings.ts";
+import { boardSettings, type OperatorSettings } from "./settings.ts";
 
-export type { OperatorSettings as KafkaBoardSettings } from "./operator_settings.ts";
+export type { OperatorSettings as KafkaBoardSettings } from "./settings.ts";
 
 /** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
 export function openKafkaBoard(context: Context, given: BoardOptions & OperatorSettings): Promise<Board> {
@@ -20,7 +19,7 @@ export function openKafkaBoard(context: Context, given: BoardOptions & OperatorS
   });
 }
 
-/** Asks the brokers which topics they have. Throws, and says why, if they do not let whoever has these settings in. */
+/** Lists the topics of the cluster. Throws with the reason if the brokers refuse these settings. */
 export function askKafka({
   bootstrap,
   clientId,
@@ -28,4 +27,22 @@ export function askKafka({
   ssl,
 }: Pick<OperatorSettings, "bootstrap" | "clientId" | "sasl" | "ssl">): Promise<readonly string[]> {
   return listTopics({ bootstrap, clientId, ...(sasl && { sasl }), ...(ssl && { ssl }) });
+}
+
+/** The client calls much an error that it copes with itself. */
+const LEVELS = { error: "warn", warn: "info", info: "debug", debug: "trace" } as const;
+const EVERY_MS = 10_000;
+const MAX_KNOWN = 200;
+
+/** Takes what the client says. While a broker is away it says the same many times a second: each is heard now and then. */
+export function clientLog({ log, clock }: Pick<Context, "log" | "clock">): NonNullable<KafkaSettings["log"]> {
+  const heard = new Map<string, number>();
+  return (level, message) => {
+    const kind = message.replace(/\d+/g, "#");
+    const now = clock.now();
+    if (now - (heard.get(kind) ?? Number.NEGATIVE_INFINITY) < EVERY_MS) return;
+    if (heard.size >= MAX_KNOWN) heard.clear();
+    heard.set(kind, now);
+    log[LEVELS[level]]({ service: "kafka" }, message);
+  };
 }

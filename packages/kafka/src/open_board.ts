@@ -1,16 +1,22 @@
-import type { AgentCounts, Board, BoardOptions, Context, Service } from "@khala/server/blackboard";
+import {
+  type AgentCounts,
+  type Board,
+  type BoardOptions,
+  type Context,
+  type Service,
+  sleep,
+} from "@khala/server/blackboard";
+import { abandonBlockingCalls, exitWithoutWaiting } from "./client/blocking_calls.ts";
 import { openBrokerWatch, type WatchedKafka } from "./client/broker_watch.ts";
 import { openKafkaClient } from "./client/client.ts";
 import { openClusterOffsets } from "./client/cluster_offsets.ts";
-import { exitWithoutWaiting, giveUpWaiting } from "./client/native_waits.ts";
-import { within } from "./client/timeout.ts";
-import { type AgentWork, consumeTasks } from "./flow/consumer.ts";
+import { type AgentWork, consumeTasks } from "./flow/agent_session.ts";
 import { openPublisher } from "./flow/publisher.ts";
 import { openRetryCounts } from "./flow/retry_counts.ts";
 import { startRetryTier } from "./flow/retry_tiers.ts";
 import { startRouter } from "./flow/router.ts";
-import { supervise } from "./flow/supervised.ts";
-import { openProducers } from "./producers/open_producers.ts";
+import { supervise } from "./flow/supervise.ts";
+import { openProducers } from "./producers/producers.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
 import { prepareTopics } from "./topics/topic_setup.ts";
 import { topicNames, topicSpecs } from "./topics/topics.ts";
@@ -20,7 +26,7 @@ import { openViews } from "./views/views.ts";
 const LIMITS = { records: 1_000, bytes: 16 * 1_048_576, span: 10_000 };
 /** How long closing waits for brokers that may be gone. */
 const CLOSE_MS = 5_000;
-/** While more than so many tasks wait, their number may be so old: whoever watches asks several times a second. */
+/** With more waiting tasks than this, counts may be a second old: dashboards ask several times a second. */
 const MANY = 1_000;
 const MANY_MS = 1_000;
 
@@ -30,17 +36,18 @@ export async function openBoard(
   options: BoardOptions & KafkaBoardSettings,
 ): Promise<Board> {
   const resolved = resolveSettings(options);
-  const { replication, drainMs, leaveMs, retryDelaysMs, sessionTimeoutMs, readCommitted } = resolved;
+  const { replication, drainMs, leaveMs, retryDelaysMs } = resolved;
+  const { readCommitted, sessionTimeoutMs, heartbeatMs } = resolved;
   const names = topicNames(resolved);
   const agents = options.agents.map(({ agent }) => agent);
   const opened: Service[] = [];
   const closing = async () => {
     exitWithoutWaiting();
-    await within(context, CLOSE_MS, "the board", async () => {
+    await stopWithin(context, CLOSE_MS, "the board", async () => {
       // What writes stops before what it writes with.
       for (const service of opened.splice(0).reverse()) await service.stop();
     });
-    giveUpWaiting();
+    abandonBlockingCalls();
   };
   try {
     const client = await openKafkaClient(resolved.kafka);
@@ -68,7 +75,8 @@ export async function openBoard(
     const { observer, route } = options;
     const publisher = openPublisher(context, { producers, settings, names, agents, views, observer });
     opened.push(publisher);
-    const common = { kafka, producers, offsets, names, readCommitted, sessionTimeoutMs };
+    const membership = { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs };
+    const common = { membership, producers, names };
     if (options.routes) {
       const readers = [
         supervise(context, "router", (onFailure) =>
@@ -120,7 +128,7 @@ export async function openBoard(
       });
     };
 
-    /** Those that were replayed stay in the log. */
+    /** Dead letters by agent. Replayed ones stay in the log, and are subtracted. */
     const deadCounts = async (): Promise<ReadonlyMap<string, number>> =>
       new Map(
         await Promise.all(
@@ -141,9 +149,8 @@ export async function openBoard(
         const work = consumeTasks(
           context,
           {
-            kafka,
+            membership,
             producers,
-            offsets,
             observer,
             rules: {
               agent: consumer.agent,
@@ -155,10 +162,8 @@ export async function openBoard(
             },
             groupId: names.agentGroup(consumer.agent),
             topic: names.tasks(consumer.agent),
-            readCommitted,
-            sessionTimeoutMs,
             limits: LIMITS,
-            marks: {
+            processed: {
               kafka,
               offsets,
               topic: names.processed,
@@ -172,7 +177,7 @@ export async function openBoard(
         works.add(work);
         return {
           async stop() {
-            await within(context, drainMs + CLOSE_MS, `agent ${work.agent}`, () => work.stop());
+            await stopWithin(context, drainMs + CLOSE_MS, `agent ${work.agent}`, () => work.stop());
             works.delete(work);
           },
         };
@@ -192,4 +197,25 @@ export async function openBoard(
     await closing();
     throw error;
   }
+}
+
+/** Stops a service, and does not wait longer than `ms`: a late stop goes on in the background. */
+async function stopWithin(
+  { clock, log }: Pick<Context, "clock" | "log">,
+  ms: number,
+  name: string,
+  stop: () => Promise<void>,
+): Promise<void> {
+  const ended = new AbortController();
+  let late = true;
+  const stopping = stop().finally(() => {
+    late = false;
+    ended.abort();
+  });
+  await Promise.race([stopping, sleep(clock, ms, ended.signal)]);
+  if (!late) return stopping;
+  log.warn({ service: name }, "the brokers do not answer: stopped without a clean disconnect");
+  stopping.catch((error: Error) =>
+    log.warn({ err: error.message, service: name }, "it did not stop cleanly"),
+  );
 }

@@ -85,6 +85,7 @@ describe.runIf(ownKafka() !== undefined)(
         producers: 2,
         retryDelaysMs: [RETRY_MS],
         sessionTimeoutMs: 30_000,
+        heartbeatMs: 300,
         // So that a body is read from the log, by a client of its own.
         indexBytes: 0,
         ...given,
@@ -127,19 +128,22 @@ describe.runIf(ownKafka() !== undefined)(
       expect(await publisher.counts()).toMatchObject([{ agent: "agent", waiting: 0 }]);
     }
 
-    const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const;
-    test.each(mechanisms)("a whole board works behind TLS and %s", async (mechanism) => {
-      const ca = mechanism === "plain" ? await readFile(certificates.ca, "utf8") : certificates.ca;
-      const prefix = `${mechanism}.`;
-      // Exactly once with one of them is enough to know; without transactions the client has other calls.
-      const given = { prefix, transactions: mechanism !== "plain" };
-      const { board } = await open(kafkaOf("admin", mechanism, ca), true, given);
-      await throughTheBoard(board, board);
-      await board.stop();
-    });
+    test.concurrent.each(["plain", "scram-sha-512"] as const)(
+      "a whole board works behind TLS and %s",
+      async (mechanism) => {
+        const ca = mechanism === "plain" ? await readFile(certificates.ca, "utf8") : certificates.ca;
+        const prefix = `${mechanism}.`;
+        // Exactly once with one of them is enough to know; without transactions the client has other calls.
+        const given = { prefix, transactions: mechanism !== "plain" };
+        const { board } = await open(kafkaOf("admin", mechanism, ca), true, given);
+        await throughTheBoard(board, board);
+        await board.stop();
+      },
+    );
 
-    test("whoever asks is told that they are let in, or why they are not", async () => {
-      const own = kafkaOf("admin", "scram-sha-512");
+    const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const;
+    test.concurrent.each(mechanisms)("%s: whoever asks is let in, or told why not", async (mechanism) => {
+      const own = kafkaOf("admin", mechanism);
       expect(await askKafka(own)).toEqual(expect.any(Array));
       const wrong = { ...own, sasl: { ...own.sasl!, password: "another" } };
       await expect(askKafka(wrong)).rejects.toThrow(/Kafka cannot be reached: .*authentication failed/i);

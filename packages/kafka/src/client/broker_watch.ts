@@ -1,9 +1,9 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, runLoop, type Service, Wake } from "@khala/server/blackboard";
-import { Calls } from "./calls.ts";
+import { blockingCall } from "./blocking_calls.ts";
 import type { KafkaSettings } from "./client.ts";
 import { called, type NativeClient } from "./native_client.ts";
-import { waiting } from "./native_waits.ts";
+import { OpenCalls } from "./open_calls.ts";
 import { openPlainAdmin } from "./plain_admin.ts";
 
 /**
@@ -12,18 +12,18 @@ import { openPlainAdmin } from "./plain_admin.ts";
  * (librdkafka's issue 5301). Another client of the same process sees them.
  */
 export interface BrokerWatch extends Service {
-  add(native: Pick<NativeClient, "getMetadata">): Sight;
+  add(native: Pick<NativeClient, "getMetadata">): WatchedClient;
 }
 
 /** What one client sees. */
-export interface Sight {
-  /** Throws once it is known to see nothing: it is of no more use. */
+export interface WatchedClient {
+  /** Throws once the client is known to have lost its brokers, and must be replaced. */
   check(): void;
   /** Ends the watch; call it before the client is closed. */
   end(): Promise<void>;
 }
 
-/** Where the brokers are, and who watches that a client goes on seeing them. */
+/** Where the brokers are, with the watch over the clients. */
 export interface WatchedKafka extends KafkaSettings {
   readonly watch?: BrokerWatch;
 }
@@ -38,7 +38,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
   const admin = await openPlainAdmin(kafka);
   const watched = new Set<Watched>();
 
-  /** Asked by other means: where nobody answers, a client that sees nothing sees well. */
+  /** Asks with another client: if that gets no answer either, the brokers are gone. */
   async function areThere(): Promise<boolean> {
     try {
       return (await admin.metadata({ topics: [], forceUpdate: true })).brokers.size > 0;
@@ -70,10 +70,10 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
   };
 }
 
-class Watched implements Sight {
+class Watched implements WatchedClient {
   readonly #native: Pick<NativeClient, "getMetadata">;
   readonly #ended: () => void;
-  readonly #calls = new Calls();
+  readonly #calls = new OpenCalls();
   #misses = 0;
 
   constructor(native: Pick<NativeClient, "getMetadata">, ended: () => void) {
@@ -84,7 +84,9 @@ class Watched implements Sight {
   async look(): Promise<void> {
     try {
       const options = { allTopics: false, timeout: ANSWER_MS };
-      await this.#calls.run(() => waiting(() => called((done) => this.#native.getMetadata(options, done))));
+      await this.#calls.run(() =>
+        blockingCall(() => called((done) => this.#native.getMetadata(options, done))),
+      );
       this.#misses = 0;
     } catch {
       this.#misses++;
@@ -95,7 +97,7 @@ class Watched implements Sight {
     if (this.#misses >= MISSES)
       throw new KhalaError(
         "unavailable",
-        "This client of Kafka no longer sees brokers that are there. Another takes its place.",
+        "This Kafka client no longer finds brokers that are reachable. It is replaced.",
         { retry_after_ms: 1_000 },
       );
   }

@@ -1,7 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { KhalaError } from "@khala/contracts";
-import { orderlyAdmin } from "./admin.ts";
-import type { KafkaAdmin, KafkaConsumer, KafkaProducer, TopicPartition } from "./client_types.ts";
+import type { KafkaAdmin, KafkaConsumer, KafkaProducer } from "./client_types.ts";
+import { kafkaCode } from "./kafka_errors.ts";
+import { OpenCalls } from "./open_calls.ts";
 
 /** Settings of librdkafka, by their own names. */
 export type Properties = Readonly<Record<string, string | number | boolean>>;
@@ -28,7 +29,7 @@ export interface KafkaSettings {
 }
 
 export interface ProducerOptions {
-  /** Makes it transactional: stable per slot of a process, and unique among those that live. */
+  /** Makes it transactional: stable per slot of a process, and unique among running ones. */
   readonly transactionalId?: string;
   readonly transactionTimeoutMs?: number;
   readonly properties?: Properties;
@@ -36,24 +37,13 @@ export interface ProducerOptions {
 
 export interface ConsumerOptions {
   readonly groupId: string;
-  /** Reads only what was committed, unless this is set. */
-  readonly readUncommitted?: boolean;
-  /** Runs before partitions are taken or given up. `lost` says that another member may have them already. */
-  readonly onRebalance?: (change: Rebalance) => void | Promise<void>;
   readonly properties?: Properties;
-}
-
-/** Partitions that come to a consumer or leave it. */
-export interface Rebalance {
-  readonly kind: "assign" | "revoke";
-  readonly partitions: readonly TopicPartition[];
-  readonly lost: boolean;
 }
 
 /** Makes producers, consumers and admins for one cluster. Each connects, and is disconnected, by itself. */
 export interface KafkaClient {
   producer(options?: ProducerOptions): KafkaProducer;
-  /** A consumer that starts at the beginning where its group has no offset, and commits only when told. */
+  /** A plain consumer for tests and benchmarks, from the beginning of its topics. The board reads by `joinGroup`. */
   consumer(options: ConsumerOptions): KafkaConsumer;
   admin(): KafkaAdmin;
 }
@@ -78,10 +68,9 @@ interface ClientErrors {
 const CLIENT = "@confluentinc/kafka-javascript";
 /** Its errors. One that it makes when a group has no coordinator is not there, which would end the process. */
 const ERRORS = `${CLIENT}/lib/kafkajs/_error.js`;
-const ASSIGN = -175;
 // The default of 100 ms makes exactly-once 2.5 times as slow: a transaction is several short waits.
 const COMMON: Properties = { "retry.backoff.ms": 10, "retry.backoff.max.ms": 50 };
-/** A broker that comes back is noticed within so long; the default is 10 s. */
+/** A broker that comes back is noticed within this time; the default is 10 s. */
 export const RECONNECT: Properties = { "reconnect.backoff.max.ms": 1_000 };
 /**
  * How readers fetch. The end of a partition whose last record is a marker is noticed after the first of these. A reader
@@ -127,15 +116,14 @@ export async function openKafkaClient(settings: KafkaSettings): Promise<KafkaCli
         },
       });
     },
-    consumer({ groupId, readUncommitted = false, onRebalance, properties }) {
+    consumer({ groupId, properties }) {
       return kafka.consumer({
         ...CONSUMER,
         ...properties,
-        ...(onRebalance && { rebalance_cb: rebalanced(onRebalance) }),
-        kafkaJS: { groupId, readUncommitted, fromBeginning: true, autoCommit: false },
+        kafkaJS: { groupId, fromBeginning: true, autoCommit: false },
       });
     },
-    admin: () => orderlyAdmin(kafka.admin()),
+    admin: () => closableAdmin(kafka.admin()),
   };
 }
 
@@ -195,20 +183,6 @@ export function tls(ssl: KafkaSettings["ssl"]): Properties {
   return properties;
 }
 
-function rebalanced(listener: (change: Rebalance) => void | Promise<void>) {
-  return async (
-    event: { readonly code: number },
-    partitions: readonly TopicPartition[],
-    { assignmentLost }: { assignmentLost(): boolean },
-  ): Promise<void> => {
-    await listener({
-      kind: event.code === ASSIGN ? "assign" : "revoke",
-      partitions,
-      lost: assignmentLost(),
-    });
-  };
-}
-
 function logger(log: KafkaSettings["log"]): object {
   const say = (level: Parameters<NonNullable<typeof log>>[0]) => (message: string) => log?.(level, message);
   const self: object = {
@@ -220,4 +194,54 @@ function logger(log: KafkaSettings["log"]): object {
     namespace: () => self,
   };
   return self;
+}
+
+/** An admin whose `disconnect` waits for its calls: the addon crashes when a call meets a closed client. */
+function closableAdmin(admin: KafkaAdmin): KafkaAdmin {
+  const calls = new OpenCalls();
+  return {
+    connect: () => admin.connect(),
+    createTopics: (options) => calls.run(() => admin.createTopics(options)),
+    listTopics: (options) => calls.run(() => admin.listTopics(options)),
+    fetchTopicMetadata: (options) => calls.run(() => admin.fetchTopicMetadata(options)),
+    async disconnect() {
+      await calls.close();
+      await admin.disconnect();
+    },
+  };
+}
+
+const TIMEOUT_MS = 10_000;
+
+/** Uses the administration of a cluster on a connection of its own. Throws, and says why, if no broker lets it in. */
+export async function withAdmin<T>(kafka: KafkaSettings, use: (admin: KafkaAdmin) => Promise<T>): Promise<T> {
+  let complaint: string | undefined;
+  const log: KafkaSettings["log"] = (level, message) => {
+    if (level === "error") complaint = message;
+    kafka.log?.(level, message);
+  };
+  const admin = (await openKafkaClient({ ...kafka, log })).admin();
+  await admin.connect();
+  try {
+    return await use(admin);
+  } catch (error) {
+    // Negative codes are the client's own: no broker has answered.
+    throw (kafkaCode(error) ?? 0) < 0 ? unreached(error as Error, complaint) : error;
+  } finally {
+    await admin.disconnect();
+  }
+}
+
+/** The topics that these settings may see. */
+export function listTopics(kafka: KafkaSettings): Promise<readonly string[]> {
+  return withAdmin(kafka, (admin) => admin.listTopics({ timeout: TIMEOUT_MS }));
+}
+
+/** The client's error does not say why, such as a certificate or a password that is refused. What it logs does. */
+function unreached(error: Error, complaint = error.message): KhalaError {
+  const reason = complaint.replace(/^\[thrd:.*?\]: /, "");
+  return new KhalaError(
+    "unavailable",
+    `Kafka cannot be reached: ${reason}. Check KAFKA_BOOTSTRAP_SERVERS, the settings KAFKA_SSL_* and KAFKA_SASL_*, and the brokers.`,
+  );
 }

@@ -26,15 +26,6 @@ export interface NewRecord {
   readonly timestamp?: string;
 }
 
-/** Where a record was written; `offset` is missing where the broker did not say. */
-export interface Written {
-  readonly topicName: string;
-  readonly partition: number;
-  readonly errorCode: number;
-  readonly offset?: string;
-  readonly baseOffset?: string;
-}
-
 interface Connection {
   connect(): Promise<void>;
   disconnect(): Promise<void>;
@@ -42,11 +33,10 @@ interface Connection {
 
 /** Writes records. `commit`, `abort` and `sendOffsets` are for one made with a transactional id. */
 export interface KafkaProducer extends Connection {
-  send(records: { readonly topic: string; readonly messages: readonly NewRecord[] }): Promise<Written[]>;
+  send(records: { readonly topic: string; readonly messages: readonly NewRecord[] }): Promise<unknown>;
   sendBatch(batch: {
     readonly topicMessages: readonly { readonly topic: string; readonly messages: readonly NewRecord[] }[];
-  }): Promise<Written[]>;
-  flush(options?: { readonly timeout?: number }): Promise<void>;
+  }): Promise<unknown>;
   /** Begins a transaction; what it returns is the producer itself. One at a time. */
   transaction(): Promise<KafkaProducer>;
   /** Has a limit of 5 s of its own; when that has passed (-185), the same call is made again. */
@@ -86,12 +76,10 @@ export interface KafkaRecord {
   readonly timestamp: string;
   readonly offset: string;
   readonly headers?: Readonly<Record<string, Buffer | string | (Buffer | string)[] | undefined>>;
-  readonly leaderEpoch?: number;
 }
 
 /** Records of one partition. */
 export interface KafkaBatch extends TopicPartition {
-  readonly highWatermark: string;
   readonly messages: readonly KafkaRecord[];
   lastOffset(): string;
 }
@@ -99,34 +87,20 @@ export interface KafkaBatch extends TopicPartition {
 export interface EachBatch {
   readonly batch: KafkaBatch;
   resolveOffset(offset: string): void;
-  heartbeat(): Promise<void>;
-  /** Pauses this partition; what it returns resumes it. */
-  pause(): () => void;
-  isRunning(): boolean;
   /** Whether the partition was taken away or moved elsewhere meanwhile. */
   isStale(): boolean;
 }
 
 export interface KafkaConsumer extends Connection {
   /** After `connect` and before `run`. */
-  subscribe(topics: {
-    readonly topics: readonly (string | RegExp)[];
-    readonly replace?: boolean;
-  }): Promise<void>;
+  subscribe(topics: { readonly topics: readonly string[] }): Promise<void>;
   run(config: {
     readonly eachBatchAutoResolve?: boolean;
     readonly partitionsConsumedConcurrently?: number;
     readonly eachBatch: (payload: EachBatch) => Promise<void>;
   }): Promise<void>;
-  commitOffsets(
-    offsets?: readonly (TopicPartitionOffset & { readonly metadata?: string | null })[],
-  ): Promise<void>;
+  commitOffsets(offsets?: readonly TopicPartitionOffset[]): Promise<void>;
   committed(partitions?: readonly TopicPartition[], timeoutMs?: number): Promise<TopicPartitionOffset[]>;
-  seek(position: TopicPartitionOffset): void;
-  pause(topics: readonly { readonly topic: string; readonly partitions?: readonly number[] }[]): void;
-  paused(): { topic: string; partitions: number[] }[];
-  resume(topics: readonly { readonly topic: string; readonly partitions?: readonly number[] }[]): void;
-  assignment(): TopicPartition[];
 }
 
 /** Where a producer looks for the member of a group whose generation fences its offsets. */
@@ -150,10 +124,7 @@ export interface NewTopic {
 export interface TopicMetadata {
   readonly name: string;
   readonly partitions: readonly {
-    readonly partitionId: number;
     readonly leader: number;
-    readonly replicas: readonly number[];
-    readonly isr: readonly number[];
   }[];
 }
 
@@ -163,7 +134,6 @@ export interface KafkaAdmin extends Connection {
     readonly topics: readonly NewTopic[];
     readonly timeout?: number;
   }): Promise<boolean>;
-  deleteTopics(options: { readonly topics: readonly string[]; readonly timeout?: number }): Promise<void>;
   listTopics(options?: { readonly timeout?: number }): Promise<string[]>;
   fetchTopicMetadata(options?: {
     readonly topics?: readonly string[];

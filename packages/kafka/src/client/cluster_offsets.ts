@@ -33,13 +33,13 @@ export interface ClusterOffsets extends Service {
     at: OffsetsAt,
     options?: { readonly patient?: boolean },
   ): Promise<ReadonlyMap<string, ReadonlyMap<number, number>>>;
-  /** Takes whoever has this client id out of a group: one that has ended would be waited for as long as its session lasts. */
-  dismiss(group: string, clientId: string): Promise<void>;
+  /** Removes the member with this client id from a group, which would wait for it until its session times out. */
+  removeMember(group: string, clientId: string): Promise<void>;
 }
 
-/** For whoever looks: they can ask again. */
+/** For reads that callers can retry. */
 const BRIEFLY_MS = 3_000;
-/** For whoever cannot go on without: a broker that is lost is replaced within so long. */
+/** For reads that must succeed: a lost broker is replaced within this time. */
 const PATIENTLY_MS = 15_000;
 const PAUSE_MS = 100;
 const EARLIEST = -2n;
@@ -49,7 +49,7 @@ const READ_COMMITTED = 1;
 
 /**
  * Opens the offsets of a cluster. The native client is not asked: for offsets of groups it ends the process when the
- * coordinator has moved, for those of topics it asks a broker that is gone without a pause, and each of its calls
+ * coordinator has moved, for topics it retries a lost broker without a pause, and each of its calls
  * holds one of the few threads that transactions need.
  */
 export async function openClusterOffsets(context: Context, kafka: KafkaSettings): Promise<ClusterOffsets> {
@@ -59,7 +59,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
   const counts = new Map<string, number>();
 
   /** A leader or coordinator that loads, moves or is away comes back. */
-  async function insist<T>(what: string, tryMs: number, ask: () => Promise<T>): Promise<T> {
+  async function retry<T>(what: string, tryMs: number, ask: () => Promise<T>): Promise<T> {
     const deadline = clock.now() + tryMs;
     for (;;) {
       try {
@@ -79,7 +79,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
 
   return {
     committed: (groups, { stable, patient = stable !== undefined } = {}) =>
-      insist("what groups have committed", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+      retry("what groups have committed", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         const found = await admin.listConsumerGroupOffsets({
           groups: stable ? groups.map((groupId) => ({ groupId, topics: byTopic(stable) })) : groups,
           requireStable: stable !== undefined,
@@ -87,7 +87,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
         return new Map(found.map(({ groupId, topics }) => [groupId, offsetsOf(topics)]));
       }),
     list: (topics, at, { patient = false } = {}) =>
-      insist("where its topics end", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+      retry("where its topics end", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         await count(admin, counts, topics);
         const found = await admin.listOffsets({
           topics: topics.map((name) => ({
@@ -106,8 +106,8 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
           ]),
         );
       }),
-    dismiss: (groupId, clientId) =>
-      insist("who is in its groups", BRIEFLY_MS, async () => {
+    removeMember: (groupId, clientId) =>
+      retry("who is in its groups", BRIEFLY_MS, async () => {
         const group = (await admin.describeGroups({ groups: [groupId] })).get(groupId);
         const members = [...(group?.members.values() ?? [])]
           .filter((member) => member.clientId === clientId)

@@ -5,9 +5,10 @@ import { patientClock, testContext } from "@khala/testing/kit/context";
 import { eventually } from "@khala/testing/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { openStage, type Stage } from "../test_support.ts";
+import type { WatchedKafka } from "./broker_watch.ts";
 import type { OffsetOwner } from "./client_types.ts";
 import { openClusterOffsets } from "./cluster_offsets.ts";
-import { type Batch, joinGroup } from "./group.ts";
+import { type Batch, joinGroup, type Membership } from "./group.ts";
 import { openPlainAdmin } from "./plain_admin.ts";
 
 /** A member of a group of its own, but for what it does. */
@@ -15,10 +16,12 @@ function memberOf({ names }: Stage) {
   return {
     groupId: `${names.routerGroup}-${randomUUID()}`,
     topics: [names.artifacts],
-    readCommitted: true,
-    sessionTimeoutMs: 6_000,
     batch: 10,
   };
+}
+
+function membership(kafka: WatchedKafka, offsets: Membership["offsets"]): Membership {
+  return { kafka, offsets, readCommitted: true, sessionTimeoutMs: 6_000, heartbeatMs: 300 };
 }
 
 /** Where members that leave are watched, with what they warn of. A second of their patience takes five. */
@@ -30,9 +33,10 @@ async function openWatched(partitions: number) {
   const { kafka } = stage.settings;
   const offsets = await openClusterOffsets(context, kafka);
   parts.defer(() => offsets.stop());
-  const own = { ...memberOf(stage), offsets, onBatches() {}, onFailure() {} };
+  const own = { ...memberOf(stage), onBatches() {}, onFailure() {} };
   const closing = parts.move();
-  return { context, kafka, own, warnings, [Symbol.asyncDispose]: () => closing.disposeAsync() };
+  const member = membership(kafka, offsets);
+  return { context, kafka, member, own, warnings, [Symbol.asyncDispose]: () => closing.disposeAsync() };
 }
 
 /** Lets the group go on without those who are in it. */
@@ -46,13 +50,13 @@ function offsetsOf(batches: readonly Batch[]): number[] {
   return batches.flatMap(({ records }) => records.map(({ at }) => at));
 }
 
-describe.runIf(kafkaHere())("a member of a group", () => {
+describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
   test("leaves in order at any moment of its join, alone and while others join", {
     timeout: 120_000,
   }, async () => {
     await using watched = await openWatched(2);
-    const { context, kafka, own, warnings } = watched;
-    const join = () => joinGroup(context, kafka, own);
+    const { context, member, own, warnings } = watched;
+    const join = () => joinGroup(context, member, own);
     // From when its join has hardly begun to when its partitions are on their way to it.
     for (const ms of [0, 10, 25, 40, 60]) {
       const alone = await join();
@@ -70,19 +74,18 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     timeout: 120_000,
   }, async () => {
     await using watched = await openWatched(1);
-    const { context, kafka, own, warnings } = watched;
+    const { context, kafka, member, own, warnings } = watched;
     const admin = await openPlainAdmin(kafka);
     const members = async () =>
       (await admin.describeGroups({ groups: [own.groupId] })).get(own.groupId)?.members.size;
     const join = async (heartbeatMs: number) => {
       const told = Promise.withResolvers<void>();
-      const member = await joinGroup(context, kafka, {
-        ...own,
-        sessionTimeoutMs: 60_000,
-        properties: { "heartbeat.interval.ms": heartbeatMs },
-        onAssign: () => told.resolve(),
-      });
-      return { ...member, told: told.promise };
+      const joined = await joinGroup(
+        context,
+        { ...member, sessionTimeoutMs: 60_000 },
+        { ...own, properties: { "heartbeat.interval.ms": heartbeatMs }, onAssign: () => told.resolve() },
+      );
+      return { ...joined, told: told.promise };
     };
     const owner = await join(500);
     await owner.told;
@@ -117,7 +120,11 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     };
     const kafka = { ...stage.settings.kafka, watch: { add: () => ({ check() {}, end }), async stop() {} } };
     const join = () =>
-      joinGroup(stage.context, kafka, { ...memberOf(stage), offsets, onBatches() {}, onFailure() {} });
+      joinGroup(stage.context, membership(kafka, offsets), {
+        ...memberOf(stage),
+        onBatches() {},
+        onFailure() {},
+      });
     const members = await Promise.all(Array.from({ length: count }, join));
     await Promise.all(members.map((member) => member.leave()));
     await all.promise;
@@ -136,9 +143,8 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     const failures: Error[] = [];
     const taken: number[] = [];
     let joined = 0;
-    const member = await joinGroup(stage.context, kafka, {
+    const member = await joinGroup(stage.context, membership(kafka, offsets), {
       ...own,
-      offsets,
       onAssign(partitions) {
         joined += partitions.length;
       },
@@ -191,19 +197,19 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     const offsets = await openClusterOffsets(stage.context, kafka);
     const taken: number[] = [];
     let committing: Promise<void> | undefined;
-    const member = await joinGroup(stage.context, kafka, {
-      ...own,
-      offsets: {
-        dismiss: offsets.dismiss,
-        async committed(groups, options) {
-          const answer = offsets.committed(groups, options);
-          // Who waits for nothing is answered by now: requests of a connection are answered in their order.
-          await offsets.committed(groups);
-          committing ??= producer.commit();
-          await committing;
-          return answer;
-        },
+    const asked: Membership["offsets"] = {
+      removeMember: offsets.removeMember,
+      async committed(groups, options) {
+        const answer = offsets.committed(groups, options);
+        // Who waits for nothing is answered by now: requests of a connection are answered in their order.
+        await offsets.committed(groups);
+        committing ??= producer.commit();
+        await committing;
+        return answer;
       },
+    };
+    const member = await joinGroup(stage.context, membership(kafka, asked), {
+      ...own,
       onBatches: (batches) => void taken.push(...offsetsOf(batches)),
       onFailure() {},
     });
@@ -220,7 +226,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
     await using stage = await openStage({ partitions: 1 });
     const { kafka } = stage.settings;
     const offsets = await openClusterOffsets(stage.context, kafka);
-    const own = { ...memberOf(stage), batch: 1, offsets };
+    const own = { ...memberOf(stage), batch: 1 };
     const count = 60;
     const topic = stage.names.artifacts;
     await stage.write(topic, ...Array.from({ length: count }, () => ({ key: "k", value: "{}" })));
@@ -234,7 +240,7 @@ describe.runIf(kafkaHere())("a member of a group", () => {
       taking.resolve();
     };
     const join = async () => {
-      const member = await joinGroup(stage.context, kafka, {
+      const member = await joinGroup(stage.context, membership(kafka, offsets), {
         ...own,
         onBatches: (batches) => take(member.owner, batches),
         onFailure() {},

@@ -5,22 +5,27 @@ import type { WatchedKafka } from "./broker_watch.ts";
 import { FETCH, type Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
-import { commitOffsets } from "./commit_offsets.ts";
 import { kafkaCode } from "./kafka_errors.ts";
-import { type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
+import { commitOffsets, type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
 
 /** Records of one partition, in order. */
 export interface Batch extends TopicPartition {
   readonly records: readonly [LogRecord, ...LogRecord[]];
 }
 
+/** What all consumer groups of a process have in common. */
+export interface Membership {
+  readonly kafka: WatchedKafka;
+  readonly offsets: Pick<ClusterOffsets, "committed" | "removeMember">;
+  readonly readCommitted: boolean;
+  readonly sessionTimeoutMs: number;
+  readonly heartbeatMs: number;
+}
+
 /** What a member of a consumer group does. */
 export interface GroupOptions {
   readonly groupId: string;
-  readonly offsets: Pick<ClusterOffsets, "committed" | "dismiss">;
   readonly topics: readonly string[];
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   /** Records that are taken at a time. */
   readonly batch: number;
   readonly properties?: Properties;
@@ -44,28 +49,27 @@ export interface Group {
   leave(): Promise<void>;
 }
 
-/** So often a poll is made when there is nothing to read: brokers expect it, and a call that tells of news may fail. */
+/** Poll interval when there is nothing to read: brokers expect polls, and a notification may be lost. */
 const IDLE_MS = 100;
-const HEARTBEAT_MS = 3_000;
 /** After a partition was resumed nothing may tell of its first records. */
 const RESUMED_MS = 1_000;
 const RESUMED_IDLE_MS = 5;
 const FAILED_MS = 1_000;
 const MAX_FAILURES = 12;
 const GIVEN_UP_MS = 60_000;
-/** So long a member that leaves is waited for. */
+/** How long leaving may take. */
 const CLOSE_MS = 3_000;
-/** So long one that joins is waited for before it leaves. */
+/** How long leaving waits for a join that is under way. */
 const JOINING_MS = 1_000;
 const JOINING_EVERY_MS = 5;
-const FAREWELL_MS = 500;
+const LEAVE_MS = 500;
 const FATAL = -150;
 const BEGINNING = -2;
 
 /** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
 export async function joinGroup(
   context: Context,
-  kafka: WatchedKafka,
+  { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs }: Membership,
   options: GroupOptions,
 ): Promise<Group> {
   const { log } = context;
@@ -86,7 +90,7 @@ export async function joinGroup(
   const clientId = `${kafka.clientId}-${context.newId()}`;
 
   async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
-    log.debug({ group: options.groupId, kind, partitions }, "partitions move");
+    log.debug({ group: options.groupId, kind, partitions }, "partitions rebalance");
     // The addon waits for the last call of each, whatever happens before it, also when it is closed.
     if (kind === "assign") {
       let positions: readonly TopicPartition[] = partitions;
@@ -104,7 +108,7 @@ export async function joinGroup(
       for (const partition of partitions) consumer.resume(partition);
     } else {
       try {
-        // Whoever closes has given up their work before.
+        // Work was abandoned before closing.
         if (!closing) {
           await handling;
           await options.onRevoke?.(partitions, consumer.lost());
@@ -117,9 +121,9 @@ export async function joinGroup(
     }
   }
 
-  /** Where to begin: whoever had them before may have a transaction open that decides it. */
+  /** Where to begin. An open transaction of the previous owner may decide it. */
   async function committed(partitions: readonly TopicPartition[]): Promise<Position[]> {
-    const found = await options.offsets.committed([options.groupId], { stable: partitions });
+    const found = await offsets.committed([options.groupId], { stable: partitions });
     const own = found.get(options.groupId);
     return partitions.map(({ topic, partition }) => {
       const offset = own?.get(topic)?.get(partition) ?? -1;
@@ -141,7 +145,7 @@ export async function joinGroup(
     await steady();
     while (joining && !until.aborted) {
       await sleep(context.clock, JOINING_EVERY_MS, until);
-      // What is read is not handled, and its offset not committed: it comes again to whoever is next.
+      // The record is dropped without a commit: the next owner reads it again.
       await consumer.take(1);
       await steady();
     }
@@ -162,20 +166,20 @@ export async function joinGroup(
     const over = new AbortController();
     const closed = consumer.close(begun.resolve).finally(() => over.abort());
     await Promise.race([begun.promise, closed]);
-    await sleep(context.clock, FAREWELL_MS, over.signal);
-    // One that joins again, which it tells nobody, is not heard on its connection until its group has come together,
-    // and if it has no partitions it says no farewell at all.
-    if (!hasPartitions || !over.signal.aborted) await dismissed();
+    await sleep(context.clock, LEAVE_MS, over.signal);
+    // A member that is rejoining is blocked until its group has rebalanced, and one without partitions sends no
+    // LeaveGroup at all.
+    if (!hasPartitions || !over.signal.aborted) await removeFromGroup();
     await closed;
   }
 
-  async function dismissed(): Promise<void> {
+  async function removeFromGroup(): Promise<void> {
     try {
-      await options.offsets.dismiss(options.groupId, clientId);
+      await offsets.removeMember(options.groupId, clientId);
     } catch (error) {
       log.warn(
         { err: (error as Error).message, group: options.groupId },
-        "a reader may be in its group until its session is over",
+        "a reader may stay in its group until its session times out",
       );
     }
   }
@@ -185,8 +189,8 @@ export async function joinGroup(
       try {
         return await options.onBatches(batches);
       } catch (error) {
-        log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be taken");
-        // Whoever has them now reads them from its last commit; to try on would keep this member from joining again.
+        log.warn({ err: (error as Error).message, group: options.groupId }, "records could not be processed");
+        // The new owner reads them from the last commit. A retry here would keep this member from rejoining.
         if (consumer.lost()) return;
         if (isStale(error) || ++failures >= MAX_FAILURES) {
           options.onFailure(error as Error);
@@ -203,7 +207,7 @@ export async function joinGroup(
       try {
         consumer.check();
         const records = await consumer.take(options.batch);
-        // Partitions may leave in the same call, after their records were collected: whoever has them by now reads them too.
+        // Partitions may be revoked in the same call, after their records were collected: the new owner reads them too.
         await rebalancing;
         const batches = [...Map.groupBy(records, placed).values()].map(batchOf);
         const own = batches.filter((batch) => assigned.has(placeOf(batch)));
@@ -225,13 +229,13 @@ export async function joinGroup(
     { ...kafka, clientId },
     {
       groupId: options.groupId,
-      readCommitted: options.readCommitted,
+      readCommitted,
       properties: {
         // Only the partitions that move are taken away, and their work with them.
         "partition.assignment.strategy": "cooperative-sticky",
-        "session.timeout.ms": options.sessionTimeoutMs,
-        // A member learns of others that come and go with its heartbeats: however long silence is borne, that is soon.
-        "heartbeat.interval.ms": Math.min(HEARTBEAT_MS, Math.floor(options.sessionTimeoutMs / 3)),
+        "session.timeout.ms": sessionTimeoutMs,
+        // A member learns with its next heartbeat that others have joined or left.
+        "heartbeat.interval.ms": Math.min(heartbeatMs, Math.floor(sessionTimeoutMs / 3)),
         ...FETCH,
         ...options.properties,
       },
@@ -250,7 +254,7 @@ export async function joinGroup(
   return {
     owner: {
       lend: consumer.lend,
-      commitOffsets: (offsets = []) => commitOffsets(context, consumer, offsets),
+      commitOffsets: (positions = []) => commitOffsets(context, consumer, positions),
     },
     pause(partition) {
       if (!signal.aborted) consumer.pause(partition);

@@ -1,6 +1,6 @@
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { describe, expect, test } from "vitest";
-import { coordinated, repeated } from "./kafka_errors.ts";
+import { retryTimeouts, retryWithoutCoordinator } from "./kafka_errors.ts";
 
 const [TIMED_OUT, NOT_COORDINATOR, REFUSED] = [-185, 16, 29];
 
@@ -20,24 +20,24 @@ describe("a call that is made again", () => {
   test("goes on while its time was over, and no other failure is waited for", async () => {
     const clock = new ManualClock();
     const slow = failing(TIMED_OUT, TIMED_OUT);
-    await repeated({ clock }, 1_000, slow);
+    await retryTimeouts({ clock }, 1_000, slow);
     expect(slow.calls).toBe(3);
     const refused = failing(TIMED_OUT, REFUSED, TIMED_OUT);
-    await expect(repeated({ clock }, 1_000, refused)).rejects.toThrow("code 29");
+    await expect(retryTimeouts({ clock }, 1_000, refused)).rejects.toThrow("code 29");
     expect(refused.calls).toBe(2);
   });
 
   test("asks again after a pause while the coordinator moves, as long as it may", async () => {
     const clock = new ManualClock();
     const moves = failing(...Array.from({ length: 3 }, () => NOT_COORDINATOR));
-    const answered = coordinated({ clock }, 15_000, moves);
+    const answered = retryWithoutCoordinator({ clock }, 15_000, moves);
     await clock.advance(0);
     expect(moves.calls).toBe(1);
     await clock.advance(1_000);
     await answered;
     expect(moves.calls).toBe(4);
     const lost = failing(...Array.from({ length: 1_000 }, () => NOT_COORDINATOR));
-    const never = expect(coordinated({ clock }, 15_000, lost)).rejects.toThrow("code 16");
+    const never = expect(retryWithoutCoordinator({ clock }, 15_000, lost)).rejects.toThrow("code 16");
     await clock.advance(0);
     await clock.advance(20_000);
     await never;

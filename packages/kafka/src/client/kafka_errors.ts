@@ -7,7 +7,7 @@ const FATAL = -150;
 const TIMED_OUT: ReadonlySet<number> = new Set([-185]);
 const MESSAGE_TIMED_OUT = -192;
 /** Our own. */
-const STUCK = -1_000;
+const UNANSWERED = -1_000;
 /** The coordinator loads or moves, or still ends the last transaction: all of that passes in seconds. */
 const COORDINATOR_MOVES: ReadonlySet<number> = new Set([14, 15, 16, 51]);
 const TOO_LARGE = new Set([10, 18]);
@@ -36,17 +36,17 @@ export function isUndelivered(error: unknown): boolean {
 }
 
 /** A call that is given up: the client itself would wait for ever. */
-export function stuck(what: string): Error {
-  return Object.assign(new Error(`${what} got no answer`), { code: STUCK });
+export function noAnswer(what: string): Error {
+  return Object.assign(new Error(`${what} got no answer`), { code: UNANSWERED });
 }
 
 /** Whether a call was given up that is still under way. */
-export function isStuck(error: unknown): boolean {
-  return kafkaCode(error) === STUCK;
+export function isUnanswered(error: unknown): boolean {
+  return kafkaCode(error) === UNANSWERED;
 }
 
 /** A transaction that the brokers ended because it took too long: the next one may well succeed. */
-export function givenUp(error: unknown): KhalaError {
+export function transactionTimedOut(error: unknown): KhalaError {
   return new KhalaError(
     "unavailable",
     `Kafka ended a transaction that took too long, and nothing was written: ${(error as Error).message}. Try again.`,
@@ -56,32 +56,32 @@ export function givenUp(error: unknown): KhalaError {
 }
 
 /** Makes the same call again while it answers that its time was over: it goes on behind that answer. */
-export function repeated(
+export function retryTimeouts(
   context: Pick<Context, "clock">,
   limitMs: number,
   call: () => Promise<void>,
 ): Promise<void> {
-  return insisting(context, { limitMs, codes: TIMED_OUT }, call);
+  return retryOn(context, { limitMs, codes: TIMED_OUT }, call);
 }
 
 /** Makes a call again, after a pause, while no broker coordinates its transactions. */
-export function coordinated<T>(
+export function retryWithoutCoordinator<T>(
   context: Pick<Context, "clock">,
   limitMs: number,
   call: () => Promise<T>,
 ): Promise<T> {
-  return insisting(context, { limitMs, codes: COORDINATOR_MOVES, pauseMs: 250 }, call);
+  return retryOn(context, { limitMs, codes: COORDINATOR_MOVES, pauseMs: 250 }, call);
 }
 
-interface Insistence {
+interface RetryRule {
   readonly limitMs: number;
   readonly codes: ReadonlySet<number>;
   readonly pauseMs?: number;
 }
 
-async function insisting<T>(
+async function retryOn<T>(
   { clock }: Pick<Context, "clock">,
-  { limitMs, codes, pauseMs }: Insistence,
+  { limitMs, codes, pauseMs }: RetryRule,
   call: () => Promise<T>,
 ): Promise<T> {
   const deadline = clock.now() + limitMs;
@@ -96,7 +96,7 @@ async function insisting<T>(
 }
 
 /** An error of the client as one of the table, that says what to do; others stay as they are. */
-export function explained(error: unknown): unknown {
+export function toKhalaError(error: unknown): unknown {
   const code = kafkaCode(error);
   if (error instanceof KhalaError || code === undefined) return error;
   const reason = (error as Error).message;
@@ -117,7 +117,7 @@ export function explained(error: unknown): unknown {
     );
   return new KhalaError(
     "unavailable",
-    `Kafka did not take it: ${reason} (${code}). Try again.`,
+    `Kafka refused the write: ${reason} (${code}). Try again.`,
     { retry_after_ms: 500 },
     options,
   );

@@ -50,6 +50,7 @@ describe.runIf(ownKafka() !== undefined)(
         producers: 2,
         retryDelaysMs: [RETRY_MS],
         sessionTimeoutMs: 30_000,
+        heartbeatMs: 300,
         // So that a body is read from the log, by a client of its own.
         indexBytes: 0,
       });

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
+import { blockingCall } from "./blocking_calls.ts";
 import { type KafkaSettings, loadClient, RECONNECT, tls } from "./client.ts";
-import { waiting } from "./native_waits.ts";
 
 /** How the addon answers. */
 export type Done<T> = (error: Error | null, value: T) => void;
@@ -55,9 +55,9 @@ export async function makeNativeConsumer<T extends NativeClient>(
 /** Connects it. It hands over what is there already, at once: the wait is ours, and takes no thread. */
 export async function connectNative(native: NativeClient): Promise<void> {
   try {
-    await waiting(() => called((done) => native.connect({ timeout: CONNECT_MS }, done)));
+    await blockingCall(() => called((done) => native.connect({ timeout: CONNECT_MS }, done)));
   } catch (error) {
-    const message = `Kafka cannot be reached: ${(error as Error).message}. Look at KAFKA_BOOTSTRAP_SERVERS and the brokers.`;
+    const message = `Kafka cannot be reached: ${(error as Error).message}. Check KAFKA_BOOTSTRAP_SERVERS and the brokers.`;
     throw new KhalaError("unavailable", message, {}, { cause: error });
   }
   native.setDefaultConsumeTimeout(0);

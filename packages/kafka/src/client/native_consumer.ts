@@ -1,10 +1,13 @@
+import { KhalaError } from "@khala/contracts";
+import { type Context, sleep } from "@khala/server/blackboard";
 import { type LogRecord, type NativeRecord, type Position, recordOf } from "../topics/log_reader.ts";
+import { blockingCall } from "./blocking_calls.ts";
 import type { WatchedKafka } from "./broker_watch.ts";
-import { Calls } from "./calls.ts";
 import type { Properties } from "./client.ts";
 import type { OffsetOwner, TopicPartition } from "./client_types.ts";
+import { kafkaCode } from "./kafka_errors.ts";
 import { called, connectNative, type Done, makeNativeConsumer, type NativeClient } from "./native_client.ts";
-import { waiting } from "./native_waits.ts";
+import { OpenCalls } from "./open_calls.ts";
 
 interface Native extends NativeClient {
   subscribe(topics: readonly string[]): void;
@@ -74,7 +77,7 @@ export async function openNativeConsumer(
   });
   await connectNative(native);
   const sight = kafka.watch?.add(native);
-  const calls = new Calls();
+  const calls = new OpenCalls();
   return {
     subscribe: (topics) => calls.now(() => native.subscribe(topics)),
     check: () => sight?.check(),
@@ -97,7 +100,7 @@ export async function openNativeConsumer(
       await calls.run(() => called((done) => native.commitCb(positions, done)));
     },
     committed: (partitions) =>
-      waiting(() =>
+      blockingCall(() =>
         calls.run(() =>
           called<MaybePosition[]>((done) => native.committed(partitions.map(place), COMMITTED_MS, done)),
         ),
@@ -105,8 +108,8 @@ export async function openNativeConsumer(
     lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
     async close(begun) {
       await Promise.all([calls.close(), sight?.end()]);
-      // Not before: whoever waits for calls that wait for their turn must not have one.
-      await waiting(() => {
+      // Not before: the calls above may need a thread, and this call would hold one.
+      await blockingCall(() => {
         begun();
         return called((done) => native.disconnect(done));
       });
@@ -116,4 +119,61 @@ export async function openNativeConsumer(
 
 function place({ topic, partition }: TopicPartition): TopicPartition {
   return { topic, partition };
+}
+
+type Member = Pick<NativeConsumer, "commit" | "committed" | "lost">;
+
+/** While a group rebalances it takes no offsets; that is over sooner. */
+const LIMIT_MS = 15_000;
+const PAUSE_MS = 50;
+
+/**
+ * Commits offsets, without a transaction, and resolves when the group has them. The client does not report when it does not
+ * take them, as that of a generation which is over: they would be missing until something else of the partition is
+ * committed, however long that takes.
+ */
+export async function commitOffsets(
+  { clock }: Pick<Context, "clock">,
+  member: Member,
+  offsets: readonly (TopicPartition & { readonly offset: string })[],
+): Promise<void> {
+  const positions = offsets.map(({ topic, partition, offset }) => ({
+    topic,
+    partition,
+    offset: Number(offset),
+  }));
+  const deadline = clock.now() + LIMIT_MS;
+  for (;;) {
+    const error = await refusal(member, positions);
+    if (!error) return;
+    if (member.lost() || clock.now() >= deadline) throw error;
+    await sleep(clock, PAUSE_MS);
+  }
+}
+
+/** Why the group does not have these offsets; undefined if it does. */
+async function refusal(
+  member: Member,
+  positions: readonly (TopicPartition & { readonly offset: number })[],
+): Promise<Error | undefined> {
+  try {
+    await member.commit(positions);
+    const found = await member.committed(positions);
+    const missing = positions.find(
+      ({ topic, partition, offset }) =>
+        !found.some(
+          (each) => each.topic === topic && each.partition === partition && (each.offset ?? -1) >= offset,
+        ),
+    );
+    if (!missing) return undefined;
+    return new KhalaError(
+      "unavailable",
+      `Kafka did not take offset ${missing.offset} of partition ${missing.partition} of ${missing.topic}, as while its readers change. Try again.`,
+      { retry_after_ms: 500 },
+    );
+  } catch (error) {
+    // Of the client: the coordinator moves, or does not answer.
+    if (kafkaCode(error) === undefined) throw error;
+    return error as Error;
+  }
 }

@@ -2,7 +2,7 @@ import { partitionOf } from "@khala/contracts";
 import { expect, test } from "vitest";
 import type { Outgoing } from "../topics/records.ts";
 import type { NativeProducer } from "./client_types.ts";
-import { handOver } from "./native_producer.ts";
+import { produceAll } from "./native_producer.ts";
 
 function handedOver(record: Outgoing["record"]): unknown[] {
   const calls: unknown[][] = [];
@@ -10,7 +10,7 @@ function handedOver(record: Outgoing["record"]): unknown[] {
     produce: (...args) => void calls.push(args),
     removeAllListeners() {},
   };
-  handOver(native, [{ topic: "t", record }], 8);
+  produceAll(native, [{ topic: "t", record }], 8);
   expect(calls).toHaveLength(1);
   return calls[0]!;
 }
@@ -52,6 +52,6 @@ test("what the client refuses is thrown, and nothing behind it is handed over", 
     removeAllListeners() {},
   };
   const records = ["a", "b", "c"].map((topic) => ({ topic, record: { value: "v" } }));
-  expect(() => handOver(native, records, 8)).toThrow("too large");
+  expect(() => produceAll(native, records, 8)).toThrow("too large");
   expect(seen).toEqual(["a", "b"]);
 });

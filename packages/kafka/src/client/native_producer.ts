@@ -22,19 +22,19 @@ export function nativeOf(producer: KafkaProducer): NativeProducer {
  * The partition of a record that names none, by its key among those that its topic was made with: somebody may have added
  * others since, and a key stays where it was.
  */
-export function placed(key: Buffer | null, partitions: number): number {
+export function partitionFor(key: Buffer | null, partitions: number): number {
   return key ? (murmur2(key) & 0x7fffffff) % partitions : ANY_PARTITION;
 }
 
-/** Hands records to the client. Throws what it refuses; those before it are part of the transaction. */
-export function handOver(native: NativeProducer, records: readonly Outgoing[], partitions: number): void {
+/** Produces records. Throws at the first that the client refuses; earlier ones are part of the transaction. */
+export function produceAll(native: NativeProducer, records: readonly Outgoing[], partitions: number): void {
   for (const { topic, record } of records) {
     const { value, key: text = null, partition, timestamp = 0, headers } = record;
     // It ends a string at its first NUL.
     const key = typeof text === "string" ? Buffer.from(text) : text;
     native.produce(
       topic,
-      partition ?? placed(key, partitions),
+      partition ?? partitionFor(key, partitions),
       typeof value === "string" ? Buffer.from(value) : value,
       key,
       Number(timestamp),

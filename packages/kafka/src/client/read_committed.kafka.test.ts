@@ -30,7 +30,7 @@ async function abort(kafka: KafkaSettings, records: readonly Outgoing[]): Promis
   await producer.disconnect();
 }
 
-describe.runIf(kafkaHere())("a board", () => {
+describe.runIf(kafkaHere()).concurrent("a board", () => {
   test.each([
     { readCommitted: true, what: "and passes over what was aborted" },
     { readCommitted: false, what: "also what was aborted" },

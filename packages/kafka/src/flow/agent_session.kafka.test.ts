@@ -4,9 +4,9 @@ import { readTopic } from "@khala/testing/kafka/topics";
 import { eventually } from "@khala/testing/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { type ClusterOffsets, openClusterOffsets } from "../client/cluster_offsets.ts";
+import type { Membership } from "../client/group.ts";
 import { openPlainAdmin, type PlainAdmin } from "../client/plain_admin.ts";
-import { openProducers } from "../producers/open_producers.ts";
-import type { Producers } from "../producers/producers.ts";
+import { openProducers, type Producers } from "../producers/producers.ts";
 import { artifact, openStage, type Stage, task } from "../test_support.ts";
 import { decodeArtifact } from "../topics/decoding.ts";
 import { taskRecord } from "../topics/records.ts";
@@ -34,10 +34,13 @@ class Process implements AsyncDisposable {
     offsets: ClusterOffsets,
     name: string,
     handle: Consumer["handle"],
-    given: Partial<SessionOptions> & { readonly through?: (producers: Producers) => Producers } = {},
+    given: Partial<SessionOptions> & {
+      readonly through?: (producers: Producers) => Producers;
+      readonly member?: Partial<Membership>;
+    } = {},
   ) {
     const { settings, names, context } = stage;
-    const { through = (producers) => producers, ...options } = given;
+    const { through = (producers) => producers, member, ...options } = given;
     this.#producers = openProducers(context, stage.client, {
       ...settings,
       transactionalId: name + names.byId,
@@ -60,17 +63,21 @@ class Process implements AsyncDisposable {
     this.session = new AgentSession(
       context,
       {
-        kafka: settings.kafka,
+        membership: {
+          kafka: settings.kafka,
+          offsets,
+          readCommitted: true,
+          sessionTimeoutMs: 30_000,
+          heartbeatMs: 300,
+          ...member,
+        },
         producers: through(this.#producers),
-        offsets,
         observer,
         rules,
         groupId,
         topic: names.tasks(AGENT),
-        readCommitted: true,
-        sessionTimeoutMs: 30_000,
         limits: ROOMY,
-        marks: { kafka: settings.kafka, offsets, topic: names.processed, group: `${groupId}.marks` },
+        processed: { kafka: settings.kafka, offsets, topic: names.processed, group: `${groupId}.marks` },
         drainMs: 100,
         leaveMs: 60_000,
         ...options,
@@ -131,7 +138,7 @@ async function committed(stage: Stage, offsets: ClusterOffsets, partition: numbe
   return found.get(groupId)?.get(topic)?.get(partition);
 }
 
-describe.runIf(kafkaHere())("the work of an agent", { timeout: 120_000 }, () => {
+describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_000 }, () => {
   test("of a settlement whose partition goes to another between its records and its offsets nothing is seen", async () => {
     await using parts = new AsyncDisposableStack();
     const stage = parts.use(await openStage({ partitions: 1 }));
@@ -172,7 +179,7 @@ describe.runIf(kafkaHere())("the work of an agent", { timeout: 120_000 }, () => 
       return offsets.committed(...asked);
     };
     const kept = parts.use(
-      new Process(stage, offsets, "kept", done("kept"), { offsets: { ...offsets, committed } }),
+      new Process(stage, offsets, "kept", done("kept"), { member: { offsets: { ...offsets, committed } } }),
     );
     await kept.session.start();
     await owned.promise;

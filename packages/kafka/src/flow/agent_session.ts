@@ -1,28 +1,30 @@
-import { type BoardObserver, type Consumer, type Context, sleep } from "@khala/server/blackboard";
-import type { WatchedKafka } from "../client/broker_watch.ts";
+import {
+  type BoardObserver,
+  type Consumer,
+  type Context,
+  type Service,
+  sleep,
+} from "@khala/server/blackboard";
 import type { TopicPartition } from "../client/client_types.ts";
-import { type Batch, type Group, type GroupOptions, joinGroup } from "../client/group.ts";
+import { type Batch, type Group, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import type { Position } from "../topics/log_reader.ts";
 import { type PartitionLimits, PartitionWork } from "./partition_work.ts";
-import { loadMarks, type MarkSource } from "./processed.ts";
+import { loadTaskStates, type ProcessedSource } from "./processed.ts";
 import type { SettlementRules } from "./settlement.ts";
-import type { Session } from "./supervised.ts";
+import { type Session, supervise } from "./supervise.ts";
 import { TaskRuns } from "./task_runs.ts";
 
 /** What the sessions of an agent work with. */
 export interface SessionOptions {
-  readonly kafka: WatchedKafka;
+  readonly membership: Membership;
   readonly producers: Producers;
-  readonly offsets: GroupOptions["offsets"];
   readonly observer: BoardObserver;
   readonly rules: SettlementRules;
   readonly groupId: string;
   readonly topic: string;
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   readonly limits: PartitionLimits;
-  readonly marks: MarkSource;
+  readonly processed: ProcessedSource;
   /** How long stopping waits for work under way before it is aborted. */
   readonly drainMs: number;
   /** How long a partition that moves to another member waits for its work under way. */
@@ -30,7 +32,7 @@ export interface SessionOptions {
 }
 
 const ABANDONED_MS = 1_000;
-/** Records that are taken at a time: so many may be over a partition's limit. */
+/** Records taken at a time. A partition may exceed its limit by this number. */
 const BATCH = 250;
 
 /** The work of an agent as one member of its group, until it is stopped or fails. */
@@ -80,15 +82,12 @@ export class AgentSession implements Session {
 
   /** Joins the group and begins to work. */
   async start(): Promise<void> {
-    const { kafka, offsets, groupId, topic, readCommitted, sessionTimeoutMs } = this.#options;
-    // Who cannot settle takes no task.
+    const { membership, groupId, topic } = this.#options;
+    // Without a producer nothing could be settled.
     await this.#options.producers.ready();
-    this.#group = await joinGroup(this.#context, kafka, {
+    this.#group = await joinGroup(this.#context, membership, {
       groupId,
-      offsets,
       topics: [topic],
-      readCommitted,
-      sessionTimeoutMs,
       batch: BATCH,
       properties: { "queued.max.messages.kbytes": 16_384, "queued.min.messages": 1_000 },
       onAssign: (positions) => this.#assigned(positions),
@@ -151,10 +150,16 @@ export class AgentSession implements Session {
   }
 
   async #load(fresh: readonly PartitionWork[], positions: readonly Position[]): Promise<void> {
-    const { marks, rules } = this.#options;
-    const loaded = await loadMarks(this.#context, marks, rules.agent, positions, this.#stopping.signal);
+    const { processed, rules } = this.#options;
+    const loaded = await loadTaskStates(
+      this.#context,
+      processed,
+      rules.agent,
+      positions,
+      this.#stopping.signal,
+    );
     if (this.#stopping.signal.aborted) return;
-    for (const work of fresh) work.marks = loaded.get(work.partition)!;
+    for (const work of fresh) work.states = loaded.get(work.partition)!;
     this.#runs.wake();
   }
 
@@ -176,7 +181,7 @@ export class AgentSession implements Session {
       work.lost.abort();
       this.#partitions.delete(work.partition);
     }
-    await this.#runs.quiet();
+    await this.#runs.idle();
   }
 
   #take({ partition, records }: Batch): void {
@@ -190,4 +195,34 @@ export class AgentSession implements Session {
     }
     this.#runs.wake();
   }
+}
+
+/** An agent's work in this process. */
+export interface AgentWork extends Service {
+  readonly agent: string;
+  /** Tasks under way. */
+  readonly running: number;
+  /** Tasks that are settled, and not behind the committed offset yet. */
+  readonly ahead: number;
+}
+
+/** Works on an agent's tasks until it is stopped. */
+export function consumeTasks(context: Context, options: SessionOptions, consumer: Consumer): AgentWork {
+  let session: AgentSession | undefined;
+  const service = supervise(context, `agent ${consumer.agent}`, async (onFailure) => {
+    const next = new AgentSession(context, options, consumer, onFailure);
+    session = next;
+    await next.start();
+    return next;
+  });
+  return {
+    agent: consumer.agent,
+    get running() {
+      return session?.running ?? 0;
+    },
+    get ahead() {
+      return session?.ahead ?? 0;
+    },
+    stop: () => service.stop(),
+  };
 }

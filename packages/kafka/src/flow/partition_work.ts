@@ -1,10 +1,9 @@
 import { type Consumer, idempotencyKey, type Place, type Task } from "@khala/server/blackboard";
 import type { KafkaRecord } from "../client/client_types.ts";
 import { decodeTask } from "../topics/decoding.ts";
+import { OldestKeys } from "../topics/oldest_keys.ts";
 import { type Origin, originOf } from "../topics/record_headers.ts";
-import { Lanes } from "./lanes.ts";
-import type { Marks } from "./marks.ts";
-import { OffsetTracker } from "./tracker.ts";
+import type { TaskStates } from "./processed.ts";
 
 /** A record of a partition that is being worked on. */
 export interface Work {
@@ -36,7 +35,7 @@ export class PartitionWork {
   /** Of each task that runs: aborts with `lost`, unless the task has ended. */
   readonly stops = new Set<AbortController>();
   /** What was settled before; nothing runs until it is loaded. */
-  marks: Marks | undefined;
+  states: TaskStates | undefined;
   running = 0;
   paused = false;
   /** Nothing more begins: the partition is about to be taken away. */
@@ -111,13 +110,149 @@ export class PartitionWork {
     return this.tracker.open >= records || this.tracker.bytes >= bytes || this.tracker.span >= span;
   }
 
-  /** Whether there is so much room again that reading on is worth it. */
-  get roomy(): boolean {
+  /** Whether at least half of each limit is free, so that resuming is worth it. */
+  get hasRoom(): boolean {
     const { records, bytes, span } = this.#limits;
     return (
       this.tracker.open <= records / 2 &&
       this.tracker.bytes <= bytes / 2 &&
       this.tracker.span <= Math.max(span / 2, 1)
     );
+  }
+}
+
+interface Entry {
+  readonly offset: number;
+  readonly bytes: number;
+  finished: boolean;
+}
+
+/** How many that are finished may be kept, so that the list is not copied for each. */
+const KEPT = 256;
+
+/**
+ * The records of a partition that were taken and are not all finished yet. What is committed never passes one that
+ * is unfinished, however many behind it are done. Offsets have gaps, where the markers of transactions are.
+ */
+export class OffsetTracker {
+  #entries: Entry[] = [];
+  /** All entries before this one are finished. */
+  #first = 0;
+  readonly #open = new Map<number, Entry>();
+  #next = -1;
+  #bytes = 0;
+
+  /** Takes a record. False for one that was taken before: a reader that seeks may bring it twice. */
+  take(offset: number, bytes: number): boolean {
+    if (offset < this.#next) return false;
+    const entry = { offset, bytes, finished: false };
+    this.#entries.push(entry);
+    this.#open.set(offset, entry);
+    this.#next = offset + 1;
+    this.#bytes += bytes;
+    return true;
+  }
+
+  /** Notes that nothing more is to be done for a record. */
+  finish(offset: number): void {
+    const entry = this.#open.get(offset);
+    if (!entry) return;
+    entry.finished = true;
+    this.#bytes -= entry.bytes;
+    this.#open.delete(offset);
+    while (this.#entries[this.#first]?.finished) this.#first++;
+    if (this.#first < KEPT && this.#first < this.#entries.length) return;
+    this.#entries = this.#entries.slice(this.#first);
+    this.#first = 0;
+  }
+
+  /** Where a new owner would have to start, if these were finished too. Undefined before the first record. */
+  position(also?: ReadonlySet<number>): number | undefined {
+    for (let i = this.#first; i < this.#entries.length; i++) {
+      const { offset, finished } = this.#entries[i]!;
+      if (!finished && !also?.has(offset)) return offset;
+    }
+    return this.#next < 0 ? undefined : this.#next;
+  }
+
+  /** How many records lie between the lowest unfinished one and the newest. */
+  get span(): number {
+    return this.#entries.length - this.#first;
+  }
+
+  /** How many are unfinished. */
+  get open(): number {
+    return this.#open.size;
+  }
+
+  /** The size of what is unfinished. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+}
+
+interface Lane<T> {
+  readonly waiting: T[];
+  busy: boolean;
+}
+
+/** Work in lanes: the items of a lane follow each other, and lanes run beside each other, oldest first. */
+export class Lanes<T> {
+  readonly #lanes = new Map<string, Lane<T>>();
+  // Lanes that have something to do and are not busy. A Set keeps the order and finds each at once.
+  readonly #ready = new Set<string>();
+  readonly #oldest = new OldestKeys(this.#ready);
+  #waiting = 0;
+
+  add(name: string, item: T): void {
+    let lane = this.#lanes.get(name);
+    if (!lane) {
+      lane = { waiting: [], busy: false };
+      this.#lanes.set(name, lane);
+    }
+    lane.waiting.push(item);
+    this.#waiting++;
+    if (!lane.busy) this.#ready.add(name);
+  }
+
+  /** Takes the next item; its lane is busy until it is released. */
+  next(): { readonly lane: string; readonly item: T } | undefined {
+    for (let name = this.#oldest.next(); name !== undefined; name = this.#oldest.next()) {
+      this.#ready.delete(name);
+      const lane = this.#lanes.get(name);
+      const item = lane?.waiting.shift();
+      if (!lane || item === undefined) continue;
+      lane.busy = true;
+      this.#waiting--;
+      return { lane: name, item };
+    }
+    return undefined;
+  }
+
+  /** Lets a lane go on. */
+  release(name: string): void {
+    const lane = this.#lanes.get(name);
+    if (!lane) return;
+    lane.busy = false;
+    if (lane.waiting.length > 0) this.#ready.add(name);
+    else this.#lanes.delete(name);
+  }
+
+  /** Puts an item back before all others of its lane, and lets the lane go on with it. */
+  putBack(name: string, item: T): void {
+    const lane = this.#lanes.get(name);
+    if (!lane) return this.add(name, item);
+    lane.waiting.unshift(item);
+    this.#waiting++;
+    this.release(name);
+  }
+
+  get hasReady(): boolean {
+    return this.#ready.size > 0;
+  }
+
+  /** How many items were not taken yet. */
+  get waiting(): number {
+    return this.#waiting;
   }
 }

@@ -5,11 +5,11 @@ import type { NewRecord } from "../client/client_types.ts";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
 import { decodeProcessed } from "../topics/decoding.ts";
 import { type LogReader, openLogReader, type Poll, type Position } from "../topics/log_reader.ts";
-import type { WaitingMark } from "../topics/records.ts";
-import { type Mark, Marks } from "./marks.ts";
+import { OldestKeys } from "../topics/oldest_keys.ts";
+import type { WaitingEntry } from "../topics/records.ts";
 
-/** Where marks are read from. */
-export interface MarkSource {
+/** Where the states of tasks are read from. */
+export interface ProcessedSource {
   readonly kafka: WatchedKafka;
   readonly offsets: Pick<ClusterOffsets, "list">;
   readonly topic: string;
@@ -23,20 +23,20 @@ interface Waits {
   readonly due_at: number;
 }
 
-/** So long a copy of a task is known for one, if no longer than that. */
+/** A copy of a settled task is recognised for at least this long. */
 const WINDOW_MS = 86_400_000;
-/** By so much the clocks of servers may differ. */
+/** How far the clocks of servers may differ. */
 const CLOCKS_MS = 3_600_000;
 /** Far more than are behind the first task that is not settled. */
-const MARKS_PER_PARTITION = 200_000;
+const STATES_PER_PARTITION = 200_000;
 const POLL_RECORDS = 5_000;
 const POLL_MS = 1_000;
 const STALLED_MS = 120_000;
 
-/** The mark of a task that waits in its place: `task` is the next attempt. A crash does not forget it. */
+/** The record of a task that waits in place, so that a crash does not lose it. `task` is the next attempt. */
 export function waitingRecord(task: Task, dueAt: number, partition: number): NewRecord {
   const [{ correlation_id, org_id }] = task.artifacts;
-  const mark = {
+  const state = {
     task_id: task.id,
     agent: task.agent,
     ...(task.replay_id && { replay_id: task.replay_id }),
@@ -45,26 +45,26 @@ export function waitingRecord(task: Task, dueAt: number, partition: number): New
     result: "waits",
     attempt: task.attempt,
     due_at: dueAt,
-  } satisfies WaitingMark & Waits;
-  return { key: idempotencyKey(task), value: JSON.stringify(mark), partition };
+  } satisfies WaitingEntry & Waits;
+  return { key: idempotencyKey(task), value: JSON.stringify(state), partition };
 }
 
 /**
- * Reads what is known of an agent's tasks in these partitions, up to where their logs end now: whoever owned them
+ * Reads the states of an agent's tasks in these partitions, up to the current end of the topic: the owner
  * before can add nothing any more. `positions` is where the tasks are read from: a task behind one that took days may
  * have been settled days ago.
  */
-export async function loadMarks(
+export async function loadTaskStates(
   context: Context,
-  { kafka, offsets, topic, group }: MarkSource,
+  { kafka, offsets, topic, group }: ProcessedSource,
   agent: string,
   positions: readonly Position[],
   signal: AbortSignal,
-): Promise<Map<number, Marks>> {
-  const marks = new Map(positions.map(({ partition }) => [partition, new Marks(MARKS_PER_PARTITION)]));
+): Promise<Map<number, TaskStates>> {
+  const states = new Map(positions.map(({ partition }) => [partition, new TaskStates(STATES_PER_PARTITION)]));
   const ends = await endsOf(offsets, topic, positions);
   // Where nothing was ever settled.
-  if (ends.size === 0) return marks;
+  if (ends.size === 0) return states;
   const reader = await openLogReader(context, kafka, group);
   try {
     const times = await firstTimes(context, reader, positions, signal);
@@ -79,19 +79,19 @@ export async function loadMarks(
       ends.delete(partition);
       return [];
     });
-    if (from.length === 0) return marks;
+    if (from.length === 0) return states;
     reader.assign(from);
     await readTo(context, reader, topic, ends, signal, (partition, key, value) => {
-      const mark = key.split(":")[1] === agent ? markOf(value) : undefined;
-      if (mark) marks.get(partition)?.set(key, mark);
+      const state = key.split(":")[1] === agent ? stateOf(value) : undefined;
+      if (state) states.get(partition)?.set(key, state);
     });
   } finally {
     await reader.close();
   }
-  return marks;
+  return states;
 }
 
-/** From when on marks are wanted, if the first task that comes again was written at `first`. */
+/** The time from which states are read, if the first task that is read again was written at `first`. */
 function since(now: number, first = now): number {
   return Math.max(0, Math.min(now - WINDOW_MS, first - CLOCKS_MS));
 }
@@ -128,7 +128,7 @@ async function readTo(
   };
   await readUntil(context, reader, signal, (poll) => {
     for (const { topic: source, partition, key, value, at } of poll.records) {
-      // What was on its way when the reader turned to the marks.
+      // A record of the tasks, fetched before the reader was assigned this topic.
       if (source !== topic) continue;
       if (key) onMark(partition, key.toString("utf8"), value);
       reached(partition, at + 1);
@@ -153,12 +153,12 @@ async function readUntil(
     if (clock.now() > deadline)
       throw new KhalaError(
         "unavailable",
-        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a hanging transaction.`,
+        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a transaction that never ends.`,
       );
   }
 }
 
-/** Where the partitions end; those that never had anything are left out. */
+/** Where the partitions end, without empty partitions. */
 async function endsOf(
   offsets: Pick<ClusterOffsets, "list">,
   topic: string,
@@ -169,7 +169,7 @@ async function endsOf(
   return new Map(found.filter(([, end]) => end > 0));
 }
 
-function markOf(value: Buffer | null): Mark | undefined {
+function stateOf(value: Buffer | null): TaskState | undefined {
   if (value === null) return undefined;
   const settled = decodeProcessed({ value });
   if (settled.ok) return { kind: "settled" };
@@ -178,7 +178,40 @@ function markOf(value: Buffer | null): Mark | undefined {
     if (result !== "waits" || !Number.isInteger(attempt) || !Number.isFinite(due_at)) return undefined;
     return { kind: "waits", attempt: attempt!, dueAt: due_at! };
   } catch {
-    // Nothing that this driver wrote: there is no mark.
+    // Nothing that this driver wrote: there is no state.
     return undefined;
+  }
+}
+
+/** What is known of a task by its idempotency key: it was settled, or it waits in place for its next attempt. */
+export type TaskState =
+  | { readonly kind: "settled" }
+  | { readonly kind: "waits"; readonly attempt: number; readonly dueAt: number };
+
+/**
+ * The newest states of a partition's tasks, up to a bound: the oldest are evicted first. States of tasks that are in
+ * flight are always among them, since far fewer can be in flight.
+ */
+export class TaskStates {
+  readonly #states = new Map<string, TaskState>();
+  readonly #oldest = new OldestKeys(this.#states);
+  readonly #limit: number;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  get(key: string): TaskState | undefined {
+    return this.#states.get(key);
+  }
+
+  set(key: string, state: TaskState): void {
+    this.#states.delete(key);
+    this.#states.set(key, state);
+    if (this.#states.size > this.#limit) this.#states.delete(this.#oldest.next()!);
+  }
+
+  get size(): number {
+    return this.#states.size;
   }
 }

@@ -30,7 +30,7 @@ export interface PublisherOptions {
   readonly observer: Pick<BoardObserver, "published">;
 }
 
-/** Writes artifacts and tasks; those who write at the same time share a transaction. */
+/** Writes artifacts and tasks; concurrent calls share a transaction. */
 export interface Publisher extends Service {
   publish(artifacts: readonly Artifact[]): Promise<readonly Published[]>;
   enqueue(tasks: readonly Task[]): Promise<void>;
@@ -44,7 +44,7 @@ interface Encoded {
 
 interface Write {
   readonly artifacts: readonly Encoded[];
-  /** Those that are on the board already, with the same content. */
+  /** Artifacts that are on the board already, with the same content. */
   readonly compared: ReadonlySet<Artifact>;
   readonly tasks: readonly Outgoing[];
   readonly bytes: number;
@@ -122,7 +122,7 @@ export function openPublisher(
     return { ok: statuses };
   }
 
-  /** Compares those that are on the board in the same version; others under their id are refused. */
+  /** Compares artifacts with those on the board in the same version, and refuses other content. */
   async function compare(artifacts: readonly Artifact[], compared: Set<Artifact>): Promise<void> {
     const known = artifacts.filter((each) => !compared.has(each) && views.version(each.id) === each.version);
     await Promise.all(
@@ -209,7 +209,7 @@ function sum(sizes: readonly number[]): number {
   return sizes.reduce((total, size) => total + size, 0);
 }
 
-/** Whoever publishes holds nothing that could be stale: to try again is enough. */
+/** A publisher holds no lease that could be stale: a retry is enough. */
 function forPublishers(error: unknown): unknown {
   if (!(error instanceof KhalaError) || error.code !== "stale_producer") return error;
   return new KhalaError(

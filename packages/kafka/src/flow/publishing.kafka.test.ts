@@ -7,7 +7,7 @@ import { AGENTS, artifact, openStage, task } from "../test_support.ts";
 import { decodeArtifact, decodeTask } from "../topics/decoding.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 
-describe.runIf(kafkaHere()).each([true, false])("publishing, transactions %s", (transactions) => {
+describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transactions %s", (transactions) => {
   test("an artifact comes back as it was, by id and as the newest, here at once and elsewhere soon", async () => {
     await using stage = await openStage({ transactions });
     const [here, elsewhere] = [await stage.views(), await stage.views()];

@@ -1,9 +1,9 @@
 import type { Context, Service } from "@khala/server/blackboard";
 import type { WatchedKafka } from "../client/broker_watch.ts";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
+import { patiently, stableBounds } from "../topics/catch_up.ts";
 import { openLogReader } from "../topics/log_reader.ts";
 import { LogTail, type Source } from "../topics/log_tail.ts";
-import { patiently, stableBounds } from "../topics/offsets.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 import type { TopicNames } from "../topics/topics.ts";
 
@@ -21,7 +21,7 @@ const TIMEOUT_MS = 10_000;
 /** Of one partition: what is beyond is not counted. */
 const MAX_WAITING = 20_000;
 
-/** Follows the retry topics: the records that their groups have not moved on yet are those that wait. */
+/** Tails the retry topics. Records behind the committed offset of their group are waiting. */
 export async function openRetryCounts(
   context: Context,
   kafka: WatchedKafka,

@@ -52,14 +52,17 @@ async function openTier(
   };
   const failures: Error[] = [];
   const tier = await startRetryTier(context, {
-    kafka: settings.kafka,
+    membership: {
+      kafka: settings.kafka,
+      offsets,
+      readCommitted: true,
+      sessionTimeoutMs: 30_000,
+      heartbeatMs: 300,
+    },
     producers,
-    offsets,
     names,
     delayMs,
     delaysMs: [delayMs],
-    readCommitted: true,
-    sessionTimeoutMs: 30_000,
     observer: {},
     onFailure: (error) => failures.push(error),
   });
@@ -77,7 +80,7 @@ async function back(stage: Stage, count: number): Promise<string[]> {
   });
 }
 
-describe.runIf(kafkaHere())("a retry topic", { timeout: 120_000 }, () => {
+describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, () => {
   test("holds so many in memory and no more; the rest stay in the log, and come when they are due", async () => {
     await using stage = await openStage({ partitions: 2, retryDelaysMs: [DELAY_MS] });
     const clock = new JumpClock();

@@ -1,19 +1,12 @@
-import { type BoardObserver, type Context, type Failure, ROUTER } from "@khala/server/blackboard";
-import type { WatchedKafka } from "../client/broker_watch.ts";
-import { type Batch, type GroupOptions, joinGroup } from "../client/group.ts";
+import { type BoardObserver, type Context, ROUTER } from "@khala/server/blackboard";
+import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeRetry } from "../topics/decoding.ts";
 import type { LogRecord } from "../topics/log_reader.ts";
 import { failureOf, originOf } from "../topics/record_headers.ts";
-import {
-  deadLetterRecord,
-  type Outgoing,
-  placeText,
-  retryRecord,
-  returnedRecord,
-} from "../topics/records.ts";
+import { type Outgoing, retryRecord, returnedRecord, unreadableRecord } from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
-import type { Session } from "./supervised.ts";
+import type { Session } from "./supervise.ts";
 
 /** The delay of the topic that a retry waits in: the shortest that is long enough, else the longest. */
 export function tierFor(delaysMs: readonly number[], delayMs: number): number | undefined {
@@ -22,15 +15,12 @@ export function tierFor(delaysMs: readonly number[], delayMs: number): number | 
 }
 
 export interface RetryOptions {
-  readonly kafka: WatchedKafka;
+  readonly membership: Membership;
   readonly producers: Producers;
-  readonly offsets: GroupOptions["offsets"];
   readonly names: TopicNames;
   readonly observer: Pick<BoardObserver, "unreadable">;
   readonly delayMs: number;
   readonly delaysMs: readonly number[];
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   onFailure(error: Error): void;
 }
 
@@ -53,25 +43,25 @@ const BATCH = 100;
  * member that gets its partition finds the same record with the same due time.
  */
 export async function startRetryTier(context: Context, options: RetryOptions): Promise<Session> {
-  const { kafka, producers, offsets, names, delayMs, readCommitted, sessionTimeoutMs } = options;
+  const { membership, producers, names, delayMs } = options;
   const { clock } = context;
   const topic = names.retry(delayMs);
   const tiers = new Map<number, Tier>();
 
-  function look(partition: number, tier: Tier): void {
+  function schedule(partition: number, tier: Tier): void {
     const [head] = tier.waiting;
     if (tier.lost || tier.moving || !head) return;
     tier.cancel();
     const wait = readyAt(head, delayMs) - clock.now();
     if (wait > 0) {
-      tier.cancel = clock.after(wait, () => look(partition, tier));
+      tier.cancel = clock.after(wait, () => schedule(partition, tier));
       return;
     }
     tier.moving = move(partition, tier)
       .catch(options.onFailure)
       .finally(() => {
         tier.moving = undefined;
-        look(partition, tier);
+        schedule(partition, tier);
       });
   }
 
@@ -79,7 +69,7 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
     const waits = tier.waiting.findIndex((record) => readyAt(record, delayMs) > clock.now());
     const due = waits < 0 ? [...tier.waiting] : tier.waiting.slice(0, waits);
     const offset = String(due.at(-1)!.at + 1);
-    const moved = due.map((record) => movedOn(context, options, record));
+    const moved = due.map((record) => forwarded(context, options, record));
     await producers.transaction(async (transaction) => {
       void transaction.send(moved);
       await transaction.sendOffsets(group.owner, [{ topic, partitions: [{ partition, offset }] }]);
@@ -102,10 +92,10 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
       tier.paused = true;
       group.pause({ topic, partition });
     }
-    look(partition, tier);
+    schedule(partition, tier);
   }
 
-  async function give(partition: number): Promise<void> {
+  async function release(partition: number): Promise<void> {
     const tier = tiers.get(partition);
     if (!tier) return;
     tier.lost = true;
@@ -115,24 +105,21 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   }
 
   await producers.ready();
-  const group = await joinGroup(context, kafka, {
+  const group = await joinGroup(context, membership, {
     groupId: names.retryGroup(delayMs),
-    offsets,
     topics: [topic],
-    readCommitted,
-    sessionTimeoutMs,
     batch: BATCH,
     onAssign(partitions) {
       for (const { partition } of partitions) tiers.set(partition, new Tier());
     },
     async onRevoke(partitions) {
-      await Promise.all(partitions.map(({ partition }) => give(partition)));
+      await Promise.all(partitions.map(({ partition }) => release(partition)));
     },
     onBatches: (batches) => batches.forEach(onBatch),
     onFailure: options.onFailure,
   });
   const stop = async () => {
-    await Promise.all([...tiers.keys()].map(give));
+    await Promise.all([...tiers.keys()].map(release));
     await group.leave();
   };
   return { stop, discard: stop };
@@ -145,25 +132,16 @@ function readyAt(record: LogRecord, delayMs: number): number {
   return decoded.ok ? Math.min(decoded.value.dueAt, fixed) : 0;
 }
 
-function movedOn({ clock, newId }: Context, { names, delaysMs }: RetryOptions, record: LogRecord): Outgoing {
+function forwarded(context: Context, { names, delaysMs }: RetryOptions, record: LogRecord): Outgoing {
   const place = { topic: record.topic, partition: record.partition, offset: record.offset };
   const origin = originOf(record, place);
   const decoded = decodeRetry(record);
   if (!decoded.ok) {
-    const failure: Failure = { class: "UnreadableRecord", message: decoded.error, kind: "fatal" };
-    const failed_at = new Date(clock.now()).toISOString();
-    const letter = {
-      id: newId(),
-      agent: ROUTER,
-      failure,
-      attempts: 1,
-      failed_at,
-      origin: placeText(place),
-    };
-    return { topic: names.deadLetters(ROUTER), record: deadLetterRecord(letter, origin, record) };
+    const letter = unreadableRecord(context, decoded.error, record, place, origin);
+    return { topic: names.deadLetters(ROUTER), record: letter };
   }
   const { task, dueAt } = decoded.value;
-  const left = dueAt - clock.now();
+  const left = dueAt - context.clock.now();
   const tier = left > 0 ? tierFor(delaysMs, left) : undefined;
   if (tier === undefined) return { topic: names.tasks(task.agent), record: returnedRecord(task, origin) };
   return { topic: names.retry(tier), record: retryRecord(task, failureOf(record), origin, dueAt) };

@@ -2,28 +2,29 @@ import {
   type Artifact,
   type BoardOptions,
   type Context,
-  type DeadLetter,
   type Place,
   ROUTER,
   type Routing,
   type Task,
 } from "@khala/server/blackboard";
-import type { WatchedKafka } from "../client/broker_watch.ts";
 import type { KafkaRecord } from "../client/client_types.ts";
-import { type Batch, type GroupOptions, joinGroup } from "../client/group.ts";
+import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeArtifact, withTrace } from "../topics/decoding.ts";
-import { deadLetterRecord, type Outgoing, placeText, taskRecord } from "../topics/records.ts";
+import {
+  deadLetterRecord,
+  type Outgoing,
+  placeText,
+  taskRecord,
+  unreadableRecord,
+} from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
-import type { Session } from "./supervised.ts";
+import type { Session } from "./supervise.ts";
 
 export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> {
-  readonly kafka: WatchedKafka;
+  readonly membership: Membership;
   readonly producers: Producers;
-  readonly offsets: GroupOptions["offsets"];
   readonly names: TopicNames;
-  readonly readCommitted: boolean;
-  readonly sessionTimeoutMs: number;
   onFailure(error: Error): void;
 }
 
@@ -42,7 +43,7 @@ interface Routed {
  * transaction, so that an artifact is routed once.
  */
 export async function startRouter(context: Context, options: RouterOptions): Promise<Session> {
-  const { kafka, producers, offsets, names, observer, readCommitted, sessionTimeoutMs } = options;
+  const { membership, producers, names, observer } = options;
 
   async function onBatches(batches: readonly Batch[]): Promise<void> {
     const routed = batches.flatMap(({ topic, partition, records }) =>
@@ -67,12 +68,9 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
   }
 
   await producers.ready();
-  const group = await joinGroup(context, kafka, {
+  const group = await joinGroup(context, membership, {
     groupId: names.routerGroup,
-    offsets,
     topics: [names.artifacts],
-    readCommitted,
-    sessionTimeoutMs,
     batch: BATCH,
     onBatches,
     onFailure: options.onFailure,
@@ -81,7 +79,7 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
 }
 
 function routeRecord(
-  { clock, newId }: Context,
+  context: Context,
   { route, names }: RouterOptions,
   record: KafkaRecord,
   place: Place,
@@ -91,7 +89,7 @@ function routeRecord(
   if (decoded.ok) {
     const artifact = withTrace(decoded.value, record);
     const routing = route(artifact);
-    /** What is routed as it came need not be written anew. */
+    /** An artifact that routing left as it is need not be encoded again. */
     const jsonOf = ({ artifacts: [only, ...others] }: Task) =>
       only === decoded.value && others.length === 0 ? (record.value ?? undefined) : undefined;
     const outgoing = [
@@ -106,14 +104,7 @@ function routeRecord(
     ];
     return { place, artifact, routing, outgoing };
   }
-  const letter: DeadLetter = {
-    id: newId(),
-    agent: ROUTER,
-    failure: { class: "UnreadableRecord", message: decoded.error, kind: "fatal" },
-    attempts: 1,
-    failed_at: new Date(clock.now()).toISOString(),
-    origin: placeText(place),
-  };
-  const outgoing = [{ topic: names.deadLetters(ROUTER), record: deadLetterRecord(letter, origin, record) }];
+  const letter = unreadableRecord(context, decoded.error, record, place, origin);
+  const outgoing = [{ topic: names.deadLetters(ROUTER), record: letter }];
   return { place, routing: { tasks: [], dead: [] }, outgoing };
 }

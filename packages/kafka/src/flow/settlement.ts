@@ -64,7 +64,7 @@ export function freshOutputs(rules: SettlementRules, result: Result): readonly A
   return result.outputs.filter(({ id, version }) => (rules.version(id) ?? 0) < version);
 }
 
-/** Everything that is written with a result, in one transaction with the offset. `fresh` are those of its outputs. */
+/** The records that settle a result, in one transaction with the offset. `fresh` are its outputs that are new. */
 export function recordsOf(
   context: Pick<Context, "clock" | "newId">,
   rules: SettlementRules,
@@ -79,7 +79,7 @@ export function recordsOf(
     return [deadRecord(context, rules, work, failure)];
   }
   const now = context.clock.now();
-  const mark = (how: "done" | "dead") => ({
+  const processed = (how: "done" | "dead") => ({
     topic: names.processed,
     record: processedRecord(task, how, partition.place(work), isoTime(now)),
   });
@@ -91,9 +91,9 @@ export function recordsOf(
         { topic: names.byId, record: byIdRecord(artifact, json) },
       ];
     });
-    return [...outputs, mark("done")];
+    return [...outputs, processed("done")];
   }
-  if (result.kind === "dead") return [deadRecord(context, rules, work, result.failure), mark("dead")];
+  if (result.kind === "dead") return [deadRecord(context, rules, work, result.failure), processed("dead")];
   const next = nextAttempt(task);
   const dueAt = now + result.delayMs;
   if (waitsInPlace(result, rules))

@@ -34,7 +34,7 @@ interface Written extends Omit<Settled, "transactionId"> {
 }
 
 /**
- * Settles what is finished, one transaction after the other: outputs, marks, retries and dead letters together with
+ * Settles what is finished, one transaction after the other: outputs, states, retries and dead letters together with
  * the offsets of their partitions, or nothing at all. What comes meanwhile shares the next one.
  */
 export class Settler {
@@ -57,7 +57,7 @@ export class Settler {
   }
 
   /** Resolves when no transaction is open. Partitions that are not owned by then are in none that follows. */
-  async quiet(): Promise<void> {
+  async idle(): Promise<void> {
     await this.#open?.catch(() => {});
   }
 

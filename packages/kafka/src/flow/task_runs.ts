@@ -8,8 +8,8 @@ import {
 } from "@khala/server/blackboard";
 import type { OffsetOwner, TopicPartition } from "../client/client_types.ts";
 import type { Producers } from "../producers/producers.ts";
-import type { Marks } from "./marks.ts";
 import type { PartitionWork, Work } from "./partition_work.ts";
+import type { TaskStates } from "./processed.ts";
 import { type Finished, nextAttempt, type Result, type SettlementRules, waitsInPlace } from "./settlement.ts";
 import { type Settled, Settler } from "./settler.ts";
 
@@ -72,8 +72,8 @@ export class TaskRuns {
   }
 
   /** Resolves when no transaction is open. */
-  async quiet(): Promise<void> {
-    await Promise.all(this.#settlers.map((settler) => settler.quiet()));
+  async idle(): Promise<void> {
+    await Promise.all(this.#settlers.map((settler) => settler.idle()));
   }
 
   /** Settles nothing more. */
@@ -96,33 +96,33 @@ export class TaskRuns {
   }
 
   /** The next task that may run, from the partition that has the fewest running: a heavy one gets its fair share. */
-  #next(): (Work & { readonly task: Task; readonly marks: Marks }) | undefined {
+  #next(): (Work & { readonly task: Task; readonly states: TaskStates }) | undefined {
     for (;;) {
       const partition = this.#idlest();
       const work = partition?.lanes.next()?.item;
-      if (!work || !partition?.marks) return undefined;
+      if (!work || !partition?.states) return undefined;
       const { task } = work;
       if (!task) {
         this.#submit({ work, result: { kind: "unreadable" } });
         continue;
       }
-      const mark = partition.marks.get(idempotencyKey(task));
-      if (mark?.kind === "settled") {
+      const state = partition.states.get(idempotencyKey(task));
+      if (state?.kind === "settled") {
         this.#submit({ work, result: { kind: "repeated" } });
         continue;
       }
-      if (mark?.kind === "waits" && mark.attempt > task.attempt) {
-        this.#wait({ ...work, task: { ...task, attempt: mark.attempt } }, mark.dueAt);
+      if (state?.kind === "waits" && state.attempt > task.attempt) {
+        this.#wait({ ...work, task: { ...task, attempt: state.attempt } }, state.dueAt);
         continue;
       }
-      return { ...work, task, marks: partition.marks };
+      return { ...work, task, states: partition.states };
     }
   }
 
   #idlest(): PartitionWork | undefined {
     let idlest: PartitionWork | undefined;
     for (const partition of this.#options.partitions()) {
-      if (!partition.marks || !partition.lanes.hasReady || partition.leaving) continue;
+      if (!partition.states || !partition.lanes.hasReady || partition.leaving) continue;
       if (!idlest || partition.running < idlest.running) idlest = partition;
     }
     return idlest;
@@ -159,7 +159,7 @@ export class TaskRuns {
     const { partition, task } = work;
     const { observer, rules } = this.#options;
     partition.ended(work);
-    if (partition.owned) this.#goOn(work, result);
+    if (partition.owned) this.#advance(work, result);
     this.#wake.wake();
     if (!task || result.kind === "unreadable") return observer.unreadable?.(rules.agent);
     if (result.kind === "repeated") return observer.repeated(task);
@@ -169,19 +169,19 @@ export class TaskRuns {
     observer.settled(task, result, transactionId === undefined ? place : { ...place, transactionId });
   }
 
-  #goOn(work: Work, result: Result): void {
+  #advance(work: Work, result: Result): void {
     const { partition, task } = work;
     if (task && result.kind === "retry" && waitsInPlace(result, this.#options.rules)) {
       const next = nextAttempt(task);
       const dueAt = this.#context.clock.now() + result.delayMs;
-      partition.marks?.set(idempotencyKey(task), { kind: "waits", attempt: next.attempt, dueAt });
+      partition.states?.set(idempotencyKey(task), { kind: "waits", attempt: next.attempt, dueAt });
       return this.#wait({ ...work, task: next }, dueAt);
     }
     if (task && (result.kind === "done" || result.kind === "dead"))
-      partition.marks?.set(idempotencyKey(task), { kind: "settled" });
+      partition.states?.set(idempotencyKey(task), { kind: "settled" });
     partition.tracker.finish(work.offset);
     partition.lanes.release(partition.laneOf(work));
-    if (partition.paused && partition.roomy) {
+    if (partition.paused && partition.hasRoom) {
       partition.paused = false;
       this.#options.resume(partition);
     }

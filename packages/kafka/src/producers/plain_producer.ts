@@ -1,12 +1,17 @@
 import type { Context } from "@khala/server/blackboard";
 import type { KafkaClient, Properties } from "../client/client.ts";
 import type { KafkaProducer, TopicOffsets } from "../client/client_types.ts";
-import { explained, isUndelivered } from "../client/kafka_errors.ts";
-import { placed } from "../client/native_producer.ts";
+import { isUndelivered, toKhalaError } from "../client/kafka_errors.ts";
+import { partitionFor } from "../client/native_producer.ts";
 import type { Outgoing } from "../topics/records.ts";
-import { connected, discard, disconnected, PRODUCER_TIMEOUT_MS } from "./producer_life.ts";
+import {
+  connectProducer,
+  discardProducer,
+  disconnectProducer,
+  Pool,
+  PRODUCER_TIMEOUT_MS,
+} from "./producer_pool.ts";
 import type { Producers, Transaction } from "./producers.ts";
-import { Slots } from "./slots.ts";
 
 /** At least once: everything is acknowledged before the offsets are committed. */
 export function plainProducer(
@@ -15,14 +20,16 @@ export function plainProducer(
   properties: Properties,
   partitions: number,
 ): Producers {
-  const slots = new Slots(1, () =>
-    connected(client.producer({ properties: { "message.timeout.ms": PRODUCER_TIMEOUT_MS, ...properties } })),
+  const pool = new Pool(1, () =>
+    connectProducer(
+      client.producer({ properties: { "message.timeout.ms": PRODUCER_TIMEOUT_MS, ...properties } }),
+    ),
   );
   const users = new Map<Promise<unknown>, KafkaProducer>();
   /** Runs `use` with the producer of now, which stays until it has ended. */
   const shared = async <T>(use: (producer: KafkaProducer) => Promise<T>): Promise<T> => {
-    const lease = await slots.take().catch((error: unknown) => {
-      throw explained(error);
+    const lease = await pool.take().catch((error: unknown) => {
+      throw toKhalaError(error);
     });
     const running = use(lease.value);
     users.set(running, lease.value);
@@ -35,12 +42,12 @@ export function plainProducer(
   };
   /** Others use another from now on, unless they do already. */
   const replace = async (producer: KafkaProducer) => {
-    const lease = await slots.take();
+    const lease = await pool.take();
     const isSame = lease.value === producer;
     lease.giveBack(!isSame);
-    // Nobody is told of records that a producer still has when it disconnects: whoever waits for them would wait for ever.
+    // A producer that disconnects reports nothing about its queued records: their callers would wait for ever.
     const others = [...users].flatMap(([running, used]) => (used === producer ? [running] : []));
-    if (isSame) discard(context, producer, Promise.allSettled(others));
+    if (isSame) discardProducer(context, producer, Promise.allSettled(others));
   };
   const run = async <T>(
     producer: KafkaProducer,
@@ -67,7 +74,7 @@ export function plainProducer(
     } catch (error) {
       // The client does not always find its brokers again: each record would end like this one.
       if (isUndelivered(error)) await replace(producer);
-      throw explained(error);
+      throw toKhalaError(error);
     }
   };
   return {
@@ -75,9 +82,9 @@ export function plainProducer(
     transaction: (work) => shared((producer) => run(producer, work)),
     ready: () => shared(async () => {}),
     async stop() {
-      const producers = await slots.drain();
+      const producers = await pool.drain();
       await Promise.allSettled(users.keys());
-      await Promise.all(producers.map(disconnected));
+      await Promise.all(producers.map(disconnectProducer));
     },
   };
 }
@@ -95,7 +102,7 @@ async function send(
       // And it ends a string at its first NUL, so that keys are bytes.
       messages: outgoing.map(({ record }) => {
         const key = typeof record.key === "string" ? Buffer.from(record.key) : (record.key ?? null);
-        return { ...record, key, partition: record.partition ?? placed(key, partitions) };
+        return { ...record, key, partition: record.partition ?? partitionFor(key, partitions) };
       }),
     })),
   });

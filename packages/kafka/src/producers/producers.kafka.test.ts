@@ -1,13 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { kafkaHere, ownKafka, startKafka } from "@khala/testing/kafka/kafka";
+import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { readTopic, values } from "@khala/testing/kafka/topics";
-import { transactionState } from "@khala/testing/kafka/transactions";
-import { eventually } from "@khala/testing/kit/eventually";
-import { until } from "@khala/testing/kit/until";
 import { describe, expect, test } from "vitest";
-import { openClusterOffsets } from "../client/cluster_offsets.ts";
 import { openStage, type Stage } from "../test_support.ts";
-import { openProducers } from "./open_producers.ts";
+import { openProducers } from "./producers.ts";
 
 const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
 /** Producers of another process with the same ids, to which no transaction takes long and no wait ends, however slow the machine is. */
@@ -17,7 +13,7 @@ function rival({ context, client, settings }: Stage) {
 const to = (stage: Stage, ...texts: string[]) =>
   texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
 
-describe.runIf(kafkaHere())("transactions", () => {
+describe.runIf(kafkaHere()).concurrent("transactions", () => {
   test("everything that is sent in one becomes visible together, or not at all", async () => {
     await using stage = await openStage();
     await stage.producers.transaction(async ({ send }) => {
@@ -121,48 +117,6 @@ describe.runIf(kafkaHere())("transactions", () => {
     expect(ids).toEqual([taken, taken, fresh, taken, fresh, taken].map((id) => `${id}-0`));
   });
 
-  test("one that nobody ends is ended by the brokers, and holds readers up no longer than 15 seconds", {
-    timeout: 150_000,
-  }, async () => {
-    await using parts = new AsyncDisposableStack();
-    const stage = parts.use(await openStage({ producers: 1, partitions: 1 }));
-    const abandoned = Promise.withResolvers<void>();
-    parts.defer(() => abandoned.resolve());
-    const begun = Promise.withResolvers<void>();
-    const hanging = stage.producers.transaction(async ({ send }) => {
-      await send(to(stage, "never"));
-      begun.resolve();
-      await abandoned.promise;
-    });
-    hanging.catch(() => {});
-    await begun.promise;
-    const offsets = await openClusterOffsets(stage.context, stage.settings.kafka);
-    parts.defer(() => offsets.stop());
-    const ends = async () => {
-      const { artifacts } = stage.names;
-      const [high, stable] = await Promise.all(
-        (["high", "stable"] as const).map(
-          async (at) => (await offsets.list([artifacts], at)).get(artifacts)!,
-        ),
-      );
-      return { high: Math.max(...high!.values()), stable: Math.max(...stable!.values()) };
-    };
-    const written = await until("its record is there", async () => {
-      const { high, stable } = await ends();
-      return high > 0 && { stable };
-    });
-    expect(written.stable).toBe(0);
-    await stage.write(stage.names.artifacts, { key: "k", value: "behind" });
-    // The time is the brokers', and it is what they were told.
-    const { kafka, transactionalId } = stage.settings;
-    const state = await transactionState(kafka, `${transactionalId}-0`);
-    expect(state?.transactionTimeoutMs).toBeLessThanOrEqual(15_000);
-    await until("readers get past it", async () => (await ends()).stable > 1, { deadlineMs: 60_000 });
-    expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["behind"]);
-    abandoned.resolve();
-    await expect(hanging).rejects.toMatchObject({ code: "unavailable" });
-  });
-
   test("without transactions offsets are committed after the records, not before", async () => {
     await using stage = await openStage({ transactions: false });
     const { artifacts, routerGroup } = stage.names;
@@ -196,68 +150,5 @@ describe.runIf(kafkaHere())("transactions", () => {
     await stage.producers.stop();
     const late = stage.producers.transaction(({ send }) => send(to(stage, "b")));
     await expect(late).rejects.toMatchObject({ code: "shutting_down" });
-  });
-});
-
-describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
-  test("a commit whose time is over is made again, and holds", { timeout: 240_000 }, async () => {
-    await using broker = await startKafka();
-    await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "still" } });
-    await stage.producers.transaction(({ send }) => send(to(stage, "first")));
-    const paused = stage.producers.transaction(async ({ send }) => {
-      await send(to(stage, "second"));
-      await broker.pause();
-      // The client gives a commit 5 s.
-      setTimeout(() => void broker.resume(), 6_000);
-    });
-    await paused;
-    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
-  });
-
-  test("without transactions a write is told how it ended, also when its producer is replaced meanwhile", {
-    timeout: 240_000,
-  }, async () => {
-    await using broker = await startKafka();
-    const kafka = { bootstrap: broker.bootstrap, clientId: "shared" };
-    await using stage = await openStage({ kafka, transactions: false });
-    const { transaction } = stage.producers;
-    await transaction(({ send }) => send(to(stage, "first")));
-    await broker.pause();
-    const written = transaction(({ send }) => send(to(stage, "second")));
-    const undelivered = Object.assign(new Error("Local: Message timed out"), { code: -192 });
-    const failed = transaction(() => Promise.reject(undelivered));
-    await expect(failed).rejects.toMatchObject({ code: "unavailable" });
-    // Longer than a client takes to disconnect, and shorter than a record is kept.
-    setTimeout(() => void broker.resume(), 8_000);
-    await written;
-    await transaction(({ send }) => send(to(stage, "third")));
-    expect(values(await readTopic(stage.client, stage.names.artifacts, 3))).toEqual([
-      "first",
-      "second",
-      "third",
-    ]);
-  });
-
-  test("while there is none, a write is refused as unavailable, and later ones succeed", {
-    timeout: 240_000,
-  }, async () => {
-    await using broker = await startKafka({ mortal: true });
-    await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "gone" } });
-    await stage.producers.transaction(({ send }) => send(to(stage, "first")));
-    await broker.kill();
-    const refused = stage.producers.transaction(({ send }) => send(to(stage, "lost")));
-    await expect(refused).rejects.toMatchObject({
-      code: expect.stringMatching(/^(unavailable|stale_producer)$/),
-    });
-    await broker.restart();
-    await eventually("it writes again", () =>
-      stage.producers
-        .transaction(({ send }) => send(to(stage, "second")))
-        .then(
-          () => true,
-          () => false,
-        ),
-    );
-    expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
   });
 });

@@ -1,26 +1,31 @@
-import type { Context } from "@khala/server/blackboard";
+import { KhalaError } from "@khala/contracts";
+import { backoff, type Context } from "@khala/server/blackboard";
+import { blockingCall, endlessCall } from "../client/blocking_calls.ts";
 import type { KafkaClient, Properties } from "../client/client.ts";
 import type { KafkaProducer, NativeProducer } from "../client/client_types.ts";
 import {
-  coordinated,
-  explained,
-  givenUp,
   isFenced,
-  isStuck,
   isTimeout,
-  repeated,
-  stuck,
+  isUnanswered,
+  noAnswer,
+  retryTimeouts,
+  retryWithoutCoordinator,
+  toKhalaError,
+  transactionTimedOut,
 } from "../client/kafka_errors.ts";
-import { handOver, nativeOf, WITHOUT_REPORTS } from "../client/native_producer.ts";
-import { waiting, waitingWithoutEnd } from "../client/native_waits.ts";
+import { nativeOf, produceAll, WITHOUT_REPORTS } from "../client/native_producer.ts";
 import type { ResolvedSettings } from "../settings.ts";
-import { connected, discard, disconnected, PRODUCER_TIMEOUT_MS } from "./producer_life.ts";
+import {
+  connectProducer,
+  discardProducer,
+  disconnectProducer,
+  Pool,
+  PRODUCER_TIMEOUT_MS,
+} from "./producer_pool.ts";
 import type { Producers, Transaction } from "./producers.ts";
-import { Rivals } from "./rivals.ts";
-import { Slots } from "./slots.ts";
 
-/** So long offsets are waited for. A client that was told that there are no brokers would wait for ever. */
-const STUCK_MS = 30_000;
+/** Sending offsets is given up after this time: a client that has lost its brokers would wait for ever. */
+const OFFSETS_MS = 30_000;
 
 /** Producers whose every use is a transaction, each under an id of this process. */
 export function transactionalProducers(
@@ -30,46 +35,46 @@ export function transactionalProducers(
   properties: Properties,
 ): Producers {
   const { partitions } = settings;
-  const rivals: Rivals[] = [];
-  /** Those that meet under this process's id of now; under another one it has met nobody. */
-  const rivalOf = async (slot: number): Promise<Rivals> => {
+  const ids: TransactionalId[] = [];
+  /** The id of a slot. The process may have another name by now, which was not fenced yet. */
+  const idOf = async (slot: number): Promise<TransactionalId> => {
     const { transactionalId } = settings;
     const own = typeof transactionalId === "string" ? transactionalId : await transactionalId();
-    const id = `${own}-${slot}`;
-    const known = rivals[slot];
-    const rival = known?.id === id ? known : new Rivals(context, id);
-    rivals[slot] = rival;
-    return rival;
+    const name = `${own}-${slot}`;
+    const known = ids[slot];
+    const id = known?.name === name ? known : new TransactionalId(context, name);
+    ids[slot] = id;
+    return id;
   };
-  const slots = new Slots(settings.producers, async (slot) => {
-    const rival = await rivalOf(slot);
-    rival.refuse();
-    // Each time a new one: a producer that could not begin is of no more use.
-    const producer = await coordinated(context, PRODUCER_TIMEOUT_MS, () =>
-      connected(
+  const pool = new Pool(settings.producers, async (slot) => {
+    const id = await idOf(slot);
+    id.refuseWhileContested();
+    // A new one for each try: a producer whose start failed cannot be used again.
+    const producer = await retryWithoutCoordinator(context, PRODUCER_TIMEOUT_MS, () =>
+      connectProducer(
         client.producer({
-          transactionalId: rival.id,
+          transactionalId: id.name,
           transactionTimeoutMs: PRODUCER_TIMEOUT_MS,
           properties: { ...properties, ...WITHOUT_REPORTS },
         }),
       ),
     );
-    return { rival, producer, native: nativeOf(producer) };
+    return { id, producer, native: nativeOf(producer) };
   });
   return {
     transactional: true,
     async transaction(work) {
-      const lease = await slots.take().catch((error: unknown) => {
-        throw explained(error);
+      const lease = await pool.take().catch((error: unknown) => {
+        throw toKhalaError(error);
       });
-      const { rival, producer, native } = lease.value;
+      const { id, producer, native } = lease.value;
       const beganAt = context.clock.now();
       let healthy = false;
       /** Offsets that are being sent: the producer must not be called meanwhile. */
       let sending: Promise<unknown> = Promise.resolve();
       const sendOffsets: Transaction["sendOffsets"] = (consumer, topics) =>
-        repeated(context, PRODUCER_TIMEOUT_MS, () =>
-          atMost(context, STUCK_MS, () => {
+        retryTimeouts(context, PRODUCER_TIMEOUT_MS, () =>
+          atMost(context, OFFSETS_MS, () => {
             const call = consumer.lend
               ? consumer.lend((member) => producer.sendOffsets({ consumer: member, topics }))
               : producer.sendOffsets({ consumer, topics });
@@ -80,7 +85,7 @@ export function transactionalProducers(
       try {
         const result = await inTransaction(
           context,
-          { id: rival.id, sendOffsets },
+          { id: id.name, sendOffsets },
           { producer, native, partitions },
           work,
         );
@@ -88,27 +93,27 @@ export function transactionalProducers(
         return result;
       } catch (error) {
         // The call goes on, and no other can be made.
-        if (isStuck(error)) throw explained(error);
+        if (isUnanswered(error)) throw toKhalaError(error);
         const reason = isFenced(error) ? error : await abort(context, producer);
         // The client does not always find a coordinator again that stood still: each call would end like this one.
         healthy = reason === undefined && !isTimeout(error);
-        if (!isFenced(reason)) throw explained(error);
-        // The brokers end a transaction that takes too long, as they do when one of them is lost: nobody else was there.
-        if (context.clock.now() - beganAt >= PRODUCER_TIMEOUT_MS / 2) throw givenUp(reason);
-        rival.met();
-        throw explained(reason);
+        if (!isFenced(reason)) throw toKhalaError(error);
+        // The brokers abort a transaction that takes too long, as when a broker is lost: no other producer is involved.
+        if (context.clock.now() - beganAt >= PRODUCER_TIMEOUT_MS / 2) throw transactionTimedOut(reason);
+        id.fenced();
+        throw toKhalaError(reason);
       } finally {
         lease.giveBack(healthy);
-        if (!healthy) discard(context, producer, sending);
+        if (!healthy) discardProducer(context, producer, sending);
       }
     },
     async ready() {
-      const lease = await slots.take();
+      const lease = await pool.take();
       lease.giveBack(true);
     },
     async stop() {
-      const producers = await slots.drain();
-      await Promise.all(producers.map(({ producer }) => disconnected(producer)));
+      const producers = await pool.drain();
+      await Promise.all(producers.map(({ producer }) => disconnectProducer(producer)));
     },
   };
 }
@@ -131,7 +136,7 @@ async function inTransaction<T>(
   const result = await work({
     id,
     send(records) {
-      const sending = (async () => handOver(native, records, partitions))();
+      const sending = (async () => produceAll(native, records, partitions))();
       sending.catch(() => {});
       sends.push(sending);
       return sending;
@@ -141,11 +146,11 @@ async function inTransaction<T>(
   // Before the commit: it knows nothing of a record that the client itself refused.
   await Promise.all(sends);
   // It waits for the records. Its own limit is 5 s, and it goes on behind that: the second call asks for the same one.
-  await repeated(context, PRODUCER_TIMEOUT_MS, () => waiting(() => producer.commit()));
+  await retryTimeouts(context, PRODUCER_TIMEOUT_MS, () => blockingCall(() => producer.commit()));
   return result;
 }
 
-/** A call that may wait without end is given up after so long. */
+/** Gives up on a call that may block without end after `ms`. */
 async function atMost(
   { clock }: Pick<Context, "clock">,
   ms: number,
@@ -153,19 +158,19 @@ async function atMost(
 ): Promise<void> {
   const late = Promise.withResolvers<never>();
   late.promise.catch(() => {});
-  const cancel = clock.after(ms, () => late.reject(stuck("The coordinator of a group")));
+  const cancel = clock.after(ms, () => late.reject(noAnswer("The coordinator of a group")));
   try {
-    await waitingWithoutEnd(call, late.promise);
+    await endlessCall(call, late.promise);
   } finally {
     cancel();
   }
 }
 
-/** Aborts what is open; what it returns is why the producer is of no more use. */
+/** Aborts the open transaction. Returns the error that makes the producer unusable, if any. */
 async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaProducer): Promise<unknown> {
   try {
     // One try: a producer that takes its place ends the transaction as well.
-    if (producer.isActive()) await waiting(() => producer.abort());
+    if (producer.isActive()) await blockingCall(() => producer.abort());
     return undefined;
   } catch (error) {
     context.log.warn(
@@ -173,5 +178,52 @@ async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaPro
       "a transaction was not aborted: its producer is replaced",
     );
     return error;
+  }
+}
+
+/** Fencing below this number may come from a process that was replaced, or a broker that was lost. */
+const SUSPECT = 3;
+const WINDOW_MS = 60_000;
+const WAIT = { base: 500, cap: 15_000 };
+
+/**
+ * A transactional id, and how often others have fenced it. Two processes with one id would fence each other for ever:
+ * each waits longer and longer before it takes the id again, and logs what is wrong.
+ */
+export class TransactionalId {
+  readonly name: string;
+  readonly #context: Pick<Context, "clock" | "log" | "random">;
+  #fencedAt: number[] = [];
+  #waitUntil = 0;
+
+  constructor(context: Pick<Context, "clock" | "log" | "random">, name: string) {
+    this.#context = context;
+    this.name = name;
+  }
+
+  /** Another producer has taken the id over. */
+  fenced(): void {
+    const { clock, log, random } = this.#context;
+    const now = clock.now();
+    this.#fencedAt = [...this.#fencedAt.filter((at) => at > now - WINDOW_MS), now];
+    const over = this.#fencedAt.length - SUSPECT;
+    if (over < 0) return;
+    const waitMs = backoff(over, random, WAIT);
+    this.#waitUntil = now + waitMs;
+    log.error(
+      { transactional_id: this.name, times: this.#fencedAt.length, wait_ms: Math.round(waitMs) },
+      "another process uses this transactional id: give every process its own KAFKA_TX_ID",
+    );
+  }
+
+  /** Throws while it is too early to take the id again. */
+  refuseWhileContested(): void {
+    const waitMs = Math.ceil(this.#waitUntil - this.#context.clock.now());
+    if (waitMs <= 0) return;
+    throw new KhalaError(
+      "unavailable",
+      `Another process uses the transactional id ${this.name}. Give every process its own KAFKA_TX_ID; this one tries again.`,
+      { retry_after_ms: waitMs },
+    );
   }
 }

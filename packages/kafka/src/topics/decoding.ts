@@ -1,7 +1,7 @@
 import { type Artifact, type DeadLetter, type Place, sha256, type Task } from "@khala/server/blackboard";
 import type { KafkaRecord } from "../client/client_types.ts";
 import { failureOf, HEADER, headerNumber, headerText, originOf, traceOf } from "./record_headers.ts";
-import { type ProcessedMark, placeText, type WaitingMark } from "./records.ts";
+import { type ProcessedEntry, placeText, type WaitingEntry } from "./records.ts";
 
 /** What a record says, or why it says nothing: its bytes are then what there is. */
 export type Decoded<T> =
@@ -44,7 +44,7 @@ export function decodeRetry(record: Pick<KafkaRecord, "value" | "headers">): Dec
 }
 
 /** Reads a mark of `processed`. */
-export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<ProcessedMark> {
+export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<ProcessedEntry> {
   return decoded(record, (value) => {
     const fields = fieldsOf(value, "the mark");
     const { result } = fields;
@@ -62,7 +62,7 @@ export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<Pro
 }
 
 /** Reads what `processed` has of a task that waits in its place. */
-export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<WaitingMark> {
+export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<WaitingEntry> {
   return decoded(record, (value) => {
     const fields = fieldsOf(value, "the mark");
     if (fields.result !== "waits") throw new TypeError('`result` is not "waits"');
@@ -74,7 +74,7 @@ export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<Waiti
 }
 
 /** The task that a mark is of. */
-function markedTask(fields: Fields): Omit<WaitingMark, "due_at"> {
+function markedTask(fields: Fields): Omit<WaitingEntry, "due_at"> {
   const replay = optionalText(fields, "replay_id");
   const correlation = optionalText(fields, "correlation_id");
   return {

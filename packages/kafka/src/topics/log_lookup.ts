@@ -45,11 +45,11 @@ export class LogLookup implements Service {
     await this.#close();
   }
 
-  /** The next one who asks opens another. */
+  /** The next lookup opens another reader. */
   async #close(): Promise<void> {
     const reader = this.#reader;
     this.#reader = undefined;
-    // Whoever asked was told why it could not be opened.
+    // Callers have received the error.
     await (await reader?.catch(() => undefined))?.close();
   }
 
@@ -77,7 +77,7 @@ export class LogLookup implements Service {
         await this.#close();
       }
     }
-    // Nothing is awaited between the last look and this, or who asks then would wait until somebody else does.
+    // No await between the last check and this, or a lookup that comes in between would wait for the next one.
     this.#running = undefined;
   }
 

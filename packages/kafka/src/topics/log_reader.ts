@@ -1,4 +1,5 @@
 import { type Context, Wake } from "@khala/server/blackboard";
+import { blockingCall } from "../client/blocking_calls.ts";
 import type { WatchedKafka } from "../client/broker_watch.ts";
 import { FETCH, type Properties } from "../client/client.ts";
 import type { KafkaRecord, TopicPartition } from "../client/client_types.ts";
@@ -9,7 +10,6 @@ import {
   makeNativeConsumer,
   type NativeClient,
 } from "../client/native_client.ts";
-import { waiting } from "../client/native_waits.ts";
 
 /** Where reading begins. */
 export interface Position extends TopicPartition {
@@ -95,8 +95,8 @@ export async function openLogReader(
     },
     async close() {
       await sight?.end();
-      await waiting(() => called((done) => consumer.disconnect(done))).catch((error: Error) =>
-        kafka.log?.("warn", `A reader did not disconnect in order: ${error.message}`),
+      await blockingCall(() => called((done) => consumer.disconnect(done))).catch((error: Error) =>
+        kafka.log?.("warn", `A reader did not disconnect cleanly: ${error.message}`),
       );
     },
   };

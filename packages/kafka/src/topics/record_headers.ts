@@ -1,7 +1,7 @@
 import type { Artifact, Failure, Place } from "@khala/server/blackboard";
 import type { KafkaRecord, NewRecord } from "../client/client_types.ts";
 
-/** Names of headers. Those of retries and dead letters are Spring Kafka's, numbers in its binary form, big-endian. */
+/** Names of headers. Retries and dead letters use Spring Kafka's, with its big-endian numbers. */
 export const HEADER = {
   traceparent: "traceparent",
   type: "khala-type",
@@ -107,7 +107,7 @@ export function headerText(record: Pick<KafkaRecord, "headers">, name: string): 
   return headerBytes(record, name)?.toString("utf8");
 }
 
-/** The last header of that name, as a number in so many bytes; undefined if it is not one. */
+/** The last header of that name, as a number of `size` bytes; undefined if it is none. */
 export function headerNumber(
   record: Pick<KafkaRecord, "headers">,
   name: string,

@@ -1,10 +1,12 @@
 import { artifactKey } from "@khala/contracts";
 import {
   type Artifact,
+  type Context,
   type DeadLetter,
   type Failure,
   idempotencyKey,
   type Place,
+  ROUTER,
   sha256,
   type Task,
 } from "@khala/server/blackboard";
@@ -26,7 +28,7 @@ export interface Outgoing {
 }
 
 /** What `processed` keeps of a task that was settled; its key is the task's idempotency key. */
-export interface ProcessedMark {
+export interface ProcessedEntry {
   readonly task_id: string;
   readonly agent: string;
   readonly replay_id?: string;
@@ -42,8 +44,8 @@ export interface ProcessedMark {
 }
 
 /** What `processed` keeps of a task that waits in its place for its next attempt. */
-export interface WaitingMark
-  extends Pick<ProcessedMark, "task_id" | "agent" | "replay_id" | "correlation_id" | "org_id"> {
+export interface WaitingEntry
+  extends Pick<ProcessedEntry, "task_id" | "agent" | "replay_id" | "correlation_id" | "org_id"> {
   /** Milliseconds since 1970. */
   readonly due_at: number;
 }
@@ -59,7 +61,7 @@ export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifac
   };
 }
 
-/** An artifact in the compacted index. What the index keeps of it is a header too, so that nobody need parse it. */
+/** An artifact in the compacted index. Its summary is a header, so that readers need not parse it. */
 export function byIdRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
   return { key: artifact.id, value: json, headers: indexHeader(artifact) };
 }
@@ -102,7 +104,7 @@ export function retryRecord(task: Task, failure: Failure, origin: Origin, dueAt:
 /** The mark that a task was settled, in the partition of the task, so that its owner reads only its own part. */
 export function processedRecord(task: Task, result: "done" | "dead", place: Place, at: string): NewRecord {
   const [artifact] = task.artifacts;
-  const mark: ProcessedMark = {
+  const mark: ProcessedEntry = {
     task_id: task.id,
     agent: task.agent,
     ...(task.replay_id && { replay_id: task.replay_id }),
@@ -139,6 +141,25 @@ export function deadLetterRecord(
       [HEADER.failedAt]: letter.failed_at,
     },
   };
+}
+
+/** The dead letter of a record that the router or a retry topic cannot read. */
+export function unreadableRecord(
+  { clock, newId }: Pick<Context, "clock" | "newId">,
+  error: string,
+  record: { readonly key: Buffer | null; readonly value: Buffer | null },
+  place: Place,
+  origin: Origin,
+): NewRecord {
+  const letter: DeadLetter = {
+    id: newId(),
+    agent: ROUTER,
+    failure: { class: "UnreadableRecord", message: error, kind: "fatal" },
+    attempts: 1,
+    failed_at: new Date(clock.now()).toISOString(),
+    origin: placeText(place),
+  };
+  return deadLetterRecord(letter, origin, record);
 }
 
 /** Where a record is, as people write it: "flock.tasks.reviewer/3@1042". */

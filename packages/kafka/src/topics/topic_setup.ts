@@ -1,9 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, sleep } from "@khala/server/blackboard";
-import type { KafkaSettings } from "../client/client.ts";
+import { type KafkaSettings, withAdmin } from "../client/client.ts";
 import type { KafkaAdmin, TopicMetadata } from "../client/client_types.ts";
-import { withAdmin } from "../client/cluster_admin.ts";
-import { openTopicConfigs, type TopicConfigs } from "./topic_configs.ts";
+import { openPlainAdmin } from "../client/plain_admin.ts";
 import type { TopicSpec } from "./topics.ts";
 
 export interface TopicSetupOptions {
@@ -101,12 +100,13 @@ async function metadata(
 ): Promise<Map<string, number>> {
   return eventually(context, `the topics ${topics.join(", ")}`, async () => {
     const found = await admin.fetchTopicMetadata({ topics, timeout: TIMEOUT_MS });
-    if (found.length < topics.length || !found.every(led)) throw new Error("a topic has no leader yet");
+    if (found.length < topics.length || !found.every(hasLeaders))
+      throw new Error("a topic has no leader yet");
     return new Map(found.map(({ name, partitions }) => [name, partitions.length]));
   });
 }
 
-function led({ partitions }: TopicMetadata): boolean {
+function hasLeaders({ partitions }: TopicMetadata): boolean {
   return partitions.length > 0 && partitions.every(({ leader }) => leader >= 0);
 }
 
@@ -128,11 +128,39 @@ async function eventually<T>(
       if (clock.now() >= deadline)
         throw new KhalaError(
           "unavailable",
-          `Kafka does not show ${what}: ${(error as Error).message}. Look at its brokers and at what this client may describe.`,
+          `Kafka does not show ${what}: ${(error as Error).message}. Check its brokers and what this client may describe.`,
           {},
           { cause: error },
         );
       await sleep(clock, LOOK_AGAIN_MS);
     }
   }
+}
+
+const TOPIC = 2;
+
+/** The settings of topics, which the native client cannot read. */
+export interface TopicConfigs {
+  /** Every setting by its name, by topic. A topic that does not exist is an error. */
+  describe(topics: readonly string[]): Promise<ReadonlyMap<string, ReadonlyMap<string, string | null>>>;
+  close(): Promise<void>;
+}
+
+/** Opens the settings of a cluster's topics. */
+export async function openTopicConfigs(settings: KafkaSettings): Promise<TopicConfigs> {
+  const admin = await openPlainAdmin(settings);
+  return {
+    async describe(topics) {
+      const described = await admin.describeConfigs({
+        resources: topics.map((resourceName) => ({ resourceType: TOPIC, resourceName })),
+      });
+      return new Map(
+        described.map(({ resourceName, configs }) => [
+          resourceName,
+          new Map(configs.map(({ name, value }) => [name, value])),
+        ]),
+      );
+    },
+    close: () => admin.close(),
+  };
 }

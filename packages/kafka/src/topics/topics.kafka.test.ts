@@ -4,7 +4,7 @@ import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { addPartitions, alterTopic, readTopic } from "@khala/testing/kafka/topics";
 import { describe, expect, test } from "vitest";
 import { openStage } from "../test_support.ts";
-import { openTopicConfigs } from "./topic_configs.ts";
+import { openTopicConfigs } from "./topic_setup.ts";
 import { delayText, topicNames } from "./topics.ts";
 
 test("topics are named after the prefix, and single names can be chosen", () => {
@@ -25,7 +25,7 @@ test("what cannot be the name of a topic is refused, and not changed into anothe
   expect(() => topicNames({}).tasks("a b")).toThrow(/cannot be the name of an agent/);
 });
 
-describe.runIf(kafkaHere())("on a broker", () => {
+describe.runIf(kafkaHere()).concurrent("on a broker", () => {
   test("topics are created with their configs, and a second start finds them as they must be", async () => {
     await using stage = await openStage();
     await stage.setUp();

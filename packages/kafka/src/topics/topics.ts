@@ -25,7 +25,7 @@ export interface TopicSpec {
   readonly configs: Readonly<Record<string, string>>;
 }
 
-/** A task may hold several artifacts, which is why its record may be so many times as large. */
+/** A task may hold several artifacts: its record may be larger by this factor. */
 const ARTIFACTS_PER_TASK = 4;
 const TOPIC_NAME = /^[A-Za-z0-9._-]{1,249}$/;
 

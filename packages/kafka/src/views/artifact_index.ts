@@ -1,10 +1,9 @@
 import type { Artifact, Context } from "@khala/server/blackboard";
-import { Oldest } from "../flow/oldest.ts";
 import { decodeArtifact } from "../topics/decoding.ts";
 import type { LogRecord, Position } from "../topics/log_reader.ts";
-import type { BodyCache } from "./body_cache.ts";
+import { OldestKeys } from "../topics/oldest_keys.ts";
+import { versionOf } from "./artifact_summary.ts";
 import { type Entry, IdTable } from "./id_table.ts";
-import { versionOf } from "./indexed.ts";
 
 export interface ArtifactIndexOptions {
   readonly topic: string;
@@ -21,7 +20,7 @@ const MAX_MOVES = 5;
 const MAX_WRITTEN = 100_000;
 
 /**
- * Finds artifacts by id. Knows where every artifact is, in a few bytes each, and has the bodies of those used last;
+ * Finds artifacts by id. Knows where every artifact is, in a few bytes each, and caches the bodies that were used last;
  * others are read from the log.
  */
 export class ArtifactIndex {
@@ -30,7 +29,7 @@ export class ArtifactIndex {
   readonly #table = new IdTable();
   /** Versions that were written here and not read back yet. */
   readonly #written = new Map<string, number>();
-  readonly #oldestWritten = new Oldest(this.#written);
+  readonly #oldestWritten = new OldestKeys(this.#written);
 
   constructor(context: Pick<Context, "log">, options: ArtifactIndexOptions) {
     this.#log = context.log;
@@ -57,7 +56,7 @@ export class ArtifactIndex {
     if (version === undefined) {
       this.#log.warn(
         { topic: record.topic, partition: record.partition, offset: record.offset },
-        "a record of the index cannot be read, and is passed over",
+        "a record of the index cannot be read, and is skipped",
       );
       return undefined;
     }
@@ -128,4 +127,62 @@ export class ArtifactIndex {
 function parsed(json: string | Buffer): Artifact | undefined {
   const decoded = decodeArtifact({ value: typeof json === "string" ? Buffer.from(json) : json });
   return decoded.ok ? decoded.value : undefined;
+}
+
+interface Body {
+  readonly version: number;
+  /** Its JSON, as text or in UTF-8. */
+  readonly json: string | Buffer;
+}
+
+/** What an entry costs besides its JSON. */
+const OVERHEAD_BYTES = 200;
+
+/** The bodies of artifacts that were used last, as JSON, within a number of bytes. */
+export class BodyCache {
+  readonly #bodies = new Map<string, Body>();
+  readonly #oldest = new OldestKeys(this.#bodies);
+  readonly #maxBytes: number;
+  #bytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** The newest that is here, which is from now on the last to go. */
+  get(id: string): Body | undefined {
+    const body = this.#bodies.get(id);
+    if (!body) return undefined;
+    this.#bodies.delete(id);
+    this.#bodies.set(id, body);
+    return body;
+  }
+
+  /** Keeps a body, unless a newer version of it is here. */
+  put(id: string, version: number, json: string | Buffer): void {
+    const known = this.#bodies.get(id);
+    if (known && known.version > version) return;
+    this.delete(id);
+    const bytes = cost(json);
+    if (bytes > this.#maxBytes) return;
+    this.#bodies.set(id, { version, json });
+    this.#bytes += bytes;
+    while (this.#bytes > this.#maxBytes) this.delete(this.#oldest.next()!);
+  }
+
+  delete(id: string): void {
+    const body = this.#bodies.get(id);
+    if (!body) return;
+    this.#bytes -= cost(body.json);
+    this.#bodies.delete(id);
+  }
+}
+
+// As the engine keeps text: one byte for each character, or two if any is not Latin; the higher is safe.
+function cost(json: string | Buffer): number {
+  return (typeof json === "string" ? json.length * 2 : json.length) + OVERHEAD_BYTES;
 }

@@ -7,7 +7,7 @@ import { openKafkaClient } from "../client/client.ts";
 import { artifactRecord } from "../topics/records.ts";
 import { topicNames } from "../topics/topics.ts";
 
-describe.runIf(kafkaHere())("the counts of a correlation", () => {
+describe.runIf(kafkaHere()).concurrent("the counts of a correlation", () => {
   test("have something open as long as one of its artifacts is not routed, also if nobody wants it", async () => {
     await using under = await kafkaBoard();
     const parts = { agents: [rules("agent")], route: routeByTags, observer: new Heard() };

@@ -1,11 +1,10 @@
 import type { Context, CorrelationCounts, CorrelationName, Service } from "@khala/server/blackboard";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
+import { catchUp, stableBounds, windowStart } from "../topics/catch_up.ts";
 import type { LogReader } from "../topics/log_reader.ts";
 import { LogTail, type Source } from "../topics/log_tail.ts";
-import { stableBounds } from "../topics/offsets.ts";
-import { type Correlations, type Doubts, keyOf } from "./correlations.ts";
-import { Shared } from "./shared.ts";
-import { readUpToNow, startOf } from "./up_to_now.ts";
+import { type Correlations, keyOf, type Unconfirmed } from "./correlations.ts";
+import { SingleFlight } from "./single_flight.ts";
 
 export interface CountedLogs {
   readonly artifacts: string;
@@ -26,13 +25,13 @@ export interface CountedCorrelations extends Service {
 /** What the router has committed, by partition. */
 type Routed = ReadonlyMap<number, number>;
 
-/** The logs, and looks at them that those share who ask at once; a look finds nothing if what was written cannot be read yet. */
+/** The tailed logs. Concurrent callers share a check, which is undefined while a transaction is still open. */
 interface Followed {
   readonly tail: LogTail;
-  readonly looks: Shared<Routed | undefined>;
+  readonly looks: SingleFlight<Routed | undefined>;
 }
 
-/** A correlation of which something is heard meanwhile is looked at again, so often. */
+/** How often a correlation that changes meanwhile is checked again. */
 const LOOKS = 3;
 
 /**
@@ -58,13 +57,13 @@ export function openCorrelationCounts(
     const sources = await Promise.all(
       topics.map(async ([topic, onRecord]): Promise<Source> => {
         const bounds = await stableBounds(offsets, topic);
-        return { topic, onRecord, from: bounds.map((each) => startOf(topic, each, logs.back)) };
+        return { topic, onRecord, from: bounds.map((each) => windowStart(topic, each, logs.back)) };
       }),
     );
     const tail = await LogTail.open(context, openReader, sources);
     try {
-      await Promise.all(topics.map(([topic]) => readUpToNow(context, offsets, tail, topic)));
-      return { tail, looks: new Shared(() => look(tail)) };
+      await Promise.all(topics.map(([topic]) => catchUp(context, offsets, tail, topic)));
+      return { tail, looks: new SingleFlight(() => look(tail)) };
     } catch (error) {
       await tail.stop();
       throw error;
@@ -73,39 +72,39 @@ export function openCorrelationCounts(
 
   /** Asks the router how far it is, and reads what it has made by then. */
   async function look(tail: LogTail): Promise<Routed | undefined> {
-    const published = await readUpToNow(context, offsets, tail, logs.artifacts);
+    const published = await catchUp(context, offsets, tail, logs.artifacts);
     const committed = (await offsets.committed([logs.routerGroup]))
       .get(logs.routerGroup)
       ?.get(logs.artifacts);
-    const tasks = await Promise.all(logs.tasks.map((topic) => readUpToNow(context, offsets, tail, topic)));
+    const tasks = await Promise.all(logs.tasks.map((topic) => catchUp(context, offsets, tail, topic)));
     return [published, ...tasks].some(({ behind }) => behind) ? undefined : (committed ?? new Map());
   }
 
   return {
     async counts(names) {
       following ??= follow().catch((error: unknown) => {
-        // The next one who asks tries again.
+        // The next call tries again.
         following = undefined;
         throw error;
       });
       const { looks } = await following;
       // Where there is no agent nothing is routed.
-      let doubts: Doubts = logs.tasks.length > 0 ? correlations.doubts(names) : new Map();
-      for (let looked = 0; looked < LOOKS && doubts.size > 0; looked++) {
+      let unconfirmed: Unconfirmed = logs.tasks.length > 0 ? correlations.unconfirmed(names) : new Map();
+      for (let looked = 0; looked < LOOKS && unconfirmed.size > 0; looked++) {
         const committed = await looks.run();
         if (!committed) break;
-        doubts = correlations.routed(doubts, committed);
+        unconfirmed = correlations.routed(unconfirmed, committed);
       }
       return correlations
         .counts(names, context.clock.now())
         .map((counts) =>
-          doubts.has(keyOf({ org: counts.org, name: counts.correlationId }))
+          unconfirmed.has(keyOf({ org: counts.org, name: counts.correlationId }))
             ? { ...counts, open: 1 }
             : counts,
         );
     },
     async stop() {
-      // Whoever asked was told why they cannot be followed.
+      // Callers have received the error.
       await (await following?.catch(() => undefined))?.tail.stop();
     },
   };

@@ -1,13 +1,13 @@
 import { expect, test } from "vitest";
 import { artifact, task } from "../test_support.ts";
+import { summaryOf } from "./artifact_summary.ts";
 import { Correlations, keyOf } from "./correlations.ts";
-import { indexed } from "./indexed.ts";
 
 const PLENTY = { maxCorrelations: 10, maxIds: 1_000 };
 const of = (correlation: string) => artifact({ correlation_id: correlation });
 const named = (...names: string[]) => names.map((name) => ({ org: artifact().org_id, name }));
 
-test("what settles is settled, in whatever order it is heard", () => {
+test("what settles is settled, in whatever order it is changes", () => {
   const correlations = new Correlations(PLENTY);
   const work = task({ artifacts: [of("c")] });
   correlations.task(work, "done");
@@ -35,19 +35,19 @@ test("a replay takes the place of the dead letter", () => {
   ]);
 });
 
-test("correlations that nothing was heard of for longest are forgotten first, by number and by size", () => {
+test("correlations that nothing was changes of for longest are forgotten first, by number and by size", () => {
   const few = new Correlations({ maxCorrelations: 2, maxIds: 1_000 });
-  for (const id of ["a", "b", "a", "c"]) few.onArtifact(indexed(of(id)));
+  for (const id of ["a", "b", "a", "c"]) few.onArtifact(summaryOf(of(id)));
   expect(few.counts(named("a", "b", "c"), 0).map(({ correlationId }) => correlationId)).toEqual(["a", "c"]);
   const small = new Correlations({ maxCorrelations: 10, maxIds: 3 });
-  for (const id of ["a", "a", "b", "b"]) small.onArtifact(indexed(of(id)));
+  for (const id of ["a", "a", "b", "b"]) small.onArtifact(summaryOf(of(id)));
   expect(small.counts(named("a", "b"), 0)).toMatchObject([{ correlationId: "b", artifacts: 2 }]);
 });
 
 test("correlations of one name in two orgs know nothing of each other", () => {
   const correlations = new Correlations(PLENTY);
   const [ours, theirs] = [of("c"), { ...of("c"), org_id: "zeta" }];
-  for (const each of [ours, theirs, { ...theirs, id: ours.id }]) correlations.onArtifact(indexed(each));
+  for (const each of [ours, theirs, { ...theirs, id: ours.id }]) correlations.onArtifact(summaryOf(each));
   correlations.task(task({ artifacts: [ours] }), "done");
   correlations.task(task({ artifacts: [theirs] }), "open");
   expect(correlations.counts([{ org: "zeta", name: "c" }, ...named("c")], 0)).toMatchObject([
@@ -58,12 +58,12 @@ test("correlations of one name in two orgs know nothing of each other", () => {
 
 test("what has no correlation is not counted", () => {
   const correlations = new Correlations(PLENTY);
-  correlations.onArtifact(indexed(artifact()));
+  correlations.onArtifact(summaryOf(artifact()));
   correlations.task(task(), "open");
   expect(correlations.counts(named(""), 0)).toEqual([]);
 });
 
-test("one that seems to be over is doubted until the router is behind its artifacts and nothing was heard meanwhile", () => {
+test("one that seems to be over is doubted until the router is behind its artifacts and nothing was changes meanwhile", () => {
   const correlations = new Correlations(PLENTY);
   const draft = of("c");
   const publish = (at: number) => {
@@ -79,17 +79,17 @@ test("one that seems to be over is doubted until the router is behind its artifa
     });
   };
   publish(5);
-  let doubts = correlations.doubts(named("c", "unknown"));
-  expect([...doubts.keys()]).toEqual(named("c").map(keyOf));
-  expect(correlations.routed(doubts, new Map([[1, 5]]))).toEqual(doubts);
+  let unconfirmed = correlations.unconfirmed(named("c", "unknown"));
+  expect([...unconfirmed.keys()]).toEqual(named("c").map(keyOf));
+  expect(correlations.routed(unconfirmed, new Map([[1, 5]]))).toEqual(unconfirmed);
   publish(8);
-  doubts = correlations.routed(doubts, new Map([[1, 9]]));
-  expect(doubts.size).toBe(1);
-  expect(correlations.routed(doubts, new Map([[1, 9]])).size).toBe(0);
+  unconfirmed = correlations.routed(unconfirmed, new Map([[1, 9]]));
+  expect(unconfirmed.size).toBe(1);
+  expect(correlations.routed(unconfirmed, new Map([[1, 9]])).size).toBe(0);
   const made = task({ artifacts: [draft] });
   correlations.task(made, "open");
-  expect(correlations.routed(doubts, new Map([[1, 9]])).size).toBe(0);
-  expect(correlations.doubts(named("c")).size).toBe(0);
+  expect(correlations.routed(unconfirmed, new Map([[1, 9]])).size).toBe(0);
+  expect(correlations.unconfirmed(named("c")).size).toBe(0);
   correlations.task(made, "done");
-  expect(correlations.doubts(named("c")).size).toBe(1);
+  expect(correlations.unconfirmed(named("c")).size).toBe(1);
 });

@@ -4,7 +4,6 @@ import {
   idempotencyKey,
   type Task,
 } from "@khala/server/blackboard";
-import { Oldest } from "../flow/oldest.ts";
 import {
   decodeArtifact,
   decodeProcessed,
@@ -13,8 +12,9 @@ import {
   decodeWaiting,
 } from "../topics/decoding.ts";
 import type { LogRecord } from "../topics/log_reader.ts";
-import type { ProcessedMark, WaitingMark } from "../topics/records.ts";
-import { type Indexed, indexed } from "./indexed.ts";
+import { OldestKeys } from "../topics/oldest_keys.ts";
+import type { ProcessedEntry, WaitingEntry } from "../topics/records.ts";
+import { type ArtifactSummary, summaryOf } from "./artifact_summary.ts";
 
 type State = "open" | "done" | "dead";
 
@@ -26,14 +26,14 @@ interface Correlation {
   readonly retries: Map<string, number>;
   /** By partition: the last of its artifacts that may not be routed yet. */
   readonly unrouted: Map<number, number>;
-  /** Grows with all that is heard of it. */
-  heard: number;
+  /** Grows with all that is changes of it. */
+  changes: number;
 }
 
-/** Correlations that seem to be over, by `keyOf`, and how much was heard of them. */
-export type Doubts = ReadonlyMap<string, number>;
+/** Correlations that seem to be over, by `keyOf`, and how much was changes of them. */
+export type Unconfirmed = ReadonlyMap<string, number>;
 
-/** What tells a correlation from those of the same name that other orgs have. */
+/** The key of a correlation: names are unique within an org only. */
 export function keyOf({ org, name }: CorrelationName): string {
   return `${org.length}:${org}:${name}`;
 }
@@ -54,7 +54,7 @@ const RANK: Readonly<Record<State, number>> = { open: 0, dead: 1, done: 2 };
 export class Correlations {
   readonly #limits: CorrelationLimits;
   readonly #correlations = new Map<string, Correlation>();
-  readonly #oldest = new Oldest(this.#correlations);
+  readonly #oldest = new OldestKeys(this.#correlations);
   #ids = 0;
 
   constructor(limits: CorrelationLimits) {
@@ -62,7 +62,7 @@ export class Correlations {
   }
 
   /** An artifact was published. */
-  onArtifact = ({ id, org, correlationId }: Indexed): void => {
+  onArtifact = ({ id, org, correlationId }: ArtifactSummary): void => {
     if (!correlationId) return;
     const { artifacts } = this.#of(correlationId, org);
     this.#counting(artifacts, () => artifacts.add(id));
@@ -73,7 +73,7 @@ export class Correlations {
     if (!isCorrelated(record)) return;
     const decoded = decodeArtifact(record);
     if (!decoded.ok) return;
-    const artifact = indexed(decoded.value);
+    const artifact = summaryOf(decoded.value);
     this.onArtifact(artifact);
     if (artifact.correlationId)
       this.#of(artifact.correlationId, artifact.org).unrouted.set(record.partition, record.at);
@@ -121,14 +121,14 @@ export class Correlations {
     this.#note(artifact.correlation_id, artifact.org_id, key, task.replay_id, state);
   }
 
-  /** The counts of those that are known, at a time. */
+  /** The counts of the correlations that are known, at a time. */
   counts(names: readonly CorrelationName[], now: number): CorrelationCounts[] {
     return names.flatMap((each) => {
       const known = this.#correlations.get(keyOf(each));
       if (!known) return [];
       const counts = { open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
-      for (const [key, lives] of known.tasks) {
-        const state = newest(lives);
+      for (const [key, runs] of known.tasks) {
+        const state = newest(runs);
         counts[state]++;
         if (state === "open" && (known.retries.get(key) ?? 0) > now) counts.retrying++;
       }
@@ -136,39 +136,39 @@ export class Correlations {
     });
   }
 
-  /** Those that have nothing open, as far as was read. */
-  doubts(names: readonly CorrelationName[]): Doubts {
-    const doubts = new Map<string, number>();
+  /** Correlations without open tasks, as far as the logs were read. */
+  unconfirmed(names: readonly CorrelationName[]): Unconfirmed {
+    const unconfirmed = new Map<string, number>();
     for (const key of names.map(keyOf)) {
       const known = this.#correlations.get(key);
-      if (known && !hasOpen(known)) doubts.set(key, known.heard);
+      if (known && !hasOpen(known)) unconfirmed.set(key, known.changes);
     }
-    return doubts;
+    return unconfirmed;
   }
 
   /**
-   * The router has committed these offsets, and what was published when there were these doubts, and the tasks of what is
-   * routed, was read since. What stays in doubt has artifacts of which tasks may still be made, or more was heard of it.
+   * The router has committed these offsets, and what was published when there were these unconfirmed, and the tasks of what is
+   * routed, was read since. What stays in doubt has artifacts of which tasks may still be made, or more was changes of it.
    */
-  routed(doubts: Doubts, committed: ReadonlyMap<number, number>): Doubts {
+  routed(unconfirmed: Unconfirmed, committed: ReadonlyMap<number, number>): Unconfirmed {
     const left = new Map<string, number>();
-    for (const [key, heard] of doubts) {
+    for (const [key, changes] of unconfirmed) {
       const known = this.#correlations.get(key);
       if (!known) continue;
       for (const [partition, offset] of known.unrouted)
         if (offset < (committed.get(partition) ?? -1)) known.unrouted.delete(partition);
-      if (hasOpen(known) || (known.unrouted.size === 0 && known.heard === heard)) continue;
-      left.set(key, known.heard);
+      if (hasOpen(known) || (known.unrouted.size === 0 && known.changes === changes)) continue;
+      left.set(key, known.changes);
     }
     return left;
   }
 
-  #processed({ correlation_id, org_id, task_id, agent, replay_id, result }: ProcessedMark): void {
+  #processed({ correlation_id, org_id, task_id, agent, replay_id, result }: ProcessedEntry): void {
     if (!correlation_id) return;
     this.#note(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, result);
   }
 
-  #waits({ correlation_id, org_id, task_id, agent, replay_id, due_at }: WaitingMark): void {
+  #waits({ correlation_id, org_id, task_id, agent, replay_id, due_at }: WaitingEntry): void {
     if (!correlation_id) return;
     const key = idempotencyKey({ id: task_id, agent });
     this.#note(correlation_id, org_id, key, replay_id, "open");
@@ -178,13 +178,13 @@ export class Correlations {
 
   #note(correlationId: string, org: string, key: string, replay: string | undefined, state: State): void {
     const { tasks, retries } = this.#of(correlationId, org);
-    const lives = tasks.get(key) ?? new Map<string, State>();
-    const life = replay || FIRST;
-    const known = lives.get(life);
+    const runs = tasks.get(key) ?? new Map<string, State>();
+    const run = replay || FIRST;
+    const known = runs.get(run);
     if (known !== undefined && RANK[known] >= RANK[state]) return;
-    lives.set(life, state);
+    runs.set(run, state);
     if (state !== "open") retries.delete(key);
-    this.#counting(tasks, () => tasks.set(key, lives));
+    this.#counting(tasks, () => tasks.set(key, runs));
   }
 
   #of(correlationId: string, org: string): Correlation {
@@ -194,9 +194,9 @@ export class Correlations {
       tasks: new Map(),
       retries: new Map(),
       unrouted: new Map(),
-      heard: 0,
+      changes: 0,
     };
-    known.heard++;
+    known.changes++;
     // The last to go from now on.
     this.#correlations.delete(key);
     this.#correlations.set(key, known);
@@ -224,12 +224,12 @@ function isCorrelated({ value }: LogRecord): boolean {
 }
 
 function hasOpen({ tasks }: Correlation): boolean {
-  return tasks.values().some((lives) => newest(lives) === "open");
+  return tasks.values().some((runs) => newest(runs) === "open");
 }
 
 /** What became of the last replay; ids of replays sort by time. */
-function newest(lives: ReadonlyMap<string, State>): State {
+function newest(runs: ReadonlyMap<string, State>): State {
   let last = FIRST;
-  for (const life of lives.keys()) if (life > last) last = life;
-  return lives.get(last) ?? "open";
+  for (const run of runs.keys()) if (run > last) last = run;
+  return runs.get(last) ?? "open";
 }

@@ -47,7 +47,7 @@ async function pages(views: Views, limit: number, correlationId?: string): Promi
   }
 }
 
-describe.runIf(kafkaHere())("dead letters", () => {
+describe.runIf(kafkaHere()).concurrent("dead letters", () => {
   test("a letter comes back with its error, attempts and origin", async () => {
     await using stage = await openStage();
     const views = await stage.views();

@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import type { CorrelationName, DeadLetter, DeadLetterPage } from "@khala/server/blackboard";
+import type { Bounds } from "../topics/catch_up.ts";
 import { decodeDeadLetter } from "../topics/decoding.ts";
 import type { LogRecord, Position } from "../topics/log_reader.ts";
-import type { Bounds } from "../topics/offsets.ts";
 import { keyOf } from "./correlations.ts";
 
 /** Reads a topic of dead letters. It has one partition. */
@@ -89,7 +89,7 @@ export class DeadLetters {
     return { deadLetters, ...(end > low && { next: String(end) }) };
   }
 
-  /** Those of these ids that are there, in their order: what memory knows by its place, the others with one look back. */
+  /** Dead letters by id, in the order of the ids: by offset where memory has it, else by one scan backwards. */
   async named(ids: readonly string[]): Promise<DeadLetter[]> {
     const found = new Map<string, DeadLetter>();
     const take = (records: readonly LogRecord[], wanted: ReadonlySet<string>) => {

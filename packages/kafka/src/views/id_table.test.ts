@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { expect, test } from "vitest";
-import { BodyCache } from "./body_cache.ts";
+import { BodyCache } from "./artifact_index.ts";
 import { IdTable } from "./id_table.ts";
 
 test("a table does what a map does, through growth, changes and removals", () => {

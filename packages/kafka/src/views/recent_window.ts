@@ -1,10 +1,10 @@
 import type { LogRecord } from "../topics/log_reader.ts";
-import { type Indexed, indexedOf } from "./indexed.ts";
+import { type ArtifactSummary, summaryOfRecord } from "./artifact_summary.ts";
 
-interface Seen extends Indexed {
+interface Seen extends ArtifactSummary {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Of those of one millisecond, which came last. */
+  /** Breaks ties within a millisecond. */
   readonly turn: number;
 }
 
@@ -21,12 +21,12 @@ const SLACK = 2;
 /** The last artifacts of the index, of all partitions together: what they are, not what is in them. */
 export class RecentWindow {
   readonly #size: number;
-  readonly #listener: (artifact: Indexed) => void;
+  readonly #listener: (artifact: ArtifactSummary) => void;
   #seen = new Map<string, Seen>();
   #sorted: Seen[] | undefined;
   #turns = 0;
 
-  constructor(size: number, listener: (artifact: Indexed) => void) {
+  constructor(size: number, listener: (artifact: ArtifactSummary) => void) {
     this.#size = size;
     this.#listener = listener;
   }
@@ -35,12 +35,12 @@ export class RecentWindow {
   onRecord(record: LogRecord, id: string, version: number): void {
     const known = this.#seen.get(id);
     if (known && known.version >= version) return;
-    const artifact = indexedOf(record, id, version);
+    const artifact = summaryOfRecord(record, id, version);
     if (artifact) this.add(artifact, Number(record.timestamp));
   }
 
   /** Adds an artifact, or a newer version of it. */
-  add(artifact: Indexed, at: number): void {
+  add(artifact: ArtifactSummary, at: number): void {
     const { id, version } = artifact;
     this.#listener(artifact);
     const known = this.#seen.get(id);

@@ -7,8 +7,7 @@ import { artifact, openStage, type Stage, task } from "../test_support.ts";
 import { LogLookup } from "../topics/log_lookup.ts";
 import { openLogReader } from "../topics/log_reader.ts";
 import { byIdRecord, byIdTombstone, processedRecord, taskRecord } from "../topics/records.ts";
-import { ArtifactIndex } from "./artifact_index.ts";
-import { BodyCache } from "./body_cache.ts";
+import { ArtifactIndex, BodyCache } from "./artifact_index.ts";
 import type { Views } from "./views.ts";
 
 const lagOf = async (views: Views, reader: string) =>
@@ -31,7 +30,7 @@ async function readAll(stage: Stage, topic: string, groupId: string, records: nu
   await consumer.disconnect();
 }
 
-describe.runIf(kafkaHere())("what the log answers", () => {
+describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
   test("after a restart an artifact has its newest version, and one that was removed is not there", async () => {
     await using stage = await openStage();
     const publisher = stage.publisher(await stage.views());

@@ -11,28 +11,25 @@ import {
 } from "@khala/server/blackboard";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
 import type { ResolvedSettings } from "../settings.ts";
+import { catchUp, patiently, stableBounds, windowStart } from "../topics/catch_up.ts";
 import { LogLookup } from "../topics/log_lookup.ts";
 import { type LogRecord, openLogReader, type Position } from "../topics/log_reader.ts";
 import { LogTail, type Source } from "../topics/log_tail.ts";
-import { patiently, stableBounds } from "../topics/offsets.ts";
 import type { TopicNames } from "../topics/topics.ts";
-import { ArtifactIndex } from "./artifact_index.ts";
-import { BodyCache } from "./body_cache.ts";
+import { ArtifactIndex, BodyCache } from "./artifact_index.ts";
+import { summaryOf } from "./artifact_summary.ts";
 import { openCorrelationCounts } from "./correlation_counts.ts";
 import { Correlations } from "./correlations.ts";
 import { type DeadLetterQuery, DeadLetters } from "./dead_letters.ts";
-import { indexed } from "./indexed.ts";
-import { lagMeter } from "./lag.ts";
 import { type RecentQuery, RecentWindow } from "./recent_window.ts";
-import { Shared } from "./shared.ts";
-import { readUpToNow, startOf } from "./up_to_now.ts";
+import { SingleFlight } from "./single_flight.ts";
 
 export interface ViewsOptions {
   readonly offsets: Pick<ClusterOffsets, "committed" | "list">;
   readonly settings: ResolvedSettings;
   readonly names: TopicNames;
   readonly agents: readonly string[];
-  /** Ends a start that takes too long for whoever waits. */
+  /** Aborts a start that takes too long. */
   readonly signal?: AbortSignal;
 }
 
@@ -59,7 +56,7 @@ const START_MS = 600_000;
 /** Nobody asks again for what was being committed at the start. */
 const START_OPEN_MS = 2_000;
 const LOOK_BACK = 10_000;
-/** The window of a partition is at least so long, as chance may put many of few artifacts into it. */
+/** The least window of a partition: few artifacts may share one by chance. */
 const LEAST_WINDOW = 1_000;
 const IDS_PER_ARTIFACT = 20;
 
@@ -79,7 +76,7 @@ export async function openViews(
       "fetch.message.max.bytes": 65_536,
     }),
   );
-  const fresh = (topic: string) => new Shared(() => readUpToNow(context, offsets, tail, topic));
+  const fresh = (topic: string) => new SingleFlight(() => catchUp(context, offsets, tail, topic));
 
   const indexFresh = fresh(names.byId);
   const index = new ArtifactIndex(context, {
@@ -125,7 +122,7 @@ export async function openViews(
   const window = Math.min(indexWindow, Math.max(LEAST_WINDOW, share));
   const patient = patiently(offsets);
   const windowStarts = (await stableBounds(patient, names.byId)).map(
-    (bounds) => startOf(names.byId, bounds, window).offset,
+    (bounds) => windowStart(names.byId, bounds, window).offset,
   );
   const onArtifact = (record: LogRecord) => {
     const isRecent = record.at >= (windowStarts[record.partition] ?? 0);
@@ -149,12 +146,12 @@ export async function openViews(
   for (const [topic, back, onRecord] of follow) {
     const bounds = await stableBounds(patient, topic);
     ends.push(...bounds.map(({ partition, end }) => ({ topic, partition, offset: end })));
-    sources.push({ topic, onRecord, from: bounds.map((each) => startOf(topic, each, back)) });
+    sources.push({ topic, onRecord, from: bounds.map((each) => windowStart(topic, each, back)) });
   }
   const tail = await LogTail.open(context, openTailReader, sources);
   try {
     await tail.reached(ends, START_MS, signal);
-    await Promise.all(follow.map(([topic]) => readUpToNow(context, patient, tail, topic, START_OPEN_MS)));
+    await Promise.all(follow.map(([topic]) => catchUp(context, patient, tail, topic, START_OPEN_MS)));
   } catch (error) {
     await tail.stop();
     throw error;
@@ -164,7 +161,7 @@ export async function openViews(
     { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
     ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
   ];
-  const deadIds = new Shared(async () => {
+  const deadIds = new SingleFlight(async () => {
     const lows = await offsets.list(
       [...dead.values()].map(({ topic }) => topic),
       "low",
@@ -173,7 +170,7 @@ export async function openViews(
       [...dead].map(([agent, letters]) => [agent, letters.ids(lows.get(letters.topic)?.get(0) ?? 0)]),
     );
   });
-  const lag = new Shared(
+  const lag = new SingleFlight(
     lagMeter(offsets, async (from, to) => (await lookup.range(from, to)).length, readers),
   );
   return {
@@ -203,12 +200,72 @@ export async function openViews(
     version: (id) => index.version(id),
     wrote(artifact, json = JSON.stringify(artifact)) {
       index.wrote(artifact, json);
-      recent.add(indexed(artifact), context.clock.now());
+      recent.add(summaryOf(artifact), context.clock.now());
     },
     size: () => ({ artifacts: index.size, bytes: index.bytes }),
     async stop() {
       await Promise.all([tail.stop(), counted.stop()]);
       await lookup.stop();
     },
+  };
+}
+
+/** A group that reads a topic. */
+export interface LagReader {
+  /** "router" or the agent's name. */
+  readonly reader: string;
+  readonly topic: string;
+  readonly group: string;
+}
+
+/** Counts the records from a position up to an offset, exclusive. */
+export type CountRecords = (from: Position, to: number) => Promise<number>;
+
+/** Up to this distance records are counted exactly, so that markers alone are no lag. */
+const EXACT = 32;
+
+/**
+ * How far readers are behind, in records. Transaction markers have offsets of their own, so that a reader that is further
+ * behind than a few has a figure that counts them too.
+ */
+function lagMeter(
+  offsets: Pick<ClusterOffsets, "committed" | "list">,
+  count: CountRecords,
+  readers: readonly LagReader[],
+): () => Promise<PartitionLagJson[]> {
+  /** What was counted last, by place: nothing is read again while nothing moves. */
+  const counted = new Map<string, { readonly from: number; readonly to: number; readonly records: number }>();
+
+  async function recordsIn(from: Position, to: number): Promise<number> {
+    const between = Math.max(0, to - from.offset);
+    if (between === 0 || between > EXACT) return between;
+    const place = `${from.partition}/${from.topic}`;
+    const last = counted.get(place);
+    if (last?.from === from.offset && last.to === to) return last.records;
+    const records = await count(from, to);
+    counted.set(place, { from: from.offset, to, records });
+    return records;
+  }
+
+  return async () => {
+    const topics = readers.map(({ topic }) => topic);
+    // What is committed is asked for first: it never passes where the log ends.
+    const committed = await offsets.committed(readers.map(({ group }) => group));
+    const [lows, stables, highs] = await Promise.all([
+      offsets.list(topics, "low"),
+      offsets.list(topics, "stable"),
+      offsets.list(topics, "high"),
+    ]);
+    const partitions = readers.flatMap(({ reader, topic, group }) => {
+      const ends = [...(stables.get(topic) ?? [])].sort(([one], [other]) => one - other);
+      return ends.map(async ([partition, stable]) => {
+        const low = lows.get(topic)?.get(partition) ?? 0;
+        const own = committed.get(group)?.get(topic)?.get(partition) ?? -1;
+        const lag = await recordsIn({ topic, partition, offset: Math.max(own, low) }, stable);
+        const held = Math.max(0, (highs.get(topic)?.get(partition) ?? stable) - stable);
+        return { reader, topic, partition, lag: String(lag), lag_high: String(lag + held) };
+      });
+    });
+    return Promise.all(partitions);
   };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { boardSettings, type OperatorSettings } from "../../../kafka/src/operator_settings.ts";
+import { boardSettings, type OperatorSettings } from "../../../kafka/src/settings.ts";
 import { describeConfig, readConfig } from "./config.ts";
 import { kafkaSettings } from "./kafka.ts";
 

@@ -22,17 +22,16 @@ export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Pr
   const { partitions = 4 } = settings;
   const boards: Board[] = [];
   const warnings: string[] = [];
+  let processes = 0;
   return {
     bootstrap,
     prefix,
     partitions,
     warnings,
     async open(options, given = {}) {
-      const clientId = `${prefix}${boards.length}`;
-      const context = await testContext({
-        seed: boards.length + 1,
-        onWarning: (line) => warnings.push(line),
-      });
+      const number = processes++;
+      const clientId = `${prefix}${number}`;
+      const context = await testContext({ seed: number + 1, onWarning: (line) => warnings.push(line) });
       const board = await openBoard(context, {
         ...options,
         kafka: { bootstrap, clientId },
@@ -41,6 +40,8 @@ export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Pr
         retryDelaysMs: [1_000, 5_000, 60_000],
         // Longer than a busy machine stands still: nobody is given up who is there.
         sessionTimeoutMs: 30_000,
+        // Partitions move as soon as a process joins or leaves.
+        heartbeatMs: 300,
         leaveMs: 60_000,
         ...settings,
         partitions,

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { KafkaClient, KafkaSettings } from "../../../kafka/src/client/client.ts";
 import type { KafkaRecord, NewTopic } from "../../../kafka/src/client/client_types.ts";
 import { openPlainAdmin, type PlainAdmin } from "../../../kafka/src/client/plain_admin.ts";
-import { openTopicConfigs } from "../../../kafka/src/topics/topic_configs.ts";
+import { openTopicConfigs } from "../../../kafka/src/topics/topic_setup.ts";
 import { eventually } from "../kit/eventually.ts";
 import { until } from "../kit/until.ts";
 

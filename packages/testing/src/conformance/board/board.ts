@@ -14,19 +14,34 @@ import type { OpenBoard } from "./support.ts";
 
 export type { BoardUnderTest, OpenBoard } from "./support.ts";
 
+const SUBJECTS = {
+  "publishing and the index": publishPromises,
+  "payloads at the edges": edgePromises,
+  "routing and consuming": routingPromises,
+  order: orderPromises,
+  fairness: fairnessPromises,
+  retries: retryPromises,
+  "dead letters": deadLetterPromises,
+  "what was settled": dedupPromises,
+  "several processes": processPromises,
+  stopping: stopPromises,
+  counting: countPromises,
+};
+export type BoardSubject = keyof typeof SUBJECTS;
+
+export interface BoardSuiteOptions {
+  /** All of them unless set. */
+  readonly subjects?: readonly BoardSubject[];
+  /** Runs the tests of a subject at once, where they mostly wait. Not with `jump`, which moves the time of all. */
+  readonly concurrent?: boolean;
+}
+
 /** What every driver of the Board port promises. A driver's test is a call of this with a way to make a new board. */
-export function boardSuite(name: string, open: OpenBoard): void {
-  describe(`the board on ${name}`, { timeout: 150_000 }, () => {
-    describe("publishing and the index", () => publishPromises(open));
-    describe("payloads at the edges", () => edgePromises(open));
-    describe("routing and consuming", () => routingPromises(open));
-    describe("order", () => orderPromises(open));
-    describe("fairness", () => fairnessPromises(open));
-    describe("retries", () => retryPromises(open));
-    describe("dead letters", () => deadLetterPromises(open));
-    describe("what was settled", () => dedupPromises(open));
-    describe("several processes", () => processPromises(open));
-    describe("stopping", () => stopPromises(open));
-    describe("counting", () => countPromises(open));
-  });
+export function boardSuite(name: string, open: OpenBoard, options: BoardSuiteOptions = {}): void {
+  const { subjects = Object.keys(SUBJECTS) as BoardSubject[], concurrent = false } = options;
+  // One block for each, so that the subjects follow each other: each opens a board of its own.
+  for (const subject of subjects)
+    describe(`the board on ${name}`, { timeout: 150_000 }, () => {
+      describe(subject, { concurrent }, () => SUBJECTS[subject](open));
+    });
 }

@@ -12,7 +12,7 @@ import {
 } from "./support.ts";
 import { dead, done, payloadOf, retry, start, Worker } from "./worker.ts";
 
-const AGENTS = ["counted", "lagging", "related", "output", "idle", "later"];
+const AGENTS = ["counted", "lagging", "related", "output", "idle", "later", "failing", "namesake"];
 
 /** What is promised of the numbers that people look at. */
 export function countPromises(open: OpenBoard): void {
@@ -128,13 +128,13 @@ export function countPromises(open: OpenBoard): void {
     await counts();
     // Short of any tier of an engine, and longer than most; again and again, so that it can be seen however slowly.
     const failing = new Set([1, 2]);
-    const worker = new Worker("related", (task) => {
+    const worker = new Worker("failing", (task) => {
       const number = payloadOf(task) as number;
       if (!failing.has(number)) return done();
       return retry(number === 1 ? 900 : 5_000);
     });
     await using _ = start(worker, a);
-    await a.publish(numbered("related", newName("k"), 2).map((each) => ({ ...each, correlation_id })));
+    await a.publish(numbered("failing", newName("k"), 2).map((each) => ({ ...each, correlation_id })));
     await eventually(async () => expect(await counts()).toMatchObject({ open: 2, retrying: 2, done: 0 }));
     failing.delete(1);
     await eventually(async () => expect(await counts()).toMatchObject({ open: 1, retrying: 1, done: 1 }));
@@ -146,7 +146,7 @@ export function countPromises(open: OpenBoard): void {
     const { a, b } = at();
     const correlation_id = newName("c");
     const [ours, theirs] = [newName("org"), newName("org")];
-    const worker = new Worker("related", (task) => {
+    const worker = new Worker("namesake", (task) => {
       const { org_id } = task.artifacts[0];
       if (org_id === ours) return payloadOf(task) === 1 ? dead() : done();
       return retry(60_000);
@@ -157,8 +157,8 @@ export function countPromises(open: OpenBoard): void {
         ({ org, artifacts, open, done, dead }) => ({ org, artifacts, open, done, dead }),
       );
     await a.publish([
-      ...numbered("related", newName("k"), 3).map((each) => ({ ...each, correlation_id, org_id: ours })),
-      ...numbered("related", newName("k"), 2).map((each) => ({ ...each, correlation_id, org_id: theirs })),
+      ...numbered("namesake", newName("k"), 3).map((each) => ({ ...each, correlation_id, org_id: ours })),
+      ...numbered("namesake", newName("k"), 2).map((each) => ({ ...each, correlation_id, org_id: theirs })),
     ]);
     await eventually(async () =>
       expect(await counts()).toEqual([
@@ -167,7 +167,7 @@ export function countPromises(open: OpenBoard): void {
       ]),
     );
     const letters = async (org: string) =>
-      (await b.deadLetters("related", { limit: 100, correlation: { org, name: correlation_id } }))
+      (await b.deadLetters("namesake", { limit: 100, correlation: { org, name: correlation_id } }))
         .deadLetters;
     await eventually(async () => expect(await letters(ours)).toHaveLength(1));
     expect(await letters(theirs)).toEqual([]);

@@ -16,7 +16,7 @@ import {
 import { done, payloadOf, start, Worker } from "./worker.ts";
 
 const AGENTS =
-  "first second third broken beside elsewhere shared opener closer twin few gated free pushed pulled versions";
+  "first second third broken beside elsewhere shared opener closer twin few gated free pushed pulled together versions";
 
 /** What is promised of the way from an artifact to its agents, and of what they make of it. */
 export function routingPromises(open: OpenBoard): void {
@@ -212,14 +212,14 @@ export function routingPromises(open: OpenBoard): void {
     const { under, a } = at();
     skip(under.maxBytes === undefined, "This driver refuses no task.");
     const key = newName("k");
-    const tasks = numbered([], key, 3).map((each) => makeTestTask("pushed", each));
+    const tasks = numbered([], key, 3).map((each) => makeTestTask("together", each));
     // A task may be larger than an artifact, as it may hold several.
     const large = makeTestArtifact({ payload: "x".repeat(8 * under.maxBytes!), partition_key: key });
-    await expect(a.enqueue([...tasks, makeTestTask("pushed", large)])).rejects.toThrow();
+    await expect(a.enqueue([...tasks, makeTestTask("together", large)])).rejects.toThrow();
     await caughtUp(at(), [a], key);
-    const worker = new Worker("pushed");
+    const worker = new Worker("together");
     await using _ = start(worker, a);
-    await a.enqueue([makeTestTask("pushed", makeTestArtifact({ partition_key: key, payload: "last" }))]);
+    await a.enqueue([makeTestTask("together", makeTestArtifact({ partition_key: key, payload: "last" }))]);
     await worker.ran(1);
     expect(worker.runs.map(({ task }) => payloadOf(task))).toEqual(["last"]);
   });

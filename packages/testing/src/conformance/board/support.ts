@@ -85,7 +85,8 @@ export function stage(open: OpenBoard, agents: readonly AgentRules[]): () => Sta
     const heard = new Heard();
     const options = { agents, route: routeByTags, routes: true, observer: heard };
     const another = (given: Partial<BoardOptions> = {}) => under.open({ ...options, ...given });
-    opened = { under, heard, a: await another(), b: await another(), open: another };
+    const [a, b] = await Promise.all([another(), another()]);
+    opened = { under, heard, a, b, open: another };
   }, 120_000);
   afterAll(() => opened?.under[Symbol.asyncDispose](), 120_000);
   return () => opened;

@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 
 /** The calls of an addon's object, which must not be closed while one is under way, nor called after that. */
-export class Calls {
+export class OpenCalls {
   readonly #running = new Set<Promise<unknown>>();
   #closed = false;
 
@@ -11,8 +11,7 @@ export class Calls {
 
   /** A call that ends later. */
   async run<T>(call: () => Promise<T>): Promise<T> {
-    if (this.#closed)
-      throw new KhalaError("shutting_down", "This client of Kafka is closed: nothing was done.");
+    if (this.#closed) throw new KhalaError("shutting_down", "This Kafka client is closed.");
     const running = call();
     this.#running.add(running);
     try {

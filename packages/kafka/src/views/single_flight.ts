@@ -1,5 +1,5 @@
-/** Work that many may ask for at once: who asks while it is under way gets the next run, and shares it. */
-export class Shared<T> {
+/** Coalesces concurrent calls: calls made while a run is under way share the next run. */
+export class SingleFlight<T> {
   readonly #work: () => Promise<T>;
   #running: Promise<T> | undefined;
   #next: Promise<T> | undefined;

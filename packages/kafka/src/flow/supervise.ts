@@ -38,7 +38,7 @@ export function supervise(
       if (!error) return session?.stop();
       context.log.error(
         { err: error.message, service: name },
-        "a reader of the board cannot go on as it is: it gives its work back, and begins anew",
+        "a reader of the board failed: it releases its partitions and starts again",
       );
       await session?.discard();
       if (context.clock.now() - startedAt > LONG_ENOUGH_MS) failures = 0;

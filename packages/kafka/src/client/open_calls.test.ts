@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { Calls } from "./calls.ts";
+import { OpenCalls } from "./open_calls.ts";
 
 test("closing waits for the calls under way, and whatever comes later does not reach the addon", async () => {
-  const calls = new Calls();
+  const calls = new OpenCalls();
   const pending = Promise.withResolvers<string>();
   const reached: string[] = [];
   const running = calls.run(() => pending.promise);
@@ -18,7 +18,7 @@ test("closing waits for the calls under way, and whatever comes later does not r
 });
 
 test("a call that fails does not keep it open", async () => {
-  const calls = new Calls();
+  const calls = new OpenCalls();
   const failing = calls.run(() => Promise.reject(new Error("no broker")));
   await Promise.all([calls.close(), expect(failing).rejects.toThrow("no broker")]);
 });

@@ -4,7 +4,7 @@ import type { LogRecord } from "../topics/log_reader.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 
 /** What the views keep of an artifact. */
-export interface Indexed {
+export interface ArtifactSummary {
   readonly id: string;
   readonly version: number;
   readonly type: string;
@@ -21,7 +21,7 @@ export function versionOf(record: LogRecord): number | undefined {
 }
 
 /** The same with the rest that the views keep. */
-export function indexedOf(record: LogRecord, id: string, version: number): Indexed | undefined {
+export function summaryOfRecord(record: LogRecord, id: string, version: number): ArtifactSummary | undefined {
   const header = headerText(record, HEADER.index) ?? "";
   try {
     const [type, org, correlationId]: unknown[] = JSON.parse(header.slice(header.indexOf(" ")));
@@ -31,16 +31,16 @@ export function indexedOf(record: LogRecord, id: string, version: number): Index
     // Another program wrote it: its value says the same.
   }
   const decoded = decodeArtifact(record);
-  return decoded.ok ? indexed(decoded.value) : undefined;
+  return decoded.ok ? summaryOf(decoded.value) : undefined;
 }
 
 /** What the views keep of an artifact. */
-export function indexed({
+export function summaryOf({
   id,
   version,
   type,
   org_id: org,
   correlation_id: correlationId,
-}: Artifact): Indexed {
+}: Artifact): ArtifactSummary {
   return { id, version, type, org, correlationId };
 }

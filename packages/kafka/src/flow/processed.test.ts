@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { Marks } from "./marks.ts";
+import { TaskStates } from "./processed.ts";
 
 test("the oldest marks are forgotten first, and a new word on a task makes its mark young", () => {
-  const marks = new Marks(2);
+  const marks = new TaskStates(2);
   marks.set("a", { kind: "settled" });
   marks.set("b", { kind: "settled" });
   marks.set("a", { kind: "waits", attempt: 2, dueAt: 5 });

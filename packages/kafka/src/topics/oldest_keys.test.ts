@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { Oldest } from "./oldest.ts";
+import { OldestKeys } from "./oldest_keys.ts";
 
 test("keys come in the order in which they were set, those set again last", () => {
   const map = new Map<string, number>();
-  const oldest = new Oldest(map);
+  const oldest = new OldestKeys(map);
   const take = () => {
     const key = oldest.next();
     if (key !== undefined) map.delete(key);
@@ -25,7 +25,7 @@ test("keys come in the order in which they were set, those set again last", () =
 
 test("what is the oldest is known however often everything was replaced", () => {
   const set = new Set<number>();
-  const oldest = new Oldest(set);
+  const oldest = new OldestKeys(set);
   const taken: number[] = [];
   for (let i = 0; i < 10_000; i++) {
     set.add(i);

@@ -1,9 +1,12 @@
 import { KhalaError } from "@khala/contracts";
+import type { Context } from "@khala/server/blackboard";
+import { blockingCall } from "../client/blocking_calls.ts";
+import type { KafkaProducer } from "../client/client_types.ts";
 
 /** Something that was taken, and must be given back. */
-export interface SlotLease<T> {
+export interface Lease<T> {
   readonly value: T;
-  /** One that is not healthy is made anew when it is needed next. */
+  /** A value that is not healthy is replaced when it is needed next. */
   giveBack(healthy: boolean): void;
 }
 
@@ -13,7 +16,7 @@ interface Slot<T> {
 }
 
 /** A fixed number of things that are made when they are needed first, each used by one caller at a time, in turn. */
-export class Slots<T> {
+export class Pool<T> {
   readonly #make: (slot: number) => Promise<T>;
   readonly #free: Slot<T>[];
   readonly #waiting: { resolve(slot: Slot<T>): void; reject(error: unknown): void }[] = [];
@@ -28,7 +31,7 @@ export class Slots<T> {
   }
 
   /** Waits for a free one, in the order of asking. */
-  async take(): Promise<SlotLease<T>> {
+  async take(): Promise<Lease<T>> {
     const slot = await this.#slot();
     try {
       slot.value ??= await this.#make(slot.number);
@@ -48,7 +51,7 @@ export class Slots<T> {
     };
   }
 
-  /** Refuses whoever asks from now on, and those who wait. */
+  /** Rejects all waiting and later calls. */
   close(reason: Error): void {
     this.#closed ??= reason;
     for (const waiter of this.#waiting.splice(0)) waiter.reject(this.#closed);
@@ -81,4 +84,35 @@ export class Slots<T> {
     this.#free.push(slot);
     if (this.#free.length === this.#count) this.#drained?.();
   }
+}
+
+/** A transaction that takes longer is ended by the brokers, and a record that takes longer by the client. */
+export const PRODUCER_TIMEOUT_MS = 15_000;
+
+/** Connects, or leaves nothing open. */
+export async function connectProducer(producer: KafkaProducer): Promise<KafkaProducer> {
+  try {
+    await blockingCall(() => producer.connect());
+    return producer;
+  } catch (error) {
+    await disconnectProducer(producer);
+    throw error;
+  }
+}
+
+/** Disconnects it. No caller may wait for its records. */
+export function disconnectProducer(producer: KafkaProducer): Promise<void> {
+  return blockingCall(() => producer.disconnect());
+}
+
+/** Disconnects it once the call ends that is under way: until then that would wait as well, and hold a thread more. */
+export function discardProducer(
+  { log }: Pick<Context, "log">,
+  producer: KafkaProducer,
+  call: Promise<unknown>,
+): void {
+  call
+    .catch(() => {})
+    .then(() => disconnectProducer(producer))
+    .catch((error: Error) => log.warn({ err: error.message }, "a producer did not disconnect cleanly"));
 }

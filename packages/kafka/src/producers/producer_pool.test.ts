@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { Shared } from "../views/shared.ts";
-import { Slots } from "./slots.ts";
+import { SingleFlight } from "../views/single_flight.ts";
+import { Pool } from "./producer_pool.ts";
 
 test("slots are made when they are needed, handed on in turn, and made anew when they broke", async () => {
   const made: number[] = [];
-  const slots = new Slots(2, async (slot) => {
+  const slots = new Pool(2, async (slot) => {
     made.push(slot);
     return { slot };
   });
@@ -32,7 +32,7 @@ test("slots are made when they are needed, handed on in turn, and made anew when
 
 test("one that could not be made is tried again by the next", async () => {
   let fails = true;
-  const slots = new Slots(1, async () => {
+  const slots = new Pool(1, async () => {
     if (fails) throw new Error("not now");
     return "made";
   });
@@ -42,7 +42,7 @@ test("one that could not be made is tried again by the next", async () => {
 });
 
 test("closing refuses those who wait, and draining waits for those who work", async () => {
-  const slots = new Slots(1, async () => "it");
+  const slots = new Pool(1, async () => "it");
   const lease = await slots.take();
   const waiting = slots.take();
   const drained = slots.drain();
@@ -54,7 +54,7 @@ test("closing refuses those who wait, and draining waits for those who work", as
 test("whoever asks while work is under way shares the next run, not this one", async () => {
   const gates: (() => void)[] = [];
   let runs = 0;
-  const shared = new Shared(async () => {
+  const shared = new SingleFlight(async () => {
     const run = ++runs;
     await new Promise<void>((resolve) => gates.push(resolve));
     return run;

@@ -7,7 +7,7 @@ interface Keyed<K> {
  * The oldest keys of a map or set that forgets them first. A new iterator has to pass over all that was deleted since the
  * engine last tidied up, up to half of what there is: this one passes over each once.
  */
-export class Oldest<K> {
+export class OldestKeys<K> {
   readonly #all: Keyed<K>;
   #keys: Iterator<K>;
 

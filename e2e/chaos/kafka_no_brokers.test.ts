@@ -8,10 +8,10 @@ import { until } from "@khala/testing/kit/until";
 import { startWatchedBroker, type WatchedBroker } from "@khala/testing/steps/board_step_stage";
 import { afterAll, beforeAll, describe, test } from "vitest";
 import { type BrokerWatch, openBrokerWatch } from "../../packages/kafka/src/client/broker_watch.ts";
-import { Calls } from "../../packages/kafka/src/client/calls.ts";
 import { openKafkaClient } from "../../packages/kafka/src/client/client.ts";
 import { openClusterOffsets } from "../../packages/kafka/src/client/cluster_offsets.ts";
 import { joinGroup } from "../../packages/kafka/src/client/group.ts";
+import { OpenCalls } from "../../packages/kafka/src/client/open_calls.ts";
 import { openBoard } from "../../packages/kafka/src/open_board.ts";
 import { openLogReader } from "../../packages/kafka/src/topics/log_reader.ts";
 import { LogTail } from "../../packages/kafka/src/topics/log_tail.ts";
@@ -58,7 +58,7 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
       add(native) {
         const sight = watch.add(native);
         // It must not be closed while it is asked.
-        const calls = new Calls();
+        const calls = new OpenCalls();
         const look = () => calls.run(() => seesNothing(native));
         looks.add(look);
         return {
@@ -78,16 +78,14 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
     const tails = await Promise.all(
       range(1, EACH).map(() => LogTail.open(context, open, [{ topic, from, onRecord }])),
     );
+    const membership = { kafka, offsets, readCommitted: true, sessionTimeoutMs: 6_000, heartbeatMs: 1_000 };
     /** Those that have read it, or have said that they cannot. */
     const answered = new Set<number>();
     const groups = await Promise.all(
       range(1, EACH).map((number) =>
-        joinGroup(context, kafka, {
+        joinGroup(context, membership, {
           groupId: `group-${number}`,
-          offsets,
           topics: [topic],
-          readCommitted: true,
-          sessionTimeoutMs: 6_000,
           batch: 10,
           onBatches: () => void answered.add(number),
           onFailure: () => void answered.add(number),

@@ -1,0 +1,31 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { expect, test } from "vitest";
+import { TransactionalId } from "./transactional_producers.ts";
+
+async function opened(): Promise<{ clock: ManualClock; id: TransactionalId }> {
+  const clock = new ManualClock();
+  return { clock, id: new TransactionalId(await testContext({ clock }), "server-0") };
+}
+
+test("an id that is fenced again and again is refused for a while, with the reason", async () => {
+  const { clock, id } = await opened();
+  for (let i = 0; i < 3; i++) {
+    id.refuseWhileContested();
+    id.fenced();
+  }
+  expect(() => id.refuseWhileContested()).toThrow(
+    "transactional id server-0. Give every process its own KAFKA_TX_ID",
+  );
+  await clock.advance(15_000);
+  id.refuseWhileContested();
+});
+
+test("an id that is fenced now and then is not refused", async () => {
+  const { clock, id } = await opened();
+  for (let i = 0; i < 10; i++) {
+    id.fenced();
+    id.refuseWhileContested();
+    await clock.advance(31_000);
+  }
+});

@@ -1,0 +1,81 @@
+import { type Context, sleep } from "@khala/server/blackboard";
+import type { ClusterOffsets } from "../client/cluster_offsets.ts";
+import type { Position } from "./log_reader.ts";
+import type { LogTail } from "./log_tail.ts";
+
+const FRESH_MS = 10_000;
+const OPEN_MS = 500;
+const LOOK_AGAIN_MS = 10;
+/** A record may have a marker behind it, which has an offset too. */
+const OFFSETS_PER_RECORD = 2;
+
+/** What was read. */
+export interface CaughtUp {
+  readonly bounds: readonly Bounds[];
+  /** Whether something that was written before the call is open still, and may have been committed. */
+  readonly behind: boolean;
+}
+
+/**
+ * Reads what was committed before this call. A commit is answered before its markers are written: what seems open may
+ * be committed, and is waited for, though not as long as a transaction may hang.
+ */
+export async function catchUp(
+  { clock }: Pick<Context, "clock">,
+  offsets: Pick<ClusterOffsets, "list">,
+  tail: LogTail,
+  topic: string,
+  openMs = OPEN_MS,
+): Promise<CaughtUp> {
+  const written = await endsOf(offsets, topic, "high");
+  const deadline = clock.now() + openMs;
+  for (;;) {
+    const bounds = await stableBounds(offsets, topic);
+    await tail.reached(
+      bounds.map(({ partition, end }) => ({ topic, partition, offset: end })),
+      FRESH_MS,
+    );
+    const behind = written.some(({ partition, offset }) => tail.next(topic, partition) < offset);
+    if (!behind || clock.now() >= deadline) return { bounds, behind };
+    await sleep(clock, LOOK_AGAIN_MS);
+  }
+}
+
+/** Where to begin to read the last `back` records of a partition. */
+export function windowStart(topic: string, { partition, low, end }: Bounds, back: number): Position {
+  return { topic, partition, offset: Math.max(low, end - back * OFFSETS_PER_RECORD) };
+}
+
+/** The bounds of a partition. */
+export interface Bounds {
+  readonly partition: number;
+  /** The first that is left. */
+  readonly low: number;
+  /** Behind the last. */
+  readonly end: number;
+}
+
+type Listing = Pick<ClusterOffsets, "list">;
+type Known = Pick<ClusterOffsets, "committed" | "list">;
+
+/** The same with the longer timeout, for a start that cannot retry. */
+export function patiently(offsets: Known): Known {
+  return {
+    committed: (groups, options) => offsets.committed(groups, { ...options, patient: true }),
+    list: (topics, at) => offsets.list(topics, at, { patient: true }),
+  };
+}
+
+/** The bounds of a topic's partitions up to the last stable offsets: before them everything can be read. */
+export async function stableBounds(offsets: Listing, topic: string): Promise<Bounds[]> {
+  const [lows, ends] = await Promise.all([offsets.list([topic], "low"), offsets.list([topic], "stable")]);
+  return [...(ends.get(topic) ?? [])]
+    .map(([partition, end]) => ({ partition, low: lows.get(topic)?.get(partition) ?? 0, end }))
+    .sort((one, other) => one.partition - other.partition);
+}
+
+/** Where a topic's partitions end: `stable`, before which everything can be read, or `high`, with what is still open. */
+async function endsOf(offsets: Listing, topic: string, at: "stable" | "high"): Promise<Position[]> {
+  const ends = (await offsets.list([topic], at)).get(topic) ?? new Map<number, number>();
+  return [...ends].map(([partition, offset]) => ({ topic, partition, offset }));
+}
