@@ -2,7 +2,7 @@ import { chromiumHere, startChromium } from "@khala/testing/browser/chromium";
 import { startDashboard } from "@khala/testing/browser/dashboard";
 import { live } from "@khala/testing/browser/demo";
 import { expect, test } from "vitest";
-import app from "../../packages/cli/src/built_in_app.ts";
+import app from "../../packages/cli/src/demo/app.ts";
 
 test.skipIf(!chromiumHere())(
   "a first visit to the page shows all planes ok, and a document is one click away",

@@ -5,7 +5,7 @@ import { pino } from "pino";
 import { expect, test, vi } from "vitest";
 import { defineApp } from "../app.ts";
 import { runs } from "../events/streams.ts";
-import { runSummaries } from "../sync/models/run_summaries.ts";
+import { runSummaries } from "../sync/models/runtime.ts";
 import { readConfig } from "./config.ts";
 import { createKhala } from "./khala.ts";
 import { parity, parityLines } from "./operations.ts";
