@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import type pg from "pg";
 import type { Logger } from "pino";
 import type { Database } from "./database.ts";
 
@@ -52,11 +53,25 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
       await client.query("COMMIT");
       log.debug({ version, name }, "migrated the database by one step");
     }
+    await applyBoard(client);
     if (current < newest) log.info({ from: current, to: newest }, "migrated the database");
   } finally {
     // Ending the session releases the lock and rolls back what failed.
     await client.end();
   }
+}
+
+/** Applies the tables of the board once, and its functions as they are now. */
+async function applyBoard(client: pg.Client): Promise<void> {
+  const read = (folder: string, file: string) =>
+    readFileSync(join(import.meta.dirname, folder, file), "utf8");
+  await client.query("BEGIN");
+  const { rows } = await client.query("SELECT to_regclass('runtime.board_tasks') IS NULL AS missing");
+  if (rows[0].missing) await client.query(read("baseline", "board.sql"));
+  const files = readdirSync(join(import.meta.dirname, "functions"));
+  for (const file of files.filter((name) => name.endsWith(".sql")).sort())
+    await client.query(read("functions", file));
+  await client.query("COMMIT");
 }
 
 /** The schema version that this code needs. */

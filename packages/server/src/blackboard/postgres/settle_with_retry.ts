@@ -1,15 +1,15 @@
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Claimed } from "./claimed.ts";
+import type { Claim } from "./claim_store.ts";
 
 /**
- * Settles until it is certain, or the signal aborts, after a first failure. Answers whether the claim was still there;
- * undefined if unknown.
+ * Repeats a settlement that failed, until its outcome is known or the signal aborts. Answers whether the claim was still
+ * there; undefined if that is not known.
  */
-export async function settleSurely(
+export async function settleWithRetry(
   { clock, random, log }: Context,
-  { task }: Claimed,
+  { task }: Claim,
   settle: () => Promise<boolean>,
   signal: AbortSignal,
   failure: Error,
