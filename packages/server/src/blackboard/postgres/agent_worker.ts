@@ -11,14 +11,17 @@ import type { Finished } from "./settler.ts";
 
 /** What a worker needs of the board. */
 export interface WorkerStore {
-  claim(agent: string, most: number): Promise<Pick<Claims, "claims" | "nextDueMs"> & { readonly full: boolean }>;
+  claim(
+    agent: string,
+    most: number,
+  ): Promise<Pick<Claims, "claims" | "nextDueMs"> & { readonly full: boolean }>;
   /** Answers of each whether it was settled, false if the claim was lost; or why that is not known. */
   settle(finished: readonly Finished[]): Promise<readonly Outcome[]>;
   /** Renews the leases until `drop`; calls `onLost` when a claim is another process's. */
   hold(claims: readonly Claim[], onLost: (claim: Claim) => void): void;
   drop(claim: Claim): void;
   /** Gives claims back; those that were not begun without counting an attempt. */
-  release(claims: readonly { readonly claim: Claim; readonly begun: boolean }[]): Promise<void>;
+  release(claims: readonly Claim[], begun: boolean): Promise<void>;
 }
 
 interface Running {
@@ -325,7 +328,7 @@ export class AgentWorker implements Service {
     if (claims.length === 0) return;
     for (const claim of claims) this.#store.drop(claim);
     await this.#store
-      .release(claims.map((claim) => ({ claim, begun })))
+      .release(claims, begun)
       .catch((error) =>
         this.#context.log.warn(
           { err: error.message, agent: this.agent },

@@ -104,11 +104,10 @@ export class ClaimStore {
     this.#positions.delete(agent);
   }
 
-  /** Gives claims back, and answers whose they were. */
-  async release(
-    claims: readonly { readonly claim: Claim; readonly begun: boolean }[],
-  ): Promise<ReadonlySet<string>> {
-    const [, rows] = await this.#database.transaction([BY_INDEX, releaseStatement(this.#holder, claims)]);
+  /** Gives claims back, and answers of which agents they were. Those that were not begun count as no attempt. */
+  async release(claims: readonly Claim[], begun: boolean): Promise<ReadonlySet<string>> {
+    const statement = releaseStatement(this.#holder, claims, begun);
+    const [, rows] = await this.#database.transaction([BY_INDEX, statement]);
     return new Set(rows!.map(({ agent }) => agent as string));
   }
 

@@ -83,7 +83,8 @@ export class GateWatch<T> {
   async #watch(): Promise<void> {
     while (this.#notBegun.isAny() && !this.#signal.aborted) {
       await sleep(this.#clock, KEEP_MS, this.#signal);
-      if (this.#notBegun.all().length === 0 || (await this.#gate.opensWithin(KEEP_MS, this.#signal))) continue;
+      if (this.#notBegun.all().length === 0 || (await this.#gate.opensWithin(KEEP_MS, this.#signal)))
+        continue;
       const left = this.#signal.aborted ? [] : this.#notBegun.all();
       if (left.length > 0) await this.#notBegun.takeBack(left);
     }

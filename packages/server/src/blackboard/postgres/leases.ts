@@ -8,6 +8,7 @@ import { BY_INDEX, renewStatement } from "./statements.ts";
 type OnLost = (claim: Claim) => void;
 
 interface Lease {
+  readonly claim: Claim;
   readonly onLost: OnLost;
   readonly renewedAt: number;
 }
@@ -17,7 +18,7 @@ const AT_ONCE = 5_000;
 /** Renews the leases of all claims of this process, with one statement, and tells of those that were lost. */
 export class Leases implements Service {
   readonly #context: Context;
-  readonly #leases = new Map<Claim, Lease>();
+  readonly #leases = new Map<bigint, Lease>();
   readonly #loop: Service;
 
   constructor(database: Database, context: Context, holder: string, leaseMs: number) {
@@ -29,14 +30,15 @@ export class Leases implements Service {
         const now = context.clock.now();
         const old = this.#renewedBefore(now - leaseMs / 4);
         if (old.length === 0) return false;
-        const claims = old.map(([claim]) => claim);
+        const claims = old.map(({ claim }) => claim);
         const [, rows] = await database.transaction([BY_INDEX, renewStatement(holder, claims, leaseMs)]);
         const held = new Set(rows!.map(({ seq }) => seq as bigint));
-        for (const [claim, lease] of old) {
+        for (const lease of old) {
+          const { claim, onLost } = lease;
           // It may have been settled meanwhile.
-          if (this.#leases.get(claim) !== lease) continue;
-          if (held.has(claim.seq)) this.#leases.set(claim, { ...lease, renewedAt: now });
-          else lease.onLost(claim);
+          if (this.#leases.get(claim.seq) !== lease) continue;
+          if (held.has(claim.seq)) this.#leases.set(claim.seq, { ...lease, renewedAt: now });
+          else onLost(claim);
         }
         return old.length === AT_ONCE;
       },
@@ -45,23 +47,28 @@ export class Leases implements Service {
 
   /** Keeps the leases of claims until they are let go. */
   hold(claims: readonly Claim[], onLost: OnLost): void {
-    const lease = { onLost, renewedAt: this.#context.clock.now() };
-    for (const claim of claims) this.#leases.set(claim, lease);
+    const renewedAt = this.#context.clock.now();
+    for (const claim of claims) {
+      // Its lease had ended, and this process was the one to claim it again.
+      const before = this.#leases.get(claim.seq);
+      before?.onLost(before.claim);
+      this.#leases.set(claim.seq, { claim, onLost, renewedAt });
+    }
   }
 
   /** Lets a lease end. */
   drop(claim: Claim): void {
-    this.#leases.delete(claim);
+    if (this.#leases.get(claim.seq)?.claim === claim) this.#leases.delete(claim.seq);
   }
 
   stop(): Promise<void> {
     return this.#loop.stop();
   }
 
-  #renewedBefore(time: number): [Claim, Lease][] {
-    const old: [Claim, Lease][] = [];
-    for (const entry of this.#leases) {
-      if (entry[1].renewedAt <= time) old.push(entry);
+  #renewedBefore(time: number): Lease[] {
+    const old: Lease[] = [];
+    for (const lease of this.#leases.values()) {
+      if (lease.renewedAt <= time) old.push(lease);
       if (old.length === AT_ONCE) break;
     }
     return old;

@@ -104,8 +104,8 @@ export async function openPostgresBoard(
     settle: (finished) => settler.settle(finished),
     hold: (held, onLost) => leases.hold(held, onLost),
     drop: (claim) => leases.drop(claim),
-    async release(released) {
-      for (const agent of await claims.release(released)) wakeups.send(PREFIX + agent);
+    async release(released, begun) {
+      for (const agent of await claims.release(released, begun)) wakeups.send(PREFIX + agent);
     },
   };
 

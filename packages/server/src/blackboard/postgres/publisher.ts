@@ -101,11 +101,7 @@ export class Publisher {
   }
 
   /** Commits some calls after the others. */
-  async #inTwo(
-    calls: readonly Call[],
-    isLater: (i: number) => boolean,
-    tries: number,
-  ): Promise<Outcome[]> {
+  async #inTwo(calls: readonly Call[], isLater: (i: number) => boolean, tries: number): Promise<Outcome[]> {
     const outcomes: Outcome[] = [];
     for (const later of [false, true]) {
       const at = [...calls.keys()].filter((i) => isLater(i) === later);
@@ -142,7 +138,10 @@ export class Publisher {
     const judged = calls.map(({ artifacts, keys }) => {
       const other = artifacts.find(isOther);
       const isFresh = keys.map((key) => !known.has(key));
-      const fresh = { artifacts: artifacts.filter((_, i) => isFresh[i]), keys: keys.filter((_, i) => isFresh[i]) };
+      const fresh = {
+        artifacts: artifacts.filter((_, i) => isFresh[i]),
+        keys: keys.filter((_, i) => isFresh[i]),
+      };
       return { other, isFresh, fresh };
     });
     const rest = judged.filter(({ other }) => !other);

@@ -98,7 +98,9 @@ export function openReads(database: Database, { window }: { readonly window: num
     },
 
     async correlations(names) {
-      const rows = await read<Record<Exclude<keyof CorrelationCounts, "correlationId">, unknown> & { id: string }>({
+      const rows = await read<
+        Record<Exclude<keyof CorrelationCounts, "correlationId">, unknown> & { id: string }
+      >({
         name: "board_correlations",
         text: CORRELATIONS,
         values: [names.map(({ org }) => org), names.map(({ name }) => name)],

@@ -159,10 +159,7 @@ export class Settler {
   /** Another process holds some of the claims now: the others are settled without them. */
   async #withoutLost(items: readonly Finished[], tries: number): Promise<Outcome[]> {
     const claims = items.map(({ claim }) => claim);
-    const [, rows] = await this.#parts.database.transaction([
-      BY_INDEX,
-      heldStatement(this.#holder, claims),
-    ]);
+    const [, rows] = await this.#parts.database.transaction([BY_INDEX, heldStatement(this.#holder, claims)]);
     const held = new Set(rows!.map(({ seq }) => seq as bigint));
     const mine = items.filter(({ claim }) => held.has(claim.seq));
     const outcomes = await this.#commit(mine, tries);

@@ -8,11 +8,10 @@ import { type Lanes, locksOf } from "./lanes.ts";
 /** The table of open tasks. */
 export const TASKS = "runtime.board_tasks";
 
-/** Comes before a statement that must use its index, whatever the statistics of its tables say. */
+/** Comes before a statement that must use its index, though a table without statistics seems small. */
 export const BY_INDEX: Statement = {
   name: "board_by_index",
-  text: `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-    set_config('enable_mergejoin', 'off', true)`,
+  text: "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true)",
 };
 
 /** A retry: when it is due, and whether later tasks of its lane pass it. */
@@ -74,7 +73,7 @@ export function settleStatement(holder: string, settling: Settling, how: Putting
     values: [
       holder,
       locksOf(places, left, tasks),
-      claimRows(ended),
+      seqsOf(ended),
       retries.length > 0 ? JSON.stringify(retries.map(retryRow)) : null,
       outputs.length > 0 ? artifactRows(outputs) : null,
       how.routes ? JSON.stringify(tasks) : null,
@@ -126,64 +125,41 @@ export function enqueueStatement(tasks: readonly Task[], lanes: Lanes, now: numb
 export function renewStatement(holder: string, claims: readonly Claim[], leaseMs: number): Statement {
   return {
     name: "board_renew",
-    text: `WITH mine AS MATERIALIZED (${HELD}), free AS MATERIALIZED (
-        SELECT t.agent, t.lane, t.seq FROM mine m CROSS JOIN LATERAL (
-          SELECT t.agent, t.lane, t.seq FROM runtime.board_tasks t
-          WHERE t.agent = m.agent AND t.lane = m.lane AND t.seq = m.seq AND t.claimed_by = $1
-          OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED
-        ) t
-      ), renewed AS (
-        UPDATE runtime.board_tasks t SET held_until = now() + $3 * interval '1 ms'
-        FROM free f WHERE t.agent = f.agent AND t.lane = f.lane AND t.seq = f.seq AND t.claimed_by = $1
-      ) SELECT m.seq FROM mine m`,
-    values: [holder, claimRows(claims), leaseMs],
+    text: `WITH renewed AS (
+        UPDATE runtime.board_tasks t SET held_until = now() + $3 * interval '1 ms' WHERE t.seq = ANY (ARRAY(
+          SELECT t.seq FROM runtime.board_tasks t WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1
+          FOR NO KEY UPDATE SKIP LOCKED
+        ))
+      ) ${HELD}`,
+    values: [holder, seqsOf(claims), leaseMs],
   };
 }
 
 /** Which claims are still the holder's. */
 export function heldStatement(holder: string, claims: readonly Claim[]): Statement {
-  return {
-    name: "board_held",
-    text: `SELECT m.seq FROM (${HELD}) m`,
-    values: [holder, claimRows(claims)],
-  };
+  return { name: "board_held", text: HELD, values: [holder, seqsOf(claims)] };
 }
 
-/** Gives claims back; one that was not begun counts as no attempt. */
-export function releaseStatement(
-  holder: string,
-  claims: readonly { readonly claim: Claim; readonly begun: boolean }[],
-): Statement {
-  const rows = claims.map(({ claim, begun }) => ({ ...claimRow(claim), back: begun ? 0 : 1 }));
+/** Gives claims back; those that were not begun count as no attempt. */
+export function releaseStatement(holder: string, claims: readonly Claim[], begun: boolean): Statement {
   return {
     name: "board_release",
     text: `UPDATE runtime.board_tasks t
-      SET claimed_by = NULL, held_until = NULL, due_at = clock_timestamp(), attempt = t.attempt - u.back
-      FROM json_to_recordset($2) AS u(agent text COLLATE "C", lane text COLLATE "C", seq bigint, attempt int, back int)
-      WHERE t.agent = u.agent AND t.lane = u.lane AND t.seq = u.seq AND t.claimed_by = $1 AND t.attempt = u.attempt
-      RETURNING t.agent`,
-    values: [holder, JSON.stringify(rows)],
+      SET claimed_by = NULL, held_until = NULL, due_at = clock_timestamp(), attempt = t.attempt - $3
+      WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1 RETURNING t.agent`,
+    values: [holder, seqsOf(claims), begun ? 0 : 1],
   };
 }
 
-const HELD = `SELECT t.agent, t.lane, t.seq
-  FROM json_to_recordset($2) AS u(agent text COLLATE "C", lane text COLLATE "C", seq bigint, attempt int)
-  CROSS JOIN LATERAL (
-    SELECT t.agent, t.lane, t.seq FROM runtime.board_tasks t
-    WHERE t.agent = u.agent AND t.lane = u.lane AND t.seq = u.seq AND t.claimed_by = $1 AND t.attempt = u.attempt OFFSET 0
-  ) t`;
+const HELD =
+  "SELECT t.seq FROM runtime.board_tasks t WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1";
 
-function claimRow({ task, lane, seq }: Claim) {
+const seqsOf = (claims: readonly Claim[]) => claims.map(({ seq }) => seq);
+
+function retryRow({ claim: { seq, lane, task }, delayMs, leaves }: Retry) {
+  const delay = Math.max(0, Math.round(delayMs));
   // JSON has no bigint. PostgreSQL reads the text as one.
-  return { agent: task.agent, lane, seq: String(seq), attempt: task.attempt };
-}
-
-function claimRows(claims: readonly Claim[]): string {
-  return JSON.stringify(claims.map(claimRow));
-}
-
-function retryRow({ claim, delayMs, leaves }: Retry) {
-  return { ...claimRow(claim), delay: Math.max(0, Math.round(delayMs)), leaves };
+  return { seq: String(seq), agent: task.agent, lane, delay, leaves };
 }
 
 /** Artifacts in the order of id and version, in which everybody writes them; `n` is the order of publication. */

@@ -28,10 +28,10 @@ CREATE INDEX board_artifacts_age ON runtime.board_artifacts USING brin (stored_a
 
 -- Open tasks and nothing else: a settled task is deleted.
 CREATE TABLE runtime.board_tasks (
+  seq bigint PRIMARY KEY,
   agent text COLLATE "C" NOT NULL,
   -- Tasks of a lane run one after the other, in the order of seq: a key or a partition. Empty: nothing orders it.
   lane text COLLATE "C" NOT NULL,
-  seq bigint NOT NULL,
   org_id text COLLATE "C" NOT NULL,
   -- It is the first of its lane, or has none. Only ready tasks are claimed.
   ready boolean NOT NULL,
@@ -46,9 +46,7 @@ CREATE TABLE runtime.board_tasks (
   artifact_version integer NOT NULL,
   created_at bigint NOT NULL,
   -- The whole task as JSON if it was enqueued; null if it was routed, and the artifact says all.
-  body text,
-  -- Finds a task, the next of its lane, whether a lane is empty, and how many an agent has.
-  PRIMARY KEY (agent, lane, seq)
+  body text
 ) WITH (
   -- A claim updates the row and no indexed column: with room on the page that touches no index (HOT).
   fillfactor = 50,
@@ -56,6 +54,8 @@ CREATE TABLE runtime.board_tasks (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
 );
 CREATE INDEX board_tasks_due ON runtime.board_tasks (agent, due_at, seq) WHERE ready;
+-- The next of a lane, whether a lane is empty, and how many tasks an agent has.
+CREATE INDEX board_tasks_lane ON runtime.board_tasks (agent, lane, seq);
 CREATE INDEX board_tasks_artifact ON runtime.board_tasks (artifact_id);
 
 -- Tasks that were enqueued without routing, open or settled: the same one is not enqueued twice.

@@ -1,13 +1,15 @@
 -- Adds tasks; of p_tasks those whose n is in p_only, if that is given. The caller holds the locks of their lanes.
--- Planner settings: a table without statistics, or with old ones, must not turn lookups by key into scans.
+-- A task is ready if it has no lane, or is the first of it. The lane is looked up by a row comparison in the order of the
+-- index, which only that index can answer: whatever the statistics say, it is one probe for each task.
 CREATE OR REPLACE FUNCTION runtime.board_add_tasks(p_base bigint, p_tasks json, p_only int[]) RETURNS void
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-  INSERT INTO runtime.board_tasks (agent, lane, seq, org_id, ready, due_at, task_id, key, artifact_id, artifact_version,
+  INSERT INTO runtime.board_tasks (seq, agent, lane, org_id, ready, due_at, task_id, key, artifact_id, artifact_version,
     created_at, body)
-  SELECT t.agent, t.lane, p_base + t.n, t.org, t.lane = '' OR (t.place = 1 AND o.busy IS NULL), clock_timestamp(), t.id, t.key,
+  SELECT p_base + t.n, t.agent, t.lane, t.org,
+    t.lane = '' OR (t.place = 1 AND (o.agent, o.lane) IS DISTINCT FROM (t.agent, t.lane)), clock_timestamp(), t.id, t.key,
     t.artifact, t.version, t.created, t.body
   FROM (
     SELECT t.*, row_number() OVER (PARTITION BY t.agent, t.lane ORDER BY t.n) AS place
@@ -16,9 +18,8 @@ BEGIN
       created bigint, body text
     ) WHERE p_only IS NULL OR t.n = ANY (p_only)
   ) t
-  -- With a limit it is looked up row by row.
   LEFT JOIN LATERAL (
-    SELECT true AS busy FROM runtime.board_tasks o WHERE t.lane <> '' AND o.agent = t.agent AND o.lane = t.lane LIMIT 1
-  ) o ON true
-  ORDER BY t.n;
+    SELECT o.agent, o.lane FROM runtime.board_tasks o WHERE t.lane <> '' AND (o.agent, o.lane, o.seq) > (t.agent, t.lane, 0)
+    ORDER BY o.agent, o.lane, o.seq LIMIT 1
+  ) o ON true;
 END $$;

@@ -6,22 +6,21 @@ RETURNS TABLE (
   seq bigint, lane text, org_id text, attempt int, due float8, task_id uuid, key text, created_at bigint, artifact text, task text
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 BEGIN
   -- A lease is no promise: a claim does not wait for the disk (ADR-0064).
   PERFORM set_config('synchronous_commit', 'off', true);
   RETURN QUERY WITH free AS MATERIALIZED (
-    SELECT t.lane, t.seq FROM runtime.board_tasks t
+    SELECT t.seq FROM runtime.board_tasks t
     WHERE t.agent = p_agent AND t.ready AND t.due_at <= now() AND t.due_at >= to_timestamp(p_from / 1000)
       AND (t.held_until IS NULL OR t.held_until <= now())
     ORDER BY t.due_at, t.seq LIMIT p_most FOR NO KEY UPDATE SKIP LOCKED
   ), mine AS (
     UPDATE runtime.board_tasks t
     SET claimed_by = p_holder, held_until = now() + p_lease_ms * interval '1 ms', attempt = t.attempt + 1
-    FROM free f WHERE t.agent = p_agent AND t.lane = f.lane AND t.seq = f.seq RETURNING t.*
+    WHERE t.seq = ANY (ARRAY(SELECT f.seq FROM free f)) RETURNING t.*
   )
   SELECT m.seq, m.lane, m.org_id, m.attempt, extract(epoch FROM m.due_at)::float8 * 1000, m.task_id, m.key, m.created_at,
     a.body, m.body

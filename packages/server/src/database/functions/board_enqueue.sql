@@ -2,10 +2,11 @@
 -- open or settled; `mark` is how an artifact's row says that routing made the same task. Answers the n of each that is new.
 CREATE OR REPLACE FUNCTION runtime.board_enqueue(p_locks int[], p_tasks json) RETURNS SETOF int
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
   fresh int[];
+  replayed record;
 BEGIN
   PERFORM runtime.board_lock_lanes(p_locks);
   WITH given AS MATERIALIZED (
@@ -28,9 +29,12 @@ BEGIN
   SELECT array_agg(g.n) INTO fresh FROM made m
   JOIN given g ON g.id = m.task_id AND g.agent = m.agent AND g.replay = m.replay_id;
   IF fresh IS NULL THEN RETURN; END IF;
-  UPDATE runtime.board_dead_letters d SET replay_id = u.replay
-  FROM json_to_recordset(p_tasks) AS u(n int, id uuid, agent text COLLATE "C", replay text)
-  WHERE d.task_id = u.id AND d.agent = u.agent AND u.replay <> '' AND u.n = ANY (fresh);
+  FOR replayed IN SELECT u.* FROM json_to_recordset(p_tasks) AS u(n int, id uuid, agent text, replay text)
+    WHERE u.replay <> '' AND u.n = ANY (fresh) ORDER BY u.id
+  LOOP
+    UPDATE runtime.board_dead_letters d SET replay_id = replayed.replay
+    WHERE d.task_id = replayed.id AND d.agent = replayed.agent;
+  END LOOP;
   PERFORM runtime.board_add_tasks(nextval('runtime.board_seq'), p_tasks, fresh);
   RETURN QUERY SELECT unnest(fresh);
 END $$;
