@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { startProgram } from "@khala/testing/processes/programs";
@@ -80,35 +80,4 @@ test("a migration that fails leaves nothing half-done, and is applied once its o
   await blocked.database.query({ text: "DROP TABLE runtime.events" });
   await migrate(blocked.database, log);
   expect(await applied(blocked.database)).toHaveLength(files.length);
-});
-
-test("a task that an older Khala has claimed keeps its lease, and one that waits keeps its time", async () => {
-  await using older = await testDatabase({ empty: true });
-  const { database } = older;
-  const client = await database.connect();
-  try {
-    await client.query(`CREATE SCHEMA runtime; CREATE TABLE runtime.schema_migrations (
-      version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`);
-    for (const file of files.filter((name) => name < "0013")) {
-      await client.query(readFileSync(join(import.meta.dirname, "migrations", file), "utf8"));
-      const version = Number(file.slice(0, 4));
-      await client.query("INSERT INTO runtime.schema_migrations VALUES ($1, 'older')", [version]);
-    }
-  } finally {
-    await client.end();
-  }
-  await database.query({
-    text: `INSERT INTO runtime.board_queue (seq, agent, head, due_at, claimed_by, attempt, task_id, key, created_at) VALUES
-      (1, 'a', true, '2100-01-01', 'server', 1, gen_random_uuid(), 'k', 0),
-      (2, 'a', true, '2100-01-01', NULL, 1, gen_random_uuid(), 'k', 0)`,
-  });
-  await migrate(database, log);
-  const rows = await database.query({
-    text: `SELECT seq::int, held_until = '2100-01-01' AS held, due_at = '2100-01-01' AS waits
-      FROM runtime.board_queue ORDER BY seq`,
-  });
-  expect(rows).toEqual([
-    { seq: 1, held: true, waits: false },
-    { seq: 2, held: null, waits: true },
-  ]);
 });
