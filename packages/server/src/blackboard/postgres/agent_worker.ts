@@ -6,8 +6,7 @@ import type { Consumer } from "../board.ts";
 import type { Claim, Claims } from "./claim_store.ts";
 import { DueTimer } from "./due_timer.ts";
 import { Gate, GateWatch, KEEP_MS } from "./gate.ts";
-import { settleWithRetry } from "./settle_with_retry.ts";
-import type { Finished } from "./settler.ts";
+import { type Finished, settleWithRetry } from "./settler.ts";
 
 /** What a worker needs of the board. */
 export interface WorkerStore {

@@ -5,7 +5,7 @@ import type { Task } from "../model/task.ts";
 /** Partitions of the agents whose order is by partition. */
 export const PARTITIONS = 64;
 /** The lane of tasks that nothing orders. */
-export const NO_LANE = "";
+const NO_LANE = "";
 /** Locks that all lanes share. A lock for each lane would fill PostgreSQL's lock table. */
 const LOCKS = 256;
 

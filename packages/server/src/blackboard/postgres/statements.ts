@@ -151,8 +151,7 @@ export function releaseStatement(holder: string, claims: readonly Claim[], begun
   };
 }
 
-const HELD =
-  "SELECT t.seq FROM runtime.board_tasks t WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1";
+const HELD = "SELECT t.seq FROM runtime.board_tasks t WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1";
 
 const seqsOf = (claims: readonly Claim[]) => claims.map(({ seq }) => seq);
 

@@ -45,9 +45,10 @@ BEGIN
   -- Behind the one that left: what was deleted before it is not looked at again.
   SELECT array_agg(b.seq) INTO next_seqs FROM unnest(left_agents, left_lanes, left_seqs) AS l(agent, lane, seq)
   CROSS JOIN LATERAL (
-    SELECT b.agent, b.lane, b.seq FROM runtime.board_tasks b WHERE l.lane <> '' AND (b.agent, b.lane, b.seq) > (l.agent, l.lane, l.seq)
+    SELECT b.seq FROM runtime.board_tasks b WHERE l.lane <> '' AND (b.agent, b.lane, b.seq) > (l.agent, l.lane, l.seq)
+      AND (b.agent, b.lane, b.seq) < (l.agent, l.lane, 9223372036854775807)
     ORDER BY b.agent, b.lane, b.seq LIMIT 1
-  ) b WHERE b.agent = l.agent AND b.lane = l.lane;
+  ) b;
   IF next_seqs IS NOT NULL THEN
     RETURN QUERY WITH came AS (
       -- It is due now and not when it was published: other keys that waited meanwhile come first.
