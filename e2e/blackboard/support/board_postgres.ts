@@ -2,7 +2,7 @@ import type { BoardUnderTest } from "@khala/testing/conformance/board/board";
 import { testContext } from "@khala/testing/kit/context";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import type { Board, BoardOptions } from "../../../packages/server/src/blackboard/board.ts";
-import { LANES } from "../../../packages/server/src/blackboard/postgres/lanes.ts";
+import { PARTITIONS } from "../../../packages/server/src/blackboard/postgres/lanes.ts";
 import {
   openPostgresBoard,
   type PostgresBoard,
@@ -41,13 +41,12 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
   return {
     open,
     conflicts: true,
-    partitions: LANES,
+    partitions: PARTITIONS,
     async usurp(board) {
-      for (const table of ["board_queue", "board_bundles"])
-        await database.query({
-          text: `UPDATE runtime.${table} SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
-          values: [holders.get(board)],
-        });
+      await database.query({
+        text: `UPDATE runtime.board_tasks SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
+        values: [holders.get(board)],
+      });
     },
     [Symbol.asyncDispose]: () => parts.disposeAsync(),
   };

@@ -193,7 +193,7 @@ export class BoardChaos implements AsyncDisposable {
     }
   }
 
-  /** Publishes leaves, which nothing orders, with one call: their tasks share rows. */
+  /** Publishes leaves, which nothing orders, with one call. */
   async leaves(first: number, count: number): Promise<void> {
     const artifacts = Array.from({ length: count }, (_, i) => ({
       id: this.#newId(),

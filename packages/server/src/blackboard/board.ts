@@ -40,40 +40,13 @@ export interface Routed {
   readonly routing: Routing;
 }
 
-/** How the artifacts for an agent become one task. */
-export interface Batching {
-  readonly size: number;
-  /** Milliseconds after the first came. */
-  readonly timeoutMs: number;
-  /** Whether there is a batch for each key of the agent; else there is one for each org. */
-  readonly byKey: boolean;
-}
-
-/** What an engine knows of an agent. An engine may pass over the batch: whoever handles its tasks gathers them then. */
-export interface BoardAgent extends Pick<Consumer, "agent" | "order" | "strict"> {
-  /** Whether the keys of its tasks are always those of their artifacts; it may have some of its own unless it is said. */
-  readonly usualKeys?: boolean;
-  readonly batch?: Batching;
-}
-
-/** An artifact that is about to go into a batch. */
-export interface Gathering {
-  readonly agent: string;
-  readonly org: string;
-  readonly correlationId: string | undefined;
-  /** When it came, in milliseconds. */
-  readonly arrivedAt: number;
-}
+/** What a backend knows of an agent. */
+export type BoardAgent = Pick<Consumer, "agent" | "order" | "strict">;
 
 /** What a board is given besides its engine. */
 export interface BoardOptions {
   /** Every agent of the app, whether its work is done in this process or elsewhere. */
   readonly agents: readonly BoardAgent[];
-  /**
-   * How an artifact goes to its agent alone, and in no batch: after those that came before it because somebody paused it,
-   * or at once because somebody cancelled it.
-   */
-  goesAlone?(artifact: Gathering): "in order" | "at once" | undefined;
   /** Pure but for user predicates; never throws. */
   route(artifact: Artifact): Routing;
   /** Whether this process routes; one that only publishes and looks does not. */

@@ -2,8 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { AgentStateJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
-import type { BoardAgent, BoardObserver, BoardOptions } from "./board.ts";
-import type { Agent } from "./model/agent.ts";
+import type { BoardObserver, BoardOptions } from "./board.ts";
 import { ROUTER } from "./model/names.ts";
 import { mayRead, taskFor } from "./model/visibility.ts";
 import { correlationState, readCorrelations, waitingCounts } from "./observe/correlation_state.ts";
@@ -70,12 +69,7 @@ export async function openBlackboardPlane(
   const running = openRunning(database, context);
   const controls = await openControls(database, context, { wakeups, pollMs, keepMs });
   const boardOptions: BoardOptions = {
-    agents: agents.map(boardAgent),
-    goesAlone({ agent, org, correlationId, arrivedAt }) {
-      const until = controls.agentCancelled(agent) ?? Number.NEGATIVE_INFINITY;
-      if (until >= arrivedAt || controls.cancelled(org, correlationId)) return "at once";
-      return controls.correlationPause(org, correlationId) && "in order";
-    },
+    agents: agents.map(({ name: agent, order, strict }) => ({ agent, order, strict })),
     route(artifact) {
       const routing = route(artifact);
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
@@ -316,11 +310,4 @@ export async function openBlackboardPlane(
       await running.stop();
     },
   };
-}
-
-function boardAgent({ name: agent, order, strict, options: { batch, join, key } }: Agent): BoardAgent {
-  const known = { agent, order, strict, usualKeys: key === undefined };
-  if (!batch || join) return known;
-  const { size, timeout: timeoutMs } = batch;
-  return { ...known, batch: { size, timeoutMs, byKey: key !== undefined } };
 }

@@ -9,7 +9,7 @@ import { openPostgresBoard } from "./open_board.ts";
 
 const CONCURRENCY = 20;
 
-async function opened(bundleFrom: number) {
+async function opened() {
   const parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase());
   const context = await testContext();
@@ -22,7 +22,6 @@ async function opened(bundleFrom: number) {
       observer: heard,
       wakeups: { send() {} },
       pollMs: 20,
-      bundleFrom,
     });
     parts.defer(() => board.stop());
     return board;
@@ -30,48 +29,45 @@ async function opened(bundleFrom: number) {
   return { open, heard, [Symbol.asyncDispose]: () => parts.disposeAsync() };
 }
 
-test.each([1_000, 2])(
-  "work that ends at once is settled as its outcome says, bundles from %i on",
-  async (bundleFrom) => {
-    await using server = await opened(bundleFrom);
-    const { heard } = server;
-    const board = await server.open();
-    const [publisher, count] = [await server.open(), 300];
-    await publisher.publish(range(1, count).map((payload) => makeTestArtifact({ to: "a", payload })));
-    const ran: Task[] = [];
-    let together = 0;
-    let most = 0;
-    board.consume({
-      agent: "a",
-      order: "none",
-      strict: false,
-      concurrency: CONCURRENCY,
-      gate: async () => {},
-      handle(task) {
-        ran.push(task);
-        most = Math.max(most, ++together);
-        if (together === 1) setImmediate(() => (together = 0));
-        const n = payloadOf(task) as number;
-        if (n % 11 === 0) return dead();
-        return n % 7 === 0 && task.attempt === 1 ? retry(1) : done(makeTestArtifact({ payload: -n }));
-      },
-    });
-    const by = (kind: string) => heard.settlements.filter(({ settlement }) => settlement.kind === kind);
-    const [fatal, flaky] = [27, range(1, count).filter((n) => n % 7 === 0 && n % 11 !== 0).length];
-    await until("all are settled", () => by("done").length === count - fatal && by("dead").length === fatal);
-    expect(by("retry")).toHaveLength(flaky);
-    expect(ran).toHaveLength(count + flaky);
-    expect(most).toBeLessThanOrEqual(CONCURRENCY);
-    const outputs = by("done").flatMap(({ settlement }) =>
-      settlement.kind === "done" ? settlement.outputs : [],
-    );
-    expect(new Set(outputs.map(({ payload }) => payload)).size).toBe(count - fatal);
-    expect(await board.counts()).toEqual([{ agent: "a", waiting: 0, running: 0, dead: fatal }]);
-  },
-);
+test("work that ends at once is settled as its outcome says", async () => {
+  await using server = await opened();
+  const { heard } = server;
+  const board = await server.open();
+  const [publisher, count] = [await server.open(), 300];
+  await publisher.publish(range(1, count).map((payload) => makeTestArtifact({ to: "a", payload })));
+  const ran: Task[] = [];
+  let together = 0;
+  let most = 0;
+  board.consume({
+    agent: "a",
+    order: "none",
+    strict: false,
+    concurrency: CONCURRENCY,
+    gate: async () => {},
+    handle(task) {
+      ran.push(task);
+      most = Math.max(most, ++together);
+      if (together === 1) setImmediate(() => (together = 0));
+      const n = payloadOf(task) as number;
+      if (n % 11 === 0) return dead();
+      return n % 7 === 0 && task.attempt === 1 ? retry(1) : done(makeTestArtifact({ payload: -n }));
+    },
+  });
+  const by = (kind: string) => heard.settlements.filter(({ settlement }) => settlement.kind === kind);
+  const [fatal, flaky] = [27, range(1, count).filter((n) => n % 7 === 0 && n % 11 !== 0).length];
+  await until("all are settled", () => by("done").length === count - fatal && by("dead").length === fatal);
+  expect(by("retry")).toHaveLength(flaky);
+  expect(ran).toHaveLength(count + flaky);
+  expect(most).toBeLessThanOrEqual(CONCURRENCY);
+  const outputs = by("done").flatMap(({ settlement }) =>
+    settlement.kind === "done" ? settlement.outputs : [],
+  );
+  expect(new Set(outputs.map(({ payload }) => payload)).size).toBe(count - fatal);
+  expect(await board.counts()).toEqual([{ agent: "a", waiting: 0, running: 0, dead: fatal }]);
+});
 
 test("a board that stops settles what had ended at once, and another goes on with the rest", async () => {
-  await using server = await opened(2);
+  await using server = await opened();
   const { heard } = server;
   const [publisher, count] = [await server.open(), 400];
   await publisher.publish(range(1, count).map((payload) => makeTestArtifact({ to: "a", payload })));

@@ -1,39 +1,50 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
-import type { Clock } from "../../kit/clock.ts";
 import type { AgentCounts, Board, BoardOptions } from "../board.ts";
 import { ROUTER } from "../model/names.ts";
-import { MOST_TOGETHER } from "./bundles.ts";
-import { KeptFigures } from "./kept_figures.ts";
-import { QUEUE } from "./statements.ts";
+import { BY_INDEX, TASKS } from "./statements.ts";
 
-/** Open tasks and dead letters of agents, of each kind up to a number: agents, number. */
-const COUNTS = "SELECT c.* FROM runtime.board_counts($1, $2) c";
+/** Open tasks and dead letters of agents, each up to a number. Claimed tasks are those that were due first. */
+const COUNTS = `
+SELECT u.agent, o.open, r.running, d.dead FROM unnest($1::text[]) WITH ORDINALITY AS u(agent, n)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS open FROM (SELECT FROM runtime.board_tasks t WHERE t.agent = u.agent LIMIT $2) t
+) o
+CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE t.claimed_by IS NOT NULL) AS running FROM (
+    SELECT t.claimed_by FROM runtime.board_tasks t WHERE t.agent = u.agent AND t.ready ORDER BY t.due_at, t.seq LIMIT $2
+  ) t
+) r
+CROSS JOIN LATERAL (
+  SELECT count(*) AS dead FROM (
+    SELECT FROM runtime.board_dead_letters d WHERE d.agent = u.agent AND d.replay_id IS NULL LIMIT $2
+  ) d
+) d ORDER BY u.n`;
 
-/** What nobody has routed yet, up to a number. */
 const UNROUTED = `
-SELECT count(*) AS n FROM (SELECT FROM runtime.board_unrouted u ORDER BY u.seq LIMIT $1) u`;
+SELECT count(*) AS n FROM (SELECT FROM runtime.board_artifacts a WHERE a.routes IS NULL ORDER BY a.seq LIMIT $1) a`;
 
-type Counted = Readonly<Record<"heads" | "running" | "behind" | "arrived" | "dead", bigint>>;
+type Counted = Readonly<Record<"open" | "running" | "dead", bigint>>;
 
+/** What is counted, and how far. */
 export interface CountsOptions extends Pick<BoardOptions, "agents"> {
-  /** Up to here tasks of an agent are counted one by one. */
+  /** Up to here tasks of an agent are counted one by one: more are estimated. */
   readonly countUpTo: number;
 }
 
-/** Counts what agents have to do. A longer queue than can be counted is estimated, and its figures may be a few seconds old. */
+/** Counts the work of agents. */
 export function openCounts(
   database: Database,
-  clock: Clock,
   { agents, countUpTo }: CountsOptions,
 ): Pick<Board, "counts" | "lag"> {
   const names = agents.map(({ agent }) => agent);
-  const kept = new KeptFigures<AgentCounts>(clock, {
-    nameOf: ({ agent }) => agent,
-    rowsOf: ({ waiting, running }) => waiting + running,
-  });
 
-  /** How many rows the planner expects: as good as the statistics, which are a minute old as a rule. */
+  async function count<T>(statement: { name: string; text: string; values: unknown[] }): Promise<T[]> {
+    const [, rows] = await database.transaction([BY_INDEX, statement]);
+    return rows as T[];
+  }
+
+  /** How many rows the planner expects, which is as good as the statistics of the table. */
   async function estimate(from: string, values: readonly unknown[] = []): Promise<number> {
     const [row] = await database.query<{ "QUERY PLAN": [{ Plan: { "Plan Rows": number } }] }>({
       text: `EXPLAIN (FORMAT JSON) SELECT FROM ${from}`,
@@ -44,43 +55,35 @@ export function openCounts(
 
   async function countsOf(agent: string, counted: Counted): Promise<AgentCounts> {
     const running = Number(counted.running);
-    let open = Number(counted.heads + counted.behind);
-    if (open >= countUpTo) {
-      const rows = await estimate("runtime.board_queue q WHERE q.agent = $1", [agent]);
-      const bundled = MOST_TOGETHER * (await estimate("runtime.board_bundles o WHERE o.agent = $1", [agent]));
-      // Of a table without statistics the planner expects a few rows, and here each stands for many.
-      open = Math.max(open, rows + (bundled >= countUpTo ? bundled : 0));
-    }
-    return { agent, waiting: open - running + Number(counted.arrived), running, dead: Number(counted.dead) };
+    let open = Number(counted.open);
+    if (open >= countUpTo)
+      open = Math.max(open, await estimate("runtime.board_tasks t WHERE t.agent = $1", [agent]));
+    return { agent, waiting: Math.max(0, open - running), running, dead: Number(counted.dead) };
   }
 
-  async function count(names: readonly string[]): Promise<AgentCounts[]> {
-    const rows = await database.query<{ agent: string } & Counted>({
-      name: "board_counts",
-      text: COUNTS,
-      values: [names, countUpTo],
-    });
+  async function counts(): Promise<AgentCounts[]> {
+    const values = [names, countUpTo];
+    const rows = await count<{ agent: string } & Counted>({ name: "board_counts", text: COUNTS, values });
     return Promise.all(rows.map(({ agent, ...counted }) => countsOf(agent, counted)));
   }
 
-  const counts = () => kept.get(names, count);
-
   async function unrouted(): Promise<number> {
-    const [row] = await database.query<{ n: bigint }>({
+    const [row] = await count<{ n: bigint }>({
       name: "board_unrouted_count",
       text: UNROUTED,
       values: [countUpTo],
     });
     const counted = Number(row!.n);
-    return counted < countUpTo ? counted : Math.max(counted, await estimate("runtime.board_unrouted"));
+    if (counted < countUpTo) return counted;
+    return Math.max(counted, await estimate("runtime.board_artifacts a WHERE a.routes IS NULL"));
   }
 
   return {
     counts,
     async lag() {
       return [
-        lagOf(ROUTER, "runtime.board_unrouted", await unrouted()),
-        ...(await counts()).map(({ agent, waiting, running }) => lagOf(agent, QUEUE, waiting + running)),
+        lagOf(ROUTER, "runtime.board_artifacts", await unrouted()),
+        ...(await counts()).map(({ agent, waiting, running }) => lagOf(agent, TASKS, waiting + running)),
       ];
     },
   };

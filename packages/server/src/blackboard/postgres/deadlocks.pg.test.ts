@@ -4,8 +4,8 @@ import { testContext } from "@khala/testing/kit/context";
 import { until } from "@khala/testing/kit/until";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
-import type { Database } from "../../database/database.ts";
-import { codeOf } from "./known.ts";
+import type { Database, Statement } from "../../database/database.ts";
+import { codeOf } from "./errors.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const AGENTS = ["a", "b"];
@@ -15,13 +15,14 @@ const HOPS = 12;
 /** Counts the transactions that were given up because two waited for each other. */
 function watched(database: Database) {
   const seen = { deadlocks: 0 };
+  const count = (error: unknown): never => {
+    if (codeOf(error) === "40P01") seen.deadlocks++;
+    throw error;
+  };
   const watching: Database = {
     ...database,
-    transaction: (statements) =>
-      database.transaction(statements).catch((error) => {
-        if (codeOf(error) === "40P01") seen.deadlocks++;
-        throw error;
-      }),
+    query: <T>(statement: Statement) => database.query<T>(statement).catch(count),
+    transaction: (statements) => database.transaction(statements).catch(count),
   };
   return { seen, database: watching };
 }

@@ -1,13 +1,13 @@
 import { type Clock, sleep } from "../../kit/clock.ts";
 import type { Consumer } from "../board.ts";
 
-/** How long tasks are kept for a gate that closed: a rate lets the next pass soon, a breaker or a pause does not. */
+/** How long claimed tasks are kept when the gate closes: a rate limit opens soon, a breaker or a pause does not. */
 export const KEEP_MS = 1_000;
 
-/** Why nobody waits before a gate any more. */
+/** Aborts a check of the gate. A reason of its own would hold a stack, and this is done for every claim. */
 const CLOSED = "the gate is closed";
 
-/** Asks a consumer's gate whether it is open, without standing before it. */
+/** Asks a consumer's gate whether it is open, without waiting for it. */
 export class Gate {
   readonly #consumer: Pick<Consumer, "gate">;
   readonly #clock: Clock;
@@ -25,12 +25,11 @@ export class Gate {
       open = passed;
     });
     await new Promise(setImmediate);
-    // This is asked for every commit, and a reason of the signal's own making would hold a stack.
     if (!open) waiting.abort(CLOSED);
     return open;
   }
 
-  /** Whether it opens before so many milliseconds are over, or the signal aborts. */
+  /** Whether it opens within so many milliseconds, and before the signal aborts. */
   async opensWithin(ms: number, signal: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
@@ -51,43 +50,44 @@ export class Gate {
   }
 }
 
-/** What stands before a gate, and who takes it away. */
-interface Before<T> {
-  /** Whether anything may stand there. */
+/** Started work that may still wait for the gate, and how it is taken back. */
+interface NotBegun<T> {
+  /** Whether there may be any. */
   isAny(): boolean;
   all(): T[];
   takeBack(left: T[]): Promise<void>;
 }
 
-/** Looks after work that was started and still stands before the gate: if that stays closed, others may be well. */
-export class Waiting<T> {
+/** Watches work that was started and still waits for the gate. If that stays closed, another process may be able to do it. */
+export class GateWatch<T> {
   readonly #clock: Clock;
   readonly #gate: Gate;
   readonly #signal: AbortSignal;
-  readonly #before: Before<T>;
-  #isLooking = false;
+  readonly #notBegun: NotBegun<T>;
+  #isWatching = false;
 
-  constructor(clock: Clock, gate: Gate, signal: AbortSignal, before: Before<T>) {
+  constructor(clock: Clock, gate: Gate, signal: AbortSignal, notBegun: NotBegun<T>) {
     this.#clock = clock;
     this.#gate = gate;
     this.#signal = signal;
-    this.#before = before;
+    this.#notBegun = notBegun;
   }
 
-  /** Looks from now on until nothing can stand there. */
-  look(): void {
-    if (this.#isLooking || !this.#before.isAny()) return;
-    this.#isLooking = true;
-    void this.#look();
+  /** Watches from now on until no work can be waiting. */
+  start(): void {
+    if (this.#isWatching || !this.#notBegun.isAny()) return;
+    this.#isWatching = true;
+    void this.#watch();
   }
 
-  async #look(): Promise<void> {
-    while (this.#before.isAny() && !this.#signal.aborted) {
+  async #watch(): Promise<void> {
+    while (this.#notBegun.isAny() && !this.#signal.aborted) {
       await sleep(this.#clock, KEEP_MS, this.#signal);
-      if (this.#before.all().length === 0 || (await this.#gate.opensWithin(KEEP_MS, this.#signal))) continue;
-      const left = this.#signal.aborted ? [] : this.#before.all();
-      if (left.length > 0) await this.#before.takeBack(left);
+      if (this.#notBegun.all().length === 0 || (await this.#gate.opensWithin(KEEP_MS, this.#signal)))
+        continue;
+      const left = this.#signal.aborted ? [] : this.#notBegun.all();
+      if (left.length > 0) await this.#notBegun.takeBack(left);
     }
-    this.#isLooking = false;
+    this.#isWatching = false;
   }
 }

@@ -38,18 +38,6 @@ function versions(count: number): Artifact[] {
   return range(1, count).map((version) => ({ ...first, version, payload: version }));
 }
 
-test("an artifact that nothing can be in order with has no lane, and one with a key has it", async () => {
-  await using server = await opened();
-  const { board, database } = server;
-  await board.publish([
-    makeTestArtifact({ to: "one" }),
-    makeTestArtifact({ to: "one", partition_key: "key" }),
-    makeTestArtifact({ to: "one", correlation_id: "correlation" }),
-  ]);
-  const rows = await database.query({ text: "SELECT lane FROM runtime.board_queue ORDER BY seq" });
-  expect(rows).toEqual([{ lane: null }, { lane: "key" }, { lane: "correlation" }]);
-});
-
 test("a later version of an artifact waits for the first, whether that waits or runs when it comes", async () => {
   await using server = await opened();
   const { board, heard } = server;
@@ -113,7 +101,7 @@ test.each([
     await eventually("it waits for its retry", () => heard.settlements.length === 1);
     await board.publish([second!]);
     if (!strict) await eventually("the later one is settled", () => heard.settlements.length === 2);
-    await server.database.query({ text: "UPDATE runtime.board_queue SET due_at = now()" });
+    await server.database.query({ text: "UPDATE runtime.board_tasks SET due_at = now()" });
     await eventually("all are settled", () => heard.settlements.length === 3);
     expect(worker.payloads()).toEqual(order);
   },

@@ -1,23 +1,25 @@
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
-import { renewBundlesStatements } from "./bundles.ts";
-import type { Claimed, Hold } from "./claimed.ts";
-import { RENEW } from "./claims.ts";
+import type { Claim } from "./claim_store.ts";
+import { BY_INDEX, renewStatement } from "./statements.ts";
+
+/** Called when a claim is another process's. */
+type OnLost = (claim: Claim) => void;
+
+interface Lease {
+  readonly claim: Claim;
+  readonly onLost: OnLost;
+  readonly renewedAt: number;
+}
 
 const AT_ONCE = 5_000;
 
-/**
- * Renews the leases of all claims of this process, with one statement, and tells of those that are gone. Claims that came
- * together are kept together: a table of all of them would be made anew all the time, and each old one would keep what is
- * done from the collector.
- */
+/** Renews the leases of all claims of this process, with one statement, and tells of those that were lost. */
 export class Leases implements Service {
-  readonly #holds = new Set<Hold>();
   readonly #context: Context;
+  readonly #leases = new Map<bigint, Lease>();
   readonly #loop: Service;
-  /** The newest. What comes in the same moment joins it. */
-  #last: Hold | undefined;
 
   constructor(database: Database, context: Context, holder: string, leaseMs: number) {
     this.#context = context;
@@ -26,70 +28,48 @@ export class Leases implements Service {
       idleMs: leaseMs / 4,
       step: async () => {
         const now = context.clock.now();
-        const old = this.#olderThan(now - leaseMs / 4);
+        const old = this.#renewedBefore(now - leaseMs / 4);
         if (old.length === 0) return false;
-        const holds = old.map(({ hold }) => hold);
-        const rows = await database.transaction([
-          // First: what leaves its bundle meanwhile is found in a row of its own.
-          ...renewBundlesStatements(holder, old, leaseMs),
-          {
-            name: "board_renew",
-            text: RENEW,
-            values: [holder, old.map(({ seq }) => seq), old.map(({ task }) => task.attempt), leaseMs],
-          },
-        ]);
-        const mine = new Set(rows.flat().map(({ seq, attempt }) => `${seq} ${attempt}`));
-        for (const [i, claim] of old.entries()) {
-          const { hold } = claim;
+        const claims = old.map(({ claim }) => claim);
+        const [, rows] = await database.transaction([BY_INDEX, renewStatement(holder, claims, leaseMs)]);
+        const held = new Set(rows!.map(({ seq }) => seq as bigint));
+        for (const lease of old) {
+          const { claim, onLost } = lease;
           // It may have been settled meanwhile.
-          if (!hold || hold !== holds[i]) continue;
-          if (mine.has(`${claim.seq} ${claim.task.attempt}`)) {
-            this.letGo(claim);
-            this.#join(claim, hold.lost, now);
-          } else hold.lost(claim);
+          if (this.#leases.get(claim.seq) !== lease) continue;
+          if (held.has(claim.seq)) this.#leases.set(claim.seq, { ...lease, renewedAt: now });
+          else onLost(claim);
         }
         return old.length === AT_ONCE;
       },
     });
   }
 
-  hold(claims: readonly Claimed[], lost: (claim: Claimed) => void): void {
-    const now = this.#context.clock.now();
-    for (const claim of claims) this.#join(claim, lost, now);
+  /** Keeps the leases of claims until they are let go. */
+  hold(claims: readonly Claim[], onLost: OnLost): void {
+    const renewedAt = this.#context.clock.now();
+    for (const claim of claims) {
+      // Its lease had ended, and this process was the one to claim it again.
+      const before = this.#leases.get(claim.seq);
+      before?.onLost(before.claim);
+      this.#leases.set(claim.seq, { claim, onLost, renewedAt });
+    }
   }
 
-  letGo(claim: Claimed): void {
-    const { hold } = claim;
-    if (!hold) return;
-    claim.hold = undefined;
-    hold.claims[claim.place!] = undefined;
-    if (--hold.open === 0) this.#holds.delete(hold);
+  /** Lets a lease end. */
+  drop(claim: Claim): void {
+    if (this.#leases.get(claim.seq)?.claim === claim) this.#leases.delete(claim.seq);
   }
 
   stop(): Promise<void> {
     return this.#loop.stop();
   }
 
-  #join(claim: Claimed, lost: Hold["lost"], now: number): void {
-    let hold = this.#last;
-    if (!hold || hold.open === 0 || hold.renewedAt !== now || hold.lost !== lost) {
-      hold = { claims: [], open: 0, lost, renewedAt: now };
-      this.#holds.add(hold);
-      this.#last = hold;
-    }
-    claim.hold = hold;
-    claim.place = hold.claims.push(claim) - 1;
-    hold.open++;
-  }
-
-  #olderThan(time: number): Claimed[] {
-    const old: Claimed[] = [];
-    for (const { renewedAt, claims } of this.#holds) {
-      if (renewedAt > time) continue;
-      for (const claim of claims) {
-        if (claim) old.push(claim);
-        if (old.length === AT_ONCE) return old;
-      }
+  #renewedBefore(time: number): Lease[] {
+    const old: Lease[] = [];
+    for (const lease of this.#leases.values()) {
+      if (lease.renewedAt <= time) old.push(lease);
+      if (old.length === AT_ONCE) break;
     }
     return old;
   }

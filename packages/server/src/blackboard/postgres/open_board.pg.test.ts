@@ -1,7 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { artifactKey } from "@khala/contracts";
 import { boardSuite } from "@khala/testing/conformance/board/board";
 import {
   Heard,
@@ -20,74 +19,51 @@ import { type Database, openDatabase } from "../../database/database.ts";
 import { openWakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Board, BoardOptions } from "../board.ts";
-import { LANES } from "./lanes.ts";
+import { PARTITIONS } from "./lanes.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 
-/** Keys as artifacts have them that say none: only these are routed without a lane. */
-function withOwnKeys(route: BoardOptions["route"]): BoardOptions["route"] {
-  return (artifact) => {
-    const { tasks, dead } = route(artifact);
-    const own = tasks.map((task) =>
-      task.key === artifact.id ? { ...task, key: artifactKey(artifact) } : task,
-    );
-    return { tasks: own, dead };
+boardSuite("Postgres", async () => {
+  const parts = new AsyncDisposableStack();
+  const { database } = parts.use(await testDatabase({ poolSize: 12 }));
+  const context = await testContext();
+  const boards: PostgresBoard[] = [];
+  const open = async (options: BoardOptions): Promise<Board> => {
+    let board: PostgresBoard | undefined;
+    const wakeups = openWakeups(database, context, {
+      enabled: true,
+      onWakeup: (name) => board?.onWakeup(name),
+      onListening: () => board?.recheck(),
+    });
+    wakeups.start();
+    board = await openPostgresBoard(database, context, { ...options, wakeups, leaseMs: 30_000, pollMs: 500 });
+    boards.push(board);
+    const { stop } = board;
+    parts.defer(async () => {
+      await stop();
+      await wakeups.stop();
+    });
+    return board;
   };
-}
-
-/** How few tasks share a row: usually more than most tests have. */
-for (const [name, bundleFrom] of [
-  ["Postgres", 16],
-  ["Postgres, tasks in bundles", 1],
-] as const)
-  boardSuite(name, async () => {
-    const parts = new AsyncDisposableStack();
-    const { database } = parts.use(await testDatabase({ poolSize: 12 }));
-    const context = await testContext();
-    const boards: PostgresBoard[] = [];
-    const open = async (options: BoardOptions): Promise<Board> => {
-      const wakeups = openWakeups(database, context, { enabled: true });
-      const route = withOwnKeys(options.route);
-      const board: PostgresBoard = await openPostgresBoard(database, context, {
-        ...options,
-        route,
-        wakeups,
-        leaseMs: 30_000,
-        pollMs: 500,
-        bundleFrom,
+  return {
+    open,
+    conflicts: true,
+    partitions: PARTITIONS,
+    async jump(ms) {
+      await database.query({
+        text: `UPDATE runtime.board_tasks SET due_at = due_at - $1 * interval '1 ms' WHERE claimed_by IS NULL`,
+        values: [ms],
       });
-      wakeups.on("", (name) => board.onWakeup(name));
-      wakeups.onListening(() => board.recheck());
-      wakeups.start();
-      boards.push(board);
-      const { stop } = board;
-      parts.defer(async () => {
-        await stop();
-        await wakeups.stop();
+      for (const board of boards) board.recheck();
+    },
+    async usurp(board) {
+      await database.query({
+        text: `UPDATE runtime.board_tasks SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
+        values: [(board as PostgresBoard).holder],
       });
-      return board;
-    };
-    return {
-      open,
-      conflicts: true,
-      partitions: LANES,
-      async jump(ms) {
-        await database.query({
-          text: `UPDATE runtime.board_queue SET due_at = due_at - $1 * interval '1 ms' WHERE claimed_by IS NULL`,
-          values: [ms],
-        });
-        for (const board of boards) board.recheck();
-      },
-      async usurp(board) {
-        const holder = (board as PostgresBoard).holder;
-        for (const table of ["board_queue", "board_bundles"])
-          await database.query({
-            text: `UPDATE runtime.${table} SET held_until = now(), claimed_by = 'nobody' WHERE claimed_by = $1`,
-            values: [holder],
-          });
-      },
-      [Symbol.asyncDispose]: () => parts.disposeAsync(),
-    };
-  });
+    },
+    [Symbol.asyncDispose]: () => parts.disposeAsync(),
+  };
+});
 
 const KEYED = ["one", "two"].map((agent) => ({ agent, order: "key", strict: true }) as const);
 

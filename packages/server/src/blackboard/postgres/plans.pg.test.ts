@@ -3,7 +3,6 @@ import {
   makeTestArtifact,
   makeTestTask,
   numbered,
-  range,
   routeByTags,
 } from "@khala/testing/conformance/board/support";
 import { dead, done, retry, Worker } from "@khala/testing/conformance/board/worker";
@@ -17,7 +16,6 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { migrate } from "../../database/migrate.ts";
 import type { BoardAgent } from "../board.ts";
-import { FEWEST } from "./bundles.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 
 const quiet = pino({ level: "silent" });
@@ -96,13 +94,20 @@ test("every statement finds its rows by an index, without statistics", async () 
   const { deadLetters } = await board.deadLetters("b", { limit: 5 });
   await board.deadLetters("b", { limit: 5, correlation: { org: "acme", name: "c" } });
   await board.deadLetter("b", deadLetters[0]!.id);
-  const own = ["board_claim", "board_next_due", "board_ready", "board_known", "board_get", "board_recent"];
+  const own = [
+    "board_claim",
+    "board_next_due",
+    "board_claimable",
+    "board_known",
+    "board_get",
+    "board_recent",
+  ];
   expect([...statements.keys()]).toEqual(expect.arrayContaining([...own, "board_put", "board_settle"]));
   for (const [name, statement] of statements) {
-    if (/^board_(make_partitions|old_days|day_open|purge_[a-z]+)$/.test(name)) continue;
+    if (/^board_purge_[a-z]+$/.test(name)) continue;
     for (const read of await readsOf(shared.database, statement)) {
       // By a condition, or the first of an index that has nothing but what is looked for.
-      const found = /: \(/.test(read) || /^board_(queue_pkey|unrouted_pkey): all$/.test(read);
+      const found = /: \(/.test(read) || /^board_artifacts_unrouted: all$/.test(read);
       expect.soft(found, `${name} reads ${read}`).toBe(true);
     }
   }
@@ -136,53 +141,4 @@ test.each(["without statistics", "with statistics"])(
     await database.close();
   },
   90_000,
-);
-
-test("a claim of a bundle costs no more because hundreds of others wait", async () => {
-  await using own = await testDatabase({ poolSize: 1 });
-  const { database } = own;
-  const { board, heard } = await opened(database, [{ agent: "a", order: "none", strict: false }], PATIENT);
-  const bundles = 300;
-  for (let i = 0; i < bundles; i++)
-    await board.publish(range(1, FEWEST).map(() => makeTestArtifact({ to: "a" })));
-  const before = await rowsRead(database, "board\\_bundles");
-  const service = board.consume(new Worker("a", undefined, 100));
-  const count = bundles * FEWEST;
-  await until("all are settled", () => heard.settledBy("a").length === count, { deadlineMs: 60_000 });
-  await service.stop();
-  const after = await rowsRead(database, "board\\_bundles");
-  // To collect all that wait for each of them would be 150.
-  expect(Number(after.looked - before.looked) / bundles).toBeLessThan(50);
-  await board.stop();
-}, 90_000);
-
-test.each(["without statistics", "with statistics"])(
-  "a batch costs no more because thousands of others wait, %s",
-  async (how) => {
-    await using own = await testDatabase({ poolSize: 1 });
-    const { database } = own;
-    const batch = { size: 10, timeoutMs: 3_600_000, byKey: true };
-    const { board, heard } = await opened(
-      database,
-      [{ agent: "a", order: "key", strict: false, batch }],
-      PATIENT,
-    );
-    await database.query({
-      text: `INSERT INTO runtime.board_batches (agent, org_id, key_hash, key, ids, versions, sizes, arrived_at)
-      SELECT 'a', 'acme', n::text, n::text, ARRAY[gen_random_uuid()], '{1}', '{9}', $1 FROM generate_series(1, 5000) AS n`,
-      values: [Date.now()],
-    });
-    if (how === "with statistics") await database.query({ text: "ANALYZE" });
-    await board.publish(numbered("a", "busy", 15));
-    const before = await rowsRead(database);
-    const service = board.consume(new Worker("a"));
-    await until("one is settled", () => heard.settlements.length === 1);
-    await board.publish(numbered("a", "busy", 5));
-    await until("both are settled", () => heard.settlements.length === 2);
-    await service.stop();
-    const after = await rowsRead(database);
-    expect(after.scanned - before.scanned).toBe(0n);
-    expect(Number(after.looked - before.looked)).toBeLessThan(500);
-    await board.stop();
-  },
 );

@@ -1,239 +1,231 @@
 import type { Statement } from "../../database/database.ts";
 import type { Routed } from "../board.ts";
-import { type Artifact, areAscending } from "../model/artifact.ts";
-import type { Task } from "../model/task.ts";
-import { once, textArray, unless, uuidArray } from "./arrays.ts";
-import type { Arrivals } from "./arrivals.ts";
-import { type Bundled, bundleColumns, intoBundles } from "./bundles.ts";
-import type { Taking } from "./claimed.ts";
-import { correlationColumn } from "./correlation_column.ts";
-import { type Lanes, lanesTogether } from "./lanes.ts";
-import { runColumns } from "./runs.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { DeadLetter, Task } from "../model/task.ts";
+import type { Claim } from "./claim_store.ts";
+import { type Lanes, locksOf } from "./lanes.ts";
 
-/** Where a task's place is. */
-export const QUEUE = "runtime.board_queue";
+/** The table of open tasks. */
+export const TASKS = "runtime.board_tasks";
+
+/** Comes before a statement that must use its index, though a table without statistics seems small. */
+export const BY_INDEX: Statement = {
+  name: "board_by_index",
+  text: "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true)",
+};
+
+/** A retry: when it is due, and whether later tasks of its lane pass it. */
+interface Retry {
+  readonly claim: Claim;
+  readonly delayMs: number;
+  readonly leaves: boolean;
+}
+
+/** Becomes a dead letter, with the claim it comes from unless it is the router's. */
+interface Letter {
+  readonly letter: DeadLetter;
+  readonly claim?: Claim;
+  readonly taskId: string;
+  readonly org: string;
+  readonly correlation: string | undefined;
+}
+
+/** What one call settles. */
+export interface Settling {
+  readonly ended: readonly Claim[];
+  readonly retries: readonly Retry[];
+  readonly letters: readonly Letter[];
+  readonly outputs: readonly Routed[];
+}
+
+/** What artifacts and their routing need of the board. */
+interface Putting {
+  readonly lanes: Lanes;
+  /** Whether this process routes; else the tasks are left to one that does. */
+  readonly routes: boolean;
+  readonly now: number;
+}
+
+/** Puts artifacts on the board, with their tasks. Answers `routed`. */
+export function putStatement(items: readonly Routed[], how: Putting): Statement {
+  const tasks = taskRows(items, how);
+  return {
+    name: "board_put",
+    text: "SELECT runtime.board_put($1, $2, $3, $4) AS routed",
+    values: [
+      locksOf(tasks),
+      artifactRows(items),
+      how.routes ? JSON.stringify(tasks) : null,
+      letterRows(items.flatMap(routerLetters)),
+    ],
+  };
+}
+
+/** Settles claims and publishes their outputs. */
+export function settleStatement(holder: string, settling: Settling, how: Putting): Statement {
+  const { ended, retries, outputs } = settling;
+  const tasks = taskRows(outputs, how);
+  const left = retries.map(({ claim }) => ({ agent: claim.task.agent, lane: claim.lane }));
+  const places = ended.map(({ task, lane }) => ({ agent: task.agent, lane }));
+  return {
+    name: "board_settle",
+    text: "SELECT * FROM runtime.board_settle($1, $2, $3, $4, $5, $6, $7)",
+    values: [
+      holder,
+      locksOf(places, left, tasks),
+      seqsOf(ended),
+      retries.length > 0 ? JSON.stringify(retries.map(retryRow)) : null,
+      outputs.length > 0 ? artifactRows(outputs) : null,
+      how.routes ? JSON.stringify(tasks) : null,
+      letterRows([...settling.letters, ...outputs.flatMap(routerLetters)]),
+    ],
+  };
+}
+
+/** Routes artifacts that were left to the router. */
+export function routeStatement(items: readonly Routed[], lanes: Lanes, now: number): Statement {
+  const tasks = taskRows(items, { lanes, now });
+  const artifacts = items.map((item) => {
+    const { id, version } = item.artifact;
+    return { id, version, routes: routesOf(item) };
+  });
+  return {
+    name: "board_route",
+    text: "SELECT runtime.board_route($1, $2, $3, $4)",
+    values: [
+      locksOf(tasks),
+      JSON.stringify(artifacts),
+      JSON.stringify(tasks),
+      letterRows(items.flatMap(routerLetters)),
+    ],
+  };
+}
+
+/** Puts tasks before their agents. Answers the `n` of those that are new. */
+export function enqueueStatement(tasks: readonly Task[], lanes: Lanes, now: number): Statement {
+  const rows = tasks.map((task, n) => {
+    const [artifact] = task.artifacts;
+    return {
+      ...taskRow(task, n, lanes, now),
+      replay: task.replay_id ?? "",
+      correlation: artifact.correlation_id,
+      // A replay, and a task of several artifacts, is none that routing made.
+      mark: task.replay_id || task.artifacts.length > 1 ? undefined : markOf(task, artifact),
+      body: JSON.stringify(task),
+    };
+  });
+  return {
+    name: "board_enqueue",
+    text: "SELECT n FROM runtime.board_enqueue($1, $2) AS n",
+    values: [locksOf(rows), JSON.stringify(rows)],
+  };
+}
+
+/** Renews leases. Answers those that are still the holder's. A locked row is being settled, or renewed the next time. */
+export function renewStatement(holder: string, claims: readonly Claim[], leaseMs: number): Statement {
+  return {
+    name: "board_renew",
+    text: `WITH renewed AS (
+        UPDATE runtime.board_tasks t SET held_until = now() + $3 * interval '1 ms' WHERE t.seq = ANY (ARRAY(
+          SELECT t.seq FROM runtime.board_tasks t WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1
+          FOR NO KEY UPDATE SKIP LOCKED
+        ))
+      ) ${HELD}`,
+    values: [holder, seqsOf(claims), leaseMs],
+  };
+}
+
+/** Which claims are still the holder's. */
+export function heldStatement(holder: string, claims: readonly Claim[]): Statement {
+  return { name: "board_held", text: HELD, values: [holder, seqsOf(claims)] };
+}
+
+/** Gives claims back; those that were not begun count as no attempt. */
+export function releaseStatement(holder: string, claims: readonly Claim[], begun: boolean): Statement {
+  return {
+    name: "board_release",
+    text: `UPDATE runtime.board_tasks t
+      SET claimed_by = NULL, held_until = NULL, due_at = clock_timestamp(), attempt = t.attempt - $3
+      WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1 RETURNING t.agent`,
+    values: [holder, seqsOf(claims), begun ? 0 : 1],
+  };
+}
+
+const HELD = "SELECT t.seq FROM runtime.board_tasks t WHERE t.seq = ANY ($2::bigint[]) AND t.claimed_by = $1";
+
+const seqsOf = (claims: readonly Claim[]) => claims.map(({ seq }) => seq);
+
+function retryRow({ claim: { seq, lane, task }, delayMs, leaves }: Retry) {
+  const delay = Math.max(0, Math.round(delayMs));
+  // JSON has no bigint. PostgreSQL reads the text as one.
+  return { seq: String(seq), agent: task.agent, lane, delay, leaves };
+}
+
+/** Artifacts in the order of id and version, in which everybody writes them; `n` is the order of publication. */
+function artifactRows(items: readonly Routed[]): string {
+  const rows = items.map((item, n) => {
+    const { id, version, org_id, type, correlation_id } = item.artifact;
+    const body = JSON.stringify(item.artifact);
+    return { n, id, version, org: org_id, type, correlation: correlation_id, routes: routesOf(item), body };
+  });
+  rows.sort((a, b) => (a.id === b.id ? a.version - b.version : a.id < b.id ? -1 : 1));
+  return JSON.stringify(rows);
+}
+
+function taskRows(items: readonly Routed[], { lanes, now }: Pick<Putting, "lanes" | "now">) {
+  const rows: ReturnType<typeof taskRow>[] = [];
+  for (const { routing } of items)
+    for (const task of routing.tasks) rows.push(taskRow(task, rows.length, lanes, now));
+  return rows;
+}
+
+function taskRow(task: Task, n: number, lanes: Lanes, now: number) {
+  const { id, agent, key, artifacts } = task;
+  const [{ org_id: org, id: artifact, version }] = artifacts;
+  const ms = Date.parse(task.created_at);
+  return {
+    n,
+    id,
+    agent,
+    lane: lanes.of(task),
+    org,
+    key,
+    artifact,
+    version,
+    created: Number.isNaN(ms) ? now : ms,
+  };
+}
 
 /** How the row of an artifact remembers a task. */
-function mark(task: Pick<Task, "agent" | "id">, artifact: Pick<Artifact, "id">): string {
+function markOf(task: Pick<Task, "agent" | "id">, artifact: Pick<Artifact, "id">): string {
   return task.id === artifact.id ? task.agent : `${task.agent}/${task.id}`;
 }
 
 function routesOf({ artifact, routing }: Routed): string {
-  const [task, ...others] = routing.tasks;
-  // Most have one.
-  if (task && others.length + routing.dead.length === 0) return mark(task, artifact);
-  const dead = routing.dead.map((letter) => ({ agent: letter.agent, id: letter.task?.id ?? artifact.id }));
-  return [...routing.tasks, ...dead].map((task) => mark(task, artifact)).join();
+  const dead = routing.dead.map(({ agent, task }) => ({ agent, id: task?.id ?? artifact.id }));
+  return [...routing.tasks, ...dead].map((task) => markOf(task, artifact)).join();
 }
 
-function millis(time: string, otherwise: number): number {
-  const ms = Date.parse(time);
-  return Number.isNaN(ms) ? otherwise : ms;
+function routerLetters({ artifact, routing }: Routed): Letter[] {
+  const { org_id: org, correlation_id: correlation } = artifact;
+  return routing.dead.map((letter) => ({
+    letter,
+    taskId: letter.task?.id ?? artifact.id,
+    org,
+    correlation,
+  }));
 }
 
-/**
- * Artifacts and tasks are numbered in the order of publication, and the tasks of an artifact follow it. What goes into a
- * batch has a number, but no place in the queue.
- */
-function numbersOf(
-  items: readonly Routed[],
-  isBatched: (agent: string) => boolean,
-): { ofArtifacts: number[]; ofTasks: number[] } {
-  let last = 0;
-  const ofTasks: number[] = [];
-  const ofArtifacts = items.map(({ routing }) => {
-    const number = ++last;
-    for (const { agent } of routing.tasks) {
-      last++;
-      if (!isBatched(agent)) ofTasks.push(last);
-    }
-    return number;
-  });
-  return { ofArtifacts, ofTasks };
-}
-
-function taskColumns(
-  items: readonly Routed[],
-  lanes: readonly (string | null)[],
-  numbers: readonly number[],
-  now: number,
-  isOneEach: boolean,
-): unknown[] {
-  if (numbers.length === 0) return [[], [], null, null, [], null, [], null, []];
-  const artifacts = items.flatMap(({ artifact, routing }) => routing.tasks.map(() => artifact));
-  const tasks = items.flatMap(({ routing }) => routing.tasks);
-  const isSame = tasks.every((task, i) => task.id === artifacts[i]!.id);
-  return [
-    numbers,
-    isOneEach ? null : artifacts.map(({ id }) => id),
-    unless(
-      1,
-      artifacts.map(({ version }) => version),
-    ),
-    unless(null, artifacts.map(correlationColumn)),
-    textArray(tasks.map((task) => task.agent)),
-    unless(null, lanes),
-    textArray(tasks.map((task) => task.key)),
-    isSame ? null : tasks.map((task) => task.id),
-    tasks.map((task) => millis(task.created_at, now)),
-  ];
-}
-
-/** Whose first version's tasks may have to be given their lanes. */
-function followColumns(items: readonly Routed[], lanes: Lanes): unknown[] {
-  if (items.every(({ artifact }) => artifact.version === 1)) return [null, null, null];
-  const tasks = items.flatMap(({ routing }) => routing.tasks).filter(lanes.mayFollow);
-  if (tasks.length === 0) return [null, null, null];
-  return [tasks.map((task) => task.artifacts[0].id), tasks.map((task) => task.agent), tasks.map(lanes.of)];
-}
-
-function deadColumns(items: readonly Routed[]): unknown[] {
-  const dead = items.flatMap(({ artifact, routing }) => routing.dead.map((letter) => ({ artifact, letter })));
-  if (dead.length === 0) return [null, null, null, null, null];
-  return [
-    dead.map(({ letter }) => letter.agent),
-    dead.map(({ letter }) => letter.id),
-    dead.map(({ letter, artifact }) => letter.task?.id ?? artifact.id),
-    dead.map(({ artifact }) => correlationColumn(artifact)),
-    dead.map(({ letter }) => JSON.stringify(letter)),
-  ];
-}
-
-/** What puts artifacts on the board, and how their tasks are put there. */
-export interface Putting {
-  readonly statement: Statement;
-  readonly packed: Bundled;
-}
-
-/** Puts artifacts on the board, with their tasks if this process routes, but for those that go into batches. */
-export function putting(
-  items: readonly Routed[],
-  /** Without those that go into batches. */
-  queued: readonly Routed[],
-  bodies: readonly string[],
-  how: {
-    readonly routes: boolean;
-    readonly lanes: Lanes;
-    readonly arrivals: Arrivals;
-    readonly now: number;
-    readonly fewest: number;
-    readonly taking?: Taking;
-  },
-): Putting {
-  const { taking, fewest } = how;
-  const { ofArtifacts, ofTasks } = numbersOf(items, how.arrivals.isBatched);
-  const laneOf = lanesTogether(queued, how.lanes);
-  const { hasOwnKey } = how.lanes;
-  const packed = intoBundles(queued, bodies, ofTasks, { laneOf, hasOwnKey, wants: taking?.wants, fewest });
-  const numbers = { ofArtifacts, ofTasks: packed.places.map((place) => ofTasks[place]!) };
-  return { statement: putStatement(items, bodies, packed, numbers, how), packed };
-}
-
-function putStatement(
-  items: readonly Routed[],
-  bodies: readonly string[],
-  packed: Bundled,
-  { ofArtifacts, ofTasks }: { readonly ofArtifacts: readonly number[]; readonly ofTasks: readonly number[] },
-  how: { readonly routes: boolean; readonly lanes: Lanes; readonly now: number; readonly taking?: Taking },
-): Statement {
-  const queued = packed.rows;
-  const wants = how.taking?.wants;
-  const places = inOrder(items);
-  const isOneEach = queued.every(({ routing }, i) => routing.tasks.length === 1 && places[i] === i);
-  const inPlace = places.map((at) => items[at]!);
-  const each = <T>(value: (item: Routed) => T) => inPlace.map(value);
-  const numbers = places.map((at) => ofArtifacts[at]!);
-  const artifacts = each(({ artifact }) => artifact);
-  return {
-    name: "board_put",
-    // What is by far the longest comes last, and as one text, in which JSON has no line breaks: it is copied once.
-    text: `SELECT n, seq FROM runtime.board_put($1, $2, $3, $4, $5, $6, $7, $8, string_to_array($41, E'\\n'), $9, $10, $11, $12,
-      $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36,
-      $37, $38, $39, $40)`,
-    values: [
-      how.routes,
-      numbers,
-      uuidArray(each(({ artifact }) => artifact.id)),
-      unless(
-        1,
-        each(({ artifact }) => artifact.version),
-      ),
-      textArray(once(inPlace, ({ artifact }) => artifact.org_id)),
-      textArray(once(inPlace, ({ artifact }) => artifact.type)),
-      unless(
-        null,
-        each(({ artifact }) => artifact.correlation_id ?? null),
-      ),
-      textArray(once(inPlace, routesOf)),
-      ...taskColumns(queued, packed.lanes, ofTasks, how.now, isOneEach),
-      wants ? packed.places.map((place) => wants[place]) : null,
-      ...followColumns(queued, how.lanes),
-      ...deadColumns(items),
-      ...bundleColumns(packed.bundles, artifacts, how.now),
-      how.taking?.holder ?? null,
-      how.taking?.leaseMs ?? 0,
-      ...runColumns(artifacts, numbers),
-      places.map((at) => bodies[at]!).join("\n"),
-    ],
-  };
-}
-
-/** The order of id and version, in which all write artifacts. */
-function inOrder(items: readonly Routed[]): number[] {
-  const keys = items.map(({ artifact }) => artifact.id.toLowerCase());
-  const places = items.map((_, i) => i);
-  // New ids follow each other.
-  if (areAscending(keys)) return places;
-  return places.sort((a, b) => {
-    if (keys[a] !== keys[b]) return keys[a]! < keys[b]! ? -1 : 1;
-    return items[a]!.artifact.version - items[b]!.artifact.version;
-  });
-}
-
-/** Routes artifacts that others left to the router. */
-export function routeStatement(
-  seqs: readonly bigint[],
-  items: readonly Routed[],
-  { lanes, arrivals, now }: { readonly lanes: Lanes; readonly arrivals: Arrivals; readonly now: number },
-): Statement {
-  const queued = arrivals.without(items);
-  const numbers = numbersOf(items, arrivals.isBatched);
-  const artifacts = items.map(({ artifact }) => artifact);
-  const tasks = queued.flatMap(({ routing }) => routing.tasks);
-  return {
-    name: "board_route",
-    text: `SELECT runtime.board_route($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
-      $20, $21)`,
-    values: [
-      seqs,
-      artifacts.map(({ id }) => id),
-      artifacts.map(({ version }) => version),
-      items.map(routesOf),
-      ...taskColumns(queued, tasks.map(lanes.of), numbers.ofTasks, now, false),
-      ...followColumns(queued, lanes),
-      ...deadColumns(items),
-    ],
-  };
-}
-
-/** Puts tasks before their agents; answers the numbers of those that are new. */
-export function enqueueStatement(tasks: readonly Task[], lanes: Lanes, now: number): Statement {
-  const only = tasks.map(({ artifacts }) => (artifacts.length === 1 ? artifacts[0] : undefined));
-  return {
-    name: "board_enqueue",
-    text: "SELECT n FROM runtime.board_enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-    values: [
-      tasks.map((task) => task.agent),
-      tasks.map(lanes.of),
-      tasks.map((task) => task.key),
-      tasks.map((task) => task.id),
-      tasks.map((task) => task.replay_id ?? ""),
-      tasks.map((task) => correlationColumn(task.artifacts[0])),
-      tasks.map((task) => millis(task.created_at, now)),
-      tasks.map((task) => JSON.stringify(task)),
-      only.map((artifact) => artifact?.id ?? null),
-      only.map((artifact) => artifact?.version ?? null),
-      tasks.map((task, i) => mark(task, only[i] ?? task)),
-    ],
-  };
+function letterRows(letters: readonly Letter[]): string | null {
+  if (letters.length === 0) return null;
+  const rows = letters.map(({ letter, claim, taskId, org, correlation }) => ({
+    seq: claim && String(claim.seq),
+    agent: letter.agent,
+    id: letter.id,
+    task: taskId,
+    org,
+    correlation,
+    body: JSON.stringify(letter),
+  }));
+  return JSON.stringify(rows);
 }

@@ -5,8 +5,8 @@ import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { until } from "@khala/testing/kit/until";
 import { describe, expect, test } from "vitest";
 import type { Settlement } from "../model/task.ts";
-import type { Claimed } from "./claimed.ts";
-import { Consumption } from "./consume.ts";
+import { AgentWorker } from "./agent_worker.ts";
+import type { Claim } from "./claim_store.ts";
 
 const COUNT = 300;
 const CONCURRENCY = 20;
@@ -15,19 +15,17 @@ const CONCURRENCY = 20;
 async function consuming(how: {
   handle(clock: ManualClock): Promise<Settlement> | Settlement;
   gate?(begun: number): Promise<void>;
-  /** Whether others wait to be claimed. */
-  more?: boolean;
 }) {
   const clock = new ManualClock();
   const context = await testContext({ clock });
-  const left: Claimed[] = range(1, COUNT).map((n) => {
+  const left: Claim[] = range(1, COUNT).map((n) => {
     const artifact = makeTestArtifact({ to: "a" });
     const task = { id: artifact.id, agent: "a", artifacts: [artifact] as const, key: `${n}`, attempt: 1 };
-    return { seq: BigInt(n), lane: null, task: { ...task, created_at: artifact.created_at } };
+    return { seq: BigInt(n), lane: "", task: { ...task, created_at: artifact.created_at } };
   });
   const commits: number[] = [];
   let begun = 0;
-  const consumption = new Consumption(
+  const worker = new AgentWorker(
     context,
     {
       agent: "a",
@@ -45,20 +43,20 @@ async function consuming(how: {
         const claims = left.splice(0);
         // The next claim takes as long as it takes to work on the first ones.
         if (claims.length === 0) await until("all are settled", () => settled() === COUNT);
-        return { claims, missing: [], more: claims.length > 0 && how.more === true, nextDueMs: undefined };
+        return { claims, full: false, nextDueMs: undefined };
       },
       async settle(finished) {
         commits.push(finished.length);
         return finished.map(() => ({ ok: true }));
       },
       hold() {},
-      letGo() {},
+      drop() {},
       async release() {},
     },
     { stopMs: 0 },
   );
   const settled = () => commits.reduce((sum, count) => sum + count, 0);
-  return { commits, settled, [Symbol.asyncDispose]: () => consumption.stop() };
+  return { commits, settled, [Symbol.asyncDispose]: () => worker.stop() };
 }
 
 describe("what ends at once, one task after the other,", () => {
@@ -75,12 +73,6 @@ describe("what ends at once, one task after the other,", () => {
         return done();
       },
     });
-    await until("all are settled", () => agent.settled() === COUNT);
-    expect(agent.commits).toEqual(range(1, COUNT / CONCURRENCY).map(() => CONCURRENCY));
-  });
-
-  test("is settled while the next ones are worked on where others wait to be claimed", async () => {
-    await using agent = await consuming({ handle: () => done(), more: true });
     await until("all are settled", () => agent.settled() === COUNT);
     expect(agent.commits).toEqual(range(1, COUNT / CONCURRENCY).map(() => CONCURRENCY));
   });

@@ -1,0 +1,62 @@
+import type { Database } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import type { BoardOptions, Routed } from "../board.ts";
+import { type Artifact, versionKey } from "../model/artifact.ts";
+import type { Lanes } from "./lanes.ts";
+
+/** What publishing, settling and routing share. */
+export interface BoardParts {
+  readonly database: Database;
+  readonly context: Context;
+  readonly options: BoardOptions;
+  readonly lanes: Lanes;
+  /** Tasks of these agents can be claimed now, about so many. */
+  created(agents: ReadonlySet<string>, tasks: number): void;
+  /** There are artifacts for the router. */
+  unrouted(): void;
+}
+
+/** Artifacts with what they lead to, if this process routes. */
+export function route({ routes, route }: BoardOptions, artifacts: readonly Artifact[]): Routed[] {
+  return artifacts.map((artifact) => ({
+    artifact,
+    routing: routes ? route(artifact) : { tasks: [], dead: [] },
+  }));
+}
+
+/** Tells the observer and the workers of artifacts that are on the board now. */
+export function tellOfArtifacts(parts: BoardParts, items: readonly Routed[], isRouted: boolean): void {
+  parts.options.observer.published(items.map(({ artifact }) => artifact));
+  if (isRouted) tellOfTasks(parts, items);
+  else parts.unrouted();
+}
+
+/** The same of their tasks. */
+export function tellOfTasks({ options, created }: BoardParts, items: readonly Routed[]): void {
+  const agents = new Set<string>();
+  let tasks = 0;
+  for (const { artifact, routing } of items) {
+    options.observer.routed(artifact, routing.tasks);
+    tasks += routing.tasks.length;
+    for (const { agent } of routing.tasks) agents.add(agent);
+  }
+  if (tasks > 0) created(agents, tasks);
+}
+
+/** Those of the artifacts that are on the board already, by their version key. */
+export async function knownArtifacts(
+  database: Pick<Database, "query">,
+  artifacts: readonly Artifact[],
+): Promise<Map<string, Artifact>> {
+  if (artifacts.length === 0) return new Map();
+  const rows = await database.query<{ body: string }>({
+    name: "board_known",
+    text: `SELECT a.body FROM unnest($1::uuid[], $2::int[]) AS u(id, version)
+      CROSS JOIN LATERAL (
+        SELECT a.body FROM runtime.board_artifacts a WHERE a.id = u.id AND a.version = u.version OFFSET 0
+      ) a`,
+    values: [artifacts.map(({ id }) => id), artifacts.map(({ version }) => version)],
+  });
+  const known = rows.map(({ body }) => JSON.parse(body) as Artifact);
+  return new Map(known.map((artifact) => [versionKey(artifact), artifact]));
+}
