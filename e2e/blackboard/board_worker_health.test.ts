@@ -81,7 +81,10 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await readiness(worker.url)).toMatchObject({
       code: 200,
       status: "ok",
-      dependencies: { database: { state: "ok" }, blackboard: { state: "ok", backend: backend.toLowerCase() } },
+      dependencies: {
+        database: { state: "ok" },
+        blackboard: { state: "ok", backend: backend.toLowerCase() },
+      },
     });
     expect(worker.output()).toContain(`the agents are at work; ${worker.url}/metrics and`);
     expect(worker.output()).not.toContain(own.url);

@@ -35,7 +35,10 @@ test("a conversation: two sockets, a dropped one that resumes, a reload during t
   await Promise.all([laptop, resumed, reloaded].map((socket) => socket.runEnded(started.run_id)));
   expect([...beforeDrop, ...resumed.events]).toEqual(laptop.events);
   for (const socket of [laptop, resumed, reloaded]) expect(socket.view.wrong).toEqual([]);
-  const answer = state.messages!.at(-1)!.parts!.map(({ text }) => text).join("");
+  const answer = state
+    .messages!.at(-1)!
+    .parts!.map(({ text }) => text)
+    .join("");
   const afterReload = [...reloaded.view.texts.values()].join("");
   expect(answer + afterReload).toBe("Once upon a time, the end.");
   expect([...(await server.texts(convId)).values()]).toEqual(["Tell me a story", answer + afterReload]);

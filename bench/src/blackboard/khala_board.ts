@@ -11,7 +11,7 @@ import {
 import type { WakeableBoard } from "../../../packages/server/src/blackboard/options.ts";
 import { openPostgresBoard } from "../../../packages/server/src/blackboard/postgres/open_board.ts";
 import { type Database, openDatabase } from "../../../packages/server/src/database/database.ts";
-import { type Wakeups, openWakeups } from "../../../packages/server/src/database/wakeups.ts";
+import { openWakeups, type Wakeups } from "../../../packages/server/src/database/wakeups.ts";
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";

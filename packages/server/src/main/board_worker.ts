@@ -6,7 +6,13 @@ import { openWorkerHealthServer } from "../gateway/http/worker_health_server.ts"
 import { openBlackboard } from "./blackboard.ts";
 import { openWorkerHealth } from "./health.ts";
 import { workerListenOptions } from "./settings.ts";
-import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openServerDatabase } from "./startup.ts";
+import {
+  type Closers,
+  EVENTS_WAKEUP,
+  type KhalaOptions,
+  openContext,
+  openServerDatabase,
+} from "./startup.ts";
 
 /** The agents of an app at work, in a process without a gateway. */
 export interface BoardWorker {

@@ -26,7 +26,13 @@ import {
   gatewaySettings,
   syncSettings,
 } from "./settings.ts";
-import { type Closers, EVENTS_WAKEUP, type KhalaOptions, openContext, openServerDatabase } from "./startup.ts";
+import {
+  type Closers,
+  EVENTS_WAKEUP,
+  type KhalaOptions,
+  openContext,
+  openServerDatabase,
+} from "./startup.ts";
 
 /** A running server. */
 export interface Khala {

@@ -1,6 +1,6 @@
 import type { Database } from "../database/database.ts";
-import type { Wakeups } from "../database/wakeups.ts";
 import { holdLease, type Lease } from "../database/lease.ts";
+import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
 import type { Service } from "../kit/service.ts";

@@ -4,7 +4,7 @@ import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { buffersOf, recording } from "@khala/testing/postgres/plans";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { offFlow } from "../observe/correlation_state.ts";
+import { waitingCounts } from "../observe/correlation_state.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const OPEN = 200_000;
@@ -91,7 +91,7 @@ describe.each(["without", "with"])("200,000 open tasks, %s statistics", (how) =>
     await using one = await opened();
     const [found] = await one.board.correlations([{ org: "acme", name: "c7000" }]);
     expect(found).toMatchObject({ artifacts: 10, open: 10, done: 0 });
-    await offFlow(one.database, [{ org: "acme", name: "c7000" }]);
+    await waitingCounts(one.database, [{ org: "acme", name: "c7000" }]);
     expect(await one.pages("board_correlations")).toBeLessThan(100);
     expect(await one.pages("board_off_flow")).toBeLessThan(50);
   });

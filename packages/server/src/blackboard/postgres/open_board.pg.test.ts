@@ -28,14 +28,16 @@ boardSuite("Postgres", async () => {
   const context = await testContext();
   const boards: PostgresBoard[] = [];
   const open = async (options: BoardOptions): Promise<Board> => {
-    let board: PostgresBoard | undefined;
-    const wakeups = openWakeups(database, context, {
-      enabled: true,
-      onWakeup: (name) => board?.onWakeup(name),
-      onListening: () => board?.recheck(),
+    const wakeups = openWakeups(database, context, { enabled: true });
+    const board = await openPostgresBoard(database, context, {
+      ...options,
+      wakeups,
+      leaseMs: 30_000,
+      pollMs: 500,
     });
+    wakeups.on("", (name) => board.onWakeup(name));
+    wakeups.onListening(() => board.recheck());
     wakeups.start();
-    board = await openPostgresBoard(database, context, { ...options, wakeups, leaseMs: 30_000, pollMs: 500 });
     boards.push(board);
     const { stop } = board;
     parts.defer(async () => {
@@ -74,7 +76,13 @@ function opened(
   heard: Heard,
   leaseMs = 30_000,
 ): Promise<PostgresBoard> {
-  const options = { agents: KEYED, route: routeByTags, routes: true, observer: heard, wakeups: { send() {} } };
+  const options = {
+    agents: KEYED,
+    route: routeByTags,
+    routes: true,
+    observer: heard,
+    wakeups: { send() {} },
+  };
   return openPostgresBoard(database, context, { ...options, leaseMs, pollMs: 50 });
 }
 

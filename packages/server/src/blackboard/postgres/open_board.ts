@@ -1,6 +1,6 @@
 import type { Database } from "../../database/database.ts";
-import type { Wakeups } from "../../database/wakeups.ts";
 import { holdLease } from "../../database/lease.ts";
+import type { Wakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Board, BoardObserver, BoardOptions } from "../board.ts";

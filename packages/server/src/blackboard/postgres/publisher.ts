@@ -1,6 +1,5 @@
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
-import { type Artifact, areAscending, versionKey } from "../model/artifact.ts";
-import { conflict, sameContent } from "../model/artifact_conflict.ts";
+import { type Artifact, areAscending, conflict, sameContent, versionKey } from "../model/artifact.ts";
 import type { Task } from "../model/task.ts";
 import { type BoardParts, knownArtifacts, route, tellOfArtifacts } from "./board_parts.ts";
 import { busy, isDuplicate, isRepeatable, isUncertain, waitBeforeRepeat } from "./errors.ts";

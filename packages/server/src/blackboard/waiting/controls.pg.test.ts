@@ -30,7 +30,11 @@ async function start(): Promise<Controls> {
     for (const other of wakeupsOn ? servers : []) if (other !== server) other.onWakeup();
   };
   const context = await testContext({ clock });
-  const server = await openControls(own.database, context, { wakeups: { send }, pollMs: 1_000, keepMs: HOUR });
+  const server = await openControls(own.database, context, {
+    wakeups: { send },
+    pollMs: 1_000,
+    keepMs: HOUR,
+  });
   servers.push(server);
   return server;
 }
