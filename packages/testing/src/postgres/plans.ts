@@ -13,13 +13,20 @@ interface Plan {
 
 const nodesOf = (plan: Plan): Plan[] => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)];
 
+/** The settings that a statement was given by those before it in its transaction. */
+const settingsOf = new WeakMap<Statement, readonly Statement[]>();
+
+async function explained(database: Database, statement: Statement, how: string): Promise<Plan> {
+  const { text, values = [] } = statement;
+  const settings = settingsOf.get(statement) ?? [];
+  const results = await database.transaction([...settings, { text: `EXPLAIN (${how}) ${text}`, values }]);
+  const [row] = results.at(-1) as { "QUERY PLAN": { Plan: Plan }[] }[];
+  return row!["QUERY PLAN"][0]!.Plan;
+}
+
 /** What a statement reads, as `index: condition`, or `table: all` where it reads a table without an index. */
-export async function readsOf(database: Database, { text, values = [] }: Statement): Promise<string[]> {
-  const [row] = await database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
-    text: `EXPLAIN (FORMAT JSON) ${text}`,
-    values,
-  });
-  return nodesOf(row!["QUERY PLAN"][0]!.Plan)
+export async function readsOf(database: Database, statement: Statement): Promise<string[]> {
+  return nodesOf(await explained(database, statement, "FORMAT JSON"))
     .filter((node) => /^(Seq|Index|Index Only|Bitmap Index) Scan$/.test(node["Node Type"]))
     .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
 }
@@ -36,12 +43,8 @@ export async function withoutStatistics(database: Database): Promise<void> {
 }
 
 /** Runs a statement, and answers how many pages of the database it looked at. */
-export async function buffersOf(database: Database, { text, values = [] }: Statement): Promise<number> {
-  const [row] = await database.query<{ "QUERY PLAN": { Plan: Plan }[] }>({
-    text: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
-    values,
-  });
-  const plan = row!["QUERY PLAN"][0]!.Plan;
+export async function buffersOf(database: Database, statement: Statement): Promise<number> {
+  const plan = await explained(database, statement, "ANALYZE, BUFFERS, FORMAT JSON");
   return plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!;
 }
 
@@ -60,7 +63,13 @@ export function recording(database: Database): { database: Database; statements:
         return database.query(statement);
       },
       transaction(all) {
-        for (const each of all) keep(each);
+        for (const each of all) {
+          keep(each);
+          settingsOf.set(
+            each,
+            all.filter(({ text }) => text.startsWith("SELECT set_config(")),
+          );
+        }
         return database.transaction(all);
       },
     },

@@ -3,6 +3,7 @@ import type { Context } from "../../kit/context.ts";
 import type { BoardOptions, Routed } from "../board.ts";
 import { type Artifact, versionKey } from "../model/artifact.ts";
 import type { Lanes } from "./lanes.ts";
+import { BY_INDEX } from "./statements.ts";
 
 /** What publishing, settling and routing share. */
 export interface BoardParts {
@@ -45,18 +46,19 @@ export function tellOfTasks({ options, created }: BoardParts, items: readonly Ro
 
 /** Those of the artifacts that are on the board already, by their version key. */
 export async function knownArtifacts(
-  database: Pick<Database, "query">,
+  database: Pick<Database, "transaction">,
   artifacts: readonly Artifact[],
 ): Promise<Map<string, Artifact>> {
   if (artifacts.length === 0) return new Map();
-  const rows = await database.query<{ body: string }>({
+  const statement = {
     name: "board_known",
     text: `SELECT a.body FROM unnest($1::uuid[], $2::int[]) AS u(id, version)
       CROSS JOIN LATERAL (
         SELECT a.body FROM runtime.board_artifacts a WHERE a.id = u.id AND a.version = u.version OFFSET 0
       ) a`,
     values: [artifacts.map(({ id }) => id), artifacts.map(({ version }) => version)],
-  });
-  const known = rows.map(({ body }) => JSON.parse(body) as Artifact);
+  };
+  const [, rows] = await database.transaction([BY_INDEX, statement]);
+  const known = rows!.map(({ body }) => JSON.parse(body as string) as Artifact);
   return new Map(known.map((artifact) => [versionKey(artifact), artifact]));
 }

@@ -123,7 +123,8 @@ export class ClaimStore {
   async #claim(agent: string, most: number, position: Position | undefined): Promise<Claims> {
     const now = this.#clock.now();
     const isAll = !position || now >= position.allAt;
-    const [found, next] = await this.#database.transaction([
+    const [, found, next] = await this.#database.transaction([
+      BY_INDEX,
       {
         name: "board_claim",
         text: "SELECT * FROM runtime.board_claim($1, $2, $3, $4, $5)",

@@ -1,7 +1,7 @@
 import { runLoop, type Service, type Wake } from "../../kit/service.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { type BoardParts, route, tellOfTasks } from "./board_parts.ts";
-import { routeStatement } from "./statements.ts";
+import { BY_INDEX, routeStatement } from "./statements.ts";
 
 const AT_ONCE = 256;
 /** Any constant will do, as long as every process uses the same. */
@@ -19,6 +19,7 @@ export function startRouter(parts: BoardParts, wake: Wake, pollMs: number): Serv
     idleMs: pollMs,
     async step() {
       const items = await database.interactive(async (tx) => {
+        await tx.query(BY_INDEX);
         const [lock] = await tx.query<{ held: boolean }>({
           name: "board_router_lock",
           text: `SELECT EXISTS (SELECT FROM runtime.board_artifacts a WHERE a.routes IS NULL)
