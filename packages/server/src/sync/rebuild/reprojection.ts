@@ -8,7 +8,7 @@ import type { Model } from "../model.ts";
 import type { CurrentDocument } from "../read/read_models.ts";
 import { applyEvent } from "../write/projection.ts";
 import { emitDiffering, nextRange } from "./reprojection_cutover.ts";
-import { type Connection, ShadowModel } from "./reprojection_shadow.ts";
+import { BY_INDEX, type Connection, ShadowModel } from "./reprojection_shadow.ts";
 
 /** The progress of a reprojection. */
 export interface ReprojectionProgress {
@@ -148,7 +148,10 @@ class Reprojection {
   /** One transaction, and what it did to the progress once it is committed. */
   async #step<T extends { progress: Progress }>(step: (tx: Connection) => Promise<T>): Promise<T> {
     try {
-      const done = await this.#database.interactive(step);
+      const done = await this.#database.interactive(async (tx) => {
+        await tx.query(BY_INDEX);
+        return step(tx);
+      });
       this.#progress = done.progress;
       return done;
     } catch (error) {
