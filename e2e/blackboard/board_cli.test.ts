@@ -218,7 +218,7 @@ describe.each(BACKENDS)("khala dlq on %s", (backend) => {
 });
 
 describe("khala worker", () => {
-  const file = join(ROOT, "e2e/support/programs/board_app.ts");
+  const file = join(ROOT, "packages/testing/src/programs/board_app.ts");
 
   test.each(BACKENDS)(
     "does the work of an app whose servers do none, and stops in order: on %s",

@@ -14,7 +14,7 @@ import { startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 
-const FILE = join(ROOT, "e2e/support/programs/board_app.ts");
+const FILE = join(ROOT, "packages/testing/src/programs/board_app.ts");
 const WATCHED = { KHALA_WORKER_PORT: "0" };
 /** Where Node tells of every server that begins to listen. */
 const LISTEN = "tracing:net.server.listen:asyncStart";
@@ -83,10 +83,10 @@ describe.each(BACKENDS)("on %s", (backend) => {
       status: "ok",
       dependencies: {
         database: { state: "ok" },
-        blackboard: { state: "ok", backend: backend.toLowerCase() },
+        blackboard: { state: "ok", engine: backend.toLowerCase() },
       },
     });
-    expect(worker.output()).toContain(`the agents are at work; ${worker.url}/metrics and`);
+    expect(worker.output()).toContain(`the agents are at work; their state is at ${worker.url}/metrics and`);
     expect(worker.output()).not.toContain(own.url);
     expect(await worker.end("SIGTERM")).toBe(0);
     await expect(fetch(`${worker.url}/healthz`)).rejects.toThrow();

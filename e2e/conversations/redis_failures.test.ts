@@ -212,7 +212,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
       message: expect.stringContaining(`127.0.0.1:${proxy.port}`),
     });
     await expect(openTestLog(`redis-cluster://127.0.0.1:${server.port}`)).rejects.toThrow(/is not a cluster/);
-    await expect(openTestLog("http://somewhere")).rejects.toThrow(/cannot be read/);
+    await expect(openTestLog("http://somewhere")).rejects.toThrow(/is not valid/);
     await server.client.config("SET", "requirepass", "secret word");
     const wrong = openTestLog(`redis://:wrong@127.0.0.1:${server.port}`, { commandTimeoutMs: 300 });
     await expect(wrong).rejects.toMatchObject({ code: "unavailable" });

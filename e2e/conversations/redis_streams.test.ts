@@ -71,7 +71,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
       "last-delivered-id": `${head.time}-2`,
       pending: 0,
     });
-    const told = lines.filter((line) => String(line.msg).includes("created at $"));
+    const told = lines.filter((line) => String(line.msg).includes("created at the end of the stream"));
     expect(told).toEqual([expect.objectContaining({ stream, skipped: "2" })]);
   });
 

@@ -20,7 +20,11 @@ export interface Block {
 export const CACHE = join(ROOT, `.cache/docs-${process.pid}`);
 /** Set for everything that a document starts: a document that runs the tests would run itself. */
 export const INSIDE = "KHALA_DOCS_TEST";
-const AVAILABLE = `${join(ROOT, "node_modules/.bin")}${delimiter}${process.env.PATH}`;
+const AVAILABLE = [
+  join(ROOT, "node_modules/.bin"),
+  join(ROOT, "tools/check/node_modules/.bin"),
+  process.env.PATH,
+].join(delimiter);
 
 /** The fenced blocks of a document. */
 export function blocksOf(file: string): Block[] {

@@ -116,7 +116,7 @@ test("docs/protocol/HTTP.md has every event type of runs and workers", () => {
 });
 
 test("docs/protocol/HTTP.md has every route", () => {
-  const folder = "packages/server/src/gateway/routes";
+  const folder = "packages/server/src/gateway/http/routes";
   const sources = readdirSync(join(ROOT, folder)).filter((name) => !name.endsWith(".test.ts"));
   const literal = sources.flatMap((file) =>
     [...read(`${folder}/${file}`).matchAll(/app\.(get|post|delete|put)\("([^"]+)"/g)].map(

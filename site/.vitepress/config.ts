@@ -1,5 +1,4 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { defineConfig } from "vitepress";
 import { linksThatLeave } from "./links.ts";
@@ -11,7 +10,6 @@ interface Item {
   readonly link: string;
 }
 
-const { resolve: module } = createRequire(import.meta.url);
 
 const page = (text: string, file: string): Item => ({ text, link: `/${file}` });
 
@@ -45,10 +43,12 @@ export default defineConfig({
   cleanUrls: true,
   rewrites: { "adr/README.md": "adr/index.md" },
   vite: {
-    // The index of the search is one file, and read when somebody searches.
-    build: { chunkSizeWarningLimit: 2_000 },
-    // Pages lie outside this folder, whose install has what they are compiled to import.
-    resolve: { alias: { "vue/server-renderer": module("vue/server-renderer") } },
+    build: {
+      // The index of the search is one file, and read when somebody searches.
+      chunkSizeWarningLimit: 2_000,
+      // Pages lie outside of this folder, which has the install. The compiled pages lie inside and find it.
+      rollupOptions: { external: ["vue/server-renderer"] },
+    },
   },
   markdown: { config: (markdown) => linksThatLeave(markdown, DOCS) },
   themeConfig: {

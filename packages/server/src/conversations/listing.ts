@@ -35,10 +35,10 @@ async function list(
   const rows = await database.query<Row>({
     name,
     text: `
-      SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.sortKey,
+      SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.sort_key AS "sortKey",
         r.run_id AS "runId", r.status, r.created_at AS "createdAt"
       FROM (
-        SELECT conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS sortKey
+        SELECT conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS sort_key
         FROM runtime.conversations
         WHERE org_id = $1 ${own} AND removed_at IS NULL
           AND (updated_at, conv_id) < (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3)
@@ -48,7 +48,7 @@ async function list(
         SELECT run_id, status, created_at FROM runtime.conversation_runs
         WHERE run_id = coalesce(c.run_id, (SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.conv_id = c.conv_id))
       ) r ON true
-      ORDER BY c.sortKey DESC, c.conv_id DESC`,
+      ORDER BY c.sort_key DESC, c.conv_id DESC`,
     values: [org, sortKey, convId, limit + 1, ...(owner === undefined ? [] : [owner])],
   });
   const page = rows.slice(0, limit);
