@@ -81,7 +81,7 @@ describe.skipIf(!chromiumHere())("the Operations page", () => {
     await using operator = await demo.visitor();
     const page = await live(await operator.open(`${demo.url}/operations?tab=config`));
     await page.getByRole("combobox", { name: "Filter" }).fill("is:set ");
-    const rows = page.getByRole("grid", { name: "Settings" }).getByRole("row");
+    const rows = page.getByRole("grid", { name: "Settings in effect" }).getByRole("row");
     await rows.filter({ hasText: "KHALA_DATA_DIR" }).waitFor();
     await rows.filter({ hasText: "KHALA_HOST" }).waitFor({ state: "detached" });
     expect(await rows.filter({ hasText: "DATABASE_URL" }).innerText()).toContain("***");
@@ -91,7 +91,7 @@ describe.skipIf(!chromiumHere())("the Operations page", () => {
   test("supports keyboard navigation in tables, and renders visible rows only", async () => {
     await using operator = await demo.visitor();
     const page = await live(await operator.open(`${demo.url}/operations?tab=config`));
-    const grid = page.getByRole("grid", { name: "Settings" });
+    const grid = page.getByRole("grid", { name: "Settings in effect" });
     await grid.focus();
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("ArrowDown");

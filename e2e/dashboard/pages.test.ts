@@ -86,7 +86,7 @@ describe.skipIf(!chromiumHere())("the pages", () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(`${demo.url}/operations?tab=config`));
     await settled(page);
-    await page.getByRole("grid", { name: "Settings" }).getByText("KHALA_PORT").waitFor();
+    await page.getByRole("grid", { name: "Settings in effect" }).getByText("KHALA_PORT").waitFor();
 
     await tabTo(page, (label) => label === "Token");
     await page.keyboard.press("Enter");
@@ -101,7 +101,7 @@ describe.skipIf(!chromiumHere())("the pages", () => {
     await page.getByRole("combobox", { name: "Search" }).waitFor({ state: "detached" });
     await eventually("the focus returned", async () => (await focused(page)) === "Token");
 
-    await tabTo(page, (label) => label === "Settings");
+    await tabTo(page, (label) => label === "Settings in effect");
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("Enter");
     const panel = page.getByRole("complementary");
@@ -109,7 +109,7 @@ describe.skipIf(!chromiumHere())("the pages", () => {
     await tabTo(page, (label) => label === "Close details");
     await page.keyboard.press("Escape");
     await panel.waitFor({ state: "detached" });
-    await eventually("the focus returned", async () => (await focused(page)) === "Settings");
+    await eventually("the focus returned", async () => (await focused(page)) === "Settings in effect");
     expect(visitor.problems).toEqual([]);
   });
 

@@ -65,7 +65,7 @@ export function Settings() {
   const selected = all.find(({ name }) => name === item);
   return (
     <FilteredTable
-      label="Settings"
+      label="Settings in effect"
       state={state}
       columns={COLUMNS}
       rows={all}
