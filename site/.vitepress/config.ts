@@ -10,7 +10,6 @@ interface Item {
   readonly link: string;
 }
 
-
 const page = (text: string, file: string): Item => ({ text, link: `/${file}` });
 
 /** The pages of a folder, under the titles that they have themselves. */

@@ -143,7 +143,7 @@ const RETRY_FOR_MS = 60_000;
 const RETRY: Backoff = { baseMs: 250, capMs: 5_000 };
 
 /** Sends a message with retries. The idempotency key prevents duplicates. */
-export async function deliver(
+async function deliver(
   http: Http,
   environment: Environment,
   body: ChatRequestJson & { readonly idempotency_key: string },

@@ -312,12 +312,12 @@ export function puts(keys: readonly string[], n: number): StoredDocument[] {
 export const range = (n: number) => Array.from({ length: n }, (_, i) => i);
 
 /** Throws unless the condition holds. The suite depends on no test runner. */
-export function ensure(holds: boolean, otherwise: string): asserts holds {
+function ensure(holds: boolean, otherwise: string): asserts holds {
   if (!holds) throw new Error(`The storage breaks its promise: ${otherwise}.`);
 }
 
 /** Resolves when the work failed. */
-export async function failure(work: Promise<unknown>): Promise<void> {
+async function failure(work: Promise<unknown>): Promise<void> {
   const failed = await work.then(
     () => false,
     () => true,

@@ -202,7 +202,7 @@ export function settlementText({ outputs = [], failure, retry_after_ms }: Settle
 }
 
 /** The outputs of a settlement. A failure is thrown as a local agent would throw it. */
-export function settlementOutputs(settlement: string): readonly ArtifactDraft[] {
+function settlementOutputs(settlement: string): readonly ArtifactDraft[] {
   const { outputs = [], failure, retry_after_ms = 0 } = JSON.parse(settlement) as SettleRequestJson;
   if (failure) throw errorOf(failure, retry_after_ms);
   return outputs;

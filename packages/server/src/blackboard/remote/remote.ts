@@ -204,7 +204,7 @@ export interface ClaimQueue {
 const MAX_WAITING = 1_000;
 
 /** Opens the queue of claim requests at this server. */
-export function openClaimQueue(
+function openClaimQueue(
   context: Context,
   claims: Claims,
   { pollMs, leaseMs }: { pollMs: number; leaseMs: number },

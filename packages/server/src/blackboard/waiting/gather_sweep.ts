@@ -134,7 +134,7 @@ async function membersOf(database: Database, ids: readonly bigint[]): Promise<Ma
 export const MAX_BATCH_BYTES = 512 << 10;
 
 /** Counts finished batches and joins. */
-export function groupsCounter({ telemetry }: Pick<Context, "telemetry">): Counter {
+function groupsCounter({ telemetry }: Pick<Context, "telemetry">): Counter {
   return telemetry.meter.createCounter("khala_board_groups_total", {
     description: "Batches and joins that ended, by agent and outcome",
   });
@@ -146,7 +146,7 @@ export function gatheredId(agent: string, key: string, first: Pick<Artifact, "id
 }
 
 /** The task of a complete group: a batch in order of arrival, a join in order of its types. */
-export function gatheredTask(agent: Agent, key: string, arrived: readonly Artifact[], now: number): Task {
+function gatheredTask(agent: Agent, key: string, arrived: readonly Artifact[], now: number): Task {
   const types = agent.options.join?.types;
   const place = ({ type }: Artifact) => types?.indexOf(type) ?? 0;
   const artifacts = arrived.toSorted((a, b) => place(a) - place(b)) as [Artifact, ...Artifact[]];
