@@ -10,7 +10,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET p
 AS $$
 #variable_conflict use_column
 BEGIN
-  -- A lease is no promise: a claim does not wait for the disk (ADR-0064).
+  -- A lease is no promise: a claim does not wait for the disk.
   PERFORM set_config('synchronous_commit', 'off', true);
   RETURN QUERY WITH free AS MATERIALIZED (
     SELECT t.seq FROM runtime.board_tasks t
