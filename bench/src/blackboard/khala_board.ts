@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { openKafkaBoard } from "../../../packages/kafka/src/index.ts";
-import type { BoardObserver, BoardOptions } from "../../../packages/server/src/blackboard/board.ts";
+import type { BoardObserver, BoardOptions } from "../../../packages/server/src/blackboard/board_options.ts";
 import type { Agent } from "../../../packages/server/src/blackboard/model/agent.ts";
 import { agent } from "../../../packages/server/src/blackboard/model/define_agent.ts";
 import type { Task } from "../../../packages/server/src/blackboard/model/task.ts";

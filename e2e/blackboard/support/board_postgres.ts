@@ -1,7 +1,8 @@
 import type { BoardUnderTest } from "@khala/testing/conformance/board/board";
 import { testContext } from "@khala/testing/kit/context";
 import { testDatabase } from "@khala/testing/postgres/test_database";
-import type { Board, BoardOptions } from "../../../packages/server/src/blackboard/board.ts";
+import type { Board } from "../../../packages/server/src/blackboard/board.ts";
+import type { BoardOptions } from "../../../packages/server/src/blackboard/board_options.ts";
 import { PARTITIONS } from "../../../packages/server/src/blackboard/postgres/lanes.ts";
 import {
   openPostgresBoard,

@@ -3,16 +3,13 @@
 export type {
   AgentCounts,
   Board,
-  BoardObserver,
-  BoardOptions,
   Consumer,
   CorrelationCounts,
   CorrelationName,
   DeadLetterPage,
   Order,
-  Place,
-  Routing,
 } from "./blackboard/board.ts";
+export type { BoardObserver, BoardOptions, Place, Routing } from "./blackboard/board_options.ts";
 export type { Artifact } from "./blackboard/model/artifact.ts";
 export { conflict, sameContent } from "./blackboard/model/artifact.ts";
 export { AGENT_NAME, ROUTER } from "./blackboard/model/names.ts";

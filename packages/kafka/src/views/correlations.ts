@@ -126,7 +126,7 @@ export class Correlations {
     return names.flatMap((each) => {
       const known = this.#correlations.get(keyOf(each));
       if (!known) return [];
-      const counts = { open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
+      const counts = { open: 0, retrying: 0, done: 0, dead: 0 };
       for (const [key, runs] of known.tasks) {
         const state = newest(runs);
         counts[state]++;

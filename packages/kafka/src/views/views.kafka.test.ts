@@ -214,7 +214,7 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
       ...works.map((work) => taskRecord(work)),
       taskRecord(works[1]!),
     );
-    const counts = { artifacts: 2, open: 1, retrying: 0, gathering: 0, done: 1, dead: 0 };
+    const counts = { artifacts: 2, open: 1, retrying: 0, done: 1, dead: 0 };
     const expected = { correlationId: "c", org: "acme", ...counts };
     await eventually("all topics", async () => {
       const [counts] = await views.correlations(["c", "unknown"].map((name) => ({ org: "acme", name })));

@@ -3,81 +3,28 @@ import type { Service } from "../kit/service.ts";
 import type { Artifact } from "./model/artifact.ts";
 import type { DeadLetter, Settlement, Task } from "./model/task.ts";
 
-/** How the tasks of an agent follow each other: by key, by partition, or as they come. */
+/** The order of an agent's tasks: by key, by partition, or none. */
 export type Order = "key" | "partition" | "none";
 
-/** Who works on the tasks of an agent, in this process. */
+/** Handles the tasks of an agent in this process. */
 export interface Consumer {
   readonly agent: string;
   readonly order: Order;
-  /** A retry holds the later tasks of its key; else they pass it. */
+  /** A retry blocks the later tasks of its key; otherwise they overtake it. */
   readonly strict: boolean;
-  /** Tasks at a time, in this process. */
+  /** Concurrent tasks in this process. */
   readonly concurrency: number;
-  /** Its work goes on elsewhere: stopping waits for none of it, and gives it back as if it had not begun. */
+  /** The work is remote: stopping does not wait for it, and requeues it as if it had not started. */
   readonly away?: boolean;
-  /** Resolves when more work may be taken: not while the agent is paused or its breaker is open. */
+  /** Resolves when more tasks may be claimed: not while the agent is paused or its circuit breaker is open. */
   gate(signal: AbortSignal): Promise<void>;
   /**
-   * Does the work, outside any transaction. Never rejects, nor throws. The signal aborts when the task is not this
-   * process's any more, or shutdown waits no longer: what is answered then is thrown away. What it answers at once has
-   * ended: nobody keeps the signal.
+   * Runs the task outside of any transaction. Never throws or rejects. The signal aborts when the process loses the task, or
+   * when shutdown stops waiting; the settlement is ignored then. After a synchronous result the signal is not used.
    */
   handle(task: Task, signal: AbortSignal): Promise<Settlement> | Settlement;
-  /** Whether work on a task that is being handled has begun; if it still waits for the gate, it may be given to others. */
+  /** Whether a handled task has started. One that still waits for the gate may be requeued. */
   begun?(task: Task): boolean;
-}
-
-/** What an artifact leads to: a task for each agent that matches, and a dead letter where matching itself failed. */
-export interface Routing {
-  readonly tasks: readonly Task[];
-  readonly dead: readonly DeadLetter[];
-}
-
-/** An artifact, and what it leads to. */
-export interface Routed {
-  readonly artifact: Artifact;
-  readonly routing: Routing;
-}
-
-/** What a backend knows of an agent. */
-export type BoardAgent = Pick<Consumer, "agent" | "order" | "strict">;
-
-/** What a board is given besides its engine. */
-export interface BoardOptions {
-  /** Every agent of the app, whether its work is done in this process or elsewhere. */
-  readonly agents: readonly BoardAgent[];
-  /** Pure but for user predicates; never throws. */
-  route(artifact: Artifact): Routing;
-  /** Whether this process routes; one that only publishes and looks does not. */
-  readonly routes: boolean;
-  /** How many of these dead letters of an agent were replayed, for an engine that keeps them all the same. */
-  replayed?(agent: string, ids: readonly string[]): Promise<number>;
-  /** Tells the others how many tasks of each agent run here, and answers how many run everywhere: for an engine that cannot know. */
-  running?(own: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, number>>;
-  /** Told of what happened here, for whoever shows progress. */
-  readonly observer: BoardObserver;
-}
-
-/** Hears of what this process did, after it is durable. */
-export interface BoardObserver {
-  published(artifacts: readonly Artifact[]): void;
-  /** `place` is where the artifact is, for an engine that knows. */
-  routed(artifact: Artifact, tasks: readonly Task[], place?: Place): void;
-  settled(task: Task, settlement: Settlement, place: Place): void;
-  /** A task came again that had been settled, and was passed over. */
-  repeated(task: Task): void;
-  /** A record could not be read, and is a dead letter of this agent, or of the router. Where others can write records. */
-  unreadable?(agent: string): void;
-}
-
-/** Where a record is: a topic of Kafka, or a table. */
-export interface Place {
-  readonly topic: string;
-  readonly partition: number;
-  readonly offset: string;
-  /** Kafka's transactional id, where there was a transaction. */
-  readonly transactionId?: string;
 }
 
 /** A page of dead letters, newest first. */
@@ -86,44 +33,42 @@ export interface DeadLetterPage {
   readonly next?: string;
 }
 
-/** How many tasks of an agent there are. Of a long queue it may be an estimate, and some seconds old. */
+/** The tasks of an agent. For a long queue it may be an estimate, and some seconds old. */
 export interface AgentCounts {
   readonly agent: string;
-  /** Ready, held back by their key, or waiting for a retry. */
+  /** Ready, blocked by their key, or waiting for a retry. */
   readonly waiting: number;
   readonly running: number;
-  /** Those that nobody has replayed. */
+  /** Dead letters that were not replayed. */
   readonly dead: number;
 }
 
-/** A correlation of an org: another org may use the same name for one of its own. */
+/** A correlation of an org. Another org may use the same name. */
 export interface CorrelationName {
   readonly org: string;
   readonly name: string;
 }
 
-/** How far a correlation has come. */
+/** The progress of a correlation. */
 export interface CorrelationCounts {
   readonly correlationId: string;
   readonly org: string;
   readonly artifacts: number;
   readonly open: number;
-  /** Of the open ones those that failed, and are tried again later. */
+  /** The open tasks that wait for a retry. */
   readonly retrying: number;
-  /** Of the open ones those that wait for their batch, where the engine makes batches. */
-  readonly gathering: number;
   readonly done: number;
   readonly dead: number;
 }
 
 /**
- * The flow of artifacts and tasks: Postgres, Kafka. Publication is exactly once, execution at least once with an
- * idempotency key, and a task that was settled does not run again.
+ * The backend of the blackboard: Postgres or Kafka. Publication is exactly once. Execution is at least once, with an
+ * idempotency key. A settled task does not run again.
  */
 export interface Board extends Service {
-  /** Publishes all or none, with their index, as one unit; an id and version that are there are duplicates. */
+  /** Publishes all or none, with their index, in one transaction. An existing id and version is a duplicate. */
   publish(artifacts: readonly Artifact[]): Promise<readonly ("published" | "duplicate")[]>;
-  /** Puts tasks before their agents without routing: all or none. One that was settled, by id and replay, is passed over. */
+  /** Enqueues tasks without routing: all or none. A task that is known, by id and replay, is skipped. */
   enqueue(tasks: readonly Task[]): Promise<void>;
   /** The newest version. */
   get(id: string): Promise<Artifact | undefined>;
@@ -134,18 +79,18 @@ export interface Board extends Service {
     readonly org: string;
     readonly limit: number;
   }): Promise<Artifact[]>;
-  /** Works on tasks until it is stopped; stopping waits for what is under way, and gives the rest back. */
+  /** Handles tasks until it is stopped. Stopping waits for running tasks and requeues the others. */
   consume(consumer: Consumer): Service;
   /** By partition, for the router and for every agent. */
   lag(): Promise<readonly PartitionLagJson[]>;
   counts(): Promise<readonly AgentCounts[]>;
-  /** Of those that are known; on Kafka, of those in the window. One of which nothing is open had nothing open at this call. */
+  /** The known ones; on Kafka, those in the window. `open: 0` means that nothing was open at this call. */
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(
     agent: string,
     query: { readonly after?: string; readonly limit: number; readonly correlation?: CorrelationName },
   ): Promise<DeadLetterPage>;
   deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
-  /** Those of these that are there, in the order of the ids; found together. */
+  /** Those that exist, in the order of the ids. */
   deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
 }

@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { AgentStateJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
-import type { BoardObserver, BoardOptions } from "./board.ts";
+import type { BoardObserver, BoardOptions } from "./board_options.ts";
 import { ROUTER } from "./model/names.ts";
 import { mayRead, taskFor } from "./model/visibility.ts";
 import { correlationState, readCorrelations, waitingCounts } from "./observe/correlation_state.ts";

@@ -1,7 +1,8 @@
 import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Wakeups } from "../database/wakeups.ts";
-import type { Board, BoardOptions } from "./board.ts";
+import type { Board } from "./board.ts";
+import type { BoardOptions } from "./board_options.ts";
 import type { Agent } from "./model/agent.ts";
 import type { Carrier } from "./observe/spans.ts";
 import type { CheckedSchedule } from "./publish/cron.ts";

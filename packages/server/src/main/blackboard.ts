@@ -1,6 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import type { App } from "../app.ts";
-import type { BoardOptions } from "../blackboard/board.ts";
+import type { BoardOptions } from "../blackboard/board_options.ts";
 import type { Carrier } from "../blackboard/observe/spans.ts";
 import { type OpenBlackboardPlane, openBlackboardPlane } from "../blackboard/open_plane.ts";
 import type { BoardReport, WakeableBoard } from "../blackboard/options.ts";

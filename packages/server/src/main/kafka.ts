@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import type { Board, BoardOptions } from "../blackboard/board.ts";
+import type { Board } from "../blackboard/board.ts";
+import type { BoardOptions } from "../blackboard/board_options.ts";
 import type { WakeableBoard } from "../blackboard/options.ts";
 import type { Database } from "../database/database.ts";
 import { keepSlot } from "../database/lease.ts";

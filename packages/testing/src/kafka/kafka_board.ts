@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { openBoard } from "../../../kafka/src/open_board.ts";
 import type { KafkaBoardSettings } from "../../../kafka/src/settings.ts";
-import type { Board, BoardOptions } from "../../../server/src/blackboard/board.ts";
+import type { Board } from "../../../server/src/blackboard/board.ts";
+import type { BoardOptions } from "../../../server/src/blackboard/board_options.ts";
 import { testContext } from "../kit/context.ts";
 import { sharedKafka } from "./kafka.ts";
 

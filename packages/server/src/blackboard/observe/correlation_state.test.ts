@@ -23,7 +23,7 @@ function travelling(...places: ("board" | "off" | "both")[]) {
     async correlations(names: readonly CorrelationName[]): Promise<CorrelationCounts[]> {
       asked.push([...names]);
       const open = next() === "off" ? 0 : 1;
-      const rest = { artifacts: 1, retrying: 0, gathering: 0, done: 0, dead: 0 };
+      const rest = { artifacts: 1, retrying: 0, done: 0, dead: 0 };
       return names.map(({ org, name }) => ({
         correlationId: name,
         org,

@@ -23,7 +23,7 @@ const NOTHING: WaitingCounts = {
   returning: 0,
   sending: 0,
 };
-const UNKNOWN = { artifacts: 0, open: 0, retrying: 0, gathering: 0, done: 0, dead: 0 };
+const UNKNOWN = { artifacts: 0, open: 0, retrying: 0, done: 0, dead: 0 };
 
 /** Orgs, correlations. */
 const OFF_FLOW = `
@@ -117,12 +117,11 @@ export function correlationState(
   said: { readonly cancelled: boolean; readonly paused: boolean },
 ): CorrelationCountedJson | undefined {
   if (!count && !said.paused && Object.values(off).every((n) => n === 0)) return undefined;
-  const { artifacts, open, retrying, gathering, done, dead } = count ?? UNKNOWN;
+  const { artifacts, open, retrying, done, dead } = count ?? UNKNOWN;
   const { approvals, scheduled, paused, returning, sending } = off;
-  const active = Math.max(open - gathering, returning) + sending;
-  const all = active + gathering + approvals + paused;
-  const batched = gathering + off.gathering;
-  const waits = shown({ approvals, gathering: batched, scheduled, retries: retrying, paused });
+  const active = Math.max(open, returning) + sending;
+  const all = active + approvals + paused;
+  const waits = shown({ approvals, gathering: off.gathering, scheduled, retries: retrying, paused });
   return {
     status: statusOf(active, dead, waits !== undefined, said),
     artifacts: String(artifacts),

@@ -4,7 +4,7 @@ import { SpanStatusCode } from "@opentelemetry/api";
 import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace";
 import { expect, test } from "vitest";
 import { openTelemetry } from "../../kit/telemetry.ts";
-import type { Place } from "../board.ts";
+import type { Place } from "../board_options.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { agent } from "../model/define_agent.ts";
 import type { Task } from "../model/task.ts";

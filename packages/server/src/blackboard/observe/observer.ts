@@ -1,4 +1,4 @@
-import type { BoardObserver } from "../board.ts";
+import type { BoardObserver } from "../board_options.ts";
 import type { BoardMetrics } from "./metrics.ts";
 import type { BoardSpans } from "./spans.ts";
 

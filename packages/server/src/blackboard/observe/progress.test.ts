@@ -88,7 +88,6 @@ function count(correlationId: string, open: number, done: number, dead = 0): voi
     artifacts: 1,
     open,
     retrying: 0,
-    gathering: 0,
     done,
     dead,
   });
@@ -164,7 +163,6 @@ test("the counts of another org's correlation of the same name are not taken for
     artifacts: 9,
     open: 0,
     retrying: 0,
-    gathering: 0,
     done: 9,
     dead: 0,
   });

@@ -1,7 +1,7 @@
 import { type Attributes, isSpanContextValid, SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, recordSpan, traceContext, traceparent } from "../../kit/telemetry.ts";
-import type { Place } from "../board.ts";
+import type { Place } from "../board_options.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { Failure, Settlement, Task } from "../model/task.ts";
 

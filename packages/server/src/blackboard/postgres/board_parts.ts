@@ -1,6 +1,6 @@
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
-import type { BoardOptions, Routed } from "../board.ts";
+import type { BoardOptions, Routed } from "../board_options.ts";
 import { type Artifact, versionKey } from "../model/artifact.ts";
 import type { Lanes } from "./lanes.ts";
 import { BY_INDEX } from "./statements.ts";

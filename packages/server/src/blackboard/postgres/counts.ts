@@ -1,6 +1,7 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
-import type { AgentCounts, Board, BoardOptions } from "../board.ts";
+import type { AgentCounts, Board } from "../board.ts";
+import type { BoardOptions } from "../board_options.ts";
 import { ROUTER } from "../model/names.ts";
 import { BY_INDEX, TASKS } from "./statements.ts";
 

@@ -1,5 +1,5 @@
 import { partitionOf } from "@khala/contracts";
-import type { BoardOptions } from "../board.ts";
+import type { BoardOptions } from "../board_options.ts";
 import type { Task } from "../model/task.ts";
 
 /** Partitions of the agents whose order is by partition. */

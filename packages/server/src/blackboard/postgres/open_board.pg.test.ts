@@ -18,7 +18,8 @@ import { expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { openWakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Board, BoardOptions } from "../board.ts";
+import type { Board } from "../board.ts";
+import type { BoardOptions } from "../board_options.ts";
 import { PARTITIONS } from "./lanes.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 

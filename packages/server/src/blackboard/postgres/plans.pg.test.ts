@@ -15,7 +15,7 @@ import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { migrate } from "../../database/migrate.ts";
-import type { BoardAgent } from "../board.ts";
+import type { BoardAgent } from "../board_options.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 
 const quiet = pino({ level: "silent" });

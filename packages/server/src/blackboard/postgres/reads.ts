@@ -111,7 +111,6 @@ export function openReads(database: Database, { window }: { readonly window: num
         artifacts: Number(artifacts),
         open: Number(open),
         retrying: Number(retrying),
-        gathering: 0,
         done: Number(done),
         dead: Number(dead),
       }));

@@ -1,5 +1,5 @@
 import type { Statement } from "../../database/database.ts";
-import type { Routed } from "../board.ts";
+import type { Routed } from "../board_options.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { DeadLetter, Task } from "../model/task.ts";
 import type { Claim } from "./claim_store.ts";

@@ -2,7 +2,7 @@ import { artifactKey } from "@khala/contracts";
 import { isoTime } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { sha256 } from "../../kit/hash.ts";
-import type { Routing } from "../board.ts";
+import type { Routing } from "../board_options.ts";
 import type { Agent } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";

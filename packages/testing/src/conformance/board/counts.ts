@@ -107,7 +107,7 @@ export function countPromises(open: OpenBoard): void {
     await a.publish(
       numbered("related", newName("k"), 5).map((each) => ({ ...each, correlation_id, org_id })),
     );
-    const numbers = { correlationId: correlation_id, org: org_id, retrying: 0, gathering: 0 };
+    const numbers = { correlationId: correlation_id, org: org_id, retrying: 0 };
     const name = { org: org_id, name: correlation_id };
     const counts = () => b.correlations([name]);
     await eventually(async () =>

@@ -1,12 +1,12 @@
 import { createHash, randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, vi } from "vitest";
+import type { Board } from "../../../../server/src/blackboard/board.ts";
 import type {
-  Board,
   BoardObserver,
   BoardOptions,
   Place,
   Routing,
-} from "../../../../server/src/blackboard/board.ts";
+} from "../../../../server/src/blackboard/board_options.ts";
 import type { Artifact } from "../../../../server/src/blackboard/model/artifact.ts";
 import type { DeadLetter, Settlement, Task } from "../../../../server/src/blackboard/model/task.ts";
 import { systemClock } from "../../../../server/src/kit/clock.ts";
