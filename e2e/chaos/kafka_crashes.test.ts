@@ -56,7 +56,7 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
     await using rival = program("sleeper", "done");
     await line(rival, /^settled \S+ done/);
     sleeper.child.kill("SIGCONT");
-    // It goes on as a new member: what comes now is settled once, by whoever has it.
+    // It continues as a new member: each later task is settled once, by its owner.
     await board.publish(range(1, 8).map(() => makeTestArtifact({ to: "agent" })));
     await eventually(async () => expect((await made(board)).length).toBeGreaterThanOrEqual(9));
     expect(await made(board)).toHaveLength(9);

@@ -226,7 +226,7 @@ describe.runIf(ownKafka() !== undefined)("offsets that a group does not take", (
 });
 
 describe.runIf(ownKafka() !== undefined)("a transactional id that the broker has forgotten", () => {
-  test("costs whoever publishes one more try at most, routing and settling go on by themselves, and nothing is there twice", {
+  test("costs a publisher one retry at most, routing and settling recover, and nothing is doubled", {
     timeout: 180_000,
   }, async () => {
     await using parts = new AsyncDisposableStack();

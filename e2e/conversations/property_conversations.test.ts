@@ -9,6 +9,6 @@ describe.each(backends)("on %s", (backend, open) => {
   });
   afterAll(() => logs?.[Symbol.asyncDispose]());
 
-  test("whoever attaches, detaches, crashes or is trimmed away, each transcript is the log's", () =>
+  test("after any attach, detach, crash or trim, each transcript equals the log", () =>
     checkConversations(backend, logs));
 });

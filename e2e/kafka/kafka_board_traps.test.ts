@@ -262,7 +262,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
       await eventually(async () => expect(await lagging()).toEqual([]));
       const letters = (await board.deadLetters("agent", { limit: 10 })).deadLetters;
       expect(letters).toHaveLength(kinds.filter((kind) => kind === "dead").length);
-      // Whoever loses its partition before a result is written does the task again, as the same attempt.
+      // A process that loses its partition before a result is written runs the task again, as the same attempt.
       expect([...new Set(worker.attempts())]).toEqual(range(1, kinds.length));
     },
   );

@@ -23,7 +23,7 @@ const methods = {
     return { port: Number(new URL(khala.url).port) };
   },
 
-  /** When the agent ran, by the clock that all processes of the machine share. Forgets it. */
+  /** Takes the time at which the agent ran, from the clock that all processes of the machine share. */
   async ran(_: undefined): Promise<bigint> {
     const at = await ran.promise;
     ran = Promise.withResolvers();

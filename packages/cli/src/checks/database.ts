@@ -57,7 +57,7 @@ function checkSchema({ schema }: State): Finding {
 function checkClock(aheadMs: number): Finding {
   const seconds = (Math.abs(aheadMs) / 1_000).toFixed(1);
   if (Math.abs(aheadMs) < MOST_SKEW_MS) return ok("clock", `agrees with the database's within ${seconds} s`);
-  const fix = "Synchronise both machines (NTP): tokens and retention go by the clock.";
+  const fix = "Synchronise both machines (NTP): tokens and retention depend on the clock.";
   return problem("clock", `${seconds} s ${aheadMs > 0 ? "behind" : "ahead of"} the database's`, fix);
 }
 
