@@ -12,13 +12,14 @@ const SERVER = "packages/server/src";
 const MAY_IMPORT: Record<string, readonly string[]> = {
   kit: [],
   database: ["kit"],
-  events: ["kit", "database"],
+  access: ["kit", "database"],
+  events: ["kit", "database", "access"],
   // Projections consume events, so sync knows their type and where they are read.
-  sync: ["kit", "database", "events"],
-  conversations: ["kit", "database"],
-  durable_streams: ["kit", "database"],
-  blackboard: ["kit", "database"],
-  gateway: ["kit", "database", "events", "sync", "conversations", "durable_streams", "blackboard"],
+  sync: ["kit", "database", "access", "events"],
+  conversations: ["kit", "database", "access"],
+  durable_streams: ["kit", "database", "access"],
+  blackboard: ["kit", "database", "access"],
+  gateway: ["kit", "database", "access", "events", "sync", "conversations", "durable_streams", "blackboard"],
 };
 const rooms = Object.keys(MAY_IMPORT);
 

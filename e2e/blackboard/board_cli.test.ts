@@ -30,7 +30,7 @@ function withServer(backend: Backend): void {
     server = await startBoard(database.url, { agents: app.agents }, await backendSettings(backend));
     env = {
       KHALA_URL: server.url,
-      KHALA_TOKEN: await server.token({ scopes: ["blackboard:read", "blackboard:write", "ops"] }),
+      KHALA_TOKEN: await server.token({ scopes: ["blackboard:read", "blackboard:write", "ops", "platform"] }),
     };
   });
   afterAll(async () => {

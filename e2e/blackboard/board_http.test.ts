@@ -207,7 +207,9 @@ describe.each(BACKENDS)("on %s", (backend) => {
 
     test("what does not exist is 404", async () => {
       const none = { status: 404, code: "not_found" };
-      const operator = await server.token({ scopes: ["ops", "blackboard:write", "blackboard:read"] });
+      const operator = await server.token({
+        scopes: ["ops", "platform", "blackboard:write", "blackboard:read"],
+      });
       for (const path of [
         "/artifacts/nothing",
         `/artifacts/${randomUUID()}`,
@@ -326,7 +328,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
 
     test("a client that announces JSON, and then sends none, is served where none is needed", async () => {
       const headers = {
-        authorization: `Bearer ${await server.token({ scopes: ["ops"] })}`,
+        authorization: `Bearer ${await server.token({ scopes: ["platform"] })}`,
         "content-type": "application/json",
       };
       const path = `${server.url}/blackboard/v1/agents/lazy/resume`;
@@ -334,7 +336,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     });
 
     test("a paused agent takes nothing until it is resumed", async () => {
-      const operator = await server.token({ scopes: ["ops"] });
+      const operator = await server.token({ scopes: ["platform"] });
       expect((await post("/agents/lazy/pause", {}, operator)).status).toBe(204);
       expect((await lazy()).state).toBe("paused");
       const correlation_id = randomUUID();
@@ -345,7 +347,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     });
 
     test("what waits for an agent that is cancelled becomes dead letters, and what comes then runs", async () => {
-      const operator = await server.token({ scopes: ["ops"] });
+      const operator = await server.token({ scopes: ["platform"] });
       await post("/agents/lazy/pause", {}, operator);
       const correlation_id = randomUUID();
       await server.publish({ type: "Chore", payload: 1, correlation_id });

@@ -147,7 +147,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
 
     test("a token has the tasks of its org, one that operates those of all", async () => {
       const other = await one.token({ org_id: "org-2" });
-      const operator = await one.token({ org_id: "org-2", scopes: [...BOARD_SCOPES, "ops"] });
+      const operator = await one.token({ org_id: "org-2", scopes: [...BOARD_SCOPES, "platform"] });
       const id = await one.publish({ type: "Raw", payload: 1 });
       const ask = { worker: "w", wait_ms: 300 };
       expect((await one.post("/agents/editor/claim", ask, other)).body).toEqual({ claims: [] });

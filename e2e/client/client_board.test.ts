@@ -31,7 +31,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
   beforeAll(async () => {
     database = await testDatabase();
     server = await startBoard(database.url, { agents }, await backendSettings(backend));
-    const scopes = [...BOARD_SCOPES, "ops", "blackboard.correlations", "blackboard.agents"];
+    const scopes = [...BOARD_SCOPES, "ops", "platform", "blackboard.correlations", "blackboard.agents"];
     khala = createClient({ url: server.url, token: () => server.token({ scopes }) });
   });
   afterAll(async () => {

@@ -22,7 +22,7 @@ beforeAll(async () => {
     KHALA_AUTH_SECRETS: `test:${Buffer.alloc(32, 7).toString("base64")}`,
   });
   khala = await createKhala(app, { config, dev: true });
-  const scopes = ["chat", "ops", "blackboard:read"];
+  const scopes = ["chat", "ops", "platform", "blackboard:read"];
   ({ token } = await khala.auth.issuer!.mint({ sub: "dev", org_id: "demo", scopes }));
 });
 afterAll(async () => {

@@ -165,7 +165,7 @@ describe.skipIf(!chromiumHere())("the Home page", () => {
     await page.getByRole("textbox").fill("open sesame");
     await page.getByRole("button", { name: "Sign in" }).click();
     await page.getByRole("alert").getByText("This is not a token").waitFor();
-    const scopes = [...TOPICS, "ops", "chat", "blackboard:read"];
+    const scopes = [...TOPICS, "ops", "platform", "chat", "blackboard:read"];
     await page.getByRole("textbox").fill(await mint.mint("acme", "ada", { scopes }));
     await page.getByRole("button", { name: "Sign in" }).click();
     await live(page);

@@ -80,6 +80,7 @@ async function openRooms(limits: { channels: number }) {
     topic.startsWith("room:")
       ? {
           receive: () => new Promise((resolve) => held.push(resolve)),
+          viewerChanged() {},
           onWritable() {},
           heartbeat() {},
           sendError() {},

@@ -35,7 +35,7 @@ let operator: string;
 beforeAll(async () => {
   database = await testDatabase();
   server = await startServer(database.url, { agents: [doomed], settings: { KHALA_OPS_INTERVAL_MS: "100" } });
-  operator = await server.token({ scopes: ["ops", "blackboard:write", RUNS] });
+  operator = await server.token({ scopes: ["ops", "platform", "blackboard:write", RUNS] });
 });
 afterAll(async () => {
   await server[Symbol.asyncDispose]();
@@ -279,7 +279,7 @@ describe("sockets", () => {
 });
 
 test("traces of the org cover every plane, and no other org's are listed", async () => {
-  const scopes = ["ops", "chat", "blackboard:write", "runtime:write", RUNS];
+  const scopes = ["ops", "platform", "chat", "blackboard:write", "runtime:write", RUNS];
   const own = await server.token({ org_id: "traced", scopes });
   const foreign = await server.token({ org_id: "untraced", scopes });
   const send = async (path: string, body: unknown) => {

@@ -15,11 +15,20 @@ export function topicForConv(convId: string): string {
   return `chat:${convId}`;
 }
 
-/** Scopes that are not topic names. */
+/** Scopes that are not topic names. docs/SECURITY-MODEL.md says what each allows. */
 export const SCOPES = {
   runtimeWrite: "runtime:write",
+  runtimeService: "runtime:service",
   chat: "chat",
+  chatService: "chat:service",
   blackboardRead: "blackboard:read",
   blackboardWrite: "blackboard:write",
+  blackboardWork: "blackboard:work:*",
   ops: "ops",
+  platform: "platform",
 } as const;
+
+/** The scope of a worker that runs one agent. */
+export function workScope(agent: string): string {
+  return `blackboard:work:${agent}`;
+}

@@ -45,7 +45,7 @@ export async function control(
   options: BoardOptions,
 ): Promise<void> {
   const url = serverUrl(options.url);
-  const token = await tokenSource(url, options.token, [SCOPES.ops]).get();
+  const token = await tokenSource(url, options.token, [SCOPES.platform]).get();
   await callServer<null>(url, `/blackboard/v1/agents/${encodeURIComponent(agent)}/${what}`, {
     body: {},
     token,

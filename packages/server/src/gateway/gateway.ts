@@ -1,4 +1,5 @@
 import { SCOPES } from "@khala/contracts";
+import type { Audit } from "../access/audit.ts";
 import type { App } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
@@ -14,7 +15,6 @@ import { aiRoutes } from "./adapters/ai_routes.ts";
 import { aiEndpoint } from "./adapters/ai_socket.ts";
 import { durableStreamsRoutes } from "./adapters/durable_streams.ts";
 import type { Auth } from "./auth/auth.ts";
-import { requireScope } from "./auth/claims.ts";
 import type { Revocations } from "./auth/revocations.ts";
 import { type Health, healthRoutes } from "./http/health.ts";
 import { type Http, httpUrl, listenError, openHttp } from "./http/http.ts";
@@ -23,10 +23,10 @@ import { chatRoutes } from "./http/routes/chat.ts";
 import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
 import { runtimeRoutes } from "./http/routes/events.ts";
 import { homeRoute, socketHintRoute } from "./http/routes/home.ts";
-import { type OpsSources, opsConversationRoutes, opsRoutes } from "./http/routes/ops.ts";
+import { type OpsSources, opsAuditRoutes, opsConversationRoutes, opsRoutes } from "./http/routes/ops.ts";
 import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
-import { tokenRoutes } from "./http/routes/token.ts";
+import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import { conversationChannel } from "./phoenix/conversation_channel.ts";
 import { opsChannel } from "./phoenix/ops_channel.ts";
@@ -62,6 +62,7 @@ export interface GatewayOptions {
   readonly settings: GatewaySettings;
   readonly auth: Auth;
   readonly revocations: Revocations;
+  readonly audit: Audit;
   readonly database: Database;
   readonly authority: Authority;
   readonly sync: SyncPlane;
@@ -91,6 +92,8 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     traffic,
     maxBodyBytes: settings.maxBodyBytes,
     origins,
+    audit: options.audit,
+    recognise: issuerCaller({ issuerKey: settings.issuerKey, openOnLoopback: dev, origins }),
   });
   const dashboard = options.dashboard ? await readFiles(options.dashboard) : undefined;
   if (dashboard) dashboardRoutes(http, dashboard);
@@ -103,9 +106,6 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   });
   tokenRoutes(http, {
     issuer: auth.issuer,
-    issuerKey: settings.issuerKey,
-    openOnLoopback: dev,
-    origins,
     revocations,
     maxTtlS: settings.maxTtlS,
     clock: context.clock,
@@ -120,16 +120,12 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     deadLetterRoutes(http, options.blackboard);
     workerRoutes(http, options.blackboard, signal);
   }
-  aiRoutes(http, context, { conversations, signal });
-  agUiRoutes(http, context, { conversations, signal });
+  aiRoutes(http, context, { conversations, revocations, signal });
+  agUiRoutes(http, context, { conversations, revocations, signal });
   durableStreamsRoutes(http, context, {
     streams: options.streams,
     signal,
-    async authenticate(request) {
-      const viewer = await http.viewer(request);
-      requireScope(viewer, SCOPES.chat);
-      return { org: viewer.org };
-    },
+    revocations,
   });
 
   const channels = [
@@ -155,6 +151,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     const minted = dev && auth.issuer ? mintedScopes(app) : undefined;
     opsRoutes(http, { ...ops, dev, mintedScopes: minted, origins, traffic, sockets });
     opsConversationRoutes(http, conversations);
+    opsAuditRoutes(http, options.audit);
     opsSyncRoutes(http, {
       database: options.database,
       authority: options.authority,

@@ -193,6 +193,7 @@ const SETTINGS = z.object({
   KHALA_CHAT_ENGINE_IDLE_S: count(600, 1).describe("How long an idle engine is kept"),
   KHALA_CHAT_DELTA_MS: count(30, 0, 1_000).describe("Window in which text deltas are merged into one event"),
   KHALA_CHAT_DELTA_CHARS: count(128, 1).describe("Characters that end that window early"),
+  KHALA_AUDIT_KEEP_DAYS: count(400, 1).describe("How long the audit log is kept"),
   KHALA_CHAT_KEEP_HOURS: count(168, 1).describe("Events of a conversation that are kept, by age"),
   KHALA_CHAT_KEEP_EVENTS: count(10_000, 1).describe("Events of a conversation that are kept, by number"),
   KHALA_CHAT_KEEP_BYTES: count(8 << 20, 1_024).describe("Events of a conversation that are kept, by size"),

@@ -1,3 +1,4 @@
+import { openAudit } from "../access/audit.ts";
 import { type App, defineApp } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openConversationPlane, STOP_WAKEUP } from "../conversations/open_plane.ts";
@@ -117,6 +118,9 @@ export async function createKhala(
     closers.push(() => revocations.stop());
     wakeups.on(REVOKED_WAKEUP, () => revocations.refresh());
 
+    const audit = openAudit(database, context, { keepMs: config.KHALA_AUDIT_KEEP_DAYS * 86_400_000 });
+    closers.push(() => audit.stop());
+
     wakeups.start();
     closers.push(() => wakeups.stop());
     closers.push(() => authority.drain());
@@ -135,6 +139,7 @@ export async function createKhala(
       dashboard: options.dashboard,
       auth,
       revocations,
+      audit,
       database,
       authority,
       sync,

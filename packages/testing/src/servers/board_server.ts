@@ -31,7 +31,7 @@ export interface BoardServer extends AsyncDisposable {
 }
 
 /** The scopes of whoever works with the board. */
-export const BOARD_SCOPES = ["blackboard:read", "blackboard:write"];
+export const BOARD_SCOPES = ["blackboard:read", "blackboard:write", "blackboard:work:*"];
 
 /** Starts a server on a database that may be shared with others. */
 export async function startBoard(

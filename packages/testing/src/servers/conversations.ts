@@ -29,6 +29,7 @@ import { TimelineSocket } from "../clients/timeline_socket.ts";
 import { TimelineView } from "../clients/timeline_view.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
+import { noAudit } from "../kit/viewer.ts";
 import { ManualEngine } from "./manual_engine.ts";
 
 export interface ConversationServerOptions {
@@ -140,6 +141,7 @@ export async function startConversations(
     settings: gatewaySettings(config, true),
     auth,
     revocations,
+    audit: noAudit,
     database,
     authority,
     sync,
@@ -172,8 +174,8 @@ export async function startConversations(
     token,
     request,
     revoke: async (bearer) => {
-      const { jti, expiresAt } = await auth.verifier.verify(bearer);
-      await revocations.revoke(jti, expiresAt);
+      const { jti, org, expiresAt } = await auth.verifier.verify(bearer);
+      await revocations.revoke({ org, jti }, expiresAt);
     },
     async chat(convId, message, more = {}) {
       const body = JSON.stringify({ conv_id: convId, message, ...more });

@@ -8,10 +8,12 @@ import {
   STREAM_WAKEUP,
 } from "../../../server/src/durable_streams/store.ts";
 import { durableStreamsRoutes } from "../../../server/src/gateway/adapters/durable_streams.ts";
+import { memoryRevocations } from "../../../server/src/gateway/auth/revocations.ts";
 import { openHttp } from "../../../server/src/gateway/http/http.ts";
 import { gatewayMetrics } from "../../../server/src/gateway/metrics.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
+import { noAudit, testViewer } from "../kit/viewer.ts";
 
 /** The long-poll timeout by default. The conformance suite waits for several, and appends 500 ms into one. */
 export const LONG_POLL_MS = 3_000;
@@ -53,6 +55,12 @@ export async function serveStreams(
   wakeups.start();
   const http = openHttp(context, {
     verifier: { verify: () => Promise.reject(new KhalaError("invalid_token", "Tokens are not read here.")) },
+    audit: noAudit,
+    recognise: ({ headers }) =>
+      testViewer({
+        org: String(headers["x-org"] ?? "acme"),
+        subject: String(headers["x-subject"] ?? "ada"),
+      }),
     metrics: gatewayMetrics(context.telemetry.meter),
     maxBodyBytes: 1 << 20,
     origins,
@@ -60,7 +68,7 @@ export async function serveStreams(
   const turnstile = observeWaits(streams);
   durableStreamsRoutes(http, context, {
     streams: turnstile.streams,
-    authenticate: async ({ headers }) => ({ org: String(headers["x-org"] ?? "acme") }),
+    revocations: memoryRevocations(context.clock),
     longPollMs: LONG_POLL_MS,
     ...limits,
   });

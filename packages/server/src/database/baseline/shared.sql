@@ -66,10 +66,31 @@ CREATE TABLE runtime.leases (
   expires_at timestamptz NOT NULL
 );
 
-CREATE TABLE runtime.revoked_tokens (
-  jti text PRIMARY KEY,
-  expires_at timestamptz NOT NULL
+-- Revoked tokens: one by its jti, all of a subject, or all of an org that were issued until revoked_at. An empty text stands
+-- for any.
+CREATE TABLE runtime.revocations (
+  org_id text NOT NULL,
+  subject text NOT NULL,
+  jti text NOT NULL,
+  revoked_at timestamptz NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (org_id, subject, jti)
 );
+
+-- Who did what to which resource, from where, with which outcome. Entries are added, and removed by age; never changed.
+CREATE TABLE runtime.audit_log (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  org_id text NOT NULL,
+  subject text NOT NULL,
+  action text NOT NULL,
+  resource text NOT NULL,
+  address text NOT NULL,
+  -- `ok`, or the code of the error.
+  outcome text NOT NULL
+);
+CREATE INDEX audit_log_org ON runtime.audit_log (org_id, id);
+CREATE INDEX audit_log_age ON runtime.audit_log USING brin (at);
 
 -- Durable Streams: append-only bytes at a path.
 CREATE TABLE runtime.durable_streams (

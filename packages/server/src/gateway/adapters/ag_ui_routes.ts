@@ -1,8 +1,7 @@
-import { KhalaError, SCOPES } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
-import { requireScope } from "../auth/claims.ts";
-import { callerOf, readChat } from "../http/conversation_request.ts";
+import { readChat } from "../http/conversation_request.ts";
 import type { Http } from "../http/http.ts";
 import { AgUiEvents } from "./ag_ui_events.ts";
 import { policyOf, textOf, traceOf } from "./ai_routes.ts";
@@ -14,11 +13,9 @@ import { type AdapterOptions, respondWithRun } from "./run_response.ts";
  * sent. `abortRun()` only leaves the stream; `POST /chat/:conv_id/stop` with the thread's id stops the run.
  */
 export function agUiRoutes(http: Http, context: Context, options: AdapterOptions): void {
-  http.app.post("/ag-ui", async (request, reply) => {
-    const viewer = await http.viewer(request);
-    requireScope(viewer, SCOPES.chat);
+  http.route("conversation.write", "POST", "/ag-ui", async (viewer, request, reply) => {
     const { command, runId } = readRunAgentInput(request.body, policyOf(request));
-    const run = await startRun(context, options.conversations, callerOf(viewer), command, traceOf(request));
+    const run = await startRun(context, options.conversations, viewer, command, traceOf(request));
     const translator = new AgUiEvents(command.convId, runId);
     await respondWithRun(reply, context, options, { viewer, run, translator, first: translator.begin() });
   });

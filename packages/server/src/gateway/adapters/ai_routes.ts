@@ -1,10 +1,9 @@
-import { KhalaError, SCOPES } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
-import { requireScope, type Viewer } from "../auth/claims.ts";
-import { callerOf, readChat, readConvId } from "../http/conversation_request.ts";
-import type { Http } from "../http/http.ts";
+import { readChat, readConvId } from "../http/conversation_request.ts";
+import type { Handler, Http } from "../http/http.ts";
 import { AiChunks } from "./ai_chunks.ts";
 import { joinRun, startRun } from "./ai_run.ts";
 import { type AdapterOptions, respondWithRun } from "./run_response.ts";
@@ -19,18 +18,15 @@ const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: 
 export function aiRoutes(http: Http, context: Context, options: AdapterOptions): void {
   const { conversations } = options;
 
-  http.app.post("/ai/chat", async (request, reply) => {
-    const viewer = await viewerOf(request);
+  http.route("conversation.write", "POST", "/ai/chat", async (viewer, request, reply) => {
     const command = readAiRequest(request.body, policyOf(request));
-    const run = await startRun(context, conversations, callerOf(viewer), command, traceOf(request));
+    const run = await startRun(context, conversations, viewer, command, traceOf(request));
     const translator = new AiChunks(run.runId);
     await respondWithRun(reply, context, options, { viewer, run, translator, first: [], ...FORM });
   });
 
-  // Without HEAD, which would wait for the end of the run as well.
-  http.app.get("/ai/chat/:id/stream", { exposeHeadRoute: false }, async (request, reply) => {
-    const viewer = await viewerOf(request);
-    const run = await joinRun(conversations, callerOf(viewer), convIdOf(request));
+  const resume: Handler = async (viewer, request, reply) => {
+    const run = await joinRun(conversations, viewer, convIdOf(request));
     if (!run) return reply.code(204).header("Cache-Control", "no-store").send();
     const translator = new AiChunks(run.runId);
     await respondWithRun(reply, context, options, {
@@ -40,29 +36,19 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
       first: translator.replay(run.messages),
       ...FORM,
     });
-  });
+  };
+  // Without HEAD, which would wait for the end of the run as well.
+  http.route("conversation.read", "GET", "/ai/chat/:id/stream", resume, { exposeHeadRoute: false });
 
-  for (const method of ["POST", "DELETE"]) {
-    http.app.route({
-      method,
-      url: "/ai/chat/:id/stop",
-      handler: async (request) => {
-        const viewer = await viewerOf(request);
-        return conversations.stopRun(callerOf(viewer), convIdOf(request));
-      },
-    });
-  }
+  for (const method of ["POST", "DELETE"] as const)
+    http.route("conversation.write", method, "/ai/chat/:id/stop", async (viewer, request) =>
+      conversations.stopRun(viewer, convIdOf(request)),
+    );
 
-  http.app.get("/ai/ws", async () => {
+  http.open("GET", "/ai/ws", async () => {
     const message = "This is a WebSocket. Give its address to WebSocketChatTransport, with ?token=<jwt>.";
     throw new KhalaError("upgrade_required", message);
   });
-
-  async function viewerOf(request: FastifyRequest): Promise<Viewer> {
-    const viewer = await http.viewer(request);
-    requireScope(viewer, SCOPES.chat);
-    return viewer;
-  }
 }
 
 /** The policy for a busy conversation, from `?policy=`. */

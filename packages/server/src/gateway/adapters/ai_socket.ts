@@ -1,8 +1,8 @@
-import { KhalaError, SCOPES } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { wireFrame } from "../../kit/wire_frame.ts";
-import { callerOf, readConvId } from "../http/conversation_request.ts";
+import { readConvId } from "../http/conversation_request.ts";
 import {
   type ClientSocket,
   type Connection,
@@ -49,7 +49,7 @@ export function aiEndpoint(
   return {
     path: "/ai/ws",
     kind: "ai",
-    scope: SCOPES.chat,
+    action: "conversation.write",
     open: ({ searchParams }) => {
       const policy = searchParams.get("policy") ?? undefined;
       return (connection) => new AiSocket(connection, context, { conversations, maxRequests, policy });
@@ -98,6 +98,9 @@ class AiSocket implements ClientSocket {
     this.#requests.set(id, request);
     void this.#answer(request, frame!);
   }
+
+  // A token that does not allow chats is refused before it is used.
+  viewerChanged(): void {}
 
   onWritable(): void {
     for (const resume of this.#waiting.splice(0)) resume();
@@ -149,7 +152,7 @@ class AiSocket implements ClientSocket {
   async #send(request: Request, frame: Frame): Promise<FollowedRun> {
     const { conversations, policy } = this.#options;
     const command = readAiRequest(frame, policy);
-    const run = await startRun(this.#context, conversations, callerOf(this.#connection.viewer), command);
+    const run = await startRun(this.#context, conversations, this.#connection.viewer, command);
     await this.#frame(request, { type: "start" });
     await this.#follow(request, run, new AiChunks(run.runId));
     return run;
@@ -160,7 +163,7 @@ class AiSocket implements ClientSocket {
       const message = "An answer is resumed from its beginning, in one piece. Leave lastSequence out.";
       throw new KhalaError("invalid_request", message, { field: "lastSequence" });
     }
-    const caller = callerOf(this.#connection.viewer);
+    const caller = this.#connection.viewer;
     const run = await joinRun(this.#options.conversations, caller, readConvId(frame.id));
     if (!run) {
       await this.#frame(request, { type: "no-active" });

@@ -1,13 +1,16 @@
 import { Readable } from "node:stream";
 import { KhalaError } from "@khala/contracts";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { Action } from "../../access/actions.ts";
+import type { Viewer } from "../../access/viewer.ts";
 import { messageArray, storedMessages } from "../../durable_streams/json_mode.ts";
 import { formatOffset, type Offset } from "../../durable_streams/offset.ts";
 import type { Page } from "../../durable_streams/pages.ts";
 import type { DurableStreams } from "../../durable_streams/store.ts";
 import { isJson, type StreamName } from "../../durable_streams/stream.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Http } from "../http/http.ts";
+import type { Revocations } from "../auth/revocations.ts";
+import type { Http, Route } from "../http/http.ts";
 import { answerAppend, noStream, tailOffset } from "./durable_streams_answer.ts";
 import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
 import {
@@ -24,8 +27,7 @@ import { needsBase64, sseEvents } from "./durable_streams_sse.ts";
 
 export interface DurableStreamsRoutesOptions {
   readonly streams: DurableStreams;
-  /** The org whose streams a request is about; throws the denial when the token is not accepted. */
-  readonly authenticate: (request: FastifyRequest) => Promise<{ org: string }>;
+  readonly revocations: Revocations;
   /** Ends what waits. Closing the server does so too. */
   readonly signal?: AbortSignal;
   readonly longPollMs?: number;
@@ -36,6 +38,13 @@ export interface DurableStreamsRoutesOptions {
 }
 
 const PREFIX = "/streams/";
+const ACTION_OF: Readonly<Record<string, Action>> = {
+  GET: "durable_stream.read",
+  HEAD: "durable_stream.read",
+  PUT: "durable_stream.write",
+  POST: "durable_stream.write",
+  DELETE: "durable_stream.delete",
+};
 /** How long the last bytes of a live read may take. */
 const GRACE_MS = 10_000;
 const METHODS = "GET, HEAD, PUT, POST, DELETE";
@@ -54,19 +63,21 @@ export function durableStreamsRoutes(
   context: Context,
   options: DurableStreamsRoutesOptions,
 ): void {
-  const { streams, authenticate, longPollMs = 20_000, sseMs = 60_000, sseHeartbeatMs = 15_000 } = options;
+  const { streams, revocations, longPollMs = 20_000, sseMs = 60_000, sseHeartbeatMs = 15_000 } = options;
   const { maxLive = 10_000 } = options;
   const stopping = new AbortController();
   const over = options.signal ? AbortSignal.any([stopping.signal, options.signal]) : stopping.signal;
   http.app.addHook("preClose", async () => stopping.abort());
-  const orgs = new WeakMap<FastifyRequest, string>();
+  const viewers = new WeakMap<FastifyRequest, Viewer>();
   let live = 0;
 
   const nameOf = (request: FastifyRequest): StreamName => ({
-    org: orgs.get(request)!,
+    org: viewers.get(request)!.org,
     path: readPath(request),
   });
 
+  for (const [method, action] of Object.entries(ACTION_OF))
+    http.list({ method: method as Route["method"], path: `${PREFIX}*`, action });
   http.app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     scope.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
@@ -74,7 +85,8 @@ export function durableStreamsRoutes(
       reply.header("X-Content-Type-Options", "nosniff").header("Cross-Origin-Resource-Policy", "same-origin");
       if (reply.hasHeader("Access-Control-Allow-Origin"))
         reply.header("Access-Control-Expose-Headers", EXPOSED);
-      if (request.method !== "OPTIONS") orgs.set(request, (await authenticate(request)).org);
+      const action = ACTION_OF[request.method];
+      if (action) viewers.set(request, await http.admit(request, action));
     });
     routes(scope);
   });
@@ -142,7 +154,7 @@ export function durableStreamsRoutes(
         if (start !== "now") return sendPage(request, reply, first);
         return writePage(reply.header("Cache-Control", "no-store"), first);
       }
-      const signal = beginLive(reply, mode === "sse" ? sseMs : longPollMs);
+      const signal = beginLive(viewers.get(request)!, reply, mode === "sse" ? sseMs : longPollMs);
       if (mode === "long-poll") {
         const deadline = context.clock.now() + longPollMs;
         const read = (offset: Offset) => readFrom(streams, name, offset);
@@ -167,7 +179,7 @@ export function durableStreamsRoutes(
   }
 
   /** Counts a live read until its connection or answer ends; the signal ends its waiting. */
-  function beginLive(reply: FastifyReply, ms: number): AbortSignal {
+  function beginLive(viewer: Viewer, reply: FastifyReply, ms: number): AbortSignal {
     if (live >= maxLive)
       throw new KhalaError(
         "overloaded",
@@ -185,9 +197,13 @@ export function durableStreamsRoutes(
     live++;
     // A client that does not read would stay connected for ever.
     const cancel = context.clock.after(ms + GRACE_MS, () => reply.raw.destroy());
+    const forget = revocations.onRevoked(() => {
+      if (revocations.isRevoked(viewer)) reply.raw.destroy();
+    });
     reply.raw.once("close", () => {
       live--;
       cancel();
+      forget();
       gone.abort();
     });
     return AbortSignal.any([gone.signal, over]);

@@ -1,8 +1,9 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { FastifyReply } from "fastify";
+import type { Viewer } from "../../access/viewer.ts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Viewer } from "../auth/claims.ts";
+import type { Revocations } from "../auth/revocations.ts";
 import { clientError } from "../sockets/connection.ts";
 import { EventStream } from "./ai_event_stream.ts";
 import { type FollowedRun, followRun } from "./ai_run.ts";
@@ -10,6 +11,7 @@ import { type FollowedRun, followRun } from "./ai_run.ts";
 /** Dependencies of the HTTP adapters. */
 export interface AdapterOptions {
   readonly conversations: ConversationPlane;
+  readonly revocations: Revocations;
   /** Aborts when the server shuts down: streams are cut, and clients resume them elsewhere. */
   readonly signal: AbortSignal;
 }
@@ -35,10 +37,14 @@ export interface Answer {
 export async function respondWithRun(
   reply: FastifyReply,
   context: Context,
-  { conversations, signal }: AdapterOptions,
+  { conversations, revocations, signal }: AdapterOptions,
   { viewer, run, translator, first, last, headers = {} }: Answer,
 ): Promise<void> {
   const events = new EventStream(reply, context, { headers, signal, expiresAt: viewer.expiresAt });
+  const forget = revocations.onRevoked(() => {
+    if (revocations.isRevoked(viewer)) events.cut();
+  });
+  events.signal.addEventListener("abort", forget);
   try {
     await events.send(first);
     for await (const event of followRun(context, conversations, run, events.signal)) {

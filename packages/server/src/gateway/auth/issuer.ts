@@ -1,6 +1,7 @@
 import { createPrivateKey } from "node:crypto";
 import { KhalaError } from "@khala/contracts";
 import { type JWK, SignJWT } from "jose";
+import { ISSUER } from "../../access/actions.ts";
 import type { Clock } from "../../kit/clock.ts";
 import type { NewId } from "../../kit/ids.ts";
 import { isName, MAX_TOKEN_CHARS } from "./claims.ts";
@@ -112,7 +113,7 @@ function signingKey(options: SigningKey): PinnedKey {
 }
 
 function isScope(value: unknown): value is string {
-  return isName(value) && !/\s/.test(value);
+  return isName(value) && !/\s/.test(value) && value !== ISSUER;
 }
 
 function bad(field: string, message: string): KhalaError {

@@ -1,59 +1,96 @@
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import { memoryRevocations, REVOCATION_GRACE_MS } from "./revocations.ts";
 import { handClock } from "./test_support.ts";
 
+const TTL_MS = 300_000;
+
 test("a revoked token is found until well after it has expired", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock);
-  expect(revocations.isRevoked("jti-1")).toBe(false);
-  await revocations.revoke("jti-1", clock.now() + 300_000);
-  expect(revocations.isRevoked("jti-1")).toBe(true);
-  expect(revocations.isRevoked("jti-2")).toBe(false);
+  const [one, other] = [testViewer({ jti: "one" }), testViewer({ jti: "other" })];
+  expect(revocations.isRevoked(one)).toBe(false);
+  await revocations.revoke({ org: "acme", jti: "one" }, clock.now() + TTL_MS);
+  expect(revocations.isRevoked(one)).toBe(true);
+  expect(revocations.isRevoked(other)).toBe(false);
+  clock.forward(TTL_MS + 30_000);
+  await revocations.revoke({ org: "acme", jti: "other" }, clock.now() + TTL_MS);
+  expect(revocations.isRevoked(one)).toBe(true);
+});
 
-  clock.forward(300_000 + 30_000);
-  await revocations.revoke("jti-2", clock.now() + 300_000);
-  expect(revocations.isRevoked("jti-1")).toBe(true);
+test("a jti is revoked within the org that was named, and in every org if none was", async () => {
+  const clock = handClock();
+  const revocations = memoryRevocations(clock);
+  const foreign = testViewer({ org: "globex" });
+  await revocations.revoke({ org: "acme", jti: foreign.jti }, clock.now() + TTL_MS);
+  expect(revocations.isRevoked(foreign)).toBe(false);
+  await revocations.revoke({ jti: foreign.jti }, clock.now() + TTL_MS);
+  expect(revocations.isRevoked(foreign)).toBe(true);
+});
+
+test.each([
+  ["a subject", { org: "acme", subject: "ada" }, ["ada of acme"]],
+  ["an org", { org: "acme" }, ["ada of acme", "bob of acme"]],
+])("revoking %s revokes what was issued until then, and nothing of others", async (_what, what, expected) => {
+  const clock = handClock();
+  const revocations = memoryRevocations(clock);
+  const issued = () =>
+    ["ada of acme", "bob of acme", "ada of globex"].map((name) => {
+      const [subject, , org] = name.split(" ") as [string, string, string];
+      return { name, viewer: testViewer({ subject, org, issuedAt: clock.now() }) };
+    });
+  const before = issued();
+  await revocations.revoke(what, clock.now() + TTL_MS);
+  clock.forward(1_000);
+  const after = issued();
+  const revoked = (tokens: typeof before) =>
+    tokens.filter(({ viewer }) => revocations.isRevoked(viewer)).map(({ name }) => name);
+  expect(revoked(before)).toEqual(expected);
+  expect(revoked(after)).toEqual([]);
+});
+
+test("a token that does not say when it was issued counts as issued before", async () => {
+  const clock = handClock();
+  const revocations = memoryRevocations(clock);
+  await revocations.revoke({ org: "acme" }, clock.now() + TTL_MS);
+  clock.forward(60_000);
+  expect(revocations.isRevoked(testViewer())).toBe(true);
 });
 
 test("a revocation is forgotten once its token can never be accepted again", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock, { maxEntries: 1 });
-  await revocations.revoke("jti-1", clock.now() + 300_000);
-  clock.forward(300_000 + REVOCATION_GRACE_MS);
-  await revocations.revoke("jti-2", clock.now() + 300_000);
-  expect(revocations.isRevoked("jti-1")).toBe(false);
-  expect(revocations.isRevoked("jti-2")).toBe(true);
+  await revocations.revoke({ jti: "one" }, clock.now() + TTL_MS);
+  clock.forward(TTL_MS + REVOCATION_GRACE_MS);
+  await revocations.revoke({ jti: "other" }, clock.now() + TTL_MS);
+  expect(revocations.isRevoked(testViewer({ jti: "one" }))).toBe(false);
+  expect(revocations.isRevoked(testViewer({ jti: "other" }))).toBe(true);
 });
 
 test("a full list refuses a revocation and drops none", async () => {
   const clock = handClock();
-  const revocations = memoryRevocations(clock, { maxEntries: 2 });
-  await revocations.revoke("jti-1", clock.now() + 300_000);
-  await revocations.revoke("jti-2", clock.now() + 300_000);
-  await expect(revocations.revoke("jti-3", clock.now() + 300_000)).rejects.toMatchObject({
+  const revocations = memoryRevocations(clock, { maxEntries: 1 });
+  await revocations.revoke({ jti: "one" }, clock.now() + TTL_MS);
+  await expect(revocations.revoke({ jti: "other" }, clock.now() + TTL_MS)).rejects.toMatchObject({
     code: "limit_exceeded",
   });
-  await revocations.revoke("jti-1", clock.now() + 600_000);
-  expect(revocations.isRevoked("jti-1")).toBe(true);
-  expect(revocations.isRevoked("jti-2")).toBe(true);
+  await revocations.revoke({ jti: "one" }, clock.now() + 2 * TTL_MS);
+  expect(revocations.isRevoked(testViewer({ jti: "one" }))).toBe(true);
 });
 
-test("every listener hears of a revocation, also when one of them throws, until it stops listening", async () => {
+test("every listener hears of a revocation, also when one of them throws, until it unsubscribes", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock);
-  const heard: string[] = [];
+  let heard = 0;
   const stopBad = revocations.onRevoked(() => {
     throw new Error("a broken listener");
   });
-  const stop = revocations.onRevoked((jti) => heard.push(jti));
-
-  await expect(revocations.revoke("jti-1", clock.now())).rejects.toThrow(AggregateError);
-  expect(heard).toEqual(["jti-1"]);
-  expect(revocations.isRevoked("jti-1")).toBe(true);
-
+  const stop = revocations.onRevoked(() => void heard++);
+  await expect(revocations.revoke({ jti: "one" }, clock.now())).rejects.toThrow(AggregateError);
+  expect(heard).toBe(1);
   stopBad();
-  await revocations.revoke("jti-2", clock.now());
+  await revocations.revoke({ jti: "two" }, clock.now());
   stop();
-  await revocations.revoke("jti-3", clock.now());
-  expect(heard).toEqual(["jti-1", "jti-2"]);
+  await revocations.revoke({ jti: "three" }, clock.now());
+  expect(heard).toBe(2);
 });

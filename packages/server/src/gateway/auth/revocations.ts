@@ -1,76 +1,127 @@
 import { KhalaError } from "@khala/contracts";
+import type { Viewer } from "../../access/viewer.ts";
 import type { Database } from "../../database/database.ts";
 import type { Clock } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 
-/** Called with the jti of a token the moment it is known to be revoked. */
-export type RevocationListener = (jti: string) => void;
-
-/** Tokens that were taken back before they expired. */
-export interface Revocations {
-  isRevoked(jti: string): boolean | Promise<boolean>;
-  /** Takes a token back; `expiresAt` (ms) is its `exp`. */
-  revoke(jti: string, expiresAt: number): Promise<void>;
-  /** Calls `listener` for every revocation from now on, so that open sockets can be closed; the returned function unsubscribes. */
-  onRevoked(listener: RevocationListener): () => void;
+/** What is revoked: one token, every token of a subject, or every token of an org. Without an org, a token of any org. */
+export interface Revocation {
+  readonly org?: string;
+  readonly subject?: string;
+  readonly jti?: string;
 }
 
-/** The listeners of one source of revocations. */
-interface RevocationListeners {
-  add(listener: RevocationListener): () => void;
-  emit(jti: string): void;
+/** Tokens that were revoked before they expired. */
+export interface Revocations {
+  isRevoked(viewer: Viewer): boolean;
+  /** Revokes what was issued until now; `expiresAt` (ms) is when the last of these tokens expires. */
+  revoke(revocation: Revocation, expiresAt: number): Promise<void>;
+  /** Calls `listener` after every revocation, so that whatever is open can be checked again; the returned function unsubscribes. */
+  onRevoked(listener: () => void): () => void;
 }
 
 /** How long a revocation outlives its token: covers the clock skew and a clock that is set back. */
 export const REVOCATION_GRACE_MS = 3_600_000;
 
-/** Listeners that are all called, even when one of them throws. */
-function revocationListeners(): RevocationListeners {
-  const listeners = new Set<{ readonly call: RevocationListener }>();
-  return {
-    add(listener) {
-      const entry = { call: listener };
-      listeners.add(entry);
-      return () => void listeners.delete(entry);
-    },
-    emit(jti) {
-      const failures: unknown[] = [];
-      for (const listener of [...listeners]) {
-        try {
-          listener.call(jti);
-        } catch (error) {
-          failures.push(error);
-        }
-      }
-      if (failures.length > 0) throw new AggregateError(failures, "A listener of revocations failed.");
-    },
-  };
+interface Entry {
+  /** Tokens issued until then are revoked, in milliseconds. */
+  readonly at: number;
+  readonly forgetAt: number;
 }
 
-/** Revocations of this process alone, for tests and a single dev server. */
-export function memoryRevocations(clock: Clock, { maxEntries = 100_000 } = {}): Revocations {
-  const forgetAt = new Map<string, number>();
-  const listeners = revocationListeners();
+type Key = readonly [org: string, subject: string, jti: string];
 
-  const makeRoom = () => {
-    const now = clock.now();
-    for (const [jti, at] of forgetAt) if (at <= now) forgetAt.delete(jti);
+/** Revocations in memory: all that is known in this process. */
+class RevocationTable {
+  readonly #entries = new Map<string, Entry>();
+  readonly #clock: Clock;
+  readonly #maxEntries: number;
+
+  constructor(clock: Clock, maxEntries: number) {
+    this.#clock = clock;
+    this.#maxEntries = maxEntries;
+  }
+
+  has(viewer: Viewer): boolean {
+    if (this.#entries.size === 0) return false;
+    const { org, subject, jti } = viewer;
+    if (this.#find([org, "", jti]) || this.#find(["", "", jti])) return true;
+    return this.#covers(viewer, [org, subject, ""]) || this.#covers(viewer, [org, "", ""]);
+  }
+
+  /** Returns whether it was not known before. */
+  add(key: Key, { at, forgetAt }: Entry): boolean {
+    const id = JSON.stringify(key);
+    const known = this.#entries.get(id);
+    if (known && known.at >= at && known.forgetAt >= forgetAt) return false;
+    if (!known) this.#makeRoom();
+    this.#entries.set(id, {
+      at: Math.max(known?.at ?? 0, at),
+      forgetAt: Math.max(known?.forgetAt ?? 0, forgetAt),
+    });
+    return true;
+  }
+
+  #find(key: Key): Entry | undefined {
+    return this.#entries.get(JSON.stringify(key));
+  }
+
+  /** Whoever is revoked may sign in again: a token that was issued later is not covered. */
+  #covers({ issuedAt }: Viewer, key: Key): boolean {
+    const entry = this.#find(key);
+    return entry !== undefined && (issuedAt === undefined || issuedAt <= entry.at);
+  }
+
+  #makeRoom(): void {
+    const now = this.#clock.now();
+    if (this.#entries.size < this.#maxEntries) return;
+    for (const [id, { forgetAt }] of this.#entries) if (forgetAt <= now) this.#entries.delete(id);
     // Forgetting a live revocation would let the token back in, so a full list refuses instead.
-    if (forgetAt.size < maxEntries) return;
+    if (this.#entries.size < this.#maxEntries) return;
     throw new KhalaError(
       "limit_exceeded",
-      `${maxEntries} revoked tokens are remembered and none has expired. Try again when some have, or raise the limit.`,
+      `${this.#maxEntries} revocations are remembered and none has expired. Try again when some have, or raise the limit.`,
     );
-  };
+  }
+}
 
+/** Listeners that are all called, even when one of them throws. */
+class Listeners {
+  readonly #listeners = new Set<{ readonly call: () => void }>();
+
+  add(listener: () => void): () => void {
+    const entry = { call: listener };
+    this.#listeners.add(entry);
+    return () => void this.#listeners.delete(entry);
+  }
+
+  call(): void {
+    const failures: unknown[] = [];
+    for (const listener of [...this.#listeners]) {
+      try {
+        listener.call();
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw new AggregateError(failures, "A listener of revocations failed.");
+  }
+}
+
+function keyOf({ org = "", subject = "", jti = "" }: Revocation): Key {
+  return [org, subject, jti];
+}
+
+/** Revocations of this process alone, for tests. */
+export function memoryRevocations(clock: Clock, { maxEntries = 100_000 } = {}): Revocations {
+  const table = new RevocationTable(clock, maxEntries);
+  const listeners = new Listeners();
   return {
-    isRevoked: (jti) => forgetAt.has(jti),
-    async revoke(jti, expiresAt) {
-      const known = forgetAt.get(jti);
-      if (known === undefined) makeRoom();
-      forgetAt.set(jti, Math.max(known ?? 0, expiresAt + REVOCATION_GRACE_MS));
-      listeners.emit(jti);
+    isRevoked: (viewer) => table.has(viewer),
+    async revoke(revocation, expiresAt) {
+      table.add(keyOf(revocation), { at: clock.now(), forgetAt: expiresAt + REVOCATION_GRACE_MS });
+      listeners.call();
     },
     onRevoked: (listener) => listeners.add(listener),
   };
@@ -82,6 +133,8 @@ export interface StoredRevocations extends Revocations, Service {
   refresh(): void;
 }
 
+const MAX_ENTRIES = 100_000;
+
 /** Opens the shared revocations. Revocations of other servers arrive with a wake-up, or after `pollMs`. */
 export function openStoredRevocations(
   database: Database,
@@ -89,34 +142,45 @@ export function openStoredRevocations(
   pollMs: number,
   onRevoke: () => void,
 ): StoredRevocations {
-  const known = memoryRevocations(context.clock);
+  const { clock } = context;
+  const table = new RevocationTable(clock, MAX_ENTRIES);
+  const listeners = new Listeners();
   const wake = new Wake();
+
+  async function read(): Promise<void> {
+    const rows = await database.query<Revocation & { at: Date; until: Date }>({
+      name: "revocations",
+      text: `SELECT org_id AS org, subject, jti, revoked_at AS at, expires_at AS until
+        FROM runtime.revocations WHERE expires_at > now()`,
+    });
+    const added = rows.filter((row) =>
+      table.add(keyOf(row), { at: row.at.getTime(), forgetAt: row.until.getTime() }),
+    );
+    if (added.length > 0) listeners.call();
+  }
+
   const loop = runLoop(context, "revocations", {
     wake,
     idleMs: pollMs,
     async step() {
-      const rows = await database.query<{ jti: string; expires_at: Date }>({
-        name: "revoked_tokens",
-        text: "SELECT jti, expires_at FROM runtime.revoked_tokens WHERE expires_at > now()",
-      });
-      for (const { jti, expires_at } of rows) {
-        if (!(await known.isRevoked(jti)))
-          await known.revoke(jti, expires_at.getTime() - REVOCATION_GRACE_MS);
-      }
+      await read();
       return false;
     },
   });
   return {
-    isRevoked: (jti) => known.isRevoked(jti),
-    onRevoked: (listener) => known.onRevoked(listener),
-    async revoke(jti, expiresAt) {
+    isRevoked: (viewer) => table.has(viewer),
+    onRevoked: (listener) => listeners.add(listener),
+    async revoke(revocation, expiresAt) {
       await database.query({
-        text: `WITH expired AS (DELETE FROM runtime.revoked_tokens WHERE expires_at < now())
-          INSERT INTO runtime.revoked_tokens (jti, expires_at) VALUES ($1, $2) ON CONFLICT (jti) DO NOTHING`,
-        values: [jti, new Date(expiresAt + REVOCATION_GRACE_MS)],
+        name: "revoke",
+        text: `WITH expired AS (DELETE FROM runtime.revocations WHERE expires_at < now())
+          INSERT INTO runtime.revocations AS r (org_id, subject, jti, revoked_at, expires_at) VALUES ($1, $2, $3, $4, $5)
+          ON CONFLICT (org_id, subject, jti) DO UPDATE
+          SET revoked_at = greatest(r.revoked_at, excluded.revoked_at), expires_at = greatest(r.expires_at, excluded.expires_at)`,
+        values: [...keyOf(revocation), new Date(clock.now()), new Date(expiresAt + REVOCATION_GRACE_MS)],
       });
-      await known.revoke(jti, expiresAt);
       onRevoke();
+      await read();
     },
     refresh: () => wake.wake(),
     stop: () => loop.stop(),

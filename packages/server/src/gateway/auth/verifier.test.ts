@@ -63,6 +63,7 @@ describe("a good token", () => {
       org: "org-1",
       scopes: new Set(["runtime.run_summaries"]),
       claimsVersion: "3",
+      issuedAt: clock.now(),
       expiresAt: clock.now() + 300_000,
       jti: "jti-1",
       kid: header.kid,
@@ -209,7 +210,7 @@ describe("revocation", () => {
     const good = await token();
     const other = await token({ jti: "jti-2" });
     await verifier.verify(good);
-    await revocations.revoke("jti-1", clock.now() + 300_000);
+    await revocations.revoke({ jti: "jti-1" }, clock.now() + 300_000);
     await denied(verifier, good, "token_revoked");
     await denied(make(), good, "token_revoked");
     await verifier.verify(other);
@@ -217,9 +218,9 @@ describe("revocation", () => {
 
   test("a revoked token stays out during the skew after its exp", async () => {
     const good = await token();
-    await revocations.revoke("jti-1", clock.now() + 300_000);
+    await revocations.revoke({ jti: "jti-1" }, clock.now() + 300_000);
     clock.forward(310_000);
-    await revocations.revoke("jti-9", clock.now() + 300_000);
+    await revocations.revoke({ jti: "jti-9" }, clock.now() + 300_000);
     await denied(verifier, good, "token_revoked");
   });
 });

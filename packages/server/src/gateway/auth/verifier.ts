@@ -6,9 +6,10 @@ import {
   jwtVerify,
   type ProtectedHeaderParameters,
 } from "jose";
+import type { Viewer } from "../../access/viewer.ts";
 import type { Clock } from "../../kit/clock.ts";
 import { sha256 } from "../../kit/hash.ts";
-import { invalidToken, MAX_TOKEN_CHARS, readClaims, type Viewer } from "./claims.ts";
+import { invalidToken, MAX_TOKEN_CHARS, readClaims } from "./claims.ts";
 import type { PinnedKey } from "./keys/algorithms.ts";
 import type { Keyring } from "./keys/keys.ts";
 import type { Revocations } from "./revocations.ts";
@@ -91,7 +92,7 @@ export function createVerifier(options: VerifierOptions): Verifier {
       const digest = sha256(token);
       const known = await recall(digest);
       const { viewer } = known ?? keep(remembered, remember, digest, await verifyFully(token));
-      if (await revocations.isRevoked(viewer.jti)) {
+      if (revocations.isRevoked(viewer)) {
         throw new KhalaError("token_revoked", "The token was revoked. Sign in again to get a new one.");
       }
       return viewer;

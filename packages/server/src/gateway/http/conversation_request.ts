@@ -1,18 +1,12 @@
 import { CONV_ID, KhalaError } from "@khala/contracts";
 import { ChatRequestSchema } from "@khala/contracts/conversation/v1";
 import { parseCursor } from "../../conversations/log/cursor.ts";
-import type { BusyPolicy, Caller, ChatCommand } from "../../conversations/plane.ts";
+import type { BusyPolicy, ChatCommand } from "../../conversations/plane.ts";
 import type { StartPosition } from "../../conversations/timeline/attachment.ts";
-import type { Viewer } from "../auth/claims.ts";
 import { readMessage } from "./read_request.ts";
 
 const MAX_REPLAY = 1_000;
 const POLICIES: readonly string[] = ["reject", "queue", "interrupt"] satisfies BusyPolicy[];
-
-/** The caller, as the conversation plane needs it. */
-export function callerOf({ org, subject }: Viewer): Caller {
-  return { org, subject };
-}
 
 /** Reads the id of a conversation. */
 export function readConvId(sent: unknown): string {

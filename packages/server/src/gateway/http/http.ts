@@ -1,13 +1,16 @@
-import { ERRORS, type ErrorCode, KhalaError, SCOPES } from "@khala/contracts";
+import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
 import fastify, {
   type FastifyError,
   type FastifyInstance,
   type FastifyReply,
   type FastifyRequest,
 } from "fastify";
+import { requireScope, type Target } from "../../access/access.ts";
+import { ACTIONS, type Action, type Rule } from "../../access/actions.ts";
+import type { Audit } from "../../access/audit.ts";
+import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
 import { bearerToken } from "../auth/bearer.ts";
-import { requireScope, type Viewer } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
 import type { Verifier } from "../auth/verifier.ts";
 import { type GatewayMetrics, isDenial } from "../metrics.ts";
@@ -22,23 +25,57 @@ export interface HttpOptions {
   readonly maxBodyBytes: number;
   /** Pages of these origins may call us; see originAllowed. */
   readonly origins: readonly string[];
+  readonly audit: Audit;
+  /** Recognises callers that need no token, such as the holder of the issuer key. */
+  readonly recognise?: (request: FastifyRequest, action: Action) => Viewer | undefined;
+}
+
+type Method = "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
+
+/** A request whose caller may do the route's action. */
+export type Handler = (viewer: Viewer, request: FastifyRequest, reply: FastifyReply) => Promise<unknown>;
+
+export interface RouteOptions {
+  /** What the action's scope depends on; without one, a scope that the resource names is left to the handler. */
+  readonly target?: (request: FastifyRequest) => Target;
+  /** A client that announces JSON, and then sends none, is served too. */
+  readonly bodyOptional?: true;
+  /** Whether GET answers HEAD too: not where it would wait for the end of a stream. */
+  readonly exposeHeadRoute?: false;
+}
+
+/** A route of the table; without an action everybody may call it. */
+export interface Route {
+  readonly method: Method;
+  readonly path: string;
+  readonly action: Action | undefined;
 }
 
 /** The HTTP side of the gateway, before any route is added. */
 export interface Http {
   readonly app: FastifyInstance;
-  /** The sender of a request; throws the denial code when the token is not accepted. */
-  viewer(request: FastifyRequest): Promise<Viewer>;
+  /** Every route that was added. */
+  readonly routes: readonly Route[];
+  /** Adds a route for callers who may do the action. */
+  route(action: Action, method: Method, path: string, handler: Handler, options?: RouteOptions): void;
+  /** Adds a route that everybody may call. */
+  open(
+    method: Method,
+    path: string,
+    handler: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>,
+  ): void;
+  /** The caller of a request; throws the denial when the token is not accepted, or does not allow the action. */
+  admit(request: FastifyRequest, action: Action, target?: Target): Promise<Viewer>;
+  /** Adds a route of a Fastify plugin to the table; its handlers call `admit`. */
+  list(route: Route): void;
 }
 
 /** Headers that pages of other origins may send. */
 const ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, traceparent";
 
 /** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
-export function openHttp(
-  context: Context,
-  { verifier, metrics, traffic = openTraffic(context.clock), maxBodyBytes, origins }: HttpOptions,
-): Http {
+export function openHttp(context: Context, options: HttpOptions): Http {
+  const { verifier, metrics, traffic = openTraffic(context.clock), maxBodyBytes, origins } = options;
   const app = fastify({
     bodyLimit: maxBodyBytes,
     forceCloseConnections: "idle",
@@ -95,7 +132,52 @@ export function openHttp(
     reply.code(known.meaning.status).send({ error: known });
   }
 
-  return { app, viewer: (request) => verifier.verify(bearerToken(request.headers)) };
+  const routes: Route[] = [];
+
+  async function admit(request: FastifyRequest, action: Action, target?: Target): Promise<Viewer> {
+    const viewer =
+      options.recognise?.(request, action) ?? (await verifier.verify(bearerToken(request.headers)));
+    requireScope(viewer, action, target);
+    return viewer;
+  }
+
+  return {
+    app,
+    routes,
+    admit,
+    list: (route) => void routes.push(route),
+    open(method, path, handler) {
+      routes.push({ method, path, action: undefined });
+      app.route({ method, url: path, handler });
+    },
+    route(action, method, path, handler, { target, bodyOptional, ...rest } = {}) {
+      routes.push({ method, path, action });
+      const rule: Rule = ACTIONS[action];
+      app.route({
+        method,
+        url: path,
+        ...rest,
+        ...(bodyOptional && { onRequest: dropEmptyBody }),
+        async handler(request, reply) {
+          const viewer = await admit(request, action, target?.(request));
+          if (!rule.audited) return handler(viewer, request, reply);
+          return options.audit.around({ viewer, action, ...auditFacts(request) }, () =>
+            handler(viewer, request, reply),
+          );
+        },
+      });
+    },
+  };
+}
+
+async function dropEmptyBody({ headers }: FastifyRequest): Promise<void> {
+  const { "content-length": length = "0", "transfer-encoding": chunked } = headers;
+  if (length === "0" && chunked === undefined) delete headers["content-type"];
+}
+
+/** What the audit log says of a request, besides who sent it. */
+function auditFacts(request: FastifyRequest): { resource: string; address: string } {
+  return { resource: request.url.split("?")[0]!.slice(0, 600), address: request.ip };
 }
 
 function asKhalaError(
@@ -141,11 +223,4 @@ export function listenError(error: unknown, { host, port, setting }: ListenOptio
     `Port ${port} on ${host} is in use. Stop what listens there, or set ${setting} (0 picks a free one).`,
     { cause: error },
   );
-}
-
-/** The caller, if its token has the scope `ops`. */
-export async function requireOperator(http: Http, request: FastifyRequest): Promise<Viewer> {
-  const viewer = await http.viewer(request);
-  requireScope(viewer, SCOPES.ops);
-  return viewer;
 }

@@ -1,19 +1,26 @@
-import { CONVERSATION_CHANNEL, KhalaError, phoenix, SCOPES } from "@khala/contracts";
+import { CONVERSATION_CHANNEL, KhalaError, phoenix } from "@khala/contracts";
 import { AuthSchema } from "@khala/contracts/sync/v1";
-import type { Attached, Caller, ConversationPlane } from "../../conversations/plane.ts";
+import { requireScope } from "../../access/access.ts";
+import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
 import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
-import { errorFrame, type OutgoingFrames } from "../../conversations/timeline/timeline.ts";
-import { hasScope, requireScope } from "../auth/claims.ts";
-import { callerOf, readChat, readConvId, readStart } from "../http/conversation_request.ts";
+import { errorFrame } from "../../conversations/timeline/timeline.ts";
+import { readChat, readConvId, readStart } from "../http/conversation_request.ts";
 import { readMessage } from "../http/read_request.ts";
-import { type Channel, type ChannelFactory, type ChannelSocket, ok, type Reply } from "./channel.ts";
+import {
+  type Channel,
+  type ChannelFactory,
+  type ChannelSocket,
+  endUnlessAllowed,
+  ok,
+  type Reply,
+} from "./channel.ts";
 
 /** The channels `conversation:<conv_id>`: the frames of `/ws`, and messages are sent over it as well. */
 export function conversationChannel(conversations: ConversationPlane): ChannelFactory {
   return (socket, params) => {
     if (!socket.topic.startsWith(CONVERSATION_CHANNEL)) return undefined;
     const convId = readConvId(socket.topic.slice(CONVERSATION_CHANNEL.length));
-    requireScope(socket.viewer(), SCOPES.chat);
+    requireScope(socket.viewer(), "conversation.read");
     const { after, replay } = (params ?? {}) as { after?: unknown; replay?: unknown };
     // Null is how JavaScript says "none" in JSON.
     const start = readStart({ after: after ?? undefined, replay: replay ?? undefined });
@@ -41,11 +48,16 @@ class ConversationChannel implements Channel {
       offer: (frame) => {
         // A frame means that access was granted.
         joined();
-        return this.#offer(frame);
+        return this.#socket.outbox.offer(frame.phoenix);
       },
       end: (error) => this.#socket.end(error),
     };
-    const attached = await this.#conversations.attach(this.#caller(), this.#convId, subscriber, this.#start);
+    const attached = await this.#conversations.attach(
+      this.#socket.viewer(),
+      this.#convId,
+      subscriber,
+      this.#start,
+    );
     if (this.#closed) return attached.close();
     this.#attached = attached;
     // `onWritable` may have been called before there was an attachment.
@@ -57,20 +69,27 @@ class ConversationChannel implements Channel {
       const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
       return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
     }
-    const caller = this.#caller();
+    const viewer = this.#socket.viewer();
     switch (event) {
       case "chat":
-        return ok(JSON.stringify(await this.#conversations.chat(caller, this.#readChat(payload))));
+        requireScope(viewer, "conversation.write");
+        return ok(JSON.stringify(await this.#conversations.chat(viewer, this.#readChat(payload))));
       case "stop":
-        return ok(JSON.stringify(await this.#conversations.stopRun(caller, this.#convId)));
+        requireScope(viewer, "conversation.write");
+        return ok(JSON.stringify(await this.#conversations.stopRun(viewer, this.#convId)));
       case "state":
-        return ok(JSON.stringify(await this.#conversations.state(caller, this.#convId)));
+        requireScope(viewer, "conversation.read");
+        return ok(JSON.stringify(await this.#conversations.state(viewer, this.#convId)));
       default:
         throw new KhalaError(
           "invalid_request",
           `There is no event "${event}". Push chat, stop, state or auth.`,
         );
     }
+  }
+
+  viewerChanged(): void {
+    endUnlessAllowed(this.#socket, "conversation.read");
   }
 
   onWritable(): void {
@@ -90,19 +109,6 @@ class ConversationChannel implements Channel {
     this.#closed = true;
     this.#attached?.close();
     this.#attached = undefined;
-  }
-
-  #offer(frame: OutgoingFrames): boolean {
-    if (hasScope(this.#socket.viewer(), SCOPES.chat)) return this.#socket.outbox.offer(frame.phoenix);
-    // A refreshed token may allow less than the one that joined.
-    this.#socket.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.chat}" any more.`));
-    return true;
-  }
-
-  #caller(): Caller {
-    const viewer = this.#socket.viewer();
-    requireScope(viewer, SCOPES.chat);
-    return callerOf(viewer);
   }
 
   #readChat(payload: unknown) {

@@ -1,10 +1,10 @@
 import { fromJson, toBinary } from "@bufbuild/protobuf";
-import { KhalaError, OPS_CHANNEL, phoenix, SCOPES } from "@khala/contracts";
+import { KhalaError, OPS_CHANNEL, phoenix } from "@khala/contracts";
 import { type FrameJson, FrameSchema } from "@khala/contracts/ops/v1";
 import { AuthSchema } from "@khala/contracts/sync/v1";
+import { requireScope } from "../../access/access.ts";
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
-import { hasScope, requireScope } from "../auth/claims.ts";
 import { readMessage } from "../http/read_request.ts";
 import type { Overview, Snapshot } from "../ops/overview.ts";
 import {
@@ -12,6 +12,7 @@ import {
   type ChannelFactory,
   type ChannelSocket,
   encodingOf,
+  endUnlessAllowed,
   ok,
   type Reply,
 } from "./channel.ts";
@@ -30,7 +31,7 @@ export function opsChannel(overview: Overview): ChannelFactory {
 
   return (socket, params) => {
     if (socket.topic !== OPS_CHANNEL) return undefined;
-    requireScope(socket.viewer(), SCOPES.ops);
+    requireScope(socket.viewer(), "server.observe");
     const encoding = encodingOf(params);
     return new OpsChannel(socket, encoding, (show) =>
       overview.watch((snapshot) => show(frameOf(snapshot, encoding))),
@@ -50,7 +51,7 @@ class OpsChannel implements Channel {
   ) {
     this.#socket = socket;
     this.#encoding = encoding;
-    this.#leave = watch((frame) => this.#show(frame));
+    this.#leave = watch((frame) => void socket.outbox.offer(frame));
   }
 
   async receive(event: string, payload: unknown): Promise<Reply> {
@@ -58,6 +59,10 @@ class OpsChannel implements Channel {
       throw new KhalaError("invalid_request", `There is no event "${event}". Push auth, or nothing.`);
     const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
     return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
+  }
+
+  viewerChanged(): void {
+    endUnlessAllowed(this.#socket, "server.observe");
   }
 
   // A snapshot that did not fit is stale by now: the next one replaces it.
@@ -72,13 +77,6 @@ class OpsChannel implements Channel {
 
   close(): void {
     this.#leave();
-  }
-
-  #show(frame: WireFrame): void {
-    if (hasScope(this.#socket.viewer(), SCOPES.ops)) this.#socket.outbox.offer(frame);
-    // A refreshed token may allow less than the one that joined.
-    else
-      this.#socket.end(new KhalaError("missing_scope", `The token does not allow "${SCOPES.ops}" any more.`));
   }
 }
 

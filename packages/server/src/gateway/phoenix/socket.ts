@@ -58,6 +58,10 @@ class PhoenixSocket implements ClientSocket {
     this.#options = options;
   }
 
+  viewerChanged(): void {
+    for (const { channel } of [...this.#joined.values()]) channel.viewerChanged();
+  }
+
   onWritable(): void {
     for (const { channel } of this.#joined.values()) channel.onWritable();
   }

@@ -13,6 +13,7 @@ import {
   SubscribeSchema,
   UnsubscribeSchema,
 } from "@khala/contracts/sync/v1";
+import { requireScope } from "../../access/access.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
@@ -22,7 +23,7 @@ import type { Feed, Subscription } from "../../sync/read/feed.ts";
 import type { Hub } from "../../sync/read/hub.ts";
 import type { Bounds } from "../../sync/read/journal.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
-import { requireTopic, rightsFingerprint } from "../auth/claims.ts";
+import { rightsFingerprint } from "../auth/claims.ts";
 import { readMessage } from "../http/read_request.ts";
 import {
   type Channel,
@@ -93,7 +94,6 @@ class SyncChannel implements Channel {
 
   async #subscribe(payload: unknown): Promise<Reply> {
     const { topics: asked, resumeAfter } = readMessage(SubscribeSchema, payload);
-    const viewer = this.#socket.viewer();
     const topics = [...new Set(asked)];
     if (topics.length === 0)
       throw new KhalaError("invalid_request", "Send at least one topic.", { field: "topics" });
@@ -109,12 +109,17 @@ class SyncChannel implements Channel {
         field: "resume_after",
       });
     }
-    for (const topic of topics) requireTopic(viewer, topic);
+    const requireTopics = () => {
+      for (const topic of topics) requireScope(this.#socket.viewer(), "document.read", { topic });
+    };
+    requireTopics();
     const feeds = await Promise.all(topics.map((topic) => this.#options.hub.feed(topic)));
     await Promise.all(feeds.map((feed) => this.#catchHead(feed, resumeAfter[feed.model.topic])));
     if (this.#closed) throw new KhalaError("shutting_down", "The channel was closed.");
+    // The token may have been replaced meanwhile.
+    requireTopics();
     // From here to the reply nothing waits, so the positions in the reply are where the subscriptions stand.
-    const rights = rightsFingerprint(viewer);
+    const rights = rightsFingerprint(this.#socket.viewer());
     const current = Object.fromEntries(
       feeds.map((feed) => [feed.model.topic, this.#cursor(feed, rights, feed.head)]),
     );
@@ -191,14 +196,16 @@ class SyncChannel implements Channel {
   }
 
   async #authenticate(token: string): Promise<Reply> {
-    const before = rightsFingerprint(this.#socket.viewer());
     const viewer = await this.#socket.authenticate(token);
-    if (rightsFingerprint(viewer) !== before) {
-      // Positions are true only for the rights that they were read under.
-      for (const subscription of [...this.#followed.values()])
-        subscription.stale(subscription.feed.head, subscription.feed.bounds);
-    }
     return this.#answer(AuthenticatedSchema, { expiresAt: new Date(viewer.expiresAt).toISOString() });
+  }
+
+  viewerChanged(): void {
+    const rights = rightsFingerprint(this.#socket.viewer());
+    // Positions are true only for the rights that they were read under.
+    for (const subscription of [...this.#followed.values()])
+      if (subscription.rights !== rights)
+        subscription.stale(subscription.feed.head, subscription.feed.bounds);
   }
 
   onWritable(): void {

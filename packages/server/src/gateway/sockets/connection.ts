@@ -2,8 +2,9 @@ import type { Duplex } from "node:stream";
 import { type ErrorCode, KhalaError } from "@khala/contracts";
 import type { SocketChannelJson, SocketJson } from "@khala/contracts/ops/v1";
 import type { WebSocket } from "ws";
+import type { Action } from "../../access/actions.ts";
+import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Viewer } from "../auth/claims.ts";
 import { Outbox } from "./outbox.ts";
 import type { Written } from "./traffic.ts";
 
@@ -33,6 +34,8 @@ export interface ConnectionOptions {
 /** The protocol that runs on a connection. */
 export interface ClientSocket {
   receive(data: Buffer, binary: boolean): void;
+  /** The token was refreshed: what the new one does not allow ends now. */
+  viewerChanged(): void;
   /** The outbox accepts frames again. */
   onWritable(): void;
   /** Sends the regular sign of life. */
@@ -107,6 +110,7 @@ export class Connection {
   /** Verifies a new token and uses it from now on. */
   async authenticate(token: string): Promise<Viewer> {
     this.#viewer = await this.#options.authenticate(this.#viewer, token);
+    this.#socket.viewerChanged();
     return this.#viewer;
   }
 
@@ -196,8 +200,8 @@ export interface SocketEndpoint {
   readonly path: string;
   /** Its name for operators. */
   readonly kind: string;
-  /** The scope that every token of the socket must have. */
-  readonly scope?: string;
+  /** What every token of the socket must allow; a socket with channels leaves it to them. */
+  readonly action?: Action;
   /**
    * Checks the parameters before the token: throws KhalaError to refuse. The returned function serves the socket; it may
    * send at once, but must not throw, nor end the connection before it returns.

@@ -1,10 +1,10 @@
-import { CONVERSATION_CHANNEL, KhalaError, SCOPES } from "@khala/contracts";
+import { CONVERSATION_CHANNEL, KhalaError } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
 import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
 import type { Context } from "../../kit/context.ts";
-import { callerOf, readConvId, readStart } from "../http/conversation_request.ts";
+import { readConvId, readStart } from "../http/conversation_request.ts";
 import { type ClientSocket, type Connection, clientError, type SocketEndpoint } from "./connection.ts";
 
 /** `/ws?conv_id=&token=[&after=<cursor>|&replay=<n>]`: one conversation in plain JSON. */
@@ -12,7 +12,7 @@ export function conversationEndpoint(context: Context, conversations: Conversati
   return {
     path: "/ws",
     kind: "conversation",
-    scope: SCOPES.chat,
+    action: "conversation.read",
     open({ searchParams }) {
       const convId = readConvId(searchParams.get("conv_id"));
       const start = readStart({
@@ -51,12 +51,7 @@ class ConversationSocket implements ClientSocket {
       end: (error) => connection.end(error),
     };
     try {
-      const attached = await conversations.attach(
-        callerOf(connection.viewer),
-        this.#convId,
-        subscriber,
-        start,
-      );
+      const attached = await conversations.attach(connection.viewer, this.#convId, subscriber, start);
       if (this.#closed) return attached.close();
       this.#attached = attached;
       // `onWritable` may have been called before there was an attachment.
@@ -85,6 +80,9 @@ class ConversationSocket implements ClientSocket {
       ),
     );
   }
+
+  // A token that does not allow the conversation is refused before it is used.
+  viewerChanged(): void {}
 
   onWritable(): void {
     this.#attached?.drained();

@@ -3,10 +3,12 @@ import type { Duplex } from "node:stream";
 import { type ErrorCode, KhalaError } from "@khala/contracts";
 import type { SocketJson } from "@khala/contracts/ops/v1";
 import { WebSocketServer } from "ws";
+import { requireScope } from "../../access/access.ts";
+import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
 import { visitInRotation } from "../../kit/rotation.ts";
 import { bearerToken, socketToken } from "../auth/bearer.ts";
-import { requireSameSubject, requireScope, type Viewer } from "../auth/claims.ts";
+import { requireSameSubject } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
 import type { Revocations } from "../auth/revocations.ts";
 import type { Verifier } from "../auth/verifier.ts";
@@ -63,9 +65,9 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   let draining = false;
   const stopLooking = visitInRotation(context.clock, open, ROUND, (socket, now) => socket.tick(now));
 
-  const forget = options.revocations.onRevoked((jti) => {
+  const forget = options.revocations.onRevoked(() => {
     for (const socket of open) {
-      if (socket.viewer.jti === jti)
+      if (options.revocations.isRevoked(socket.viewer))
         socket.end(new KhalaError("token_revoked", "The token was revoked. Sign in again."));
     }
   });
@@ -95,7 +97,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     // The clock skew allows a token that has just expired, but its socket would be closed at once, again and again.
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Connect with a fresh one.");
-    if (endpoint.scope) requireScope(viewer, endpoint.scope);
+    if (endpoint.action) requireScope(viewer, endpoint.action);
     // Again, because other sockets may have opened while the token was verified.
     requireCapacity();
     if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
@@ -145,7 +147,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       async authenticate(current: Viewer, token: string) {
         const refreshed = await verifier.verify(token);
         requireSameSubject(current, refreshed);
-        if (endpoint.scope) requireScope(refreshed, endpoint.scope);
+        if (endpoint.action) requireScope(refreshed, endpoint.action);
         return refreshed;
       },
       onRefused(code: ErrorCode) {

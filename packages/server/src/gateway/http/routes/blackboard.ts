@@ -1,11 +1,10 @@
-import { KhalaError, SCOPES } from "@khala/contracts";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import { notFound, orgOf, type Target } from "../../../access/access.ts";
 import { AGENT_NAME } from "../../../blackboard/model/names.ts";
-import type { BlackboardPlane, Caller } from "../../../blackboard/plane.ts";
+import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
-import { hasScope, requireScope } from "../../auth/claims.ts";
 import {
   asSentAlone,
   isId,
@@ -23,10 +22,7 @@ import type { Http } from "../http.ts";
 
 /** Artifacts, agents, correlations and approvals: `/blackboard/v1`. */
 export function blackboardRoutes(http: Http, context: Context, board: BlackboardPlane): void {
-  const { app } = http;
-
-  app.post("/blackboard/v1/artifacts", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardWrite);
+  http.route("artifact.publish", "POST", "/blackboard/v1/artifacts", async (who, request, reply) => {
     const { drafts, alone } = readDrafts(request.body);
     const parent = traceContext(request.headers.traceparent as string | undefined);
     const span = context.telemetry.tracer.startSpan(
@@ -45,100 +41,114 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
     }
   });
 
-  app.get("/blackboard/v1/artifacts", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardRead);
+  http.route("artifact.read", "GET", "/blackboard/v1/artifacts", async (who, request, reply) => {
     const artifacts = await board.recent(who, readRecent(request.query));
     return reply.header("Cache-Control", "no-store").send({ artifacts });
   });
 
-  app.get("/blackboard/v1/artifacts/:id", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardRead);
+  http.route("artifact.read", "GET", "/blackboard/v1/artifacts/:id", async (who, request, reply) => {
     const id = param(request, "id");
     const artifact = isId(id) ? await board.get(who, id) : undefined;
     return reply.header("Cache-Control", "no-store").send(artifact ?? missing("artifact", id));
   });
 
-  app.get("/blackboard/v1/agents", async (request, reply) => {
-    await callerOf(http, request, SCOPES.blackboardRead);
+  http.route("board.read", "GET", "/blackboard/v1/agents", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send({ agents: await board.agents() });
   });
 
-  app.get("/blackboard/v1/lag", async (request, reply) => {
-    await callerOf(http, request, SCOPES.blackboardRead);
+  http.route("board.read", "GET", "/blackboard/v1/lag", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send({ partitions: await board.lag() });
   });
 
   // An agent works for every org: who stops it operates the whole.
-  app.post("/blackboard/v1/agents/:agent/pause", BODY_OPTIONAL, async (request, reply) => {
-    await callerOf(http, request, SCOPES.ops);
-    await board.pause(agentOf(request));
-    return reply.code(204).send();
-  });
+  http.route(
+    "agent.control",
+    "POST",
+    "/blackboard/v1/agents/:agent/pause",
+    async (_viewer, request, reply) => {
+      await board.pause(agentOf(request));
+      return reply.code(204).send();
+    },
+    { bodyOptional: true },
+  );
 
-  app.post("/blackboard/v1/agents/:agent/resume", BODY_OPTIONAL, async (request, reply) => {
-    await callerOf(http, request, SCOPES.ops);
-    await board.resume(agentOf(request));
-    return reply.code(204).send();
-  });
+  http.route(
+    "agent.control",
+    "POST",
+    "/blackboard/v1/agents/:agent/resume",
+    async (_viewer, request, reply) => {
+      await board.resume(agentOf(request));
+      return reply.code(204).send();
+    },
+    { bodyOptional: true },
+  );
 
-  app.post("/blackboard/v1/agents/:agent/cancel", BODY_OPTIONAL, async (request, reply) => {
-    await callerOf(http, request, SCOPES.ops);
-    await board.cancelAgent(agentOf(request));
-    return reply.code(204).send();
-  });
+  http.route(
+    "agent.control",
+    "POST",
+    "/blackboard/v1/agents/:agent/cancel",
+    async (_viewer, request, reply) => {
+      await board.cancelAgent(agentOf(request));
+      return reply.code(204).send();
+    },
+    { bodyOptional: true },
+  );
 
-  app.get("/blackboard/v1/correlations/:correlation_id", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardRead);
-    const id = correlationOf(request);
-    const state = (await board.correlation(who, id)) ?? missing("correlation", id);
-    return reply.header("Cache-Control", "no-store").send(state);
-  });
+  http.route(
+    "correlation.read",
+    "GET",
+    "/blackboard/v1/correlations/:correlation_id",
+    async (who, request, reply) => {
+      const id = correlationOf(request);
+      const state = (await board.correlation(who, id)) ?? missing("correlation", id);
+      return reply.header("Cache-Control", "no-store").send(state);
+    },
+  );
 
-  app.post("/blackboard/v1/correlations/:correlation_id/pause", BODY_OPTIONAL, async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardWrite);
-    await board.pauseCorrelation(who, correlationOf(request));
-    return reply.code(204).send();
-  });
+  http.route(
+    "correlation.control",
+    "POST",
+    "/blackboard/v1/correlations/:correlation_id/pause",
+    async (who, request, reply) => {
+      await board.pauseCorrelation(who, correlationOf(request));
+      return reply.code(204).send();
+    },
+    { bodyOptional: true },
+  );
 
-  app.post("/blackboard/v1/correlations/:correlation_id/cancel", BODY_OPTIONAL, async (request, reply) => {
-    await board.cancel(await callerOf(http, request, SCOPES.blackboardWrite), correlationOf(request));
-    return reply.code(204).send();
-  });
+  http.route(
+    "correlation.control",
+    "POST",
+    "/blackboard/v1/correlations/:correlation_id/cancel",
+    async (who, request, reply) => {
+      await board.cancel(who, correlationOf(request));
+      return reply.code(204).send();
+    },
+    { bodyOptional: true },
+  );
 
-  app.post("/blackboard/v1/correlations/:correlation_id/resume", BODY_OPTIONAL, async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardWrite);
-    const replayed = await board.resumeCorrelation(who, correlationOf(request));
-    return reply.code(202).send({ replayed });
-  });
+  http.route(
+    "correlation.control",
+    "POST",
+    "/blackboard/v1/correlations/:correlation_id/resume",
+    async (who, request, reply) => {
+      const replayed = await board.resumeCorrelation(who, correlationOf(request));
+      return reply.code(202).send({ replayed });
+    },
+    { bodyOptional: true },
+  );
 
-  app.get("/blackboard/v1/approvals", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardRead);
+  http.route("approval.read", "GET", "/blackboard/v1/approvals", async (who, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send({ approvals: await board.approvals(who) });
   });
 
-  app.post("/blackboard/v1/approvals/:id", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardWrite);
+  http.route("approval.decide", "POST", "/blackboard/v1/approvals/:id", async (who, request, reply) => {
     const id = param(request, "id");
     const decision = readDecision(request.body);
     if (!isId(id)) missing("approval", id);
     await board.decide(who, id, decision);
     return reply.code(204).send();
   });
-}
-
-/** For routes that need no body: a client that announces JSON, and then sends none, is served too. */
-const BODY_OPTIONAL = {
-  async onRequest({ headers }: FastifyRequest) {
-    const { "content-length": length = "0", "transfer-encoding": chunked } = headers;
-    if (length === "0" && chunked === undefined) delete headers["content-type"];
-  },
-};
-
-/** The caller, if its token has the scope. */
-async function callerOf(http: Http, request: FastifyRequest, scope: string): Promise<Caller> {
-  const viewer = await http.viewer(request);
-  requireScope(viewer, scope);
-  return { org: viewer.org, subject: viewer.subject, operates: hasScope(viewer, SCOPES.ops) };
 }
 
 /** The agent that the path names; what cannot be the name of one is not there. */
@@ -154,8 +164,7 @@ function param(request: FastifyRequest, name: string): string {
 
 /** The same error for what does not exist and what the caller may not see. */
 function missing(what: string, name: string): never {
-  const quoted = JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
-  throw new KhalaError("not_found", `There is no ${what} ${quoted}, or it is not yours to see.`);
+  throw notFound(what, name);
 }
 
 function correlationOf(request: FastifyRequest): string {
@@ -164,66 +173,88 @@ function correlationOf(request: FastifyRequest): string {
 
 /** Dead letters of an agent, and their replay: `/blackboard/v1/dead-letters`. */
 export function deadLetterRoutes(http: Http, board: BlackboardPlane): void {
-  const { app } = http;
-
-  app.get("/blackboard/v1/dead-letters/:agent", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardRead);
+  http.route("dead_letter.read", "GET", "/blackboard/v1/dead-letters/:agent", async (who, request, reply) => {
     const query = readDeadLetterQuery(request.query);
     const { deadLetters, next } = await board.deadLetters(who, agentOf(request), query);
     const page = { dead_letters: deadLetters, ...(next !== undefined && { next }) };
     return reply.header("Cache-Control", "no-store").send(page);
   });
 
-  app.get("/blackboard/v1/dead-letters/:agent/:id", async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardRead);
-    const id = param(request, "id");
-    const found = isId(id) ? await board.deadLetter(who, agentOf(request), id) : undefined;
-    return reply.header("Cache-Control", "no-store").send(found ?? missing("dead letter", id));
-  });
+  http.route(
+    "dead_letter.read",
+    "GET",
+    "/blackboard/v1/dead-letters/:agent/:id",
+    async (who, request, reply) => {
+      const id = param(request, "id");
+      const found = isId(id) ? await board.deadLetter(who, agentOf(request), id) : undefined;
+      return reply.header("Cache-Control", "no-store").send(found ?? missing("dead letter", id));
+    },
+  );
 
-  app.post("/blackboard/v1/dead-letters/:agent/:id/replay", BODY_OPTIONAL, async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardWrite);
-    const id = param(request, "id");
-    const edit = readReplay(request.body);
-    if (!isId(id)) missing("dead letter", id);
-    return reply.code(202).send(await board.replay(who, agentOf(request), id, edit));
-  });
+  http.route(
+    "dead_letter.replay",
+    "POST",
+    "/blackboard/v1/dead-letters/:agent/:id/replay",
+    async (who, request, reply) => {
+      const id = param(request, "id");
+      const edit = readReplay(request.body);
+      if (!isId(id)) missing("dead letter", id);
+      return reply.code(202).send(await board.replay(who, agentOf(request), id, edit));
+    },
+    { bodyOptional: true },
+  );
 
-  app.post("/blackboard/v1/dead-letters/:agent/replay", BODY_OPTIONAL, async (request, reply) => {
-    const who = await callerOf(http, request, SCOPES.blackboardWrite);
-    const which = readReplayAll(request.body);
-    return reply.code(202).send(await board.replayAll(who, agentOf(request), which));
-  });
+  http.route(
+    "dead_letter.replay",
+    "POST",
+    "/blackboard/v1/dead-letters/:agent/replay",
+    async (who, request, reply) => {
+      const which = readReplayAll(request.body);
+      return reply.code(202).send(await board.replayAll(who, agentOf(request), which));
+    },
+    { bodyOptional: true },
+  );
 }
 
 /** Claim, heartbeat and settle, for agents in other languages. Requests that wait end when `signal` aborts. */
 export function workerRoutes(http: Http, board: BlackboardPlane, signal: AbortSignal): void {
-  const { app } = http;
+  http.route(
+    "task.work",
+    "POST",
+    "/blackboard/v1/agents/:agent/claim",
+    async (who, request, reply) => {
+      const ask = readClaim(request.body);
+      const over = AbortSignal.any([signal, gone(reply)]);
+      return { claims: await board.claim(agentOf(request), { ...ask, org: orgOf(who, "task.work") }, over) };
+    },
+    { target: agentTarget },
+  );
 
-  app.post("/blackboard/v1/agents/:agent/claim", async (request, reply) => {
-    const org = await orgOf(request);
-    const ask = readClaim(request.body);
-    const over = AbortSignal.any([signal, gone(reply)]);
-    return { claims: await board.claim(agentOf(request), { ...ask, org }, over) };
-  });
+  http.route(
+    "task.work",
+    "POST",
+    "/blackboard/v1/claims/:claim_id/heartbeat",
+    async (who, request) => {
+      return board.heartbeat(claimOf(request), orgOf(who, "task.work"));
+    },
+    { bodyOptional: true },
+  );
 
-  app.post("/blackboard/v1/claims/:claim_id/heartbeat", BODY_OPTIONAL, async (request) => {
-    const org = await orgOf(request);
-    return board.heartbeat(claimOf(request), org);
-  });
+  http.route(
+    "task.work",
+    "POST",
+    "/blackboard/v1/claims/:claim_id/settle",
+    async (who, request) => {
+      const settlement = readSettlement(request.body);
+      return board.settle(claimOf(request), settlement, orgOf(who, "task.work"));
+    },
+    { bodyOptional: true },
+  );
+}
 
-  app.post("/blackboard/v1/claims/:claim_id/settle", BODY_OPTIONAL, async (request) => {
-    const org = await orgOf(request);
-    const settlement = readSettlement(request.body);
-    return board.settle(claimOf(request), settlement, org);
-  });
-
-  /** A worker has the tasks of its org; one that operates has those of all. */
-  async function orgOf(request: FastifyRequest): Promise<string | undefined> {
-    const viewer = await http.viewer(request);
-    requireScope(viewer, SCOPES.blackboardWrite);
-    return hasScope(viewer, SCOPES.ops) ? undefined : viewer.org;
-  }
+/** The scope of a worker names its agent. */
+function agentTarget(request: FastifyRequest): Target {
+  return { agent: param(request, "agent") };
 }
 
 function claimOf(request: FastifyRequest): string {

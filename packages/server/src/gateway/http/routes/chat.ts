@@ -1,11 +1,10 @@
-import { KhalaError, SCOPES } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
-import type { Caller, ConversationPlane } from "../../../conversations/plane.ts";
+import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
-import { requireScope } from "../../auth/claims.ts";
-import { callerOf, readChat, readConvId } from "../conversation_request.ts";
+import { readChat, readConvId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
 import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
@@ -13,8 +12,7 @@ const MAX_CURSOR = 200;
 
 /** `/chat`: send a message, stop a run, read one conversation or list all, read a log, delete. */
 export function chatRoutes(http: Http, context: Context, conversations: ConversationPlane): void {
-  http.app.post("/chat", async (request, reply) => {
-    const who = await caller(request);
+  http.route("conversation.write", "POST", "/chat", async (who, request, reply) => {
     const command = readChat(request.body, headerOf(request, "idempotency-key"));
     const parent = traceContext(headerOf(request, "traceparent"));
     const span = context.telemetry.tracer.startSpan(
@@ -31,16 +29,15 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     }
   });
 
-  http.app.get("/chat", async (request, reply) => {
+  http.route("conversation.read", "GET", "/chat", async (who, request, reply) => {
     const { limit, after } = request.query as Record<string, unknown>;
     const query = { limit: readLimit(limit), after: readAfter(after) };
-    const { conversations: found, next } = await conversations.list(await caller(request), query);
+    const { conversations: found, next } = await conversations.list(who, query);
     const listed = found.map((conversation) => ({ run: null, ...conversation }));
     return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
   });
 
-  http.app.get("/chat/:conv_id/log", async (request, reply) => {
-    const who = await caller(request);
+  http.route("conversation.read", "GET", "/chat/:conv_id/log", async (who, request, reply) => {
     const { limit, after } = request.query as Record<string, unknown>;
     const from = readText(after, "after", MAX_CURSOR) || undefined;
     const { events, next } = await conversations.log(who, convIdOf(request), from, readLimit(limit));
@@ -50,32 +47,26 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     return reply.header("Cache-Control", "no-store").type("application/json").send(body);
   });
 
-  http.app.post("/chat/:conv_id/stop", async (request) =>
-    conversations.stopRun(await caller(request), convIdOf(request)),
+  http.route("conversation.write", "POST", "/chat/:conv_id/stop", async (who, request) =>
+    conversations.stopRun(who, convIdOf(request)),
   );
 
-  http.app.get("/chat/:conv_id", async (request, reply) => {
-    const state = await conversations.state(await caller(request), convIdOf(request));
+  http.route("conversation.read", "GET", "/chat/:conv_id", async (who, request, reply) => {
+    const state = await conversations.state(who, convIdOf(request));
     return reply.header("Cache-Control", "no-store").send({ run: null, ...state });
   });
 
-  http.app.delete("/chat/:conv_id", async (request, reply) => {
-    await conversations.remove(await caller(request), convIdOf(request));
+  http.route("conversation.delete", "DELETE", "/chat/:conv_id", async (who, request, reply) => {
+    await conversations.remove(who, convIdOf(request));
     return reply.code(204).send();
   });
 
-  http.app.get("/ws", async () => {
+  http.open("GET", "/ws", async () => {
     throw new KhalaError(
       "upgrade_required",
       "This is a WebSocket. Connect to it with ?conv_id=<id>&token=<jwt>.",
     );
   });
-
-  async function caller(request: FastifyRequest): Promise<Caller> {
-    const viewer = await http.viewer(request);
-    requireScope(viewer, SCOPES.chat);
-    return callerOf(viewer);
-  }
 }
 
 function convIdOf(request: FastifyRequest): string {

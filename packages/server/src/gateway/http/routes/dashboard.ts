@@ -24,17 +24,17 @@ const POLICY = [
 const FOREVER = "public, max-age=31536000, immutable";
 
 /** The dashboard: its page, its assets under `/assets/`, and the files beside the page. */
-export function dashboardRoutes({ app }: Http, files: ReadonlyMap<string, ServedFile>): void {
+export function dashboardRoutes(http: Http, files: ReadonlyMap<string, ServedFile>): void {
   const page = files.get("index.html")!;
   for (const path of PAGES)
-    app.get(path, async (request, reply) => {
+    http.open("GET", path, async (request, reply) => {
       reply.header("Content-Security-Policy", POLICY).header("Referrer-Policy", "no-referrer");
       return send(request, reply, page, "no-cache");
     });
   for (const [name, file] of files) {
     if (name === "index.html") continue;
     const cache = name.startsWith("assets/") ? FOREVER : "no-cache";
-    app.get(`/${encodeURI(name)}`, async (request, reply) => send(request, reply, file, cache));
+    http.open("GET", `/${encodeURI(name)}`, async (request, reply) => send(request, reply, file, cache));
   }
 }
 

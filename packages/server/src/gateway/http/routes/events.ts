@@ -8,8 +8,7 @@ import type { StreamDefinition } from "../../../events/stream.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
-import { requireScope } from "../../auth/claims.ts";
-import type { Http } from "../http.ts";
+import type { Handler, Http } from "../http.ts";
 import { readMessage } from "../read_request.ts";
 
 /** `POST <path>/:id/events` for each stream. */
@@ -23,9 +22,8 @@ export function runtimeRoutes(
   }: { authority: Authority; streams: readonly StreamDefinition[]; metrics: SyncMetrics },
 ): void {
   for (const stream of streams) {
-    http.app.post(`${stream.path}/:id/events`, async (request, reply) => {
-      const viewer = await http.viewer(request);
-      requireScope(viewer, stream.scope);
+    const target = () => ({ streamScope: stream.scope });
+    const append: Handler = async (viewer, request, reply) => {
       const { id } = request.params as { id: string };
       const { expected_seq, events } = readBody(request);
       const parent = traceContext(request.headers.traceparent as string | undefined);
@@ -53,7 +51,8 @@ export function runtimeRoutes(
       } finally {
         span.end();
       }
-    });
+    };
+    http.route("stream.append", "POST", `${stream.path}/:id/events`, append, { target });
   }
 }
 

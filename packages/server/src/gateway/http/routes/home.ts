@@ -3,7 +3,7 @@ import type { Http } from "../http.ts";
 
 /** `GET /` without a dashboard: says in a browser what to do next. */
 export function homeRoute(http: Http, { dev }: { dev: boolean }): void {
-  http.app.get("/", async (_request, reply) =>
+  http.open("GET", "/", async (_request, reply) =>
     reply
       .header(
         "Content-Security-Policy",
@@ -17,7 +17,7 @@ export function homeRoute(http: Http, { dev }: { dev: boolean }): void {
 
 /** `GET` of the socket's address, without an upgrade. */
 export function socketHintRoute(http: Http): void {
-  http.app.get("/socket/websocket", async () => {
+  http.open("GET", "/socket/websocket", async () => {
     throw new KhalaError(
       "upgrade_required",
       "This is a WebSocket. Connect with a Phoenix client, vsn=2.0.0.",

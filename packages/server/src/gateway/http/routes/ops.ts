@@ -7,13 +7,14 @@ import type {
   SpanJson,
   TraceSummaryJson,
 } from "@khala/contracts/ops/v1";
+import type { Audit } from "../../../access/audit.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { EndedSpan, SpanRing } from "../../../kit/span_ring.ts";
 import { isLocal } from "../../auth/origin.ts";
 import type { Overview } from "../../ops/overview.ts";
 import type { Sockets } from "../../sockets/sockets.ts";
 import type { Traffic } from "../../sockets/traffic.ts";
-import { type Http, requireOperator } from "../http.ts";
+import type { Http } from "../http.ts";
 import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 import type { Parity } from "./ops_sync.ts";
 
@@ -43,10 +44,9 @@ const TRACE_ID = /^[0-9a-f]{32}$/;
 
 /** `/ops/v1`: the state of the server. ops_sync.ts has the routes of the sync plane. */
 export function opsRoutes(http: Http, options: OpsRouteOptions): void {
-  const { app } = http;
   const { overview, traffic, spans } = options;
 
-  app.get("/ops/v1/about", async (request, reply) => {
+  http.open("GET", "/ops/v1/about", async (request, reply) => {
     const scopes = isLocal(request, options.origins) ? options.mintedScopes : undefined;
     const about: AboutJson = {
       ...options.about,
@@ -57,37 +57,31 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
     return reply.header("Cache-Control", "no-store").send(about);
   });
 
-  app.get("/ops/v1/overview", async (request, reply) => {
-    await requireOperator(http, request);
+  http.route("server.observe", "GET", "/ops/v1/overview", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send(await overview.get());
   });
 
-  app.get("/ops/v1/sockets", async (request, reply) => {
-    const { org } = await requireOperator(http, request);
+  http.route("org.inspect", "GET", "/ops/v1/sockets", async ({ org }, _request, reply) => {
     const sockets = options.sockets.list(org, LISTED_SOCKETS);
     return reply.header("Cache-Control", "no-store").send({ sockets, closes: traffic.closes(org) });
   });
 
-  app.get("/ops/v1/errors", async (request, reply) => {
-    await requireOperator(http, request);
+  http.route("server.observe", "GET", "/ops/v1/errors", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send({ errors: traffic.errors() });
   });
 
-  app.get("/ops/v1/config", async (request, reply) => {
-    await requireOperator(http, request);
+  http.route("server.inspect", "GET", "/ops/v1/config", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send({ settings: options.settings() });
   });
 
-  app.get("/ops/v1/traces", async (request, reply) => {
-    const { org } = await requireOperator(http, request);
+  http.route("org.inspect", "GET", "/ops/v1/traces", async ({ org }, request, reply) => {
     const query = request.query as Record<string, unknown>;
     const correlationId = readText(query.correlation_id, "correlation_id", 256);
     const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
     return reply.header("Cache-Control", "no-store").send({ traces });
   });
 
-  app.get("/ops/v1/traces/:trace_id", async (request, reply) => {
-    const { org } = await requireOperator(http, request);
+  http.route("org.inspect", "GET", "/ops/v1/traces/:trace_id", async ({ org }, request, reply) => {
     const { trace_id } = request.params as { trace_id: string };
     const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
     if (!found)
@@ -132,8 +126,7 @@ function spanJson(span: EndedSpan): SpanJson {
 
 /** `GET /ops/v1/conversations`: the org's conversations with owner and state, never their content. */
 export function opsConversationRoutes(http: Http, conversations: ConversationPlane): void {
-  http.app.get("/ops/v1/conversations", async (request, reply) => {
-    const { org } = await requireOperator(http, request);
+  http.route("org.inspect", "GET", "/ops/v1/conversations", async ({ org }, request, reply) => {
     const { limit, after } = request.query as Record<string, unknown>;
     const query = { limit: readLimit(limit), after: readAfter(after) };
     const { conversations: found, next } = await conversations.listOfOrg(org, query);
@@ -147,5 +140,23 @@ export function opsConversationRoutes(http: Http, conversations: ConversationPla
       }),
     );
     return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
+  });
+}
+
+/** `GET /ops/v1/audit`: the audit log of the org, newest first. */
+export function opsAuditRoutes(http: Http, audit: Audit): void {
+  http.route("audit.read", "GET", "/ops/v1/audit", async (viewer, request, reply) => {
+    const query = request.query as Record<string, unknown>;
+    const limit = readLimit(query.limit);
+    const before = readAfter(query.after) || undefined;
+    if (before !== undefined && !/^\d{1,18}$/.test(before))
+      throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+        field: "after",
+      });
+    const action = readText(query.action, "action", 100);
+    const subject = readText(query.subject, "subject", 256);
+    const entries = await audit.read(viewer, { action, subject, before, limit });
+    const next = entries.length === limit ? entries.at(-1)!.id : undefined;
+    return reply.header("Cache-Control", "no-store").send({ entries, ...pageAfter(next) });
   });
 }

@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { ParityJson } from "@khala/contracts/ops/v1";
+import { hasScopeFor, notFound, requireScope } from "../../../access/access.ts";
 import type { Database } from "../../../database/database.ts";
 import { isKeyOf } from "../../../sync/model.ts";
 import {
@@ -8,8 +9,7 @@ import {
   searchDocuments,
   type TopicsOptions,
 } from "../../../sync/read/inspect.ts";
-import { hasScope, requireTopic } from "../../auth/claims.ts";
-import { type Http, requireOperator } from "../http.ts";
+import type { Http } from "../http.ts";
 import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
 export interface OpsSyncOptions extends TopicsOptions {
@@ -29,20 +29,17 @@ export interface Parity {
 
 /** `/ops/v1/sync`: topics, documents by key, their history, parity. */
 export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
-  const { app } = http;
   const { database, models } = options;
 
-  app.get("/ops/v1/topics", async (request, reply) => {
-    await requireOperator(http, request);
+  http.route("server.observe", "GET", "/ops/v1/topics", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send({ topics: await describeTopics(options) });
   });
 
-  app.get("/ops/v1/documents", async (request, reply) => {
-    const viewer = await requireOperator(http, request);
+  http.route("org.inspect", "GET", "/ops/v1/documents", async (viewer, request, reply) => {
     const query = request.query as Record<string, unknown>;
     const topic = readText(query.topic, "topic", MAX_SEARCH);
     if (!topic) throw new KhalaError("invalid_request", "topic says whose documents.", { field: "topic" });
-    requireTopic(viewer, topic);
+    requireScope(viewer, "document.read", { topic });
     const model = models.byTopic(topic);
     if (!model) throw new KhalaError("not_found", `There is no topic "${topic}".`, { field: "topic" });
     const { documents, next } = await searchDocuments(database, model, viewer, {
@@ -53,29 +50,24 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
     return reply.header("Cache-Control", "no-store").send({ documents, ...pageAfter(next) });
   });
 
-  app.get("/ops/v1/history/:doc_key", async (request, reply) => {
-    const viewer = await requireOperator(http, request);
+  http.route("org.inspect", "GET", "/ops/v1/history/:doc_key", async (viewer, request, reply) => {
     const { doc_key } = request.params as { doc_key: string };
     const { limit } = request.query as { limit?: unknown };
     const bounds = { limit: readLimit(limit), payloadBytes: options.payloadBytes };
     const model = models.byKey(doc_key);
     // The same answer for what does not exist and what the caller may not see.
-    const visible = model && isKeyOf(model, doc_key) && hasScope(viewer, model.topic);
+    const visible =
+      model && isKeyOf(model, doc_key) && hasScopeFor(viewer, "document.read", { topic: model.topic });
     const entries = visible ? await documentHistory(database, model, doc_key, viewer, bounds) : undefined;
-    if (!entries) {
-      const message = `There is no document "${doc_key.slice(0, 200)}", or it is not yours to see.`;
-      throw new KhalaError("not_found", message);
-    }
+    if (!entries) throw notFound("document", doc_key);
     return reply.header("Cache-Control", "no-store").send({ entries });
   });
 
-  app.get("/ops/v1/parity", async (request, reply) => {
-    await requireOperator(http, request);
+  http.route("server.inspect", "GET", "/ops/v1/parity", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send(await options.parity.state());
   });
 
-  app.post("/ops/v1/parity", async (request, reply) => {
-    await requireOperator(http, request);
+  http.route("mirror.compare", "POST", "/ops/v1/parity", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send(await options.parity.compare());
   });
 }

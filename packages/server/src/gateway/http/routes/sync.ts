@@ -1,10 +1,11 @@
 import { KhalaError } from "@khala/contracts";
+import { hasScopeFor, notFound } from "../../../access/access.ts";
 import type { Database } from "../../../database/database.ts";
 import type { Models } from "../../../sync/model.ts";
 import { viewerEpoch } from "../../../sync/read/cursor.ts";
 import { findDocument, listDocuments, type StoredDocument } from "../../../sync/read/read_models.ts";
-import { hasScope, requireTopic, rightsFingerprint } from "../../auth/claims.ts";
-import type { Http } from "../http.ts";
+import { rightsFingerprint } from "../../auth/claims.ts";
+import type { Handler, Http } from "../http.ts";
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
@@ -12,30 +13,23 @@ const MAX_LIST_BYTES = 8 << 20;
 
 /** `GET /sync/v1/doc/:doc_key` and `GET /sync/v1/list/:collection`. */
 export function syncRoutes(http: Http, { database, models }: { database: Database; models: Models }): void {
-  http.app.get("/sync/v1/doc/:doc_key", async (request, reply) => {
-    const viewer = await http.viewer(request);
+  http.route("document.read", "GET", "/sync/v1/doc/:doc_key", async (viewer, request, reply) => {
     const { doc_key } = request.params as { doc_key: string };
     const model = isKey(doc_key) ? models.byKey(doc_key) : undefined;
     // The same answer for what does not exist and what the caller may not see.
     const found =
-      model && hasScope(viewer, model.topic)
+      model && hasScopeFor(viewer, "document.read", { topic: model.topic })
         ? await findDocument(database, model, doc_key, viewer)
         : undefined;
-    if (!found)
-      throw new KhalaError(
-        "not_found",
-        `There is no document "${doc_key.slice(0, 200)}", or it is not yours to see.`,
-      );
+    if (!found) throw notFound("document", doc_key);
     const etag = `"${found.payloadHash}"`;
     reply.header("ETag", etag).header("Cache-Control", "private, no-cache");
     if (matches(request.headers["if-none-match"], etag)) return reply.code(304).send();
     return reply.type("application/json").send(documentJson(found));
   });
 
-  http.app.get("/sync/v1/list/:collection", async (request, reply) => {
-    const viewer = await http.viewer(request);
+  const list: Handler = async (viewer, request, reply) => {
     const { collection } = request.params as { collection: string };
-    requireTopic(viewer, collection);
     const model = models.byTopic(collection);
     if (!model)
       throw new KhalaError("not_found", `There is no collection "${collection}".`, { field: "collection" });
@@ -61,6 +55,9 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
       const rest = await listDocuments(database, model!, viewer, { after: last, limit: 1, maxBytes: 0 });
       return rest.documents.length > 0;
     }
+  };
+  http.route("document.read", "GET", "/sync/v1/list/:collection", list, {
+    target: (request) => ({ topic: (request.params as { collection: string }).collection }),
   });
 }
 

@@ -1,0 +1,79 @@
+import { SCOPES } from "@khala/contracts";
+
+/** Who may do an action, and to what. */
+export interface Rule {
+  /** A token needs one of these. `<topic>`, `<stream>` and `<agent>` stand for the scope that the resource itself names. */
+  readonly scopes: readonly string[];
+  /**
+   * What the caller must be to the resource: somebody of its org, its owner, or one of its audience. A resource of the
+   * installation belongs to no org, so the scope alone decides.
+   */
+  readonly to: "org" | "owner" | "audience" | "installation";
+  /** A token with this scope may do it to everything of its org. */
+  readonly orgWide?: string;
+  /** A token with this scope may do it in every org. */
+  readonly everyOrg?: string;
+  /** Whether the audit log records it. */
+  readonly audited?: true;
+}
+
+/** The scope of whoever holds the issuer key. No token carries it: the issuer refuses to mint it. */
+export const ISSUER = "issuer";
+
+const chat = { scopes: [SCOPES.chat, SCOPES.chatService], to: "owner", orgWide: SCOPES.chatService } as const;
+const work = { scopes: ["<agent>", SCOPES.blackboardWork], to: "org", everyOrg: SCOPES.platform } as const;
+
+/** Every action on every plane. Each route and each event of a channel names one. */
+export const ACTIONS = {
+  "stream.append": {
+    scopes: ["<stream>", SCOPES.runtimeService],
+    to: "owner",
+    orgWide: SCOPES.runtimeService,
+  },
+  "document.read": { scopes: ["<topic>"], to: "audience" },
+
+  "conversation.read": chat,
+  "conversation.write": chat,
+  "conversation.delete": { ...chat, audited: true },
+  "durable_stream.read": chat,
+  "durable_stream.write": chat,
+  "durable_stream.delete": { ...chat, audited: true },
+
+  "artifact.publish": { scopes: [SCOPES.blackboardWrite], to: "org" },
+  // A new version hides the one before it, so only those who can read that one may publish it.
+  "artifact.replace": { scopes: [SCOPES.blackboardWrite], to: "audience" },
+  "artifact.read": { scopes: [SCOPES.blackboardRead], to: "audience" },
+  "board.read": { scopes: [SCOPES.blackboardRead], to: "org" },
+  "correlation.read": { scopes: [SCOPES.blackboardRead], to: "org" },
+  "correlation.control": {
+    scopes: [SCOPES.blackboardWrite, SCOPES.ops],
+    to: "owner",
+    orgWide: SCOPES.ops,
+    audited: true,
+  },
+  "approval.read": { scopes: [SCOPES.blackboardRead], to: "org" },
+  "approval.decide": { scopes: [SCOPES.blackboardWrite], to: "org", audited: true },
+  "dead_letter.read": { scopes: [SCOPES.blackboardRead], to: "org" },
+  "dead_letter.replay": { scopes: [SCOPES.blackboardWrite], to: "org", audited: true },
+  "task.work": work,
+  // An agent works for every org.
+  "agent.control": { scopes: [SCOPES.platform], to: "installation", audited: true },
+
+  "token.mint": { scopes: [ISSUER], to: "installation", audited: true },
+  "token.revoke": {
+    scopes: [SCOPES.ops, SCOPES.platform],
+    to: "org",
+    everyOrg: SCOPES.platform,
+    audited: true,
+  },
+  "audit.read": { scopes: [SCOPES.ops], to: "org", everyOrg: SCOPES.platform },
+  // An org's own sockets, conversations, traces and documents, for its operator.
+  "org.inspect": { scopes: [SCOPES.ops], to: "org" },
+  // Figures of the whole server: they name no org and no id.
+  "server.observe": { scopes: [SCOPES.ops, SCOPES.platform], to: "installation" },
+  "server.inspect": { scopes: [SCOPES.platform], to: "installation" },
+  "mirror.compare": { scopes: [SCOPES.platform], to: "installation", audited: true },
+} as const satisfies Record<string, Rule>;
+
+/** The name of an action. */
+export type Action = keyof typeof ACTIONS;

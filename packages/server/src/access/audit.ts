@@ -1,0 +1,111 @@
+import { KhalaError } from "@khala/contracts";
+import type { Database } from "../database/database.ts";
+import type { Context } from "../kit/context.ts";
+import { runLoop, type Service, Wake } from "../kit/service.ts";
+import { orgOf } from "./access.ts";
+import type { Action } from "./actions.ts";
+import type { Caller } from "./viewer.ts";
+
+/** Who does what to which resource, from where. */
+export interface AuditedAction {
+  readonly viewer: Caller;
+  readonly action: Action;
+  readonly resource: string;
+  readonly address: string;
+}
+
+/** An entry of the audit log. */
+export interface AuditEntry {
+  readonly id: string;
+  readonly at: string;
+  readonly org_id: string;
+  readonly subject: string;
+  readonly action: string;
+  readonly resource: string;
+  readonly address: string;
+  /** `ok`, or the code of the error. */
+  readonly outcome: string;
+}
+
+export interface AuditQuery {
+  readonly action?: string | undefined;
+  readonly subject?: string | undefined;
+  /** The id of the last entry of the page before. */
+  readonly before?: string | undefined;
+  readonly limit: number;
+}
+
+/** The audit log: who did what, with which outcome. Entries are never changed. */
+export interface Audit {
+  /** Does the work and records it with its outcome. */
+  around<Result>(what: AuditedAction, work: () => Promise<Result>): Promise<Result>;
+  /** The entries that the caller may see, newest first. */
+  read(caller: Caller, query: AuditQuery): Promise<AuditEntry[]>;
+}
+
+const SWEEP_MS = 3_600_000;
+
+/** Opens the audit log in the database. Every entry is also a line of the server's log, for a collector. */
+export function openAudit(
+  database: Database,
+  context: Context,
+  { keepMs }: { readonly keepMs: number },
+): Audit & Service {
+  const { log } = context;
+  const sweep = runLoop(context, "audit retention", {
+    wake: new Wake(),
+    idleMs: SWEEP_MS,
+    async step() {
+      await database.query({
+        name: "audit_retention",
+        text: "DELETE FROM runtime.audit_log WHERE at < now() - $1 * interval '1 ms'",
+        values: [keepMs],
+      });
+      return false;
+    },
+  });
+
+  async function record(
+    { viewer, action, resource, address }: AuditedAction,
+    outcome: string,
+  ): Promise<void> {
+    const { org, subject } = viewer;
+    log.info({ audit: { org_id: org, subject, action, resource, address, outcome } }, "audit");
+    await database.query({
+      name: "audit_record",
+      text: `INSERT INTO runtime.audit_log (org_id, subject, action, resource, address, outcome)
+        VALUES ($1, $2, $3, $4, $5, $6)`,
+      values: [org, subject, action, resource, address, outcome],
+    });
+  }
+
+  return {
+    stop: () => sweep.stop(),
+
+    async around(what, work) {
+      let result: Awaited<ReturnType<typeof work>>;
+      try {
+        result = await work();
+      } catch (error) {
+        const outcome = error instanceof KhalaError ? error.code : "internal";
+        // The caller needs to know why it failed, and not that this could not be recorded either.
+        await record(what, outcome).catch((err) => log.error({ err }, "an audit entry was not written"));
+        throw error;
+      }
+      await record(what, "ok");
+      return result;
+    },
+
+    read: (caller, { action, subject, before, limit }) =>
+      database.query<AuditEntry>({
+        name: "audit_read",
+        text: `SELECT id::text, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, org_id, subject,
+            action, resource, address, outcome
+          FROM runtime.audit_log
+          WHERE ($1::text IS NULL OR org_id = $1) AND ($2::text IS NULL OR action = $2)
+            AND ($3::text IS NULL OR subject = $3) AND id < coalesce($4::bigint, 9223372036854775807)
+          ORDER BY id DESC LIMIT $5`,
+        values: [orgOf(caller, "audit.read") ?? null, action ?? null, subject ?? null, before ?? null, limit],
+      }),
+  };
+}
