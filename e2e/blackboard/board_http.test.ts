@@ -208,7 +208,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     test("what does not exist is 404", async () => {
       const none = { status: 404, code: "not_found" };
       const operator = await server.token({
-        scopes: ["ops", "platform", "blackboard:write", "blackboard:read"],
+        scopes: ["ops", "platform", "blackboard:write", "blackboard:read", "blackboard:work:*"],
       });
       for (const path of [
         "/artifacts/nothing",

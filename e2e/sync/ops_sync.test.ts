@@ -28,7 +28,7 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]();
 });
 
-const operator = (org: string, sub = "user-1", scopes = ["ops", RUNS]) =>
+const operator = (org: string, sub = "user-1", scopes = ["ops", "platform", RUNS]) =>
   server.token({ org_id: org, sub, scopes });
 
 async function get<T>(path: string, token: string): Promise<T> {
@@ -229,7 +229,7 @@ test("parity is compared when an operator asks, and a document that differs is c
   const token = await doubled.token({
     org_id: "org-1",
     sub: "user-1",
-    scopes: ["ops", RUNS, "runtime:write"],
+    scopes: ["ops", "platform", RUNS, "runtime:write"],
   });
   const compare = async () => {
     const answer = await doubled.request("/ops/v1/parity", token, { method: "POST" });

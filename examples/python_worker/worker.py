@@ -48,8 +48,8 @@ def work(task, idempotency_key, cancelled):
 class Server:
     """Khala's HTTP interface, as far as a worker needs it."""
 
-    def __init__(self, url, org):
-        self.url, self.org = url.rstrip("/"), org
+    def __init__(self, url, org, agent):
+        self.url, self.org, self.agent = url.rstrip("/"), org, agent
         self.token, self.renew_at = os.environ.get("KHALA_TOKEN"), float("inf")
         self.lock = threading.Lock()
         if not self.token:
@@ -65,7 +65,7 @@ class Server:
     def bearer(self):
         with self.lock:
             if time.monotonic() >= self.renew_at:
-                wish = {"sub": "worker", "org_id": self.org, "scopes": ["blackboard:write"], "ttl_s": 300}
+                wish = {"sub": "worker", "org_id": self.org, "scopes": [f"blackboard:work:{self.agent}"], "ttl_s": 300}
                 status, answer = self.post("/api/sync/token", wish, os.environ.get("KHALA_AUTH_ISSUER_KEY"), 10)
                 if status != 200:
                     raise OSError(f"there is no token to be had: {answer['error']['message']}")
@@ -151,7 +151,7 @@ def main():
 
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, stop)
-    server, failures = Server(options.url, options.org), 0
+    server, failures = Server(options.url, options.org, options.agent), 0
     ask = {"worker": f"{socket.gethostname()}-{os.getpid()}", "max": 1, "wait_ms": 30_000}
     print(f"a worker for {options.agent} asks {options.url}", flush=True)
     while not stopping.is_set():

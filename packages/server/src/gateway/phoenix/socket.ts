@@ -21,6 +21,8 @@ interface Joined {
   /** Pushes of one channel are handled one after another. */
   queue: Promise<void>;
   queued: number;
+  /** It is refreshing the token: it hears of the new one after it has answered. */
+  refreshing: boolean;
 }
 
 /** Phoenix's path, and the version of its protocol that we speak. */
@@ -59,7 +61,8 @@ class PhoenixSocket implements ClientSocket {
   }
 
   viewerChanged(): void {
-    for (const { channel } of [...this.#joined.values()]) channel.viewerChanged();
+    for (const { channel, refreshing } of [...this.#joined.values()])
+      if (!refreshing) channel.viewerChanged();
   }
 
   onWritable(): void {
@@ -122,7 +125,13 @@ class PhoenixSocket implements ClientSocket {
         this.#reply(reference, ref, topic, { status: "error", response: '{"reason":"unmatched topic"}' });
         return this.#pushClose(topic, reference);
       }
-      const joined: Joined = { channel, joinRef: reference, queue: Promise.resolve(), queued: 0 };
+      const joined: Joined = {
+        channel,
+        joinRef: reference,
+        queue: Promise.resolve(),
+        queued: 0,
+        refreshing: false,
+      };
       this.#joined.set(topic, joined);
       if (channel.open) joined.queue = this.#open(topic, ref, joined);
       else this.#reply(reference, ref, topic, { status: "ok", response: "{}" });
@@ -219,6 +228,7 @@ class PhoenixSocket implements ClientSocket {
     joined.queued++;
     joined.queue = joined.queue.then(async () => {
       let reply: Reply;
+      joined.refreshing = event === "auth";
       try {
         reply = await joined.channel.receive(event, payload);
       } catch (error) {
@@ -234,6 +244,9 @@ class PhoenixSocket implements ClientSocket {
         // A ref that came as text may not fit into a binary reply.
         this.#connection.end(clientError(error, this.#context));
       }
+      if (!joined.refreshing) return;
+      joined.refreshing = false;
+      joined.channel.viewerChanged();
     });
   }
 
