@@ -8,7 +8,7 @@ import { NOTIFICATIONS, RUNS, startServer, WORKERS } from "@khala/testing/server
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { memoryRevocations } from "../../packages/server/src/gateway/auth/revocations.ts";
 import { gatewayMetrics } from "../../packages/server/src/gateway/metrics.ts";
-import { type ChannelFactory, ok, type Reply } from "../../packages/server/src/gateway/phoenix/channel.ts";
+import { type ChannelDefinition, ok, type Reply } from "../../packages/server/src/gateway/phoenix/channel.ts";
 import { phoenixEndpoint } from "../../packages/server/src/gateway/phoenix/socket.ts";
 import { CLOSE_GRACE_MS } from "../../packages/server/src/gateway/sockets/connection.ts";
 import { openSockets } from "../../packages/server/src/gateway/sockets/sockets.ts";
@@ -76,17 +76,19 @@ async function openRooms(limits: { channels: number }) {
     kid: "k",
   };
   const held: ((reply: Reply) => void)[] = [];
-  const rooms: ChannelFactory = ({ topic }) =>
-    topic.startsWith("room:")
-      ? {
-          receive: () => new Promise((resolve) => held.push(resolve)),
-          viewerChanged() {},
-          onWritable() {},
-          heartbeat() {},
-          sendError() {},
-          close() {},
-        }
-      : undefined;
+  const rooms: ChannelDefinition = {
+    topic: "room:",
+    join: "document.read",
+    events: { ask: "document.read" },
+    open: () => ({
+      receive: () => new Promise((resolve) => held.push(resolve)),
+      viewerChanged() {},
+      onWritable() {},
+      heartbeat() {},
+      sendError() {},
+      close() {},
+    }),
+  };
   const sockets = openSockets(context, {
     verifier: { verify: async () => ({ ...viewer, expiresAt: context.clock.now() + 600_000 }) },
     revocations: memoryRevocations(context.clock),

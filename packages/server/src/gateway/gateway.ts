@@ -17,7 +17,7 @@ import { durableStreamsRoutes } from "./adapters/durable_streams.ts";
 import type { Auth } from "./auth/auth.ts";
 import type { Revocations } from "./auth/revocations.ts";
 import { type Health, healthRoutes } from "./http/health.ts";
-import { type Http, httpUrl, listenError, openHttp } from "./http/http.ts";
+import { type Http, httpUrl, listenError, openHttp, type Route } from "./http/http.ts";
 import { blackboardRoutes, deadLetterRoutes, workerRoutes } from "./http/routes/blackboard.ts";
 import { chatRoutes } from "./http/routes/chat.ts";
 import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
@@ -28,6 +28,7 @@ import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
 import { gatewayMetrics } from "./metrics.ts";
+import type { ChannelDefinition } from "./phoenix/channel.ts";
 import { conversationChannel } from "./phoenix/conversation_channel.ts";
 import { opsChannel } from "./phoenix/ops_channel.ts";
 import { phoenixEndpoint } from "./phoenix/socket.ts";
@@ -39,6 +40,9 @@ import { openTraffic, type Traffic } from "./sockets/traffic.ts";
 /** The gateway: HTTP and sockets on one port. */
 export interface Gateway extends Service {
   readonly url: string;
+  /** Every route and every channel, with the action that each needs. */
+  readonly routes: readonly Route[];
+  readonly channels: readonly ChannelDefinition[];
 }
 
 export interface GatewaySettings {
@@ -172,6 +176,8 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const { port: actual } = http.app.server.address() as { port: number };
   return {
     url: httpUrl(host, actual),
+    routes: http.routes,
+    channels,
     async stop() {
       stopping.abort();
       await sockets.drain(settings.drainMs);

@@ -43,8 +43,22 @@ export interface Channel {
   cursors?(): NonNullable<SocketChannelJson["cursors"]>;
 }
 
-/** Opens a channel when its topic matches; undefined lets the next one try. Throws KhalaError to refuse the join. */
-export type ChannelFactory = (socket: ChannelSocket, params: unknown) => Channel | undefined;
+/** A kind of channel: who may join it, and who may push what. */
+export interface ChannelDefinition {
+  /** Its topic, or the beginning of its topics if it ends with a colon. */
+  readonly topic: string;
+  /** What a caller must be allowed to do to join; it may be refused later because of a resource. */
+  readonly join: Action;
+  /** The events that clients push besides `auth`, and what each of them does. */
+  readonly events: Readonly<Record<string, Action>>;
+  /** Opens the channel for a join. Throws KhalaError to refuse it. */
+  open(socket: ChannelSocket, params: unknown): Channel;
+}
+
+/** Whether the definition is for this topic. */
+export function isChannelOf({ topic }: ChannelDefinition, joined: string): boolean {
+  return topic.endsWith(":") ? joined.startsWith(topic) : joined === topic;
+}
 
 /** Ends the channel if the socket's new token does not allow the action any more. */
 export function endUnlessAllowed(socket: ChannelSocket, action: Action): void {

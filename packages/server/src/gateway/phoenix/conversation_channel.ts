@@ -1,6 +1,5 @@
 import { CONVERSATION_CHANNEL, KhalaError, phoenix } from "@khala/contracts";
 import { AuthSchema } from "@khala/contracts/sync/v1";
-import { requireScope } from "../../access/access.ts";
 import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
 import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
@@ -8,7 +7,7 @@ import { readChat, readConvId, readStart } from "../http/conversation_request.ts
 import { readMessage } from "../http/read_request.ts";
 import {
   type Channel,
-  type ChannelFactory,
+  type ChannelDefinition,
   type ChannelSocket,
   endUnlessAllowed,
   ok,
@@ -16,15 +15,18 @@ import {
 } from "./channel.ts";
 
 /** The channels `conversation:<conv_id>`: the frames of `/ws`, and messages are sent over it as well. */
-export function conversationChannel(conversations: ConversationPlane): ChannelFactory {
-  return (socket, params) => {
-    if (!socket.topic.startsWith(CONVERSATION_CHANNEL)) return undefined;
-    const convId = readConvId(socket.topic.slice(CONVERSATION_CHANNEL.length));
-    requireScope(socket.viewer(), "conversation.read");
-    const { after, replay } = (params ?? {}) as { after?: unknown; replay?: unknown };
-    // Null is how JavaScript says "none" in JSON.
-    const start = readStart({ after: after ?? undefined, replay: replay ?? undefined });
-    return new ConversationChannel(socket, convId, start, conversations);
+export function conversationChannel(conversations: ConversationPlane): ChannelDefinition {
+  return {
+    topic: CONVERSATION_CHANNEL,
+    join: "conversation.read",
+    events: { chat: "conversation.write", stop: "conversation.write", state: "conversation.read" },
+    open(socket, params) {
+      const convId = readConvId(socket.topic.slice(CONVERSATION_CHANNEL.length));
+      const { after, replay } = (params ?? {}) as { after?: unknown; replay?: unknown };
+      // Null is how JavaScript says "none" in JSON.
+      const start = readStart({ after: after ?? undefined, replay: replay ?? undefined });
+      return new ConversationChannel(socket, convId, start, conversations);
+    },
   };
 }
 
@@ -65,26 +67,18 @@ class ConversationChannel implements Channel {
   }
 
   async receive(event: string, payload: unknown): Promise<Reply> {
-    if (event === "auth") {
-      const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
-      return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
-    }
     const viewer = this.#socket.viewer();
     switch (event) {
       case "chat":
-        requireScope(viewer, "conversation.write");
         return ok(JSON.stringify(await this.#conversations.chat(viewer, this.#readChat(payload))));
       case "stop":
-        requireScope(viewer, "conversation.write");
         return ok(JSON.stringify(await this.#conversations.stopRun(viewer, this.#convId)));
       case "state":
-        requireScope(viewer, "conversation.read");
         return ok(JSON.stringify(await this.#conversations.state(viewer, this.#convId)));
-      default:
-        throw new KhalaError(
-          "invalid_request",
-          `There is no event "${event}". Push chat, stop, state or auth.`,
-        );
+      default: {
+        const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
+        return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
+      }
     }
   }
 

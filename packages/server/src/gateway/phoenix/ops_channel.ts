@@ -1,15 +1,14 @@
 import { fromJson, toBinary } from "@bufbuild/protobuf";
-import { KhalaError, OPS_CHANNEL, phoenix } from "@khala/contracts";
+import { OPS_CHANNEL, phoenix } from "@khala/contracts";
 import { type FrameJson, FrameSchema } from "@khala/contracts/ops/v1";
 import { AuthSchema } from "@khala/contracts/sync/v1";
-import { requireScope } from "../../access/access.ts";
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
 import { readMessage } from "../http/read_request.ts";
 import type { Overview, Snapshot } from "../ops/overview.ts";
 import {
   type Channel,
-  type ChannelFactory,
+  type ChannelDefinition,
   type ChannelSocket,
   encodingOf,
   endUnlessAllowed,
@@ -18,7 +17,7 @@ import {
 } from "./channel.ts";
 
 /** The channel `ops:v1`: a snapshot of the server, again and again, encoded once for all who watch. */
-export function opsChannel(overview: Overview): ChannelFactory {
+export function opsChannel(overview: Overview): ChannelDefinition {
   const encoded = new WeakMap<Snapshot, Map<Encoding, WireFrame>>();
 
   function frameOf(snapshot: Snapshot, encoding: Encoding): WireFrame {
@@ -29,13 +28,16 @@ export function opsChannel(overview: Overview): ChannelFactory {
     return frame;
   }
 
-  return (socket, params) => {
-    if (socket.topic !== OPS_CHANNEL) return undefined;
-    requireScope(socket.viewer(), "server.observe");
-    const encoding = encodingOf(params);
-    return new OpsChannel(socket, encoding, (show) =>
-      overview.watch((snapshot) => show(frameOf(snapshot, encoding))),
-    );
+  return {
+    topic: OPS_CHANNEL,
+    join: "server.observe",
+    events: {},
+    open(socket, params) {
+      const encoding = encodingOf(params);
+      return new OpsChannel(socket, encoding, (show) =>
+        overview.watch((snapshot) => show(frameOf(snapshot, encoding))),
+      );
+    },
   };
 }
 
@@ -54,9 +56,7 @@ class OpsChannel implements Channel {
     this.#leave = watch((frame) => void socket.outbox.offer(frame));
   }
 
-  async receive(event: string, payload: unknown): Promise<Reply> {
-    if (event !== "auth")
-      throw new KhalaError("invalid_request", `There is no event "${event}". Push auth, or nothing.`);
+  async receive(_event: string, payload: unknown): Promise<Reply> {
     const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
     return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
   }

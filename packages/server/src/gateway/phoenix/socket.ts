@@ -1,5 +1,6 @@
 import { KhalaError, phoenix } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
+import { requireScope } from "../../access/access.ts";
 import type { Context } from "../../kit/context.ts";
 import {
   type ClientSocket,
@@ -7,15 +8,22 @@ import {
   clientError,
   type SocketEndpoint,
 } from "../sockets/connection.ts";
-import type { Channel, ChannelFactory, ChannelSocket, Reply } from "./channel.ts";
+import {
+  type Channel,
+  type ChannelDefinition,
+  type ChannelSocket,
+  isChannelOf,
+  type Reply,
+} from "./channel.ts";
 
 export interface PhoenixOptions {
-  readonly channels: readonly ChannelFactory[];
+  readonly channels: readonly ChannelDefinition[];
   /** How many channels a socket may have joined. */
   readonly maxChannels: number;
 }
 
 interface Joined {
+  readonly definition: ChannelDefinition;
   readonly channel: Channel;
   readonly joinRef: string;
   /** Pushes of one channel are handled one after another. */
@@ -119,13 +127,15 @@ class PhoenixSocket implements ClientSocket {
           `A socket has at most ${maxChannels} channels. Leave one first.`,
         );
       }
-      const link = this.#channelSocket(topic, reference);
-      const channel = firstOf(channels, (open) => open(link, payload));
-      if (!channel) {
+      const definition = channels.find((each) => isChannelOf(each, topic));
+      if (!definition) {
         this.#reply(reference, ref, topic, { status: "error", response: '{"reason":"unmatched topic"}' });
         return this.#pushClose(topic, reference);
       }
+      requireScope(this.#connection.viewer, definition.join);
+      const channel = definition.open(this.#channelSocket(topic, reference), payload);
       const joined: Joined = {
+        definition,
         channel,
         joinRef: reference,
         queue: Promise.resolve(),
@@ -230,6 +240,7 @@ class PhoenixSocket implements ClientSocket {
       let reply: Reply;
       joined.refreshing = event === "auth";
       try {
+        this.#requireEvent(joined.definition, event);
         reply = await joined.channel.receive(event, payload);
       } catch (error) {
         const known = clientError(error, this.#context);
@@ -250,6 +261,17 @@ class PhoenixSocket implements ClientSocket {
     });
   }
 
+  #requireEvent({ events }: ChannelDefinition, event: string): void {
+    if (event === "auth") return;
+    const action = Object.hasOwn(events, event) ? events[event] : undefined;
+    if (action) return requireScope(this.#connection.viewer, action);
+    const known = [...Object.keys(events), "auth"].join(", ");
+    throw new KhalaError(
+      "invalid_request",
+      `There is no event ${JSON.stringify(event.slice(0, 100))}. Push ${known}.`,
+    );
+  }
+
   #reply(joinRef: string | null, ref: string | null, topic: string, { status, response }: Reply): void {
     const frame =
       typeof response === "string"
@@ -257,14 +279,6 @@ class PhoenixSocket implements ClientSocket {
         : phoenix.replyBinary(joinRef, ref, topic, status, response);
     this.#connection.outbox.send(frame);
   }
-}
-
-function firstOf<T, R>(items: readonly T[], attempt: (item: T) => R | undefined): R | undefined {
-  for (const item of items) {
-    const result = attempt(item);
-    if (result !== undefined) return result;
-  }
-  return undefined;
 }
 
 function errorReply(error: KhalaError): Reply {

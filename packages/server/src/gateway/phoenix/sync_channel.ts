@@ -27,7 +27,7 @@ import { rightsFingerprint } from "../auth/claims.ts";
 import { readMessage } from "../http/read_request.ts";
 import {
   type Channel,
-  type ChannelFactory,
+  type ChannelDefinition,
   type ChannelSocket,
   encodingOf,
   ok,
@@ -43,9 +43,14 @@ export interface SyncChannelOptions {
 const JSON_OPTIONS = { useProtoFieldName: true, alwaysEmitImplicit: true } as const;
 
 /** The channel `sync:v1`: subscribe, replay, live. */
-export function syncChannel(context: Context, options: SyncChannelOptions): ChannelFactory {
-  return (socket, params) =>
-    socket.topic === SYNC_CHANNEL ? new SyncChannel(socket, encodingOf(params), context, options) : undefined;
+export function syncChannel(context: Context, options: SyncChannelOptions): ChannelDefinition {
+  return {
+    topic: SYNC_CHANNEL,
+    // Everybody may join: each topic that is subscribed to is checked.
+    join: "document.read",
+    events: { subscribe: "document.read", unsubscribe: "document.read", heartbeat: "document.read" },
+    open: (socket, params) => new SyncChannel(socket, encodingOf(params), context, options),
+  };
 }
 
 type FrameBody = Exclude<MessageInitShape<typeof FrameSchema>, { $typeName: string }>["body"];
@@ -82,13 +87,8 @@ class SyncChannel implements Channel {
         return ok();
       case "heartbeat":
         return this.#answer(HeartbeatSchema, { watermarks: this.#positions() });
-      case "auth":
-        return this.#authenticate(readMessage(AuthSchema, payload).token);
       default:
-        throw new KhalaError(
-          "invalid_request",
-          `There is no event "${event}". Push subscribe, unsubscribe, heartbeat or auth.`,
-        );
+        return this.#authenticate(readMessage(AuthSchema, payload).token);
     }
   }
 
