@@ -1,5 +1,6 @@
 import { setParams, useParam } from "../router.ts";
 import { Tabs } from "../ui/controls/tabs.tsx";
+import { AuditLog } from "./audit_log.tsx";
 import { Closes } from "./closes.tsx";
 import { Errors } from "./errors.tsx";
 import { Load } from "./load.tsx";
@@ -14,12 +15,13 @@ const TABS = [
   { id: "closes", label: "Closed", content: <Closes /> },
   { id: "errors", label: "Errors", content: <Errors /> },
   { id: "traces", label: "Traces", content: <Traces /> },
+  { id: "audit", label: "Audit log", content: <AuditLog /> },
   { id: "config", label: "Settings", content: <Settings /> },
 ];
 /** Filter and selection belong to a tab. */
 const NOTHING_SELECTED = { q: "", item: "", trace: "", span: "", correlation: "" };
 
-/** The Operations page: load, sockets, errors, traces and settings. */
+/** The Operations page: load, sockets, errors, traces, the audit log and settings. */
 export default function OperationsPage() {
   const [tab] = useParam("tab");
   return (

@@ -163,6 +163,14 @@ export function declareOperations(khala: Command): void {
     .addHelpText("after", "\nSecrets are masked. Settings that differ from their default are bold.")
     .action(async (options) => (await import("../commands/config.ts")).config(options));
 
+  withClientOptions(khala.command("audit"))
+    .description("show who did what: tokens, revocations, pauses, replays, approvals, deletes")
+    .option("--action <action>", "only this action, such as dead_letter.replay")
+    .option("--subject <subject>", "only of this subject")
+    .option("--limit <n>", "how many of the newest (100)", positiveInteger)
+    .option("--json", "one JSON object per line")
+    .action(async (options) => (await import("../commands/audit.ts")).audit(options));
+
   withServerOptions(khala.command("doctor"))
     .description("check what a server needs to start and to work, and print how to fix problems")
     .option("--json", "as JSON")

@@ -16,6 +16,7 @@ test("each question is asked at its route", () => {
   void ops.traces({ correlation_id: "c" });
   void ops.trace("abc");
   void ops.conversations();
+  void ops.audit({ action: "token.mint" });
   void ops.compareParity();
   expect(hand.http.last.method).toBe("POST");
   expect(hand.http.asked.map(({ path, options }) => [path, options.query])).toEqual([
@@ -25,6 +26,7 @@ test("each question is asked at its route", () => {
     ["/ops/v1/traces", { correlation_id: "c" }],
     ["/ops/v1/traces/abc", undefined],
     ["/ops/v1/conversations", {}],
+    ["/ops/v1/audit", { action: "token.mint" }],
     ["/ops/v1/parity", undefined],
   ]);
 });

@@ -1,5 +1,6 @@
 import type {
   AboutJson,
+  AuditListJson,
   DocumentHistoryJson,
   DocumentListJson,
   ErrorListJson,
@@ -20,6 +21,15 @@ export interface DocumentFilter {
   readonly topic: string;
   /** A part of the key. */
   readonly search?: string;
+  readonly limit?: number;
+  /** `next` of the page before. */
+  readonly after?: string;
+}
+
+export interface AuditFilter {
+  /** Such as `dead_letter.replay`. */
+  readonly action?: string;
+  readonly subject?: string;
   readonly limit?: number;
   /** `next` of the page before. */
   readonly after?: string;
@@ -48,6 +58,8 @@ export interface Ops {
   /** Development only. */
   traces(options?: { readonly limit?: number; readonly correlation_id?: string }): Promise<TraceListJson>;
   trace(traceId: string): Promise<TraceJson>;
+  /** Who did what, newest first. */
+  audit(filter?: AuditFilter): Promise<AuditListJson>;
   /** The effective settings, secrets hidden. */
   config(): Promise<SettingListJson>;
 }
@@ -78,6 +90,7 @@ export function openOps(
     errors: () => ask(["errors"]),
     traces: (options) => ask(["traces"], { ...options }),
     trace: (traceId) => ask(["traces", traceId]),
+    audit: (filter) => ask(["audit"], { ...filter }),
     config: () => ask(["config"]),
   };
 }

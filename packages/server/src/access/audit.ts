@@ -1,4 +1,5 @@
 import { KhalaError } from "@khala/contracts";
+import type { AuditEntryJson } from "@khala/contracts/ops/v1";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
@@ -10,21 +11,10 @@ import type { Caller } from "./viewer.ts";
 export interface AuditedAction {
   readonly viewer: Caller;
   readonly action: Action;
-  readonly resource: string;
+  resource: string;
   readonly address: string;
-}
-
-/** An entry of the audit log. */
-export interface AuditEntry {
-  readonly id: string;
-  readonly at: string;
-  readonly org_id: string;
-  readonly subject: string;
-  readonly action: string;
-  readonly resource: string;
-  readonly address: string;
-  /** `ok`, or the code of the error. */
-  readonly outcome: string;
+  /** The org that it concerns, if it is not the caller's own. */
+  org?: string;
 }
 
 export interface AuditQuery {
@@ -37,19 +27,25 @@ export interface AuditQuery {
 
 /** The audit log: who did what, with which outcome. Entries are never changed. */
 export interface Audit {
-  /** Does the work and records it with its outcome. */
-  around<Result>(what: AuditedAction, work: () => Promise<Result>): Promise<Result>;
+  /** Does the work and records it with its outcome. The work may say more precisely what it concerns. */
+  around<Result>(what: AuditedAction, work: (what: AuditedAction) => Promise<Result>): Promise<Result>;
   /** The entries that the caller may see, newest first. */
-  read(caller: Caller, query: AuditQuery): Promise<AuditEntry[]>;
+  read(caller: Caller, query: AuditQuery): Promise<AuditEntryJson[]>;
 }
 
 const SWEEP_MS = 3_600_000;
 
-/** Opens the audit log in the database. Every entry is also a line of the server's log, for a collector. */
+export interface AuditOptions {
+  readonly keepMs: number;
+  /** Every entry is also a line of the server's log, for a collector. */
+  readonly lines: boolean;
+}
+
+/** Opens the audit log in the database. */
 export function openAudit(
   database: Database,
   context: Context,
-  { keepMs }: { readonly keepMs: number },
+  { keepMs, lines }: AuditOptions,
 ): Audit & Service {
   const { log } = context;
   const sweep = runLoop(context, "audit retention", {
@@ -66,11 +62,11 @@ export function openAudit(
   });
 
   async function record(
-    { viewer, action, resource, address }: AuditedAction,
+    { viewer, org = viewer.org, action, resource, address }: AuditedAction,
     outcome: string,
   ): Promise<void> {
-    const { org, subject } = viewer;
-    log.info({ audit: { org_id: org, subject, action, resource, address, outcome } }, "audit");
+    const { subject } = viewer;
+    if (lines) log.info({ audit: { org_id: org, subject, action, resource, address, outcome } }, "audit");
     await database.query({
       name: "audit_record",
       text: `INSERT INTO runtime.audit_log (org_id, subject, action, resource, address, outcome)
@@ -85,7 +81,7 @@ export function openAudit(
     async around(what, work) {
       let result: Awaited<ReturnType<typeof work>>;
       try {
-        result = await work();
+        result = await work(what);
       } catch (error) {
         const outcome = error instanceof KhalaError ? error.code : "internal";
         // The caller needs to know why it failed, and not that this could not be recorded either.
@@ -97,7 +93,7 @@ export function openAudit(
     },
 
     read: (caller, { action, subject, before, limit }) =>
-      database.query<AuditEntry>({
+      database.query<AuditEntryJson>({
         name: "audit_read",
         text: `SELECT id::text, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, org_id, subject,
             action, resource, address, outcome

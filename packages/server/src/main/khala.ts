@@ -118,7 +118,10 @@ export async function createKhala(
     closers.push(() => revocations.stop());
     wakeups.on(REVOKED_WAKEUP, () => revocations.refresh());
 
-    const audit = openAudit(database, context, { keepMs: config.KHALA_AUDIT_KEEP_DAYS * 86_400_000 });
+    const audit = openAudit(database, context, {
+      keepMs: config.KHALA_AUDIT_KEEP_DAYS * 86_400_000,
+      lines: !dev,
+    });
     closers.push(() => audit.stop());
 
     wakeups.start();

@@ -7,7 +7,7 @@ import fastify, {
 } from "fastify";
 import { requireScope, type Target } from "../../access/access.ts";
 import { ACTIONS, type Action, type Rule } from "../../access/actions.ts";
-import type { Audit } from "../../access/audit.ts";
+import type { Audit, AuditedAction } from "../../access/audit.ts";
 import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
 import { bearerToken } from "../auth/bearer.ts";
@@ -32,8 +32,13 @@ export interface HttpOptions {
 
 type Method = "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
 
-/** A request whose caller may do the route's action. */
-export type Handler = (viewer: Viewer, request: FastifyRequest, reply: FastifyReply) => Promise<unknown>;
+/** A request whose caller may do the route's action. `audited` is what the audit log will say, where the action is audited. */
+export type Handler = (
+  viewer: Viewer,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  audited: Pick<AuditedAction, "resource" | "org">,
+) => Promise<unknown>;
 
 export interface RouteOptions {
   /** What the action's scope depends on; without one, a scope that the resource names is left to the handler. */
@@ -160,10 +165,9 @@ export function openHttp(context: Context, options: HttpOptions): Http {
         ...(bodyOptional && { onRequest: dropEmptyBody }),
         async handler(request, reply) {
           const viewer = await admit(request, action, target?.(request));
-          if (!rule.audited) return handler(viewer, request, reply);
-          return options.audit.around({ viewer, action, ...auditFacts(request) }, () =>
-            handler(viewer, request, reply),
-          );
+          const what = { viewer, action, resource: pathOf(request), address: request.ip };
+          if (!rule.audited) return handler(viewer, request, reply, what);
+          return options.audit.around(what, (audited) => handler(viewer, request, reply, audited));
         },
       });
     },
@@ -175,9 +179,8 @@ async function dropEmptyBody({ headers }: FastifyRequest): Promise<void> {
   if (length === "0" && chunked === undefined) delete headers["content-type"];
 }
 
-/** What the audit log says of a request, besides who sent it. */
-function auditFacts(request: FastifyRequest): { resource: string; address: string } {
-  return { resource: request.url.split("?")[0]!.slice(0, 600), address: request.ip };
+function pathOf({ url }: FastifyRequest): string {
+  return url.split("?")[0]!.slice(0, 600);
 }
 
 function asKhalaError(

@@ -25,10 +25,12 @@ export interface TokenRouteOptions {
 
 /** `POST /api/sync/token` and `POST /api/sync/revoke`. */
 export function tokenRoutes(http: Http, { issuer, revocations, maxTtlS, clock }: TokenRouteOptions): void {
-  http.route("token.mint", "POST", "/api/sync/token", async (_viewer, request, reply) => {
+  http.route("token.mint", "POST", "/api/sync/token", async (_viewer, request, reply, audited) => {
     if (!issuer)
       throw new KhalaError("not_found", "This server does not mint tokens: it has no signing key.");
     const { sub, orgId, scopes, ttlS } = readMessage(TokenRequestSchema, request.body);
+    audited.org = orgId;
+    audited.resource = `${sub} ${scopes.join(" ")}`.slice(0, 600);
     const minted = await issuer.mint({
       sub,
       org_id: orgId,
@@ -38,8 +40,11 @@ export function tokenRoutes(http: Http, { issuer, revocations, maxTtlS, clock }:
     return reply.header("Cache-Control", "no-store").send(minted);
   });
 
-  http.route("token.revoke", "POST", "/api/sync/revoke", async (viewer, request, reply) => {
-    await revocations.revoke(readRevocation(viewer, request.body), clock.now() + maxTtlS * 1_000);
+  http.route("token.revoke", "POST", "/api/sync/revoke", async (viewer, request, reply, audited) => {
+    const revocation = readRevocation(viewer, request.body);
+    audited.resource = JSON.stringify(revocation);
+    if (revocation.org !== undefined) audited.org = revocation.org;
+    await revocations.revoke(revocation, clock.now() + maxTtlS * 1_000);
     return reply.code(204).send();
   });
 }
@@ -60,7 +65,8 @@ function readRevocation(viewer: Viewer, body: unknown): Revocation {
   }
   const own = orgOf(viewer, "token.revoke");
   if (own !== undefined && org_id !== undefined && org_id !== own) throw notFound("org", org_id);
-  const org = org_id ?? own;
+  // The platform revokes a jti wherever it is; a subject is of its own org unless another one is named.
+  const org = org_id ?? own ?? (subject === undefined ? undefined : viewer.org || undefined);
   if (subject !== undefined && org === undefined)
     throw new KhalaError("invalid_request", "org_id says whose subject it is.", { field: "org_id" });
   return {
