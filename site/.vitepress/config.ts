@@ -65,6 +65,7 @@ export default defineConfig({
         items: [
           page("Getting started", "GETTING_STARTED"),
           page("Concepts", "CONCEPTS"),
+          page("Security model", "SECURITY-MODEL"),
           page("A tour of the code", "TOUR"),
         ],
       },

@@ -8,6 +8,14 @@ export {
   KhalaError,
   type StaleTopicDetail,
 } from "./errors.ts";
-export { CONV_ID, CONVERSATION_CHANNEL, OPS_CHANNEL, SCOPES, SYNC_CHANNEL, topicForConv, workScope } from "./names.ts";
+export {
+  CONV_ID,
+  CONVERSATION_CHANNEL,
+  OPS_CHANNEL,
+  SCOPES,
+  SYNC_CHANNEL,
+  topicForConv,
+  workScope,
+} from "./names.ts";
 export * as phoenix from "./phoenix.ts";
 export type { Wire } from "./wire.ts";

@@ -75,6 +75,13 @@ export function openAudit(
     });
   }
 
+  /** What was done is done, and the answer may be on its way: a failure to record it is for operators. */
+  async function tryToRecord(what: AuditedAction, outcome: string): Promise<void> {
+    await record(what, outcome).catch((err) =>
+      log.error({ err, action: what.action }, "an audit entry was not written"),
+    );
+  }
+
   return {
     stop: () => sweep.stop(),
 
@@ -84,11 +91,10 @@ export function openAudit(
         result = await work(what);
       } catch (error) {
         const outcome = error instanceof KhalaError ? error.code : "internal";
-        // The caller needs to know why it failed, and not that this could not be recorded either.
-        await record(what, outcome).catch((err) => log.error({ err }, "an audit entry was not written"));
+        await tryToRecord(what, outcome);
         throw error;
       }
-      await record(what, "ok");
+      await tryToRecord(what, "ok");
       return result;
     },
 

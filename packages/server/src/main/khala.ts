@@ -114,7 +114,7 @@ export async function createKhala(
     wakeups.on(STREAM_WAKEUP, (id) => streams.onWakeup(id));
     wakeups.onListening(() => streams.recheck());
 
-    const revocations = openStoredRevocations(database, context, 10_000, () => wakeups.send(REVOKED_WAKEUP));
+    const revocations = openStoredRevocations(database, context, 1_000, () => wakeups.send(REVOKED_WAKEUP));
     closers.push(() => revocations.stop());
     wakeups.on(REVOKED_WAKEUP, () => revocations.refresh());
 
