@@ -66,7 +66,7 @@ export const ACTIONS = {
     everyOrg: SCOPES.platform,
     audited: true,
   },
-  "audit.read": { scopes: [SCOPES.ops], to: "org", everyOrg: SCOPES.platform },
+  "audit.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
   // An org's own sockets, conversations, traces and documents, for its operator.
   "org.inspect": { scopes: [SCOPES.ops], to: "org" },
   // Figures of the whole server: they name no org and no id.

@@ -8,7 +8,7 @@ import { openDurableStreams, STREAM_WAKEUP } from "../durable_streams/store.ts";
 import { type Authority, openAuthority } from "../events/authority.ts";
 import { type Auth, openAuth } from "../gateway/auth/auth.ts";
 import { openStoredRevocations } from "../gateway/auth/revocations.ts";
-import { openGateway } from "../gateway/gateway.ts";
+import { type Gateway, openGateway } from "../gateway/gateway.ts";
 import { openTraffic } from "../gateway/sockets/traffic.ts";
 import { SpanRing } from "../kit/span_ring.ts";
 import { type Mirror, noopMirror } from "../sync/mirror/mirror.ts";
@@ -44,6 +44,7 @@ export interface Khala {
   readonly conversations: ConversationPlane;
   readonly blackboard: BlackboardPlane;
   readonly auth: Auth;
+  readonly gateway: Gateway;
   readonly app: App;
   /** Whether a client follows a topic here, or watches the overview. */
   watched(): boolean;
@@ -154,7 +155,18 @@ export async function createKhala(
     });
     closers.push(() => gateway.stop());
     const watched = () => ops.overview.watched || sync.hub.open().some((feed) => feed.liveCount > 0);
-    return { url: gateway.url, authority, sync, conversations, blackboard, auth, app, watched, stop };
+    return {
+      url: gateway.url,
+      authority,
+      sync,
+      conversations,
+      blackboard,
+      auth,
+      gateway,
+      app,
+      watched,
+      stop,
+    };
   } catch (error) {
     await stop();
     throw error;
