@@ -12,7 +12,7 @@ export interface Bench extends Effort {
 /** Measures one part. */
 export type PartRunner = (bench: Bench) => Promise<Part>;
 
-/** Where a board is: its control always in PostgreSQL, its flow there as well or on Kafka. */
+/** Where a board is: its control in PostgreSQL, its flow on Kafka. */
 export interface BoardStore {
   readonly url: string;
   readonly kafka?: {
@@ -20,12 +20,6 @@ export interface BoardStore {
     readonly prefix: string;
     readonly transactions: boolean;
   };
-}
-
-/** How pg-boss is used: one job at a time, or in batches whose outcome is that of each job or of the whole batch. */
-export interface PgBossUse {
-  readonly url: string;
-  readonly how: "alone" | "each" | "grouped" | "batch";
 }
 
 /** As many as the blackboard makes unless it is told otherwise. */

@@ -19,9 +19,9 @@ type Count = Awaited<ReturnType<QueueProgram<unknown>["count"]>>;
 
 /** What one window shows. */
 export interface Steady {
-  /** Jobs per second. */
+  /** Hops per second. Jobs that move on together end in bursts, so that jobs of a short window say nothing. */
   readonly rate: number;
-  /** Microseconds that each process was busy for a job. */
+  /** Microseconds that each process was busy for a hop. */
   readonly publisherMicros: number;
   readonly workerMicros: number;
   /** The same of the store, where its process is known. */
@@ -50,7 +50,7 @@ export async function openFlow<Where>(
   const worker = stack.use(startProgram<QueueProgram<Where>>(program(name)));
   // One after the other: the first may make tables or topics.
   await publisher.call("publisher", where);
-  await worker.call("worker", { where });
+  await worker.call("worker", where);
   const pids = [publisher.pid, worker.pid, ...(storePid === undefined ? [] : [storePid])];
 
   /** Keeps so many waiting until it is time to end, and returns the counts at the beginning and at the end. */
@@ -77,10 +77,10 @@ export async function openFlow<Where>(
     async window(ms) {
       const watches = pids.map(watchMicros);
       const { from, to } = await lasting(ms);
-      const jobs = to.settled - from.settled;
-      const [publisherMicros, workerMicros, storeMicros = Number.NaN] = watches.map((used) => used() / jobs);
+      const hops = to.hops - from.hops;
+      const [publisherMicros, workerMicros, storeMicros = Number.NaN] = watches.map((used) => used() / hops);
       return {
-        rate: (jobs / (to.at - from.at)) * 1_000,
+        rate: (hops / (to.at - from.at)) * 1_000,
         publisherMicros: publisherMicros!,
         workerMicros: workerMicros!,
         storeMicros,

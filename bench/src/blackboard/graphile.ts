@@ -6,7 +6,7 @@ interface WorkerUtils {
   addJobs(jobs: readonly GraphileJob[]): Promise<unknown>;
   release(): Promise<void>;
 }
-export interface GraphileJob {
+interface GraphileJob {
   readonly identifier: string;
   readonly payload: unknown;
 }
@@ -14,7 +14,6 @@ interface Helpers {
   addJob(identifier: string, payload: unknown): Promise<unknown>;
 }
 interface Runner {
-  readonly events: { on(event: "job:complete", listener: () => void): void };
   stop(): Promise<void>;
 }
 interface Options {

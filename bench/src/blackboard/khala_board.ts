@@ -1,7 +1,6 @@
 import { pino } from "pino";
 import { openKafkaBoard } from "../../../packages/kafka/src/index.ts";
 import type { BoardObserver, BoardOptions } from "../../../packages/server/src/blackboard/board_options.ts";
-import type { Agent } from "../../../packages/server/src/blackboard/model/agent.ts";
 import { agent } from "../../../packages/server/src/blackboard/model/define_agent.ts";
 import type { Task } from "../../../packages/server/src/blackboard/model/task.ts";
 import {
@@ -18,28 +17,11 @@ import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";
 import { openTelemetry } from "../../../packages/server/src/kit/telemetry.ts";
 import { type Config, readConfig } from "../../../packages/server/src/main/config.ts";
 import { blackboardSettings } from "../../../packages/server/src/main/settings.ts";
-import { BATCH, type BoardStore, CONCURRENCY, PARTITIONS } from "./bench.ts";
+import { type BoardStore, CONCURRENCY, PARTITIONS } from "./bench.ts";
 import type { Publishing } from "./queue.ts";
 
 /** The agent that does nothing. */
-export const NOOP = agent("noop", { consumes: "Finding", concurrency: CONCURRENCY, run() {} });
-
-/** The agent that does nothing, and takes a moment for it. */
-export const AWAITING = agent("noop", {
-  consumes: "Finding",
-  concurrency: CONCURRENCY,
-  async run() {
-    await undefined;
-  },
-});
-
-/** The agent that does nothing with many artifacts at a time. No batch waits for another, as with pg-boss. */
-export const BATCHES = agent("batches", {
-  consumes: "Finding",
-  batch: { size: BATCH, timeout: 1_000 },
-  order: "none",
-  run() {},
-});
+const NOOP = agent("noop", { consumes: "Finding", concurrency: CONCURRENCY, run() {} });
 
 /** Who publishes in the benchmark. */
 export const CALLER = { org: "bench", subject: "publisher" };
@@ -53,11 +35,7 @@ export interface KhalaBoard {
 /** Opens the blackboard as a server does, with its settings but for those that a rate is measured by. */
 export async function openKhalaBoard(
   store: BoardStore,
-  {
-    works,
-    agent: worker = NOOP,
-    onSettled = () => {},
-  }: { works: boolean; agent?: Agent; onSettled?: (task: Task) => void },
+  { works, onSettled = () => {} }: { works: boolean; onSettled?: (task: Task) => void },
 ): Promise<KhalaBoard> {
   const config = readConfig({
     DATABASE_URL: store.url,
@@ -84,7 +62,7 @@ export async function openKhalaBoard(
   const wakeups = openWakeups(database, context, { enabled: true });
   const plane: OpenBlackboardPlane = await openBlackboardPlane(database, context, {
     ...blackboardSettings(config),
-    agents: [worker],
+    agents: [NOOP],
     schemas: {},
     schedules: [],
     wakeups,
@@ -158,9 +136,9 @@ function listening(options: BoardOptions, onSettled: (task: Task) => void): Boar
   return { ...options, observer: { ...observer, settled } };
 }
 
-/** A publisher of findings, for this agent. */
-export async function khalaPublisher(store: BoardStore, worker: Agent = NOOP): Promise<Publishing> {
-  const { plane, stop } = await openKhalaBoard(store, { works: false, agent: worker });
+/** A publisher of findings. */
+export async function khalaPublisher(store: BoardStore): Promise<Publishing> {
+  const { plane, stop } = await openKhalaBoard(store, { works: false });
   return {
     async put(payloads) {
       await plane.publish(

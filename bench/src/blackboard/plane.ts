@@ -1,42 +1,33 @@
-import { redisVersion } from "../conversations/redis.ts";
 import { packageVersion } from "../kit/package_version.ts";
 import type { Plane } from "../kit/plane.ts";
 import { startPostgres } from "../kit/postgres.ts";
 import type { PartRunner } from "./bench.ts";
 import { startKafka } from "./kafka.ts";
 import { kafkaFlow } from "./kafka_flow.ts";
-import { postgresQueues } from "./postgres_queues.ts";
-import { redisQueue } from "./redis_queue.ts";
-import { smoke } from "./smoke.ts";
 import { startUp } from "./start_up.ts";
 import { wholeServer } from "./whole_server.ts";
 
-const PARTS: Readonly<Record<string, { readonly run: PartRunner; readonly needs?: "Kafka" | "Redis" }>> = {
+const PARTS: Readonly<Record<string, { readonly run: PartRunner; readonly needs?: "Kafka" }>> = {
   // First, because it is what agents do.
   f: { run: wholeServer },
   a: { run: kafkaFlow, needs: "Kafka" },
-  b: { run: postgresQueues },
-  c: { run: redisQueue, needs: "Redis" },
   d: { run: startUp, needs: "Kafka" },
-  e: { run: smoke },
 };
 
 /** The parts that use a broker where there is one. */
-const ON_KAFKA = ["a", "d", "e"];
+const ON_KAFKA = ["a", "d"];
 
-const COMPARED = ["pg", "pg-boss", "graphile-worker", "bullmq"];
+const COMPARED = ["pg", "pg-boss", "graphile-worker"];
 
 /** The blackboard plane: work on its way through agents. */
 export const blackboardPlane: Plane = {
   parts: Object.keys(PARTS),
   results: "RESULTS_BLACKBOARD.md",
   async open(effort, stack, parts) {
-    const redis = redisVersion();
     const kafka = parts.some((part) => ON_KAFKA.includes(part))
       ? await startKafka()
       : "the chosen parts do without it";
     const missing = new Map<string, string>();
-    if (!redis) missing.set("Redis", "redis-server is not installed");
     if (typeof kafka !== "string") stack.use(kafka);
     else if (parts.some((part) => ON_KAFKA.includes(part))) missing.set("Kafka", kafka);
     for (const [name, reason] of missing)
@@ -50,7 +41,6 @@ export const blackboardPlane: Plane = {
           ? "Kafka 4.1.1 (one broker, its own defaults for the disk)"
           : "Kafka: NONE, its parts are skipped",
         postgres.version,
-        redis ? `${redis} (appendonly, synced every second)` : "Redis: NOT INSTALLED, its part is skipped",
         ...COMPARED.map((name) => `${name} ${packageVersion(name)}`),
       ],
       async measure(part) {

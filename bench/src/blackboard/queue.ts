@@ -14,11 +14,18 @@ export interface Working {
   close(): Promise<void>;
 }
 
+/** What a worker reports. */
+export interface Progress {
+  /** Jobs are done. */
+  settled(jobs: number): void;
+  /** Handlers ran, where a job takes several. */
+  ran(hops: number): void;
+}
+
 /** A queue that is measured: who publishes and who works are processes of their own. */
 export interface Queue<Where> {
   publisher(where: Where): Promise<Publishing>;
-  /** Calls `settled` for jobs that are done. */
-  worker(where: Where, settled: (jobs: number) => void): Promise<Working>;
+  worker(where: Where, progress: Progress): Promise<Working>;
 }
 
 const STALLED_MS = 60_000;
@@ -32,8 +39,7 @@ function queueMethods<Where>(queue: Queue<Where>) {
   let allowed = 0;
   let failure: unknown;
   let settled = 0;
-  /** When the count came to this many, for those that are waited for. */
-  const reached = new Map<number, number>();
+  let hops = 0;
 
   function pump(): void {
     while (publishing && begun - published < CALL.atOnce * CALL.size && begun < allowed) {
@@ -72,14 +78,14 @@ function queueMethods<Where>(queue: Queue<Where>) {
       closing.push(() => publishing!.close());
     },
 
-    /** `expected` is how many there are when it starts, if it is to be timed. */
-    async worker({ where, expected }: { where: Where; expected?: number }): Promise<void> {
-      if (expected !== undefined) reached.set(Math.ceil(expected / 10), 0).set(expected, 0);
-      const working = await queue.worker(where, (jobs) => {
-        const before = settled;
-        settled += jobs;
-        for (const [count, at] of reached)
-          if (at === 0 && before < count && settled >= count) reached.set(count, performance.now());
+    async worker(where: Where): Promise<void> {
+      const working = await queue.worker(where, {
+        settled(jobs) {
+          settled += jobs;
+        },
+        ran(more) {
+          hops += more;
+        },
       });
       closing.push(() => working.close());
     },
@@ -91,29 +97,10 @@ function queueMethods<Where>(queue: Queue<Where>) {
       pump();
     },
 
-    /** Publishes so many, and resolves when they are there. */
-    async fill({ count }: { count: number }): Promise<void> {
-      allowed = begun + count;
-      pump();
-      await until(
-        () => published >= allowed,
-        () => published,
-      );
-    },
-
-    async count(_: undefined): Promise<{ settled: number; at: number }> {
+    async count(_: undefined): Promise<{ settled: number; hops: number; at: number }> {
       if (failure) throw failure;
-      return { settled, at: performance.now() };
-    },
-
-    /** Jobs per second from the first tenth to the last one. */
-    async drained({ expected }: { expected: number }): Promise<number> {
-      await until(
-        () => settled >= expected,
-        () => settled,
-      );
-      const tenth = Math.ceil(expected / 10);
-      return ((expected - tenth) / (reached.get(expected)! - reached.get(tenth)!)) * 1_000;
+      // A job of a single hop reports no others.
+      return { settled, hops: hops || settled, at: performance.now() };
     },
 
     /** Waits until so many were settled. */

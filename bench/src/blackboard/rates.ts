@@ -1,43 +1,21 @@
 import type { Effort } from "../kit/plane.ts";
-import { startProgram } from "../kit/program.ts";
 import { quietest, type Window } from "../kit/quiet.ts";
 import { range } from "../kit/report.ts";
-import { type Spread, spread } from "../kit/stats.ts";
-import { program } from "./bench.ts";
-import { type Flow, openFlow, type Steady } from "./flow.ts";
-import type { QueueProgram } from "./queue.ts";
+import { spread } from "../kit/stats.ts";
+import type { Flow, Steady } from "./flow.ts";
 
-const windowMs = ({ quick }: Effort) => (quick ? 1_000 : 4_000);
 /** Until as many wait as ever. */
 const RAMP_MS = 1_000;
 /** Turns of several systems take as many times as long. */
 const TURNS_LONG_MS = 240_000;
 
-/** Measures while others are published, in windows after a warm-up, with a publisher and a worker that go on. */
-export async function measureSteady<Where>(
-  effort: Effort,
-  name: string,
-  where: Where,
-  storePid?: number,
-): Promise<Window<Steady>[]> {
-  await using flow = await openFlow(effort, name, where, storePid);
-  const windows = await quietest(effort, () => flow.window(windowMs(effort)));
-  // What is left goes before anything else comes.
-  await flow.rest();
-  return windows;
-}
-
 /** What happens around a turn, and is not measured. */
 interface Around<Name extends string> {
   before?(name: Name): Promise<void>;
-  after?(name: Name): Promise<void>;
-}
-
-/** The same of a turn that begins with jobs on their way. */
-interface AroundFlow<Name extends string> {
-  before?(name: Name): Promise<void>;
   /** While it warms up, which lasts until this has ended. */
   meanwhile?(name: Name): Promise<void>;
+  /** How long a turn is measured; unless set, 4 s, and 1 s in quick mode. */
+  readonly ms?: number;
 }
 
 /**
@@ -47,11 +25,16 @@ interface AroundFlow<Name extends string> {
 export async function measureInTurns<Name extends string>(
   effort: Effort,
   flows: Readonly<Record<Name, Flow>>,
-  { before = async () => {}, meanwhile = async () => {} }: AroundFlow<Name> = {},
+  {
+    before = async () => {},
+    meanwhile = async () => {},
+    ms = effort.quick ? 1_000 : 4_000,
+  }: Around<Name> = {},
 ): Promise<Window<Record<Name, Steady>>[]> {
   const names = Object.keys(flows) as Name[];
   for (const name of names) await flows[name].rest();
-  return inTurns(effort, names, { before }, async (name) => {
+  const turn = async (name: Name) => {
+    await before(name);
     let isOver = false;
     const other = meanwhile(name).finally(() => {
       isOver = true;
@@ -59,42 +42,14 @@ export async function measureInTurns<Name extends string>(
     do await flows[name].flow(RAMP_MS);
     while (!isOver);
     await other;
-    const steady = await flows[name].window(windowMs(effort));
+    const steady = await flows[name].window(ms);
     await flows[name].rest();
     return steady;
-  });
-}
-
-/** A queue's program, what it is told, and how many jobs wait before its worker starts. */
-export interface Backlog {
-  readonly program: string;
-  readonly where: unknown;
-  readonly count: number;
-}
-
-/** Lets several systems work off a backlog, in turns: jobs per second. */
-export async function drainInTurns<Name extends string>(
-  effort: Effort,
-  backlogs: Readonly<Record<Name, Backlog>>,
-  around: Around<Name>,
-): Promise<Window<Record<Name, number>>[]> {
-  return inTurns(effort, Object.keys(backlogs) as Name[], around, (name) => drained(backlogs[name]));
-}
-
-function inTurns<Name extends string, T>(
-  effort: Effort,
-  names: readonly Name[],
-  { before, after }: Around<Name>,
-  turn: (name: Name) => Promise<T>,
-): Promise<Window<Record<Name, T>>[]> {
+  };
   const round = async () => {
-    const turns: Partial<Record<Name, T>> = {};
-    for (const name of names) {
-      await before?.(name);
-      turns[name] = await turn(name);
-      await after?.(name);
-    }
-    return turns as Record<Name, T>;
+    const turns: Partial<Record<Name, Steady>> = {};
+    for (const name of names) turns[name] = await turn(name);
+    return turns as Record<Name, Steady>;
   };
   return quietest(effort, round, { longMs: TURNS_LONG_MS });
 }
@@ -133,24 +88,3 @@ export const STEADY_HEAD = [
   "worker, CPU µs for each",
   "store, CPU µs for each",
 ];
-
-/** Publishes so many while nobody works, then lets one process work them off: jobs per second, as often as told. */
-export function drainRates(effort: Effort, backlog: Backlog): Promise<Window<number>[]> {
-  return quietest(effort, () => drained(backlog));
-}
-
-async function drained({ program: name, where, count }: Backlog): Promise<number> {
-  {
-    await using publisher = startProgram<QueueProgram<unknown>>(program(name));
-    await publisher.call("publisher", where);
-    await publisher.call("fill", { count });
-  }
-  await using worker = startProgram<QueueProgram<unknown>>(program(name));
-  await worker.call("worker", { where, expected: count });
-  return await worker.call("drained", { expected: count });
-}
-
-/** Median, least and greatest of those that count. */
-export function spreadOf(windows: readonly Window<number>[]): Spread {
-  return spread(windows.map(({ value }) => value));
-}

@@ -44,7 +44,7 @@ serveQueue<Where>({
     };
   },
 
-  async worker(where, settled) {
+  async worker(where, { settled }) {
     const { client, producers, input, output } = await open(where);
     const consumer = client.consumer({
       groupId: `${where.prefix}loop`,

@@ -19,7 +19,7 @@ serveQueue<HopsWhere>({
     };
   },
 
-  async worker({ url: connectionString, shape }, settled) {
+  async worker({ url: connectionString, shape }, { settled, ran }) {
     const joins = await openJoins(connectionString);
     const utils = await makeWorkerUtils({ connectionString, logger });
     const ends: Handle = () => settled(1);
@@ -51,6 +51,7 @@ serveQueue<HopsWhere>({
       handles[shape].map((handle, i) => [
         names[i]!,
         async (item: unknown, { addJob }: { addJob: Add }) => {
+          ran(1);
           await handle(item as Item, addJob);
         },
       ]),

@@ -5,54 +5,59 @@ import { agent, createKhala, defineApp, readConfig } from "@khala/server";
 import { AUTH_SECRETS, mintOrgTokens } from "../../sync/tokens.ts";
 import { CALL } from "../bench.ts";
 import { AT_A_TIME, AWAITS_MS, FAN, type HopsWhere, itemOf, ORGS, type Shape } from "../hops.ts";
-import { serveQueue } from "../queue.ts";
-
-type Settled = (items: number) => void;
+import { type Progress, serveQueue } from "../queue.ts";
 
 const numbered = (type: string) => Array.from({ length: FAN }, (_, i) => `${type}${i}`);
 const PARTS = numbered("Part");
 const DONE = numbered("Done");
 
 /** The agents of each shape, as an app has them. The last one counts. */
-const AGENTS: Readonly<Record<Shape, (settled: Settled) => ReturnType<typeof agent>[]>> = {
-  single: (settled) => [agent("only", { consumes: "A", concurrency: AT_A_TIME, run: () => settled(1) })],
-  pipeline: (settled) => inARow(settled, false),
-  waiting: (settled) => inARow(settled, true),
-  fanout: (settled) => [
+const AGENTS: Readonly<Record<Shape, (progress: Progress) => ReturnType<typeof agent>[]>> = {
+  single: (progress) => [agent("only", { consumes: "A", concurrency: AT_A_TIME, run: () => ends(progress) })],
+  pipeline: (progress) => inARow(progress, false),
+  waiting: (progress) => inARow(progress, true),
+  fanout: (progress) => [
     agent("splits", {
       consumes: "A",
       concurrency: AT_A_TIME,
-      run: ({ artifact: { payload, correlation_id } }) =>
-        PARTS.map((type, i) => ({ type, payload, partition_key: `${correlation_id}-${i}` })),
+      run({ artifact: { payload, correlation_id } }) {
+        progress.ran(1);
+        return PARTS.map((type, i) => ({ type, payload, partition_key: `${correlation_id}-${i}` }));
+      },
     }),
     agent("works", {
       consumes: PARTS,
       concurrency: AT_A_TIME,
-      run: ({ artifact: { type, payload, partition_key } }) => ({
-        type: type.replace("Part", "Done"),
-        payload,
-        ...(partition_key !== undefined && { partition_key }),
-      }),
+      run({ artifact: { type, payload, partition_key } }) {
+        progress.ran(1);
+        const key = partition_key !== undefined && { partition_key };
+        return { type: type.replace("Part", "Done"), payload, ...key };
+      },
     }),
     agent("joins", {
       consumes: DONE,
       concurrency: AT_A_TIME,
       join: { by: "correlation_id", types: DONE, within: 600_000 },
-      run: () => settled(1),
+      run: () => ends(progress),
     }),
   ],
 };
 
-function inARow(settled: Settled, waits: boolean) {
+function ends({ ran, settled }: Progress): void {
+  ran(1);
+  settled(1);
+}
+
+function inARow(progress: Progress, waits: boolean) {
   const next = (name: string, consumes: string, type?: string) =>
     agent(name, {
       consumes,
       concurrency: AT_A_TIME,
       async run({ artifact: { payload, partition_key } }) {
         if (waits) await setTimeout(AWAITS_MS);
-        if (type) return { type, payload, ...(partition_key !== undefined && { partition_key }) };
-        settled(1);
-        return undefined;
+        if (!type) return ends(progress);
+        progress.ran(1);
+        return { type, payload, ...(partition_key !== undefined && { partition_key }) };
       },
     });
   return [next("first", "A", "B"), next("second", "B", "C"), next("third", "C")];
@@ -80,8 +85,8 @@ serveQueue<HopsWhere>({
   },
 
   /** The whole server. */
-  async worker({ url, port, shape }, settled) {
-    const agents = AGENTS[shape](settled);
+  async worker({ url, port, shape }, progress) {
+    const agents = AGENTS[shape](progress);
     const config = readConfig({
       DATABASE_URL: url,
       KHALA_PORT: String(port),

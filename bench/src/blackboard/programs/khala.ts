@@ -1,15 +1,11 @@
 import type { BoardStore } from "../bench.ts";
-import { AWAITING, khalaPublisher, NOOP, openKhalaBoard } from "../khala_board.ts";
+import { khalaPublisher, openKhalaBoard } from "../khala_board.ts";
 import { serveQueue } from "../queue.ts";
 
-serveQueue<BoardStore & { readonly awaits?: boolean }>({
+serveQueue<BoardStore>({
   publisher: (store) => khalaPublisher(store),
-  async worker({ awaits, ...store }, settled) {
-    const { stop } = await openKhalaBoard(store, {
-      works: true,
-      agent: awaits ? AWAITING : NOOP,
-      onSettled: () => settled(1),
-    });
+  async worker(store, { settled }) {
+    const { stop } = await openKhalaBoard(store, { works: true, onSettled: () => settled(1) });
     return { close: stop };
   },
 });
