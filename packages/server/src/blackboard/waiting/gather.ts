@@ -1,11 +1,11 @@
-import { type Database, isDataError, type Statement } from "../../database/database.ts";
+import { type Database, isDataError } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import type { Service } from "../../kit/service.ts";
 import type { Board } from "../board.ts";
 import type { Agent } from "../model/agent.ts";
 import type { Task } from "../model/task.ts";
-import { type Addition, addStatements, groupAddition, lockStatement } from "./gather_add.ts";
+import { type Addition, gatherStatement, groupAddition } from "./gather_add.ts";
 import { gatheredId, gatherSweep, MAX_BATCH_BYTES } from "./gather_sweep.ts";
 import { type SweepOptions, startSweep } from "./sweep.ts";
 
@@ -32,7 +32,15 @@ export interface Gather extends Service {
   add(agent: Agent, task: Task): Promise<void>;
 }
 
-const MAX_AT_ONCE = 100;
+/** What became of an artifact that is new. */
+interface Added {
+  /** Its group is complete, or may be due before the others. */
+  readonly timely: boolean;
+  /** Whether the group has it: not if it has another of its type. */
+  readonly kept: boolean;
+}
+
+const MAX_AT_ONCE = 512;
 
 /** Whether the task is a complete group, not a single artifact. */
 export function isGathered(task: Task): boolean {
@@ -54,21 +62,11 @@ export function openGather(
   const due = gatherSweep(database, board, context, agents, onDropped);
   const sweep = startSweep(context, "board gather", due, { batch: 20, ...options });
 
-  /** Sorted by group, so that concurrent processes cannot deadlock. */
   async function commit(additions: readonly Addition[]): Promise<Outcome[]> {
-    const order = additions.map((_, i) => i).sort((a, b) => compare(additions[a]!, additions[b]!) || a - b);
-    const outcomes: Outcome[] = [];
+    const outcomes: Outcome[] = additions.map(() => ({ ok: undefined }));
     try {
-      const statements: Statement[] = [];
-      const ends: number[] = [];
-      for (const [n, i] of order.entries()) {
-        const addition = additions[i]!;
-        if (addition.lock !== additions[order[n - 1] ?? -1]?.lock)
-          statements.push(lockStatement(addition.lock));
-        ends[i] = statements.push(...addStatements(addition));
-      }
-      const rows = await database.transaction(statements);
-      for (const [i, end] of ends.entries()) outcomes[i] = { ok: rows[end - 1]![0] };
+      const rows = await database.query<{ n: number } & Added>(gatherStatement(additions));
+      for (const { n, ...added } of rows) outcomes[n] = { ok: added };
     } catch (error) {
       if (additions.length === 1 || !isOwnFault(error)) throw error;
       // Retry one by one, so that only the failing artifact fails.
@@ -81,7 +79,7 @@ export function openGather(
     return outcomes;
   }
 
-  const writes = new GroupCommit<Addition, { timely: boolean; kept: boolean } | undefined>({
+  const writes = new GroupCommit<Addition, Added | undefined>({
     commit,
     sizeOf: ({ bytes }) => bytes,
     maxItems: MAX_AT_ONCE,
@@ -103,7 +101,6 @@ export function openGather(
           "a join ignored a second artifact of a type",
         );
       }
-      // The group may be complete, or a new group may be due before the others.
       if (added.timely) sweep.wake();
     },
     async stop() {
@@ -111,10 +108,6 @@ export function openGather(
       await sweep.stop();
     },
   };
-}
-
-function compare(a: Addition, b: Addition): number {
-  return a.lock < b.lock ? -1 : a.lock > b.lock ? 1 : 0;
 }
 
 /** A deadlock is also retried one by one. */
