@@ -16,9 +16,9 @@ const PLANES: Readonly<Record<string, Plane>> = {
 const USAGE = `Usage: npm run bench -- sync|conversations|blackboard [--only a|b|c|d|e|f] [--quick]
 
   --only   measure these parts alone, such as --only a or --only ac, and print them
-  --quick  shorter and fewer runs: for a look while developing, not for results. Part f of the blackboard takes 90 s then
+  --quick  shorter and fewer runs: for a look while developing, not for results. Part f of the blackboard takes four minutes then
 
-A full run takes ten to fifteen minutes, that of the blackboard up to forty, and writes ${Object.values(
+A full run takes ten to fifteen minutes, that of the blackboard up to thirty, and writes ${Object.values(
   PLANES,
 )
   .map(({ results }) => `bench/${results}`)
