@@ -93,6 +93,14 @@ test("a task of one artifact is not a gathered one, whatever its version", () =>
   expect(isGathered(testTask("reviewer", artifact, { id: "0199-8" }))).toBe(false);
 });
 
+test("a payload keeps characters that PostgreSQL has no text for", async () => {
+  const gather = await start(reviewer);
+  const artifacts = ["\0", "\ud800", "plain"].map((payload) => draft({ payload }));
+  await add(gather, reviewer, ...artifacts);
+  const [task] = await tasks(1);
+  expect(task!.artifacts).toEqual(artifacts);
+});
+
 test("artifacts of two orgs are never in one group", async () => {
   const gather = await start(reviewer);
   const acme = [draft(), draft(), draft()];

@@ -34,7 +34,9 @@ export function groupAddition(agent: Agent, task: Task, now: number, maxBytes: n
   if (!place) return undefined;
   const { kind, key, slot, type, needed, ms } = place;
   const { org_id: org, id, version, correlation_id: correlation } = artifact;
-  const bytes = Buffer.byteLength(JSON.stringify(artifact));
+  // As text within JSON: PostgreSQL would refuse a nested one with characters that it cannot hold, such as NUL.
+  const json = JSON.stringify(artifact);
+  const bytes = Buffer.byteLength(json);
   const hash = sha256(key);
   const isBatch = kind === "batch";
   return {
@@ -56,7 +58,7 @@ export function groupAddition(agent: Agent, task: Task, now: number, maxBytes: n
       bytes,
       max: isBatch ? maxBytes : Number.MAX_SAFE_INTEGER,
       large: isBatch && bytes > maxBytes * LARGE,
-      artifact,
+      artifact: json,
       correlation,
     },
   };

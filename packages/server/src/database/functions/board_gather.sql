@@ -12,7 +12,7 @@ DECLARE
 BEGIN
   FOR a IN SELECT * FROM json_to_recordset(p_additions) AS u(
     n int, lock bigint, agent text, id text, version int, now timestamptz, until timestamptz, org text, key text, hash text,
-    kind text, slot text, type text, needed int, bytes bigint, max bigint, large boolean, artifact json, correlation text
+    kind text, slot text, type text, needed int, bytes bigint, max bigint, large boolean, artifact text, correlation text
   ) LOOP
     PERFORM pg_advisory_xact_lock(a.lock);
     -- The open batch goes without an artifact that would make it too large.
@@ -36,7 +36,7 @@ BEGIN
     END IF;
     INSERT INTO runtime.board_members AS m
       (group_id, slot, place, artifact_id, version, artifact, org_id, correlation_id)
-    VALUES (grp.group_id, a.slot, grp.members, a.id, a.version, a.artifact, a.org, a.correlation)
+    VALUES (grp.group_id, a.slot, grp.members, a.id, a.version, a.artifact::json, a.org, a.correlation)
     ON CONFLICT (group_id, slot) DO UPDATE SET version = excluded.version, artifact = excluded.artifact,
       correlation_id = excluded.correlation_id
       WHERE m.artifact_id = excluded.artifact_id AND m.version < excluded.version;
