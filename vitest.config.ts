@@ -19,6 +19,15 @@ class KafkaLast extends BaseSequencer {
  */
 const besideCode = (backend: string) => `packages/*/src/**/*.${backend}.test.ts`;
 
+/** Run again on the system's own PostgreSQL: one that is older, has default settings, and gives us a role without privileges. */
+const onStockPostgres = [
+  "packages/server/src/{events,database}/{authority,append_in_order,migrate}.pg.test.ts",
+  "packages/server/src/conversations/log/postgres/postgres_log.pg.test.ts",
+  "packages/server/src/blackboard/postgres/open_board.pg.test.ts",
+  "packages/server/src/{conversations,blackboard/postgres}/plans.pg.test.ts",
+  "e2e/stories/{sync,conversations,blackboard}.test.ts",
+];
+
 /** The durable-streams suite brings a Vitest of its own; inlined, its tests are tests of ours. */
 const server = { deps: { inline: ["@durable-streams/server-conformance-tests"] } };
 
@@ -68,6 +77,14 @@ export default defineConfig({
           testTimeout: 90_000,
           hookTimeout: 300_000,
           server,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "stock",
+          include: onStockPostgres,
+          globalSetup: ["packages/testing/src/services/stock_postgres.ts"],
         },
       },
       {

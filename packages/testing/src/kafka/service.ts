@@ -3,6 +3,7 @@ import { realpath } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { mayInstall } from "../services/install_package.ts";
 import type { Service } from "../services/service.ts";
 import { fetchKafka, findKafka, type KafkaBinary, MAVEN_NEEDS } from "./binary.ts";
 import { cached, installPackages } from "./cache.ts";
@@ -25,8 +26,7 @@ export interface KafkaHere {
  * background, and no broker runs until a file asks for one: its environment is DOOR, where files ask.
  */
 export function kafka(): Service {
-  const { KHALA_TEST_KAFKA: given, CI, KHALA_TEST_INSTALL } = process.env;
-  const install = CI === "true" || KHALA_TEST_INSTALL === "1";
+  const given = process.env.KHALA_TEST_KAFKA;
   let binary: KafkaBinary | undefined;
   let client: string | undefined;
   return {
@@ -35,7 +35,7 @@ export function kafka(): Service {
     async available() {
       binary = await findKafka();
       client = await findKafkaClient();
-      if (install || ((binary || given) && client)) return undefined;
+      if (mayInstall() || ((binary || given) && client)) return undefined;
       if (!client)
         return "its native client is not built. Run `npm ci` in packages/kafka, or set KHALA_TEST_INSTALL=1";
       return "there is no Kafka. Install one, start Docker, name one in KHALA_TEST_KAFKA, or set KHALA_TEST_INSTALL=1";

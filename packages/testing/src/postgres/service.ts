@@ -36,38 +36,43 @@ export function postgres({ durable = false }: PostgresServiceOptions = {}): Serv
       }
     },
 
-    async start() {
-      const server = given ? { url: given, stop: async () => {} } : await startInTemporaryFolder(durable);
-      const template = `khala_template_${randomUUID().replaceAll("-", "")}`;
-      try {
-        await administer(server.url, `CREATE DATABASE ${template}`);
-        const database = openDatabase({
-          url: withDatabase(server.url, template),
-          poolSize: 1,
-          log: pino({ level: "silent" }),
-        });
-        try {
-          await migrate(database, pino({ level: "silent" }));
-          await createReadModels(database, [runSummaries, workerSummaries]);
-        } finally {
-          await database.close();
-        }
-      } catch (error) {
-        await server.stop();
-        throw error;
-      }
-      return {
-        env: {
-          DATABASE_URL: server.url,
-          TEMPLATE: template,
-          // Without a log of every page: much less work. PostgreSQL 14 does not know it yet.
-          HOW_TO_COPY: given ? "" : "STRATEGY file_copy",
-        },
-        async stop() {
-          if (given) await administer(server.url, `DROP DATABASE ${template}`);
-          await server.stop();
-        },
-      };
+    start: async () =>
+      given ? withTemplate(named(given)) : withTemplate(await startInTemporaryFolder(durable), FILE_COPY),
+  };
+}
+
+/** A server that accepts connections. */
+export type StartedPostgres = { readonly url: string } & Pick<RunningService, "stop">;
+
+// Without a log of every page: much less work. PostgreSQL 14 does not know it yet.
+const FILE_COPY = "STRATEGY file_copy";
+
+/** A server that the environment names: it goes on when the tests are over. */
+export function named(url: string): StartedPostgres {
+  return { url, stop: async () => {} };
+}
+
+/** Makes the template, which is dropped again before the server stops. */
+export async function withTemplate(server: StartedPostgres, howToCopy = ""): Promise<RunningService> {
+  const template = `khala_template_${randomUUID().replaceAll("-", "")}`;
+  try {
+    await administer(server.url, `CREATE DATABASE ${template}`);
+    const log = pino({ level: "silent" });
+    const database = openDatabase({ url: withDatabase(server.url, template), poolSize: 1, log });
+    try {
+      await migrate(database, log);
+      await createReadModels(database, [runSummaries, workerSummaries]);
+    } finally {
+      await database.close();
+    }
+  } catch (error) {
+    await server.stop();
+    throw error;
+  }
+  return {
+    env: { DATABASE_URL: server.url, TEMPLATE: template, HOW_TO_COPY: howToCopy },
+    async stop() {
+      await administer(server.url, `DROP DATABASE ${template}`).finally(server.stop);
     },
   };
 }
@@ -82,9 +87,7 @@ async function roomyMemory(): Promise<string> {
   return free > ROOMY_BYTES ? MEMORY : tmpdir();
 }
 
-async function startInTemporaryFolder(
-  durable: boolean,
-): Promise<{ url: string } & Pick<RunningService, "stop">> {
+async function startInTemporaryFolder(durable: boolean): Promise<StartedPostgres> {
   const dataDir = await mkdtemp(join(durable ? tmpdir() : await roomyMemory(), "khala-postgres-"));
   const settings = ["max_connections=200"];
   if (!durable) settings.push("fsync=off", "synchronous_commit=off", "full_page_writes=off");

@@ -12,8 +12,8 @@ declare module "vitest" {
   }
 }
 
-/** Starts the services that this machine has. A missing one is skipped with a warning, or is a failure where `required`. */
-export async function startServices(services: readonly Service[], required: boolean) {
+/** Starts the services that this machine has. A missing one is skipped with a warning, or is a failure where `required`, as in CI. */
+export async function startServices(services: readonly Service[], required = process.env.CI === "true") {
   const running = new Map<string, RunningService>();
   const stop = async () => {
     for (const service of [...running.values()].reverse()) await service.stop();
@@ -41,7 +41,7 @@ export async function provideServices(
   project: TestProject,
   services: readonly Service[],
 ): Promise<() => Promise<void>> {
-  const { running, stop } = await startServices(services, process.env.CI === "true");
+  const { running, stop } = await startServices(services);
   project.provide("services", Object.fromEntries([...running].map(([name, { env }]) => [name, env])));
   return stop;
 }
