@@ -72,7 +72,7 @@ export default defineConfig({
         test: {
           name: "backends",
           include: [besideCode("{redis,kafka,convex}"), "e2e/**/*.test.ts"],
-          exclude: ["**/node_modules/**", "e2e/{stories,chaos}/**"],
+          exclude: ["**/node_modules/**", "e2e/{stories,chaos}/**", "e2e/{sync,client}/property_*"],
           globalSetup: ["packages/testing/src/services/services.ts"],
           testTimeout: 90_000,
           hookTimeout: 300_000,

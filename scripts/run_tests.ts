@@ -1,7 +1,7 @@
 // Runs one tier of tests: npm test, npm run test:backends, npm run test:chaos. Takes Vitest's options and file names;
 // chaos also takes --minutes and --seed. The last line counts the tests.
 import { randomInt } from "node:crypto";
-import { relative } from "node:path";
+import { join, relative } from "node:path";
 import { type CliOptions, createCLI, createVitest, type TestModule, TestsNotFoundError } from "vitest/node";
 import { ROOT } from "./run.ts";
 
@@ -19,7 +19,13 @@ interface Counts {
   skipped: number;
 }
 
-Object.assign(process.env, { TEST: "true", VITEST: "true", NODE_ENV: process.env.NODE_ENV ?? "test" });
+Object.assign(process.env, {
+  TEST: "true",
+  VITEST: "true",
+  NODE_ENV: process.env.NODE_ENV ?? "test",
+  // Tests start hundreds of programs from source: with it, each takes about 0.6 s of CPU less.
+  NODE_COMPILE_CACHE: join(ROOT, ".cache/compile"),
+});
 const [tier = "", ...given] = process.argv.slice(2);
 if (!TIERS[tier]) fail(`Unknown tier "${tier}". Use one of: ${Object.keys(TIERS).join(", ")}.`);
 const { passed, failed, skipped } = tier === "chaos" ? await runChaos(given) : await runTier(tier, given);

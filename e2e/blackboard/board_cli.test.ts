@@ -7,6 +7,7 @@ import { join } from "node:path";
 import type { ArtifactJson, ArtifactListJson, DeadLetterJson } from "@khala/contracts/blackboard/v1";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { bareEnv } from "@khala/testing/processes/bare_env";
 import app from "@khala/testing/programs/board_app";
 import { BACKENDS, type Backend, backendSettings } from "@khala/testing/servers/backends";
 import { type BoardServer, startBoard } from "@khala/testing/servers/board_server";
@@ -40,9 +41,8 @@ function withServer(backend: Backend): void {
 }
 
 function start(args: readonly string[], more: Record<string, string> = {}) {
-  const { PATH = "", HOME = "" } = process.env;
   const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), ...args];
-  return spawn(process.execPath, command, { cwd: folder, env: { PATH, HOME, ...env, ...more } });
+  return spawn(process.execPath, command, { cwd: folder, env: { ...bareEnv(), ...env, ...more } });
 }
 
 /** Runs a command to its end. */

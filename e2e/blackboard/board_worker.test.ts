@@ -12,6 +12,7 @@ import type {
 import { agent } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { bareEnv } from "@khala/testing/processes/bare_env";
 import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
@@ -190,10 +191,9 @@ describe.each(BACKENDS)("on %s", (backend) => {
   describe("examples/python_worker", () => {
     function pythonWorker(context: TestContext, env: Record<string, string>) {
       needsPython(context);
-      const { PATH = "", HOME = "" } = process.env;
       const program = join(ROOT, "examples/python_worker/worker.py");
       const child: ChildProcess = spawn("python3", ["-B", program, "--agent", "python", "--org", "org-1"], {
-        env: { PATH, HOME, ...env },
+        env: { ...bareEnv(), ...env },
         stdio: ["ignore", "pipe", "pipe"],
       });
       let output = "";

@@ -4,6 +4,7 @@ import { promisify } from "node:util";
 import { TimelineSocket } from "@khala/testing/clients/timeline_socket";
 import { until } from "@khala/testing/kit/until";
 import { testDatabase } from "@khala/testing/postgres/test_database";
+import { bareEnv } from "@khala/testing/processes/bare_env";
 import { startKhala } from "@khala/testing/processes/processes";
 import { redisHere, startRedis } from "@khala/testing/redis/redis";
 import { describe, expect, test } from "vitest";
@@ -13,8 +14,7 @@ const SECRETS = `k1:${Buffer.alloc(32, 1).toString("base64")}`;
 
 async function khala(args: readonly string[], env: Record<string, string>): Promise<string> {
   const main = join(ROOT, "packages/cli/src/main.ts");
-  const { PATH = "", HOME = "" } = process.env;
-  const options = { cwd: ROOT, env: { PATH, HOME, ...env } };
+  const options = { cwd: ROOT, env: { ...bareEnv(), ...env } };
   const command = ["--conditions=khala-source", main, ...args];
   const { stdout } = await promisify(execFile)(process.execPath, command, options);
   return stdout;

@@ -8,6 +8,7 @@ import { kafkaHere, sharedKafka } from "@khala/testing/kafka/kafka";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
 import { until } from "@khala/testing/kit/until";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { bareEnv } from "@khala/testing/processes/bare_env";
 import { type KhalaProcess, startKhala } from "@khala/testing/processes/processes";
 import { runCli as khala } from "@khala/testing/processes/run_cli";
 import { startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
@@ -40,10 +41,9 @@ async function settingsFor(server: TestServer): Promise<Record<string, string>> 
 /** Follows a topic in a process of its own; `next` is the next change that it prints. */
 function tail(args: readonly string[], env: Readonly<Record<string, string>>) {
   const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), "tail", "--json"];
-  const { PATH = "", HOME = "" } = process.env;
   const child = spawn(process.execPath, [...command, ...args], {
     stdio: ["ignore", "pipe", "pipe"],
-    env: { PATH, HOME, ...env },
+    env: { ...bareEnv(), ...env },
   });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   let errors = "";
@@ -133,8 +133,7 @@ test("khala dev serves an app of one's own, and prints commands that fit it", as
 });
 
 test("npm start passes SIGTERM on, and the server stops", async () => {
-  const { PATH = "", HOME = "" } = process.env;
-  const env = { PATH, HOME, DATABASE_URL: store.url, KHALA_DATA_DIR: join(folder, "npm"), KHALA_PORT: "0" };
+  const env = { ...bareEnv(), DATABASE_URL: store.url, KHALA_DATA_DIR: join(folder, "npm"), KHALA_PORT: "0" };
   const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "ignore"] });
   const lines = createInterface({ input: npm.stdout });
   const url = await new Promise<string>((resolve) => {

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { bareEnv } from "@khala/testing/processes/bare_env";
 import pg from "pg";
 import { expect } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
@@ -128,12 +129,12 @@ export class Reader implements AsyncDisposable {
   }
 
   #spawn(program: string, args: readonly string[], cwd: string, env: Record<string, string>): ChildProcess {
-    const { HOME = "", CI = "" } = process.env;
+    const { CI = "" } = process.env;
     const child = spawn(program, args, {
       cwd,
       detached: true, // A group of its own, which can be stopped as a Ctrl-C would.
       stdio: ["ignore", "pipe", "pipe"],
-      env: { HOME, CI, PATH: AVAILABLE, NO_COLOR: "1", [INSIDE]: "1", ...env },
+      env: { ...bareEnv(), CI, PATH: AVAILABLE, NO_COLOR: "1", [INSIDE]: "1", ...env },
     });
     this.#children.add(child);
     return child;

@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { bareEnv } from "@khala/testing/processes/bare_env";
 import { appendToRun, startServer, type TestServer } from "@khala/testing/servers/servers";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
@@ -29,7 +30,7 @@ function start(name: string, file: string) {
   const child: ChildProcess = spawn(
     process.execPath,
     ["--conditions=khala-source", join(ROOT, `examples/${name}/main.ts`), join(folder, file)],
-    { stdio: ["ignore", "pipe", "pipe"], env: { PATH: process.env.PATH, KHALA_URL: server.url } },
+    { stdio: ["ignore", "pipe", "pipe"], env: { ...bareEnv(), KHALA_URL: server.url } },
   );
   return {
     prints: (wanted: RegExp) => printed(child, wanted),

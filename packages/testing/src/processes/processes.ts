@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { bareEnv } from "./bare_env.ts";
 
 const ROOT = join(import.meta.dirname, "../../../..");
 /** A start that takes longer than this is stuck, not slow. */
@@ -12,7 +13,7 @@ export interface KhalaProcessOptions {
   /** A worker needs a KHALA_WORKER_PORT: what has no address is never seen to be ready. */
   readonly command: "serve" | "dev" | "worker";
   readonly args?: readonly string[];
-  /** Added to PATH and HOME, the only variables that it takes from this process. */
+  /** Added to those of `bareEnv`. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -43,7 +44,7 @@ export async function startKhala(options: KhalaProcessOptions): Promise<KhalaPro
     {
       cwd: ROOT,
       stdio: ["ignore", "pipe", "pipe"],
-      env: { PATH: process.env.PATH, HOME: process.env.HOME, KHALA_PORT: "0", ...options.env },
+      env: { ...bareEnv(), KHALA_PORT: "0", ...options.env },
     },
   );
   const output = collect(child);

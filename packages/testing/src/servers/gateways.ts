@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { eventually } from "../kit/eventually.ts";
+import { bareEnv } from "../processes/bare_env.ts";
 
 /** A gateway in a process of its own. Disposing of it kills it. */
 export interface GatewayProcess extends AsyncDisposable {
@@ -33,7 +34,7 @@ export async function startGateway(
   const child = spawn(process.execPath, ["--conditions=khala-source", join(PROGRAMS, program)], {
     // It ends with its input, so that it never outlives the test that started it, however that one ends.
     stdio: ["pipe", "pipe", "pipe"],
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, KHALA_PORT: "0", KHALA_LOG_LEVEL: "warn", ...env },
+    env: { ...bareEnv(), KHALA_PORT: "0", KHALA_LOG_LEVEL: "warn", ...env },
   });
   let text = "";
   for (const stream of [child.stdout, child.stderr]) {
