@@ -6,14 +6,16 @@ import { conversationPlane } from "./conversations/plane.ts";
 import { describeMachine } from "./kit/machine.ts";
 import type { Plane } from "./kit/plane.ts";
 import { partText } from "./kit/report.ts";
+import { stockPlane } from "./stock/plane.ts";
 import { syncPlane } from "./sync/plane.ts";
 
 const PLANES: Readonly<Record<string, Plane>> = {
   sync: syncPlane,
   conversations: conversationPlane,
   blackboard: blackboardPlane,
+  stock: stockPlane,
 };
-const USAGE = `Usage: npm run bench -- sync|conversations|blackboard [--only a|b|c|d|e|f] [--quick]
+const USAGE = `Usage: npm run bench -- sync|conversations|blackboard|stock [--only a|b|c|d|e|f] [--quick]
 
   --only   measure these parts alone, such as --only a or --only ac, and print them
   --quick  shorter and fewer runs: for a look while developing, not for results. Part f of the blackboard takes four minutes then
@@ -21,8 +23,10 @@ const USAGE = `Usage: npm run bench -- sync|conversations|blackboard [--only a|b
 A full run takes ten to fifteen minutes, that of the blackboard up to thirty, and writes ${Object.values(
   PLANES,
 )
-  .map(({ results }) => `bench/${results}`)
-  .join(" or ")}.`;
+  .flatMap(({ results }) => (results ? [`bench/${results}`] : []))
+  .join(
+    " or ",
+  )}. That of stock takes two minutes, and compares the system's PostgreSQL with the embedded one.`;
 
 const { positionals, values } = readArguments();
 if (values.help) {
@@ -64,7 +68,8 @@ for (const part of chosen) {
   console.log(measured);
   text += `\n${measured}`;
 }
-if (!values.quick && !values.only) await writeFile(new URL(`../${plane.results}`, import.meta.url), text);
+if (plane.results && !values.quick && !values.only)
+  await writeFile(new URL(`../${plane.results}`, import.meta.url), text);
 
 function readArguments() {
   try {

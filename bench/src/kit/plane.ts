@@ -19,8 +19,8 @@ export interface OpenPlane {
 export interface Plane {
   /** Its parts by their letters, in order. */
   readonly parts: readonly string[];
-  /** The file that a full run writes, beside `src`. */
-  readonly results: string;
+  /** The file that a full run writes, beside `src`; without one it only prints. */
+  readonly results?: string;
   /** Starts what these parts have in common; it is disposed of with the stack. */
   open(effort: Effort, stack: AsyncDisposableStack, parts: readonly string[]): Promise<OpenPlane>;
 }
