@@ -30,7 +30,7 @@ const WITHOUT_BROKER = {
     blackboard: {
       state: "degraded",
       engine: "kafka",
-      message: expect.stringContaining("Publishing and agents wait for it."),
+      message: expect.stringContaining("Publishing and agents wait until Kafka answers."),
     },
   },
 };
