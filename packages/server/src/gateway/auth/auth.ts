@@ -35,9 +35,12 @@ export async function openAuth(
   revocations: Revocations,
 ): Promise<Auth> {
   const { clockSkewS, maxTtlS, issuer, audience } = settings;
-  const { secrets } = signing(settings);
+  const secrets = readSigning(settings);
   const sources: KeySource[] = [];
-  if (secrets) sources.push({ kind: "secrets", secrets });
+  if (secrets.length > 0) {
+    const byKid = Object.fromEntries(secrets.map(({ kid, secret }) => [kid, secret]));
+    sources.push({ kind: "secrets", secrets: byKid });
+  }
   if (settings.jwksUrl) sources.push({ kind: "jwks_url", url: settings.jwksUrl });
   if (settings.jwksFile) sources.push({ kind: "jwks_file", path: settings.jwksFile });
   if (sources.length === 0) {
@@ -66,27 +69,26 @@ export function openIssuer(
   { clock, newId }: Pick<Context, "clock" | "newId">,
 ): Issuer | undefined {
   const { minTtlS, maxTtlS, issuer, audience } = settings;
-  const { key } = signing(settings);
+  const [key] = readSigning(settings);
   const defaultTtlS = Math.min(Math.max(300, minTtlS), maxTtlS);
   return key && createIssuer({ ...key, clock, newId, issuer, audience, minTtlS, maxTtlS, defaultTtlS });
 }
 
-type Secrets = Readonly<Record<string, Uint8Array>>;
-
-/** The secrets that tokens may be signed with, and the one that signs new ones. */
-function signing(settings: AuthSettings): { secrets?: Secrets; key?: { kid: string; secret: Uint8Array } } {
-  if (settings.secrets) {
-    const secrets = readSecrets(settings.secrets);
-    const [kid, secret] = Object.entries(secrets)[0]!;
-    return { secrets, key: { kid, secret } };
-  }
-  if (settings.jwksUrl || settings.jwksFile || !settings.devKeyFile) return {};
-  const key = loadOrCreateDevKey(settings.devKeyFile, () => randomBytes(32));
-  return { secrets: { [key.kid]: key.secret }, key };
+interface Secret {
+  readonly kid: string;
+  readonly secret: Uint8Array;
 }
 
-function readSecrets(text: string): Secrets {
-  const pairs = text.split(",").map((pair) => {
+/** The secrets that tokens may be signed with. The first one signs new tokens, so they are a list: an object would sort kids that are numbers. */
+function readSigning(settings: AuthSettings): readonly Secret[] {
+  if (settings.secrets) return readSecrets(settings.secrets);
+  if (settings.jwksUrl || settings.jwksFile || !settings.devKeyFile) return [];
+  return [loadOrCreateDevKey(settings.devKeyFile, () => randomBytes(32))];
+}
+
+function readSecrets(text: string): readonly Secret[] {
+  const kids = new Set<string>();
+  return text.split(",").map((pair) => {
     const colon = pair.indexOf(":");
     const kid = pair.slice(0, colon).trim();
     const secret = Buffer.from(pair.slice(colon + 1).trim(), "base64");
@@ -95,7 +97,9 @@ function readSecrets(text: string): Secrets {
         "KHALA_AUTH_SECRETS is `kid:base64` pairs separated by commas, each secret of 32 bytes or more.",
       );
     }
-    return [kid, secret] as const;
+    if (kids.has(kid))
+      throw new Error(`KHALA_AUTH_SECRETS has the kid \`${kid}\` twice. Give each secret its own.`);
+    kids.add(kid);
+    return { kid, secret };
   });
-  return Object.fromEntries(pairs);
 }
