@@ -185,6 +185,20 @@ test("an answer is never refused, but a client that does not read is paused unti
   socket.terminate();
 });
 
+test("answers to pings fill the outbox like others, and pause a client that does not read", async () => {
+  const { socket, far, outbox, rooms } = await lineWithOutbox();
+  for (let i = 0; !socket.isPaused; i++) {
+    expect(i).toBeLessThan(LIMIT);
+    outbox.pong(Buffer.alloc(125));
+  }
+  expect(outbox.fullSince).toBe(1_000);
+  expect(outbox.waitingBytes).toBeLessThan(LIMIT + 200);
+  await take(far, LIMIT);
+  await until("room", () => rooms() === 1);
+  expect([socket.isPaused, outbox.fullSince]).toEqual([false, undefined]);
+  socket.terminate();
+});
+
 test("a frame for a closing socket is dropped", async () => {
   const { socket, outbox } = await lineWithOutbox();
   socket.close(1012);

@@ -51,6 +51,9 @@ export interface ClientSocket {
 /** How long a client may take to answer a close. */
 export const CLOSE_GRACE_MS = 5_000;
 
+/** Pings, and pongs that nobody asked for, that a client may send within a second. */
+const MAX_CONTROL_FRAMES = 20;
+
 /** One client's WebSocket: its outbox, its caller, its timeouts. The protocol on it is a ClientSocket. */
 export class Connection {
   readonly outbox: Outbox;
@@ -63,6 +66,8 @@ export class Connection {
   #viewer: Viewer;
   #heardAt: number;
   #beatAt: number;
+  #awaitsPong = false;
+  #control = { since: 0, frames: 0 };
   #closing = false;
   #reason = "";
 
@@ -90,7 +95,14 @@ export class Connection {
       this.#heard();
       this.#socket.receive(data as Buffer, binary);
     });
-    ws.on("pong", () => this.#heard());
+    ws.on("ping", (data) => {
+      if (this.#admitsControlFrame()) this.outbox.pong(data);
+    });
+    ws.on("pong", () => {
+      if (!this.#awaitsPong) return void this.#admitsControlFrame();
+      this.#awaitsPong = false;
+      this.#heard();
+    });
     ws.on("close", (code, reason) => {
       if (!this.#closing) {
         this.#closing = true;
@@ -121,7 +133,9 @@ export class Connection {
 
   /** Pings the client, for protocols without a heartbeat of their own: every WebSocket answers with a pong. */
   ping(): void {
-    if (this.#ws.readyState === this.#ws.OPEN) this.#ws.ping();
+    if (this.#ws.readyState !== this.#ws.OPEN) return;
+    this.#awaitsPong = true;
+    this.#ws.ping();
   }
 
   /** Called about once a second: sends heartbeats, ends what has expired, is idle or too slow. */
@@ -190,6 +204,18 @@ export class Connection {
     this.#ws.terminate();
   }
 
+  /** Whether a control frame of the client is within the limit; ends the connection otherwise. */
+  #admitsControlFrame(): boolean {
+    if (this.#closing) return false;
+    const now = this.#context.clock.now();
+    if (now - this.#control.since >= 1_000) this.#control = { since: now, frames: 0 };
+    if (++this.#control.frames <= MAX_CONTROL_FRAMES) return true;
+    const message = `A client sends at most ${MAX_CONTROL_FRAMES} pings per second.`;
+    this.end(new KhalaError("limit_exceeded", message));
+    return false;
+  }
+
+  /** A message, or the answer to a ping of ours. Anything else says nothing about the program that holds the socket. */
   #heard(): void {
     this.#heardAt = this.#context.clock.now();
   }

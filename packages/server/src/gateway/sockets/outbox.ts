@@ -117,6 +117,17 @@ export class Outbox {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#count(data.length);
     this.#socket.send(data, this.#sent);
+    this.#pauseWhenFull();
+  }
+
+  /** Answers a ping, like any other answer: `ws` itself would answer without a bound. */
+  pong(data: Buffer): void {
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
+    this.#socket.pong(data, false, this.#sent);
+    this.#pauseWhenFull();
+  }
+
+  #pauseWhenFull(): void {
     if (this.#stream.writableLength < this.#limit) return;
     this.#fullSince ??= this.#now();
     this.#socket.pause();

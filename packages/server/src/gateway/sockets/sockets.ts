@@ -59,6 +59,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     noServer: true,
     clientTracking: false,
     perMessageDeflate: false,
+    autoPong: false,
     maxPayload: limits.frameBytes,
     handleProtocols: (offered) => (offered.has("phoenix") ? "phoenix" : false),
   });
