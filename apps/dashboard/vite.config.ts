@@ -27,6 +27,7 @@ export default defineConfig({
     rolldownOptions: { checks: { bundlerTimings: false } },
   },
   server: {
-    proxy: Object.fromEntries(API.map((path) => [path, { target: SERVER, ws: true, changeOrigin: true }])),
+    // The page's own host is passed on: the server mints only for pages of the same origin.
+    proxy: Object.fromEntries(API.map((path) => [path, { target: SERVER, ws: true }])),
   },
 });

@@ -196,4 +196,24 @@ test("CORS allows pages of allowed origins only", async () => {
     });
   expect((await preflight(server.url)).headers.get("access-control-allow-origin")).toBe(server.url);
   expect((await preflight("https://evil.example")).headers.get("access-control-allow-origin")).toBeNull();
+  const bundler = "http://localhost:5173";
+  expect((await preflight(bundler)).headers.get("access-control-allow-origin")).toBe(bundler);
+});
+
+test("KHALA_ORIGINS=* lets no page mint, and about says so", async () => {
+  await using open = await startServer(database.url, { settings: { KHALA_ORIGINS: "*" } });
+  for (const headers of [
+    { origin: "https://evil.example" },
+    { origin: "http://localhost:5173" },
+    { "x-forwarded-for": "203.0.113.7" },
+  ] as Record<string, string>[]) {
+    const minted = await open.request("/api/sync/token", undefined, {
+      method: "POST",
+      headers: { ...headers, "content-type": "application/json" },
+      body: JSON.stringify({ sub: "eve", org_id: "demo", scopes: ["ops"] }),
+    });
+    expect(minted.status).toBe(401);
+    const about = await open.request("/ops/v1/about", undefined, { headers });
+    expect(await about.json()).toMatchObject({ mints: false, scopes: [] });
+  }
 });

@@ -97,7 +97,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     maxBodyBytes: settings.maxBodyBytes,
     origins,
     audit: options.audit,
-    recognise: issuerCaller({ issuerKey: settings.issuerKey, openOnLoopback: dev, origins }),
+    recognise: issuerCaller({ issuerKey: settings.issuerKey, openOnLoopback: dev }),
   });
   const dashboard = options.dashboard ? await readFiles(options.dashboard) : undefined;
   if (dashboard) dashboardRoutes(http, dashboard);
@@ -153,7 +153,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   });
   if (ops) {
     const minted = dev && auth.issuer ? mintedScopes(app) : undefined;
-    opsRoutes(http, { ...ops, dev, mintedScopes: minted, origins, traffic, sockets });
+    opsRoutes(http, { ...ops, dev, mintedScopes: minted, traffic, sockets });
     opsConversationRoutes(http, conversations);
     opsAuditRoutes(http, options.audit);
     opsSyncRoutes(http, {

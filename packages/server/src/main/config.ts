@@ -119,7 +119,7 @@ const SETTINGS = z.object({
   KHALA_AUTH_MIN_TTL_S: count(60, 1).describe("Shortest life of a token that is minted here"),
   KHALA_AUTH_MAX_TTL_S: count(900, 1).describe("Longest life of a token that is accepted"),
   KHALA_ORIGINS: list.describe(
-    "Browser origins that may open sockets, separated by commas; * for all; own host always",
+    "Origins of pages that may call routes and open sockets, separated by commas; * for all; own host always",
   ),
 
   KHALA_MAX_SOCKETS: count(20_000).describe("Sockets on this server"),

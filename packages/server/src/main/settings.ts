@@ -2,6 +2,7 @@ import { join } from "node:path";
 import type { BlackboardSettings } from "../blackboard/options.ts";
 import type { ConversationSettings } from "../conversations/options.ts";
 import type { AuthSettings } from "../gateway/auth/auth.ts";
+import { LOOPBACK_ORIGINS } from "../gateway/auth/origin.ts";
 import type { GatewaySettings } from "../gateway/gateway.ts";
 import type { ListenOptions } from "../gateway/http/http.ts";
 import type { ConvexMirrorOptions } from "../sync/mirror/mirror_convex.ts";
@@ -107,7 +108,7 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
     payloadBytes: config.KHALA_REPLAY_MAX_UPDATE_BYTES,
     issuerKey: config.KHALA_AUTH_ISSUER_KEY,
     maxTtlS: config.KHALA_AUTH_MAX_TTL_S,
-    origins: config.KHALA_ORIGINS,
+    origins: dev ? [...config.KHALA_ORIGINS, ...LOOPBACK_ORIGINS] : config.KHALA_ORIGINS,
     maxBodyBytes: config.KHALA_MAX_BODY_BYTES,
     maxTopics: config.KHALA_MAX_TOPICS,
     drainMs: config.KHALA_DRAIN_MS,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { loopbackHost, originAllowed } from "./origin.ts";
+import { LOOPBACK_ORIGINS, loopbackHost, mayMint, originAllowed } from "./origin.ts";
 
 const SELF = "khala.example.com";
 
@@ -53,6 +53,28 @@ describe("origins", () => {
     expect(originAllowed(origin, [entry], SELF)).toBe(false);
   });
 
+  test.each([
+    "http://localhost:5173",
+    "http://localhost",
+    "http://127.0.0.1:3000",
+    "http://[::1]:8080",
+  ])("%s is a loopback origin: a development server lets it read data and open sockets", (origin) => {
+    expect(originAllowed(origin, LOOPBACK_ORIGINS, "127.0.0.1:4000")).toBe(true);
+    expect(originAllowed(origin, [], "127.0.0.1:4000")).toBe(false);
+  });
+
+  test.each([
+    "http://localhost.evil.test",
+    "http://localhost.evil.test:5173",
+    "http://evil.test:5173",
+    "http://127.0.0.1.evil.test",
+    "http://localhost:5173@evil.test",
+    "https://evil.test",
+    "null",
+  ])("%s is no loopback origin", (origin) => {
+    expect(originAllowed(origin, LOOPBACK_ORIGINS, "127.0.0.1:4000")).toBe(false);
+  });
+
   test("another host or port than the server's own is not the same host", () => {
     expect(originAllowed("http://127.0.0.1:3000", [], "127.0.0.1:4000")).toBe(false);
     expect(originAllowed("http://evil.test", [], "127.0.0.1:4000")).toBe(false);
@@ -82,5 +104,44 @@ describe("a loopback host", () => {
     "10.0.0.1",
   ])("%s is none, whatever address it resolves to", (host) => {
     expect(loopbackHost(host)).toBe(false);
+  });
+});
+
+describe("a development server mints", () => {
+  const HERE = { host: "127.0.0.1:4000" };
+  const asks = (headers: Readonly<Record<string, string>>, ip = "127.0.0.1") =>
+    mayMint({ ip, headers: { ...HERE, ...headers } });
+
+  test("for programs of this machine, and for its own page", () => {
+    expect(asks({})).toBe(true);
+    expect(asks({}, "::1")).toBe(true);
+    expect(asks({}, "::ffff:127.0.0.1")).toBe(true);
+    expect(asks({ origin: "http://127.0.0.1:4000" })).toBe(true);
+    expect(asks({ host: "localhost:4000", origin: "http://localhost:4000" })).toBe(true);
+  });
+
+  test.each([
+    "https://evil.test",
+    "http://evil.test:4000",
+    // A page of another port may be anybody's; it may read data, with a token.
+    "http://127.0.0.1:5173",
+    "http://localhost:4000",
+    "null",
+    "",
+  ])("not for a page of %s", (origin) => {
+    expect(asks({ origin })).toBe(false);
+  });
+
+  test.each(["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "via", "x-real-ip"])(
+    "not through a proxy, which says so with %s",
+    (name) => {
+      expect(asks({ [name]: "127.0.0.1" })).toBe(false);
+    },
+  );
+
+  test("not for other machines, nor under a name that merely resolves to this one", () => {
+    expect(asks({}, "10.0.0.7")).toBe(false);
+    expect(asks({ host: "evil.test:4000" })).toBe(false);
+    expect(asks({ host: "evil.test:4000", origin: "http://evil.test:4000" })).toBe(false);
   });
 });

@@ -1,7 +1,11 @@
 import type { FastifyRequest } from "fastify";
+
+/** Pages of this machine, on any port, such as those of a bundler's development server. */
+export const LOOPBACK_ORIGINS = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"] as const;
+
 /**
  * Whether a browser page of this origin may connect. `allow` holds exact origins, patterns such as `https://*.example.com`
- * (any subdomain, not the domain itself), or `*`. Pages of the server's own host are allowed, and so are programs, which
+ * (any subdomain, not the domain itself) or `http://localhost:*` (any port), or `*`. Pages of the server's own host are allowed, and so are programs, which
  * send no Origin.
  */
 export function originAllowed(
@@ -35,6 +39,7 @@ function sameHost(origin: URL, self: string | undefined): boolean {
 
 function matches(origin: string, entry: string): boolean {
   const pattern = entry.toLowerCase().replace(/\/$/, "");
+  if (pattern.endsWith(":*")) return origin.replace(/:\d+$/, "") === pattern.slice(0, -2);
   const star = pattern.indexOf("://*.");
   if (star < 0) return URL.parse(pattern)?.origin === origin;
   const start = pattern.slice(0, star + 3);
@@ -50,11 +55,19 @@ function parseOrigin(text: string): URL | undefined {
   return url.origin === text.toLowerCase() ? url : undefined;
 }
 
-/** Whether a request comes from this machine, and not from a foreign page that is open on it. */
-export function isLocal(request: FastifyRequest, origins: readonly string[]): boolean {
-  const { origin, host } = request.headers;
-  const address = request.ip.replace(/^::ffff:/, "");
+/** Headers by which a proxy says that it passes on the request of somebody else. */
+const PROXY_HEADER = /^(x-forwarded-.*|x-real-ip|forwarded|via)$/;
+
+/**
+ * Whether a development server mints a token without a key: for programs of this machine, and for its own page. KHALA_ORIGINS has no
+ * say here, since a token may be good for everything.
+ */
+export function mayMint({ ip, headers }: Pick<FastifyRequest, "ip" | "headers">): boolean {
+  const { origin, host } = headers;
+  const address = ip.replace(/^::ffff:/, "");
   const fromHere = address === "::1" || address.startsWith("127.");
+  // Behind a proxy on this machine everybody seems to be here.
+  const passedOn = Object.keys(headers).some((name) => PROXY_HEADER.test(name));
   // The host is checked too, or a foreign page could reach us through a name that it points at this machine.
-  return fromHere && loopbackHost(host) && originAllowed(origin, origins, host ?? "");
+  return fromHere && !passedOn && loopbackHost(host) && originAllowed(origin, [], host);
 }

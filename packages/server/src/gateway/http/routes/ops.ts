@@ -10,7 +10,7 @@ import type {
 import type { Audit } from "../../../access/audit.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { EndedSpan, SpanRing } from "../../../kit/span_ring.ts";
-import { isLocal } from "../../auth/origin.ts";
+import { mayMint } from "../../auth/origin.ts";
 import type { Overview } from "../../ops/overview.ts";
 import type { Sockets } from "../../sockets/sockets.ts";
 import type { Traffic } from "../../sockets/traffic.ts";
@@ -34,7 +34,6 @@ export interface OpsRouteOptions extends OpsSources {
   readonly dev: boolean;
   /** Scopes of tokens that this server mints for local callers; undefined when it mints none. */
   readonly mintedScopes: readonly string[] | undefined;
-  readonly origins: readonly string[];
   readonly traffic: Traffic;
   readonly sockets: Pick<Sockets, "list">;
 }
@@ -47,7 +46,7 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   const { overview, traffic, spans } = options;
 
   http.open("GET", "/ops/v1/about", async (request, reply) => {
-    const scopes = isLocal(request, options.origins) ? options.mintedScopes : undefined;
+    const scopes = mayMint(request) ? options.mintedScopes : undefined;
     const about: AboutJson = {
       ...options.about,
       dev: options.dev,

@@ -10,7 +10,7 @@ import { sha256 } from "../../../kit/hash.ts";
 import { bearerToken } from "../../auth/bearer.ts";
 import { isName } from "../../auth/claims.ts";
 import type { Issuer } from "../../auth/issuer.ts";
-import { isLocal } from "../../auth/origin.ts";
+import { mayMint } from "../../auth/origin.ts";
 import type { Revocation, Revocations } from "../../auth/revocations.ts";
 import type { Http } from "../http.ts";
 import { readMessage } from "../read_request.ts";
@@ -92,7 +92,6 @@ export interface IssuerKeyOptions {
   readonly issuerKey: string | undefined;
   /** Development: every program on this machine may mint. */
   readonly openOnLoopback: boolean;
-  readonly origins: readonly string[];
 }
 
 /** Recognises who needs no token: the holder of the issuer key, and in development programs of this machine. */
@@ -101,7 +100,7 @@ export function issuerCaller(options: IssuerKeyOptions) {
     if (action !== "token.mint" && action !== "token.revoke") return undefined;
     if (holdsKey(request)) return ISSUER_VIEWER;
     if (action !== "token.mint") return undefined;
-    if (options.openOnLoopback && isLocal(request, options.origins)) return ISSUER_VIEWER;
+    if (options.openOnLoopback && mayMint(request)) return ISSUER_VIEWER;
     const code = request.headers.authorization ? "invalid_token" : "missing_authorization";
     throw new KhalaError(code, "Send the issuer key (KHALA_AUTH_ISSUER_KEY) as `Authorization: Bearer`.");
   };
