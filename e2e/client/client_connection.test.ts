@@ -32,9 +32,9 @@ function client(options: Partial<SyncClientOptions>) {
     token: () => server.token(),
     environment: {
       ...environment,
-      openSocket(url) {
+      openSocket(url, protocols) {
         sockets++;
-        return environment.openSocket(url);
+        return environment.openSocket(url, protocols);
       },
     },
     ...options,

@@ -1,4 +1,4 @@
-import { CONV_ID, topicForConv } from "@khala/contracts";
+import { CONV_ID, phoenix, topicForConv } from "@khala/contracts";
 import { Refused } from "@khala/testing/clients/clients";
 import { TimelineSocket } from "@khala/testing/clients/timeline_socket";
 import { seqOf } from "@khala/testing/clients/timeline_view";
@@ -29,6 +29,20 @@ async function answered(convId: string, question: string, ...pieces: readonly st
   expect(await server.settled(convId)).toBe("finished");
   return started;
 }
+
+test.each(["/ws?conv_id=in-the-subprotocol", "/ai/ws"])(
+  "%s takes the token as a subprotocol, so that it is in no URL",
+  async (path) => {
+    const token = await server.token();
+    const socket = new WebSocket(server.url.replace("http", "ws") + path, phoenix.tokenProtocols(token));
+    await new Promise((resolve, reject) => {
+      socket.onopen = resolve;
+      socket.onerror = reject;
+    });
+    expect(socket.protocol).toBe("phoenix");
+    socket.close();
+  },
+);
 
 describe("where a socket begins", () => {
   test("the first connect has no replay: hello, and what is said from then on", async () => {

@@ -10,7 +10,7 @@ interface Platform extends Partial<Target> {
   readonly crypto?: { randomUUID?(): string };
   readonly navigator?: { readonly onLine?: boolean; readonly locks?: LocksLike };
   readonly document?: Target & { readonly visibilityState: string };
-  readonly location?: unknown;
+  readonly location?: { readonly origin?: string };
   readonly scheduler?: { yield?(): Promise<void> };
   readonly setImmediate?: (fire: () => void) => void;
   readonly MessageChannel?: new () => { readonly port1: PortLike; readonly port2: PortLike };
@@ -41,8 +41,9 @@ export function browserEnvironment(): Environment {
       return () => clearTimeout(handle);
     },
     yieldControl: () => yieldControl(platform),
-    openSocket: (url) => new WebSocket(url) as SocketLike,
+    openSocket: (url, protocols) => new WebSocket(url, protocols) as SocketLike,
     fetch: (url, init) => fetch(url, init),
+    ...(location?.origin !== undefined && { origin: location.origin }),
     ...(typeof navigator?.onLine === "boolean" && { online: onlineSignal(platform) }),
     ...(document && { visible: visibleSignal(document) }),
     ...(hasTabs && { locks: navigator.locks }),

@@ -9,8 +9,11 @@ export interface Environment {
   timer(ms: number, fire: () => void): () => void;
   /** Yields to the event loop, so that input and rendering are not blocked. Default: a timer of 0 ms. */
   yieldControl?(): Promise<void>;
-  openSocket(url: string): SocketLike;
+  /** Opens a WebSocket that offers these subprotocols. */
+  openSocket(url: string, protocols: string[]): SocketLike;
   fetch(url: string, init: RequestInit): Promise<Response>;
+  /** The origin of the page, such as "https://app.example.com". Absent where there is no page. */
+  readonly origin?: string;
   /** Whether the platform reports a network. Default: always. */
   readonly online?: Signal;
   /** Whether the page is visible. Default: always. */

@@ -9,10 +9,11 @@ interface Call {
 }
 
 /** HTTP whose server is a function. */
-function served(answer: (call: Call, calls: number) => Response | Promise<Response>) {
+function served(answer: (call: Call, calls: number) => Response | Promise<Response>, origin?: string) {
   const calls: Call[] = [];
   const place = new FakeEnvironment();
   const environment = Object.assign(place, {
+    ...(origin !== undefined && { origin }),
     fetch: async (url: string, init: RequestInit) => {
       calls.push({ url, init });
       return answer({ url, init }, calls.length);
@@ -100,4 +101,17 @@ test("a diagnosis names what is wrong with the token, and nothing when it is goo
   expect(await http.diagnose("good")).toBeUndefined();
   expect(await http.diagnose(jwt({}))).toMatchObject({ code: "invalid_token" });
   expect(calls).toHaveLength(2);
+});
+
+test("a page of another origin is told of KHALA_ORIGINS when the server cannot be reached", async () => {
+  const fail = () => {
+    throw new TypeError("Failed to fetch");
+  };
+  const messageFor = (origin?: string) =>
+    served(fail, origin)
+      .http.request("GET", "/x")
+      .catch(({ message }: Error) => message);
+  expect(await messageFor("http://localhost:5173")).toMatch(/http:\/\/localhost:5173.*KHALA_ORIGINS/);
+  for (const origin of [undefined, "http://khala.test"])
+    expect(await messageFor(origin)).toBe("The server cannot be reached.");
 });

@@ -71,6 +71,15 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
     }
   }
 
+  function unreachable(asked: AbortSignal | undefined, late: AbortSignal): string {
+    if (asked?.aborted) return "The request was aborted.";
+    if (late.aborted) return `The server did not answer within ${TIMEOUT_MS / 1_000} s.`;
+    const { origin } = environment;
+    if (origin === undefined || originOf(base, origin) === origin) return "The server cannot be reached.";
+    // A browser does not tell which of the two it is.
+    return `The server at ${base} cannot be reached, or does not accept pages of ${origin}. Name that origin in the server's KHALA_ORIGINS.`;
+  }
+
   /** Other origins may not read the Date header; then the clock skew stays unknown. */
   function learnTime(date: string | null, sentAt: number): void {
     const at = date === null ? Number.NaN : Date.parse(date);
@@ -106,6 +115,14 @@ function queryOf(query: RequestOptions["query"] = {}): string {
   return text && `?${text}`;
 }
 
+function originOf(url: string, base: string): string | undefined {
+  try {
+    return new URL(url, base).origin;
+  } catch {
+    return undefined;
+  }
+}
+
 function bodyOf(text: string): unknown {
   if (text === "") return undefined;
   try {
@@ -130,10 +147,4 @@ function refusal({ status, body }: Answer): KhalaError {
     code,
     `The answer was HTTP ${status}, and not from Khala. Check the client's \`url\`.`,
   );
-}
-
-function unreachable(asked: AbortSignal | undefined, late: AbortSignal): string {
-  if (asked?.aborted) return "The request was aborted.";
-  if (late.aborted) return `The server did not answer within ${TIMEOUT_MS / 1_000} s.`;
-  return "The server cannot be reached.";
 }

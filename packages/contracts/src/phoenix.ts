@@ -11,6 +11,19 @@ export interface Message {
   readonly payload: unknown;
 }
 
+/** The subprotocol of Phoenix, and the prefix of the one that carries a token. */
+export const PROTOCOL = "phoenix";
+export const TOKEN_PROTOCOL = "base64url.bearer.phx.";
+
+/** The subprotocols that carry a token, as Phoenix's `authToken` does: unlike a URL, they are not printed or logged. */
+export function tokenProtocols(token: string): string[] {
+  const bytes = encoder.encode(token);
+  const base64 = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  // Not all of base64 is legal in the name of a subprotocol.
+  const name = base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return [PROTOCOL, TOKEN_PROTOCOL + name];
+}
+
 /** How a push was answered. */
 export type ReplyStatus = "ok" | "error";
 

@@ -1,4 +1,4 @@
-import { KhalaError } from "@khala/contracts";
+import { KhalaError, phoenix } from "@khala/contracts";
 import { expect, test, vi } from "vitest";
 import type { ChannelHandlers } from "./port.ts";
 import { jwt, settled, testConnection } from "./test_support.ts";
@@ -23,7 +23,8 @@ test("nothing is opened before it is wanted; the first channel opens it with the
   const handlers = recorder();
   connection.channel("room:1", handlers);
   await settled();
-  expect(place.socket.url).toBe("ws://khala.test/socket/websocket?vsn=2.0.0&token=a+token");
+  expect(place.socket.url).toBe("ws://khala.test/socket/websocket?vsn=2.0.0");
+  expect(place.socket.protocols).toEqual(phoenix.tokenProtocols("a token"));
   expect(connection.status().state).toBe("connecting");
   place.socket.onopen?.();
   expect(connection.status().state).toBe("live");

@@ -1,4 +1,4 @@
-import { KhalaError, type phoenix } from "@khala/contracts";
+import { KhalaError, phoenix } from "@khala/contracts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
 import { type Backoff, backoffMs, RECONNECT } from "./backoff.ts";
@@ -160,8 +160,7 @@ class SocketConnection implements OwnConnection {
 
   #openSocket(token: Token, attempt: AbortSignal): void {
     const { url, tokens } = this.#options;
-    const address = `${url.replace(/^http/, "ws").replace(/\/+$/, "")}/socket/websocket`;
-    const query = new URLSearchParams({ vsn: "2.0.0", token: token.text });
+    const address = `${url.replace(/^http/, "ws").replace(/\/+$/, "")}/socket/websocket?vsn=2.0.0`;
     let taken = false;
     const renewal = createTokenRenewal(token, {
       tokens,
@@ -172,7 +171,8 @@ class SocketConnection implements OwnConnection {
     });
     attempt.addEventListener("abort", renewal.stop, { once: true });
     const socket = new PhoenixSocket(
-      `${address}?${query}`,
+      // Not in the URL, which browsers print when a socket fails, and proxies log.
+      this.#environment.openSocket(address, phoenix.tokenProtocols(token.text)),
       this.#environment,
       {
         onOpen: () => {

@@ -36,12 +36,11 @@ export class PhoenixSocket {
   #ended = false;
   #stopTimer: () => void;
 
-  /** `onBeat` is called with each heartbeat. */
-  constructor(url: string, environment: Environment, handlers: PhoenixHandlers, onBeat: () => void) {
+  /** Takes over a socket that is being opened. `onBeat` is called with each heartbeat. */
+  constructor(socket: SocketLike, environment: Environment, handlers: PhoenixHandlers, onBeat: () => void) {
     this.#environment = environment;
     this.#handlers = handlers;
     this.#onBeat = onBeat;
-    const socket = environment.openSocket(url);
     this.#socket = socket;
     this.#stopTimer = environment.timer(CONNECT_MS, () => this.#end(1006, "timeout"));
     socket.onopen = () => {

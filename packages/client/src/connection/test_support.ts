@@ -31,6 +31,7 @@ class FakeSignal implements Signal {
 /** A socket whose server a test plays. */
 export class FakeSocket implements SocketLike {
   readonly url: string;
+  readonly protocols: readonly string[];
   readonly bufferedAmount = 0;
   readonly sent: phoenix.Message[] = [];
   closed = false;
@@ -41,8 +42,9 @@ export class FakeSocket implements SocketLike {
   onclose: ((event: { readonly code: number; readonly reason: string }) => void) | null = null;
   onerror: (() => void) | null = null;
 
-  constructor(url: string) {
+  constructor(url: string, protocols: readonly string[]) {
     this.url = url;
+    this.protocols = protocols;
   }
 
   send(text: string): void {
@@ -125,8 +127,8 @@ export class FakeEnvironment implements Environment {
     this.#time = end;
   }
 
-  openSocket(url: string): FakeSocket {
-    const socket = new FakeSocket(url);
+  openSocket(url: string, protocols: string[]): FakeSocket {
+    const socket = new FakeSocket(url, protocols);
     this.sockets.push(socket);
     return socket;
   }

@@ -1,3 +1,4 @@
+import { phoenix as wire } from "@khala/contracts";
 import { describe, expect, test } from "vitest";
 import { bearerToken, socketToken } from "./bearer.ts";
 
@@ -46,6 +47,16 @@ describe("a socket's handshake", () => {
     const protocols = `base64url.bearer.phx.${encoded},phoenix`;
     expect(socketToken({ params: params(""), protocols })).toEqual({
       token: "eyJh.~~>>??.sig",
+      subprotocol: "phoenix",
+    });
+  });
+
+  test.each(["a.b.c", "eyJh.~~>>??.sig", "ü"])("takes what our own client offers for %s", (token) => {
+    const offered = wire.tokenProtocols(token);
+    // The characters that a browser accepts in the name of a subprotocol.
+    for (const name of offered) expect(name).toMatch(/^[\w.-]+$/);
+    expect(socketToken({ params: params(""), protocols: offered.join(", ") })).toEqual({
+      token,
       subprotocol: "phoenix",
     });
   });

@@ -1,7 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-
-const PHOENIX_PROTOCOL = "phoenix";
-const PHOENIX_TOKEN_PREFIX = "base64url.bearer.phx.";
+import { phoenix } from "@khala/contracts";
 
 /** The parts of a socket's handshake that may carry a token. */
 export interface SocketHandshake {
@@ -21,13 +19,13 @@ export function bearerToken(headers: Pick<IncomingHttpHeaders, "authorization">)
   return /^bearer +(\S+) *$/i.exec(headers.authorization ?? "")?.[1];
 }
 
-/** The token of a Phoenix handshake: its `authToken`, which travels as a subprotocol, or else the `token` param. */
+/** The token of a handshake: Phoenix's `authToken`, which travels as a subprotocol, or else the `token` param. */
 export function socketToken({ params, protocols }: SocketHandshake): SocketToken {
   const offered = (protocols ?? "").split(",").map((name) => name.trim());
-  const encoded = offered.find((name) => name.startsWith(PHOENIX_TOKEN_PREFIX));
+  const encoded = offered.find((name) => name.startsWith(phoenix.TOKEN_PROTOCOL));
   return {
-    token: encoded ? decode(encoded.slice(PHOENIX_TOKEN_PREFIX.length)) : params.get("token") || undefined,
-    subprotocol: offered.includes(PHOENIX_PROTOCOL) ? PHOENIX_PROTOCOL : undefined,
+    token: encoded ? decode(encoded.slice(phoenix.TOKEN_PROTOCOL.length)) : params.get("token") || undefined,
+    subprotocol: offered.includes(phoenix.PROTOCOL) ? phoenix.PROTOCOL : undefined,
   };
 }
 

@@ -29,7 +29,14 @@ async function openServer() {
       channels: () => [],
     }),
   });
-  const viewer = { subject: "s", org: "o", scopes: new Set<string>(), claimsVersion: "0", jti: "j", kid: "k" };
+  const viewer = {
+    subject: "s",
+    org: "o",
+    scopes: new Set<string>(),
+    claimsVersion: "0",
+    jti: "j",
+    kid: "k",
+  };
   const sockets = openSockets(context, {
     verifier: { verify: async () => ({ ...viewer, expiresAt: clock.now() + 6_000_000 }) },
     revocations: memoryRevocations(clock),
