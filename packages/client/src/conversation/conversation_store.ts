@@ -95,7 +95,7 @@ export class ConversationStore {
   #write(topic: string, key: string, payload: unknown): Promise<void> {
     const { storage, scope, environment } = this.#options;
     const put = [{ key, version: FORMAT, hash: "", payload }];
-    const change = { replace: true, put, remove: [], cursor: NO_CURSOR };
+    const change = { replace: true as const, put, remove: [], cursor: NO_CURSOR };
     return withStorageTimeout(environment, storage.commit(scope, topic, change));
   }
 

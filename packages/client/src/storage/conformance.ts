@@ -1,4 +1,18 @@
-import type { Cursor, Storage, StoredDocument } from "./storage.ts";
+import {
+  A,
+  at,
+  B,
+  ensure,
+  expectSame,
+  failure,
+  puts,
+  randomChanges,
+  range,
+  refused,
+  reopened,
+  T,
+} from "./conformance_support.ts";
+import type { Storage, StoredDocument, TopicChange } from "./storage.ts";
 
 /** A driver under test, with an empty store. */
 export interface StorageUnderTest {
@@ -17,11 +31,6 @@ export interface StorageCheck {
   readonly name: string;
   run(under: StorageUnderTest): Promise<void>;
 }
-
-const T = "runtime.run_summaries";
-const A = "https://khala.example.com org-1 ana";
-const B = "https://khala.example.com org-1 ben";
-const at = (watermark: number, epoch = "e1") => ({ epoch, watermark: String(watermark) });
 
 /** The checks that every storage must pass, for any test runner. Give each check its own store. */
 export const storageConformance: readonly StorageCheck[] = [
@@ -50,7 +59,7 @@ export const storageConformance: readonly StorageCheck[] = [
         { key: "e", version: "4", hash: "", deleted: true },
       ];
       const storage = await under.open();
-      await storage.commit(A, T, { put: documents, remove: [], cursor: at(5) });
+      await storage.commit(A, T, { replace: true, put: documents, remove: [], cursor: at(5) });
       await expectSame(await reopened(under, storage), A, T, documents, at(5));
     },
   },
@@ -59,10 +68,11 @@ export const storageConformance: readonly StorageCheck[] = [
     async run(under) {
       let storage = await under.open();
       const expected = new Map<string, StoredDocument>();
+      await storage.commit(A, T, { replace: true, put: [], remove: [], cursor: at(99) });
       for (const n of range(60)) {
         const put = puts([`k${n}`, `k${n % 7}`, `k${n * 3}`], n);
         const remove = n % 5 === 0 ? [`k${n - 3}`, "never there"] : [];
-        await storage.commit(A, T, { put, remove, cursor: at(n) });
+        await storage.commit(A, T, { after: at(n > 0 ? n - 1 : 99), put, remove, cursor: at(n) });
         for (const key of remove) expected.delete(key);
         for (const document of put) expected.set(document.key, document);
         if (n % 20 === 0) storage = await reopened(under, storage);
@@ -75,8 +85,8 @@ export const storageConformance: readonly StorageCheck[] = [
     name: "a commit that puts and removes the same key leaves the document",
     async run(under) {
       const storage = await under.open();
-      await storage.commit(A, T, { put: puts(["a"], 1), remove: [], cursor: at(1) });
-      await storage.commit(A, T, { put: puts(["a"], 2), remove: ["a"], cursor: at(2) });
+      await storage.commit(A, T, { replace: true, put: puts(["a"], 1), remove: [], cursor: at(1) });
+      await storage.commit(A, T, { after: at(1), put: puts(["a"], 2), remove: ["a"], cursor: at(2) });
       await expectSame(storage, A, T, puts(["a"], 2), at(2));
       await storage.close();
     },
@@ -85,8 +95,8 @@ export const storageConformance: readonly StorageCheck[] = [
     name: "replace removes everything else, also with nothing to put",
     async run(under) {
       const storage = await under.open();
-      await storage.commit(A, T, { put: puts(["a", "b", "c"], 1), remove: [], cursor: at(1) });
-      await storage.commit(A, T, { put: puts(["d"], 2), remove: ["a"], cursor: at(2) });
+      await storage.commit(A, T, { replace: true, put: puts(["a", "b", "c"], 1), remove: [], cursor: at(1) });
+      await storage.commit(A, T, { after: at(1), put: puts(["d"], 2), remove: ["a"], cursor: at(2) });
       await storage.commit(A, T, {
         replace: true,
         put: puts(["b", "e"], 3),
@@ -102,8 +112,9 @@ export const storageConformance: readonly StorageCheck[] = [
     name: "a cursor can move without a document",
     async run(under) {
       const storage = await under.open();
-      await storage.commit(A, T, { put: puts(["a"], 1), remove: [], cursor: at(1) });
-      for (const n of range(5)) await storage.commit(A, T, { put: [], remove: [], cursor: at(10 + n) });
+      await storage.commit(A, T, { replace: true, put: puts(["a"], 1), remove: [], cursor: at(9) });
+      for (const n of range(5))
+        await storage.commit(A, T, { after: at(9 + n), put: [], remove: [], cursor: at(10 + n) });
       await expectSame(await reopened(under, storage), A, T, puts(["a"], 1), at(14));
     },
   },
@@ -115,6 +126,7 @@ export const storageConformance: readonly StorageCheck[] = [
       for (const [n, scope] of names.entries())
         for (const topic of [T, "", 'b":', "t%"])
           await storage.commit(scope, topic, {
+            replace: true,
             put: puts([`${scope}|${topic}`], n),
             remove: [],
             cursor: at(n + 1),
@@ -158,8 +170,8 @@ export const storageConformance: readonly StorageCheck[] = [
         hash: "h",
         payload: { [key]: `${key}\u2028\ud83d` },
       }));
-      await storage.commit(A, T, { put: documents, remove: [], cursor: at(1) });
-      await storage.commit(A, T, { put: [], remove: ["é", "🔑"], cursor: at(2) });
+      await storage.commit(A, T, { replace: true, put: documents, remove: [], cursor: at(1) });
+      await storage.commit(A, T, { after: at(1), put: [], remove: ["é", "🔑"], cursor: at(2) });
       const left = documents.filter(({ key }) => key !== "é" && key !== "🔑");
       await expectSame(await reopened(under, storage), A, T, left, at(2));
     },
@@ -171,7 +183,12 @@ export const storageConformance: readonly StorageCheck[] = [
       const keys = range(2_000).map((n) => `runtime/run_summaries:run-${n}`);
       await storage.commit(A, T, { replace: true, put: puts(keys, 1), remove: [], cursor: at(1) });
       for (const n of range(50))
-        await storage.commit(A, T, { put: puts([keys[n]!], 2), remove: [], cursor: at(2 + n) });
+        await storage.commit(A, T, {
+          after: at(1 + n),
+          put: puts([keys[n]!], 2),
+          remove: [],
+          cursor: at(2 + n),
+        });
       const expected = [...puts(keys.slice(0, 50), 2), ...puts(keys.slice(50), 1)];
       await expectSame(await reopened(under, storage), A, T, expected, at(51));
     },
@@ -180,9 +197,16 @@ export const storageConformance: readonly StorageCheck[] = [
     name: "concurrent commits are applied in order",
     async run(under) {
       const storage = await under.open();
+      const whole = storage.commit(A, T, { replace: true, put: [], remove: [], cursor: at(99) });
       const all = range(40).map((n) =>
-        storage.commit(A, T, { put: puts(["a", `b${n}`], n), remove: [], cursor: at(n) }),
+        storage.commit(A, T, {
+          after: at(n > 0 ? n - 1 : 99),
+          put: puts(["a", `b${n}`], n),
+          remove: [],
+          cursor: at(n),
+        }),
       );
+      await whole;
       await Promise.all(all);
       const others = range(39).flatMap((n) => puts([`b${n}`], n));
       await expectSame(storage, A, T, [...others, ...puts(["a", "b39"], 39)], at(39));
@@ -193,7 +217,7 @@ export const storageConformance: readonly StorageCheck[] = [
     name: "a document that cannot be stored fails the commit and changes nothing",
     async run(under) {
       const storage = await under.open();
-      await storage.commit(A, T, { put: puts(["a", "b"], 1), remove: [], cursor: at(1) });
+      await storage.commit(A, T, { replace: true, put: puts(["a", "b"], 1), remove: [], cursor: at(1) });
       const bad = [...puts(["a", "b", "c"], 2)];
       Object.defineProperty(bad, 2, {
         enumerable: true,
@@ -201,10 +225,10 @@ export const storageConformance: readonly StorageCheck[] = [
           throw new Error("cannot be read");
         },
       });
-      for (const replace of [false, true])
-        await failure(storage.commit(A, T, { replace, put: bad, remove: ["b"], cursor: at(2) }));
+      for (const how of [{ after: at(1) }, { replace: true }] as const)
+        await failure(storage.commit(A, T, { ...how, put: bad, remove: ["b"], cursor: at(2) }));
       await expectSame(storage, A, T, puts(["a", "b"], 1), at(1));
-      await storage.commit(A, T, { put: puts(["c"], 2), remove: [], cursor: at(2) });
+      await storage.commit(A, T, { after: at(1), put: puts(["c"], 2), remove: [], cursor: at(2) });
       await expectSame(
         await reopened(under, storage),
         A,
@@ -222,13 +246,18 @@ export const storageConformance: readonly StorageCheck[] = [
         const storage = await under.open();
         await storage.clear();
         let n = 0;
-        const step = () => ({ replace, put: puts(["a", "b", "c"], n), remove: [], cursor: at(n) });
-        await storage.commit(A, T, step());
+        const step = async (): Promise<TopicChange> => {
+          const change = { put: puts(["a", "b", "c"], n), remove: [], cursor: at(n) };
+          const after = (await storage.load(A, T))?.cursor;
+          return replace || !after ? { replace: true, ...change } : { after, ...change };
+        };
+        await storage.commit(A, T, await step());
         for (let failAt = 0, there = true; there; failAt++) {
           n++;
           let failed = false;
+          const change = await step();
           there = await under.failing(failAt, async () => {
-            failed = await storage.commit(A, T, step()).then(
+            failed = await storage.commit(A, T, change).then(
               () => false,
               () => true,
             );
@@ -242,7 +271,7 @@ export const storageConformance: readonly StorageCheck[] = [
             );
             await expectSame(reader, A, T, puts(["a", "b", "c"], got), at(got));
           }
-          await storage.commit(A, T, step());
+          await storage.commit(A, T, await step());
           await expectSame(storage, A, T, puts(["a", "b", "c"], n), at(n));
         }
         await storage.close();
@@ -256,30 +285,46 @@ export const storageConformance: readonly StorageCheck[] = [
       const [one, two] = [await under.open(), await under.open()];
       await one.commit(A, T, { replace: true, put: puts(["a"], 1), remove: [], cursor: at(1) });
       await expectSame(two, A, T, puts(["a"], 1), at(1));
-      await one.commit(A, T, { put: puts(["b"], 2), remove: [], cursor: at(2) });
+      await one.commit(A, T, { after: at(1), put: puts(["b"], 2), remove: [], cursor: at(2) });
       // It knows nothing after 1: added to the stored state, this would hide the change at 2 or undo it.
       for (const _again of range(2))
-        await two.commit(A, T, { put: puts(["c"], 3), remove: ["b"], cursor: at(3) }).catch(() => {});
-      const left = (await (await under.open()).load(A, T))!;
-      if (left.cursor.watermark === "2")
-        await expectSame(one, A, T, [...puts(["a"], 1), ...puts(["b"], 2)], at(2));
-      else await expectSame(two, A, T, [...puts(["a"], 1), ...puts(["c"], 3)], at(3));
-      await two.clear();
-      await one.commit(A, T, { put: puts(["d"], 4), remove: [], cursor: at(4) }).catch(() => {});
-      const rest = await (await under.open()).load(A, T);
-      ensure(rest === undefined || rest.documents.length > 1, "a change alone was taken for the whole topic");
+        await refused(two.commit(A, T, { after: at(1), put: puts(["c"], 3), remove: ["b"], cursor: at(3) }));
+      await expectSame(two, A, T, [...puts(["a"], 1), ...puts(["b"], 2)], at(2));
+      await two.commit(A, T, { after: at(2), put: puts(["d"], 3), remove: [], cursor: at(3) });
       await two.commit(A, T, { replace: true, put: puts(["e"], 5), remove: [], cursor: at(5) });
       await expectSame(one, A, T, puts(["e"], 5), at(5));
       for (const storage of [one, two]) await storage.close();
     },
   },
   {
+    name: "a change of a cleared topic is refused, and other topics are not touched by the clear",
+    async run(under) {
+      for (const clear of [[], [A], [A, T]] as const) {
+        const storage = await under.open();
+        await storage.commit(A, T, { replace: true, put: puts(["a"], 1), remove: [], cursor: at(1) });
+        await storage.commit(B, T, { replace: true, put: puts(["b"], 1), remove: [], cursor: at(1) });
+        await storage.clear(...clear);
+        await refused(storage.commit(A, T, { after: at(1), put: [], remove: [], cursor: at(2) }));
+        ensure((await storage.load(A, T)) === undefined, "a cursor was stored without its documents");
+        await refused(storage.commit(B, T, { after: at(7), put: [], remove: [], cursor: at(8) }));
+        if (clear.length > 0) await expectSame(storage, B, T, puts(["b"], 1), at(1));
+        await storage.close();
+      }
+    },
+  },
+  ...[1, 2, 3].map(
+    (seed): StorageCheck => ({
+      name: `whatever clears and changes come together, a cursor has its documents (seed ${seed})`,
+      run: (under) => randomChanges(under, seed),
+    }),
+  ),
+  {
     name: "an unreadable topic is absent, and can be stored again",
     async run(under) {
       if (!under.corrupt) return;
       const storage = await under.open();
-      await storage.commit(A, T, { put: puts(["a", "b"], 1), remove: [], cursor: at(1) });
-      await storage.commit(B, T, { put: puts(["b"], 1), remove: [], cursor: at(1) });
+      await storage.commit(A, T, { replace: true, put: puts(["a", "b"], 1), remove: [], cursor: at(1) });
+      await storage.commit(B, T, { replace: true, put: puts(["b"], 1), remove: [], cursor: at(1) });
       await storage.close();
       await under.corrupt(A, T);
       const again = await under.open();
@@ -291,72 +336,3 @@ export const storageConformance: readonly StorageCheck[] = [
     },
   },
 ];
-
-async function reopened(under: StorageUnderTest, storage: Storage): Promise<Storage> {
-  if (!under.persistent) return storage;
-  await storage.close();
-  return under.open();
-}
-
-/** Documents with a version and a payload made from n. */
-export function puts(keys: readonly string[], n: number): StoredDocument[] {
-  return keys.map((key) => ({
-    key,
-    version: String(n),
-    hash: `hash-${n}`,
-    payload: { n, key, status: "running" },
-  }));
-}
-
-/** 0 to n - 1. */
-export const range = (n: number) => Array.from({ length: n }, (_, i) => i);
-
-/** Throws unless the condition holds. The suite depends on no test runner. */
-function ensure(holds: boolean, otherwise: string): asserts holds {
-  if (!holds) throw new Error(`The storage breaks its promise: ${otherwise}.`);
-}
-
-/** Resolves when the work failed. */
-async function failure(work: Promise<unknown>): Promise<void> {
-  const failed = await work.then(
-    () => false,
-    () => true,
-  );
-  ensure(failed, "it did not fail");
-}
-
-/** Throws unless the topic has exactly these documents, in any order, and this cursor. */
-async function expectSame(
-  storage: Storage,
-  scope: string,
-  topic: string,
-  documents: readonly StoredDocument[],
-  cursor: Cursor,
-): Promise<void> {
-  const loaded = await storage.load(scope, topic);
-  ensure(loaded !== undefined, "the topic is absent");
-  const { epoch, watermark } = loaded.cursor;
-  const wanted = `${cursor.epoch}/${cursor.watermark}`;
-  ensure(`${epoch}/${watermark}` === wanted, `the cursor is ${epoch}/${watermark} and not ${wanted}`);
-  const expected = new Map(documents.map((document) => [document.key, canonical(document)]));
-  ensure(
-    expected.size === loaded.documents.length,
-    `${loaded.documents.length} documents, not ${expected.size}`,
-  );
-  for (const document of loaded.documents) {
-    const found = canonical(document);
-    const right = expected.get(document.key);
-    ensure(found === right, `document ${document.key} is ${found} and not ${right}`);
-  }
-}
-
-function canonical({ key, version, hash, updatedAt, payload, deleted }: StoredDocument): string {
-  return JSON.stringify([
-    key,
-    version,
-    hash,
-    updatedAt ?? "none",
-    payload === undefined ? "none" : [payload],
-    deleted,
-  ]);
-}

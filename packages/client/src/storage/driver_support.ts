@@ -4,9 +4,11 @@ import type { Cursor, StoredDocument } from "./storage.ts";
 
 const FULL = /quota|SQLITE_FULL|database or disk is full/i;
 
-/** Wraps a driver's error: `limit_exceeded` when the quota is used up, `unavailable` otherwise. */
+/** Wraps a driver's error: `sequence_conflict` for an outdated change, `limit_exceeded` when the quota is used up, `unavailable` otherwise. */
 function storageError(driver: string, cause: unknown): KhalaError {
   if (cause instanceof KhalaError) return cause;
+  if (cause instanceof OutdatedChange)
+    return new KhalaError("sequence_conflict", cause.message, {}, { cause });
   const { name = "", message = String(cause) } = cause instanceof Error ? cause : {};
   const options = { cause };
   if (FULL.test(`${name} ${message}`))
@@ -31,49 +33,17 @@ export function oneAtATime(driver: string): <T>(work: () => Promise<T>) => Promi
   };
 }
 
-/** Another program wrote to the topic, so a change cannot be added to the stored state. */
-export class ConcurrentWrite extends Error {
+/** The topic is not stored at the cursor that a change follows. */
+export class OutdatedChange extends Error {
   constructor() {
-    super("another program wrote to the topic meanwhile; it has to be stored as a whole");
+    super("The stored topic was cleared, or changed by another program. Store it as a whole.");
   }
 }
 
-/** The last known cursor of a stored topic. */
-export interface LastCursor {
-  readonly cursor: Cursor | undefined;
+/** Whether a stored value is this cursor. */
+export function isAt(stored: unknown, { epoch, watermark }: Cursor): boolean {
+  return isCursor(stored) && stored.epoch === epoch && stored.watermark === watermark;
 }
-
-/** Remembers the stored cursor of each topic, to detect writes of other programs. */
-export class LastCursors {
-  readonly #cursors = new Map<string, LastCursor>();
-
-  set(scope: string, topic: string, cursor: Cursor | undefined): void {
-    this.#cursors.set(keyOf(scope, topic), { cursor });
-  }
-
-  /** Runs `write` and moves the cursor. After a failure the stored cursor is unknown, unless another program wrote. */
-  async move(
-    scope: string,
-    topic: string,
-    to: Cursor,
-    write: (last: LastCursor | undefined) => Promise<void>,
-  ): Promise<void> {
-    const key = keyOf(scope, topic);
-    try {
-      await write(this.#cursors.get(key));
-      this.#cursors.set(key, { cursor: to });
-    } catch (error) {
-      if (!(error instanceof ConcurrentWrite)) this.#cursors.delete(key);
-      throw error;
-    }
-  }
-
-  clear(): void {
-    this.#cursors.clear();
-  }
-}
-
-const keyOf = (scope: string, topic: string) => JSON.stringify([scope, topic]);
 
 const text = (value: unknown): value is string => typeof value === "string";
 

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import { ConcurrentWrite, isCursor, isDocument, LastCursors, oneAtATime } from "./driver_support.ts";
-import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
+import { isAt, isCursor, isDocument, OutdatedChange, oneAtATime } from "./driver_support.ts";
+import type { Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
 /** Raised when the schema changes. Data of an older version is dropped and read from the server again. */
 const VERSION = 1;
@@ -22,13 +22,12 @@ export interface IndexedDbOptions {
 export function indexedDb(options: IndexedDbOptions = {}): Storage {
   const connection = keepOpen(options);
   const run = oneAtATime("IndexedDB");
-  const lastCursors = new LastCursors();
 
   /** All keys with this prefix: an array sorts after every string. */
   const under = (...prefix: string[]) => connection.keyRange().bound(prefix, [...prefix, []]);
 
   async function load(scope: string, topic: string): Promise<StoredTopic | undefined> {
-    const stored = await connection.transact("readonly", async (transaction) => {
+    return connection.transact("readonly", async (transaction) => {
       const cursor = await resultOf(transaction.objectStore(CURSORS).get([scope, topic]));
       if (!isCursor(cursor)) return undefined;
       const documents: StoredDocument[] = [];
@@ -41,32 +40,26 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
         range = connection.keyRange().bound([scope, topic, last.key], [scope, topic, []], true);
       }
     });
-    lastCursors.set(scope, topic, stored?.cursor);
-    return stored;
   }
 
   async function commit(scope: string, topic: string, change: TopicChange): Promise<void> {
-    const { replace, put, remove, cursor } = change;
-    await lastCursors.move(scope, topic, cursor, (last) =>
-      connection.transact("readwrite", async (transaction) => {
-        const cursors = transaction.objectStore(CURSORS);
-        const stored = await resultOf(cursors.get([scope, topic]));
-        if (!replace && last && !same(last.cursor, stored)) throw new ConcurrentWrite();
-        const documents = transaction.objectStore(DOCUMENTS);
-        if (replace) documents.delete(under(scope, topic));
-        for (const key of remove) documents.delete([scope, topic, key]);
-        for (const [n, document] of put.entries()) {
-          const request = documents.put(document, [scope, topic, document.key]);
-          // Waits now and then, so that thousands of documents do not block the page.
-          if (n % PUT_AT_ONCE === PUT_AT_ONCE - 1) await resultOf(request);
-        }
-        cursors.put(cursor, [scope, topic]);
-      }),
-    );
+    const { after, put, remove, cursor } = change;
+    await connection.transact("readwrite", async (transaction) => {
+      const cursors = transaction.objectStore(CURSORS);
+      if (after && !isAt(await resultOf(cursors.get([scope, topic])), after)) throw new OutdatedChange();
+      const documents = transaction.objectStore(DOCUMENTS);
+      if (!after) documents.delete(under(scope, topic));
+      for (const key of remove) documents.delete([scope, topic, key]);
+      for (const [n, document] of put.entries()) {
+        const request = documents.put(document, [scope, topic, document.key]);
+        // Waits now and then, so that thousands of documents do not block the page.
+        if (n % PUT_AT_ONCE === PUT_AT_ONCE - 1) await resultOf(request);
+      }
+      cursors.put(cursor, [scope, topic]);
+    });
   }
 
   async function clear(...prefix: string[]): Promise<void> {
-    lastCursors.clear();
     await connection.transact("readwrite", async (transaction) => {
       for (const store of [CURSORS, DOCUMENTS]) transaction.objectStore(store).delete(under(...prefix));
     });
@@ -179,11 +172,6 @@ function open(factory: IndexedDbLike, name: string, lost: () => void): Promise<D
       resolve(db);
     };
   });
-}
-
-function same(one: Cursor | undefined, other: unknown): boolean {
-  if (!isCursor(other)) return one === undefined;
-  return one?.epoch === other.epoch && one.watermark === other.watermark;
 }
 
 function resultOf<T>(request: Request<T>): Promise<T> {

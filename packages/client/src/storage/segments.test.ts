@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { asyncStorage } from "./async_storage.ts";
-import { puts, range } from "./conformance.ts";
+import { puts, range } from "./conformance_support.ts";
 import { localStorage } from "./local_storage.ts";
 import { FakeLocalStorage } from "./test_support.ts";
 
@@ -13,6 +13,7 @@ test("however many changes are stored, they are few values, and not much more th
   const storage = localStorage({ store });
   const once = localStorage({ store: new FakeLocalStorage() });
   await once.commit("s", "t", {
+    replace: true,
     put: puts(
       range(50).map((n) => `k${n}`),
       999,
@@ -21,8 +22,10 @@ test("however many changes are stored, they are few values, and not much more th
     cursor: at(1),
   });
   let most = 0;
+  await storage.commit("s", "t", { replace: true, put: [], remove: [], cursor: at(0) });
   for (const n of range(1_000)) {
-    await storage.commit("s", "t", { put: puts([`k${n % 50}`], n), remove: [], cursor: at(n) });
+    const change = { put: puts([`k${n % 50}`], n), remove: [], cursor: at(n + 1) };
+    await storage.commit("s", "t", { after: at(n), ...change });
     most = Math.max(most, store.length);
   }
   expect(most).toBeLessThan(20);
@@ -34,6 +37,7 @@ test("a store without room to tidy up still takes changes, as long as they fit",
   const store = new FakeLocalStorage();
   const storage = localStorage({ store });
   await storage.commit("s", "t", {
+    replace: true,
     put: puts(
       range(300).map((n) => `k${n}`),
       0,
@@ -46,7 +50,8 @@ test("a store without room to tidy up still takes changes, as long as they fit",
   let error: unknown;
   for (const n of range(1_000)) {
     try {
-      await storage.commit("s", "t", { put: puts([`k${n}`], n), remove: [], cursor: at(n) });
+      const change = { put: puts([`k${n}`], n), remove: [], cursor: at(n) };
+      await storage.commit("s", "t", { after: at(stored), ...change });
       stored = n;
     } catch (cause) {
       error = cause;
@@ -79,16 +84,17 @@ test("values are of a bounded size, except of a document that is larger itself",
     range(100).map((n) => `k${n}`),
     1,
   );
-  await storage.commit("s", "t", { put, remove: [], cursor: at(1) });
+  await storage.commit("s", "t", { replace: true, put, remove: [], cursor: at(1) });
   expect(Math.max(...sizes)).toBeLessThan(1_200);
   const large = { key: "large", version: "1", hash: "h", payload: "x".repeat(5_000) };
-  await storage.commit("s", "t", { put: [large], remove: [], cursor: at(2) });
+  await storage.commit("s", "t", { after: at(1), put: [large], remove: [], cursor: at(2) });
   expect((await storage.load("s", "t"))?.documents).toHaveLength(101);
 });
 
 test("what a crash left behind is removed when the topic is opened again", async () => {
   const store = new FakeLocalStorage();
-  await localStorage({ store }).commit("s", "t", { put: puts(["a"], 1), remove: [], cursor: at(1) });
+  const whole = { replace: true, put: puts(["a"], 1), remove: [], cursor: at(1) } as const;
+  await localStorage({ store }).commit("s", "t", whole);
   const before = store.length;
   await store.faults.failing(2, () =>
     localStorage({ store })
@@ -104,7 +110,7 @@ test("keys of others are left alone", async () => {
   const store = new FakeLocalStorage();
   store.setItem("theirs", "kept");
   const storage = localStorage({ store });
-  await storage.commit("s", "t", { put: puts(["a"], 1), remove: [], cursor: at(1) });
+  await storage.commit("s", "t", { replace: true, put: puts(["a"], 1), remove: [], cursor: at(1) });
   await storage.clear();
   expect([...store.entries]).toEqual([["theirs", "kept"]]);
 });

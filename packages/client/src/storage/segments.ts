@@ -1,4 +1,12 @@
-import { ConcurrentWrite, isCursor, isDocument, isObject, oneAtATime, parseJson } from "./driver_support.ts";
+import {
+  isAt,
+  isCursor,
+  isDocument,
+  isObject,
+  OutdatedChange,
+  oneAtATime,
+  parseJson,
+} from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
 /** A key-value store of strings: what localStorage and AsyncStorage have in common. */
@@ -50,18 +58,18 @@ type Entry = StoredDocument | { readonly gone: string };
  */
 export function segments(store: TextStore, { driver, prefix, writer, valueSize }: SegmentOptions): Storage {
   const run = oneAtATime(driver);
-  /** Heads as this program last wrote or read them. */
-  const heads = new Map<string, Head | undefined>();
+  /** Topics without unused values of an earlier crash. */
+  const tidy = new Set<string>();
   const scopePrefix = (scope: string) => `${prefix}${JSON.stringify(scope)}:`;
   const topicPrefix = (scope: string, topic: string) => `${scopePrefix(scope)}${JSON.stringify(topic)}:`;
 
   async function open(base: string): Promise<Head | undefined> {
-    if (heads.has(base)) return heads.get(base);
     const head = readHead(await store.get(`${base}head`));
+    if (tidy.has(base)) return head;
     const used = new Set(head?.segments.flatMap(({ parts }) => parts.map((part) => base + part)));
     used.add(`${base}head`);
     await removeAll((key) => key.startsWith(base) && !used.has(key));
-    heads.set(base, head);
+    tidy.add(base);
     return head;
   }
 
@@ -82,7 +90,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
   }
 
   async function load(base: string): Promise<StoredTopic | undefined> {
-    heads.delete(base);
+    tidy.delete(base);
     const head = await open(base);
     if (!head) return undefined;
     const all = new Map<string, Entry>();
@@ -97,14 +105,12 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
     return { documents: [...all.values()].filter(isDocument), cursor: head.cursor };
   }
 
-  async function commit(base: string, { replace, put, remove, cursor }: TopicChange): Promise<void> {
-    const known = heads.has(base);
+  async function commit(base: string, { after, put, remove, cursor }: TopicChange): Promise<void> {
     const before = await open(base);
-    if (known && !replace && !sameHead(before, readHead(await store.get(`${base}head`))))
-      throw new ConcurrentWrite();
+    if (after && !isAt(before?.cursor, after)) throw new OutdatedChange();
     const changes = new Map<string, Entry>();
     overlay(changes, [...remove.map((gone) => ({ gone })), ...put]);
-    const kept = (!replace && before?.segments) || [];
+    const kept = (after && before?.segments) || [];
     const plain: Plan = { kept, texts: encode(changes, kept.length === 0, valueSize) };
     const merged = await merge(base, plain, changes);
     try {
@@ -146,20 +152,20 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
     const parts = plan.texts.map(() => `${writer}${next++}`);
     const added = parts.length > 0 ? [{ parts, size: lengthOf(plan.texts) }] : [];
     const head: Head = { cursor, segments: [...plan.kept, ...added], next };
-    // Forgotten until it is written: after a failure it is not known what was, so the next one reads it again.
-    heads.delete(base);
+    // After a failure it is not known which of the values were written.
+    tidy.delete(base);
     await store.set(parts.map((part, i) => [base + part, plan.texts[i]!] as const));
     await store.set([[`${base}head`, JSON.stringify(head)]]);
-    heads.set(base, head);
+    tidy.add(base);
     const used = new Set(head.segments.flatMap((segment) => segment.parts));
     const old = (before?.segments ?? []).flatMap((segment) => segment.parts);
     const unused = old.filter((part) => !used.has(part)).map((part) => base + part);
     // The commit is done. What cannot be removed now is when the topic is opened the next time.
-    if (unused.length > 0) await store.remove(unused).catch(() => heads.delete(base));
+    if (unused.length > 0) await store.remove(unused).catch(() => tidy.delete(base));
   }
 
   async function drop(matches: (key: string) => boolean): Promise<void> {
-    for (const base of [...heads.keys()]) if (matches(base)) heads.delete(base);
+    for (const base of [...tidy]) if (matches(base)) tidy.delete(base);
     // Heads first: without its head a topic is gone, whatever else is left of it.
     await removeAll((key) => matches(key) && key.endsWith(":head"));
     await removeAll(matches);
@@ -174,7 +180,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
           scope === undefined ? prefix : topic === undefined ? scopePrefix(scope) : topicPrefix(scope, topic);
         return drop((key) => key.startsWith(start));
       }),
-    close: () => run(async () => heads.clear()),
+    close: () => run(async () => tidy.clear()),
   };
 }
 

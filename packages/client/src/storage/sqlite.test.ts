@@ -1,6 +1,6 @@
 import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
-import { puts, range } from "./conformance.ts";
+import { puts, range } from "./conformance_support.ts";
 import { sqlite } from "./sqlite.ts";
 
 const cursor = { epoch: "e", watermark: "1" };
@@ -8,7 +8,7 @@ const cursor = { epoch: "e", watermark: "1" };
 test("a full disk is said, and leaves what was stored", async () => {
   const database = new DatabaseSync(":memory:");
   const storage = sqlite(database);
-  await storage.commit("s", "t", { put: puts(["a"], 1), remove: [], cursor });
+  await storage.commit("s", "t", { replace: true, put: puts(["a"], 1), remove: [], cursor });
   database.exec("PRAGMA max_page_count = 8");
   const put = puts(
     range(2_000).map((n) => `k${n}`),
@@ -27,11 +27,13 @@ test("a full disk is said, and leaves what was stored", async () => {
 test("a transaction of the app is neither joined nor undone", async () => {
   const database = new DatabaseSync(":memory:");
   const storage = sqlite(database);
-  await storage.commit("s", "t", { put: [], remove: [], cursor });
+  await storage.commit("s", "t", { replace: true, put: [], remove: [], cursor });
   database.exec("CREATE TABLE own (n)");
   database.exec("BEGIN");
   database.exec("INSERT INTO own VALUES (1)");
-  await expect(storage.commit("s", "t", { put: [], remove: [], cursor })).rejects.toMatchObject({
+  await expect(
+    storage.commit("s", "t", { after: cursor, put: [], remove: [], cursor }),
+  ).rejects.toMatchObject({
     code: "unavailable",
   });
   database.exec("COMMIT");
@@ -45,6 +47,7 @@ test("nothing of the app comes between the steps of a commit", async () => {
   const storage = sqlite(database);
   database.exec("CREATE TABLE own (n)");
   const storing = storage.commit("s", "t", {
+    replace: true,
     put: puts(
       range(3_000).map((n) => `k${n}`),
       1,

@@ -1,12 +1,4 @@
-import {
-  ConcurrentWrite,
-  isCursor,
-  isDocument,
-  type LastCursor,
-  LastCursors,
-  oneAtATime,
-  parseJson,
-} from "./driver_support.ts";
+import { isCursor, isDocument, OutdatedChange, oneAtATime, parseJson } from "./driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage.ts";
 
 type Value = string | number | null;
@@ -53,9 +45,6 @@ const CURSOR = "SELECT epoch, watermark FROM khala_cursors_1 WHERE scope = ? AND
 const DOCUMENTS = `
 SELECT doc_key, version, hash, updated_at, payload, deleted FROM khala_documents_1 WHERE scope = ? AND topic = ? ORDER BY doc_key`;
 
-const ADD_CURSOR =
-  "INSERT OR IGNORE INTO khala_cursors_1 (scope, topic, epoch, watermark) VALUES (?, ?, ?, ?)";
-
 const MOVE_CURSOR = `
 UPDATE khala_cursors_1 SET epoch = ?, watermark = ? WHERE scope = ? AND topic = ? AND epoch = ? AND watermark = ?`;
 
@@ -80,7 +69,6 @@ const AT_ONCE = 500;
 export function sqlite(database: SqliteSync | SqliteAsync): Storage {
   const sql = "prepare" in database ? synchronous(database) : asynchronous(database);
   const run = oneAtATime("SQLite");
-  const lastCursors = new LastCursors();
   let ready: Promise<void> | undefined;
 
   const work = <T>(task: () => Promise<T>) =>
@@ -94,16 +82,14 @@ export function sqlite(database: SqliteSync | SqliteAsync): Storage {
     });
 
   async function commit(scope: string, topic: string, change: TopicChange): Promise<void> {
-    const { replace, put, remove, cursor } = change;
+    const { after, put, remove, cursor } = change;
     const rows = put.map(rowOf);
-    await lastCursors.move(scope, topic, cursor, (last) =>
-      sql.write([
-        moveCursor(scope, topic, replace ? undefined : last, cursor),
-        ...(replace ? [[EMPTY, [scope, topic]] as Step] : []),
-        ...chunks(remove).map((keys): Step => [REMOVE, [scope, topic, JSON.stringify(keys)]]),
-        ...chunks(rows).map((some): Step => [PUT, [scope, topic, JSON.stringify(some)]]),
-      ]),
-    );
+    await sql.write([
+      moveCursor(scope, topic, after, cursor),
+      ...(after ? [] : [[EMPTY, [scope, topic]] as Step]),
+      ...chunks(remove).map((keys): Step => [REMOVE, [scope, topic, JSON.stringify(keys)]]),
+      ...chunks(rows).map((some): Step => [PUT, [scope, topic, JSON.stringify(some)]]),
+    ]);
   }
 
   async function load(scope: string, topic: string): Promise<StoredTopic | undefined> {
@@ -113,13 +99,11 @@ export function sqlite(database: SqliteSync | SqliteAsync): Storage {
     ]);
     const cursor = cursors?.[0];
     const documents = rows?.map(documentOf) ?? [];
-    lastCursors.set(scope, topic, isCursor(cursor) ? cursor : undefined);
     if (!isCursor(cursor) || !documents.every(isDocument)) return undefined;
     return { documents, cursor: { epoch: cursor.epoch, watermark: cursor.watermark } };
   }
 
   async function clear(...prefix: string[]): Promise<void> {
-    lastCursors.clear();
     const where = ["WHERE true", "scope = ?", "topic = ?"].slice(0, prefix.length + 1).join(" AND ");
     const tables = ["khala_cursors_1", "khala_documents_1"];
     await sql.write(tables.map((table) => [`DELETE FROM ${table} ${where}`, prefix]));
@@ -133,12 +117,9 @@ export function sqlite(database: SqliteSync | SqliteAsync): Storage {
   };
 }
 
-/** Moves the cursor from its last known value. If it differs, another program has written. */
-function moveCursor(scope: string, topic: string, last: LastCursor | undefined, to: Cursor): Step {
-  const values = [scope, topic, to.epoch, to.watermark];
-  if (!last) return [SET_CURSOR, values];
-  const { cursor: from } = last;
-  if (!from) return [ADD_CURSOR, values, "change"];
+/** Moves the cursor on from where the change begins, or sets it with a whole topic. */
+function moveCursor(scope: string, topic: string, from: Cursor | undefined, to: Cursor): Step {
+  if (!from) return [SET_CURSOR, [scope, topic, to.epoch, to.watermark]];
   return [MOVE_CURSOR, [to.epoch, to.watermark, scope, topic, from.epoch, from.watermark], "change"];
 }
 
@@ -203,7 +184,7 @@ function synchronous(database: SqliteSync): Sql {
 }
 
 function check({ changes }: Changes, must: Step[2]): void {
-  if (must === "change" && Number(changes) === 0) throw new ConcurrentWrite();
+  if (must === "change" && Number(changes) === 0) throw new OutdatedChange();
 }
 
 /** Rolls back. After some failures, such as a full disk, SQLite has already done so, and throws. */

@@ -21,14 +21,18 @@ export interface StoredTopic {
   readonly cursor: Cursor;
 }
 
-/** A change of documents and cursor, committed together. */
-export interface TopicChange {
-  /** Removes all other documents of the topic. */
-  readonly replace?: boolean;
+/**
+ * A change of documents and cursor, committed together. It is the whole topic (`replace`), which removes all other documents, or what
+ * changed since the stored cursor (`after`).
+ */
+export type TopicChange = {
   readonly put: readonly StoredDocument[];
   readonly remove: readonly string[];
   readonly cursor: Cursor;
-}
+} & (
+  | { readonly replace: true; readonly after?: never }
+  | { readonly after: Cursor; readonly replace?: never }
+);
 
 /**
  * Stores documents and cursors beyond a reload. `scope` separates people: server, org and
@@ -37,9 +41,12 @@ export interface TopicChange {
  */
 export interface Storage {
   load(scope: string, topic: string): Promise<StoredTopic | undefined>;
-  /** Atomic, also when the program crashes. */
+  /**
+   * Atomic, also when the program crashes. Fails with `sequence_conflict` and changes nothing unless the topic is stored at `after`:
+   * it was cleared, or another program wrote. A cursor is thus never stored without the documents that it describes.
+   */
   commit(scope: string, topic: string, change: TopicChange): Promise<void>;
-  /** One topic, one scope, or everything. */
+  /** One topic, one scope, or everything; also while clients use it. */
   clear(scope?: string, topic?: string): Promise<void>;
   close(): Promise<void>;
 }

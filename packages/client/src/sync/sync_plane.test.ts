@@ -234,7 +234,7 @@ test("a storage that cannot be read, or never answers, is as good as none", asyn
 
 test("another scope shows nothing of the one before, and what is stored for it", async () => {
   const storage = memory();
-  await storage.commit("bob", "t", { put: [stored("b1", 1)], remove: [], cursor: at(8) });
+  await storage.commit("bob", "t", { replace: true, put: [stored("b1", 1)], remove: [], cursor: at(8) });
   const { plane, source } = await livePlane(undefined, { storage });
   plane.setScope("bob");
   expect(plane.list("t").items).toEqual([]);

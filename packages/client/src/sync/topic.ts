@@ -66,7 +66,7 @@ export class Topic implements TopicSink {
       const isFirst = this.#phase === "loading";
       if (isFirst) this.#phase = "replaying";
       this.#options.onChange(changed);
-      await this.#options.store.commit({ replace: true, put: documents, remove: [], cursor });
+      await this.#options.store.replace(documents, cursor);
       this.#position = cursor;
       this.#options.onChange([]);
       for (const mirror of [...this.#mirrors]) {
@@ -135,9 +135,8 @@ export class Topic implements TopicSink {
 
   async #store(put: readonly StoredDocument[], remove: readonly string[], cursor: Cursor): Promise<void> {
     const { store } = this.#options;
-    if (store.needsAll)
-      return store.commit({ replace: true, put: [...this.#documents.stored()], remove: [], cursor });
-    return store.commit({ put, remove, cursor });
+    if (store.needsAll) return store.replace([...this.#documents.stored()], cursor);
+    return store.change(put, remove, cursor);
   }
 
   /** In slices, so that 100,000 documents do not block the page. Steps are serialised, so nothing else changes meanwhile. */

@@ -131,10 +131,12 @@ const document = (key: string, n: number) => ({
 /** Commits for as long as the page lives: all documents are of the same commit as the cursor. */
 async function commitForEver(driver: string): Promise<never> {
   const storage = drivers[driver]!();
-  const stored = await storage.load("scope", "topic");
-  for (let n = Number(stored?.cursor.watermark ?? 0) + 1; ; n++) {
+  let after = (await storage.load("scope", "topic"))?.cursor;
+  for (let n = Number(after?.watermark ?? 0) + 1; ; n++) {
     const put = ["a", "b", "c", "d", "e"].map((key) => document(key, n));
-    await storage.commit("scope", "topic", { put, remove: [], cursor: { epoch: "e", watermark: String(n) } });
+    const change = { put, remove: [], cursor: { epoch: "e", watermark: String(n) } };
+    await storage.commit("scope", "topic", after ? { after, ...change } : { replace: true, ...change });
+    after = change.cursor;
     commits++;
     // IndexedDB gives way by itself; a page that only writes to localStorage could never be asked how far it is.
     if (driver === "localStorage") await givingWay();
@@ -168,10 +170,17 @@ async function stored(driver: string) {
 async function fill() {
   const storage = localStorage();
   let n = 0;
+  await storage.commit("scope", "topic", {
+    replace: true,
+    put: [],
+    remove: [],
+    cursor: { epoch: "e", watermark: "0" },
+  });
   for (;;) {
     try {
       const put = [{ key: `k${n}`, version: "1", hash: "h", payload: "x".repeat(100_000) }];
       await storage.commit("scope", "topic", {
+        after: { epoch: "e", watermark: String(n) },
         put,
         remove: [],
         cursor: { epoch: "e", watermark: String(n + 1) },
