@@ -16,6 +16,7 @@ import { aiEndpoint } from "./adapters/ai_socket.ts";
 import { durableStreamsRoutes } from "./adapters/durable_streams.ts";
 import type { Auth } from "./auth/auth.ts";
 import type { Revocations } from "./auth/revocations.ts";
+import { limitConnections } from "./http/connection_limit.ts";
 import { type Health, healthRoutes } from "./http/health.ts";
 import { type Http, httpUrl, listenError, openHttp, type Route } from "./http/http.ts";
 import { blackboardRoutes, deadLetterRoutes, workerRoutes } from "./http/routes/blackboard.ts";
@@ -58,6 +59,8 @@ export interface GatewaySettings {
   readonly origins: readonly string[];
   readonly maxBodyBytes: number;
   readonly maxTopics: number;
+  /** Connections per address that are no authenticated sockets; 0: any number. */
+  readonly maxConnectionsPerAddress: number;
   readonly drainMs: number;
   readonly limits: SocketsOptions["limits"] & { channels: number };
 }
@@ -98,6 +101,10 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     origins,
     audit: options.audit,
     recognise: issuerCaller({ issuerKey: settings.issuerKey, openOnLoopback: dev }),
+  });
+  const connections = limitConnections(http.app.server, settings.maxConnectionsPerAddress, () => {
+    traffic.refused("limit_exceeded");
+    metrics.denials.add(1, { code: "limit_exceeded" });
   });
   const dashboard = options.dashboard ? await readFiles(options.dashboard) : undefined;
   if (dashboard) dashboardRoutes(http, dashboard);
@@ -149,6 +156,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     traffic,
     origins,
     endpoints,
+    onAdmitted: connections.release,
     limits: settings.limits,
   });
   if (ops) {

@@ -122,6 +122,9 @@ const SETTINGS = z.object({
     "Origins of pages that may call routes and open sockets, separated by commas; * for all; own host always",
   ),
 
+  KHALA_MAX_CONNECTIONS_PER_ADDRESS: count(2_000, 0).describe(
+    "Connections of one address, without authenticated sockets; 0: any number",
+  ),
   KHALA_MAX_SOCKETS: count(20_000).describe("Sockets on this server"),
   KHALA_MAX_SOCKETS_PER_SUBJECT: count(2_000).describe("Sockets of one subject on this server"),
   KHALA_MAX_CHANNELS: count(100).describe("Channels on one socket"),

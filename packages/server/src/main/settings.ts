@@ -111,6 +111,7 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
     origins: dev ? [...config.KHALA_ORIGINS, ...LOOPBACK_ORIGINS] : config.KHALA_ORIGINS,
     maxBodyBytes: config.KHALA_MAX_BODY_BYTES,
     maxTopics: config.KHALA_MAX_TOPICS,
+    maxConnectionsPerAddress: config.KHALA_MAX_CONNECTIONS_PER_ADDRESS,
     drainMs: config.KHALA_DRAIN_MS,
     limits: {
       sockets: config.KHALA_MAX_SOCKETS,

@@ -16,6 +16,7 @@ import type { Verifier } from "../auth/verifier.ts";
 import { type GatewayMetrics, isDenial } from "../metrics.ts";
 import { endWithError } from "../sockets/handshake.ts";
 import { openTraffic, type Traffic } from "../sockets/traffic.ts";
+import { watchBodies } from "./slow_body.ts";
 
 export interface HttpOptions {
   readonly verifier: Verifier;
@@ -78,25 +79,35 @@ export interface Http {
 /** Headers that pages of other origins may send. */
 const ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, traceparent";
 
+/** How long a request may take to arrive, its headers alone, and how often that is checked. Bodies that stop arriving are cut off before. */
+const REQUEST_MS = 300_000;
+const HEADERS_MS = 10_000;
+const CHECK_MS = 5_000;
+
 /** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
 export function openHttp(context: Context, options: HttpOptions): Http {
   const { verifier, metrics, traffic = openTraffic(context.clock), maxBodyBytes, origins } = options;
   const app = fastify({
     bodyLimit: maxBodyBytes,
     forceCloseConnections: "idle",
-    requestTimeout: 30_000,
+    requestTimeout: REQUEST_MS,
+    http: { headersTimeout: HEADERS_MS, connectionsCheckingInterval: CHECK_MS },
     routerOptions: { maxParamLength: 600 },
     frameworkErrors: (error, _request, reply) => answer(error, reply),
     clientErrorHandler(error, stream) {
       if (error.code === "ECONNRESET" || stream.destroyed) return;
-      const message = `The request cannot be read as HTTP (${error.code}).`;
-      endWithError(stream, new KhalaError("invalid_request", message));
+      const code = error.code === "ERR_HTTP_REQUEST_TIMEOUT" ? "idle_timeout" : "invalid_request";
+      endWithError(stream, new KhalaError(code, `The request cannot be read as HTTP (${error.code}).`));
     },
   });
   // Everything is JSON: a text/plain body would be refused later with a misleading error.
   app.removeContentTypeParser("text/plain");
 
+  const bodies = watchBodies(context.clock);
+  app.addHook("onClose", async () => bodies.stop());
+
   app.addHook("onRequest", async (request, reply) => {
+    bodies.watch(request.raw, reply.raw);
     const { origin, host } = request.headers;
     if (!origin || !originAllowed(origin, origins, host ?? "")) return;
     reply

@@ -26,6 +26,8 @@ export interface SocketsOptions {
   /** The paths at which sockets are opened, with their protocols. */
   readonly endpoints: readonly SocketEndpoint[];
   readonly origins: readonly string[];
+  /** A connection has authenticated, and becomes a socket. */
+  readonly onAdmitted?: (stream: Duplex) => void;
   readonly limits: ConnectionLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
 }
 
@@ -139,6 +141,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       return refuseHandshake(stream, error, context, metrics);
     }
     stream.off("error", broken);
+    options.onAdmitted?.(stream);
     const { viewer, endpoint, serve } = admitted;
     const connectionOptions = {
       limits,

@@ -1,0 +1,78 @@
+import { once } from "node:events";
+import { type AddressInfo, createConnection, type Socket } from "node:net";
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { until } from "@khala/testing/kit/until";
+import { expect, test } from "vitest";
+import { gatewayMetrics } from "../metrics.ts";
+import { openHttp } from "./http.ts";
+
+const SECOND = 1_000;
+
+/** A server with one route, and a connection that has begun to send a body. */
+async function uploading(length: number) {
+  const clock = new ManualClock();
+  const context = await testContext({ clock });
+  const { app } = openHttp(context, {
+    verifier: { verify: () => Promise.reject(new Error("nobody is asked here")) },
+    metrics: gatewayMetrics(context.telemetry.meter),
+    maxBodyBytes: 1 << 20,
+    origins: [],
+  });
+  app.post("/upload", async (request) => ({ got: JSON.stringify(request.body).length }));
+  await app.listen({ host: "127.0.0.1", port: 0 });
+  const accepted = once(app.server, "connection") as Promise<[Socket]>;
+  const client = createConnection((app.server.address() as AddressInfo).port, "127.0.0.1");
+  let answer = "";
+  client.on("data", (chunk) => {
+    answer += chunk;
+  });
+  client.on("error", () => {});
+  const [served] = await accepted;
+  let sent = 0;
+  const send = async (text: string) => {
+    client.write(text);
+    sent += text.length;
+    await until("the server has read it", () => served.bytesRead === sent);
+  };
+  await send(
+    `POST /upload HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`,
+  );
+  return {
+    clock,
+    send,
+    answer: () => answer,
+    closed: () => client.readyState === "closed",
+    async [Symbol.asyncDispose]() {
+      client.destroy();
+      await app.close();
+    },
+  };
+}
+
+test("a body that stops arriving is answered with 408 and cut off", async () => {
+  await using upload = await uploading(1_000);
+  await upload.send('"abc');
+  await upload.clock.advance(12 * SECOND);
+  await until("the end", upload.closed);
+  expect(upload.answer()).toMatch(/^HTTP\/1\.1 408 /);
+  expect(upload.answer()).toContain('"code":"idle_timeout"');
+});
+
+test("a body that arrives slowly but steadily is read to its end", async () => {
+  await using upload = await uploading(22);
+  for (const character of `"${"x".repeat(20)}"`) {
+    await upload.clock.advance(8 * SECOND);
+    await upload.send(character);
+  }
+  await until("the answer", () => upload.answer().includes('{"got":22}'));
+  expect(upload.answer()).toMatch(/^HTTP\/1\.1 200 /);
+});
+
+test("a connection that waits after its answer is not taken for a slow body", async () => {
+  await using upload = await uploading(3);
+  await upload.send('"x"');
+  await until("the answer", () => upload.answer().includes("got"));
+  await upload.clock.advance(30 * SECOND);
+  expect(upload.closed()).toBe(false);
+});

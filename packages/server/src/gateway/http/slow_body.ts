@@ -1,0 +1,54 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { KhalaError } from "@khala/contracts";
+import type { Clock } from "../../kit/clock.ts";
+import { visitInRotation } from "../../kit/rotation.ts";
+import { endWithError } from "../sockets/handshake.ts";
+
+/** How long a body may stop arriving. */
+const IDLE_MS = 10_000;
+const ROUND = { everyMs: 1_000, batchSize: 256 };
+
+/** Bodies that are arriving. */
+export interface ArrivingBodies {
+  /** Watches a request until its body is complete or it is answered. */
+  watch(request: IncomingMessage, response: ServerResponse): void;
+  stop(): void;
+}
+
+interface Upload {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  bytes: number;
+  since: number;
+}
+
+/** Cuts off bodies that stop arriving, with 408. One that arrives slowly but steadily is left alone. */
+export function watchBodies(clock: Clock): ArrivingBodies {
+  const uploads = new Set<Upload>();
+  const stop = visitInRotation(clock, uploads, ROUND, (upload, now) => {
+    const { request, response } = upload;
+    const { bytesRead } = request.socket;
+    if (request.complete || request.destroyed) uploads.delete(upload);
+    else if (bytesRead !== upload.bytes) Object.assign(upload, { bytes: bytesRead, since: now });
+    else if (now - upload.since >= IDLE_MS) {
+      uploads.delete(upload);
+      if (response.headersSent) request.socket.destroy();
+      else endWithError(request.socket, late());
+    }
+  });
+  return {
+    watch(request, response) {
+      const { "content-length": length, "transfer-encoding": encoding } = request.headers;
+      if (encoding === undefined && (length === undefined || length === "0")) return;
+      const upload = { request, response, bytes: request.socket.bytesRead, since: clock.now() };
+      uploads.add(upload);
+      response.once("close", () => uploads.delete(upload));
+    },
+    stop,
+  };
+}
+
+function late(): KhalaError {
+  const message = `The body stopped arriving for ${IDLE_MS / 1_000} s. Send it again, in one go.`;
+  return new KhalaError("idle_timeout", message);
+}
