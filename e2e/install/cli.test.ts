@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -110,6 +110,16 @@ describe("khala dev", () => {
       status: "finished",
       text: expect.stringContaining("Bergen"),
     });
+  });
+
+  test("chat without a name has a conversation for each person", async () => {
+    for (const sub of ["ada", "ben", "ada"]) {
+      const { out: token } = await khala(["token", "--sub", sub, "--org", "acme", "--scope", "chat"], env);
+      const answer = await khala(["chat", "--token", token.trim(), "How is the weather in Oslo?"], env);
+      expect(answer).toMatchObject({ code: 0, out: expect.stringContaining("Oslo") });
+    }
+    const remembered = JSON.parse(await readFile(join(env.KHALA_DATA_DIR!, "chat.json"), "utf8"));
+    expect(new Set(Object.values(remembered)).size).toBe(2);
   });
 
   test("doctor finds no problem", async () => {

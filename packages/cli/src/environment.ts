@@ -1,5 +1,6 @@
 import type { Config } from "@khala/server";
 import { EXIT, Failure } from "./failure.ts";
+
 /** The environment of this process. Nothing else in the command reads it. */
 export const environment: Readonly<Record<string, string | undefined>> = process.env;
 
@@ -36,6 +37,11 @@ export function serverUrl(url: string | undefined): string {
   // A server that listens on every address is found on this one.
   const host = ["0.0.0.0", "::"].includes(KHALA_HOST) ? "127.0.0.1" : KHALA_HOST;
   return `http://${host.includes(":") ? `[${host}]` : host}:${KHALA_PORT}`;
+}
+
+/** The data folder of this place, for commands that need no other setting. */
+export function dataFolder(): string {
+  return environment.KHALA_DATA_DIR || ".khala";
 }
 
 /** Whether errors are printed with their stacks. */

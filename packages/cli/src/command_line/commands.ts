@@ -130,7 +130,7 @@ export function declareChat(khala: Command): void {
   withClientOptions(khala.command("chat"))
     .description("chat with the agent of a server, in a conversation that every device can follow")
     .argument("[message...]", "the message; without it, lines from stdin")
-    .option("--conv <id>", "the conversation", "terminal")
+    .option("--conv <id>", "the conversation (default: your own, remembered in the data folder)")
     .addOption(
       new Option("--policy <what>", "while another run is active: refuse, queue, or stop it").choices([
         "reject",

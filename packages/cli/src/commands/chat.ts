@@ -1,15 +1,18 @@
+import { randomUUID } from "node:crypto";
 import { createInterface } from "node:readline/promises";
 import { type Conversation, type ConversationView, createClient } from "@khala/client";
 import { SCOPES } from "@khala/contracts";
+import { defaultConversation } from "../client/default_conversation.ts";
 import { tokenSource } from "../client/tokens.ts";
-import { serverUrl } from "../environment.ts";
+import { dataFolder, serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { note, paint, print } from "../terminal/terminal.ts";
 
 export interface ChatOptions {
   readonly url?: string;
   readonly token?: string;
-  readonly conv: string;
+  /** Unless given, one of the caller's own. */
+  readonly conv?: string;
   readonly policy?: "reject" | "queue" | "interrupt";
   readonly reasoning?: boolean;
   readonly json?: boolean;
@@ -21,6 +24,7 @@ export async function chat(words: readonly string[], options: ChatOptions): Prom
   const tokens = tokenSource(url, options.token, [SCOPES.chat]);
   // Called before the socket opens, so that an unreachable server is reported as such.
   let first: string | undefined = await tokens.get();
+  const convId = options.conv ?? ownConversation(url, first, words.length > 0);
   const client = createClient({
     url,
     token: async () => {
@@ -29,21 +33,33 @@ export async function chat(words: readonly string[], options: ChatOptions): Prom
       return token;
     },
   });
-  const conversation = client.conversation(options.conv);
+  const conversation = client.conversation(convId);
   const stopping = new AbortController();
   const stop = () => stopping.abort();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
   try {
     if (words.length > 0) await say(conversation, words.join(" "), options, stopping.signal);
-    else await talk(conversation, options, stopping.signal);
+    else await talk(conversation, convId, options, stopping.signal);
   } finally {
     for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.off(signal, stop);
     client.close();
   }
 }
 
-async function talk(conversation: Conversation, options: ChatOptions, signal: AbortSignal): Promise<void> {
-  note(paint("dim", `# ${options.conv}; an empty line or Ctrl-D ends it`, process.stderr));
+/** The caller's own conversation. A new one is named, so that other devices can follow it. */
+function ownConversation(url: string, token: string, name: boolean): string {
+  const { convId, isNew } = defaultConversation({ folder: dataFolder(), url, token, newId: randomUUID });
+  if (isNew && name) note(paint("dim", `# ${convId}; follow it with --conv`, process.stderr));
+  return convId;
+}
+
+async function talk(
+  conversation: Conversation,
+  convId: string,
+  options: ChatOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  note(paint("dim", `# ${convId}; an empty line or Ctrl-D ends it`, process.stderr));
   const input = createInterface({
     input: process.stdin,
     output: process.stderr,
