@@ -7,7 +7,7 @@ export type { OperatorSettings as KafkaBoardSettings } from "./settings.ts";
 
 /** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
 export function openKafkaBoard(context: Context, given: BoardOptions & OperatorSettings): Promise<Board> {
-  const { agents, route, routes, replayed, running, observer } = given;
+  const { agents, route, routes, replayed, running, observer, ...settings } = given;
   return openBoard(context, {
     agents,
     route,
@@ -15,18 +15,13 @@ export function openKafkaBoard(context: Context, given: BoardOptions & OperatorS
     ...(replayed && { replayed }),
     ...(running && { running }),
     observer,
-    ...boardSettings(given, clientLog(context)),
+    ...boardSettings(settings, clientLog(context)),
   });
 }
 
 /** Lists the topics of the cluster. Throws with the reason if the brokers refuse these settings. */
-export function askKafka({
-  bootstrap,
-  clientId,
-  sasl,
-  ssl,
-}: Pick<OperatorSettings, "bootstrap" | "clientId" | "sasl" | "ssl">): Promise<readonly string[]> {
-  return listTopics({ bootstrap, clientId, ...(sasl && { sasl }), ...(ssl && { ssl }) });
+export function askKafka(access: Omit<KafkaSettings, "log">): Promise<readonly string[]> {
+  return listTopics(access);
 }
 
 /** The client calls much an error that it copes with itself. */

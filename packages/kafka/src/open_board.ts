@@ -4,11 +4,11 @@ import {
   type BoardOptions,
   type Context,
   type Service,
-  sleep,
+  withTimeout,
 } from "@khala/server/blackboard";
 import { abandonBlockingCalls, exitWithoutWaiting } from "./client/blocking_calls.ts";
 import { openBrokerWatch, type WatchedKafka } from "./client/broker_watch.ts";
-import { openKafkaClient } from "./client/client.ts";
+import { openKafkaClient, withAdmin } from "./client/client.ts";
 import { openClusterOffsets } from "./client/cluster_offsets.ts";
 import { type AgentWork, consumeTasks } from "./flow/agent_session.ts";
 import { openPublisher } from "./flow/publisher.ts";
@@ -18,7 +18,7 @@ import { startRouter } from "./flow/router.ts";
 import { supervise } from "./flow/supervise.ts";
 import { openProducers } from "./producers/producers.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
-import { prepareTopics } from "./topics/topic_setup.ts";
+import { createOrVerifyTopics } from "./topics/topic_setup.ts";
 import { topicNames, topicSpecs } from "./topics/topics.ts";
 import { openViews } from "./views/views.ts";
 
@@ -56,21 +56,14 @@ export async function openBoard(
     const kafka: WatchedKafka = { ...resolved.kafka, watch };
     const settings = { ...resolved, kafka };
     const specs = topicSpecs(settings, names, agents);
-    await prepareTopics(context, { kafka, specs, replication });
+    await withAdmin(kafka, (admin) => createOrVerifyTopics(context, admin, { kafka, specs, replication }));
     const producers = openProducers(context, client, settings);
     opened.push(producers);
     const offsets = await openClusterOffsets(context, kafka);
     opened.push(offsets);
     const views = await openViews(context, { offsets, settings, names, agents });
     opened.push(views);
-    const retries = await openRetryCounts(
-      context,
-      kafka,
-      offsets,
-      names,
-      retryDelaysMs,
-      `${settings.prefix}views`,
-    );
+    const retries = await openRetryCounts(context, { offsets, settings, names });
     opened.push(retries);
     const { observer, route } = options;
     const publisher = openPublisher(context, { producers, settings, names, agents, views, observer });
@@ -91,11 +84,7 @@ export async function openBoard(
       opened.push({ stop: async () => void (await Promise.all(readers.map((reader) => reader.stop()))) });
     }
     const works = new Set<AgentWork>();
-    opened.push({
-      async stop() {
-        await Promise.all([...works].map((work) => work.stop()));
-      },
-    });
+    opened.push({ stop: async () => void (await Promise.all([...works].map((work) => work.stop()))) });
 
     let last: { readonly at: number; readonly counts: readonly AgentCounts[] } | undefined;
     const counts = async (): Promise<readonly AgentCounts[]> => {
@@ -139,12 +128,18 @@ export async function openBoard(
         ),
       );
 
+    const { get, recent, lag, correlations, deadLetters, deadLetter, deadLettersById } = views;
     let stopped: Promise<void> | undefined;
     return {
-      publish: (artifacts) => publisher.publish(artifacts),
-      enqueue: (tasks) => publisher.enqueue(tasks),
-      get: (id) => views.get(id),
-      recent: (query) => views.recent(query),
+      get,
+      recent,
+      lag,
+      correlations,
+      deadLetters,
+      deadLetter,
+      deadLettersById,
+      publish: publisher.publish,
+      enqueue: publisher.enqueue,
       consume(consumer) {
         const work = consumeTasks(
           context,
@@ -157,8 +152,8 @@ export async function openBoard(
               strict: consumer.strict,
               names,
               retryDelaysMs,
-              version: (id) => views.version(id),
-              wrote: (output) => views.wrote(output),
+              version: views.version,
+              wrote: views.wrote,
             },
             groupId: names.agentGroup(consumer.agent),
             topic: names.tasks(consumer.agent),
@@ -182,12 +177,7 @@ export async function openBoard(
           },
         };
       },
-      lag: () => views.lag(),
       counts,
-      correlations: (names) => views.correlations(names),
-      deadLetters: (agent, query) => views.deadLetters(agent, query),
-      deadLetter: (agent, id) => views.deadLetter(agent, id),
-      deadLettersById: (agent, ids) => views.deadLettersById(agent, ids),
       stop() {
         stopped ??= closing();
         return stopped;
@@ -206,14 +196,9 @@ async function stopWithin(
   name: string,
   stop: () => Promise<void>,
 ): Promise<void> {
-  const ended = new AbortController();
-  let late = true;
-  const stopping = stop().finally(() => {
-    late = false;
-    ended.abort();
-  });
-  await Promise.race([stopping, sleep(clock, ms, ended.signal)]);
-  if (!late) return stopping;
+  const stopping = stop();
+  const stopped = stopping.then(() => true);
+  if (await withTimeout(clock, ms, stopped, false)) return;
   log.warn({ service: name }, "the brokers do not answer: stopped without a clean disconnect");
   stopping.catch((error: Error) =>
     log.warn({ err: error.message, service: name }, "it did not stop cleanly"),

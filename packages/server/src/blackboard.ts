@@ -9,7 +9,7 @@ export type {
   DeadLetterPage,
   Order,
 } from "./blackboard/board.ts";
-export type { BoardObserver, BoardOptions, Place, Routing } from "./blackboard/board_options.ts";
+export type { BoardObserver, BoardOptions, RecordPosition, Routing } from "./blackboard/board_options.ts";
 export type { Artifact } from "./blackboard/model/artifact.ts";
 export { conflict, sameContent } from "./blackboard/model/artifact.ts";
 export { AGENT_NAME, ROUTER } from "./blackboard/model/names.ts";
@@ -27,3 +27,4 @@ export { GroupCommit, type GroupCommitOptions, type Outcome } from "./kit/group_
 export { sha256 } from "./kit/hash.ts";
 export { runLoop, type Service, Wake } from "./kit/service.ts";
 export { recordSpan } from "./kit/telemetry.ts";
+export { withTimeout } from "./kit/timeout.ts";

@@ -6,6 +6,11 @@ export interface TopicPartition {
   readonly partition: number;
 }
 
+/** A partition as the key of a map. */
+export function partitionKey({ topic, partition }: TopicPartition): string {
+  return `${partition}/${topic}`;
+}
+
 /** Offsets are decimal strings, as they pass 2^53. */
 export interface TopicPartitionOffset extends TopicPartition {
   readonly offset: string;

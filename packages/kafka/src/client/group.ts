@@ -1,9 +1,9 @@
 import { KhalaError } from "@khala/contracts";
-import { backoff, type Context, sleep, Wake } from "@khala/server/blackboard";
+import { backoff, type Context, sleep, Wake, withTimeout } from "@khala/server/blackboard";
 import type { LogRecord, Position } from "../topics/log_reader.ts";
 import type { WatchedKafka } from "./broker_watch.ts";
 import { FETCH, type Properties } from "./client.ts";
-import type { OffsetOwner, TopicPartition } from "./client_types.ts";
+import { type OffsetOwner, partitionKey, type TopicPartition } from "./client_types.ts";
 import type { ClusterOffsets } from "./cluster_offsets.ts";
 import { kafkaCode } from "./kafka_errors.ts";
 import { commitOffsets, type NativeConsumer, openNativeConsumer } from "./native_consumer.ts";
@@ -74,8 +74,8 @@ export async function joinGroup(
 ): Promise<Group> {
   const { log } = context;
   // Of one topic the number says it all, and need not be written for each record.
-  const placed: (record: TopicPartition) => number | string =
-    options.topics.length === 1 ? ({ partition }) => partition : placeOf;
+  const keyOf: (record: TopicPartition) => number | string =
+    options.topics.length === 1 ? ({ partition }) => partition : partitionKey;
   const leaving = new AbortController();
   const { signal } = leaving;
   const wake = new Wake();
@@ -102,7 +102,7 @@ export async function joinGroup(
         }
       } finally {
         consumer.assign(positions);
-        for (const partition of partitions) assigned.add(placeOf(partition));
+        for (const partition of partitions) assigned.add(partitionKey(partition));
         joining = false;
       }
       for (const partition of partitions) consumer.resume(partition);
@@ -115,7 +115,7 @@ export async function joinGroup(
         }
       } finally {
         consumer.unassign(partitions);
-        for (const partition of partitions) assigned.delete(placeOf(partition));
+        for (const partition of partitions) assigned.delete(partitionKey(partition));
         joining = true;
       }
     }
@@ -209,8 +209,8 @@ export async function joinGroup(
         const records = await consumer.take(options.batch);
         // Partitions may be revoked in the same call, after their records were collected: the new owner reads them too.
         await rebalancing;
-        const batches = [...Map.groupBy(records, placed).values()].map(batchOf);
-        const own = batches.filter((batch) => assigned.has(placeOf(batch)));
+        const batches = [...Map.groupBy(records, keyOf).values()].map(batchOf);
+        const own = batches.filter((batch) => assigned.has(partitionKey(batch)));
         if (own.length > 0) {
           handling = handle(own);
           await handling;
@@ -267,27 +267,19 @@ export async function joinGroup(
     },
     async leave() {
       leaving.abort();
-      const late = new AbortController();
-      const cancel = context.clock.after(CLOSE_MS, () => late.abort());
       const left = reading.then(close);
-      await Promise.race([left, aborted(late.signal)]);
-      cancel();
-      if (late.signal.aborted) {
-        left.catch(() => {});
-        log.warn({ group: options.groupId }, "a reader did not leave its group in time");
-      }
+      if (
+        await withTimeout(
+          context.clock,
+          CLOSE_MS,
+          left.then(() => true),
+          false,
+        )
+      )
+        return;
+      log.warn({ group: options.groupId }, "a reader did not leave its group in time");
     },
   };
-}
-
-function placeOf({ topic, partition }: TopicPartition): string {
-  return `${partition}/${topic}`;
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    signal.addEventListener("abort", () => resolve(), { once: true });
-  });
 }
 
 function batchOf(records: readonly LogRecord[]): Batch {

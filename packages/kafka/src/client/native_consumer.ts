@@ -94,15 +94,15 @@ export async function openNativeConsumer(
     },
     unassign: (partitions) => native.incrementalUnassign(partitions),
     lost: () => calls.closed || native.assignmentLost(),
-    pause: (partition) => calls.now(() => native.pause([place(partition)])),
-    resume: (partition) => calls.now(() => native.resume([place(partition)])),
+    pause: (partition) => calls.now(() => native.pause([bare(partition)])),
+    resume: (partition) => calls.now(() => native.resume([bare(partition)])),
     async commit(positions) {
       await calls.run(() => called((done) => native.commitCb(positions, done)));
     },
     committed: (partitions) =>
       blockingCall(() =>
         calls.run(() =>
-          called<MaybePosition[]>((done) => native.committed(partitions.map(place), COMMITTED_MS, done)),
+          called<MaybePosition[]>((done) => native.committed(partitions.map(bare), COMMITTED_MS, done)),
         ),
       ),
     lend: (use) => calls.run(() => use({ _getInternalClient: () => native })),
@@ -117,7 +117,8 @@ export async function openNativeConsumer(
   };
 }
 
-function place({ topic, partition }: TopicPartition): TopicPartition {
+/** The addon takes no other fields. */
+function bare({ topic, partition }: TopicPartition): TopicPartition {
   return { topic, partition };
 }
 

@@ -3,7 +3,7 @@ import {
   type Consumer,
   type Context,
   type Service,
-  sleep,
+  withTimeout,
 } from "@khala/server/blackboard";
 import type { TopicPartition } from "../client/client_types.ts";
 import { type Batch, type Group, joinGroup, type Membership } from "../client/group.ts";
@@ -105,19 +105,16 @@ export class AgentSession implements Session {
     this.#stopping.abort();
     await this.#dispatching;
     const { clock } = this.#context;
-    const ended = new AbortController();
-    const cancel = clock.after(this.#options.drainMs, () => this.#abandon());
+    const { drainMs } = this.#options;
+    const cancel = clock.after(drainMs, () => this.#abandon());
     // Work that goes on elsewhere is not waited for, and what does not heed its signal is left behind.
     const handled = this.#consumer.away ? Promise.resolve() : this.#runs.handled();
-    await Promise.race([
-      handled.then(() => this.#runs.drained()),
-      sleep(clock, this.#options.drainMs + ABANDONED_MS, ended.signal),
-    ]);
-    ended.abort();
+    const drained = handled.then(() => this.#runs.drained());
+    await withTimeout(clock, drainMs + ABANDONED_MS, drained, undefined);
     cancel();
     this.#abandon();
     this.#runs.stopSettling();
-    await this.#close();
+    await this.#group?.leave();
   }
 
   /** Drops everything: nothing of it is settled. */
@@ -127,10 +124,6 @@ export class AgentSession implements Session {
     this.#runs.stopSettling();
     await this.#dispatching;
     await this.#runs.drained();
-    await this.#close();
-  }
-
-  async #close(): Promise<void> {
     await this.#group?.leave();
   }
 
@@ -171,12 +164,8 @@ export class AgentSession implements Session {
     const leaving = partitions.flatMap(({ partition }) => this.#partitions.get(partition) ?? []);
     // What was given up already is not waited for.
     const idle = Promise.all(leaving.map((work) => (work.owned ? work.leave() : undefined)));
-    if (!lost && !this.#consumer.away) {
-      const late = new AbortController();
-      const over = sleep(this.#context.clock, this.#options.leaveMs, late.signal);
-      await Promise.race([idle, over]);
-      late.abort();
-    }
+    if (!lost && !this.#consumer.away)
+      await withTimeout(this.#context.clock, this.#options.leaveMs, idle, undefined);
     for (const work of leaving) {
       work.lost.abort();
       this.#partitions.delete(work.partition);

@@ -1,5 +1,5 @@
-import { type Consumer, idempotencyKey, type Place, type Task } from "@khala/server/blackboard";
-import type { KafkaRecord } from "../client/client_types.ts";
+import { type Consumer, idempotencyKey, type RecordPosition, type Task } from "@khala/server/blackboard";
+import type { KafkaRecord, TopicPartition } from "../client/client_types.ts";
 import { decodeTask } from "../topics/decoding.ts";
 import { OldestKeys } from "../topics/oldest_keys.ts";
 import { type Origin, originOf } from "../topics/record_headers.ts";
@@ -46,9 +46,9 @@ export class PartitionWork {
   readonly #order: Consumer["order"];
   readonly #limits: PartitionLimits;
 
-  constructor(place: Omit<Place, "offset">, order: Consumer["order"], limits: PartitionLimits) {
-    this.topic = place.topic;
-    this.partition = place.partition;
+  constructor({ topic, partition }: TopicPartition, order: Consumer["order"], limits: PartitionLimits) {
+    this.topic = topic;
+    this.partition = partition;
     this.#order = order;
     this.#limits = limits;
     this.lost.signal.addEventListener("abort", () => {
@@ -97,12 +97,12 @@ export class PartitionWork {
     return this.#order === "key" ? `=${task.key}` : `#${idempotencyKey(task)}`;
   }
 
-  place({ offset }: Work): Place {
+  positionOf({ offset }: Work): RecordPosition {
     return { topic: this.topic, partition: this.partition, offset: String(offset) };
   }
 
   origin(work: Work): Origin {
-    return originOf(work.record, this.place(work));
+    return originOf(work.record, this.positionOf(work));
   }
 
   get full(): boolean {
@@ -202,7 +202,6 @@ export class Lanes<T> {
   // Lanes that have something to do and are not busy. A Set keeps the order and finds each at once.
   readonly #ready = new Set<string>();
   readonly #oldest = new OldestKeys(this.#ready);
-  #waiting = 0;
 
   add(name: string, item: T): void {
     let lane = this.#lanes.get(name);
@@ -211,7 +210,6 @@ export class Lanes<T> {
       this.#lanes.set(name, lane);
     }
     lane.waiting.push(item);
-    this.#waiting++;
     if (!lane.busy) this.#ready.add(name);
   }
 
@@ -223,7 +221,6 @@ export class Lanes<T> {
       const item = lane?.waiting.shift();
       if (!lane || item === undefined) continue;
       lane.busy = true;
-      this.#waiting--;
       return { lane: name, item };
     }
     return undefined;
@@ -243,16 +240,10 @@ export class Lanes<T> {
     const lane = this.#lanes.get(name);
     if (!lane) return this.add(name, item);
     lane.waiting.unshift(item);
-    this.#waiting++;
     this.release(name);
   }
 
   get hasReady(): boolean {
     return this.#ready.size > 0;
-  }
-
-  /** How many items were not taken yet. */
-  get waiting(): number {
-    return this.#waiting;
   }
 }

@@ -1,12 +1,10 @@
 import { KhalaError } from "@khala/contracts";
-import { type Context, idempotencyKey, type Task } from "@khala/server/blackboard";
+import type { Context } from "@khala/server/blackboard";
 import type { WatchedKafka } from "../client/broker_watch.ts";
-import type { NewRecord } from "../client/client_types.ts";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
-import { decodeProcessed } from "../topics/decoding.ts";
+import { decodeProcessed, decodeWaiting } from "../topics/decoding.ts";
 import { type LogReader, openLogReader, type Poll, type Position } from "../topics/log_reader.ts";
 import { OldestKeys } from "../topics/oldest_keys.ts";
-import type { WaitingEntry } from "../topics/records.ts";
 
 /** Where the states of tasks are read from. */
 export interface ProcessedSource {
@@ -15,12 +13,6 @@ export interface ProcessedSource {
   readonly topic: string;
   /** The name that the reader has for the brokers. */
   readonly group: string;
-}
-
-interface Waits {
-  readonly result: "waits";
-  readonly attempt: number;
-  readonly due_at: number;
 }
 
 /** A copy of a settled task is recognised for at least this long. */
@@ -32,22 +24,6 @@ const STATES_PER_PARTITION = 200_000;
 const POLL_RECORDS = 5_000;
 const POLL_MS = 1_000;
 const STALLED_MS = 120_000;
-
-/** The record of a task that waits in place, so that a crash does not lose it. `task` is the next attempt. */
-export function waitingRecord(task: Task, dueAt: number, partition: number): NewRecord {
-  const [{ correlation_id, org_id }] = task.artifacts;
-  const state = {
-    task_id: task.id,
-    agent: task.agent,
-    ...(task.replay_id && { replay_id: task.replay_id }),
-    ...(correlation_id && { correlation_id }),
-    org_id,
-    result: "waits",
-    attempt: task.attempt,
-    due_at: dueAt,
-  } satisfies WaitingEntry & Waits;
-  return { key: idempotencyKey(task), value: JSON.stringify(state), partition };
-}
 
 /**
  * Reads the states of an agent's tasks in these partitions, up to the current end of the topic: the owner
@@ -170,17 +146,9 @@ async function endsOf(
 }
 
 function stateOf(value: Buffer | null): TaskState | undefined {
-  if (value === null) return undefined;
-  const settled = decodeProcessed({ value });
-  if (settled.ok) return { kind: "settled" };
-  try {
-    const { result, attempt, due_at } = JSON.parse(value.toString("utf8")) as Partial<Waits>;
-    if (result !== "waits" || !Number.isInteger(attempt) || !Number.isFinite(due_at)) return undefined;
-    return { kind: "waits", attempt: attempt!, dueAt: due_at! };
-  } catch {
-    // Nothing that this driver wrote: there is no state.
-    return undefined;
-  }
+  if (decodeProcessed({ value }).ok) return { kind: "settled" };
+  const waits = decodeWaiting({ value });
+  return waits.ok ? { kind: "waits", attempt: waits.value.attempt, dueAt: waits.value.due_at } : undefined;
 }
 
 /** What is known of a task by its idempotency key: it was settled, or it waits in place for its next attempt. */
@@ -209,9 +177,5 @@ export class TaskStates {
     this.#states.delete(key);
     this.#states.set(key, state);
     if (this.#states.size > this.#limit) this.#states.delete(this.#oldest.next()!);
-  }
-
-  get size(): number {
-    return this.#states.size;
   }
 }

@@ -1,11 +1,10 @@
 import type { Context, Service } from "@khala/server/blackboard";
-import type { WatchedKafka } from "../client/broker_watch.ts";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
 import { patiently, stableBounds } from "../topics/catch_up.ts";
 import { openLogReader } from "../topics/log_reader.ts";
 import { LogTail, type Source } from "../topics/log_tail.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
-import type { TopicNames } from "../topics/topics.ts";
+import type { ViewsOptions } from "../views/views.ts";
 
 /** How many tasks wait in the retry topics, by agent. */
 export interface RetryCounts extends Service {
@@ -24,12 +23,9 @@ const MAX_WAITING = 20_000;
 /** Tails the retry topics. Records behind the committed offset of their group are waiting. */
 export async function openRetryCounts(
   context: Context,
-  kafka: WatchedKafka,
-  offsets: Pick<ClusterOffsets, "committed" | "list">,
-  names: TopicNames,
-  delaysMs: readonly number[],
-  group: string,
+  { offsets, settings, names }: Pick<ViewsOptions, "offsets" | "settings" | "names">,
 ): Promise<RetryCounts> {
+  const { kafka, prefix, retryDelaysMs: delaysMs } = settings;
   const waiting = new Map<string, Waiting[][]>();
   const topics = delaysMs.map((delayMs) => names.retry(delayMs));
 
@@ -66,7 +62,7 @@ export async function openRetryCounts(
       },
     });
   }
-  const tail = await LogTail.open(context, () => openLogReader(context, kafka, group), sources);
+  const tail = await LogTail.open(context, () => openLogReader(context, kafka, `${prefix}views`), sources);
 
   return {
     async count() {

@@ -133,11 +133,11 @@ function readyAt(record: LogRecord, delayMs: number): number {
 }
 
 function forwarded(context: Context, { names, delaysMs }: RetryOptions, record: LogRecord): Outgoing {
-  const place = { topic: record.topic, partition: record.partition, offset: record.offset };
-  const origin = originOf(record, place);
+  const position = { topic: record.topic, partition: record.partition, offset: record.offset };
+  const origin = originOf(record, position);
   const decoded = decodeRetry(record);
   if (!decoded.ok) {
-    const letter = unreadableRecord(context, decoded.error, record, place, origin);
+    const letter = unreadableRecord(context, decoded.error, record, position, origin);
     return { topic: names.deadLetters(ROUTER), record: letter };
   }
   const { task, dueAt } = decoded.value;

@@ -2,7 +2,7 @@ import {
   type Artifact,
   type BoardOptions,
   type Context,
-  type Place,
+  type RecordPosition,
   ROUTER,
   type Routing,
   type Task,
@@ -14,7 +14,7 @@ import { decodeArtifact, withTrace } from "../topics/decoding.ts";
 import {
   deadLetterRecord,
   type Outgoing,
-  placeText,
+  positionText,
   taskRecord,
   unreadableRecord,
 } from "../topics/records.ts";
@@ -32,7 +32,7 @@ export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> 
 const BATCH = 2_000;
 
 interface Routed {
-  readonly place: Place;
+  readonly position: RecordPosition;
   readonly artifact?: Artifact;
   readonly routing: Routing;
   readonly outgoing: readonly Outgoing[];
@@ -60,9 +60,9 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
       await transaction.sendOffsets(group.owner, [{ topic: names.artifacts, partitions }]);
       return transaction.id;
     });
-    for (const { artifact, routing, place } of routed) {
+    for (const { artifact, routing, position } of routed) {
       if (artifact)
-        observer.routed(artifact, routing.tasks, { ...place, ...(transactionId && { transactionId }) });
+        observer.routed(artifact, routing.tasks, { ...position, ...(transactionId && { transactionId }) });
       else observer.unreadable?.(ROUTER);
     }
   }
@@ -82,9 +82,9 @@ function routeRecord(
   context: Context,
   { route, names }: RouterOptions,
   record: KafkaRecord,
-  place: Place,
+  position: RecordPosition,
 ): Routed {
-  const origin = { ...place, timestamp: Number(record.timestamp) };
+  const origin = { ...position, timestamp: Number(record.timestamp) };
   const decoded = decodeArtifact(record);
   if (decoded.ok) {
     const artifact = withTrace(decoded.value, record);
@@ -99,12 +99,12 @@ function routeRecord(
       })),
       ...routing.dead.map((letter) => ({
         topic: names.deadLetters(letter.agent),
-        record: deadLetterRecord({ ...letter, origin: placeText(place) }, origin),
+        record: deadLetterRecord({ ...letter, origin: positionText(position) }, origin),
       })),
     ];
-    return { place, artifact, routing, outgoing };
+    return { position, artifact, routing, outgoing };
   }
-  const letter = unreadableRecord(context, decoded.error, record, place, origin);
+  const letter = unreadableRecord(context, decoded.error, record, position, origin);
   const outgoing = [{ topic: names.deadLetters(ROUTER), record: letter }];
-  return { place, routing: { tasks: [], dead: [] }, outgoing };
+  return { position, routing: { tasks: [], dead: [] }, outgoing };
 }

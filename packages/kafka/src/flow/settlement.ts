@@ -12,14 +12,14 @@ import {
   byIdRecord,
   deadLetterRecord,
   type Outgoing,
-  placeText,
+  positionText,
   processedRecord,
   retryRecord,
   returnedRecord,
+  waitingRecord,
 } from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
 import type { PartitionWork, Work } from "./partition_work.ts";
-import { waitingRecord } from "./processed.ts";
 import { tierFor } from "./retry_tiers.ts";
 
 /** What became of a record: a settlement, or there was nothing to settle. */
@@ -81,7 +81,7 @@ export function recordsOf(
   const now = context.clock.now();
   const processed = (how: "done" | "dead") => ({
     topic: names.processed,
-    record: processedRecord(task, how, partition.place(work), isoTime(now)),
+    record: processedRecord(task, how, partition.positionOf(work), isoTime(now)),
   });
   if (result.kind === "done") {
     const outputs = fresh.flatMap((artifact) => {
@@ -119,7 +119,7 @@ function deadRecord(
     failure,
     attempts: work.task?.attempt ?? 1,
     failed_at: new Date(clock.now()).toISOString(),
-    origin: placeText(origin),
+    origin: positionText(origin),
   };
   return { topic: names.deadLetters(agent), record: deadLetterRecord(letter, origin, work.record) };
 }

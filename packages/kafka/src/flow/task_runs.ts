@@ -165,8 +165,8 @@ export class TaskRuns {
     if (result.kind === "repeated") return observer.repeated(task);
     for (const output of published) rules.wrote(output);
     if (published.length > 0) observer.published(published);
-    const place = partition.place(work);
-    observer.settled(task, result, transactionId === undefined ? place : { ...place, transactionId });
+    const position = partition.positionOf(work);
+    observer.settled(task, result, transactionId === undefined ? position : { ...position, transactionId });
   }
 
   #advance(work: Work, result: Result): void {

@@ -78,7 +78,6 @@ export function plainProducer(
     }
   };
   return {
-    transactional: false,
     transaction: (work) => shared((producer) => run(producer, work)),
     ready: () => shared(async () => {}),
     async stop() {

@@ -14,18 +14,17 @@ export interface Transaction {
   /** Takes them. Need not be awaited: the commit waits until the brokers have them, and fails if they do not take one. */
   send(records: readonly Outgoing[]): Promise<void>;
   /**
-   * The next offsets of the consumer's group. Call it in the consumer's batch handler after `isStale()`: the
-   * consumer's generation of this moment is what fences a partition that was lost.
+   * The next offsets of the consumer's group. Call it in the consumer's batch handler: the consumer's generation of
+   * this moment is what fences a partition that was lost.
    */
   sendOffsets(consumer: OffsetOwner, topics: readonly TopicOffsets[]): Promise<void>;
 }
 
 /** The producers of a process. */
 export interface Producers extends Service {
-  /** Whether `transaction` is one, or writes at least once and commits offsets last. */
-  readonly transactional: boolean;
   /**
-   * Runs `work` on a free producer, and commits; waits for one while all are busy. What it or the commit throws aborts
+   * Runs `work` on a free producer, and commits; waits for one while all are busy. Where transactions are off it writes
+   * at least once, and commits offsets last. What it or the commit throws aborts
    * everything, and is thrown as a KhalaError: `stale_producer` if another has taken over, else try again.
    */
   transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;

@@ -62,7 +62,6 @@ export function transactionalProducers(
     return { id, producer, native: nativeOf(producer) };
   });
   return {
-    transactional: true,
     async transaction(work) {
       const lease = await pool.take().catch((error: unknown) => {
         throw toKhalaError(error);

@@ -1,7 +1,13 @@
-import { type Artifact, type DeadLetter, type Place, sha256, type Task } from "@khala/server/blackboard";
+import {
+  type Artifact,
+  type DeadLetter,
+  type RecordPosition,
+  sha256,
+  type Task,
+} from "@khala/server/blackboard";
 import type { KafkaRecord } from "../client/client_types.ts";
 import { failureOf, HEADER, headerNumber, headerText, originOf, traceOf } from "./record_headers.ts";
-import { type ProcessedEntry, placeText, type WaitingEntry } from "./records.ts";
+import { type ProcessedEntry, positionText, type TaskEntry, type WaitingEntry } from "./records.ts";
 
 /** What a record says, or why it says nothing: its bytes are then what there is. */
 export type Decoded<T> =
@@ -50,9 +56,8 @@ export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<Pro
     const { result } = fields;
     if (result !== "done" && result !== "dead") throw new TypeError('`result` is not "done" or "dead"');
     return {
-      ...markedTask(fields),
+      ...taskEntryOf(fields),
       result,
-      attempt: integer(fields, "attempt", 1),
       at: text(fields, "at"),
       topic: text(fields, "topic"),
       partition: integer(fields, "partition", 0),
@@ -66,15 +71,11 @@ export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<Waiti
   return decoded(record, (value) => {
     const fields = fieldsOf(value, "the mark");
     if (fields.result !== "waits") throw new TypeError('`result` is not "waits"');
-    return {
-      ...markedTask(fields),
-      due_at: integer(fields, "due_at", 0),
-    };
+    return { ...taskEntryOf(fields), due_at: integer(fields, "due_at", 0) };
   });
 }
 
-/** The task that a mark is of. */
-function markedTask(fields: Fields): Omit<WaitingEntry, "due_at"> {
+function taskEntryOf(fields: Fields): TaskEntry {
   const replay = optionalText(fields, "replay_id");
   const correlation = optionalText(fields, "correlation_id");
   return {
@@ -83,24 +84,25 @@ function markedTask(fields: Fields): Omit<WaitingEntry, "due_at"> {
     ...(replay !== undefined && { replay_id: replay }),
     ...(correlation !== undefined && { correlation_id: correlation }),
     org_id: text(fields, "org_id"),
+    attempt: integer(fields, "attempt", 1),
   };
 }
 
 /** Reads a dead letter. One whose task cannot be read has its bytes instead. */
 export function decodeDeadLetter(
   record: Pick<KafkaRecord, "value" | "headers" | "timestamp">,
-  place: Place,
+  position: RecordPosition,
   agent: string,
 ): DeadLetter {
   const task = decodeTask(record);
   return {
-    id: headerText(record, HEADER.deadLetterId) ?? idOf(place),
+    id: headerText(record, HEADER.deadLetterId) ?? idOf(position),
     agent,
     ...(task.ok && { task: task.value }),
     failure: failureOf(record),
     attempts: headerNumber(record, HEADER.attempts, 4) ?? 1,
     failed_at: headerText(record, HEADER.failedAt) ?? new Date(Number(record.timestamp)).toISOString(),
-    origin: placeText(originOf(record, place)),
+    origin: positionText(originOf(record, position)),
     ...(!task.ok && { raw: (record.value ?? Buffer.alloc(0)).toString("base64") }),
   };
 }
@@ -182,7 +184,7 @@ function integer(fields: Fields, name: string, least: number, otherwise?: number
 }
 
 /** The id of a letter that came without one: the same whenever it is read. */
-function idOf(place: Place): string {
-  const hex = sha256(placeText(place));
+function idOf(position: RecordPosition): string {
+  const hex = sha256(positionText(position));
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }

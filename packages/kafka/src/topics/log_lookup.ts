@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { Context, Service } from "@khala/server/blackboard";
+import { partitionKey } from "../client/client_types.ts";
 import type { LogReader, LogRecord, Position } from "./log_reader.ts";
 
 interface Ask extends Position {
@@ -85,9 +86,9 @@ export class LogLookup implements Service {
   #take(): Map<string, Ask> {
     const asks = new Map<string, Ask>();
     this.#waiting = this.#waiting.filter((ask) => {
-      const place = placeOf(ask);
-      if (asks.has(place)) return true;
-      asks.set(place, ask);
+      const key = partitionKey(ask);
+      if (asks.has(key)) return true;
+      asks.set(key, ask);
       return false;
     });
     return asks;
@@ -98,7 +99,7 @@ export class LogLookup implements Service {
     const deadline = clock.now() + LIMIT_MS;
     reader.assign([...asks.values()].map(({ topic, partition, offset }) => ({ topic, partition, offset })));
     const done = (ask: Ask) => {
-      asks.delete(placeOf(ask));
+      asks.delete(partitionKey(ask));
       ask.resolve(ask.found);
     };
     while (asks.size > 0) {
@@ -108,20 +109,16 @@ export class LogLookup implements Service {
         });
       const { records, ends } = await reader.poll(BATCH, deadline - clock.now(), this.#stopping.signal);
       for (const record of records) {
-        const ask = asks.get(placeOf(record));
+        const ask = asks.get(partitionKey(record));
         if (!ask) continue;
         if (ask.to === undefined || record.at < ask.to) ask.found.push(record);
         if (record.at + 1 >= (ask.to ?? 0)) done(ask);
       }
       for (const end of ends) {
-        const ask = asks.get(placeOf(end));
+        const ask = asks.get(partitionKey(end));
         if (ask) done(ask);
       }
     }
     reader.assign([]);
   }
-}
-
-function placeOf({ topic, partition }: { readonly topic: string; readonly partition: number }): string {
-  return `${topic}/${partition}`;
 }

@@ -64,10 +64,9 @@ export class LogTail implements Service {
   }
 
   /** Resolves when everything before these positions was read. */
-  async reached(ends: readonly Position[], limitMs: number, signal?: AbortSignal): Promise<void> {
+  async reached(ends: readonly Position[], limitMs: number): Promise<void> {
     const deadline = this.#context.clock.now() + limitMs;
     while (!ends.every(({ topic, partition, offset }) => this.next(topic, partition) >= offset)) {
-      signal?.throwIfAborted();
       const left = deadline - this.#context.clock.now();
       if (left <= 0)
         throw new KhalaError(
@@ -77,7 +76,7 @@ export class LogTail implements Service {
             retry_after_ms: 1_000,
           },
         );
-      await this.#advance(left, signal);
+      await this.#advance(left);
     }
   }
 
@@ -127,13 +126,11 @@ export class LogTail implements Service {
     if (partitions && offset > (partitions[partition] ?? 0)) partitions[partition] = offset;
   }
 
-  async #advance(ms: number, signal?: AbortSignal): Promise<void> {
+  async #advance(ms: number): Promise<void> {
     const done = new AbortController();
     const end = () => done.abort();
     this.#advanced.add(end);
-    signal?.addEventListener("abort", end, { once: true });
     await sleep(this.#context.clock, ms, done.signal);
     this.#advanced.delete(end);
-    signal?.removeEventListener("abort", end);
   }
 }

@@ -1,4 +1,4 @@
-import type { Artifact, Failure, Place } from "@khala/server/blackboard";
+import type { Artifact, Failure, RecordPosition } from "@khala/server/blackboard";
 import type { KafkaRecord, NewRecord } from "../client/client_types.ts";
 
 /** Names of headers. Retries and dead letters use Spring Kafka's, with its big-endian numbers. */
@@ -32,7 +32,7 @@ const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}
 export type Headers = NonNullable<NewRecord["headers"]>;
 
 /** Where a record was first, and when it was written there. */
-export interface Origin extends Place {
+export interface Origin extends RecordPosition {
   /** Milliseconds since 1970. */
   readonly timestamp: number;
 }
@@ -86,13 +86,16 @@ export function failureOf(record: Pick<KafkaRecord, "headers">): Failure {
 }
 
 /** Where a record was before it was retried, or where it is. */
-export function originOf(record: Pick<KafkaRecord, "headers" | "timestamp">, place: Place): Origin {
+export function originOf(
+  record: Pick<KafkaRecord, "headers" | "timestamp">,
+  position: RecordPosition,
+): Origin {
   const topic = headerText(record, HEADER.originalTopic);
   const partition = headerNumber(record, HEADER.originalPartition, 4);
   const offset = headerNumber(record, HEADER.originalOffset, 8);
   const timestamp = headerNumber(record, HEADER.originalTimestamp, 8);
   if (topic === undefined || partition === undefined || offset === undefined)
-    return { ...place, timestamp: Number(record.timestamp) };
+    return { ...position, timestamp: Number(record.timestamp) };
   return { topic, partition, offset: String(offset), timestamp: timestamp ?? Number(record.timestamp) };
 }
 

@@ -5,7 +5,7 @@ import {
   type DeadLetter,
   type Failure,
   idempotencyKey,
-  type Place,
+  type RecordPosition,
   ROUTER,
   sha256,
   type Task,
@@ -27,15 +27,19 @@ export interface Outgoing {
   readonly record: NewRecord;
 }
 
-/** What `processed` keeps of a task that was settled; its key is the task's idempotency key. */
-export interface ProcessedEntry {
+/** What `processed` keeps of every task; its key is the task's idempotency key. */
+export interface TaskEntry {
   readonly task_id: string;
   readonly agent: string;
   readonly replay_id?: string;
   readonly correlation_id?: string;
   readonly org_id: string;
-  readonly result: "done" | "dead";
   readonly attempt: number;
+}
+
+/** What `processed` keeps of a task that was settled. */
+export interface ProcessedEntry extends TaskEntry {
+  readonly result: "done" | "dead";
   /** RFC 3339. */
   readonly at: string;
   readonly topic: string;
@@ -44,8 +48,7 @@ export interface ProcessedEntry {
 }
 
 /** What `processed` keeps of a task that waits in its place for its next attempt. */
-export interface WaitingEntry
-  extends Pick<ProcessedEntry, "task_id" | "agent" | "replay_id" | "correlation_id" | "org_id"> {
+export interface WaitingEntry extends TaskEntry {
   /** Milliseconds since 1970. */
   readonly due_at: number;
 }
@@ -64,11 +67,6 @@ export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifac
 /** An artifact in the compacted index. Its summary is a header, so that readers need not parse it. */
 export function byIdRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
   return { key: artifact.id, value: json, headers: indexHeader(artifact) };
-}
-
-/** What removes an artifact from the compacted index: null, which is not an empty string. */
-export function byIdTombstone(id: string): NewRecord {
-  return { key: id, value: null };
 }
 
 /** A task before its agent. `artifactJson` is that of its only artifact in UTF-8, and spares writing it again. */
@@ -102,20 +100,32 @@ export function retryRecord(task: Task, failure: Failure, origin: Origin, dueAt:
 }
 
 /** The mark that a task was settled, in the partition of the task, so that its owner reads only its own part. */
-export function processedRecord(task: Task, result: "done" | "dead", place: Place, at: string): NewRecord {
-  const [artifact] = task.artifacts;
-  const mark: ProcessedEntry = {
-    task_id: task.id,
-    agent: task.agent,
-    ...(task.replay_id && { replay_id: task.replay_id }),
-    ...(artifact.correlation_id && { correlation_id: artifact.correlation_id }),
-    org_id: artifact.org_id,
-    result,
-    attempt: task.attempt,
-    at,
-    ...place,
+export function processedRecord(
+  task: Task,
+  result: "done" | "dead",
+  position: RecordPosition,
+  at: string,
+): NewRecord {
+  const entry: ProcessedEntry = { ...taskEntry(task), result, at, ...position };
+  return { key: idempotencyKey(task), value: JSON.stringify(entry), partition: position.partition };
+}
+
+/** The mark of a task that waits in place, so that a crash does not lose it. `task` is the next attempt. */
+export function waitingRecord(task: Task, dueAt: number, partition: number): NewRecord {
+  const entry: WaitingEntry & { result: "waits" } = { ...taskEntry(task), result: "waits", due_at: dueAt };
+  return { key: idempotencyKey(task), value: JSON.stringify(entry), partition };
+}
+
+function taskEntry({ id, agent, replay_id, attempt, artifacts: [artifact] }: Task): TaskEntry {
+  const { correlation_id, org_id } = artifact;
+  return {
+    task_id: id,
+    agent,
+    ...(replay_id && { replay_id }),
+    ...(correlation_id && { correlation_id }),
+    org_id,
+    attempt,
   };
-  return { key: idempotencyKey(task), value: JSON.stringify(mark), partition: place.partition };
 }
 
 /**
@@ -148,7 +158,7 @@ export function unreadableRecord(
   { clock, newId }: Pick<Context, "clock" | "newId">,
   error: string,
   record: { readonly key: Buffer | null; readonly value: Buffer | null },
-  place: Place,
+  position: RecordPosition,
   origin: Origin,
 ): NewRecord {
   const letter: DeadLetter = {
@@ -157,13 +167,13 @@ export function unreadableRecord(
     failure: { class: "UnreadableRecord", message: error, kind: "fatal" },
     attempts: 1,
     failed_at: new Date(clock.now()).toISOString(),
-    origin: placeText(place),
+    origin: positionText(position),
   };
   return deadLetterRecord(letter, origin, record);
 }
 
 /** Where a record is, as people write it: "flock.tasks.reviewer/3@1042". */
-export function placeText({ topic, partition, offset }: Place): string {
+export function positionText({ topic, partition, offset }: RecordPosition): string {
   return `${topic}/${partition}@${offset}`;
 }
 

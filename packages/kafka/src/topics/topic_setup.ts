@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { type Context, sleep } from "@khala/server/blackboard";
-import { type KafkaSettings, withAdmin } from "../client/client.ts";
+import type { KafkaSettings } from "../client/client.ts";
 import type { KafkaAdmin, TopicMetadata } from "../client/client_types.ts";
 import { openPlainAdmin } from "../client/plain_admin.ts";
 import type { TopicSpec } from "./topics.ts";
@@ -17,14 +17,6 @@ const APPEAR_MS = 30_000;
 const LOOK_AGAIN_MS = 50;
 /** Numbers of which more is fine too, and -1 is without end. */
 const AT_LEAST = new Set(["retention.ms", "max.message.bytes"]);
-
-/** Creates or verifies the topics on a connection of its own, the first of a board. */
-export async function prepareTopics(
-  context: Pick<Context, "clock">,
-  options: TopicSetupOptions,
-): Promise<void> {
-  await withAdmin(options.kafka, (admin) => createOrVerifyTopics(context, admin, options));
-}
 
 /** Creates the topics that are not there, and refuses to start on one that is not as it must be. */
 export async function createOrVerifyTopics(
@@ -49,7 +41,7 @@ export async function createOrVerifyTopics(
   const partitions = await metadata(context, admin, topics);
   const configs = await openTopicConfigs(kafka);
   try {
-    const settings = await describe(context, configs, topics);
+    const settings = await eventually(context, "the settings of the topics", () => configs.describe(topics));
     const faults = specs.flatMap((spec) => [
       ...partitionFaults(spec, partitions.get(spec.topic)!),
       ...configFaults(spec, settings.get(spec.topic) ?? new Map()),
@@ -108,10 +100,6 @@ async function metadata(
 
 function hasLeaders({ partitions }: TopicMetadata): boolean {
   return partitions.length > 0 && partitions.every(({ leader }) => leader >= 0);
-}
-
-function describe(context: Pick<Context, "clock">, configs: TopicConfigs, topics: readonly string[]) {
-  return eventually(context, "the settings of the topics", () => configs.describe(topics));
 }
 
 /** A topic that was just created is not known everywhere at once. */

@@ -40,11 +40,6 @@ export class ArtifactIndex {
     return this.#table.size;
   }
 
-  /** The memory of the table, without the bodies. */
-  get bytes(): number {
-    return this.#table.bytes;
-  }
-
   /**
    * Takes a record of the compacted topic, and answers the version that it has. Its body is kept if the caller says its
    * id: those of a rebuild would only push each other out.

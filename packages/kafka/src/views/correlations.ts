@@ -13,7 +13,7 @@ import {
 } from "../topics/decoding.ts";
 import type { LogRecord } from "../topics/log_reader.ts";
 import { OldestKeys } from "../topics/oldest_keys.ts";
-import type { ProcessedEntry, WaitingEntry } from "../topics/records.ts";
+import type { ProcessedEntry } from "../topics/records.ts";
 import { type ArtifactSummary, summaryOf } from "./artifact_summary.ts";
 
 type State = "open" | "done" | "dead";
@@ -26,11 +26,11 @@ interface Correlation {
   readonly retries: Map<string, number>;
   /** By partition: the last of its artifacts that may not be routed yet. */
   readonly unrouted: Map<number, number>;
-  /** Grows with all that is changes of it. */
+  /** How often it has changed. */
   changes: number;
 }
 
-/** Correlations that seem to be over, by `keyOf`, and how much was changes of them. */
+/** Correlations that seem to be over, by `keyOf`, and how often each had changed by then. */
 export type Unconfirmed = ReadonlyMap<string, number>;
 
 /** The key of a correlation: names are unique within an org only. */
@@ -92,7 +92,9 @@ export class Correlations {
     const decoded = decodeProcessed(record);
     if (decoded.ok) return this.#processed(decoded.value);
     const waits = decodeWaiting(record);
-    if (waits.ok) this.#waits(waits.value);
+    if (!waits.ok) return;
+    const { correlation_id, org_id, task_id, agent, replay_id, due_at } = waits.value;
+    this.#waits(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, due_at);
   };
 
   /** Takes a record of a retry topic. */
@@ -103,14 +105,7 @@ export class Correlations {
     const { task, dueAt } = decoded.value;
     const [{ correlation_id, org_id }] = task.artifacts;
     const { id, agent, replay_id } = task;
-    this.#waits({
-      task_id: id,
-      agent,
-      org_id,
-      due_at: dueAt,
-      ...(correlation_id && { correlation_id }),
-      ...(replay_id && { replay_id }),
-    });
+    this.#waits(correlation_id, org_id, idempotencyKey({ id, agent }), replay_id, dueAt);
   };
 
   /** A task was seen in that state. */
@@ -147,8 +142,8 @@ export class Correlations {
   }
 
   /**
-   * The router has committed these offsets, and what was published when there were these unconfirmed, and the tasks of what is
-   * routed, was read since. What stays in doubt has artifacts of which tasks may still be made, or more was changes of it.
+   * Confirms correlations, once the router has committed these offsets and everything up to them was read. Those with
+   * artifacts that are not routed yet, or with changes since, stay unconfirmed.
    */
   routed(unconfirmed: Unconfirmed, committed: ReadonlyMap<number, number>): Unconfirmed {
     const left = new Map<string, number>();
@@ -168,12 +163,17 @@ export class Correlations {
     this.#note(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, result);
   }
 
-  #waits({ correlation_id, org_id, task_id, agent, replay_id, due_at }: WaitingEntry): void {
-    if (!correlation_id) return;
-    const key = idempotencyKey({ id: task_id, agent });
-    this.#note(correlation_id, org_id, key, replay_id, "open");
-    const { retries } = this.#of(correlation_id, org_id);
-    if (due_at > (retries.get(key) ?? 0)) retries.set(key, due_at);
+  #waits(
+    correlationId: string | undefined,
+    org: string,
+    key: string,
+    replay: string | undefined,
+    dueAt: number,
+  ): void {
+    if (!correlationId) return;
+    this.#note(correlationId, org, key, replay, "open");
+    const { retries } = this.#of(correlationId, org);
+    if (dueAt > (retries.get(key) ?? 0)) retries.set(key, dueAt);
   }
 
   #note(correlationId: string, org: string, key: string, replay: string | undefined, state: State): void {

@@ -101,8 +101,8 @@ export class DeadLetters {
     const wanted = new Set(ids);
     const isFresh = ids.every((id) => this.#byId.has(id));
     const { low } = isFresh ? { low: 0 } : await this.#log.fresh();
-    const places = ids.flatMap((id) => this.#byId.get(id)?.offset ?? []).sort((a, b) => a - b);
-    for (const [from, to] of spansOf(places)) take(await this.#range(from, to), wanted);
+    const offsets = ids.flatMap((id) => this.#byId.get(id)?.offset ?? []).sort((a, b) => a - b);
+    for (const [from, to] of spansOf(offsets)) take(await this.#range(from, to), wanted);
     const older = new Set(ids.filter((id) => !this.#byId.has(id)));
     const all = found.size + older.size;
     for (let end = this.#noted[0]?.offset ?? low; older.size > 0 && end > low && found.size < all; ) {

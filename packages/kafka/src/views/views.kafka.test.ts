@@ -3,10 +3,11 @@ import { alterTopic } from "@khala/testing/kafka/topics";
 import { eventually } from "@khala/testing/kit/eventually";
 import { until } from "@khala/testing/kit/until";
 import { describe, expect, test } from "vitest";
+
 import { artifact, openStage, type Stage, task } from "../test_support.ts";
 import { LogLookup } from "../topics/log_lookup.ts";
 import { openLogReader } from "../topics/log_reader.ts";
-import { byIdRecord, byIdTombstone, processedRecord, taskRecord } from "../topics/records.ts";
+import { byIdRecord, processedRecord, taskRecord } from "../topics/records.ts";
 import { ArtifactIndex, BodyCache } from "./artifact_index.ts";
 import type { Views } from "./views.ts";
 
@@ -30,6 +31,9 @@ async function readAll(stage: Stage, topic: string, groupId: string, records: nu
   await consumer.disconnect();
 }
 
+/** Removes an artifact from the compacted index. */
+const tombstone = (id: string) => ({ key: id, value: null });
+
 describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
   test("after a restart an artifact has its newest version, and one that was removed is not there", async () => {
     await using stage = await openStage();
@@ -38,12 +42,12 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     await publisher.publish([kept]);
     await publisher.publish([{ ...kept, version: 2 }]);
     await publisher.publish([gone]);
-    await stage.write(stage.names.byId, byIdTombstone(gone.id));
+    await stage.write(stage.names.byId, tombstone(gone.id));
     const restarted = await stage.views();
     expect((await restarted.get(kept.id))?.version).toBe(2);
     expect(await restarted.get(gone.id)).toBeUndefined();
     expect((await restarted.recent({ org: "acme", limit: 1 })).map(({ id }) => id)).toEqual([kept.id]);
-    expect(restarted.size().artifacts).toBe(1);
+    expect(restarted.size).toBe(1);
   });
 
   test("what is removed or changed while the index is rebuilt is removed or changed in it", async () => {
@@ -52,11 +56,11 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     await stage.write(stage.names.byId, ...drafts.map((draft) => byIdRecord(draft)));
     const opening = stage.views();
     const changed = { ...drafts[4_999]!, version: 2 };
-    await stage.write(stage.names.byId, byIdTombstone(drafts[0]!.id), byIdRecord(changed));
+    await stage.write(stage.names.byId, tombstone(drafts[0]!.id), byIdRecord(changed));
     const views = await opening;
     await eventually("the deletion", async () => (await views.get(drafts[0]!.id)) === undefined);
     await eventually("the new version", async () => (await views.get(changed.id))?.version === 2);
-    expect(views.size().artifacts).toBe(4_999);
+    expect(views.size).toBe(4_999);
   });
 
   test("bodies that are not in memory are read from the log", async () => {
@@ -79,7 +83,7 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     await stage.write(topic, byIdRecord(kept), byIdRecord(gone), byIdRecord(other));
     for (let version = 1; version <= 20; version++)
       await stage.write(topic, byIdRecord({ ...kept, version }), byIdRecord({ ...kept, version }));
-    await stage.write(topic, byIdRecord(gone), byIdTombstone(gone.id), byIdTombstone(gone.id));
+    await stage.write(topic, byIdRecord(gone), tombstone(gone.id), tombstone(gone.id));
     await stage.write(topic, { key: kept.id, value: "" }, { key: kept.id, value: "{" });
     await eventually("the last version", async () => (await views.get(kept.id))?.version === 20);
 
@@ -206,8 +210,8 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     const drafts = [artifact({ correlation_id: "c" }), artifact({ correlation_id: "c" })];
     await stage.publisher(views).publish(drafts);
     const works = drafts.map((draft) => task({ artifacts: [draft] }));
-    const place = { topic: names.tasks("reviewer"), partition: 1, offset: "7" };
-    const done = processedRecord(works[0]!, "done", place, new Date(0).toISOString());
+    const position = { topic: names.tasks("reviewer"), partition: 1, offset: "7" };
+    const done = processedRecord(works[0]!, "done", position, new Date(0).toISOString());
     await stage.write(names.processed, done, done);
     await stage.write(
       names.tasks("reviewer"),

@@ -9,6 +9,7 @@ import {
   ROUTER,
   type Service,
 } from "@khala/server/blackboard";
+import { partitionKey } from "../client/client_types.ts";
 import type { ClusterOffsets } from "../client/cluster_offsets.ts";
 import type { ResolvedSettings } from "../settings.ts";
 import { catchUp, patiently, stableBounds, windowStart } from "../topics/catch_up.ts";
@@ -29,8 +30,6 @@ export interface ViewsOptions {
   readonly settings: ResolvedSettings;
   readonly names: TopicNames;
   readonly agents: readonly string[];
-  /** Aborts a start that takes too long. */
-  readonly signal?: AbortSignal;
 }
 
 /** What can be asked of a board, answered from memory and from the log. */
@@ -48,8 +47,8 @@ export interface Views extends Service {
   version(id: string): number | undefined;
   /** What this process has committed is seen here at once. */
   wrote(artifact: Artifact, json?: string): void;
-  /** How many artifacts there are, and the memory that their places take. */
-  size(): { readonly artifacts: number; readonly bytes: number };
+  /** How many artifacts there are. */
+  readonly size: number;
 }
 
 const START_MS = 600_000;
@@ -63,7 +62,7 @@ const IDS_PER_ARTIFACT = 20;
 /** Opens the views: resolves when everything that was committed at this moment has been read, and not before. */
 export async function openViews(
   context: Context,
-  { offsets, settings, names, agents, signal }: ViewsOptions,
+  { offsets, settings, names, agents }: ViewsOptions,
 ): Promise<Views> {
   const { kafka, indexWindow, indexBytes, partitions, retryDelaysMs, consumerProperties } = settings;
   const group = `${settings.prefix}views`;
@@ -150,7 +149,7 @@ export async function openViews(
   }
   const tail = await LogTail.open(context, openTailReader, sources);
   try {
-    await tail.reached(ends, START_MS, signal);
+    await tail.reached(ends, START_MS);
     await Promise.all(follow.map(([topic]) => catchUp(context, patient, tail, topic, START_OPEN_MS)));
   } catch (error) {
     await tail.stop();
@@ -170,9 +169,7 @@ export async function openViews(
       [...dead].map(([agent, letters]) => [agent, letters.ids(lows.get(letters.topic)?.get(0) ?? 0)]),
     );
   });
-  const lag = new SingleFlight(
-    lagMeter(offsets, async (from, to) => (await lookup.range(from, to)).length, readers),
-  );
+  const lag = new SingleFlight(lagMeter(offsets, lookup, readers));
   return {
     get: (id) => index.get(id),
     async recent({ limit, ...query }) {
@@ -202,7 +199,9 @@ export async function openViews(
       index.wrote(artifact, json);
       recent.add(summaryOf(artifact), context.clock.now());
     },
-    size: () => ({ artifacts: index.size, bytes: index.bytes }),
+    get size() {
+      return index.size;
+    },
     async stop() {
       await Promise.all([tail.stop(), counted.stop()]);
       await lookup.stop();
@@ -211,15 +210,12 @@ export async function openViews(
 }
 
 /** A group that reads a topic. */
-export interface LagReader {
+interface LagReader {
   /** "router" or the agent's name. */
   readonly reader: string;
   readonly topic: string;
   readonly group: string;
 }
-
-/** Counts the records from a position up to an offset, exclusive. */
-export type CountRecords = (from: Position, to: number) => Promise<number>;
 
 /** Up to this distance records are counted exactly, so that markers alone are no lag. */
 const EXACT = 32;
@@ -230,20 +226,19 @@ const EXACT = 32;
  */
 function lagMeter(
   offsets: Pick<ClusterOffsets, "committed" | "list">,
-  count: CountRecords,
+  lookup: LogLookup,
   readers: readonly LagReader[],
 ): () => Promise<PartitionLagJson[]> {
-  /** What was counted last, by place: nothing is read again while nothing moves. */
+  /** What was counted last, by partition: nothing is read again while nothing moves. */
   const counted = new Map<string, { readonly from: number; readonly to: number; readonly records: number }>();
 
   async function recordsIn(from: Position, to: number): Promise<number> {
     const between = Math.max(0, to - from.offset);
     if (between === 0 || between > EXACT) return between;
-    const place = `${from.partition}/${from.topic}`;
-    const last = counted.get(place);
+    const last = counted.get(partitionKey(from));
     if (last?.from === from.offset && last.to === to) return last.records;
-    const records = await count(from, to);
-    counted.set(place, { from: from.offset, to, records });
+    const records = (await lookup.range(from, to)).length;
+    counted.set(partitionKey(from), { from: from.offset, to, records });
     return records;
   }
 

@@ -35,9 +35,9 @@ export interface BoardOptions {
 /** Receives what this process did, after it is durable. */
 export interface BoardObserver {
   published(artifacts: readonly Artifact[]): void;
-  /** `place` is the artifact's position, if the backend knows it. */
-  routed(artifact: Artifact, tasks: readonly Task[], place?: Place): void;
-  settled(task: Task, settlement: Settlement, place: Place): void;
+  /** `position` is the artifact's position, if the backend knows it. */
+  routed(artifact: Artifact, tasks: readonly Task[], position?: RecordPosition): void;
+  settled(task: Task, settlement: Settlement, position: RecordPosition): void;
   /** A settled task was delivered again and skipped. */
   repeated(task: Task): void;
   /** A record could not be decoded and is a dead letter of this agent or of the router. */
@@ -45,7 +45,7 @@ export interface BoardObserver {
 }
 
 /** The position of a record in a Kafka topic or a table. */
-export interface Place {
+export interface RecordPosition {
   readonly topic: string;
   readonly partition: number;
   readonly offset: string;

@@ -4,7 +4,7 @@ import { SpanStatusCode } from "@opentelemetry/api";
 import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace";
 import { expect, test } from "vitest";
 import { openTelemetry } from "../../kit/telemetry.ts";
-import type { Place } from "../board_options.ts";
+import type { RecordPosition } from "../board_options.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { agent } from "../model/define_agent.ts";
 import type { Task } from "../model/task.ts";
@@ -17,7 +17,7 @@ import { boardObserver } from "./observer.ts";
 import { boardSpans } from "./spans.ts";
 
 const never = new AbortController().signal;
-const PLACE: Place = {
+const POSITION: RecordPosition = {
   topic: "flock.tasks.reviewer",
   partition: 3,
   offset: "1042",
@@ -76,10 +76,10 @@ test("one trace spans publish, route, process, settle and the outputs", async ()
   const artifact = await board.publish();
   const { tasks } = board.route(artifact);
   await board.clock.advance(20);
-  board.observer.routed(artifact, tasks, { ...PLACE, topic: "flock.artifacts", offset: "7" });
+  board.observer.routed(artifact, tasks, { ...POSITION, topic: "flock.artifacts", offset: "7" });
   const settlement = await board.consumer.handle(tasks[0]!, never);
   await board.clock.advance(5);
-  board.observer.settled(tasks[0]!, settlement, PLACE);
+  board.observer.settled(tasks[0]!, settlement, POSITION);
 
   const spans = board.exporter.getFinishedSpans();
   expect(spans.map(({ name }) => name)).toEqual([
@@ -160,7 +160,7 @@ test("attempts are counted and timed by agent, outcome and partition", async () 
   for (const attempt of [1, 5]) {
     const claimed = { ...task, attempt };
     const settlement = await board.consumer.handle(claimed, never);
-    board.observer.settled(claimed, settlement, PLACE);
+    board.observer.settled(claimed, settlement, POSITION);
   }
   board.observer.repeated(task);
   board.observer.published([task.artifacts[0]]);
@@ -184,10 +184,10 @@ test("attempts are counted and timed by agent, outcome and partition", async () 
 test("what was only put aside is no attempt until it comes back and is done", async () => {
   const board = await opened(async () => ({ type: "Review", payload: 1 }));
   const { tasks } = board.route(await board.publish());
-  board.observer.settled(tasks[0]!, { kind: "done", outputs: [], aside: true }, PLACE);
+  board.observer.settled(tasks[0]!, { kind: "done", outputs: [], aside: true }, POSITION);
   expect(await board.telemetry.scrape()).not.toMatch(/^khala_board_tasks_total\{/m);
   const settlement = await board.consumer.handle(tasks[0]!, never);
-  board.observer.settled(tasks[0]!, settlement, PLACE);
+  board.observer.settled(tasks[0]!, settlement, POSITION);
   const text = await board.telemetry.scrape();
   expect(text).toMatch(/^khala_board_tasks_total\{agent="reviewer",outcome="done",partition="3"\} 1/m);
 });

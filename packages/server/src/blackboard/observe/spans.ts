@@ -1,7 +1,7 @@
 import { type Attributes, isSpanContextValid, SpanKind, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, recordSpan, traceContext, traceparent } from "../../kit/telemetry.ts";
-import type { Place } from "../board_options.ts";
+import type { RecordPosition } from "../board_options.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { Failure, Settlement, Task } from "../model/task.ts";
 
@@ -24,12 +24,18 @@ export interface BoardSpans {
     run: (trace: string | undefined) => Promise<T>,
     describe: (result: T) => readonly Artifact[],
   ): Promise<T>;
-  /** From the publication to the tasks; `place` is the artifact's position, if it is known. */
-  routed(artifact: Artifact, tasks: readonly Task[], place?: Place): void;
+  /** From the publication to the tasks; `position` is the artifact's position, if it is known. */
+  routed(artifact: Artifact, tasks: readonly Task[], position?: RecordPosition): void;
   /** The execution of a task. Its outputs continue its `trace`. */
   process(task: Task): ProcessSpan;
   /** From the end of the execution to its durable settlement. */
-  settled(task: Task, settlement: Settlement, place: Place, from: number, parent: string | undefined): void;
+  settled(
+    task: Task,
+    settlement: Settlement,
+    position: RecordPosition,
+    from: number,
+    parent: string | undefined,
+  ): void;
 }
 
 /** A running task. */
@@ -48,7 +54,7 @@ export function boardSpans(
 ): BoardSpans {
   const { tracer } = telemetry;
   let silentUntil = Number.NEGATIVE_INFINITY;
-  const placeAttributes = ({ partition, offset, transactionId }: Place): Attributes => ({
+  const positionAttributes = ({ partition, offset, transactionId }: RecordPosition): Attributes => ({
     "messaging.destination.partition.id": String(partition),
     ...(carrier.system === "kafka" && { "messaging.kafka.offset": Number(offset) }),
     partition,
@@ -82,7 +88,7 @@ export function boardSpans(
       }
     },
 
-    routed(artifact, tasks, place) {
+    routed(artifact, tasks, position) {
       if (!artifact.traceparent) return;
       const now = clock.now();
       recordSpan(telemetry, artifact.traceparent, {
@@ -94,7 +100,7 @@ export function boardSpans(
         attributes: {
           ...operation("route", "receive", carrier.artifacts),
           ...attributesOf([artifact]),
-          ...(place && placeAttributes(place)),
+          ...(position && positionAttributes(position)),
           "khala.tasks": tasks.length,
         },
       });
@@ -134,19 +140,19 @@ export function boardSpans(
       };
     },
 
-    settled(task, settlement, place, from, parent) {
+    settled(task, settlement, position, from, parent) {
       if (!parent) return;
       const to = clock.now();
       recordSpan(telemetry, parent, {
-        name: `settle ${place.topic}`,
+        name: `settle ${position.topic}`,
         from: Math.min(from, to),
         to,
         org: task.artifacts[0].org_id,
         attributes: {
-          ...operation("settle", "settle", place.topic),
+          ...operation("settle", "settle", position.topic),
           ...attributesOf(task.artifacts),
           "messaging.message.id": task.id,
-          ...placeAttributes(place),
+          ...positionAttributes(position),
           "khala.agent": task.agent,
           "khala.outcome": settlement.kind,
         },

@@ -4,7 +4,7 @@ import type { Board } from "../../../../server/src/blackboard/board.ts";
 import type {
   BoardObserver,
   BoardOptions,
-  Place,
+  RecordPosition,
   Routing,
 } from "../../../../server/src/blackboard/board_options.ts";
 import type { Artifact } from "../../../../server/src/blackboard/model/artifact.ts";
@@ -40,8 +40,11 @@ export function rules(agent: string, given: Partial<AgentRules> = {}): AgentRule
 export class Heard implements BoardObserver {
   readonly publications: Artifact[] = [];
   readonly routings: { readonly artifact: Artifact; readonly tasks: readonly Task[] }[] = [];
-  readonly settlements: { readonly task: Task; readonly settlement: Settlement; readonly place: Place }[] =
-    [];
+  readonly settlements: {
+    readonly task: Task;
+    readonly settlement: Settlement;
+    readonly place: RecordPosition;
+  }[] = [];
   readonly repetitions: Task[] = [];
   /** Whose records could not be read. */
   readonly unread: string[] = [];
@@ -52,7 +55,7 @@ export class Heard implements BoardObserver {
   routed(artifact: Artifact, tasks: readonly Task[]): void {
     this.routings.push({ artifact, tasks });
   }
-  settled(task: Task, settlement: Settlement, place: Place): void {
+  settled(task: Task, settlement: Settlement, place: RecordPosition): void {
     this.settlements.push({ task, settlement, place });
   }
   repeated(task: Task): void {
