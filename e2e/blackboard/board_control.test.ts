@@ -257,7 +257,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(world.runs).toHaveLength(5);
     });
 
-    test("replay-all takes everything once, tells how far it is, and leaves nothing for the second", async () => {
+    test("replay-all replays everything once, and leaves nothing for the second", async () => {
       await using servers = await boardServers(backend);
       const world = broken();
       const [one, two] = [
@@ -267,14 +267,11 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       await publish(one, ...parts(250, "c"));
       await buried(one, "fragile", 250);
       world.mended = true;
-      const progress: number[] = [];
       const [first, second] = await Promise.all([
-        one.blackboard.replayAll(ADA, "fragile", {}, (done) => progress.push(done)),
+        one.blackboard.replayAll(ADA, "fragile", {}),
         two.blackboard.replayAll(ADA, "fragile", {}),
       ]);
       expect(Number(first.replayed) + Number(second.replayed)).toBe(250);
-      expect(progress.length).toBeGreaterThan(1);
-      expect(progress).toEqual(progress.toSorted((a, b) => a - b));
       await arrived(one, "Whole", 250);
       expect(await stands(one, "c", "done")).toMatchObject({ artifacts: "500", done: "250", dead: "0" });
       expect(world.runs).toHaveLength(500);

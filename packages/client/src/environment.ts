@@ -31,7 +31,6 @@ export interface Signal {
 
 /** The part of WebSocket that is used. */
 export interface SocketLike {
-  readonly bufferedAmount: number;
   send(text: string): void;
   close(code?: number, reason?: string): void;
   onopen: (() => void) | null;

@@ -6,7 +6,14 @@ import { Channels } from "./channels.ts";
 import { closeError, verdictOf } from "./close_reason.ts";
 import { type Effect, type Event, type Machine, next, START, steady } from "./machine.ts";
 import { errorOf, PhoenixSocket } from "./phoenix_socket.ts";
-import type { Channel, ChannelHandlers, Connection, ConnectionState, ConnectionStatus } from "./port.ts";
+import {
+  type Channel,
+  type ChannelHandlers,
+  type Connection,
+  type ConnectionState,
+  type ConnectionStatus,
+  sameStatus,
+} from "./port.ts";
 import { createTokenRenewal } from "./token_renewal.ts";
 import type { Token, Tokens } from "./tokens.ts";
 
@@ -302,6 +309,5 @@ function statusAfter(
     ...(error && { error }),
     role: before.role,
   };
-  const names = Object.keys({ ...before, ...status }) as (keyof ConnectionStatus)[];
-  return names.every((name) => before[name] === status[name]) ? before : status;
+  return sameStatus(before, status) ? before : status;
 }

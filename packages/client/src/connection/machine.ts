@@ -1,15 +1,7 @@
+import type { ConnectionState } from "./port.ts";
+
 /** The connection's internal state. `waiting` is between two attempts; it is shown as `connecting`. */
-export type State =
-  | "idle"
-  | "connecting"
-  | "waiting"
-  | "replaying"
-  | "live"
-  | "stale"
-  | "offline"
-  | "paused"
-  | "unauthorised"
-  | "closed";
+export type State = ConnectionState | "waiting";
 
 /** Events of the state machine. */
 export type Event =

@@ -29,6 +29,12 @@ export interface ConnectionStatus {
   readonly role: "own" | "leader" | "follower";
 }
 
+/** Whether nothing of a status has changed. */
+export function sameStatus(before: ConnectionStatus, after: ConnectionStatus): boolean {
+  const names = Object.keys({ ...before, ...after }) as (keyof ConnectionStatus)[];
+  return names.every((name) => before[name] === after[name]);
+}
+
 /** The socket and its channels. It reconnects automatically and rejoins the channels. */
 export interface Connection {
   status(): ConnectionStatus;

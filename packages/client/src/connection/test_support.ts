@@ -32,7 +32,6 @@ class FakeSignal implements Signal {
 export class FakeSocket implements SocketLike {
   readonly url: string;
   readonly protocols: readonly string[];
-  readonly bufferedAmount = 0;
   readonly sent: phoenix.Message[] = [];
   closed = false;
   /** Whether heartbeats are answered. */

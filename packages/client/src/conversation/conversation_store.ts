@@ -46,7 +46,7 @@ export class ConversationStore {
 
   /** Replaces a stored conversation; resolves with whether that worked. */
   async save(convId: string, state: ConversationState, opened: boolean): Promise<boolean> {
-    const saved = await this.#try("storage_failed", "The conversation is not limited.", async () => {
+    const saved = await this.#try("storage_failed", "The conversation is not stored.", async () => {
       const limited = limitSize(state);
       if (limited.messages.length === 0) {
         await this.#remove(convId);
@@ -61,7 +61,7 @@ export class ConversationStore {
   }
 
   async remove(convId: string): Promise<void> {
-    await this.#try("storage_not_cleared", "The conversation is still limited.", () => this.#remove(convId));
+    await this.#try("storage_not_cleared", "The conversation is still stored.", () => this.#remove(convId));
   }
 
   /** Moves an opened or new conversation to the front of the list, and removes those beyond the limit. */

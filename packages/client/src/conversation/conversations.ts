@@ -45,7 +45,7 @@ export interface Conversations extends ConversationSource {
   setSource(source: ConversationSource | undefined): void;
   /** Whether this tab writes to the storage. */
   setStoring(storing: boolean): void;
-  /** Sets scopeNow conversations these are. A changed scope empties them all. */
+  /** Sets whose conversations these are. A changed scope empties them all. */
   setScope(scope: string): void;
   /** Resolves when everything is stored. */
   close(): Promise<void>;

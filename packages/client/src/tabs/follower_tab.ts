@@ -2,11 +2,13 @@ import type { ConnectionStatus } from "../connection/port.ts";
 import type { ConversationSource } from "../conversation/source.ts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
+import type { Cursor } from "../storage/storage.ts";
 import type { TopicSource } from "../sync/source.ts";
 import {
   errorOf,
   type FollowerMessage,
   type FromLeader,
+  keyOf,
   type StatusWire,
   type Subject,
   type TabChannel,
@@ -29,7 +31,7 @@ export interface FollowerOptions {
   readonly onStatus: () => void;
 }
 
-/** A leader that leaves this many pings unanswered is treated as leaderSilent. */
+/** A leader that leaves this many pings unanswered counts as silent. */
 const PING_MS = 1_000;
 const UNANSWERED = 3;
 
@@ -65,9 +67,8 @@ export class FollowerTab {
   readonly topics: TopicSource = {
     follow: (name, sink, signal) => {
       const subject = { plane: "sync", name } as const;
-      const followed: Relayed = new RelayedTopic(name, sink, signal, (position) =>
-        this.#ask(subject, position),
-      );
+      const ask = (position: Cursor | undefined) => this.#ask(subject, position);
+      const followed: Relayed = new RelayedTopic(name, sink, signal, ask);
       this.#add(subject, followed, signal);
     },
   };
@@ -169,14 +170,8 @@ export class FollowerTab {
 
   #leaderLost(): void {
     this.#silent = true;
-    const { environment } = this.#options;
-    this.#become({
-      state: "stale",
-      since: environment.now(),
-      attempt: 0,
-      error: leaderSilent(),
-      role: "follower",
-    });
+    const since = this.#options.environment.now();
+    this.#become({ state: "stale", since, attempt: 0, error: leaderSilent(), role: "follower" });
     for (const followed of this.#all()) followed.lost();
   }
 
@@ -211,5 +206,3 @@ export class FollowerTab {
 }
 
 const PLANES = { batch: "sync", phase: "sync", frame: "conversation", health: "conversation" } as const;
-
-const keyOf = ({ plane, name }: Subject) => `${plane}:${name}`;

@@ -4,6 +4,7 @@ import type { Environment } from "../environment.ts";
 import type { TopicSource } from "../sync/source.ts";
 import {
   errorWire,
+  keyOf,
   type LeaderMessage,
   type Part,
   type Subject,
@@ -16,8 +17,8 @@ export interface LeaderOptions {
   readonly environment: Environment;
   readonly channel: TabChannel;
   readonly connection: Pick<Connection, "status" | "subscribe" | "connect">;
-  readonly topics: SharedTopics;
-  readonly conversations?: SharedConversations;
+  readonly topics: TopicSource;
+  readonly conversations: ConversationSource;
 }
 
 /** A topic or conversation that other tabs follow through this one. */
@@ -97,7 +98,6 @@ export class LeaderTab {
   #answer({ from, plane, name, ask, position }: Extract<ToLeader, { type: "follow" }>): void {
     const subject = { plane, name };
     const shared = this.#share(subject);
-    if (!shared) return;
     shared.tabs.get(from)?.end.abort();
     const asked: Asked = { ask, end: new AbortController(), rest: undefined };
     shared.tabs.set(from, asked);
@@ -117,7 +117,7 @@ export class LeaderTab {
     this.#post({ type: "part", to, ask: asked.ask, part: next.value, plane, name });
   }
 
-  #share({ plane, name }: Subject): Shared | undefined {
+  #share({ plane, name }: Subject): Shared {
     const key = keyOf({ plane, name });
     const there = this.#shared.get(key);
     if (there) return there;
@@ -127,8 +127,7 @@ export class LeaderTab {
     const relay =
       plane === "sync"
         ? topicRelay(topics, name, post, ending.signal)
-        : conversations && conversationRelay(conversations, name, post, ending.signal);
-    if (!relay) return undefined;
+        : conversationRelay(conversations, name, post, ending.signal);
     const shared: Shared = { relay, end: ending, tabs: new Map() };
     this.#shared.set(key, shared);
     return shared;
@@ -163,26 +162,7 @@ export class LeaderTab {
   }
 }
 
-const keyOf = ({ plane, name }: Subject) => `${plane}:${name}`;
-
 function end(shared: Shared): void {
   shared.end.abort();
   for (const asked of shared.tabs.values()) asked.end.abort();
-}
-
-/**
- * The sync plane as tabs use it: its source can be changed, and it is a source itself. A follower without a
- * position gets the state by `replace`, then each applied change.
- */
-export interface SharedTopics extends TopicSource {
-  /** Undefined: no source for now. Topics resume from their positions. */
-  setSource(source: TopicSource | undefined): void;
-  /** Whether this tab writes to the storage. */
-  setStoring(storing: boolean): void;
-}
-
-/** The same for conversations: a follower without a position gets `restore`, then each frame. */
-export interface SharedConversations extends ConversationSource {
-  setSource(source: ConversationSource | undefined): void;
-  setStoring(storing: boolean): void;
 }

@@ -17,6 +17,9 @@ export interface Subject {
   readonly name: string;
 }
 
+/** A subject as the key of a map. */
+export const keyOf = ({ plane, name }: Subject) => `${plane}:${name}`;
+
 /** A message to the leader tab. Other tabs ignore it. */
 export type ToLeader = { readonly from: string } & FollowerMessage;
 

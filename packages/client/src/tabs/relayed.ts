@@ -24,7 +24,7 @@ export interface Relayed {
   receive(message: FromLeader): void;
 }
 
-/** The error of topics while the leader tab is leaderSilent. */
+/** The error of topics while the leader tab does not answer. */
 export function leaderSilent(): KhalaError {
   return new KhalaError(
     "unavailable",

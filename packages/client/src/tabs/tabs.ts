@@ -1,11 +1,13 @@
 import { KhalaError } from "@khala/contracts";
-import type { Connection, ConnectionStatus } from "../connection/port.ts";
+import { type Connection, type ConnectionStatus, sameStatus } from "../connection/port.ts";
+import type { Conversations } from "../conversation/conversations.ts";
 import type { ConversationSource } from "../conversation/source.ts";
 import type { Environment, LocksLike } from "../environment.ts";
 import type { Log } from "../log.ts";
+import type { SyncPlane } from "../sync/plane_port.ts";
 import type { TopicSource } from "../sync/source.ts";
 import { FollowerTab } from "./follower_tab.ts";
-import { LeaderTab, type SharedConversations, type SharedTopics } from "./leader_tab.ts";
+import { LeaderTab } from "./leader_tab.ts";
 import { groupName, TabChannel } from "./messages.ts";
 
 export interface TabsOptions {
@@ -15,11 +17,19 @@ export interface TabsOptions {
   readonly log: Log;
 }
 
-/** The shared planes, and the source of each in the leader tab. */
-export interface SharedPlanes {
-  readonly topics: { readonly plane: SharedTopics; readonly source: TopicSource };
-  readonly conversations?: { readonly plane: SharedConversations; readonly source: ConversationSource };
+/** A shared plane, which is a source itself, and its own source in the leader tab. */
+interface SharedPlane<Plane extends Source, Source> {
+  readonly plane: Plane;
+  readonly source: Source;
 }
+
+/** The shared planes. */
+export interface SharedPlanes {
+  readonly topics: SharedPlane<Pick<SyncPlane, Shared>, TopicSource>;
+  readonly conversations: SharedPlane<Pick<Conversations, Shared>, ConversationSource>;
+}
+
+type Shared = "follow" | "setSource" | "setStoring";
 
 /** The tabs of one origin and person. The rest of the client sees one connection, whichever tab holds it. */
 export interface Tabs extends Pick<Connection, "status" | "subscribe" | "connect" | "pause"> {
@@ -54,7 +64,7 @@ class TabGroup implements Tabs {
   #planes: SharedPlanes | undefined;
   #scope: string | undefined;
   #role: Role = { name: "none" };
-  #candidacy: Candidacy | undefined;
+  #candidacy: AbortController | undefined;
   #channel: TabChannel | undefined;
   /** Paused or closed. */
   #away = false;
@@ -129,27 +139,21 @@ class TabGroup implements Tabs {
     this.#role = { name: "follower", side };
     this.#takeFrom(side.topics, side.conversations);
     this.#changed();
-    const candidacy = requestLeadership(
+    this.#candidacy = requestLeadership(
       locks,
       groupName(this.#scope),
       () => this.#lead(channel),
       (error) => this.#goAlone(channel, error),
     );
-    this.#candidacy = candidacy;
   }
 
   #lead(channel: TabChannel): void {
     if (this.#channel !== channel || !this.#planes) return;
     const { environment, connection } = this.#options;
     this.#stopFollowing(false);
-    const { topics, conversations } = this.#planes;
-    const side = new LeaderTab({
-      environment,
-      channel,
-      connection,
-      topics: topics.plane,
-      ...(conversations && { conversations: conversations.plane }),
-    });
+    const topics = this.#planes.topics.plane;
+    const conversations = this.#planes.conversations.plane;
+    const side = new LeaderTab({ environment, channel, connection, topics, conversations });
     this.#role = { name: "leader", side };
     this.#holdSocket();
   }
@@ -168,7 +172,7 @@ class TabGroup implements Tabs {
     const { connection } = this.#options;
     this.#setStoring(true);
     if (connection.status().state === "paused") connection.connect();
-    this.#takeFrom(this.#planes?.topics.source, this.#planes?.conversations?.source);
+    this.#takeFrom(this.#planes?.topics.source, this.#planes?.conversations.source);
     this.#changed();
   }
 
@@ -182,7 +186,7 @@ class TabGroup implements Tabs {
     this.#takeFrom(undefined, undefined);
     this.#channel?.close();
     this.#channel = undefined;
-    this.#candidacy?.resign();
+    this.#candidacy?.abort();
     this.#candidacy = undefined;
     this.#changed();
   }
@@ -193,12 +197,12 @@ class TabGroup implements Tabs {
 
   #setStoring(storing: boolean): void {
     this.#planes?.topics.plane.setStoring(storing);
-    this.#planes?.conversations?.plane.setStoring(storing);
+    this.#planes?.conversations.plane.setStoring(storing);
   }
 
   #takeFrom(topics: TopicSource | undefined, conversations: ConversationSource | undefined): void {
     this.#planes?.topics.plane.setSource(topics);
-    this.#planes?.conversations?.plane.setSource(conversations);
+    this.#planes?.conversations.plane.setSource(conversations);
   }
 
   /** Notifies of a changed status. */
@@ -208,29 +212,22 @@ class TabGroup implements Tabs {
     const status: ConnectionStatus =
       role.name === "follower" ? role.side.status : role.name === "leader" ? { ...own, role: "leader" } : own;
     const before = this.#status;
-    const names = Object.keys({ ...before, ...status }) as (keyof ConnectionStatus)[];
-    if (names.every((name) => before[name] === status[name])) return;
+    if (sameStatus(before, status)) return;
     this.#status = status;
     for (const listener of [...this.#listeners]) listener();
   }
 }
 
-/** A pending or granted leadership. */
-export interface Candidacy {
-  /** Lets another tab lead. */
-  resign(): void;
-}
-
 /**
  * Requests leadership of a group. The browser grants it to one tab at a time, in order, and takes it back from a tab that
- * closes or crashes. `failed` is called where locks are not available.
+ * closes or crashes. `failed` is called where locks are not available. Aborting the answer lets another tab lead.
  */
 function requestLeadership(
   locks: LocksLike,
   name: string,
   elected: () => void,
   failed: (error: unknown) => void,
-): Candidacy {
+): AbortController {
   const candidacy = new AbortController();
   const { signal } = candidacy;
   const hold = () =>
@@ -242,5 +239,5 @@ function requestLeadership(
   locks.request(name, { signal }, hold).catch((error: unknown) => {
     if (!signal.aborted) failed(error);
   });
-  return { resign: () => candidacy.abort() };
+  return candidacy;
 }

@@ -1,5 +1,4 @@
 import { KhalaError } from "@khala/contracts";
-import type { AgentStateJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import type { BoardObserver, BoardOptions } from "./board_options.ts";
@@ -9,7 +8,7 @@ import { correlationState, readCorrelations, waitingCounts } from "./observe/cor
 import { openDeadLetters } from "./observe/dead_letters.ts";
 import { boardMetrics, cachedLag, showLag, showSlots } from "./observe/metrics.ts";
 import { boardObserver, everyObserver } from "./observe/observer.ts";
-import { type Progress, startProgress } from "./observe/progress.ts";
+import { agentCounted, byAgent, type Progress, startProgress } from "./observe/progress.ts";
 import { openReplays, replayCounter } from "./observe/replays.ts";
 import { boardSpans } from "./observe/spans.ts";
 import { openTotals } from "./observe/totals.ts";
@@ -202,20 +201,10 @@ export async function openBlackboardPlane(
 
     async agents() {
       const [all, done] = await Promise.all([board.counts(), totals.look()]);
-      const counts = new Map(all.map((count) => [count.agent, count]));
-      return agents.map(({ name, consumes }): AgentStateJson => {
-        const count = counts.get(name);
-        const total = done.get(name);
-        return {
-          name,
-          consumes: [...consumes],
-          state: workers.stateOf(name),
-          waiting: String(count?.waiting ?? 0),
-          running: String(count?.running ?? 0),
-          done: String(total?.done ?? 0),
-          retried: String(total?.retried ?? 0),
-          dead: String(count?.dead ?? 0),
-        };
+      const counts = byAgent(all);
+      return agents.map((agent) => {
+        const { name } = agent;
+        return { name, ...agentCounted(agent, workers.stateOf(name), counts, done) };
       });
     },
 

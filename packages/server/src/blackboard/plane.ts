@@ -65,12 +65,11 @@ export interface BlackboardPlane extends Service {
     id: string,
     edit?: { readonly payload: unknown },
   ): Promise<ReplayResponseJson>;
-  /** Replays dead letters by id, by correlation, or all of them; calls `onProgress` after each page. */
+  /** Replays dead letters by id, by correlation, or all of them. */
   replayAll(
     caller: Caller,
     agent: string,
     which: { readonly ids?: readonly string[]; readonly correlationId?: string },
-    onProgress?: (done: number) => void,
   ): Promise<ReplayAllResponseJson>;
 
   /** A paused agent claims no tasks on any server until it is resumed. */

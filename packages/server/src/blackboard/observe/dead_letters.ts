@@ -84,10 +84,10 @@ export function openDeadLetters(
       return replays.replay(agent, letter, edit);
     },
 
-    async replayAll(caller, agent, { ids, correlationId }, onProgress) {
+    async replayAll(caller, agent, { ids, correlationId }) {
       check(agent);
       const pages = ids ? named(caller, agent, ids) : pagesOf(caller, agent, correlationId);
-      return replays.replayMany(agent, pages, onProgress && { onProgress });
+      return replays.replayMany(agent, pages);
     },
   };
 }

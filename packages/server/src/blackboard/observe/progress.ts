@@ -1,7 +1,7 @@
 import type { AgentCountedJson } from "@khala/contracts/blackboard/v1";
-import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import { withTimeout } from "../../kit/timeout.ts";
 import type { AgentCounts, Board, CorrelationName } from "../board.ts";
 import type { BoardObserver } from "../board_options.ts";
 import type { Agent } from "../model/agent.ts";
@@ -65,31 +65,15 @@ export function startProgress(
   async function reportAgents(now: number): Promise<void> {
     await inParts(seats, now, async () => {
       const [all, totals] = await Promise.all([board.counts(), options.totals.look()]);
-      const counts = new Map(all.map((count) => [count.agent, count]));
+      const counts = byAgent(all);
       return async (subject) => {
         const { org, name } = subject;
-        const counted = agentCounted(name, counts.get(name), totals.get(name));
+        const counted = agentCounted(agents.get(name)!, options.stateOf(name), counts, totals);
         const isNews = await tell(seats, subject, counted, () => report.agent(org, name, counted));
         // Another server may have reported older counts at the same time.
         if (isNews || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
       };
     });
-  }
-
-  function agentCounted(
-    name: string,
-    count: AgentCounts | undefined,
-    total: AgentTotals | undefined,
-  ): AgentCountedJson {
-    return {
-      consumes: [...(agents.get(name)?.consumes ?? [])],
-      state: options.stateOf(name),
-      waiting: String(count?.waiting ?? 0),
-      running: String(count?.running ?? 0),
-      done: String(total?.done ?? 0),
-      retried: String(total?.retried ?? 0),
-      dead: String(count?.dead ?? 0),
-    };
   }
 
   function touch(artifact: Artifact, agent?: string): void {
@@ -135,15 +119,13 @@ export function startProgress(
     agentChanged: (agent) => seats.touchAll(agent),
     correlationChanged: (org, correlationId) => correlations.touch(org, correlationId),
     async stop() {
-      const told = new AbortController();
-      const telling = loop
+      const reported = loop
         .stop()
         .then(flush)
         .catch((error: Error) =>
           context.log.warn({ err: error.message }, "could not report the board's final state"),
-        )
-        .finally(() => told.abort());
-      await Promise.race([telling, sleep(context.clock, LAST_MS, told.signal)]);
+        );
+      await withTimeout(context.clock, LAST_MS, reported, undefined);
     },
   };
 }
@@ -182,4 +164,29 @@ async function tell(
   await report();
   subjects.said(subject, json);
   return true;
+}
+
+/** Counts by the names of their agents. */
+export function byAgent(counts: readonly AgentCounts[]): ReadonlyMap<string, AgentCounts> {
+  return new Map(counts.map((count) => [count.agent, count]));
+}
+
+/** The state of an agent, as it is reported and listed. */
+export function agentCounted(
+  { name, consumes }: Agent,
+  state: string,
+  counts: ReadonlyMap<string, AgentCounts>,
+  totals: ReadonlyMap<string, AgentTotals>,
+): AgentCountedJson {
+  const count = counts.get(name);
+  const total = totals.get(name);
+  return {
+    consumes: [...consumes],
+    state,
+    waiting: String(count?.waiting ?? 0),
+    running: String(count?.running ?? 0),
+    done: String(total?.done ?? 0),
+    retried: String(total?.retried ?? 0),
+    dead: String(count?.dead ?? 0),
+  };
 }

@@ -12,13 +12,6 @@ export interface Edit {
   readonly payload: unknown;
 }
 
-/** Options of a bulk replay. */
-export interface ReplayManyOptions {
-  /** Called after each page with the number of processed dead letters. */
-  readonly onProgress?: (done: number) => void;
-  readonly signal?: AbortSignal;
-}
-
 /** Replays dead letters: each once, however often and from wherever it is requested. */
 export interface Replays {
   /** Runs a dead letter again from its first attempt, with the new payload if there is one. A later failure is a new dead letter. */
@@ -27,7 +20,6 @@ export interface Replays {
   replayMany(
     agent: string,
     pages: AsyncIterable<readonly DeadLetter[]>,
-    options?: ReplayManyOptions,
   ): Promise<Required<ReplayAllResponseJson>>;
   /** The replay ids of these dead letters, where they were replayed. */
   statesOf(agent: string, ids: readonly string[]): Promise<Map<string, string>>;
@@ -80,13 +72,11 @@ export function openReplays(
       return { replay_id: known!, status: "already_replayed" };
     },
 
-    async replayMany(agent, pages, { onProgress, signal } = {}) {
-      let done = 0;
+    async replayMany(agent, pages) {
       let replayed = 0;
       let already = 0;
       for await (const page of pages) {
         for (let at = 0; at < page.length; at += MAX_AT_ONCE) {
-          signal?.throwIfAborted();
           const part = page.slice(at, at + MAX_AT_ONCE);
           const tasks = part.flatMap(({ id, task }) =>
             task ? [[id, again(task, context.newId())] as const] : [],
@@ -95,8 +85,6 @@ export function openReplays(
           const fresh = outcomes.filter(Boolean).length;
           replayed += fresh;
           already += outcomes.length - fresh;
-          done += part.length;
-          onProgress?.(done);
         }
       }
       return { replayed, already_replayed: already };

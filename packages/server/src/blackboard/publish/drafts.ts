@@ -24,8 +24,6 @@ export interface DraftRules {
   readonly newId: (index: number) => string;
   /** The name of the list in errors; default "artifacts". */
   readonly label?: string;
-  /** Whether a type without a schema is refused. */
-  readonly strictTypes?: boolean;
   readonly limits?: Partial<DraftLimits>;
 }
 
@@ -101,11 +99,7 @@ function check(
   // Checked before the schema runs, which need not handle payloads that are too large or not JSON.
   if (!isStorable(said, problems, limits)) return undefined;
   const schema = Object.hasOwn(rules.schemas, fields.type) ? rules.schemas[fields.type] : undefined;
-  if (!schema) {
-    if (rules.strictTypes)
-      problems.push({ field: "type", message: `${fields.type} is not a type of this app` });
-    return { fields, payload: said };
-  }
+  if (!schema) return { fields, payload: said };
   const take = (payload: unknown): Checked | undefined =>
     isStorable(payload, problems, limits) ? { fields, payload } : undefined;
   return validate(schema, said, problems, rules.clock, limits).then(take);

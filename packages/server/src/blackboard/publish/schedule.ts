@@ -16,13 +16,8 @@ export interface ScheduledArtifact {
 export interface ScheduledArtifacts {
   /** Adds all or none. An id and version that is already scheduled keeps its time and is a duplicate; other content is refused. */
   add(artifacts: readonly ScheduledArtifact[]): Promise<("scheduled" | "duplicate")[]>;
-  /** Scheduled artifacts, earliest first; of one correlation if it is given. */
-  list(
-    org: string,
-    query: { readonly correlationId?: string; readonly limit: number },
-  ): Promise<ScheduledArtifact[]>;
-  /** Deletes the scheduled artifacts of a correlation. Returns how many. */
-  cancel(org: string, correlationId: string): Promise<number>;
+  /** Deletes the scheduled artifacts of a correlation. */
+  cancel(org: string, correlationId: string): Promise<void>;
 }
 
 /** Opens scheduling. `onAdded` receives the correlation of each added artifact. */
@@ -52,25 +47,13 @@ export function openSchedule(
       return refs.map((ref) => (fresh.delete(ref) ? "scheduled" : "duplicate"));
     },
 
-    async list(org, { correlationId, limit }) {
-      const rows = await database.query<{ artifact: Artifact; notBefore: Date }>({
-        name: correlationId === undefined ? "board_scheduled" : "board_scheduled_of",
-        text: `SELECT body AS artifact, not_before AS "notBefore" FROM runtime.board_outbox
-          WHERE not_before IS NOT NULL AND org_id = $1 ${correlationId === undefined ? "" : "AND correlation_id = $3"}
-          ORDER BY not_before, outbox_id LIMIT $2`,
-        values: [org, limit, ...(correlationId === undefined ? [] : [correlationId])],
-      });
-      return rows.map(({ artifact, notBefore }) => ({ artifact, notBefore: notBefore.getTime() }));
-    },
-
     async cancel(org, correlationId) {
-      const rows = await database.query({
+      await database.query({
         name: "board_scheduled_cancel",
         text: `DELETE FROM runtime.board_outbox
-          WHERE not_before IS NOT NULL AND org_id = $1 AND correlation_id = $2 RETURNING 1`,
+          WHERE not_before IS NOT NULL AND org_id = $1 AND correlation_id = $2`,
         values: [org, correlationId],
       });
-      return rows.length;
     },
   };
 }

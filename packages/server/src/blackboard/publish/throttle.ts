@@ -2,6 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import { withTimeout } from "../../kit/timeout.ts";
 import type { Board } from "../board.ts";
 
 export interface ThrottleOptions {
@@ -15,7 +16,7 @@ export interface ThrottleOptions {
 /** Backpressure for publishers when readers lag. Outputs of agents are exempt, because that would block work in flight. */
 export interface Throttle {
   /** Resolves when the caller may publish, usually at once. Rejects when a reader lags too far. */
-  enter(signal?: AbortSignal): Promise<void>;
+  enter(): Promise<void>;
 }
 
 interface Lag {
@@ -60,27 +61,20 @@ export function openThrottle(
     }
   }
 
-  async function current(signal?: AbortSignal): Promise<Lag | undefined> {
+  async function current(): Promise<Lag | undefined> {
     // A clock that was set back must not stop the reading.
     if (Math.abs(clock.now() - askedAt) >= FRESH_MS) asking ??= ask();
     const stale = () => Math.abs(clock.now() - answeredAt) >= STALE_MS;
-    if (stale() && asking) await within(asking, LONGEST_WAIT_MS, signal);
+    if (stale() && asking) await withTimeout(clock, LONGEST_WAIT_MS, asking, undefined);
     return stale() ? undefined : worst;
   }
 
-  async function within(work: Promise<void>, ms: number, signal?: AbortSignal): Promise<void> {
-    const timer = new AbortController();
-    const both = signal ? AbortSignal.any([signal, timer.signal]) : timer.signal;
-    await Promise.race([work, sleep(clock, ms, both)]);
-    timer.abort();
-  }
-
   return {
-    async enter(signal) {
-      const lag = await current(signal);
+    async enter() {
+      const lag = await current();
       if (!lag || lag.lag < soft) return;
       if (lag.lag >= hard) throw refusal(lag, hard);
-      await sleep(clock, (LONGEST_WAIT_MS * (lag.lag - soft)) / (hard - soft), signal);
+      await sleep(clock, (LONGEST_WAIT_MS * (lag.lag - soft)) / (hard - soft));
     },
   };
 }

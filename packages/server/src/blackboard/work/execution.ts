@@ -19,7 +19,7 @@ import { isThenable, type Supervision, supervise, TimeoutError } from "./supervi
 export type RemoteWork = (task: Task, signal: AbortSignal) => Promise<AgentOutput>;
 
 /** What the agents of a process share. */
-export interface ExecutorOptions extends Pick<DraftRules, "schemas" | "strictTypes"> {
+export interface ExecutorOptions extends Pick<DraftRules, "schemas"> {
   readonly slots: Slots;
   readonly metrics: BoardMetrics;
   readonly spans: BoardSpans;
