@@ -1,5 +1,5 @@
 import { DEV } from "../demo/names.ts";
-import { COMMAND, environment } from "../environment.ts";
+import { COMMAND, environment, serverUrl } from "../environment.ts";
 import { Failure } from "../failure.ts";
 import { callServer, ServerRefusal } from "./call_server.ts";
 
@@ -60,6 +60,25 @@ export function tokenSource(url: string, given: string | undefined, scopes: read
     },
     renewAfterMs: (now) => Math.max(1_000, (expiresAt - now) * 0.7),
   };
+}
+
+/** Options of the commands that call a server. */
+export interface ServerOptions {
+  readonly url?: string;
+  readonly token?: string;
+  readonly json?: boolean;
+}
+
+/** Calls the server that the options name, with a token for one scope. */
+export async function callWithScope<T>(
+  options: ServerOptions,
+  scope: string,
+  path: string,
+  body?: unknown,
+): Promise<T> {
+  const url = serverUrl(options.url);
+  const token = await tokenSource(url, options.token, [scope]).get();
+  return callServer<T>(url, path, { token, ...(body !== undefined && { body }) });
 }
 
 /** The failure of a token that has expired and cannot be renewed. */

@@ -1,18 +1,13 @@
 import { randomUUID } from "node:crypto";
-import { callServer } from "../client/call_server.ts";
-import { tokenSource } from "../client/tokens.ts";
+import { callWithScope, type ServerOptions } from "../client/tokens.ts";
 import { DEMO_STREAMS } from "../demo/names.ts";
-import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { print } from "../terminal/terminal.ts";
 
-export interface AppendOptions {
-  readonly url?: string;
-  readonly token?: string;
+export interface AppendOptions extends ServerOptions {
   readonly app?: string;
   readonly expectedSeq?: string;
   readonly eventId?: string;
-  readonly json?: boolean;
 }
 
 /** `khala append`: appends one event to a stream of a running server. */
@@ -24,17 +19,13 @@ export async function append(
   options: AppendOptions,
 ): Promise<void> {
   const { path, scope } = await streamOf(kind, options.app);
-  const url = serverUrl(options.url);
-  const token = await tokenSource(url, options.token, [scope]).get();
   const event_id = options.eventId ?? randomUUID();
   const body = {
     ...(options.expectedSeq !== undefined && { expected_seq: options.expectedSeq }),
     events: [{ event_id, type, data: readData(data) }],
   };
-  const { seq } = await callServer<{ seq: string }>(url, `${path}/${encodeURIComponent(id)}/events`, {
-    body,
-    token,
-  });
+  const events = `${path}/${encodeURIComponent(id)}/events`;
+  const { seq } = await callWithScope<{ seq: string }>(options, scope, events, body);
   print(options.json ? JSON.stringify({ seq, event_id }) : `${kind} ${id} is at sequence ${seq}.`);
 }
 
@@ -50,17 +41,17 @@ function readData(text: string): unknown {
 }
 
 async function streamOf(kind: string, app: string | undefined): Promise<{ path: string; scope: string }> {
-  const streams = app
-    ? Object.fromEntries(
-        (await (await import("../local/load_app.ts")).loadApp(app)).streams.map((stream) => [
-          stream.kind,
-          stream,
-        ]),
-      )
-    : DEMO_STREAMS;
+  const streams = app ? await streamsOf(app) : DEMO_STREAMS;
   const stream = streams[kind];
   if (stream) return stream;
   const advice = app ? "" : " Name the app that has others with --app.";
   const known = Object.keys(streams).join(", ");
   throw new Failure(`There is no kind of stream "${kind}". There are: ${known}.${advice}`, EXIT.usage);
+}
+
+async function streamsOf(file: string) {
+  // Loaded only here: the demo's streams are known without it.
+  const { loadApp } = await import("../local/load_app.ts");
+  const { streams } = await loadApp(file);
+  return Object.fromEntries(streams.map((stream) => [stream.kind, stream]));
 }

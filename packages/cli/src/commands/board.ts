@@ -1,21 +1,11 @@
 import { SCOPES } from "@khala/contracts";
 import type { AgentListJson } from "@khala/contracts/blackboard/v1";
-import { callServer } from "../client/call_server.ts";
-import { tokenSource } from "../client/tokens.ts";
-import { serverUrl } from "../environment.ts";
+import { callWithScope, type ServerOptions } from "../client/tokens.ts";
 import { columns, print } from "../terminal/terminal.ts";
 
-export interface BoardOptions {
-  readonly url?: string;
-  readonly token?: string;
-  readonly json?: boolean;
-}
-
 /** `khala agents`: the agents of a running server, and their state. */
-export async function agents(options: BoardOptions): Promise<void> {
-  const url = serverUrl(options.url);
-  const token = await tokenSource(url, options.token, [SCOPES.blackboardRead]).get();
-  const { agents: found = [] } = await callServer<AgentListJson>(url, "/blackboard/v1/agents", { token });
+export async function agents(options: ServerOptions): Promise<void> {
+  const found = await listAgents(options);
   if (options.json) return print(JSON.stringify({ agents: found }));
   if (found.length === 0) return print("The app of this server has no agents.");
   const rows = found.map(
@@ -27,6 +17,13 @@ export async function agents(options: BoardOptions): Promise<void> {
     ],
   );
   print(columns([["AGENT", "STATE", "WAITING", "RUNNING", "DONE", "RETRIED", "DEAD", "CONSUMES"], ...rows]));
+}
+
+/** The agents of a running server. */
+export async function listAgents(options: ServerOptions): Promise<NonNullable<AgentListJson["agents"]>> {
+  const path = "/blackboard/v1/agents";
+  const { agents = [] } = await callWithScope<AgentListJson>(options, SCOPES.blackboardRead, path);
+  return agents;
 }
 
 const CONTROLS = {
@@ -42,14 +39,10 @@ const CONTROLS = {
 export async function control(
   what: keyof typeof CONTROLS,
   agent: string,
-  options: BoardOptions,
+  options: ServerOptions,
 ): Promise<void> {
-  const url = serverUrl(options.url);
-  const token = await tokenSource(url, options.token, [SCOPES.platform]).get();
-  await callServer<null>(url, `/blackboard/v1/agents/${encodeURIComponent(agent)}/${what}`, {
-    body: {},
-    token,
-  });
+  const path = `/blackboard/v1/agents/${encodeURIComponent(agent)}/${what}`;
+  await callWithScope<null>(options, SCOPES.platform, path, {});
   const { state, text } = CONTROLS[what];
   print(options.json ? JSON.stringify({ agent, state }) : `${agent} ${text}.`);
 }

@@ -3,19 +3,16 @@ import { createInterface } from "node:readline/promises";
 import { type Conversation, type ConversationView, createClient } from "@khala/client";
 import { SCOPES } from "@khala/contracts";
 import { defaultConversation } from "../client/default_conversation.ts";
-import { tokenSource } from "../client/tokens.ts";
+import { type ServerOptions, tokenSource } from "../client/tokens.ts";
 import { dataFolder, serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { note, paint, print } from "../terminal/terminal.ts";
 
-export interface ChatOptions {
-  readonly url?: string;
-  readonly token?: string;
+export interface ChatOptions extends ServerOptions {
   /** Unless given, one of the caller's own. */
   readonly conv?: string;
   readonly policy?: "reject" | "queue" | "interrupt";
   readonly reasoning?: boolean;
-  readonly json?: boolean;
 }
 
 /** `khala chat`: sends one message and prints the answer, or chats until the input ends. */

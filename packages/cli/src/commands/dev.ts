@@ -26,48 +26,45 @@ export async function dev(options: DevOptions): Promise<void> {
   const config = await readSettings(options);
   const log = openLog(config.KHALA_LOG_LEVEL, process.stderr);
 
-  await runUntilSignal(
-    async () => {
-      const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
-      const dashboard = dashboardFolder();
-      const khala = await createKhala(app, { config, log, dev: true, ...(dashboard && { dashboard }) });
-      let stopActivity = async () => {};
-      if (!options.app && options.activity) {
-        const { startActivity } = await import("../demo/activity.ts");
-        stopActivity = startActivity(khala, {
-          everyMs: ACTIVITY_MS,
-          newId: randomUUID,
-          onError: (error) =>
-            log.warn({ err: (error as Error).message }, "the demo could not generate activity"),
-        });
-      }
-      const topics = app.models.all.map((model) => model.topic);
-      const token = await khala.auth.issuer?.mint({
-        sub: DEV.sub,
-        org_id: DEV.org,
-        scopes: [
-          ...topics,
-          ...new Set([...app.streams.map((stream) => stream.scope), ...Object.values(SCOPES)]),
-        ],
-        ttl_s: config.KHALA_AUTH_MAX_TTL_S,
+  await runUntilSignal(config, async () => {
+    const app = await loadApp(options.app);
+    const dashboard = dashboardFolder();
+    const khala = await createKhala(app, { config, log, dev: true, ...(dashboard && { dashboard }) });
+    let stopActivity = async () => {};
+    if (!options.app && options.activity) {
+      const { startActivity } = await import("../demo/activity.ts");
+      stopActivity = startActivity(khala, {
+        everyMs: ACTIVITY_MS,
+        newId: randomUUID,
+        onError: (error) =>
+          log.warn({ err: (error as Error).message }, "the demo could not generate activity"),
       });
-      banner({
-        khala,
-        config,
-        token,
-        app,
-        seconds: (performance.now() - began) / 1_000,
-        page: dashboard !== undefined,
-      });
-      // Flushed early: a process that is killed would not write it.
-      setTimeout(flushCompileCache, FLUSH_MS).unref();
-      return {
-        async stop() {
-          await stopActivity();
-          await khala.stop();
-        },
-      };
-    },
-    { stopTimeoutMs: config.KHALA_DRAIN_MS + 30_000 },
-  );
+    }
+    const topics = app.models.all.map((model) => model.topic);
+    const token = await khala.auth.issuer?.mint({
+      sub: DEV.sub,
+      org_id: DEV.org,
+      scopes: [
+        ...topics,
+        ...new Set([...app.streams.map((stream) => stream.scope), ...Object.values(SCOPES)]),
+      ],
+      ttl_s: config.KHALA_AUTH_MAX_TTL_S,
+    });
+    banner({
+      khala,
+      config,
+      token,
+      app,
+      seconds: (performance.now() - began) / 1_000,
+      page: dashboard !== undefined,
+    });
+    // Flushed early: a process that is killed would not write it.
+    setTimeout(flushCompileCache, FLUSH_MS).unref();
+    return {
+      async stop() {
+        await stopActivity();
+        await khala.stop();
+      },
+    };
+  });
 }

@@ -1,23 +1,20 @@
 import { SCOPES } from "@khala/contracts";
 import type {
-  AgentListJson,
   DeadLetterJson,
   DeadLetterListJson,
   ReplayAllResponseJson,
   ReplayResponseJson,
 } from "@khala/contracts/blackboard/v1";
 import { callServer } from "../client/call_server.ts";
-import { tokenSource } from "../client/tokens.ts";
+import { type ServerOptions, tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { type Progress, showProgress } from "../terminal/progress.ts";
 import { columns, print, truncate } from "../terminal/terminal.ts";
+import { listAgents } from "./board.ts";
 import { readPayload } from "./publish.ts";
 
-export interface DeadLetterOptions {
-  readonly url?: string;
-  readonly token?: string;
-  readonly json?: boolean;
+export interface DeadLetterOptions extends ServerOptions {
   readonly limit?: number;
   readonly correlation?: string;
   readonly payload?: string;
@@ -116,10 +113,8 @@ export async function replayAllDeadLetters(
 }
 
 /** The number of an agent's dead letters, from the list of agents. */
-async function countOf(agent: string, { url: given, token }: DeadLetterOptions): Promise<number> {
-  const url = serverUrl(given);
-  const bearer = await tokenSource(url, token, [SCOPES.blackboardRead]).get();
-  const { agents = [] } = await callServer<AgentListJson>(url, "/blackboard/v1/agents", { token: bearer });
+async function countOf(agent: string, options: DeadLetterOptions): Promise<number> {
+  const agents = await listAgents(options);
   return Number(agents.find(({ name }) => name === agent)?.dead ?? 0);
 }
 

@@ -1,22 +1,21 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { SCOPES } from "@khala/contracts";
-import { callServer } from "../client/call_server.ts";
-import { tokenSource } from "../client/tokens.ts";
-import { serverUrl } from "../environment.ts";
+import { callWithScope, type ServerOptions } from "../client/tokens.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { print } from "../terminal/terminal.ts";
 
-export interface PublishOptions {
-  readonly url?: string;
-  readonly token?: string;
+export interface PublishOptions extends ServerOptions {
   readonly payload: string;
   readonly id?: string;
   readonly key?: string;
   readonly correlation?: string;
   readonly tag?: readonly string[];
   readonly at?: string;
-  readonly json?: boolean;
+}
+
+interface Answer {
+  readonly artifacts: readonly [{ readonly id: string; readonly status: string }];
 }
 
 /** `khala publish`: publishes one artifact on the blackboard of a running server. */
@@ -30,14 +29,9 @@ export async function publish(type: string, options: PublishOptions): Promise<vo
     ...(options.tag && { tags: options.tag }),
     ...(options.at !== undefined && { not_before: readTime(options.at) }),
   };
-  const url = serverUrl(options.url);
-  const token = await tokenSource(url, options.token, [SCOPES.blackboardWrite]).get();
   const path = "/blackboard/v1/artifacts";
-  const { artifacts } = await callServer<{ artifacts: [{ id: string; status: string }] }>(url, path, {
-    body: draft,
-    token,
-  });
-  const [published] = artifacts;
+  const answer = await callWithScope<Answer>(options, SCOPES.blackboardWrite, path, draft);
+  const [published] = answer.artifacts;
   print(options.json ? JSON.stringify(published) : `${type} ${published.id} is ${said(published.status)}.`);
 }
 

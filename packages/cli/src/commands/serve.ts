@@ -22,16 +22,13 @@ export async function serve(options: ServeOptions): Promise<void> {
     );
   }
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
-  await runUntilSignal(
-    async () => {
-      const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
-      const dashboard = dashboardFolder();
-      const khala = await createKhala(app, { config, log, ...(dashboard && { dashboard }) });
-      // At any log level: with port 0 only this line has the address.
-      const topics = app.models.all.map(({ topic }) => topic);
-      log.child({}, { level: "info" }).info({ url: khala.url, topics }, `ready at ${khala.url}`);
-      return khala;
-    },
-    { stopTimeoutMs: config.KHALA_DRAIN_MS + 30_000 },
-  );
+  await runUntilSignal(config, async () => {
+    const app = await loadApp(options.app);
+    const dashboard = dashboardFolder();
+    const khala = await createKhala(app, { config, log, ...(dashboard && { dashboard }) });
+    // At any log level: with port 0 only this line has the address.
+    const topics = app.models.all.map(({ topic }) => topic);
+    log.child({}, { level: "info" }).info({ url: khala.url, topics }, `ready at ${khala.url}`);
+    return khala;
+  });
 }

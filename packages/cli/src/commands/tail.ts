@@ -1,14 +1,11 @@
 import { type From, follow, type Update } from "../client/follow.ts";
-import { tokenSource } from "../client/tokens.ts";
+import { type ServerOptions, tokenSource } from "../client/tokens.ts";
 import { serverUrl } from "../environment.ts";
 import { note, paint, print, truncate } from "../terminal/terminal.ts";
 
-export interface TailOptions {
-  readonly url?: string;
-  readonly token?: string;
+export interface TailOptions extends ServerOptions {
   readonly from: From;
   readonly count?: number;
-  readonly json?: boolean;
   readonly quiet?: boolean;
 }
 

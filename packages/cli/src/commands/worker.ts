@@ -21,23 +21,20 @@ export async function worker(options: WorkerOptions): Promise<void> {
     throw new Failure(`There is no database in ${config.KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
   }
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
-  await runUntilSignal(
-    async () => {
-      const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
-      const agents = app.agents.map(({ name }) => name);
-      if (agents.length === 0) {
-        const advice = "Give defineApp some, or name another app with --app.";
-        throw new Failure(`The app has no agents. ${advice}`, EXIT.usage);
-      }
-      const running = await createBoardWorker(app, { config: { ...config, DATABASE_URL: url }, log });
-      const { url: address } = running;
-      const watch = address
-        ? `their state is at ${address}/metrics and ${address}/readyz`
-        : "set KHALA_WORKER_PORT to monitor them";
-      // At any log level: this line is the only sign that the worker runs.
-      log.child({}, { level: "info" }).info({ agents, address }, `the agents are at work; ${watch}`);
-      return running;
-    },
-    { stopTimeoutMs: config.KHALA_DRAIN_MS + 30_000 },
-  );
+  await runUntilSignal(config, async () => {
+    const app = await loadApp(options.app);
+    const agents = app.agents.map(({ name }) => name);
+    if (agents.length === 0) {
+      const advice = "Give defineApp some, or name another app with --app.";
+      throw new Failure(`The app has no agents. ${advice}`, EXIT.usage);
+    }
+    const running = await createBoardWorker(app, { config: { ...config, DATABASE_URL: url }, log });
+    const { url: address } = running;
+    const watch = address
+      ? `their state is at ${address}/metrics and ${address}/readyz`
+      : "set KHALA_WORKER_PORT to monitor them";
+    // At any log level: this line is the only sign that the worker runs.
+    log.child({}, { level: "info" }).info({ agents, address }, `the agents are at work; ${watch}`);
+    return running;
+  });
 }

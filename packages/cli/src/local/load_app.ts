@@ -4,8 +4,9 @@ import { pathToFileURL } from "node:url";
 import type { App, AppDefinition } from "@khala/server";
 import { EXIT, Failure } from "../failure.ts";
 
-/** Loads the app that a file exports by default, made with `defineApp`. */
-export async function loadApp(file: string): Promise<App> {
+/** Loads the app that a file exports by default, made with `defineApp`; without a file, the demo app. */
+export async function loadApp(file: string | undefined): Promise<App> {
+  if (!file) return (await import("../demo/app.ts")).default;
   const path = resolve(file);
   if (!existsSync(path))
     throw new Failure(`There is no file ${path}. Name the app's file with --app.`, EXIT.usage);

@@ -38,7 +38,7 @@ export async function operate<T>(
     const advice = `Set DATABASE_URL, or start \`${COMMAND} dev\` for the embedded one.`;
     throw new Failure(`There is no database in ${config.KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
   }
-  const app = options.app ? await loadApp(options.app) : (await import("../demo/app.ts")).default;
+  const app = await loadApp(options.app);
   const stopping = new AbortController();
   const stop = () => stopping.abort();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, stop);

@@ -1,4 +1,5 @@
 import { constants } from "node:os";
+import type { Config } from "@khala/server";
 import { environment } from "../environment.ts";
 import { note } from "../terminal/terminal.ts";
 
@@ -10,15 +11,18 @@ export interface Stoppable {
 /** npm and the terminal both pass on a Ctrl-C: signals within this time count as one. */
 const SAME_SIGNAL_MS = 1_000;
 const PARENT_POLL_MS = 200;
+/** How long a stop may take beyond the drain. */
+const GRACE_MS = 30_000;
 
 /**
  * Starts a server, waits for a signal, then stops it in order. A signal during the start takes effect after it. A second
  * signal, or a stop that takes too long, ends the process at once.
  */
 export async function runUntilSignal(
+  { KHALA_DRAIN_MS }: Config,
   start: () => Promise<Stoppable>,
-  { stopTimeoutMs }: { stopTimeoutMs: number },
 ): Promise<void> {
+  const stopTimeoutMs = KHALA_DRAIN_MS + GRACE_MS;
   const stopAsked = Promise.withResolvers<void>();
   let stopAskedAt: number | undefined;
   const requestStop = () => {
