@@ -6,7 +6,7 @@ const kafka = { bootstrap: "127.0.0.1:9092", clientId: "test" };
 const marks = (retention?: { artifacts?: number; tasks?: number; processed?: number }) =>
   resolveSettings({ kafka, ...(retention && { retention }) }).retention.processed;
 
-test("the marks of settled tasks are kept at least as long as what can come again", () => {
+test("keeps processed entries at least as long as artifacts and tasks", () => {
   expect(marks()).toBe(30 * DAY_MS);
   expect(marks({ artifacts: DAY_MS })).toBe(30 * DAY_MS);
   expect(marks({ artifacts: 90 * DAY_MS })).toBe(90 * DAY_MS);

@@ -142,19 +142,19 @@ describe.runIf(ownKafka() !== undefined)(
     );
 
     const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const;
-    test.concurrent.each(mechanisms)("%s: whoever asks is let in, or told why not", async (mechanism) => {
+    test.concurrent.each(mechanisms)("%s: askKafka connects, or says why it cannot", async (mechanism) => {
       const own = kafkaOf("admin", mechanism);
       expect(await askKafka(own)).toEqual(expect.any(Array));
       const wrong = { ...own, sasl: { ...own.sasl!, password: "another" } };
       await expect(askKafka(wrong)).rejects.toThrow(/Kafka cannot be reached: .*authentication failed/i);
     });
 
-    describe("whose users have the rights of the documentation", () => {
+    describe("whose users have the documented rights", () => {
       const ROLES: Record<Exclude<User, "admin">, readonly string[]> = {
         publisher: ["every process", "the first to start"],
         router: ["every process", "those that route"],
-        worker: ["every process", "those that run agents"],
-        loose: ["every process", "those that route", "those that run agents"],
+        worker: ["every process", "processes that run agents"],
+        loose: ["every process", "those that route", "processes that run agents"],
       };
       let rights: Right[];
       let lists: AccessLists;
@@ -187,18 +187,18 @@ describe.runIf(ownKafka() !== undefined)(
           .split("\n")
           .filter((line) => line.includes(`User:${user} is Denied`) && line.includes(what));
 
-      test("the table has roles that are known, and no others", () => {
+      test("the documented roles are the tested ones", () => {
         expect([...new Set(rights.map(({ who }) => who))].sort()).toEqual(
           [...new Set(Object.values(ROLES).flat())].sort(),
         );
       });
 
-      test("they are enough to publish, route, retry, bury and settle, and to see all of it", async () => {
+      test("these rights are enough to publish, route, retry, settle and observe", async () => {
         await throughTheBoard(publisher, worker.board);
         for (const user of ["publisher", "router", "worker"] as const) expect(denied(user)).toEqual([]);
       });
 
-      test("without transactions those to their ids are not needed, and no others instead", async () => {
+      test("without transactions no rights on transactional ids are needed", async () => {
         const { board } = await open(kafkaOf("loose", "scram-sha-512"), true, { transactions: false });
         await throughTheBoard(board, board);
         await board.stop();
@@ -211,7 +211,7 @@ describe.runIf(ownKafka() !== undefined)(
         return found[0]!;
       };
 
-      test("who may not write the index publishes nothing", async () => {
+      test("without rights on the index nothing is published", async () => {
         const missing = rights.find(
           ({ name, operation }) => name === "flock.by_id" && operation === "Write",
         )!;
@@ -232,7 +232,7 @@ describe.runIf(ownKafka() !== undefined)(
         expect(denied("publisher", "Topic:LITERAL:flock.by_id")).not.toEqual([]);
       });
 
-      test("who may not look at groups knows no lag", async () => {
+      test("without rights on groups there is no lag", async () => {
         const missing = right("every process", "groups", "flock.*");
         await lists.revoke("publisher", missing);
         await eventually("the lag is refused", () =>
@@ -244,8 +244,8 @@ describe.runIf(ownKafka() !== undefined)(
         await lists.grant("publisher", [missing]);
       });
 
-      test("who may not write marks settles nothing, and goes on when it may", async () => {
-        const missing = right("those that run agents", "topics", "flock.processed");
+      test("without rights on the processed topic nothing is settled, until they are granted", async () => {
+        const missing = right("processes that run agents", "topics", "flock.processed");
         await lists.revoke("worker", missing);
         const agent = new Worker("agent");
         await using _ = start(agent, worker.board);
@@ -268,7 +268,7 @@ describe.runIf(ownKafka() !== undefined)(
       });
     });
 
-    test("no password is in what was said meanwhile", () => {
+    test("logs contain no password", () => {
       const said = `${lines.join("\n")}${broker.output()}`;
       for (const password of Object.values(USERS)) expect(said).not.toContain(password);
     });

@@ -51,7 +51,7 @@ function offsetsOf(batches: readonly Batch[]): number[] {
 }
 
 describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
-  test("leaves in order at any moment of its join, alone and while others join", {
+  test("leaves at any moment of its join, alone and while others join", {
     timeout: 120_000,
   }, async () => {
     await using watched = await openWatched(2);
@@ -70,7 +70,7 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     expect(warnings.filter((line) => line.includes("did not leave"))).toEqual([]);
   });
 
-  test("is gone when it has left, also while its group waits for others to join again", {
+  test("leaves its group, also during a rebalance", {
     timeout: 120_000,
   }, async () => {
     await using watched = await openWatched(1);
@@ -106,7 +106,7 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     expect(warnings).toEqual([]);
   });
 
-  test("takes no turn from others while it waits for whoever watches it, who may wait for one", {
+  test("does not hold a thread while it waits for the broker watch", {
     timeout: 120_000,
   }, async () => {
     await using stage = await openStage({ partitions: 1 });
@@ -131,7 +131,7 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     await offsets.stop();
   });
 
-  test("takes what it has in hand again, once it has joined anew, when the group goes on without it", {
+  test("reads its uncommitted records again after it was removed from the group and rejoined", {
     timeout: 120_000,
   }, async () => {
     await using stage = await openStage({ partitions: 1 });
@@ -166,7 +166,7 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     expect({ taken, failures }).toEqual({ taken: [0], failures: [] });
   });
 
-  test("begins behind what its predecessor's transaction commits, also if that is decided after it has asked", {
+  test("starts after the offsets of its predecessor's open transaction, once that is decided", {
     timeout: 120_000,
   }, async () => {
     await using stage = await openStage({ partitions: 1 });
@@ -220,7 +220,7 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     expect(taken).toEqual([2]);
   });
 
-  test("an offset that it commits is the group's when it says so, also while others come and go", {
+  test("a committed offset is stored when the commit resolves, also during rebalances", {
     timeout: 180_000,
   }, async () => {
     await using stage = await openStage({ partitions: 1 });

@@ -21,7 +21,7 @@ import type { KafkaSettings } from "./client.ts";
 const RETRY_MS = 200;
 
 describe.runIf(ownKafka() !== undefined)(
-  "a broker that lets in only clients with a certificate",
+  "a broker that requires client certificates",
   { timeout: 120_000 },
   () => {
     let folder: string;
@@ -88,7 +88,7 @@ describe.runIf(ownKafka() !== undefined)(
       await eventually("nobody lags", async () => (await board.lag()).every(({ lag }) => lag === "0"));
     });
 
-    test.concurrent("without one a board does not open, and says why and which settings to look at", async () => {
+    test.concurrent("a board without a certificate does not open, and says why and which settings to check", async () => {
       await expect(open({ ca: certificates.ca }, "none.")).rejects.toMatchObject({
         code: "unavailable",
         message: expect.stringMatching(

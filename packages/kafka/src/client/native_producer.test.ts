@@ -15,7 +15,7 @@ function handedOver(record: Outgoing["record"]): unknown[] {
   return calls[0]!;
 }
 
-test("text is handed over as bytes, so that no NUL ends a key, to the partition of that", () => {
+test("passes text as bytes, because a NUL would end a string key", () => {
   expect(handedOver({ key: "a\0b", value: "ü" })).toEqual([
     "t",
     partitionOf("a\0b", 8),
@@ -42,7 +42,7 @@ test("headers are a list with one member each, those with several values as ofte
   ]);
 });
 
-test("what the client refuses is thrown, and nothing behind it is handed over", () => {
+test("throws at the first record that the client refuses, and produces no later one", () => {
   const seen: string[] = [];
   const native: NativeProducer = {
     produce(topic) {

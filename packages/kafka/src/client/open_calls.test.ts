@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { OpenCalls } from "./open_calls.ts";
 
-test("closing waits for the calls under way, and whatever comes later does not reach the addon", async () => {
+test("closing waits for running calls, and refuses later ones", async () => {
   const calls = new OpenCalls();
   const pending = Promise.withResolvers<string>();
   const reached: string[] = [];

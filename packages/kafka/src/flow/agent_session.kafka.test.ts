@@ -139,7 +139,7 @@ async function committed(stage: Stage, offsets: ClusterOffsets, partition: numbe
 }
 
 describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_000 }, () => {
-  test("of a settlement whose partition goes to another between its records and its offsets nothing is seen", async () => {
+  test("aborts a settlement whose partition is revoked between its records and its offsets", async () => {
     await using parts = new AsyncDisposableStack();
     const stage = parts.use(await openStage({ partitions: 1 }));
     const offsets = await openOffsets(parts, stage);
@@ -193,7 +193,7 @@ describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_00
     expect(await visible(stage, 2)).toHaveLength(2);
   });
 
-  test("what ended and was not settled when its partition was given up is another's to settle", async () => {
+  test("leaves unsettled results of a revoked partition to its next owner", async () => {
     await using parts = new AsyncDisposableStack();
     const stage = parts.use(await openStage({ partitions: 2 }));
     const offsets = await openOffsets(parts, stage);
@@ -250,7 +250,7 @@ describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_00
     );
   });
 
-  test("behind a task that does not end so many are done as the span allows, and the rest once it ends", async () => {
+  test("a task that does not end blocks the partition once the span limit is reached", async () => {
     await using parts = new AsyncDisposableStack();
     const stage = parts.use(await openStage({ partitions: 2 }));
     const offsets = await openOffsets(parts, stage);

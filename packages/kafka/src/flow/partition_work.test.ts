@@ -11,7 +11,7 @@ test("nothing is committed before the first record", () => {
   expect(new OffsetTracker().position()).toBeUndefined();
 });
 
-test("what is committed never passes an unfinished record, however many behind it are done", () => {
+test("the committed offset never passes an unfinished record", () => {
   const tracker = taken(5, 6, 7, 8);
   for (const offset of [8, 6, 7]) tracker.finish(offset);
   expect(tracker.position()).toBe(5);
@@ -37,7 +37,7 @@ test("the position that would follow counts records that are being finished, and
   expect(tracker.position()).toBe(0);
 });
 
-test("a record that is brought again is not taken twice", () => {
+test("takes a record that is delivered twice once", () => {
   const tracker = taken(0, 1);
   tracker.finish(0);
   expect(tracker.take(0, 10)).toBe(false);
@@ -76,7 +76,7 @@ test("lanes run beside each other, and the items of a lane one after the other",
   expect(all(lanes)).toEqual([2]);
 });
 
-test("what comes to a busy lane waits for it", () => {
+test("an item waits while its lane is busy", () => {
   const lanes = new Lanes<number>();
   lanes.add("a", 1);
   expect(all(lanes)).toEqual([1]);
@@ -96,7 +96,7 @@ test("an item that is put back comes before all others of its lane", () => {
   expect(all(lanes)).toEqual([2]);
 });
 
-test("lanes that have been waiting longest go first", () => {
+test("takes the longest waiting lane first", () => {
   const lanes = new Lanes<number>();
   for (const item of [1, 2]) lanes.add("a", item);
   lanes.add("b", 3);

@@ -8,7 +8,7 @@ import { decodeArtifact, decodeTask } from "../topics/decoding.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 
 describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transactions %s", (transactions) => {
-  test("an artifact comes back as it was, by id and as the newest, here at once and elsewhere soon", async () => {
+  test("an artifact is found by id and among the recent ones, at once in this process and soon in others", async () => {
     await using stage = await openStage({ transactions });
     const [here, elsewhere] = [await stage.views(), await stage.views()];
     const publisher = stage.publisher(here);
@@ -43,7 +43,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     expect(await views.get(one.id)).toEqual(two);
   });
 
-  test("records are in the partition of their key, with the type and the trace in their headers", async () => {
+  test("records go to the partition of their key, with type and trace as headers", async () => {
     await using stage = await openStage({ transactions });
     const publisher = stage.publisher(await stage.views());
     const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -58,7 +58,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     expect(new Set(records.map(({ partition }) => partition)).size).toBe(2);
   });
 
-  test("writers at the same time share commits, and each hears of its own", async () => {
+  test("concurrent writers share commits, and each gets its own result", async () => {
     await using stage = await openStage({ transactions });
     const views = await stage.views();
     const publisher = stage.publisher(views);
@@ -70,7 +70,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     );
   });
 
-  test("tasks go before their agent, and a task for nobody is refused", async () => {
+  test("enqueues tasks for their agent, and refuses a task of an unknown agent", async () => {
     await using stage = await openStage({ transactions });
     const publisher = stage.publisher(await stage.views());
     const work = task({ agent: AGENTS[1]! });

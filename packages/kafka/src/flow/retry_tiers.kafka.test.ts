@@ -81,7 +81,7 @@ async function back(stage: Stage, count: number): Promise<string[]> {
 }
 
 describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, () => {
-  test("holds so many in memory and no more; the rest stay in the log, and come when they are due", async () => {
+  test("holds a bounded number of records in memory, and reads the others when they are due", async () => {
     await using stage = await openStage({ partitions: 2, retryDelaysMs: [DELAY_MS] });
     const clock = new JumpClock();
     const topic = stage.names.retry(DELAY_MS);
@@ -105,7 +105,7 @@ describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, ()
     expect(Math.max(...sizes)).toBeGreaterThanOrEqual(MAX_WAITING);
   });
 
-  test("a delay that is longer than any topic's takes as long as it must, in several rounds", async () => {
+  test("waits in a topic several times for a delay that is longer than any topic's", async () => {
     await using stage = await openStage({ partitions: 1, retryDelaysMs: [DELAY_MS] });
     const clock = new JumpClock();
     const dueAt = clock.now() + 2.5 * DELAY_MS;
@@ -126,7 +126,7 @@ describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, ()
     for (const each of moves) expect(each.topic).toBe(stage.names.retry(DELAY_MS));
   });
 
-  test("what cannot be read is a dead letter as it was, and those behind it come back", async () => {
+  test("makes an undecodable record a dead letter, and continues with the next ones", async () => {
     await using stage = await openStage({ partitions: 1, retryDelaysMs: [DELAY_MS] });
     const clock = new JumpClock();
     const good = waiting(0, clock.now());

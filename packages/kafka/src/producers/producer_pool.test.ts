@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { SingleFlight } from "../views/single_flight.ts";
 import { Pool } from "./producer_pool.ts";
 
-test("slots are made when they are needed, handed on in turn, and made anew when they broke", async () => {
+test("makes slots on demand, hands them on in order, and replaces broken ones", async () => {
   const made: number[] = [];
   const slots = new Pool(2, async (slot) => {
     made.push(slot);
@@ -30,7 +30,7 @@ test("slots are made when they are needed, handed on in turn, and made anew when
   await expect(slots.take()).rejects.toMatchObject({ code: "shutting_down" });
 });
 
-test("one that could not be made is tried again by the next", async () => {
+test("a slot that could not be made is made again by the next caller", async () => {
   let fails = true;
   const slots = new Pool(1, async () => {
     if (fails) throw new Error("not now");
@@ -41,7 +41,7 @@ test("one that could not be made is tried again by the next", async () => {
   expect((await slots.take()).value).toBe("made");
 });
 
-test("closing refuses those who wait, and draining waits for those who work", async () => {
+test("closing rejects waiting callers, and draining waits for running ones", async () => {
   const slots = new Pool(1, async () => "it");
   const lease = await slots.take();
   const waiting = slots.take();
@@ -51,7 +51,7 @@ test("closing refuses those who wait, and draining waits for those who work", as
   expect(await drained).toEqual(["it"]);
 });
 
-test("whoever asks while work is under way shares the next run, not this one", async () => {
+test("calls during a run share the next run", async () => {
   const gates: (() => void)[] = [];
   let runs = 0;
   const shared = new SingleFlight(async () => {

@@ -37,7 +37,7 @@ describe.runIf(kafkaHere()).concurrent("transactions", () => {
     expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["after"]);
   });
 
-  test("as many run at a time as there are producers, and the rest wait their turn", async () => {
+  test("runs one transaction per producer at a time, and the others wait", async () => {
     await using stage = await openStage({ producers: 2 });
     let running = 0;
     let most = 0;
@@ -57,7 +57,7 @@ describe.runIf(kafkaHere()).concurrent("transactions", () => {
     expect(await readTopic(stage.client, stage.names.artifacts, 10)).toHaveLength(10);
   });
 
-  test("a producer that another has taken over writes nothing, and its process hears why", async () => {
+  test("a fenced producer writes nothing, and reports stale_producer", async () => {
     await using stage = await openStage({ producers: 1 });
     const [first, other] = [rival(stage), rival(stage)];
     const begun = Promise.withResolvers<void>();
@@ -91,7 +91,7 @@ describe.runIf(kafkaHere()).concurrent("transactions", () => {
     await Promise.all(rivals.map((producers) => producers.stop()));
   });
 
-  test("one that was fenced off goes on under the id that its process has by then, and meets nobody", async () => {
+  test("a fenced producer continues under the current id of its process", async () => {
     const [taken, fresh] = [newName("taken"), newName("fresh")];
     let own = taken;
     await using stage = await openStage({ producers: 1, transactionalId: async () => own });

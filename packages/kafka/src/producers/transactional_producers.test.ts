@@ -8,7 +8,7 @@ async function opened(): Promise<{ clock: ManualClock; id: TransactionalId }> {
   return { clock, id: new TransactionalId(await testContext({ clock }), "server-0") };
 }
 
-test("an id that is fenced again and again is refused for a while, with the reason", async () => {
+test("refuses an id for a while that is fenced repeatedly, with the reason", async () => {
   const { clock, id } = await opened();
   for (let i = 0; i < 3; i++) {
     id.refuseWhileContested();
@@ -21,7 +21,7 @@ test("an id that is fenced again and again is refused for a while, with the reas
   id.refuseWhileContested();
 });
 
-test("an id that is fenced now and then is not refused", async () => {
+test("does not refuse an id that is fenced rarely", async () => {
   const { clock, id } = await opened();
   for (let i = 0; i < 10; i++) {
     id.fenced();

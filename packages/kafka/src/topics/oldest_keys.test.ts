@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { OldestKeys } from "./oldest_keys.ts";
 
-test("keys come in the order in which they were set, those set again last", () => {
+test("returns keys in the order in which they were set", () => {
   const map = new Map<string, number>();
   const oldest = new OldestKeys(map);
   const take = () => {
@@ -23,7 +23,7 @@ test("keys come in the order in which they were set, those set again last", () =
   expect([take(), take()]).toEqual(["e", undefined]);
 });
 
-test("what is the oldest is known however often everything was replaced", () => {
+test("finds the oldest key after any number of replacements", () => {
   const set = new Set<number>();
   const oldest = new OldestKeys(set);
   const taken: number[] = [];

@@ -50,7 +50,7 @@ describe("there and back", () => {
     expect(headerNumber(record, HEADER.attempts, 4)).toBe(3);
   });
 
-  test("a mark in the partition of its task, under the key that every attempt has", () => {
+  test("a processed entry in the partition of its task, under its idempotency key", () => {
     const work = task({ replay_id: "r1" });
     const record = processedRecord(work, "dead", position, "2026-01-01T00:00:00.000Z");
     expect([record.key, record.partition]).toEqual([idempotencyKey(work), 3]);
@@ -60,7 +60,7 @@ describe("there and back", () => {
     });
   });
 
-  test("a dead letter, with the headers of the convention", () => {
+  test("a dead letter, with Spring Kafka's headers", () => {
     const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const work = task({ artifacts: [artifact({ traceparent })] });
     const letter = deadLetter({ task: work, origin: "flock.tasks.reviewer/3@1042" });
@@ -74,13 +74,13 @@ describe("there and back", () => {
     expectConvention(record, { attempts: letter.attempts });
   });
 
-  test("a retry has them too, and when it is due", () => {
+  test("a retry has the same headers, and its due time", () => {
     const record = read(retryRecord(task({ attempt: 4 }), deadLetter().failure, origin, 1_234));
     expect(headerNumber(record, "retry_topic-backoff-timestamp", 8)).toBe(1_234);
     expectConvention(record, { attempts: 3 });
   });
 
-  test("an artifact says its type, and what the index keeps of it", () => {
+  test("an artifact has its type and its index entry as headers", () => {
     const one = artifact({ correlation_id: "c", version: 2 });
     expect(headerText(read(artifactRecord(one)), "khala-type")).toBe("Draft");
     expect(headerText(read(byIdRecord(one)), "khala-index")).toBe('2 ["Draft","acme","c"]');
@@ -102,7 +102,7 @@ describe("there and back", () => {
   }
 });
 
-describe("what cannot be read is a value, with its bytes", () => {
+describe("returns undecodable records as values, with their bytes", () => {
   const complete = artifact();
   test.each([
     ["bytes that are not UTF-8", Buffer.from([0xff, 0xfe])],
@@ -134,7 +134,7 @@ describe("what cannot be read is a value, with its bytes", () => {
     expect(decodeRetry(broken)).toMatchObject({ ok: false, error: expect.stringContaining(HEADER.due) });
   });
 
-  test("a dead letter of foreign make has an id of its own, always the same", () => {
+  test("derives a stable id for a dead letter that has none", () => {
     const foreign = { value: Buffer.from("?"), timestamp: "0" };
     const one = decodeDeadLetter(foreign, position, "reviewer");
     expect(decodeDeadLetter(foreign, position, "reviewer")).toEqual(one);
@@ -143,7 +143,7 @@ describe("what cannot be read is a value, with its bytes", () => {
   });
 });
 
-test("a foreign artifact gets the defaults of what it leaves out", () => {
+test("an artifact of another producer gets defaults for missing fields", () => {
   const { tags, version, depth, visibility, ...rest } = artifact();
   const value = Buffer.from(JSON.stringify(rest));
   expect(decodeArtifact({ value })).toEqual({

@@ -20,7 +20,7 @@ test("topics are named after the prefix, and single names can be chosen", () => 
   expect([1_000, 1_500, 90_000, 7_200_000].map(delayText)).toEqual(["1s", "1500ms", "90s", "2h"]);
 });
 
-test("what cannot be the name of a topic is refused, and not changed into another", () => {
+test("refuses invalid topic names", () => {
   expect(() => topicNames({ prefix: "my flock/" })).toThrow(/cannot be the name of a Kafka topic/);
   expect(() => topicNames({}).tasks("a b")).toThrow(/cannot be the name of an agent/);
 });
@@ -42,7 +42,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
     await configs.close();
   });
 
-  test("what was settled is known at least as long as a record from which it could come again is kept", async () => {
+  test("keeps processed entries at least as long as the records that could repeat them", async () => {
     await using stage = await openStage();
     const { names, settings } = stage;
     const configs = await openTopicConfigs(settings.kafka);

@@ -8,7 +8,7 @@ import { artifactRecord } from "../topics/records.ts";
 import { topicNames } from "../topics/topics.ts";
 
 describe.runIf(kafkaHere()).concurrent("the counts of a correlation", () => {
-  test("have something open as long as one of its artifacts is not routed, also if nobody wants it", async () => {
+  test("count as open until every artifact is routed, also without a matching agent", async () => {
     await using under = await kafkaBoard();
     const parts = { agents: [rules("agent")], route: routeByTags, observer: new Heard() };
     const board = await under.open({ ...parts, routes: false });
@@ -33,7 +33,7 @@ describe.runIf(kafkaHere()).concurrent("the counts of a correlation", () => {
     ]);
   });
 
-  test("have something open while it is not decided whether one more artifact is published", async () => {
+  test("count as open while a transaction with another artifact is undecided", async () => {
     await using under = await kafkaBoard();
     const parts = { agents: [rules("agent")], route: routeByTags, routes: true, observer: new Heard() };
     const board = await under.open(parts);

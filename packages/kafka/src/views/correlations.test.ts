@@ -7,7 +7,7 @@ const PLENTY = { maxCorrelations: 10, maxIds: 1_000 };
 const of = (correlation: string) => artifact({ correlation_id: correlation });
 const named = (...names: string[]) => names.map((name) => ({ org: artifact().org_id, name }));
 
-test("what settles is settled, in whatever order it is changes", () => {
+test("a settled task stays settled, in whatever order its records are read", () => {
   const correlations = new Correlations(PLENTY);
   const work = task({ artifacts: [of("c")] });
   correlations.task(work, "done");
@@ -16,7 +16,7 @@ test("what settles is settled, in whatever order it is changes", () => {
   expect(correlations.counts(named("c"), 0)).toMatchObject([{ open: 1, done: 1, dead: 0 }]);
 });
 
-test("a replay takes the place of the dead letter", () => {
+test("counts a replay instead of its dead letter", () => {
   const correlations = new Correlations(PLENTY);
   const work = task({ artifacts: [of("c")] });
   const states: unknown[] = [];
@@ -35,7 +35,7 @@ test("a replay takes the place of the dead letter", () => {
   ]);
 });
 
-test("correlations that nothing was changes of for longest are forgotten first, by number and by size", () => {
+test("evicts the least recently changed correlations first, by number and by size", () => {
   const few = new Correlations({ maxCorrelations: 2, maxIds: 1_000 });
   for (const id of ["a", "b", "a", "c"]) few.onArtifact(summaryOf(of(id)));
   expect(few.counts(named("a", "b", "c"), 0).map(({ correlationId }) => correlationId)).toEqual(["a", "c"]);
@@ -44,7 +44,7 @@ test("correlations that nothing was changes of for longest are forgotten first, 
   expect(small.counts(named("a", "b"), 0)).toMatchObject([{ correlationId: "b", artifacts: 2 }]);
 });
 
-test("correlations of one name in two orgs know nothing of each other", () => {
+test("keeps correlations of two orgs with the same name apart", () => {
   const correlations = new Correlations(PLENTY);
   const [ours, theirs] = [of("c"), { ...of("c"), org_id: "zeta" }];
   for (const each of [ours, theirs, { ...theirs, id: ours.id }]) correlations.onArtifact(summaryOf(each));
@@ -56,14 +56,14 @@ test("correlations of one name in two orgs know nothing of each other", () => {
   ]);
 });
 
-test("what has no correlation is not counted", () => {
+test("does not count records without a correlation", () => {
   const correlations = new Correlations(PLENTY);
   correlations.onArtifact(summaryOf(artifact()));
   correlations.task(task(), "open");
   expect(correlations.counts(named(""), 0)).toEqual([]);
 });
 
-test("one that seems to be over is doubted until the router is behind its artifacts and nothing was changes meanwhile", () => {
+test("stays unconfirmed until the router has passed its artifacts and nothing has changed since", () => {
   const correlations = new Correlations(PLENTY);
   const draft = of("c");
   const publish = (at: number) => {

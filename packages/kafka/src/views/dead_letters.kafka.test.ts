@@ -48,7 +48,7 @@ async function pages(views: Views, limit: number, correlationId?: string): Promi
 }
 
 describe.runIf(kafkaHere()).concurrent("dead letters", () => {
-  test("a letter comes back with its error, attempts and origin", async () => {
+  test("a dead letter is read with its error, attempts and origin", async () => {
     await using stage = await openStage();
     const views = await stage.views();
     const [letter] = await bury(stage, 1);
@@ -77,7 +77,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     });
   });
 
-  test("those that are named are found wherever they are in the log", async () => {
+  test("finds dead letters by id anywhere in the log", async () => {
     await using stage = await openStage();
     const views = await stage.views();
     const letters = await bury(stage, 450);
@@ -90,7 +90,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     expect(await views.deadLettersById("nobody", ids)).toEqual([]);
   });
 
-  test("those of a correlation are found between others", async () => {
+  test("finds the dead letters of a correlation among others", async () => {
     await using stage = await openStage();
     const wanted = await bury(stage, 2, "mine");
     await bury(stage, 250, "theirs");
@@ -100,7 +100,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     expect((await pages(await stage.views(), 1, "mine")).flat()).toEqual(ids);
   });
 
-  test("bytes that nobody can read are kept as they are, with the error", async () => {
+  test("keeps an undecodable record as it is, with the error", async () => {
     await using stage = await openStage();
     const raw = Buffer.from([0xff, 0x00, 0xfe]);
     const letter = deadLetter({ raw: raw.toString("base64") });
@@ -112,7 +112,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     expect(deadLetters[0]).toMatchObject({ raw: "", failure: { class: "Error" } });
   });
 
-  test("those that the log has dropped are counted no longer", async () => {
+  test("stops counting dead letters that the log has dropped", async () => {
     await using stage = await openStage();
     const views = await stage.views();
     await bury(stage, 5);
@@ -126,7 +126,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     expect((await (await stage.views()).deadIds()).get("reviewer")).toHaveLength(2);
   });
 
-  test("a long stack does not make a legal task an illegal dead letter", async () => {
+  test("a long stack does not make a dead letter too large", async () => {
     await using stage = await openStage({ maxRecordBytes: 262_144 });
     const artifacts = Array.from({ length: 4 }, () => artifact({ payload: "x".repeat(261_500) }));
     const [first, ...rest] = artifacts;

@@ -21,7 +21,7 @@ function recordAt(at: number): LogRecord {
   return { topic: TOPIC, partition: 0, at, offset: String(at), key: null, value: null, timestamp: "0" };
 }
 
-test("letters are counted one by one up to a bound, and a count that reached it stays there", () => {
+test("counts dead letters exactly up to a bound", () => {
   const { letters, bury } = opened();
   bury(9_999);
   expect(letters.ids(0)).toHaveLength(9_999);
@@ -31,7 +31,7 @@ test("letters are counted one by one up to a bound, and a count that reached it 
   }
 });
 
-test("letters before the first that the log still has are not counted", () => {
+test("does not count dead letters that the log has dropped", () => {
   const { letters, bury } = opened();
   bury(10);
   expect(letters.ids(4)).toHaveLength(6);

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { BodyCache } from "./artifact_index.ts";
 import { IdTable } from "./id_table.ts";
 
-test("a table does what a map does, through growth, changes and removals", () => {
+test("behaves as a map, through growth, changes and removals", () => {
   const table = new IdTable(8);
   const map = new Map<string, { partition: number; offset: number; version: number }>();
   const ids = Array.from({ length: 3_000 }, (_, i) => (i % 10 ? randomUUID() : `not a uuid ${i}`));
@@ -22,7 +22,7 @@ test("a table does what a map does, through growth, changes and removals", () =>
   for (const id of ids) expect(table.get(id)).toEqual(map.get(id));
 });
 
-test("removals do not make it grow for ever", () => {
+test("does not grow by removals alone", () => {
   const table = new IdTable(16);
   for (let i = 0; i < 10_000; i++) {
     const id = randomUUID();
@@ -32,7 +32,7 @@ test("removals do not make it grow for ever", () => {
   expect([table.size, table.bytes]).toEqual([0, 16 * 30]);
 });
 
-test("a place takes 43 to 86 bytes, and those of a million 63 MB, as the documentation says", () => {
+test("an entry takes 43 to 86 bytes, and a million of them 63 MB, as the documentation says", () => {
   const table = new IdTable();
   let [least, most] = [Number.POSITIVE_INFINITY, 0];
   for (let i = 1; i <= 12_000; i++) {

@@ -34,7 +34,7 @@ async function readAll(stage: Stage, topic: string, groupId: string, records: nu
 /** Removes an artifact from the compacted index. */
 const tombstone = (id: string) => ({ key: id, value: null });
 
-describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
+describe.runIf(kafkaHere()).concurrent("results", () => {
   test("after a restart an artifact has its newest version, and one that was removed is not there", async () => {
     await using stage = await openStage();
     const publisher = stage.publisher(await stage.views());
@@ -50,7 +50,7 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     expect(restarted.size).toBe(1);
   });
 
-  test("what is removed or changed while the index is rebuilt is removed or changed in it", async () => {
+  test("the index has removals and changes that happen during its rebuild", async () => {
     await using stage = await openStage();
     const drafts = Array.from({ length: 5_000 }, () => artifact({ payload: "x".repeat(200) }));
     await stage.write(stage.names.byId, ...drafts.map((draft) => byIdRecord(draft)));
@@ -137,7 +137,7 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     expect(await (await stage.views()).get(empty.id)).toEqual(empty);
   });
 
-  test("what was aborted is in no answer, and holds nothing back", async () => {
+  test("ignores aborted transactions", async () => {
     await using stage = await openStage();
     const views = await stage.views();
     const ghost = artifact({ correlation_id: "c" });
@@ -175,7 +175,7 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     expect(await views.recent({ org: "nobody", limit: 9 })).toEqual([]);
   });
 
-  test("lag counts to what can be read, and to what an open transaction holds back; markers leave none", async () => {
+  test("lag counts readable records, lag_high also those of open transactions, and neither counts markers", async () => {
     await using stage = await openStage({ partitions: 1 });
     const { names } = stage;
     const views = await stage.views();
@@ -203,7 +203,7 @@ describe.runIf(kafkaHere()).concurrent("what the log answers", () => {
     await eventually("one more", async () => (await lagOf(views, "router"))[0]?.[0] === "1");
   });
 
-  test("a correlation is counted by sets: twice is once, and the order of topics does not matter", async () => {
+  test("counts a record once, however often and in whatever order it is read", async () => {
     await using stage = await openStage();
     const { names } = stage;
     const views = await stage.views();

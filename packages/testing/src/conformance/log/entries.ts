@@ -20,7 +20,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(page!.entries[2]).toMatchObject(second.head);
   });
 
-  test("the entries of one call stand together, however many append at once from two servers", async () => {
+  test("the entries of one call are contiguous, however many servers append at once", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const calls = range(0, 59);
@@ -51,7 +51,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(texts(await everything(a, stream))).toEqual(words);
   });
 
-  test("time never goes back, also when the clock does", async () => {
+  test("timestamps never decrease, also when the clock does", async () => {
     const { under, a, b } = handles();
     const stream = newStream();
     const now = Date.now();
@@ -90,7 +90,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(seqs(await everything(b, stream, { entries: 3, bytes: 2_500 }))).toEqual(range(1, 10));
   });
 
-  test("a stream that does not exist is not there to be read, and has no head", async () => {
+  test("reading a missing stream returns nothing, and it has no head", async () => {
     const { a } = handles();
     const missing = newStream();
     expect(await a.read(missing, START, PLENTY)).toBeUndefined();
@@ -98,7 +98,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(await a.bounds([])).toEqual([]);
   });
 
-  test("the heads of many streams come in the order in which they were asked for", async () => {
+  test("returns the heads of many streams in the order of the request", async () => {
     const { a, b } = handles();
     const streams = range(1, 20).map(newStream);
     const bounds = await Promise.all(
@@ -109,7 +109,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(await b.bounds(twice)).toEqual([bounds[2], undefined, bounds[1], bounds[2]]);
   });
 
-  test("text comes back as it was given", async () => {
+  test("text is read as it was appended", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const odd = [
@@ -131,7 +131,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(all.at(-1) === big, "1 MB as it was given").toBe(true);
   });
 
-  test("what cannot be an entry is refused with a reason, and nothing is appended", async () => {
+  test("refuses invalid entries with a reason, and appends nothing", async () => {
     const { a } = handles();
     const stream = newStream();
     const refused = async (entries: string[], reason: RegExp) => {

@@ -33,7 +33,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(await everything(a, stream)).toHaveLength(6);
   });
 
-  test("an append that names another epoch is refused, and makes nothing", async () => {
+  test("refuses an append with another epoch, and creates nothing", async () => {
     const { a, b } = handles();
     const stream = newStream();
     await expect(a.append(stream, ["x"], { epoch: "another" })).rejects.toThrow(StreamGone);
@@ -58,7 +58,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(texts(await everything(b, stream))).toEqual(["5", "5 again", "7", "no fence", "big"]);
   });
 
-  test("of those who share a moment, the refused harm nobody else", async () => {
+  test("a refused publication does not affect others in the same commit", async () => {
     const { a } = handles();
     const [good, fenced, gone] = [newStream(), newStream(), newStream()];
     await a.append(fenced, ["x"], { fence: 9n });
@@ -175,7 +175,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect((await a.append(stream, ["4"])).head.seq).toBe(4n);
   });
 
-  test("a stream whose time is over is not there any more, and its name begins a new epoch", async (context) => {
+  test("an expired stream is gone, and its name begins a new epoch", async (context) => {
     const { under, a, b } = handles();
     if (!under.expire) return context.skip();
     const stream = newStream();

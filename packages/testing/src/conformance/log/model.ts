@@ -57,7 +57,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 /** What is promised of any sequence of operations. */
 export function modelPromises(handles: () => Handles): void {
-  test("two servers' handles on a few streams behave as one list of entries for each", {
+  test("two servers see each stream as one list of entries", {
     timeout: 120_000,
   }, async () => {
     await fc.assert(

@@ -4,7 +4,7 @@ import { everything, Follower, type Handles, newStream, range, texts } from "./s
 
 /** What is promised of watching. */
 export function watchPromises(handles: () => Handles): void {
-  test("once a watch is there, every append by either server is told or reported as missed", async () => {
+  test("a watcher sees every append of either server, or is told that it missed some", async () => {
     const { a, b } = handles();
     const stream = newStream();
     await a.append(stream, ["before"]);
@@ -48,7 +48,7 @@ export function watchPromises(handles: () => Handles): void {
     unwatch();
   });
 
-  test("who stopped watching is told nothing more, and the others still are", async () => {
+  test("a stopped watcher is not notified, and the others are", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const gone = await new Follower(a, stream).start();
@@ -66,7 +66,7 @@ export function watchPromises(handles: () => Handles): void {
     again.stop();
   });
 
-  test("a watcher learns of the stream that took a deleted one's name", async () => {
+  test("a watcher sees a stream that was created again under the same name", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const old = await a.append(stream, ["old", "older"]);

@@ -9,17 +9,6 @@ export interface Swept {
   readonly more: boolean;
 }
 
-/** Expired streams that are not swept yet, at most `limit`. */
-export async function expiredStreams(database: Database, limit: number): Promise<string[]> {
-  const rows = await database.query<{ stream: string }>({
-    name: "log_expired",
-    text: `SELECT stream FROM runtime.log_streams WHERE sweep_at <= now() AND expires_at <= now()
-      ORDER BY sweep_at LIMIT $1`,
-    values: [limit],
-  });
-  return rows.map((row) => row.stream);
-}
-
 /**
  * Removes up to `limit` expired streams, and about as many entries of removed ones. Unlike a delete by name, it never
  * removes a stream that was created again in the meantime.
