@@ -3,6 +3,7 @@ import { type AddressInfo, createConnection, type Socket } from "node:net";
 import { testContext } from "@khala/testing/kit/context";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { until } from "@khala/testing/kit/until";
+import { noAudit } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import { gatewayMetrics } from "../metrics.ts";
 import { openHttp } from "./http.ts";
@@ -18,6 +19,7 @@ async function uploading(length: number) {
     metrics: gatewayMetrics(context.telemetry.meter),
     maxBodyBytes: 1 << 20,
     origins: [],
+    audit: noAudit,
   });
   app.post("/upload", async (request) => ({ got: JSON.stringify(request.body).length }));
   await app.listen({ host: "127.0.0.1", port: 0 });

@@ -23,6 +23,7 @@ async function openServer() {
     open: () => (connection: Connection) => ({
       receive: (data: Buffer) => connection.outbox.send(data),
       heartbeat: () => heartbeat(connection),
+      viewerChanged() {},
       onWritable() {},
       sendError() {},
       close() {},
