@@ -1,5 +1,6 @@
 // npm run build: compiles each package to its dist/, packs it into dist/*.tgz, and checks that others can use the result.
-import { mkdir, rm } from "node:fs/promises";
+// Lists what a release depends on in dist/sbom.cdx.json (CycloneDX).
+import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { compile } from "./compile.ts";
 import { checkTarball, pack } from "./pack.ts";
@@ -21,3 +22,6 @@ for (const name of [...PACKAGES.map((name) => join("packages", name)), "apps/das
   for (const problem of problems) console.log(`  ${problem}`);
   if (problems.length > 0) process.exitCode = 1;
 }
+const sbom = ["sbom", "--sbom-format", "cyclonedx", "--omit", "dev", "--package-lock-only"];
+await writeFile(join(tarballs, "sbom.cdx.json"), await must("npm", sbom));
+console.log("✓ dist/sbom.cdx.json");
