@@ -75,7 +75,7 @@ describe("another org", () => {
     for (const answer of answers) expect(answer).toEqual(answers[0]);
   });
 
-  test("cannot append to a run, and is answered as if it did not exist", async () => {
+  test("cannot append to a run: the same id is a run of its own", async () => {
     const [ours, theirs] = [newOrg(), newOrg()];
     await appendToRun(server, await server.token({ org_id: ours }), `run-${ours}`, { type: "run.started" });
     const stranger = await server.token({ org_id: theirs });
@@ -86,7 +86,10 @@ describe("another org", () => {
       headers,
       body,
     });
-    expect(response.status).toBe(404);
+    expect([response.status, await response.json()]).toEqual([201, { seq: "1" }]);
+    const owner = await server.token({ org_id: ours });
+    const events = await server.request(`/runtime/v1/runs/run-${ours}/events`, owner);
+    expect(await events.json()).toMatchObject({ events: [{ seq: "1", type: "run.started" }] });
   });
 });
 

@@ -6,12 +6,17 @@ export { FatalError, RateLimitedError, RetryableError } from "./blackboard/model
 export { type BlackboardStore, blackboardStore } from "./blackboard/model/store.ts";
 export type { BlackboardPlane, Caller } from "./blackboard/plane.ts";
 export type { Append, Authority, NewEvent } from "./events/authority.ts";
-export { type AuthorityEvent, defineStream, type StreamDefinition } from "./events/stream.ts";
+export {
+  type AuthorityEvent,
+  defineStream,
+  type StreamDefinition,
+  type StreamState,
+} from "./events/stream.ts";
 export { runs, workers } from "./events/streams.ts";
 export { type BoardWorker, createBoardWorker } from "./main/board_worker.ts";
 export { type Config, describeConfig, readConfig } from "./main/config.ts";
 export { createKhala, type Khala } from "./main/khala.ts";
 export type { KhalaOptions } from "./main/startup.ts";
-export { type Access, defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
+export { defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
 export { invoices, lightningControlPlane } from "./sync/models/lightning_control_plane.ts";
 export { notifications, runSummaries, workerSummaries } from "./sync/models/runtime.ts";

@@ -20,16 +20,19 @@ export interface Rule {
 /** The scope of whoever holds the issuer key. No token carries it: the issuer refuses to mint it. */
 export const ISSUER = "issuer";
 
+const stream = {
+  scopes: ["<stream>", SCOPES.runtimeService],
+  to: "owner",
+  orgWide: SCOPES.runtimeService,
+} as const;
 const chat = { scopes: [SCOPES.chat, SCOPES.chatService], to: "owner", orgWide: SCOPES.chatService } as const;
 const work = { scopes: ["<agent>", SCOPES.blackboardWork], to: "org", everyOrg: SCOPES.platform } as const;
 
 /** Every action on every plane. Each route and each event of a channel names one. */
 export const ACTIONS = {
-  "stream.append": {
-    scopes: ["<stream>", SCOPES.runtimeService],
-    to: "owner",
-    orgWide: SCOPES.runtimeService,
-  },
+  // A stream that does not exist yet is started by its first event, and then is its actor's.
+  "stream.append": stream,
+  "stream.read": stream,
   "document.read": { scopes: ["<topic>"], to: "audience" },
 
   "conversation.read": chat,
@@ -69,6 +72,8 @@ export const ACTIONS = {
   "audit.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
   // An org's own sockets, conversations, traces and documents, for its operator.
   "org.inspect": { scopes: [SCOPES.ops], to: "org" },
+  // Streams that a projection has set aside, with what the model threw.
+  "failed_stream.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
   // Figures of the whole server: they name no org and no id.
   "server.observe": { scopes: [SCOPES.ops, SCOPES.platform], to: "installation" },
   "server.inspect": { scopes: [SCOPES.platform], to: "installation" },

@@ -86,13 +86,55 @@ test("a request that repeats only some of its events is refused whole", async ()
   expect(await names(run)).toEqual([a.event_id]);
 });
 
-test("another org's run looks like one that does not exist, and is left alone", async () => {
+test("two orgs use the same run and event ids, and never notice", async () => {
+  const run = freshRun();
+  const first = step("a");
+  expect(await append(run, [first, step("b")])).toBe(2n);
+  const eve = { org: "globex", actor: "eve", ownerOnly: true, expectedSeq: 0n };
+  expect(await append(run, [first], eve)).toBe(1n);
+  const globex = { org: "globex", kind: runs.kind, streamId: run };
+  expect(await authority.find(globex)).toEqual({ owner: "eve", seq: 1n });
+  const events = await authority.readStream(globex, 0n, 10);
+  expect(events).toMatchObject([{ org: "globex", owner: "eve", actor: "eve", eventId: first.event_id }]);
+});
+
+test("a run of another owner looks like one that does not exist, and is left alone", async () => {
   const run = freshRun();
   const first = step("a");
   await append(run, [first]);
   for (const events of [[step("b")], [first]])
-    await expect(append(run, events, { org: "globex", actor: "eve" })).rejects.toEqual(refusal("not_found"));
+    await expect(append(run, events, { actor: "eve", ownerOnly: true })).rejects.toEqual(
+      refusal("not_found"),
+    );
   expect(await names(run)).toEqual([first.event_id]);
+  expect(await append(run, [step("c")], { actor: "service" })).toBe(2n);
+  expect(await append(run, [step("d")], { ownerOnly: true })).toBe(3n);
+});
+
+test("an event id that comes again with another type or other data is refused", async () => {
+  const run = freshRun();
+  const first = step("a");
+  await append(run, [first, step("b")]);
+  const conflict = refusal("event_conflict", { current_seq: "2" });
+  await expect(append(run, [{ ...first, data: { name: "other" } }])).rejects.toEqual(conflict);
+  await expect(append(run, [{ ...first, type: "run.stopped", data: {} }])).rejects.toEqual(conflict);
+  expect(await append(run, [first])).toBe(1n);
+});
+
+test("the events of a stream are read in pages, in order", async () => {
+  const run = freshRun();
+  const events = Array.from({ length: 5 }, (_, i) => step(`s${i}`));
+  await append(run, events.slice(0, 2));
+  await append(freshRun(), [step("other")]);
+  await append(run, events.slice(2));
+  const name = { org: "acme", kind: runs.kind, streamId: run };
+  const pages = [await authority.readStream(name, 0n, 3), await authority.readStream(name, 3n, 3)];
+  expect(pages.map((page) => page.map(({ seq }) => seq))).toEqual([
+    [1n, 2n, 3n],
+    [4n, 5n],
+  ]);
+  expect(pages.flat().map(({ eventId }) => eventId)).toEqual(events.map((event) => event.event_id));
+  expect(await authority.find({ ...name, streamId: "none" })).toBeUndefined();
 });
 
 test("the org and the owner are of who started the run, the actor of who appended", async () => {

@@ -1,11 +1,12 @@
 import type { JsonValue } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
+import { notFound } from "../access/access.ts";
 import { type Database, isConnectionFailure } from "../database/database.ts";
 import { backoff } from "../kit/backoff.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
-import { type AuthorityEvent, checkEventData, type StreamDefinition } from "./stream.ts";
+import { type AuthorityEvent, checkEventData, type StreamDefinition, type StreamEvent } from "./stream.ts";
 
 /** An event that a caller wants appended. */
 export interface NewEvent {
@@ -22,8 +23,23 @@ export interface Append {
   readonly events: readonly NewEvent[];
   readonly org: string;
   readonly actor: string;
+  /** Whether a stream that another actor owns refuses it. Default: the server itself appends to any stream of the org. */
+  readonly ownerOnly?: boolean;
   /** W3C traceparent of the caller. */
   readonly trace?: string;
+}
+
+/** The name of a stream. Every org has ids of its own. */
+export interface StreamName {
+  readonly org: string;
+  readonly kind: string;
+  readonly streamId: string;
+}
+
+/** Who started a stream, and the sequence of its newest event. */
+export interface StreamHead {
+  readonly owner: string;
+  readonly seq: bigint;
 }
 
 /** The authority log. */
@@ -32,6 +48,10 @@ export interface Authority {
   append(request: Append): Promise<bigint>;
   /** Events after a position, in order, at most `limit`. */
   read(after: bigint, limit: number): Promise<readonly AuthorityEvent[]>;
+  /** The owner and the sequence of a stream; undefined when the org has no such stream. */
+  find(stream: StreamName): Promise<StreamHead | undefined>;
+  /** The events of a stream after a sequence, in order, at most `limit`. */
+  readStream(stream: StreamName, after: bigint, limit: number): Promise<readonly StreamEvent[]>;
   /** The newest position. */
   head(): Promise<bigint>;
   /** Calls `listener` after each commit, failed ones too: a connection may be lost after the commit. It may be called for nothing. */
@@ -47,6 +67,11 @@ const ID = /^[\w.:@-]{1,200}$/;
  * stop at them. JSON.stringify writes both as escapes, after an even number of backslashes.
  */
 const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
+
+/** Whether a stream can have this id. */
+export function isStreamId(id: string): boolean {
+  return ID.test(id);
+}
 
 interface Prepared {
   readonly request: Append;
@@ -66,7 +91,7 @@ export function openAuthority(database: Database, context: Context): Authority {
     maxItems: 512,
     maxBytes: 4 << 20,
     maxWaitingBytes: 64 << 20,
-    exclusiveKey: (item) => `${item.request.stream.kind} ${item.request.streamId}`,
+    exclusiveKey: (item) => `${item.request.stream.kind} ${item.request.streamId} ${item.request.org}`,
   });
 
   // Projectors that wake together are at the same position: they share one query.
@@ -86,6 +111,17 @@ export function openAuthority(database: Database, context: Context): Authority {
       return row!.position;
     },
 
+    async find({ org, kind, streamId }) {
+      const [row] = await database.query<StreamHead>({
+        name: "authority_stream",
+        text: "SELECT owner, seq FROM runtime.event_streams WHERE org_id = $1 AND kind = $2 AND stream_id = $3",
+        values: [org, kind, streamId],
+      });
+      return row;
+    },
+
+    readStream: (stream, after, limit) => readStream(database, stream, after, limit),
+
     read(after, limit) {
       const key = `${after} ${limit}`;
       let read = reading.get(key);
@@ -98,6 +134,26 @@ export function openAuthority(database: Database, context: Context): Authority {
   };
 }
 
+const EVENT = `e.position, e.kind, e.stream_id AS "streamId", e.seq, e.type, e.data, e.org_id AS org, e.owner, e.actor,
+  e.trace, to_char(e.inserted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at`;
+
+/** The events of a stream after a sequence. The index finds their positions without reading the events before. */
+export function readStream(
+  database: Pick<Database, "query">,
+  { org, kind, streamId }: StreamName,
+  after: bigint,
+  limit: number,
+): Promise<readonly StreamEvent[]> {
+  return database.query<StreamEvent>({
+    name: "authority_read_stream",
+    text: `SELECT ${EVENT}, e.event_id AS "eventId" FROM (
+        SELECT position FROM runtime.events
+        WHERE org_id = $1 AND kind = $2 AND stream_id = $3 AND seq > $4 ORDER BY seq LIMIT $5
+      ) page JOIN runtime.events e ON e.position = page.position ORDER BY e.position`,
+    values: [org, kind, streamId, after, limit],
+  });
+}
+
 /** Events after a position, on any connection, also within a transaction. */
 export function readEvents(
   database: Pick<Database, "query">,
@@ -106,9 +162,7 @@ export function readEvents(
 ): Promise<readonly AuthorityEvent[]> {
   return database.query<AuthorityEvent>({
     name: "authority_read",
-    text: `SELECT position, kind, stream_id AS "streamId", seq, type, data, org_id AS org, owner, actor, trace,
-        to_char(inserted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at
-      FROM runtime.events WHERE position > $1 ORDER BY position LIMIT $2`,
+    text: `SELECT ${EVENT} FROM runtime.events e WHERE position > $1 ORDER BY position LIMIT $2`,
     values: [after, limit],
   });
 }
@@ -116,7 +170,7 @@ export function readEvents(
 /** Validates a request before it shares a transaction with others. */
 function prepare(request: Append): Prepared {
   const { stream, streamId, events } = request;
-  if (!ID.test(streamId)) invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
+  if (!isStreamId(streamId)) invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
   if (events.length === 0) invalid("events", "Send at least one event.");
   if (events.length > MAX_EVENTS)
     invalid("events", `Send at most ${MAX_EVENTS} events at once, not ${events.length}.`);
@@ -141,7 +195,7 @@ function invalid(field: string, message: string): never {
 
 interface Answer {
   readonly request: number;
-  readonly outcome: "appended" | "repeated" | "conflict" | "duplicate" | "foreign";
+  readonly outcome: "appended" | "repeated" | "conflict" | "duplicate" | "changed" | "foreign";
   readonly seq: bigint;
 }
 
@@ -149,10 +203,10 @@ interface Answer {
 const APPEND = `SELECT * FROM runtime.append_in_order(
   ARRAY(
     SELECT ROW(r.*)::runtime.append_request
-    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::int[]) AS r
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::int[], $8::boolean[]) AS r
   ),
   ARRAY(
-    SELECT ROW(e.*)::runtime.append_event FROM unnest($8::int[], $9::int[], $10::text[], $11::text[], $12::text[]) AS e
+    SELECT ROW(e.*)::runtime.append_event FROM unnest($9::int[], $10::int[], $11::text[], $12::text[], $13::text[]) AS e
   )
 )`;
 
@@ -169,6 +223,7 @@ async function commit(database: Database, context: Context, batch: readonly Prep
       requests.map((r) => r.actor),
       requests.map((r) => r.trace ?? null),
       requests.map((r) => r.events.length),
+      requests.map((r) => r.ownerOnly ?? false),
       requests.flatMap((r, i) => r.events.map(() => i + 1)),
       requests.flatMap((r) => r.events.map((_, nth) => nth + 1)),
       requests.flatMap((r) => r.events.map((e) => e.event_id)),
@@ -202,10 +257,15 @@ function outcome({ stream, streamId, expectedSeq }: Append, answer: Answer): Out
     case "repeated":
       return { ok: answer.seq };
     case "foreign":
-      return { error: new KhalaError("not_found", `There is no ${stream.kind} "${streamId}".`) };
+      return { error: notFound(stream.kind, streamId) };
     case "conflict": {
       const message = `The ${stream.kind} "${streamId}" is at sequence ${answer.seq}, not ${expectedSeq}. Read it again, then append.`;
       return { error: new KhalaError("sequence_conflict", message, { current_seq: String(answer.seq) }) };
+    }
+    case "changed": {
+      const message =
+        "An event_id of this request is in the stream already, with another type or other data. A new event needs a new event_id.";
+      return { error: new KhalaError("event_conflict", message, { current_seq: String(answer.seq) }) };
     }
     case "duplicate": {
       const message =

@@ -8,6 +8,7 @@ import {
 } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import { KhalaError } from "@khala/contracts";
+import type { Caller } from "../access/viewer.ts";
 
 /** A kind of authority stream: its name, its HTTP path and its event types. */
 export interface StreamDefinition {
@@ -17,8 +18,28 @@ export interface StreamDefinition {
   readonly path?: string;
   /** The scope that may append. */
   readonly scope: string;
+  /**
+   * Decides whether a caller of the stream's org may append an event: true allows it to somebody who does not own the stream,
+   * false refuses it to everybody, undefined leaves it to the scopes. Each append then reads the stream's row first.
+   */
+  authorize?(caller: Caller, stream: StreamState, event: ProposedEvent): boolean | undefined;
   /** Event types and the message that each one's data must be. */
   readonly events: Readonly<Record<string, DescMessage>>;
+}
+
+/** A stream that somebody wants to append to. */
+export interface StreamState {
+  readonly id: string;
+  /** Who started it; the caller, when it does not exist yet. */
+  readonly owner: string;
+  /** The sequence of its newest event; 0 when it does not exist yet. */
+  readonly seq: bigint;
+}
+
+/** An event that is not appended yet. Its data is valid for its type. */
+export interface ProposedEvent {
+  readonly type: string;
+  readonly data: JsonValue;
 }
 
 /** A stream with an HTTP path. */
@@ -48,6 +69,11 @@ export interface AuthorityEvent<Data = JsonObject> {
   /** When it was appended, RFC 3339. */
   readonly at: string;
   readonly trace: string | null;
+}
+
+/** An event with the id that its sender chose. */
+export interface StreamEvent extends AuthorityEvent {
+  readonly eventId: string;
 }
 
 /** Checks an event's data against its type; returns the stored form. */

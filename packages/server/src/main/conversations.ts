@@ -1,4 +1,5 @@
 import type { JsonObject } from "@bufbuild/protobuf";
+import { KhalaError } from "@khala/contracts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { startJanitor } from "../conversations/janitor.ts";
 import type { Log } from "../conversations/log/log.ts";
@@ -72,14 +73,19 @@ export function runEvents(authority: Authority): RunEvents {
     async append({ runId, org, subject, trace }, type, data) {
       const given = type === "run.started" ? { ...data, audience: [subject] } : data;
       const event = { event_id: `${runId}:${type}`, type, data: given as JsonObject };
-      await authority.append({
-        stream: runs,
-        streamId: runId,
-        events: [event],
-        org,
-        actor: subject,
-        ...(trace && { trace }),
-      });
+      try {
+        await authority.append({
+          stream: runs,
+          streamId: runId,
+          events: [event],
+          org,
+          actor: subject,
+          ...(trace && { trace }),
+        });
+      } catch (error) {
+        // Two servers may report the same end of a run in different words: the first one counts.
+        if (!(error instanceof KhalaError && error.code === "event_conflict")) throw error;
+      }
     },
   };
 }

@@ -8,15 +8,16 @@ CREATE TABLE runtime.event_log_head (
 ) WITH (fillfactor = 10);
 INSERT INTO runtime.event_log_head (position) VALUES (0);
 
--- One row per event stream, with the sequence of its newest event. The first actor of a stream owns it.
+-- One row per event stream, with the sequence of its newest event. The first actor of a stream owns it. Every org has ids of
+-- its own.
 CREATE TABLE runtime.event_streams (
+  org_id text NOT NULL,
   kind text NOT NULL,
   stream_id text NOT NULL,
   seq bigint NOT NULL,
-  org_id text NOT NULL,
   owner text NOT NULL,
   created_at timestamptz NOT NULL DEFAULT now(),
-  PRIMARY KEY (kind, stream_id)
+  PRIMARY KEY (org_id, kind, stream_id)
 ) WITH (fillfactor = 70);
 
 -- Every event, in the one order that projections follow.
@@ -35,8 +36,9 @@ CREATE TABLE runtime.events (
   trace text,
   inserted_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
--- Finds an event by its id and rejects duplicates. `seq` needs no index: it is counted in event_streams under a row lock.
-CREATE UNIQUE INDEX events_stream_event_id ON runtime.events (kind, stream_id, event_id);
+-- Finds an event by its id and rejects duplicates. It also lists the events of a stream: a second index, by seq, would slow
+-- every append down for reads that are rare.
+CREATE UNIQUE INDEX events_stream_event_id ON runtime.events (org_id, kind, stream_id, event_id) INCLUDE (seq, position);
 
 -- The arguments of append_events and append_in_order: requests, each for a different stream, and the events of all of them.
 CREATE TYPE runtime.append_request AS (
@@ -48,7 +50,9 @@ CREATE TYPE runtime.append_request AS (
   actor text,
   trace text,
   -- The number of its events.
-  events integer
+  events integer,
+  -- Whether a stream that another actor owns refuses it.
+  owner_only boolean
 );
 CREATE TYPE runtime.append_event AS (
   -- The request's index, from 1, and the event's index within the request, from 1.

@@ -1,6 +1,6 @@
 -- Appends many requests at once and returns an outcome for each: 'appended', 'repeated', 'conflict' (the stream is not at the
--- expected sequence), 'duplicate' (some event ids are known, some are not) or 'foreign' (another org's stream). A refused
--- request does not affect the others.
+-- expected sequence), 'duplicate' (some event ids are known, some are not), 'changed' (an event id is known with another type or
+-- other data) or 'foreign' (another actor owns the stream). A refused request does not affect the others.
 CREATE FUNCTION runtime.append_events(p_requests runtime.append_request[], p_events runtime.append_event[])
 RETURNS TABLE (request int, outcome text, seq bigint)
 -- A plan made while the tables were small would scan them for every batch until they are analyzed again.
@@ -13,18 +13,21 @@ BEGIN
   RETURN QUERY
   WITH requests AS MATERIALIZED (
     SELECT r.n::int AS n, r.kind, r.stream_id, r.expected, r.org_id, r.actor, r.trace, r.events,
-           s.seq AS current, s.org_id AS stream_org, s.owner
-    FROM unnest(p_requests) WITH ORDINALITY AS r(kind, stream_id, expected, org_id, actor, trace, events, n)
-    LEFT JOIN runtime.event_streams s ON s.kind = r.kind AND s.stream_id = r.stream_id
+           r.owner_only, s.seq AS current, s.owner
+    FROM unnest(p_requests) WITH ORDINALITY AS r(kind, stream_id, expected, org_id, actor, trace, events, owner_only, n)
+    LEFT JOIN runtime.event_streams s ON s.org_id = r.org_id AND s.kind = r.kind AND s.stream_id = r.stream_id
   ), known AS (
-    SELECT e.request, count(k.seq) AS known, max(k.seq) AS last_seq
+    SELECT e.request, count(k.seq) AS known, max(k.seq) AS last_seq,
+           bool_or(k.type <> e.type OR k.data::jsonb <> e.data::jsonb) AS changed
     FROM unnest(p_events) AS e
     JOIN requests r ON r.n = e.request
-    LEFT JOIN runtime.events k ON k.kind = r.kind AND k.stream_id = r.stream_id AND k.event_id = e.event_id
+    LEFT JOIN runtime.events k
+      ON k.org_id = r.org_id AND k.kind = r.kind AND k.stream_id = r.stream_id AND k.event_id = e.event_id
     GROUP BY e.request
   ), judged AS MATERIALIZED (
     SELECT r.*, CASE
-      WHEN r.stream_org <> r.org_id THEN 'foreign'
+      WHEN r.owner_only AND r.owner <> r.actor THEN 'foreign'
+      WHEN k.changed THEN 'changed'
       WHEN k.known = r.events THEN 'repeated'
       WHEN k.known > 0 THEN 'duplicate'
       WHEN r.expected IS NOT NULL AND r.expected <> coalesce(r.current, 0) THEN 'conflict'
@@ -42,10 +45,10 @@ BEGIN
     UPDATE runtime.event_log_head SET position = head + (SELECT count(*) FROM written)
     WHERE EXISTS (SELECT FROM written)
   ), streams AS (
-    INSERT INTO runtime.event_streams AS s (kind, stream_id, seq, org_id, owner)
-    SELECT j.kind, j.stream_id, coalesce(j.current, 0) + j.events, j.org_id, coalesce(j.owner, j.actor)
+    INSERT INTO runtime.event_streams AS s (org_id, kind, stream_id, seq, owner)
+    SELECT j.org_id, j.kind, j.stream_id, coalesce(j.current, 0) + j.events, coalesce(j.owner, j.actor)
     FROM judged j WHERE j.outcome = 'appended'
-    ON CONFLICT (kind, stream_id) DO UPDATE SET seq = excluded.seq
+    ON CONFLICT (org_id, kind, stream_id) DO UPDATE SET seq = excluded.seq
   )
   SELECT j.n, j.outcome, CASE j.outcome
     WHEN 'appended' THEN coalesce(j.current, 0) + j.events

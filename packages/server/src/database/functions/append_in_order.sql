@@ -13,15 +13,15 @@ BEGIN
   BEGIN
     WITH requests AS MATERIALIZED (
       SELECT * FROM unnest(p_requests)
-        WITH ORDINALITY AS r(kind, stream_id, expected, org_id, actor, trace, events, n)
+        WITH ORDINALITY AS r(kind, stream_id, expected, org_id, actor, trace, events, owner_only, n)
     ), streams AS (
-      INSERT INTO runtime.event_streams AS s (kind, stream_id, seq, org_id, owner)
-      SELECT r.kind, r.stream_id, r.events, r.org_id, r.actor FROM requests r
-      ON CONFLICT (kind, stream_id) DO UPDATE SET seq = s.seq + excluded.seq WHERE s.org_id = excluded.org_id
-      RETURNING s.kind, s.stream_id, s.seq, s.owner
+      INSERT INTO runtime.event_streams AS s (org_id, kind, stream_id, seq, owner)
+      SELECT r.org_id, r.kind, r.stream_id, r.events, r.actor FROM requests r
+      ON CONFLICT (org_id, kind, stream_id) DO UPDATE SET seq = s.seq + excluded.seq
+      RETURNING s.org_id, s.kind, s.stream_id, s.seq, s.owner
     ), placed AS MATERIALIZED (
-      SELECT r.*, s.seq, s.owner FROM requests r JOIN streams s ON s.stream_id = r.stream_id AND s.kind = r.kind
-      WHERE r.expected IS NULL OR s.seq = r.expected + r.events
+      SELECT r.*, s.seq, s.owner FROM requests r JOIN streams s ON s.stream_id = r.stream_id AND s.kind = r.kind AND s.org_id = r.org_id
+      WHERE (r.expected IS NULL OR s.seq = r.expected + r.events) AND (NOT r.owner_only OR s.owner = r.actor)
     ), written AS (
       INSERT INTO runtime.events (position, kind, stream_id, seq, event_id, type, data, org_id, owner, actor, trace)
       SELECT head + e.n, p.kind, p.stream_id, p.seq - p.events + e.nth, e.event_id, e.type, e.data::json,

@@ -3,15 +3,17 @@ import { KhalaError } from "@khala/contracts";
 import { AppendRequestSchema } from "@khala/contracts/runtime/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
-import type { Authority } from "../../../events/authority.ts";
-import type { StreamDefinition } from "../../../events/stream.ts";
+import { may, notFound } from "../../../access/access.ts";
+import { appendAs } from "../../../events/append_access.ts";
+import { type Authority, isStreamId } from "../../../events/authority.ts";
+import type { StreamDefinition, StreamEvent } from "../../../events/stream.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import type { Handler, Http } from "../http.ts";
-import { readMessage } from "../read_request.ts";
+import { readLimit, readMessage } from "../read_request.ts";
 
-/** `POST <path>/:id/events` for each stream. */
+/** `POST` and `GET <path>/:id/events` for each stream. */
 export function runtimeRoutes(
   http: Http,
   context: Context,
@@ -34,12 +36,10 @@ export function runtimeRoutes(
       );
       try {
         const trace = traceparent(span);
-        const seq = await authority.append({
+        const seq = await appendAs(authority, viewer, {
           stream,
           streamId: id,
           events,
-          org: viewer.org,
-          actor: viewer.subject,
           ...(expected_seq !== undefined && { expectedSeq: expected_seq }),
           ...(trace && { trace }),
         });
@@ -52,8 +52,34 @@ export function runtimeRoutes(
         span.end();
       }
     };
+    const read: Handler = async (viewer, request, reply) => {
+      const { id } = request.params as { id: string };
+      const query = request.query as { after?: unknown; limit?: unknown };
+      const after = readSequence(query.after);
+      const limit = readLimit(query.limit);
+      const name = { org: viewer.org, kind: stream.kind, streamId: id };
+      const found = isStreamId(id) ? await authority.find(name) : undefined;
+      const resource = { org: viewer.org, owner: found?.owner ?? "", streamScope: stream.scope };
+      if (!found || !may(viewer, "stream.read", resource)) throw notFound(stream.kind, id);
+      const events = await authority.readStream(name, after, limit);
+      const next = events.length === limit ? { next: String(events.at(-1)!.seq) } : {};
+      return reply.header("Cache-Control", "no-store").send({ events: events.map(eventJson), ...next });
+    };
     http.route("stream.append", "POST", `${stream.path}/:id/events`, append, { target });
+    http.route("stream.read", "GET", `${stream.path}/:id/events`, read, { target });
   }
+}
+
+function eventJson({ seq, eventId, type, data, actor, at }: StreamEvent) {
+  return { seq: String(seq), event_id: eventId, type, data, actor, at };
+}
+
+function readSequence(sent: unknown): bigint {
+  if (sent === undefined) return 0n;
+  if (typeof sent === "string" && /^\d{1,18}$/.test(sent)) return BigInt(sent);
+  throw new KhalaError("invalid_request", "after is the sequence of an event, or the `next` of a page.", {
+    field: "after",
+  });
 }
 
 function readBody(request: FastifyRequest) {

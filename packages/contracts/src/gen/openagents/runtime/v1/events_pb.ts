@@ -14,7 +14,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/runtime/v1/events.proto.
  */
 export const file_openagents_runtime_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("CiJvcGVuYWdlbnRzL3J1bnRpbWUvdjEvZXZlbnRzLnByb3RvEhVvcGVuYWdlbnRzLnJ1bnRpbWUudjEibAoNQXBwZW5kUmVxdWVzdBIZCgxleHBlY3RlZF9zZXEYASABKANIAIgBARIvCgZldmVudHMYAiADKAsyHy5vcGVuYWdlbnRzLnJ1bnRpbWUudjEuTmV3RXZlbnRCDwoNX2V4cGVjdGVkX3NlcSJRCghOZXdFdmVudBIQCghldmVudF9pZBgBIAEoCRIMCgR0eXBlGAIgASgJEiUKBGRhdGEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Ih0KDkFwcGVuZFJlc3BvbnNlEgsKA3NlcRgBIAEoAyI8CgpSdW5TdGFydGVkEhIKBXRpdGxlGAEgASgJSACIAQESEAoIYXVkaWVuY2UYAiADKAlCCAoGX3RpdGxlIjcKB1J1blN0ZXASDAoEbmFtZRgBIAEoCRITCgZzdGF0dXMYAiABKAlIAIgBAUIJCgdfc3RhdHVzIjYKDFJ1bkNvbXBsZXRlZBImCgZyZXN1bHQYASABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUiGgoJUnVuRmFpbGVkEg0KBWVycm9yGAEgASgJIgwKClJ1blN0b3BwZWQiHQoJUnVuU2hhcmVkEhAKCGF1ZGllbmNlGAEgAygJIgwKClJ1bkRlbGV0ZWQiRAoQV29ya2VyUmVnaXN0ZXJlZBIRCgRuYW1lGAEgASgJSACIAQESFAoMY2FwYWJpbGl0aWVzGAIgAygJQgcKBV9uYW1lIhEKD1dvcmtlckhlYXJ0YmVhdCIeCgxXb3JrZXJTdGF0dXMSDgoGc3RhdHVzGAEgASgJIg8KDVdvcmtlclJldGlyZWRiBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("CiJvcGVuYWdlbnRzL3J1bnRpbWUvdjEvZXZlbnRzLnByb3RvEhVvcGVuYWdlbnRzLnJ1bnRpbWUudjEibAoNQXBwZW5kUmVxdWVzdBIZCgxleHBlY3RlZF9zZXEYASABKANIAIgBARIvCgZldmVudHMYAiADKAsyHy5vcGVuYWdlbnRzLnJ1bnRpbWUudjEuTmV3RXZlbnRCDwoNX2V4cGVjdGVkX3NlcSJRCghOZXdFdmVudBIQCghldmVudF9pZBgBIAEoCRIMCgR0eXBlGAIgASgJEiUKBGRhdGEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Ih0KDkFwcGVuZFJlc3BvbnNlEgsKA3NlcRgBIAEoAyJVCglFdmVudExpc3QSLAoGZXZlbnRzGAEgAygLMhwub3BlbmFnZW50cy5ydW50aW1lLnYxLkV2ZW50EhEKBG5leHQYAiABKANIAIgBAUIHCgVfbmV4dCJ2CgVFdmVudBILCgNzZXEYASABKAMSEAoIZXZlbnRfaWQYAiABKAkSDAoEdHlwZRgDIAEoCRIlCgRkYXRhGAQgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBINCgVhY3RvchgFIAEoCRIKCgJhdBgGIAEoCSI8CgpSdW5TdGFydGVkEhIKBXRpdGxlGAEgASgJSACIAQESEAoIYXVkaWVuY2UYAiADKAlCCAoGX3RpdGxlIjcKB1J1blN0ZXASDAoEbmFtZRgBIAEoCRITCgZzdGF0dXMYAiABKAlIAIgBAUIJCgdfc3RhdHVzIjYKDFJ1bkNvbXBsZXRlZBImCgZyZXN1bHQYASABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUiGgoJUnVuRmFpbGVkEg0KBWVycm9yGAEgASgJIgwKClJ1blN0b3BwZWQiHQoJUnVuU2hhcmVkEhAKCGF1ZGllbmNlGAEgAygJIgwKClJ1bkRlbGV0ZWQiRAoQV29ya2VyUmVnaXN0ZXJlZBIRCgRuYW1lGAEgASgJSACIAQESFAoMY2FwYWJpbGl0aWVzGAIgAygJQgcKBV9uYW1lIhEKD1dvcmtlckhlYXJ0YmVhdCIeCgxXb3JrZXJTdGF0dXMSDgoGc3RhdHVzGAEgASgJIg8KDVdvcmtlclJldGlyZWRiBnByb3RvMw", [file_google_protobuf_struct]);
 
 /**
  * POST /runtime/v1/runs/:run_id/events and its siblings.
@@ -148,6 +148,140 @@ export const AppendResponseSchema: GenMessage<AppendResponse, {jsonType: AppendR
   messageDesc(file_openagents_runtime_v1_events, 2);
 
 /**
+ * GET /runtime/v1/runs/:run_id/events?after=&limit= and its siblings.
+ *
+ * @generated from message openagents.runtime.v1.EventList
+ */
+export type EventList = Message<"openagents.runtime.v1.EventList"> & {
+  /**
+   * In the order of their sequence.
+   *
+   * @generated from field: repeated openagents.runtime.v1.Event events = 1;
+   */
+  events: Event[];
+
+  /**
+   * The `after` of the next page; absent at the end.
+   *
+   * @generated from field: optional int64 next = 2;
+   */
+  next?: bigint | undefined;
+};
+
+/**
+ * GET /runtime/v1/runs/:run_id/events?after=&limit= and its siblings.
+ *
+ * @generated from message openagents.runtime.v1.EventList
+ */
+export type EventListJson = {
+  /**
+   * In the order of their sequence.
+   *
+   * @generated from field: repeated openagents.runtime.v1.Event events = 1;
+   */
+  events?: EventJson[];
+
+  /**
+   * The `after` of the next page; absent at the end.
+   *
+   * @generated from field: optional int64 next = 2;
+   */
+  next?: string;
+};
+
+/**
+ * Describes the message openagents.runtime.v1.EventList.
+ * Use `create(EventListSchema)` to create a new message.
+ */
+export const EventListSchema: GenMessage<EventList, {jsonType: EventListJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_runtime_v1_events, 3);
+
+/**
+ * An event of a stream.
+ *
+ * @generated from message openagents.runtime.v1.Event
+ */
+export type Event = Message<"openagents.runtime.v1.Event"> & {
+  /**
+   * @generated from field: int64 seq = 1;
+   */
+  seq: bigint;
+
+  /**
+   * @generated from field: string event_id = 2;
+   */
+  eventId: string;
+
+  /**
+   * @generated from field: string type = 3;
+   */
+  type: string;
+
+  /**
+   * @generated from field: google.protobuf.Struct data = 4;
+   */
+  data?: JsonObject | undefined;
+
+  /**
+   * Who appended it.
+   *
+   * @generated from field: string actor = 5;
+   */
+  actor: string;
+
+  /**
+   * @generated from field: string at = 6;
+   */
+  at: string;
+};
+
+/**
+ * An event of a stream.
+ *
+ * @generated from message openagents.runtime.v1.Event
+ */
+export type EventJson = {
+  /**
+   * @generated from field: int64 seq = 1;
+   */
+  seq?: string;
+
+  /**
+   * @generated from field: string event_id = 2;
+   */
+  eventId?: string;
+
+  /**
+   * @generated from field: string type = 3;
+   */
+  type?: string;
+
+  /**
+   * @generated from field: google.protobuf.Struct data = 4;
+   */
+  data?: StructJson;
+
+  /**
+   * Who appended it.
+   *
+   * @generated from field: string actor = 5;
+   */
+  actor?: string;
+
+  /**
+   * @generated from field: string at = 6;
+   */
+  at?: string;
+};
+
+/**
+ * Describes the message openagents.runtime.v1.Event.
+ * Use `create(EventSchema)` to create a new message.
+ */
+export const EventSchema: GenMessage<Event, {jsonType: EventJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_runtime_v1_events, 4);
+
+/**
  * run.started
  *
  * @generated from message openagents.runtime.v1.RunStarted
@@ -190,7 +324,7 @@ export type RunStartedJson = {
  * Use `create(RunStartedSchema)` to create a new message.
  */
 export const RunStartedSchema: GenMessage<RunStarted, {jsonType: RunStartedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 3);
+  messageDesc(file_openagents_runtime_v1_events, 5);
 
 /**
  * run.step
@@ -231,7 +365,7 @@ export type RunStepJson = {
  * Use `create(RunStepSchema)` to create a new message.
  */
 export const RunStepSchema: GenMessage<RunStep, {jsonType: RunStepJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 4);
+  messageDesc(file_openagents_runtime_v1_events, 6);
 
 /**
  * run.completed
@@ -262,7 +396,7 @@ export type RunCompletedJson = {
  * Use `create(RunCompletedSchema)` to create a new message.
  */
 export const RunCompletedSchema: GenMessage<RunCompleted, {jsonType: RunCompletedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 5);
+  messageDesc(file_openagents_runtime_v1_events, 7);
 
 /**
  * run.failed
@@ -293,7 +427,7 @@ export type RunFailedJson = {
  * Use `create(RunFailedSchema)` to create a new message.
  */
 export const RunFailedSchema: GenMessage<RunFailed, {jsonType: RunFailedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 6);
+  messageDesc(file_openagents_runtime_v1_events, 8);
 
 /**
  * run.stopped
@@ -316,7 +450,7 @@ export type RunStoppedJson = {
  * Use `create(RunStoppedSchema)` to create a new message.
  */
 export const RunStoppedSchema: GenMessage<RunStopped, {jsonType: RunStoppedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 7);
+  messageDesc(file_openagents_runtime_v1_events, 9);
 
 /**
  * run.shared: the run changes its audience.
@@ -351,7 +485,7 @@ export type RunSharedJson = {
  * Use `create(RunSharedSchema)` to create a new message.
  */
 export const RunSharedSchema: GenMessage<RunShared, {jsonType: RunSharedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 8);
+  messageDesc(file_openagents_runtime_v1_events, 10);
 
 /**
  * run.deleted: the run's documents become tombstones.
@@ -374,7 +508,7 @@ export type RunDeletedJson = {
  * Use `create(RunDeletedSchema)` to create a new message.
  */
 export const RunDeletedSchema: GenMessage<RunDeleted, {jsonType: RunDeletedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 9);
+  messageDesc(file_openagents_runtime_v1_events, 11);
 
 /**
  * worker.registered
@@ -415,7 +549,7 @@ export type WorkerRegisteredJson = {
  * Use `create(WorkerRegisteredSchema)` to create a new message.
  */
 export const WorkerRegisteredSchema: GenMessage<WorkerRegistered, {jsonType: WorkerRegisteredJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 10);
+  messageDesc(file_openagents_runtime_v1_events, 12);
 
 /**
  * worker.heartbeat
@@ -438,7 +572,7 @@ export type WorkerHeartbeatJson = {
  * Use `create(WorkerHeartbeatSchema)` to create a new message.
  */
 export const WorkerHeartbeatSchema: GenMessage<WorkerHeartbeat, {jsonType: WorkerHeartbeatJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 11);
+  messageDesc(file_openagents_runtime_v1_events, 13);
 
 /**
  * worker.status
@@ -469,7 +603,7 @@ export type WorkerStatusJson = {
  * Use `create(WorkerStatusSchema)` to create a new message.
  */
 export const WorkerStatusSchema: GenMessage<WorkerStatus, {jsonType: WorkerStatusJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 12);
+  messageDesc(file_openagents_runtime_v1_events, 14);
 
 /**
  * worker.retired
@@ -492,5 +626,5 @@ export type WorkerRetiredJson = {
  * Use `create(WorkerRetiredSchema)` to create a new message.
  */
 export const WorkerRetiredSchema: GenMessage<WorkerRetired, {jsonType: WorkerRetiredJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_runtime_v1_events, 13);
+  messageDesc(file_openagents_runtime_v1_events, 15);
 
