@@ -1,3 +1,4 @@
+import type { TopicListJson } from "@khala/contracts/ops/v1";
 import { defineModel, runSummaries, runs, workerSummaries } from "@khala/server";
 import { RawClient, until } from "@khala/testing/clients/clients";
 import { listPage } from "@khala/testing/clients/lists";
@@ -38,7 +39,7 @@ test("a healthy server is ready, and lists its dependencies", async () => {
   });
 });
 
-test("a broken projection degrades, is named with its event, does not affect appends and other topics, and continues when fixed", async () => {
+test("a stream that a projection cannot take is set aside and counted, holds nobody else up, and goes on when fixed", async () => {
   let broken = true;
   const fragile = defineModel<{ title: string }>({
     topic: "test.fragile",
@@ -56,6 +57,7 @@ test("a broken projection degrades, is named with its event, does not affect app
     settings,
   });
   const token = await server.token({ org_id: "fragile" });
+  const other = await server.token({ org_id: "sound" });
   await appendToRun(server, token, "fragile-1", { type: "run.started", data: { title: "poison" } });
   await appendToRun(server, token, "fragile-2", { type: "run.started", data: { title: "fine" } });
   const degraded = await until("degraded", async () => {
@@ -63,20 +65,53 @@ test("a broken projection degrades, is named with its event, does not affect app
     return now.status === "degraded" && now;
   });
   expect(degraded.code).toBe(200);
-  expect(degraded.dependencies.projections).toMatchObject({ state: "degraded", stopped: ["test.fragile"] });
-  expect(degraded.dependencies.projections!.message).toMatch(/fragile-1.*cannot take poison/);
-  expect(await server.metric("khala_sync_projection_broken", { topic: "test.fragile" })).toBe(1);
-  expect(await server.metric("khala_sync_projection_lag", { topic: "test.fragile" })).toBeGreaterThanOrEqual(
-    2,
-  );
+  expect(degraded.dependencies.projections).toMatchObject({
+    state: "degraded",
+    failed: { "test.fragile": 1 },
+  });
+  // Everybody may ask, so it names no stream.
+  expect(JSON.stringify(degraded)).not.toContain("fragile-1");
+  expect(await server.metric("khala_sync_failed_streams", { topic: "test.fragile" })).toBe(1);
+  await appendToRun(server, other, "fragile-1", { type: "run.started", data: { title: "fine" } });
+  for (const each of [token, other])
+    await until(
+      "the other streams",
+      async () => (await listPage(server, each, "test.fragile")).documents.length === 1,
+    );
   await until("the other model", async () => (await listPage(server, token, RUNS)).documents.length === 2);
-  expect((await listPage(server, token, "test.fragile")).documents).toEqual([]);
+  const failedStreams = async (scopes: string[], org_id: string) => {
+    const operator = await server.token({ org_id, scopes });
+    return (await server.request("/ops/v1/failed-streams", operator)).json();
+  };
+  const found = {
+    streams: [
+      {
+        topic: "test.fragile",
+        org_id: "fragile",
+        kind: "run",
+        stream_id: "fragile-1",
+        seq: "1",
+        error: expect.stringMatching(/cannot take poison/),
+      },
+    ],
+  };
+  expect(await failedStreams(["ops"], "fragile")).toMatchObject(found);
+  expect(await failedStreams(["platform"], "anywhere")).toMatchObject(found);
+  expect(await failedStreams(["ops"], "sound")).toEqual({ streams: [] });
+  const topics = await server.request("/ops/v1/topics", await server.token({ scopes: ["ops"] }));
+  expect(((await topics.json()) as TopicListJson).topics).toContainEqual(
+    expect.objectContaining({
+      topic: "test.fragile",
+      projection: expect.objectContaining({ state: "ok", failed: 1 }),
+    }),
+  );
   broken = false;
   await until(
     "the documents",
     async () => (await listPage(server, token, "test.fragile")).documents.length === 2,
   );
-  expect((await readiness(server)).status).toBe("ok");
+  await until("ready", async () => (await readiness(server)).status === "ok");
+  expect(await failedStreams(["platform"], "anywhere")).toEqual({ streams: [] });
 });
 
 describe("while the database is unreachable", () => {
@@ -157,7 +192,7 @@ test("metrics have every family that operators need, from the first scrape where
     khala_sync_journal_oldest_age_s: "gauge",
     khala_sync_live_subscriptions: "gauge",
     khala_sync_projection_lag: "gauge",
-    khala_sync_projection_broken: "gauge",
+    khala_sync_failed_streams: "gauge",
     khala_sync_appends_total: "counter",
     khala_sync_document_writes_total: "counter",
     khala_sync_write_failures_total: "counter",

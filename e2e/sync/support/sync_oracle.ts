@@ -1,7 +1,7 @@
 import { canonicalJson } from "@khala/contracts";
 import type { AuthorityEvent } from "../../../packages/server/src/events/stream.ts";
 import { sha256 } from "../../../packages/server/src/kit/hash.ts";
-import type { Model } from "../../../packages/server/src/sync/model.ts";
+import { documentId, type Model } from "../../../packages/server/src/sync/model.ts";
 import type { CurrentDocument } from "../../../packages/server/src/sync/read/read_models.ts";
 import { applyEvent } from "../../../packages/server/src/sync/write/projection.ts";
 
@@ -14,7 +14,7 @@ interface Viewer {
 export class SyncOracle {
   readonly #documents = new Map<string, CurrentDocument>();
   /** Everybody who could see a document at some time. */
-  readonly #seenBy = new Map<string, { org: string; subjects: Set<string> | null }>();
+  readonly #seenBy = new Map<string, { subjects: Set<string> | null }>();
 
   /** Folds the events of one topic's model. */
   constructor(model: Model, events: readonly AuthorityEvent[]) {
@@ -22,11 +22,12 @@ export class SyncOracle {
       const write = applyEvent(model, event, this.#documents);
       if (!write) continue;
       const { docKey, org, audience } = write;
-      const seen = this.#seenBy.get(docKey) ?? { org, subjects: new Set() };
-      if (audience === null) this.#seenBy.set(docKey, { org, subjects: null });
+      const id = documentId({ org, docKey });
+      const seen = this.#seenBy.get(id) ?? { subjects: new Set() };
+      if (audience === null) this.#seenBy.set(id, { subjects: null });
       else {
         for (const subject of audience) seen.subjects?.add(subject);
-        this.#seenBy.set(docKey, seen);
+        this.#seenBy.set(id, seen);
       }
     }
   }
@@ -34,16 +35,17 @@ export class SyncOracle {
   /** The documents that a viewer sees now: their hashes by key. */
   seen(viewer: Viewer): Map<string, string> {
     const seen = new Map<string, string>();
-    for (const [key, { document, access }] of this.#documents) {
-      const own = access.org === viewer.org && (access.audience?.includes(viewer.subject) ?? true);
-      if (document && own) seen.set(key, sha256(canonicalJson(document)));
+    const prefix = documentId({ org: viewer.org, docKey: "" });
+    for (const [id, { document, audience }] of this.#documents) {
+      const own = id.startsWith(prefix) && (audience?.includes(viewer.subject) ?? true);
+      if (document && own) seen.set(id.slice(prefix.length), sha256(canonicalJson(document)));
     }
     return seen;
   }
 
   /** Whether a viewer could ever see a document, and so may be told that it is gone. */
   everSeen(viewer: Viewer, docKey: string): boolean {
-    const seen = this.#seenBy.get(docKey);
-    return seen?.org === viewer.org && (seen.subjects?.has(viewer.subject) ?? true);
+    const seen = this.#seenBy.get(documentId({ org: viewer.org, docKey }));
+    return seen !== undefined && (seen.subjects?.has(viewer.subject) ?? true);
   }
 }

@@ -11,7 +11,7 @@ import { DocumentPanel } from "./document_panel.tsx";
 import { Documents } from "./documents.tsx";
 import { Parity } from "./parity.tsx";
 import { readTopic, type Topic } from "./sync_types.ts";
-import { TopicFigures, Topics } from "./topics.tsx";
+import { failedText, TopicFigures, Topics } from "./topics.tsx";
 import "./sync.css";
 
 const EVERY_MS = 2_000;
@@ -72,8 +72,8 @@ function TopicView({ name, topics }: TopicViewProps) {
         <h2 className="mono">{name}</h2>
         {topic && <TopicFigures topic={topic} />}
       </header>
-      {topic?.projection.state === "broken" && (
-        <Failure inline error={{ code: "internal", message: topic.projection.message }} />
+      {topic !== undefined && topic.projection.failed > 0 && (
+        <Failure inline error={{ code: "internal", message: failedText(topic.projection.failed) }} />
       )}
       <Documents topicName={name} topic={topic} />
     </WithPanel>

@@ -19,7 +19,7 @@ const TOPIC = {
   journal_bytes: 0,
   retention_hours: 0,
   subscribers: 0,
-  projection: { state: "ok", message: "", position: undefined as string | undefined, head: "0" },
+  projection: { state: "ok", failed: 0, position: undefined as string | undefined, head: "0" },
 };
 const DOCUMENT = { doc_key: "", doc_version: "0", updated_at: "", bytes: 0, audience: [""] };
 const HISTORY_ENTRY = {

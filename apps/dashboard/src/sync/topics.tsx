@@ -58,12 +58,18 @@ export function Topics({ topics }: { readonly topics: readonly Topic[] }) {
   );
 }
 
+/** Why documents of a topic do not change, and what to do. */
+export function failedText(failed: number): string {
+  const streams = failed === 1 ? "1 stream is" : `${countText(failed)} streams are`;
+  return `${streams} set aside, because the model failed at an event. Fix the model and restart; no event is lost.`;
+}
+
 function Projection({ topic: { projection, behind } }: { readonly topic: Topic }) {
-  const { state, message } = projection;
-  if (state === "broken")
+  const { state, failed } = projection;
+  if (failed > 0)
     return (
-      <span title={message}>
-        <StateBadge state="failed" word="stopped" />
+      <span title={failedText(failed)}>
+        <StateBadge state="failed" word={`${countText(failed)} set aside`} />
       </span>
     );
   if (state === "elsewhere") return <StateBadge state="ok" word="other server" />;

@@ -13,7 +13,7 @@ const SEED_SQL = `
 WITH document AS (
   INSERT INTO runtime.${table} AS t (doc_key, doc_version, payload, payload_hash, org_id, watermark)
   VALUES ($2, $3, $4, sha256($4), $5, 0)
-  ON CONFLICT (doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
+  ON CONFLICT (org_id, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
     payload_hash = excluded.payload_hash, updated_at = excluded.updated_at
   WHERE t.doc_version < excluded.doc_version
 ), allocated AS (

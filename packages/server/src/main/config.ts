@@ -153,7 +153,9 @@ const SETTINGS = z.object({
     "How often the database is polled, for updates whose wake-up was lost",
   ),
   KHALA_HINTS: flag(true).describe("Wake-ups by LISTEN/NOTIFY; without them only polling finds updates"),
-  KHALA_PROJECTION_RETRY_MS: count(5_000, 10).describe("Retry interval of a broken projection"),
+  KHALA_PROJECTION_RETRY_MS: count(5_000, 10).describe(
+    "Retry interval of streams that a projection has set aside",
+  ),
   KHALA_RETENTION_HOURS: z.coerce
     .number()
     .min(24)

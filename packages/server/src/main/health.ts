@@ -49,13 +49,14 @@ export function openHealth({
   }
 
   function projectionState(): DependencyState {
-    const broken = sync.projections().filter((projection) => projection.broken);
-    if (broken.length === 0) return { state: "ok" };
-    const message = broken.map((projection) => projection.broken!.message).join(" ");
+    const failing = sync.projections().filter(({ failed }) => failed > 0);
+    if (failing.length === 0) return { state: "ok" };
+    const counts = failing.map(({ topic, failed }) => `${topic} (${failed})`).join(", ");
     return {
       state: "degraded",
-      message: `${message} Fix the model and restart; no event is lost.`,
-      stopped: broken.map(({ topic }) => topic),
+      // Everybody may ask: it names no org and no stream.
+      message: `Streams are set aside: ${counts}. Fix the model and restart; no event is lost. See docs/runbooks/BROKEN_PROJECTION.md.`,
+      failed: Object.fromEntries(failing.map(({ topic, failed }) => [topic, failed])),
     };
   }
 

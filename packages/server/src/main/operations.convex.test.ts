@@ -51,10 +51,10 @@ test("a server with the convex second sink keeps it equal, and parity says so", 
       `${topic}: 2 documents, 2 equal, 0 differing, 0 missing, 0 extra, 0 behind; no lag`,
     ]),
   );
-  convex.topic(topic).delete("run:r1");
+  convex.topic(topic).delete("acme run:r1");
   const report = await compare();
   expect(report).toMatchObject({ equal: false, topics: [{ missing: { count: 1 } }] });
   expect(parityLines(report)[1]).toMatch(
-    /^ {2}missing {3}run:r1 {2}ours: version 1, hash [0-9a-f]{12} {2}theirs: none$/,
+    /^ {2}missing {3}acme run:r1 {2}ours: version 1, hash [0-9a-f]{12} {2}theirs: none$/,
   );
 });

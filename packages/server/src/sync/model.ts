@@ -3,12 +3,6 @@ import type { AuthorityEvent, StreamDefinition } from "../events/stream.ts";
 /** What a projection returns to delete its document. */
 export const tombstone: unique symbol = Symbol("khala.tombstone");
 
-/** Who may see a document: these subjects of an org, or the whole org when null. */
-export interface Access {
-  readonly org: string;
-  readonly audience: readonly string[] | null;
-}
-
 /** A projection: how events become the documents of one topic. */
 export interface Model<Document extends object = object, Topic extends string = string> {
   /** The topic and collection, such as "runtime.run_summaries". */
@@ -22,8 +16,8 @@ export interface Model<Document extends object = object, Topic extends string = 
   id(event: AuthorityEvent): string | null;
   /** Pure: the next document, `tombstone` to delete it, or the same document for no change. */
   project(document: Document | null, event: AuthorityEvent): Document | typeof tombstone | null;
-  /** Pure: who may see a document. */
-  access(document: Document, event: AuthorityEvent): Access;
+  /** Pure: the subjects of the event's org who may see a document, or null for the whole org. */
+  audience(document: Document, event: AuthorityEvent): readonly string[] | null;
 }
 
 /** A model as an app defines it. */
@@ -77,10 +71,9 @@ export function defineModel<Document extends object, const Topic extends string 
     streams,
     id: definition.id ?? ((event) => event.streamId),
     project,
-    access(document, event) {
+    audience(document, event) {
       const subjects = audience?.(document, event);
-      if (!subjects?.length) return { org: event.org, audience: null };
-      return { org: event.org, audience: [...new Set(subjects.filter(isNameable))].sort() };
+      return subjects?.length ? [...new Set(subjects.filter(isNameable))].sort() : null;
     },
   };
   return Object.freeze(model);
@@ -89,6 +82,12 @@ export function defineModel<Document extends object, const Topic extends string 
 /** Whether a token can have this subject. Others are dropped, because storing them could fail and stop the projection. */
 function isNameable(subject: string): boolean {
   return /^[^\0]{1,256}$/u.test(subject) && subject.isWellFormed();
+}
+
+/** Identifies a document of a topic in a map: every org has keys of its own. */
+export function documentId({ org, docKey }: { readonly org: string; readonly docKey: string }): string {
+  // Neither can hold NUL, so two documents never share an id.
+  return `${org}\0${docKey}`;
 }
 
 /** Whether a key is valid for the model. */

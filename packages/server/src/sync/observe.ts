@@ -33,10 +33,7 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
   const age = gauge("journal_oldest_age_s", "Age of the oldest journal row in seconds, by topic");
   const bytes = gauge("journal_bytes", "Size of the journal on disk, indexes included");
   const position = gauge("projection_lag", "Authority events that a projection has not taken yet, by topic");
-  const broken = gauge(
-    "projection_broken",
-    "1 while a projection is stopped at an event that it cannot take, by topic",
-  );
+  const failed = gauge("failed_streams", "Streams that a projection has set aside, by topic");
   const keep = gauge("retention_keep_s", "Age at which retention removes a journal row, in seconds");
   const polled = gauge("poll_age_s", "Seconds since this server last heard from the database");
   const all: Observable[] = [
@@ -49,7 +46,7 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
     age,
     bytes,
     position,
-    broken,
+    failed,
     keep,
     polled,
   ];
@@ -70,7 +67,7 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
       const newest = await options.authority.head();
       for (const projection of options.projections()) {
         const attributes = { topic: projection.topic };
-        result.observe(broken, projection.broken ? 1 : 0, attributes);
+        result.observe(failed, projection.failed, attributes);
         if (projection.position !== undefined)
           result.observe(position, Number(newest - projection.position), attributes);
       }

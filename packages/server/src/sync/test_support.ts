@@ -8,7 +8,7 @@ import type { WireFrame } from "../kit/wire_frame.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
 import type { Model } from "./model.ts";
 import { type CurrentDocument, createReadModels } from "./read/read_models.ts";
-import { applyEvent } from "./write/projection.ts";
+import { foldEvents } from "./write/projection.ts";
 import { type Projector, type ProjectorOptions, startProjector } from "./write/projector.ts";
 import { openSink, type Sink } from "./write/sink.ts";
 
@@ -61,13 +61,14 @@ export async function syncParts(
   };
 }
 
-/** Appends events to a run of the org "acme", wherever it is. */
+/** Appends events to a run, of the org "acme" unless said otherwise, wherever it is. */
 export function appendRun(
   authority: Authority,
   streamId: string,
   events: readonly NewEvent[],
+  org = "acme",
 ): Promise<bigint> {
-  return authority.append({ stream: runs, streamId, events, org: "acme", actor: "ada" });
+  return authority.append({ stream: runs, streamId, events, org, actor: "ada" });
 }
 
 /** A document, without what a reprojection or a retry may change about it. */
@@ -77,27 +78,34 @@ export interface PlainDocument {
   readonly audience: readonly string[] | null;
 }
 
-/** The live documents of a read model, by key. */
+/** The live documents of a read model, by key: those of the org "acme" under their key alone, others with their org before it. */
 export async function liveDocuments(database: Database, model: Model): Promise<Map<string, PlainDocument>> {
   const rows = await database.query<PlainDocument & { key: string }>({
     text: `SELECT doc_key AS key, convert_from(payload, 'UTF8') AS payload, org_id AS org, audience
-      FROM runtime.${model.table} WHERE NOT deleted ORDER BY doc_key`,
+      FROM runtime.${model.table} WHERE NOT deleted`,
   });
-  return new Map(rows.map(({ key, ...document }) => [key, document]));
+  return new Map(rows.map(({ key, ...document }) => [nameOf(document.org, key), document]));
 }
 
 /** What the model makes of the whole log, in memory. */
 export async function foldOf(database: Database, model: Model): Promise<Map<string, PlainDocument>> {
   const documents = new Map<string, CurrentDocument>();
   const payloads = new Map<string, PlainDocument>();
-  for (const event of await readEvents(database, 0n, 1_000_000)) {
-    const write = applyEvent(model, event, documents);
-    if (write?.op === "delete") payloads.delete(write.docKey);
-    else if (write) {
-      payloads.set(write.docKey, { payload: write.payload!, org: write.org, audience: write.audience });
-    }
+  const events = await readEvents(database, 0n, 1_000_000);
+  for (const { docKey, op, payload, org, audience } of foldEvents(model, events, documents, new Set())
+    .writes) {
+    if (op === "delete") payloads.delete(nameOf(org, docKey));
+    else payloads.set(nameOf(org, docKey), { payload: payload!, org, audience });
   }
-  return new Map([...payloads].sort(([a], [b]) => (a < b ? -1 : 1)));
+  return payloads;
+}
+
+function nameOf(org: string, key: string): string {
+  return org === "acme" ? key : `${org} ${key}`;
+}
+
+function sorted(documents: Map<string, PlainDocument>): [string, PlainDocument][] {
+  return [...documents].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
 /** Resolves once the projection has stored every event of the log that changes something. */
@@ -105,7 +113,8 @@ export async function projected(database: Database, model: Model): Promise<void>
   await vi.waitFor(
     async () => {
       const [live, whole] = [await liveDocuments(database, model), await foldOf(database, model)];
-      if (JSON.stringify([...live]) !== JSON.stringify([...whole])) throw new Error("not projected yet");
+      if (JSON.stringify(sorted(live)) !== JSON.stringify(sorted(whole)))
+        throw new Error("not projected yet");
     },
     { timeout: 30_000, interval: 20 },
   );

@@ -28,7 +28,7 @@ CREATE TABLE runtime.sync_stream_events (
   inserted_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE UNIQUE INDEX sync_stream_events_watermark ON runtime.sync_stream_events (topic, watermark);
-CREATE INDEX sync_stream_events_document ON runtime.sync_stream_events (topic, doc_key, watermark DESC);
+CREATE INDEX sync_stream_events_document ON runtime.sync_stream_events (topic, org_id, doc_key, watermark DESC);
 CREATE INDEX sync_stream_events_org ON runtime.sync_stream_events (topic, org_id, watermark) WHERE audience IS NULL;
 CREATE INDEX sync_stream_events_age ON runtime.sync_stream_events USING brin (inserted_at);
 
@@ -68,8 +68,9 @@ CREATE TABLE runtime.sync_reprojections (
   code text NOT NULL,
   -- The newest event that the rebuilt documents contain.
   position bigint NOT NULL DEFAULT 0,
-  -- Documents up to this key are compared, and emitted again where they differed.
-  compared_to text COLLATE "C" NOT NULL DEFAULT '',
+  -- Documents up to this one are compared, and emitted again where they differed.
+  compared_org text COLLATE "C" NOT NULL DEFAULT '',
+  compared_key text COLLATE "C" NOT NULL DEFAULT '',
   documents bigint NOT NULL DEFAULT 0,
   differing bigint NOT NULL DEFAULT 0,
   started_at timestamptz NOT NULL DEFAULT now()
@@ -78,15 +79,34 @@ CREATE TABLE runtime.sync_reprojections (
 -- Rebuilt documents, beside the live read models.
 CREATE TABLE runtime.sync_rebuilt_documents (
   topic text NOT NULL,
+  org_id text COLLATE "C" NOT NULL,
   doc_key text COLLATE "C" NOT NULL,
   doc_version bigint NOT NULL,
   payload bytea,
   payload_hash bytea,
-  org_id text NOT NULL,
   audience text[],
   deleted boolean NOT NULL,
-  PRIMARY KEY (topic, doc_key)
+  PRIMARY KEY (topic, org_id, doc_key)
 ) WITH (fillfactor = 80);
+
+-- Streams that a projection cannot take. A stream is paused from the event that failed: its later events wait for it, so that
+-- their order holds, and every other stream goes on.
+CREATE TABLE runtime.sync_failed_streams (
+  topic text NOT NULL,
+  -- Whether a rebuild failed at it, and not the live projection.
+  rebuilt boolean NOT NULL,
+  org_id text NOT NULL,
+  kind text NOT NULL,
+  stream_id text NOT NULL,
+  -- The first event that is not projected, and why.
+  seq bigint NOT NULL,
+  position bigint NOT NULL,
+  error text NOT NULL,
+  failed_at timestamptz NOT NULL DEFAULT now(),
+  tried_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (topic, rebuilt, org_id, kind, stream_id)
+);
+CREATE INDEX sync_failed_streams_tried_at ON runtime.sync_failed_streams (topic, tried_at) WHERE NOT rebuilt;
 
 -- How far the mirror has followed each topic.
 CREATE TABLE runtime.sync_second_sink (

@@ -4,22 +4,22 @@ LANGUAGE plpgsql AS $$
 BEGIN
   EXECUTE format(
     'CREATE TABLE IF NOT EXISTS runtime.%I (
-       doc_key text COLLATE "C" PRIMARY KEY,
+       org_id text COLLATE "C" NOT NULL,
+       doc_key text COLLATE "C" NOT NULL,
        doc_version bigint NOT NULL,
        payload bytea,
        payload_hash bytea,
-       org_id text NOT NULL,
        audience text[],
        deleted boolean NOT NULL DEFAULT false,
        watermark bigint NOT NULL,
-       updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
+       updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+       PRIMARY KEY (org_id, doc_key)
      ) WITH (fillfactor = 80)', p_table);
   -- No index has a column that changes with every version, so that updates are HOT: they touch no index.
   EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON runtime.%I (org_id, doc_key) WHERE audience IS NULL AND NOT deleted',
                  p_table || '_org', p_table);
   EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON runtime.%I USING gin (audience) WHERE audience IS NOT NULL AND NOT deleted',
                  p_table || '_audience', p_table);
-  EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON runtime.%I (doc_key) WHERE deleted', p_table || '_deleted', p_table);
   INSERT INTO runtime.sync_topic_sequences (topic) VALUES (p_topic) ON CONFLICT DO NOTHING;
   INSERT INTO runtime.sync_checkpoints (topic) VALUES (p_topic) ON CONFLICT DO NOTHING;
 END $$;

@@ -96,13 +96,13 @@ test("the mutation is called as the npm client calls it, with every update, and 
     await write("b", "gone");
     await remove("b");
   });
-  expect(convex.topic(TOPIC).get("run:a")).toMatchObject({
+  expect(convex.topic(TOPIC).get("acme run:a")).toMatchObject({
     payload: '{"text":"two"}',
     org_id: "acme",
     audience: ["ada", "bob"],
     op: "upsert",
   });
-  expect(convex.topic(TOPIC).get("run:b")).toMatchObject({ op: "delete", payload: null });
+  expect(convex.topic(TOPIC).get("acme run:b")).toMatchObject({ op: "delete", payload: null });
   expect(convex.calls[0]).toMatchObject({
     endpoint: "/api/mutation",
     path: "khala:applyUpdates",
@@ -130,7 +130,7 @@ test.each([
     expect(await write("meanwhile", how)).toMatchObject({ watermark: expect.any(BigInt) });
     convex.behave("works");
   });
-  expect(convex.topic(TOPIC).get("run:meanwhile")?.payload).toBe(JSON.stringify({ text: how }));
+  expect(convex.topic(TOPIC).get("acme run:meanwhile")?.payload).toBe(JSON.stringify({ text: how }));
   expect(await compare()).toMatchObject({ equal: true });
 });
 
@@ -142,11 +142,11 @@ test("parity names what differs, what is missing and what is extra, by version a
   await remove("deleted");
   await dualPublish();
   const held = convex.topic(TOPIC);
-  const differs = held.get("run:differs")!;
-  held.set("run:differs", { ...differs, payload_hash: "0".repeat(64) });
-  held.set("run:deleted", { ...differs, doc_key: "run:deleted", doc_version: 3n });
-  held.set("run:zzz", { ...differs, doc_key: "run:zzz", doc_version: 9n });
-  held.delete("run:missing");
+  const differs = held.get("acme run:differs")!;
+  held.set("acme run:differs", { ...differs, payload_hash: "0".repeat(64) });
+  held.set("acme run:deleted", { ...differs, doc_key: "run:deleted", doc_version: 3n });
+  held.set("acme run:zzz", { ...differs, doc_key: "run:zzz", doc_version: 9n });
+  held.delete("acme run:missing");
   const report = await compare();
   expect(report.equal).toBe(false);
   const ours = { version: differs.doc_version, hash: differs.payload_hash };
@@ -170,7 +170,7 @@ test("parity names what differs, what is missing and what is extra, by version a
     /^runtime\.run_summaries: \d+ documents, \d+ equal, 1 differing, 1 missing, 2 extra, 0 behind; no lag$/,
   );
   expect(lines).toContainEqual(
-    `  differing run:differs  ours: version ${ours.version}, hash ${ours.hash!.slice(0, 12)}  theirs: version ${ours.version}, hash 000000000000`,
+    `  differing acme run:differs  ours: version ${ours.version}, hash ${ours.hash!.slice(0, 12)}  theirs: version ${ours.version}, hash 000000000000`,
   );
 });
 
@@ -212,10 +212,11 @@ test("pages of thousands are compared whole, in the order of bytes", async () =>
 test("a sink that lists in another order is refused, instead of finding differences that are none", async () => {
   const reader = {
     name: "odd",
-    held: async () => ["run:b", "run:a"].map((docKey) => ({ docKey, docVersion: 1n, payloadHash: null })),
+    held: async () =>
+      ["run:b", "run:a"].map((docKey) => ({ org: "acme", docKey, docVersion: 1n, payloadHash: null })),
   };
   await expect(compareWithMirror(own.database, { reader, models: [runSummaries], signal })).rejects.toThrow(
-    /order of their keys' UTF-8 bytes, but "run:a" came after "run:b"/,
+    /order of the UTF-8 bytes of their orgs and keys, but "run:a" of "acme" came after "run:b" of "acme"/,
   );
 });
 
@@ -225,5 +226,5 @@ test("a wrong secret or a wrong function is told with what the deployment says",
     "Uncaught Error: no",
   );
   const other = await convexMirror({ ...settings(), query: "khala:nothing" });
-  await expect(other.held(TOPIC, "", 10, signal)).rejects.toThrow("Uncaught Error: no");
+  await expect(other.held(TOPIC, { org: "", docKey: "" }, 10, signal)).rejects.toThrow("Uncaught Error: no");
 });

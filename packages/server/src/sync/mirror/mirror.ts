@@ -1,4 +1,6 @@
-/** One version of a document, for a mirror. */
+import type { DocumentName } from "../read/read_models.ts";
+
+/** One version of a document, for a mirror. `org` and `docKey` together identify the document: two orgs may use one key. */
 export interface MirrorUpdate {
   readonly docKey: string;
   readonly docVersion: bigint;
@@ -33,6 +35,7 @@ export interface Mirror {
 
 /** A document in a mirror. */
 export interface MirroredDocument {
+  readonly org: string;
   readonly docKey: string;
   readonly docVersion: bigint;
   readonly payloadHash: string | null;
@@ -41,10 +44,10 @@ export interface MirroredDocument {
 /** A mirror that can list its documents. */
 export interface MirrorReader {
   readonly name: string;
-  /** Its documents after a key, without deleted ones, ordered by the keys' UTF-8 bytes. */
+  /** Its documents after one, without deleted ones, ordered by the UTF-8 bytes of the org, then of the key. */
   held(
     topic: string,
-    after: string,
+    after: DocumentName,
     limit: number,
     signal: AbortSignal,
   ): Promise<readonly MirroredDocument[]>;

@@ -33,8 +33,9 @@ export interface ConvexMirrorOptions {
  * A Convex deployment as mirror. Needs the `convex` package.
  *
  * The mutation is called with `{topic, epoch, updates: [{doc_key, doc_version, op, payload, payload_hash, org_id, audience,
- * watermark}], secret?}` and stores all or none; the query with `{topic, after, limit, secret?}` and returns
- * `[{doc_key, doc_version, payload_hash}]`. Versions and watermarks are int64, a payload is its canonical JSON as text.
+ * watermark}], secret?}` and stores all or none; the query with
+ * `{topic, after_org, after_key, limit, secret?}` and returns `[{org_id, doc_key, doc_version, payload_hash}]`. `org_id` and
+ * `doc_key` together identify a document. Versions and watermarks are int64, a payload is its canonical JSON as text.
  */
 export async function convexMirror(options: ConvexMirrorOptions): Promise<Mirror & MirrorReader> {
   const { ConvexHttpClient: Client, makeFunctionReference } = await loadConvex();
@@ -73,7 +74,8 @@ export async function convexMirror(options: ConvexMirrorOptions): Promise<Mirror
     },
 
     async held(topic, after, limit, signal) {
-      const answer: unknown = await client(signal).query(query, { topic, after, limit, ...secret });
+      const page = { topic, after_org: after.org, after_key: after.docKey, limit, ...secret };
+      const answer: unknown = await client(signal).query(query, page);
       if (!Array.isArray(answer))
         throw new Error(
           `The query ${options.query} returned no list. See convexMirror for what it must return.`,
@@ -84,11 +86,12 @@ export async function convexMirror(options: ConvexMirrorOptions): Promise<Mirror
 }
 
 function readHeld(row: unknown, query: string): MirroredDocument {
-  const { doc_key: docKey, doc_version: docVersion, payload_hash: payloadHash } = Object(row);
-  if (typeof docKey !== "string" || typeof docVersion !== "bigint") {
-    throw new Error(`The query ${query} returned a row without a doc_key (text) and a doc_version (int64).`);
+  const { org_id: org, doc_key: docKey, doc_version: docVersion, payload_hash: hash } = Object(row);
+  if (typeof org !== "string" || typeof docKey !== "string" || typeof docVersion !== "bigint") {
+    const wanted = "an org_id (text), a doc_key (text) and a doc_version (int64)";
+    throw new Error(`The query ${query} returned a row without ${wanted}.`);
   }
-  return { docKey, docVersion, payloadHash: typeof payloadHash === "string" ? payloadHash : null };
+  return { org, docKey, docVersion, payloadHash: typeof hash === "string" ? hash : null };
 }
 
 async function loadConvex(): Promise<ConvexBrowser & ConvexServer> {

@@ -6,6 +6,7 @@ import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import type { Model, Models } from "../model.ts";
+import { BEFORE_ALL, type DocumentName } from "../read/read_models.ts";
 import type { Mirror, MirrorUpdate } from "./mirror.ts";
 import { listUpdates, movePosition, readPosition, readUpdates, setPosition } from "./mirror_source.ts";
 
@@ -37,7 +38,7 @@ const MAX_BYTES = 1 << 20;
 interface Listing {
   readonly epoch: string;
   readonly watermark: bigint;
-  readonly after: string;
+  readonly after: DocumentName;
 }
 
 /**
@@ -66,7 +67,7 @@ export function startMirrorFollower(
     const place = await readPosition(database, topic, sink.name);
     const { epoch, watermark, head } = place;
     if (watermark === null) {
-      if (listing?.epoch !== epoch) listing = { epoch, watermark: head, after: "" };
+      if (listing?.epoch !== epoch) listing = { epoch, watermark: head, after: BEFORE_ALL };
       lag = head - place.floor;
       return list(listing, signal);
     }
@@ -88,7 +89,7 @@ export function startMirrorFollower(
       await setPosition(database, topic, sink.name, now);
       listing = undefined;
     } else if (await publish(now.epoch, updates, signal)) {
-      listing = { ...now, after: last.docKey };
+      listing = { ...now, after: last };
     }
     return true;
   }

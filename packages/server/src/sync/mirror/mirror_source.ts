@@ -1,5 +1,6 @@
 import type { Database } from "../../database/database.ts";
 import type { Model } from "../model.ts";
+import type { DocumentName } from "../read/read_models.ts";
 import type { MirrorUpdate } from "./mirror.ts";
 
 /** The head of a topic, and the mirror's position in it. */
@@ -82,9 +83,10 @@ export async function readUpdates(
         ) page
       ) e
       LEFT JOIN runtime.${model.table} d
-        ON e.op = 'upsert' AND e.payload IS NULL AND d.doc_key = e.doc_key AND d.doc_version = e.doc_version
+        ON e.op = 'upsert' AND e.payload IS NULL
+          AND d.org_id = e.org_id AND d.doc_key = e.doc_key AND d.doc_version = e.doc_version
       LEFT JOIN runtime.sync_stream_events next ON e.op = 'delete' AND next.topic = $1 AND next.watermark = e.watermark + 1
-        AND next.doc_key = e.doc_key AND next.doc_version = e.doc_version
+        AND next.org_id = e.org_id AND next.doc_key = e.doc_key AND next.doc_version = e.doc_version
       WHERE e.n = 1 OR e.total <= $4
       ORDER BY e.watermark`,
     values: [model.topic, after, limits.rows, limits.bytes],
@@ -95,11 +97,11 @@ export async function readUpdates(
   return { updates, through: rows.at(-1)!.watermark };
 }
 
-/** The next documents of the read model, tombstones included, ordered by key; none after the last. */
+/** The next documents of the read model, tombstones included, ordered by org and key; none after the last. */
 export function listUpdates(
   database: Database,
   model: Model,
-  after: string,
+  after: DocumentName,
   limits: BatchLimits,
 ): Promise<MirrorUpdate[]> {
   return database.query<MirrorUpdate>({
@@ -108,11 +110,14 @@ export function listUpdates(
         convert_from(payload, 'UTF8') AS payload, encode(payload_hash, 'hex') AS "payloadHash", org_id AS org, audience,
         watermark
       FROM (
-        SELECT *, sum(octet_length(payload)) OVER (ORDER BY doc_key) AS total, row_number() OVER (ORDER BY doc_key) AS n
-        FROM (SELECT * FROM runtime.${model.table} WHERE doc_key > $1 ORDER BY doc_key LIMIT $2) page
+        SELECT *, sum(octet_length(payload)) OVER w AS total, row_number() OVER w AS n
+        FROM (
+          SELECT * FROM runtime.${model.table} WHERE (org_id, doc_key) > ($1, $2) ORDER BY org_id, doc_key LIMIT $3
+        ) page
+        WINDOW w AS (ORDER BY org_id, doc_key)
       ) d
-      WHERE n = 1 OR coalesce(total, 0) <= $3
-      ORDER BY doc_key`,
-    values: [after, limits.rows, limits.bytes],
+      WHERE n = 1 OR coalesce(total, 0) <= $4
+      ORDER BY org_id, doc_key`,
+    values: [after.org, after.docKey, limits.rows, limits.bytes],
   });
 }

@@ -1,5 +1,6 @@
 import type { Database } from "../../database/database.ts";
-import type { Model } from "../model.ts";
+import { documentId, type Model } from "../model.ts";
+import { BEFORE_ALL, type DocumentName } from "../read/read_models.ts";
 import type { MirroredDocument, MirrorReader } from "./mirror.ts";
 import { readPosition } from "./mirror_source.ts";
 
@@ -11,6 +12,7 @@ export interface DocumentMark {
 
 /** A document that is not the same on both sides; null where it does not exist. */
 export interface DocumentDifference {
+  readonly org: string;
   readonly docKey: string;
   readonly ours: DocumentMark | null;
   readonly theirs: DocumentMark | null;
@@ -82,17 +84,17 @@ async function compareTopic(database: Database, model: Model, options: ParityOpt
   const place = await readPosition(database, topic, reader.name);
   const lag = await readLag(database, topic, place);
   const count = new Count(place.watermark);
-  for (let after = ""; ; ) {
+  for (let after = BEFORE_ALL; ; ) {
     signal.throwIfAborted();
     const theirs = await reader.held(topic, after, PAGE, signal);
     checkOrder(theirs, after, reader.name);
-    const last = theirs.at(-1)?.docKey;
-    const held = new Map(theirs.map((document) => [document.docKey, document]));
+    const last = theirs.at(-1);
+    const held = new Map(theirs.map((document) => [documentId(document), document]));
     for await (const row of ourDocuments(database, model, after, last)) {
-      count.compare(row, held.get(row.docKey));
-      held.delete(row.docKey);
+      count.compare(row, held.get(documentId(row)));
+      held.delete(documentId(row));
     }
-    for (const document of held.values()) count.extra.add(document.docKey, null, theirMark(document));
+    for (const document of held.values()) count.extra.add(document, null, theirMark(document));
     onProgress?.({ topic, documents: count.documents });
     if (last === undefined) break;
     after = last;
@@ -105,8 +107,8 @@ class Found implements Findings {
   count = 0;
   readonly examples: DocumentDifference[] = [];
 
-  add(docKey: string, ours: DocumentMark | null, theirs: DocumentMark | null): void {
-    if (this.count++ < EXAMPLES) this.examples.push({ docKey, ours, theirs });
+  add({ org, docKey }: DocumentName, ours: DocumentMark | null, theirs: DocumentMark | null): void {
+    if (this.count++ < EXAMPLES) this.examples.push({ org, docKey, ours, theirs });
   }
 }
 
@@ -133,7 +135,7 @@ class Count {
     }
     const untold = this.#place !== null && row.watermark > this.#place;
     const kind = untold ? this.behind : ours === null ? this.extra : theirs ? this.differing : this.missing;
-    kind.add(row.docKey, ours, theirs);
+    kind.add(row, ours, theirs);
   }
 }
 
@@ -143,46 +145,51 @@ const theirMark = (held: MirroredDocument): DocumentMark => ({
 });
 
 /** Both sides must have the same order, or the comparison finds false differences. */
-function checkOrder(page: readonly MirroredDocument[], after: string, sink: string): void {
-  let before = Buffer.from(after);
-  for (const { docKey } of page) {
-    const key = Buffer.from(docKey);
-    if (Buffer.compare(before, key) >= 0) {
-      const place = `${JSON.stringify(docKey)} came after ${JSON.stringify(before.toString())}`;
+function checkOrder(page: readonly MirroredDocument[], after: DocumentName, sink: string): void {
+  let before = after;
+  for (const document of page) {
+    const order = compareBytes(before.org, document.org) || compareBytes(before.docKey, document.docKey);
+    if (order >= 0) {
+      const place = `${nameText(document)} came after ${nameText(before)}`;
       throw new Error(
-        `${sink} must list its documents in the order of their keys' UTF-8 bytes, but ${place}.`,
+        `${sink} must list its documents in the order of the UTF-8 bytes of their orgs and keys, but ${place}.`,
       );
     }
-    before = key;
+    before = document;
   }
 }
 
-interface OurRow {
-  readonly docKey: string;
+const compareBytes = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
+const nameText = ({ org, docKey }: DocumentName): string =>
+  `${JSON.stringify(docKey)} of ${JSON.stringify(org)}`;
+
+interface OurRow extends DocumentName {
   readonly docVersion: bigint;
   readonly payloadHash: string | null;
   readonly deleted: boolean;
   readonly watermark: bigint;
 }
 
-/** Documents in Postgres between two keys, tombstones included. */
+/** Documents in Postgres between two, tombstones included. */
 async function* ourDocuments(
   database: Database,
   model: Model,
-  after: string,
-  upTo: string | undefined,
+  after: DocumentName,
+  upTo: DocumentName | undefined,
 ): AsyncIterable<OurRow> {
   for (let from = after; ; ) {
     const rows = await database.query<OurRow>({
       name: `parity_${model.table}`,
-      text: `SELECT doc_key AS "docKey", doc_version AS "docVersion", encode(payload_hash, 'hex') AS "payloadHash", deleted,
+      text: `SELECT org_id AS org, doc_key AS "docKey", doc_version AS "docVersion", encode(payload_hash, 'hex') AS "payloadHash", deleted,
           watermark
-        FROM runtime.${model.table} WHERE doc_key > $1 AND ($2::text IS NULL OR doc_key <= $2) ORDER BY doc_key LIMIT $3`,
-      values: [from, upTo ?? null, PAGE],
+        FROM runtime.${model.table}
+        WHERE (org_id, doc_key) > ($1, $2) AND ($3::text IS NULL OR (org_id, doc_key) <= ($3, $4))
+        ORDER BY org_id, doc_key LIMIT $5`,
+      values: [from.org, from.docKey, upTo?.org ?? null, upTo?.docKey ?? null, PAGE],
     });
     yield* rows;
     if (rows.length < PAGE) return;
-    from = rows.at(-1)!.docKey;
+    from = rows.at(-1)!;
   }
 }
 
@@ -208,8 +215,8 @@ export function parityLines(report: ParityReport): string[] {
     ...(["differing", "missing", "extra", "behind"] as const).flatMap((kind) => {
       const { count, examples } = topic[kind];
       const lines = examples.map(
-        ({ docKey, ours, theirs }) =>
-          `  ${kind.padEnd(9)} ${docKey}  ours: ${markText(ours)}  theirs: ${markText(theirs)}`,
+        ({ org, docKey, ours, theirs }) =>
+          `  ${kind.padEnd(9)} ${org} ${docKey}  ours: ${markText(ours)}  theirs: ${markText(theirs)}`,
       );
       return count > examples.length
         ? [...lines, `  ${kind.padEnd(9)} and ${count - examples.length} more`]

@@ -31,9 +31,9 @@ export async function describeTopics(options: TopicsOptions): Promise<TopicJson[
   const feeds = new Map(sync.hub.open().map((feed) => [feed.model.topic, feed]));
   const projections = new Map(sync.projections().map((state) => [state.topic, state]));
   const all = rows.reduce((sum, { head, floor }) => sum + Number(head - floor), 0);
-  return rows.map(({ topic, head, floor, epoch, documents, bytes }): TopicJson => {
+  return rows.map(({ topic, head, floor, epoch, documents, bytes, failed }): TopicJson => {
     const feed = feeds.get(topic);
-    const { position, broken } = projections.get(topic) ?? {};
+    const position = projections.get(topic)?.position;
     const journalRows = Number(head - floor);
     return {
       topic,
@@ -47,8 +47,8 @@ export async function describeTopics(options: TopicsOptions): Promise<TopicJson[
       retention_hours: retentionMs / 3_600_000,
       subscribers: feed?.liveCount ?? 0,
       projection: {
-        state: broken ? "broken" : position === undefined ? "elsewhere" : "ok",
-        ...(broken && { message: broken.message }),
+        state: position === undefined ? "elsewhere" : "ok",
+        failed,
         ...(position !== undefined && { position: String(position) }),
         head: String(newest),
       },
@@ -63,6 +63,7 @@ interface TopicRow {
   readonly epoch: string;
   readonly documents: number;
   readonly bytes: bigint;
+  readonly failed: number;
 }
 
 /** Counts few documents exactly; uses the planner's estimate for many. */
@@ -75,7 +76,10 @@ async function topicRows(database: Database, models: Models): Promise<TopicRow[]
   return database.query<TopicRow>({
     text: `SELECT s.topic, s.next_watermark AS head, s.floor, e.epoch,
         (CASE WHEN m.few < ${COUNTED} THEN m.few ELSE greatest(c.reltuples, m.few) END)::float8 AS documents,
-        pg_total_relation_size('runtime.sync_stream_events') AS bytes
+        pg_total_relation_size('runtime.sync_stream_events') AS bytes,
+        (SELECT count(*)::int FROM (
+           SELECT FROM runtime.sync_failed_streams f WHERE f.topic = s.topic AND NOT f.rebuilt LIMIT ${COUNTED}
+         ) counted) AS failed
       FROM (${counts.join(" UNION ALL ")}) m
       JOIN runtime.sync_topic_sequences s ON s.topic = m.topics[m.n] CROSS JOIN runtime.sync_epoch e
       JOIN pg_class c ON c.oid = to_regclass('runtime.' || m.name)
@@ -123,7 +127,7 @@ export async function searchDocuments(
       )
       SELECT d.doc_key AS key, d.doc_version AS version, d.updated_at AS "updatedAt", octet_length(d.payload) AS bytes,
         d.audience, c.found, c.last
-      FROM chosen c JOIN runtime.${model.table} d ON d.doc_key = c.doc_key ORDER BY d.doc_key`,
+      FROM chosen c JOIN runtime.${model.table} d ON d.org_id = $1 AND d.doc_key = c.doc_key ORDER BY d.doc_key`,
     values: [viewer.org, viewer.subject, after, SEARCHED, search, limit + 1],
   });
   const found = rows.filter((row) => row.found);
@@ -173,7 +177,8 @@ export async function documentHistory(
       SELECT e.watermark, e.doc_version AS version, e.op, encode(e.payload_hash, 'hex') AS hash, e.inserted_at AS at,
         convert_from(CASE WHEN e.payload_bytes > $6 OR e.total > $7 THEN NULL
           WHEN e.payload IS NULL AND e.op = 'upsert'
-            THEN (SELECT d.payload FROM runtime.${model.table} d WHERE d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
+            THEN (SELECT d.payload FROM runtime.${model.table} d
+                  WHERE d.org_id = e.org_id AND d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
           ELSE e.payload END, 'UTF8') AS payload
       FROM (
         SELECT *, sum(payload_bytes) OVER (ORDER BY watermark DESC) AS total FROM (

@@ -132,7 +132,8 @@ const ROW = (model: Model, limit: string, unwanted = "false") => `
   extract(epoch FROM e.inserted_at)::float8 * 1000 AS "insertedAt",
   convert_from(CASE WHEN ${unwanted} OR e.payload_bytes > ${limit} THEN NULL
        WHEN e.payload IS NULL AND e.op = 'upsert'
-         THEN (SELECT d.payload FROM runtime.${model.table} d WHERE d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
+         THEN (SELECT d.payload FROM runtime.${model.table} d
+               WHERE d.org_id = e.org_id AND d.doc_key = e.doc_key AND d.doc_version = e.doc_version)
        ELSE e.payload END, 'UTF8') AS payload`;
 
 const SIZED = (limit: string) => `sum(least(payload_bytes, ${limit})) OVER (ORDER BY watermark) AS total,
@@ -153,7 +154,8 @@ function readStatement(model: Model, after: bigint, limits: ReadLimits): Stateme
   };
 }
 
-// Each named row is looked up by itself: as a plain join, a planner without statistics reads the whole journal for it.
+// Each named row is looked up by itself: as a plain join, a planner without statistics reads the whole journal for it. The org is
+// compared outside: inside, that planner would read all rows of the org.
 function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimits): Statement {
   return {
     name: `sync_wanted_${model.table}`,
@@ -173,7 +175,8 @@ function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimit
                WHERE w.subject IS NOT NULL AND v.topic = $1 AND v.org_id = w.org_id AND v.subject = w.subject AND v.watermark > w.after
                ORDER BY v.watermark LIMIT $7
              ) named
-             CROSS JOIN LATERAL (SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark = named.watermark LIMIT 1) j)
+             CROSS JOIN LATERAL (SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark = named.watermark LIMIT 1) j
+             WHERE j.org_id = w.org_id)
           ) page
         ) sized
       ) own

@@ -1,5 +1,5 @@
 import type { Database } from "../../database/database.ts";
-import type { Access, Model } from "../model.ts";
+import { documentId, type Model } from "../model.ts";
 
 /** A document as the read model has it. */
 export interface StoredDocument {
@@ -25,11 +25,10 @@ export async function createReadModels(database: Database, models: readonly Mode
   });
 }
 
-interface CurrentRow {
-  readonly doc_key: string;
-  readonly doc_version: bigint;
+/** A stored document, with what a projector needs of it. */
+export interface CurrentRow extends DocumentName {
+  readonly version: bigint;
   readonly payload: Buffer | null;
-  readonly org_id: string;
   readonly audience: string[] | null;
 }
 
@@ -38,29 +37,41 @@ export interface CurrentDocument {
   readonly version: bigint;
   /** Null once deleted. */
   readonly document: object | null;
-  readonly access: Access;
+  readonly audience: readonly string[] | null;
 }
 
-/** Reads the current documents for a projector. */
+/** The key of a document, in its org. */
+export interface DocumentName {
+  readonly org: string;
+  readonly docKey: string;
+}
+
+/** Comes before every document, where they are ordered by org and key. */
+export const BEFORE_ALL: DocumentName = { org: "", docKey: "" };
+
+/** Reads the current documents for a projector, by `documentId`. */
 export async function loadCurrent(
   database: Database,
   table: string,
-  keys: readonly string[],
+  names: readonly DocumentName[],
 ): Promise<Map<string, CurrentDocument>> {
   const rows = await database.query<CurrentRow>({
     name: `sync_current_${table}`,
-    text: `SELECT doc_key, doc_version, payload, org_id, audience FROM runtime.${table} WHERE doc_key = ANY($1)`,
-    values: [keys],
+    text: `SELECT d.org_id AS org, d.doc_key AS "docKey", d.doc_version AS version, d.payload, d.audience
+      FROM unnest($1::text[], $2::text[]) AS i(org_id, doc_key)
+      JOIN runtime.${table} d ON d.org_id = i.org_id AND d.doc_key = i.doc_key`,
+    values: [names.map(({ org }) => org), names.map(({ docKey }) => docKey)],
   });
+  return currentDocuments(rows);
+}
+
+/** Stored documents as a projector uses them, by `documentId`. */
+export function currentDocuments(rows: readonly CurrentRow[]): Map<string, CurrentDocument> {
   return new Map(
-    rows.map((row) => [
-      row.doc_key,
-      {
-        version: row.doc_version,
-        document: row.payload && (JSON.parse(row.payload.toString()) as object),
-        access: { org: row.org_id, audience: row.audience },
-      },
-    ]),
+    rows.map((row) => {
+      const document = row.payload && (JSON.parse(row.payload.toString()) as object);
+      return [documentId(row), { version: row.version, document, audience: row.audience }];
+    }),
   );
 }
 
@@ -117,7 +128,7 @@ export async function listDocuments(
       )
       SELECT s.next_watermark AS watermark, e.epoch, d.*
       FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
-      LEFT JOIN (SELECT ${COLUMNS} FROM runtime.${model.table} JOIN bounded USING (doc_key)) d ON true
+      LEFT JOIN (SELECT ${COLUMNS} FROM runtime.${model.table} JOIN bounded USING (doc_key) WHERE org_id = $1) d ON true
       WHERE s.topic = $6
       ORDER BY d."docKey"`,
     values: [viewer.org, viewer.subject, page.after, page.limit, page.maxBytes, model.topic],

@@ -4,10 +4,17 @@ import type { Database } from "../../database/database.ts";
 import { readEvents } from "../../events/authority.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Model } from "../model.ts";
-import type { CurrentDocument } from "../read/read_models.ts";
-import { applyEvent } from "../write/projection.ts";
-import { emitDiffering, nextRange } from "./reprojection_cutover.ts";
+import { documentId, type Model } from "../model.ts";
+import { BEFORE_ALL, type CurrentDocument, type DocumentName } from "../read/read_models.ts";
+import { countFailedStreams } from "../write/failed_streams.ts";
+import { foldEvents } from "../write/projection.ts";
+import {
+  adoptFailedStreams,
+  BATCH,
+  emitDiffering,
+  nextRange,
+  replaceFailedStreams,
+} from "./reprojection_cutover.ts";
 import { BY_INDEX, type Connection, ShadowModel } from "./reprojection_shadow.ts";
 
 /** The progress of a reprojection. */
@@ -45,15 +52,20 @@ const PATIENCE = { most: 2_000, least: 50, look: 20 };
 
 interface Progress {
   readonly position: bigint;
-  readonly comparedTo: string;
+  readonly comparedTo: DocumentName;
   readonly documents: bigint;
   readonly differing: bigint;
 }
+
+const BEGINNING: Progress = { position: 0n, comparedTo: BEFORE_ALL, documents: 0n, differing: 0n };
 
 /**
  * Rebuilds a read model from the log with the model's code of today, beside the live one, then makes the live one equal
  * to it, re-emitting only the documents that differ. Servers keep running, and should already have the same code.
  * An interrupted run leaves the live model unchanged and is resumed by the next call.
+ *
+ * Streams that the live projection has set aside are part of it, and no longer set aside once it is done. Streams that today's
+ * code cannot take are set aside, and hold nothing else up.
  */
 export async function reproject(
   database: Database,
@@ -85,7 +97,12 @@ class Reprojection {
   readonly #options: ReprojectionOptions;
   readonly #run: string;
   readonly #shadow: ShadowModel;
-  #progress: Progress = { position: 0n, comparedTo: "", documents: 0n, differing: 0n };
+  #progress: Progress = BEGINNING;
+  /**
+   * Documents that events changed after comparing began, by `documentId`. They are compared again: the live projection skips
+   * the events of streams that it has set aside.
+   */
+  readonly #changed = new Map<string, DocumentName>();
   #patience: number = PATIENCE.most;
 
   constructor(database: Database, context: Context, model: Model, options: ReprojectionOptions) {
@@ -108,6 +125,7 @@ class Reprojection {
         this.#report("folding", live);
       } else {
         const cut = await this.#step((tx) => this.#cutOver(tx));
+        for (const id of cut.compared ?? []) this.#changed.delete(id);
         if (cut.emitted > 0) this.#options.onCommit?.(this.#model.topic);
         this.#report("comparing", cut.live);
         if (cut.finished) break;
@@ -122,12 +140,13 @@ class Reprojection {
   /** Resumes an interrupted run of the same code. */
   async #resume(code: string): Promise<Progress | undefined> {
     if (this.#options.restart) return undefined;
-    const [progress] = await this.#database.query<Progress>({
+    const [progress] = await this.#database.query<Pick<Progress, "position" | "differing">>({
       text: `UPDATE runtime.sync_reprojections SET run = $2 WHERE topic = $1 AND code = $3
-        RETURNING position, compared_to AS "comparedTo", documents, differing`,
+        RETURNING position, differing`,
       values: [this.#model.topic, this.#run, code],
     });
-    return progress;
+    // What changed after it was compared is not remembered, so all of it is compared again.
+    return progress && { ...BEGINNING, ...progress };
   }
 
   async #begin(code: string): Promise<Progress> {
@@ -142,7 +161,7 @@ class Reprojection {
       text: "INSERT INTO runtime.sync_reprojections (topic, run, code) VALUES ($1, $2, $3)",
       values: [topic, this.#run, code],
     });
-    return { position: 0n, comparedTo: "", documents: 0n, differing: 0n };
+    return BEGINNING;
   }
 
   /** One transaction, and what it did to the progress once it is committed. */
@@ -161,8 +180,15 @@ class Reprojection {
   }
 
   async #fold(tx: Connection, upTo: bigint): Promise<{ progress: Progress }> {
-    const position = await this.#shadow.fold(tx, this.#progress.position, upTo);
+    const position = await this.#apply(tx, this.#progress.position, upTo);
     return { progress: await this.#save(tx, { ...this.#progress, position }) };
+  }
+
+  async #apply(tx: Connection, from: bigint, upTo: bigint): Promise<bigint> {
+    const { position, changed } = await this.#shadow.fold(tx, from, upTo);
+    if (this.#progress.comparedTo !== BEFORE_ALL)
+      for (const { org, docKey } of changed) this.#changed.set(documentId({ org, docKey }), { org, docKey });
+    return position;
   }
 
   /** Brings the rebuilt model to the live position under its lock, and settles a range of documents. */
@@ -176,36 +202,50 @@ class Reprojection {
     // The projector has advanced: applies those events first, without the lock.
     if (live - position > FOLDED_UNDER_LOCK)
       return { progress: this.#progress, live, emitted: 0, finished: false };
-    while (position < live) position = await this.#shadow.fold(tx, position, live);
+    while (position < live) position = await this.#apply(tx, position, live);
     const range = await nextRange(tx, this.#model, comparedTo);
-    if (!range) {
+    const changed = [...this.#changed].slice(0, BATCH.documents);
+    if (!range && changed.length === 0) {
       const progress = await this.#save(tx, { ...this.#progress, position });
+      if (await replaceFailedStreams(tx, this.#model)) await this.#invalidate(tx);
       const text = "DELETE FROM runtime.sync_reprojections WHERE topic = $1";
       await tx.query({ text, values: [this.#model.topic] });
       return { progress, live, emitted: 0, finished: true };
     }
-    const emitted = await emitDiffering(tx, this.#model, range, this.#options.inline);
-    if (emitted > 0) {
-      const text = "UPDATE runtime.sync_checkpoints SET generation = generation + 1 WHERE topic = $1";
-      await tx.query({ text, values: [this.#model.topic] });
+    const adopted = await adoptFailedStreams(tx, this.#model);
+    // A try of what is set aside, begun before this reprojection, must not commit any more.
+    const trying = comparedTo === BEFORE_ALL && (await countFailedStreams(tx, this.#model.topic)) > 0;
+    const { inline } = this.#options;
+    const names = changed.map(([, name]) => name);
+    let emitted = names.length > 0 ? await emitDiffering(tx, this.#model, names, inline) : 0;
+    if (range) emitted += await emitDiffering(tx, this.#model, range, inline);
+    if (emitted > 0 || adopted || trying) await this.#invalidate(tx);
+    if (range) {
+      comparedTo = range.upTo;
+      documents += range.documents;
     }
-    comparedTo = range.upTo;
-    documents += range.documents;
     differing += BigInt(emitted);
     const progress = await this.#save(tx, { position, comparedTo, documents, differing });
-    return { progress, live, emitted, finished: false };
+    return { progress, live, emitted, finished: false, compared: changed.map(([id]) => id) };
+  }
+
+  /** Makes the live projection read its documents, and what it has set aside, again before it commits. */
+  async #invalidate(tx: Connection): Promise<void> {
+    const text = "UPDATE runtime.sync_checkpoints SET generation = generation + 1 WHERE topic = $1";
+    await tx.query({ text, values: [this.#model.topic] });
   }
 
   async #save(tx: Connection, progress: Progress): Promise<Progress> {
     const saved = await tx.query({
       name: "reprojection_save",
-      text: `UPDATE runtime.sync_reprojections SET position = $3, compared_to = $4, documents = $5, differing = $6
+      text: `UPDATE runtime.sync_reprojections SET position = $3, compared_org = $4, compared_key = $5, documents = $6, differing = $7
         WHERE topic = $1 AND run = $2 RETURNING 1`,
       values: [
         this.#model.topic,
         this.#run,
         progress.position,
-        progress.comparedTo,
+        progress.comparedTo.org,
+        progress.comparedTo.docKey,
         progress.documents,
         progress.differing,
       ],
@@ -259,11 +299,12 @@ class Reprojection {
  * first events, because imported code is not part of the source.
  */
 async function codeOf(database: Database, model: Model): Promise<string> {
-  const hash = createHash("sha256").update([model.id, model.project, model.access].map(String).join("\n"));
+  const hash = createHash("sha256").update([model.id, model.project, model.audience].map(String).join("\n"));
   const documents = new Map<string, CurrentDocument>();
-  for (const event of await readEvents(database, 0n, PROBED_EVENTS)) {
-    const write = applyEvent(model, event, documents);
-    if (write) hash.update(JSON.stringify([write.docKey, write.payload, write.org, write.audience]));
-  }
+  const events = await readEvents(database, 0n, PROBED_EVENTS);
+  const { writes, failures } = foldEvents(model, events, documents, new Set());
+  for (const { docKey, payload, org, audience } of writes)
+    hash.update(JSON.stringify([docKey, payload, org, audience]));
+  for (const { message } of failures) hash.update(message);
   return hash.digest("hex");
 }

@@ -1,9 +1,15 @@
 import type { Database, Statement } from "../../database/database.ts";
 import { readEvents } from "../../events/authority.ts";
 import type { AuthorityEvent } from "../../events/stream.ts";
-import type { Model } from "../model.ts";
-import type { CurrentDocument } from "../read/read_models.ts";
-import { applyEvent, keysOf } from "../write/projection.ts";
+import { documentId, type Model } from "../model.ts";
+import {
+  type CurrentDocument,
+  type CurrentRow,
+  currentDocuments,
+  type DocumentName,
+} from "../read/read_models.ts";
+import { pausedStreams, setAside } from "../write/failed_streams.ts";
+import { documentsOf, foldEvents } from "../write/projection.ts";
 import type { DocumentWrite } from "../write/write_statement.ts";
 
 /** A connection, inside a transaction or not. */
@@ -28,24 +34,32 @@ export class ShadowModel {
     this.#model = model;
   }
 
-  /** Takes the events after `from`, at most a batch and none after `upTo`. Returns the position it came to. */
-  async fold(tx: Connection, from: bigint, upTo: bigint): Promise<bigint> {
+  /**
+   * Takes the events after `from`, at most a batch and none after `upTo`. Returns the position it came to, and the documents
+   * that changed. Streams that fail are set aside, apart from those of the live projection.
+   */
+  async fold(
+    tx: Connection,
+    from: bigint,
+    upTo: bigint,
+  ): Promise<{ readonly position: bigint; readonly changed: readonly DocumentName[] }> {
     // Positions are dense: so many events, and not one beyond.
     const events = await readEvents(tx, from, Math.min(BATCH, Number(upTo - from)));
     const last = events.at(-1);
     if (!last) throw new Error(`The log has no event after ${from}, but the checkpoint is at ${upTo}.`);
     await this.#load(tx, events);
     const newest = new Map<string, DocumentWrite>();
-    for (const event of events) {
-      const write = applyEvent(this.#model, event, this.#documents);
-      if (write) newest.set(write.docKey, write);
-    }
-    if (newest.size > 0) await tx.query(store(this.#model.topic, [...newest.values()]));
+    const { topic } = this.#model;
+    const paused = await pausedStreams(tx, topic, true, events);
+    const { writes, failures } = foldEvents(this.#model, events, this.#documents, paused);
+    for (const write of writes) newest.set(documentId(write), write);
+    if (newest.size > 0) await tx.query(store(topic, [...newest.values()]));
+    if (failures.length > 0) await tx.query(setAside(topic, true, failures));
     for (const key of this.#documents.keys()) {
       if (this.#documents.size <= CACHED_DOCUMENTS) break;
       this.#documents.delete(key);
     }
-    return last.position;
+    return { position: last.position, changed: [...newest.values()] };
   }
 
   /** What was folded may not be what was committed: read it again. */
@@ -54,11 +68,16 @@ export class ShadowModel {
   }
 
   /** Removes what was built, in bounded steps. */
-  async clear(database: Pick<Database, "transaction">): Promise<void> {
+  async clear(database: Pick<Database, "query" | "transaction">): Promise<void> {
+    await database.query({
+      text: "DELETE FROM runtime.sync_failed_streams WHERE topic = $1 AND rebuilt",
+      values: [this.#model.topic],
+    });
     const text = `WITH batch AS (
-        SELECT doc_key FROM runtime.sync_rebuilt_documents WHERE topic = $1 ORDER BY doc_key LIMIT $2
+        SELECT org_id, doc_key FROM runtime.sync_rebuilt_documents WHERE topic = $1 ORDER BY org_id, doc_key LIMIT $2
       )
-      DELETE FROM runtime.sync_rebuilt_documents d USING batch WHERE d.topic = $1 AND d.doc_key = batch.doc_key
+      DELETE FROM runtime.sync_rebuilt_documents d USING batch
+      WHERE d.topic = $1 AND d.org_id = batch.org_id AND d.doc_key = batch.doc_key
       RETURNING 1`;
     const statement = { text, values: [this.#model.topic, CLEARED_AT_ONCE] };
     let cleared: readonly unknown[] | undefined;
@@ -67,28 +86,18 @@ export class ShadowModel {
   }
 
   async #load(tx: Connection, events: readonly AuthorityEvent[]): Promise<void> {
-    const missing = [...keysOf(this.#model, events)].filter((key) => !this.#documents.has(key));
+    const named = [...documentsOf(this.#model, events)];
+    const missing = named.filter(([id]) => !this.#documents.has(id)).map(([, name]) => name);
     if (missing.length === 0) return;
-    const rows = await tx.query<StoredRow>({
+    const rows = await tx.query<CurrentRow>({
       name: "rebuilt_documents",
-      text: `SELECT doc_key, doc_version, payload, org_id, audience FROM runtime.sync_rebuilt_documents
-        WHERE topic = $1 AND doc_key = ANY($2)`,
-      values: [this.#model.topic, missing],
+      text: `SELECT d.org_id AS org, d.doc_key AS "docKey", d.doc_version AS version, d.payload, d.audience
+        FROM unnest($2::text[], $3::text[]) AS i(org_id, doc_key)
+        JOIN runtime.sync_rebuilt_documents d ON d.topic = $1 AND d.org_id = i.org_id AND d.doc_key = i.doc_key`,
+      values: [this.#model.topic, missing.map(({ org }) => org), missing.map(({ docKey }) => docKey)],
     });
-    for (const row of rows) {
-      const document = row.payload && (JSON.parse(row.payload.toString()) as object);
-      const access = { org: row.org_id, audience: row.audience };
-      this.#documents.set(row.doc_key, { version: row.doc_version, document, access });
-    }
+    for (const [id, current] of currentDocuments(rows)) this.#documents.set(id, current);
   }
-}
-
-interface StoredRow {
-  readonly doc_key: string;
-  readonly doc_version: bigint;
-  readonly payload: Buffer | null;
-  readonly org_id: string;
-  readonly audience: string[] | null;
 }
 
 function store(topic: string, writes: readonly DocumentWrite[]): Statement {
@@ -100,9 +109,8 @@ function store(topic: string, writes: readonly DocumentWrite[]): Statement {
         CASE WHEN audience IS NOT NULL THEN ARRAY(SELECT json_array_elements_text(audience::json)) END, payload IS NULL
       FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::text[])
         AS i(doc_key, doc_version, payload, org_id, audience)
-      ON CONFLICT (topic, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
-        payload_hash = excluded.payload_hash, org_id = excluded.org_id, audience = excluded.audience,
-        deleted = excluded.deleted`,
+      ON CONFLICT (topic, org_id, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
+        payload_hash = excluded.payload_hash, audience = excluded.audience, deleted = excluded.deleted`,
     values: [
       topic,
       writes.map((write) => write.docKey),

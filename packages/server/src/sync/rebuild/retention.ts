@@ -54,10 +54,10 @@ export async function trimTopic(database: Database, model: Model, keepMs: number
     if (found?.upTo == null) return 0;
     const values = [model.topic, found.upTo];
     // Nobody else writes these rows; the row that writers lock is touched after them, for the shortest time.
-    const deleted = await tx.query<{ tombstone: string | null }>({
+    const deleted = await tx.query<{ org: string; tombstone: string | null }>({
       name: "sync_retention_delete",
       text: `DELETE FROM runtime.sync_stream_events WHERE topic = $1 AND watermark <= $2
-        RETURNING CASE op WHEN 'delete' THEN doc_key END AS tombstone`,
+        RETURNING org_id AS org, CASE op WHEN 'delete' THEN doc_key END AS tombstone`,
       values,
     });
     await tx.query({
@@ -71,12 +71,13 @@ export async function trimTopic(database: Database, model: Model, keepMs: number
       values,
     });
     // A writer that brings a document back holds that row already: taken in any other order, the two could block each other.
-    const tombstones = new Set(deleted.flatMap(({ tombstone }) => tombstone ?? []));
-    if (tombstones.size > 0) {
+    const tombstones = deleted.filter(({ tombstone }) => tombstone !== null);
+    if (tombstones.length > 0) {
       await tx.query({
         name: `sync_buried_${model.table}`,
-        text: `DELETE FROM runtime.${model.table} WHERE doc_key = ANY($1) AND deleted AND watermark <= $2`,
-        values: [[...tombstones], found.upTo],
+        text: `DELETE FROM runtime.${model.table} d USING unnest($1::text[], $2::text[]) AS i(org_id, doc_key)
+          WHERE d.org_id = i.org_id AND d.doc_key = i.doc_key AND d.deleted AND d.watermark <= $3`,
+        values: [tombstones.map(({ org }) => org), tombstones.map(({ tombstone }) => tombstone), found.upTo],
       });
     }
     return deleted.length;

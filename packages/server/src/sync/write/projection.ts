@@ -1,7 +1,8 @@
 import { canonicalJson } from "@khala/contracts";
 import type { AuthorityEvent } from "../../events/stream.ts";
-import { isKeyOf, MAX_KEY_BYTES, type Model, tombstone } from "../model.ts";
-import type { CurrentDocument } from "../read/read_models.ts";
+import { documentId, isKeyOf, MAX_KEY_BYTES, type Model, tombstone } from "../model.ts";
+import type { CurrentDocument, DocumentName } from "../read/read_models.ts";
+import { streamKey } from "./failed_streams.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
 /** The error of a projection: the event, and the cause. */
@@ -11,10 +12,17 @@ export class BrokenProjection extends Error {
 
   constructor(model: Model, event: AuthorityEvent, cause: unknown) {
     const place = `event ${event.position} (${event.type}, ${event.kind} ${event.streamId}, sequence ${event.seq})`;
-    super(`The projection of ${model.topic} failed at ${place}: ${(cause as Error)?.message ?? cause}`, {
-      cause,
-    });
+    super(`The projection of ${model.topic} failed at ${place}: ${reasonOf(cause)}`, { cause });
     this.event = event;
+  }
+}
+
+/** A model may throw anything, also what cannot be written as text. */
+function reasonOf(cause: unknown): string {
+  try {
+    return String((cause as Error)?.message ?? cause);
+  } catch {
+    return "it threw a value without a text";
   }
 }
 
@@ -28,18 +36,20 @@ function keyFor(model: Model, event: AuthorityEvent): string | null {
   throw new TypeError(`an id is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes with its prefix`);
 }
 
-/** The documents that events change. A model whose `id` throws is broken at that event: `applyEvent` reports it. */
-export function keysOf(model: Model, events: readonly AuthorityEvent[]): Set<string> {
-  const keys = new Set<string>();
-  try {
-    for (const event of events) {
-      const key = keyFor(model, event);
-      if (key !== null) keys.add(key);
+/** The documents that events change, by `documentId`. An event whose id fails is left out: `applyEvent` reports it. */
+export function documentsOf(model: Model, events: readonly AuthorityEvent[]): Map<string, DocumentName> {
+  const names = new Map<string, DocumentName>();
+  for (const event of events) {
+    try {
+      const docKey = keyFor(model, event);
+      if (docKey === null) continue;
+      const name = { org: event.org, docKey };
+      names.set(documentId(name), name);
+    } catch {
+      // The fold sets its stream aside.
     }
-  } catch {
-    // Projection stops at that event.
   }
-  return keys;
+  return names;
 }
 
 /**
@@ -54,22 +64,52 @@ export function applyEvent(
   try {
     const docKey = keyFor(model, event);
     if (docKey === null) return undefined;
-    const current = documents.get(docKey);
+    const { org, trace } = event;
+    const id = documentId({ org, docKey });
+    const current = documents.get(id);
     const before = current?.document ?? null;
     const after = model.project(before, event);
     if (after === before || (before === null && (after === tombstone || after === null))) return undefined;
     // Not 1: the document may have existed before, and clients may still remember its versions.
     const docVersion = current ? current.version + 1n : event.seq;
     if (after === tombstone || after === null) {
-      const { access } = current!;
-      documents.set(docKey, { version: docVersion, document: null, access });
-      return { docKey, docVersion, op: "delete", ...access, trace: event.trace };
+      const { audience } = current!;
+      documents.set(id, { version: docVersion, document: null, audience });
+      return { docKey, docVersion, op: "delete", org, audience, trace };
     }
     const payload = canonicalJson(after);
-    const access = model.access(after, event);
-    documents.set(docKey, { version: docVersion, document: after, access });
-    return { docKey, docVersion, op: "upsert", payload, ...access, trace: event.trace };
+    const audience = model.audience(after, event);
+    documents.set(id, { version: docVersion, document: after, audience });
+    return { docKey, docVersion, op: "upsert", payload, org, audience, trace };
   } catch (cause) {
     throw new BrokenProjection(model, event, cause);
   }
+}
+
+/** The writes of a batch of events, and the events that failed: the first of each stream. */
+export interface Folded {
+  readonly writes: DocumentWrite[];
+  readonly failures: BrokenProjection[];
+}
+
+/** Applies events to `documents`. A stream that fails joins `paused`: its later events wait, and other streams go on. */
+export function foldEvents(
+  model: Model,
+  events: readonly AuthorityEvent[],
+  documents: Map<string, CurrentDocument>,
+  paused: Set<string>,
+): Folded {
+  const folded: Folded = { writes: [], failures: [] };
+  for (const event of events) {
+    if (paused.size > 0 && paused.has(streamKey(event))) continue;
+    try {
+      const write = applyEvent(model, event, documents);
+      if (write) folded.writes.push(write);
+    } catch (error) {
+      if (!(error instanceof BrokenProjection)) throw error;
+      folded.failures.push(error);
+      paused.add(streamKey(event));
+    }
+  }
+  return folded;
 }

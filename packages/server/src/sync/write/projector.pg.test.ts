@@ -9,6 +9,7 @@ import { runs } from "../../events/streams.ts";
 import { defineModel, type Model } from "../model.ts";
 import { notifications, runSummaries, workerSummaries } from "../models/runtime.ts";
 import { appendRun, foldOf, journalOf, liveDocuments, projected, syncParts } from "../test_support.ts";
+import { listFailedStreams } from "./failed_streams.ts";
 import { startProjector } from "./projector.ts";
 
 let ids = 0;
@@ -155,6 +156,11 @@ test("an append that commits late is never skipped: those behind it wait", async
   expect(rows.map((row) => row.key)).toEqual(["run:late", "run:behind"]);
 });
 
+function failedStreams(database: Database, { topic }: Model) {
+  const after = { position: 0n, topic: "" };
+  return listFailedStreams(database, [topic], { org: undefined, after, limit: 100 });
+}
+
 /** A model that cannot take a step named "bad" while `broken` is set. */
 function fragile(how: "id" | "project" | "access" | "document" | "key" | "storage") {
   const state = { broken: true };
@@ -179,16 +185,14 @@ function fragile(how: "id" | "project" | "access" | "document" | "key" | "storag
   });
   const model: Model = {
     ...base,
-    access: (document, from) =>
-      bad(from.data) && how === "storage"
-        ? { org: "acme", audience: ["nul\0"] }
-        : base.access(document, from),
+    audience: (document, from) =>
+      bad(from.data) && how === "storage" ? ["nul\0"] : base.audience(document, from),
   };
   return { model, state };
 }
 
 test.each(["id", "project", "access", "document", "key", "storage"] as const)(
-  "a broken %s stops its projection at the event; others and the authority go on, and it goes on when mended",
+  "a broken %s sets its stream aside; every other stream goes on, and it goes on when fixed",
   async (how) => {
     const { model, state } = fragile(how);
     await using own = await testDatabase();
@@ -196,29 +200,31 @@ test.each(["id", "project", "access", "document", "key", "storage"] as const)(
     const projector = parts.project(model);
     parts.project(runSummaries);
     await appendRun(parts.authority, "r", [step(), step(), step("bad"), step()]);
-    await vi.waitFor(() => expect(projector.state().broken?.event.position).toBe(3n), { timeout: 30_000 });
-    expect(projector.state().broken?.message).toMatch(
+    await appendRun(parts.authority, "r", [step(), step()], "globex");
+    await vi.waitFor(() => expect(projector.state().failed).toBe(1), { timeout: 30_000 });
+    const [stream, ...others] = await failedStreams(own.database, model);
+    expect(others).toEqual([]);
+    expect(stream).toMatchObject({ org: "acme", kind: "run", streamId: "r", seq: 3n, position: 3n });
+    expect(stream?.error).toMatch(
       /^The projection of app\.fragile failed at event 3 \(run\.step, run r, sequence 3\): /,
     );
-    // What comes before the event is not held back.
-    await patiently(async () =>
-      expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 2 }),
-    );
+    // What comes before the event is not held back, and neither is the stream of that name in another org.
+    await patiently(async () => {
+      expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 2 });
+      expect(await document(own.database, model, "globex fragile:r")).toEqual({ steps: 2 });
+    });
     expect(await appendRun(parts.authority, "r", [step()])).toBe(5n);
     await projected(own.database, runSummaries);
-    expect(await checkpoint(own.database, model.topic)).toBe(2n);
+    await patiently(() => expect(projector.state().position).toBe(7n));
+    expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 2 });
 
     state.broken = false;
     await projected(own.database, model);
     expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 5 });
-    await patiently(() => expect(projector.state()).toMatchObject({ position: 5n, broken: undefined }));
-    expect((await journalOf(own.database, model.topic)).map((row) => row.version)).toEqual([
-      1n,
-      2n,
-      3n,
-      4n,
-      5n,
-    ]);
+    await patiently(() => expect(projector.state()).toMatchObject({ position: 7n, failed: 0 }));
+    const versions = (await journalOf(own.database, model.topic)).filter(({ org }) => org === "acme");
+    expect(versions.map((row) => row.version)).toEqual([1n, 2n, 3n, 4n, 5n]);
+    expect(await failedStreams(own.database, model)).toEqual([]);
   },
 );
 
@@ -230,7 +236,7 @@ test("an audience that no token can name is nobody, and stops nothing", async ()
   await appendRun(parts.authority, "r", [event("run.started", { audience: [long, ""] })]);
   await appendRun(parts.authority, "s", [event("run.started", { audience: [long, "bob", "ada", "bob"] })]);
   await projected(own.database, runSummaries);
-  expect(projector.state().broken).toBeUndefined();
+  expect(projector.state().failed).toBe(0);
   const documents = await liveDocuments(own.database, runSummaries);
   expect(documents.get("run:r")?.audience).toEqual([]);
   expect(documents.get("run:s")?.audience).toEqual(["ada", "bob"]);

@@ -1,5 +1,5 @@
 import { type Database, isDataError } from "../../database/database.ts";
-import type { Authority } from "../../events/authority.ts";
+import { type Authority, readStream } from "../../events/authority.ts";
 import type { AuthorityEvent } from "../../events/stream.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
@@ -7,7 +7,17 @@ import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { recordSpan } from "../../kit/telemetry.ts";
 import type { Model } from "../model.ts";
 import { type CurrentDocument, loadCurrent } from "../read/read_models.ts";
-import { applyEvent, BrokenProjection, keysOf } from "./projection.ts";
+import {
+  countFailedStreams,
+  errorText,
+  type FailedStream,
+  movePause,
+  pausedStreams,
+  resumeStream,
+  setAside,
+  takeFailedStreams,
+} from "./failed_streams.ts";
+import { BrokenProjection, documentsOf, foldEvents } from "./projection.ts";
 import type { Sink } from "./sink.ts";
 import type { CheckpointMove } from "./write_fast_path.ts";
 import type { DocumentWrite } from "./write_statement.ts";
@@ -17,8 +27,8 @@ export interface ProjectorState {
   readonly topic: string;
   /** The newest event that is projected; undefined while another process does it. */
   readonly position: bigint | undefined;
-  /** Set while the projection is stopped at an event that fails. */
-  readonly broken: BrokenProjection | undefined;
+  /** Streams that are set aside, because the projection failed at one of their events. */
+  readonly failed: number;
 }
 
 /** Follows the authority log for one model. */
@@ -33,7 +43,7 @@ export interface ProjectorOptions {
   readonly authority: Authority;
   readonly sink: Sink;
   readonly pollMs: number;
-  /** How often a broken projection is tried again. */
+  /** How often streams that are set aside are tried again. */
   readonly retryMs: number;
   /** Whether this process holds the lease. It avoids duplicate work; the checkpoint ensures correctness. */
   readonly active: () => boolean;
@@ -45,12 +55,17 @@ const BATCH = 1_000;
 /** Maximum delay between two batches. */
 const MAX_REST_MS = 5;
 const CACHED_DOCUMENTS = 20_000;
+/** How much of what is set aside is tried again at once, so that other streams do not wait for it. */
+const RETRIED = { streams: 10, events: 200 };
 /** Events without a change after which the checkpoint is stored anyway. */
 const UNSTORED_EVENTS = 10_000n;
 
 /**
  * Starts the projector of a model. Any number of processes may run one: the checkpoint moves in the sink's
  * transaction, from the position that was read, so of two that did the same work only one commits.
+ *
+ * An event that the model cannot take sets its stream aside, in the transaction that moves the checkpoint past it. All other
+ * streams go on. What is set aside is tried again from time to time, and so after a restart with better code.
  */
 export function startProjector(model: Model, context: Context, options: ProjectorOptions): Projector {
   const { database, authority, sink } = options;
@@ -61,7 +76,8 @@ export function startProjector(model: Model, context: Context, options: Projecto
   let stored = 0n;
   let generation = 0n;
   let era = "";
-  let broken: BrokenProjection | undefined;
+  let failed = 0;
+  let retryAt = 0;
   let batch = BATCH;
 
   async function step(signal: AbortSignal): Promise<boolean> {
@@ -77,36 +93,30 @@ export function startProjector(model: Model, context: Context, options: Projecto
       ({ generation } = checkpoint);
       stored = checkpoint.position;
       position = stored;
+      failed = await countFailedStreams(database, model.topic);
     }
+    const moved = failed > 0 && context.clock.now() >= retryAt && (await retry());
     const started = context.clock.now();
     const events = await authority.read(position, batch);
-    if (events.length === 0) {
-      broken = undefined;
-      return rebuiltMeanwhile();
-    }
+    if (events.length === 0) return (await rebuiltMeanwhile()) || moved;
     await load(events);
-    const { writes, upTo, failure } = project(events);
+    const paused = failed > 0 ? await pausedStreams(database, model.topic, false, events) : new Set<string>();
+    const { writes, failures } = foldEvents(model, events, documents, paused);
+    const upTo = events.at(-1)!.position;
     // Events of other models need no commit: reading them again is cheap.
-    if (writes.length > 0 || upTo - stored >= UNSTORED_EVENTS) {
-      await commit(events, writes, { from: stored, to: upTo, generation });
+    if (writes.length > 0 || failures.length > 0 || upTo - stored >= UNSTORED_EVENTS) {
+      await commit(events, writes, failures, { from: stored, to: upTo, generation });
       stored = upTo;
       traceWrites(writes, started);
     }
     position = upTo;
-    if (failure && failure.event.position !== broken?.event.position) {
-      context.log.error(
-        { topic: model.topic, position: failure.event.position.toString(), err: failure.message },
-        "projection stopped",
-      );
-    }
-    broken = failure;
     forgetOldest();
     const full = events.length === batch;
     batch = Math.min(BATCH, batch * 2);
     // Under load, larger batches are cheaper per event.
-    if (!failure && !full && writes.length > 1)
+    if (!moved && !full && writes.length > 1)
       await sleep(context.clock, Math.min(context.clock.now() - started, MAX_REST_MS), signal);
-    return !failure && full;
+    return moved || full;
   }
 
   /** A reprojection may have written since: events that changed nothing must be applied again. */
@@ -117,22 +127,67 @@ export function startProjector(model: Model, context: Context, options: Projecto
     return true;
   }
 
-  /** Isolates an event that cannot be stored, by halving the batch. */
+  /** Isolates an event that cannot be stored, by halving the batch, and sets its stream aside. */
   async function commit(
     events: readonly AuthorityEvent[],
     writes: readonly DocumentWrite[],
+    failures: readonly BrokenProjection[],
     move: CheckpointMove,
   ): Promise<void> {
+    const beside = failures.length > 0 ? [setAside(model.topic, false, failures)] : [];
     try {
-      await sink.commit(model, writes, move);
+      await sink.commit(model, writes, move, beside);
     } catch (error) {
       if (!isDataError(error)) throw error;
       if (events.length > 1) {
         batch = Math.max(1, events.length >> 1);
         throw error;
       }
-      throw new BrokenProjection(model, events[0]!, error);
+      documents.clear();
+      const failure = new BrokenProjection(model, events[0]!, error);
+      return commit(events, [], [failure], move);
     }
+    if (failures.length === 0) return;
+    failed += failures.length;
+    const [{ event, message }] = failures as [BrokenProjection];
+    const about = { topic: model.topic, streams: failures.length, position: event.position.toString() };
+    context.log.error({ ...about, err: message }, "a projection failed; the stream is set aside");
+  }
+
+  /** Tries some of what is set aside again. Resolves with whether any of it moved on. */
+  async function retry(): Promise<boolean> {
+    retryAt = context.clock.now() + options.retryMs;
+    failed = await countFailedStreams(database, model.topic);
+    let moved = false;
+    for (const stream of await takeFailedStreams(database, model.topic, RETRIED.streams))
+      moved = (await retryStream(stream, RETRIED.events)) || moved;
+    if (moved) retryAt = 0;
+    return moved;
+  }
+
+  /** Projects the events of a stream from the failed one on, up to the position of the others, then ends its pause. */
+  async function retryStream(stream: FailedStream, limit: number): Promise<boolean> {
+    const page = await readStream(database, stream, stream.seq - 1n, limit);
+    const events = page.filter((event) => event.position <= position!);
+    await load(events);
+    const { writes, failures } = foldEvents(model, events, documents, new Set());
+    const [failure] = failures;
+    if (failure?.event.seq === stream.seq) return false;
+    const ended = !failure && events.length < limit;
+    const next = failure
+      ? { ...stream, seq: failure.event.seq, position: failure.event.position, error: errorText(failure) }
+      : { ...stream, seq: stream.seq + BigInt(events.length) };
+    const pause = ended ? resumeStream(model.topic, stream) : movePause(model.topic, next);
+    try {
+      await sink.commit(model, writes, { from: stored, to: position!, generation }, [pause]);
+    } catch (error) {
+      if (!isDataError(error)) throw error;
+      documents.clear();
+      return limit > 1 && retryStream(stream, 1);
+    }
+    stored = position!;
+    if (ended) failed--;
+    return true;
   }
 
   function traceWrites(writes: readonly DocumentWrite[], from: number): void {
@@ -149,32 +204,16 @@ export function startProjector(model: Model, context: Context, options: Projecto
   }
 
   async function load(events: readonly AuthorityEvent[]): Promise<void> {
-    const missing = [...keysOf(model, events)].filter((key) => !documents.has(key));
+    const named = [...documentsOf(model, events)];
+    const missing = named.filter(([id]) => !documents.has(id)).map(([, name]) => name);
     if (missing.length === 0) return;
-    for (const [key, current] of await loadCurrent(database, model.table, missing))
-      documents.set(key, current);
-  }
-
-  function project(events: readonly AuthorityEvent[]) {
-    const writes: DocumentWrite[] = [];
-    let upTo = position!;
-    for (const event of events) {
-      try {
-        const write = applyEvent(model, event, documents);
-        if (write) writes.push(write);
-      } catch (error) {
-        if (error instanceof BrokenProjection) return { writes, upTo, failure: error };
-        throw error;
-      }
-      upTo = event.position;
-    }
-    return { writes, upTo, failure: undefined };
+    for (const [id, current] of await loadCurrent(database, model.table, missing)) documents.set(id, current);
   }
 
   function forget(): void {
     documents.clear();
     position = undefined;
-    broken = undefined;
+    failed = 0;
   }
 
   function forgetOldest(): void {
@@ -187,19 +226,15 @@ export function startProjector(model: Model, context: Context, options: Projecto
   const loop = runLoop(context, `projector ${model.topic}`, {
     wake,
     get idleMs() {
-      return broken ? options.retryMs : options.pollMs;
+      return failed > 0 ? Math.min(options.retryMs, options.pollMs) : options.pollMs;
     },
     step,
     // The cache may differ from what was committed: read it again.
-    onError(error) {
-      const stopped = error instanceof BrokenProjection ? error : undefined;
-      forget();
-      broken = stopped;
-    },
+    onError: forget,
   });
 
   return {
-    state: () => ({ topic: model.topic, position, broken }),
+    state: () => ({ topic: model.topic, position, failed }),
     wake: () => wake.wake(),
     stop: () => loop.stop(),
   };

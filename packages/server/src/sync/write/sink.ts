@@ -25,8 +25,13 @@ export interface Written {
 export interface Sink {
   /** Writes one document. Concurrent writers share a transaction; each is answered after its commit. */
   write(model: Model, write: DocumentWrite): Promise<Written>;
-  /** Writes a batch, and moves a projection's checkpoint with it: all or nothing. */
-  commit(model: Model, writes: readonly DocumentWrite[], checkpoint?: CheckpointMove): Promise<Written[]>;
+  /** Writes a batch, moves a projection's checkpoint, and runs the statements beside them: all or nothing. */
+  commit(
+    model: Model,
+    writes: readonly DocumentWrite[],
+    checkpoint?: CheckpointMove,
+    beside?: readonly Statement[],
+  ): Promise<Written[]>;
   /** Resolves when everything written so far is answered. */
   drain(): Promise<void>;
 }
@@ -68,15 +73,18 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   async function commit(
     model: Model,
     writes: readonly DocumentWrite[],
-    checkpoint?: CheckpointMove,
-    repeated = false,
+    {
+      checkpoint,
+      beside = [],
+      repeated = false,
+    }: { checkpoint?: CheckpointMove | undefined; beside?: readonly Statement[]; repeated?: boolean },
   ): Promise<Written[]> {
     const parts = waves(writes);
     // After a retry the versions may be stored already, which the fast path refuses.
-    const tryFastPath = !repeated && parts.length === 1 && isFastPath(writes);
+    const tryFastPath = !repeated && beside.length === 0 && parts.length === 1 && isFastPath(writes);
     try {
       const fast = tryFastPath ? await commitFastPath(model, writes, checkpoint) : undefined;
-      return fast ?? (await commitSlowPath(model, writes, parts, checkpoint));
+      return fast ?? (await commitSlowPath(model, writes, parts, checkpoint, beside));
     } catch (error) {
       options.metrics.writeFailures.add(1, { topic: model.topic });
       throw error;
@@ -102,7 +110,8 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     model: Model,
     writes: readonly DocumentWrite[],
     parts: readonly (readonly DocumentWrite[])[],
-    checkpoint?: CheckpointMove,
+    checkpoint: CheckpointMove | undefined,
+    beside: readonly Statement[],
   ): Promise<Written[]> {
     const statements: Statement[] = [];
     if (checkpoint) {
@@ -113,6 +122,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     if (parts.length > 0) statements.push(lockTopic(model.topic));
     const first = statements.length;
     for (const part of parts) statements.push(writeDocuments(model, part, options.inline));
+    statements.push(...beside);
     const { answers, notified } = await transact(model, statements, writes.length);
     const watermarks = new Map<DocumentWrite, bigint | null>();
     parts.forEach((part, p) => {
@@ -131,7 +141,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
   /** Isolates a failing write by halving the batch, so that only its writer gets the error. */
   async function commitEach(model: Model, writes: readonly DocumentWrite[], attempt = 0): Promise<Outcome[]> {
     try {
-      return (await commit(model, writes, undefined, attempt > 0)).map((ok) => ({ ok }));
+      return (await commit(model, writes, { repeated: attempt > 0 })).map((ok) => ({ ok }));
     } catch (error) {
       // A lost answer may hide a commit. Repeating is safe, because versions only rise.
       if (error instanceof KhalaError && isConnectionFailure(error.cause) && attempt < 3) {
@@ -169,7 +179,8 @@ export function openSink(database: Database, context: Context, options: SinkOpti
       const message = `A doc_key of ${model.topic} starts with "${model.prefix}:" and is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes.`;
       return Promise.reject(new KhalaError("invalid_request", message, { field: "doc_key" }));
     },
-    commit: (model, writes, checkpoint) => commit(model, writes, checkpoint),
+    commit: (model, writes, checkpoint, beside) =>
+      commit(model, writes, { checkpoint, ...(beside && { beside }) }),
     async drain() {
       await Promise.all([...queues.values()].map((queue) => queue.drain()));
     },

@@ -1,5 +1,5 @@
 import type { Statement } from "../../database/database.ts";
-import type { Model } from "../model.ts";
+import { documentId, type Model } from "../model.ts";
 import { areDifferentDocuments, type DocumentWrite } from "./write_statement.ts";
 
 /** A projection's checkpoint, moved in the same transaction as its writes. */
@@ -43,8 +43,8 @@ export function writeFastPath(
 }
 
 function whichAreNewest(writes: readonly DocumentWrite[]): boolean[] {
-  const newest = new Map(writes.map((write, i) => [write.docKey, i]));
-  return writes.map((write, i) => newest.get(write.docKey) === i);
+  const newest = new Map(writes.map((write, i) => [documentId(write), i]));
+  return writes.map((write, i) => newest.get(documentId(write)) === i);
 }
 
 const BYTEA = 17;
@@ -68,10 +68,10 @@ const SQL = `
 WITH changes AS MATERIALIZED (
   SELECT i.doc_key, i.doc_version, i.payload, sha256(i.payload) AS payload_hash, i.org_id, i.trace, i.newest,
     (SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1) + i.ord AS watermark,
-    c.doc_version >= i.doc_version OR c.org_id <> i.org_id OR c.audience IS NOT NULL AS special
+    c.doc_version >= i.doc_version OR c.audience IS NOT NULL AS special
   FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[])
     WITH ORDINALITY AS i(doc_key, doc_version, payload, org_id, trace, newest, ord)
-  LEFT JOIN $table c ON c.doc_key = i.doc_key
+  LEFT JOIN $table c ON c.org_id = i.org_id AND c.doc_key = i.doc_key
 ), plain AS MATERIALIZED (
   SELECT min(watermark) - 1 AS before FROM changes HAVING bool_or(special) IS NOT true
 ), allocated AS (
@@ -87,7 +87,7 @@ WITH changes AS MATERIALIZED (
   INSERT INTO $table AS t (doc_key, doc_version, payload, payload_hash, org_id, watermark)
   SELECT doc_key, doc_version, payload, payload_hash, org_id, watermark
   FROM changes WHERE newest IS NOT false AND EXISTS (SELECT FROM plain)
-  ON CONFLICT (doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
+  ON CONFLICT (org_id, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
     payload_hash = excluded.payload_hash, deleted = false, watermark = excluded.watermark, updated_at = excluded.updated_at
   WHERE t.doc_version < excluded.doc_version
 )`;

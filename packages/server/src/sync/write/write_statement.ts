@@ -1,5 +1,5 @@
 import type { Statement } from "../../database/database.ts";
-import type { Model } from "../model.ts";
+import { documentId, type Model } from "../model.ts";
 
 /** A new version of a document, ready to be stored. */
 export interface DocumentWrite {
@@ -45,7 +45,7 @@ export function lockProjection(topic: string): Statement {
  * the batch and share one access; `waves` ensures that. Payloads are sent as one buffer and split in SQL.
  */
 export function writeDocuments(model: Model, writes: readonly DocumentWrite[], inline: boolean): Statement {
-  const newest = new Map(writes.map((write, i) => [write.docKey, i]));
+  const newest = new Map(writes.map((write, i) => [documentId(write), i]));
   const lengths = writes.map((write) => (write.payload === undefined ? 0 : Buffer.byteLength(write.payload)));
   const starts: number[] = [];
   let total = 0;
@@ -70,7 +70,7 @@ export function writeDocuments(model: Model, writes: readonly DocumentWrite[], i
       writes.map((w) => (w.audience ? arrayLiteral(w.audience) : null)),
       starts,
       lengths,
-      writes.map((w, i) => newest.get(w.docKey) === i),
+      writes.map((w, i) => newest.get(documentId(w)) === i),
       writes.map((w) => w.trace ?? null),
       inline,
     ],
@@ -87,25 +87,26 @@ export function waves(writes: readonly DocumentWrite[]): readonly (readonly Docu
   const result: DocumentWrite[][] = [];
   const place = new Map<string, { wave: number; write: DocumentWrite }>();
   for (const write of writes) {
-    const before = place.get(write.docKey);
+    const id = documentId(write);
+    const before = place.get(id);
     const joins = before && write.docVersion > before.write.docVersion && sameAccess(write, before.write);
     const wave = before ? (joins ? before.wave : before.wave + 1) : 0;
     result[wave] ??= [];
     result[wave].push(write);
-    place.set(write.docKey, { wave, write });
+    place.set(id, { wave, write });
   }
   return result;
 }
 
 /** Whether no document is written twice, which is the usual case. */
 export function areDifferentDocuments(writes: readonly DocumentWrite[]): boolean {
-  const keys = new Set<string>();
-  for (const { docKey } of writes) keys.add(docKey);
-  return keys.size === writes.length;
+  const ids = new Set<string>();
+  for (const write of writes) ids.add(documentId(write));
+  return ids.size === writes.length;
 }
 
 function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
-  if (a.op !== "upsert" || b.op !== "upsert" || a.org !== b.org) return false;
+  if (a.op !== "upsert" || b.op !== "upsert") return false;
   return JSON.stringify(a.audience) === JSON.stringify(b.audience);
 }
 
@@ -113,33 +114,30 @@ function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
 // any more. It goes first, so that within one commit nobody is told of a document twice in the wrong order.
 const SQL = `
 WITH changes AS MATERIALIZED (
-  SELECT ord, part, doc_key, doc_version, newest, trace,
+  SELECT ord, part, org_id, doc_key, doc_version, newest, trace,
     row_number() OVER (ORDER BY ord, part)
       + (SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1) AS watermark,
     CASE part WHEN 1 THEN op ELSE 'delete' END AS op,
     CASE part WHEN 1 THEN payload END AS payload,
     CASE part WHEN 1 THEN sha256(payload) END AS payload_hash,
     CASE part WHEN 1 THEN length ELSE 0 END AS length,
-    CASE part WHEN 1 THEN org_id ELSE old_org END AS org_id,
     CASE WHEN part = 1 THEN audience
-         WHEN old_org <> org_id THEN old_audience
          WHEN old_audience IS NOT NULL THEN ARRAY(SELECT s FROM unnest(old_audience) s WHERE s <> ALL (audience))
     END AS audience,
-    CASE WHEN part = 0 AND old_org = org_id AND old_audience IS NULL THEN audience END AS hidden_from
+    CASE WHEN part = 0 AND old_audience IS NULL THEN audience END AS hidden_from
   FROM (
     SELECT newer.*, generate_series(CASE
-      WHEN old_org <> org_id THEN 0
-      WHEN old_org = org_id AND audience IS NOT NULL AND (old_audience IS NULL OR NOT old_audience <@ audience) THEN 0
+      WHEN visible AND audience IS NOT NULL AND (old_audience IS NULL OR NOT old_audience <@ audience) THEN 0
       ELSE 1 END, 1) AS part
     FROM (
       SELECT i.ord::int, i.doc_key, i.doc_version, i.op, i.newest, i.trace, i.length,
         CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END AS payload,
-        CASE WHEN i.op = 'delete' THEN coalesce(c.org_id, i.org_id) ELSE i.org_id END AS org_id,
+        i.org_id,
         CASE WHEN i.op = 'delete' AND c.doc_key IS NOT NULL THEN c.audience ELSE i.audience::text[] END AS audience,
-        CASE WHEN c.deleted THEN NULL ELSE c.org_id END AS old_org, c.audience AS old_audience
+        NOT c.deleted AS visible, c.audience AS old_audience
       FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::boolean[], $11::text[])
         WITH ORDINALITY AS i(doc_key, doc_version, op, org_id, audience, start, length, newest, trace, ord)
-      LEFT JOIN $table c ON c.doc_key = i.doc_key
+      LEFT JOIN $table c ON c.org_id = i.org_id AND c.doc_key = i.doc_key
       WHERE c.doc_version IS NULL OR i.doc_version > c.doc_version
       OFFSET 0 -- each payload is cut out once, however often it is used above
     ) newer
@@ -160,8 +158,8 @@ WITH changes AS MATERIALIZED (
   INSERT INTO $table AS t (doc_key, doc_version, payload, payload_hash, org_id, audience, deleted, watermark)
   SELECT doc_key, doc_version, payload, payload_hash, org_id, audience, op = 'delete', watermark
   FROM changes WHERE part = 1 AND newest
-  ON CONFLICT (doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
-    payload_hash = excluded.payload_hash, org_id = excluded.org_id, audience = excluded.audience,
+  ON CONFLICT (org_id, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
+    payload_hash = excluded.payload_hash, audience = excluded.audience,
     deleted = excluded.deleted, watermark = excluded.watermark, updated_at = excluded.updated_at
   WHERE t.doc_version < excluded.doc_version
 )

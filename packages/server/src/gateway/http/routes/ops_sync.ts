@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import type { ParityJson } from "@khala/contracts/ops/v1";
-import { hasScopeFor, notFound, requireScope } from "../../../access/access.ts";
+import type { FailedStreamJson, ParityJson } from "@khala/contracts/ops/v1";
+import { hasScopeFor, notFound, orgOf, requireScope } from "../../../access/access.ts";
 import type { Database } from "../../../database/database.ts";
 import { isKeyOf } from "../../../sync/model.ts";
 import {
@@ -9,6 +9,7 @@ import {
   searchDocuments,
   type TopicsOptions,
 } from "../../../sync/read/inspect.ts";
+import { type FailedStreamReport, listFailedStreams } from "../../../sync/write/failed_streams.ts";
 import type { Http } from "../http.ts";
 import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
@@ -33,6 +34,27 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
 
   http.route("server.observe", "GET", "/ops/v1/topics", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send({ topics: await describeTopics(options) });
+  });
+
+  http.route("failed_stream.read", "GET", "/ops/v1/failed-streams", async (viewer, request, reply) => {
+    const query = request.query as Record<string, unknown>;
+    const limit = readLimit(query.limit);
+    const place = readPlace(query.after);
+    const found = await listFailedStreams(
+      database,
+      models.all.map(({ topic }) => topic),
+      {
+        org: orgOf(viewer, "failed_stream.read"),
+        after: place,
+        limit: limit + 1,
+      },
+    );
+    const streams = found.slice(0, limit);
+    const last = found.length > limit ? streams.at(-1) : undefined;
+    return reply.header("Cache-Control", "no-store").send({
+      streams: streams.map(failedStreamJson),
+      ...pageAfter(last && `${last.position} ${last.topic}`),
+    });
   });
 
   http.route("org.inspect", "GET", "/ops/v1/documents", async (viewer, request, reply) => {
@@ -70,4 +92,24 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   http.route("mirror.compare", "POST", "/ops/v1/parity", async (_viewer, _request, reply) => {
     return reply.header("Cache-Control", "no-store").send(await options.parity.compare());
   });
+}
+
+function failedStreamJson(stream: FailedStreamReport): FailedStreamJson {
+  const { topic, org, kind, streamId, seq, position, error, failedAt } = stream;
+  return {
+    topic,
+    org_id: org,
+    kind,
+    stream_id: streamId,
+    seq: String(seq),
+    position: String(position),
+    error,
+    failed_at: failedAt.toISOString(),
+  };
+}
+
+/** The position and topic after which a page begins: one event may fail in several topics. */
+function readPlace(sent: unknown): { readonly position: bigint; readonly topic: string } {
+  const [, position = "0", topic = ""] = /^(\d{1,18}) ([\w.]+)$/.exec(readAfter(sent)) ?? [];
+  return { position: BigInt(position), topic };
 }

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file openagents/ops/v1/sync.proto.
  */
 export const file_openagents_ops_v1_sync: GenFile = /*@__PURE__*/
-  fileDesc("ChxvcGVuYWdlbnRzL29wcy92MS9zeW5jLnByb3RvEhFvcGVuYWdlbnRzLm9wcy52MSI1CglUb3BpY0xpc3QSKAoGdG9waWNzGAEgAygLMhgub3BlbmFnZW50cy5vcHMudjEuVG9waWMingIKBVRvcGljEg0KBXRvcGljGAEgASgJEgwKBGhlYWQYAiABKAMSDQoFZmxvb3IYAyABKAMSDQoFZXBvY2gYBCABKAkSCwoDbGFnGAUgASgBEhEKCWRvY3VtZW50cxgGIAEoARIiCgxqb3VybmFsX3Jvd3MYByABKAFSDGpvdXJuYWxfcm93cxIkCg1qb3VybmFsX2J5dGVzGAggASgBUg1qb3VybmFsX2J5dGVzEigKD3JldGVudGlvbl9ob3VycxgJIAEoAVIPcmV0ZW50aW9uX2hvdXJzEhMKC3N1YnNjcmliZXJzGAogASgNEjEKCnByb2plY3Rpb24YCyABKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9qZWN0aW9uIm8KClByb2plY3Rpb24SDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEhUKCHBvc2l0aW9uGAMgASgDSAGIAQESDAoEaGVhZBgEIAEoA0IKCghfbWVzc2FnZUILCglfcG9zaXRpb24iYQoMRG9jdW1lbnRMaXN0EjUKCWRvY3VtZW50cxgBIAMoCzIiLm9wZW5hZ2VudHMub3BzLnYxLkRvY3VtZW50U3VtbWFyeRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQijgEKD0RvY3VtZW50U3VtbWFyeRIYCgdkb2Nfa2V5GAEgASgJUgdkb2Nfa2V5EiAKC2RvY192ZXJzaW9uGAIgASgDUgtkb2NfdmVyc2lvbhIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eg0KBWJ5dGVzGAQgASgBEhAKCGF1ZGllbmNlGAUgAygJIkMKD0RvY3VtZW50SGlzdG9yeRIwCgdlbnRyaWVzGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuSGlzdG9yeUVudHJ5IsABCgxIaXN0b3J5RW50cnkSEQoJd2F0ZXJtYXJrGAEgASgDEiAKC2RvY192ZXJzaW9uGAIgASgDUgtkb2NfdmVyc2lvbhIKCgJvcBgDIAEoCRInCgdwYXlsb2FkGAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEiIKDHBheWxvYWRfaGFzaBgFIAEoCVIMcGF5bG9hZF9oYXNoEiIKDGNvbW1pdHRlZF9hdBgGIAEoCVIMY29tbWl0dGVkX2F0IkYKBlBhcml0eRIMCgRzaW5rGAEgASgJEi4KBnRvcGljcxgCIAMoCzIeLm9wZW5hZ2VudHMub3BzLnYxLlRvcGljUGFyaXR5InYKC1RvcGljUGFyaXR5Eg0KBXRvcGljGAEgASgJEg0KBXN0YXRlGAIgASgJEg8KB2NoZWNrZWQYAyABKAESEwoLZGlmZmVyZW5jZXMYBCABKAESDwoCYXQYBSABKAlIAIgBARILCgNsYWcYBiABKAFCBQoDX2F0YgZwcm90bzM", [file_google_protobuf_struct]);
+  fileDesc("ChxvcGVuYWdlbnRzL29wcy92MS9zeW5jLnByb3RvEhFvcGVuYWdlbnRzLm9wcy52MSI1CglUb3BpY0xpc3QSKAoGdG9waWNzGAEgAygLMhgub3BlbmFnZW50cy5vcHMudjEuVG9waWMingIKBVRvcGljEg0KBXRvcGljGAEgASgJEgwKBGhlYWQYAiABKAMSDQoFZmxvb3IYAyABKAMSDQoFZXBvY2gYBCABKAkSCwoDbGFnGAUgASgBEhEKCWRvY3VtZW50cxgGIAEoARIiCgxqb3VybmFsX3Jvd3MYByABKAFSDGpvdXJuYWxfcm93cxIkCg1qb3VybmFsX2J5dGVzGAggASgBUg1qb3VybmFsX2J5dGVzEigKD3JldGVudGlvbl9ob3VycxgJIAEoAVIPcmV0ZW50aW9uX2hvdXJzEhMKC3N1YnNjcmliZXJzGAogASgNEjEKCnByb2plY3Rpb24YCyABKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9qZWN0aW9uImwKClByb2plY3Rpb24SDQoFc3RhdGUYASABKAkSFQoIcG9zaXRpb24YAyABKANIAIgBARIMCgRoZWFkGAQgASgDEg4KBmZhaWxlZBgFIAEoDUILCglfcG9zaXRpb25KBAgCEANSB21lc3NhZ2UiYAoQRmFpbGVkU3RyZWFtTGlzdBIwCgdzdHJlYW1zGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuRmFpbGVkU3RyZWFtEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKtAQoMRmFpbGVkU3RyZWFtEg0KBXRvcGljGAEgASgJEhYKBm9yZ19pZBgCIAEoCVIGb3JnX2lkEgwKBGtpbmQYAyABKAkSHAoJc3RyZWFtX2lkGAQgASgJUglzdHJlYW1faWQSCwoDc2VxGAUgASgDEhAKCHBvc2l0aW9uGAYgASgDEg0KBWVycm9yGAcgASgJEhwKCWZhaWxlZF9hdBgIIAEoCVIJZmFpbGVkX2F0ImEKDERvY3VtZW50TGlzdBI1Cglkb2N1bWVudHMYASADKAsyIi5vcGVuYWdlbnRzLm9wcy52MS5Eb2N1bWVudFN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0Io4BCg9Eb2N1bWVudFN1bW1hcnkSGAoHZG9jX2tleRgBIAEoCVIHZG9jX2tleRIgCgtkb2NfdmVyc2lvbhgCIAEoA1ILZG9jX3ZlcnNpb24SHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBINCgVieXRlcxgEIAEoARIQCghhdWRpZW5jZRgFIAMoCSJDCg9Eb2N1bWVudEhpc3RvcnkSMAoHZW50cmllcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLkhpc3RvcnlFbnRyeSLAAQoMSGlzdG9yeUVudHJ5EhEKCXdhdGVybWFyaxgBIAEoAxIgCgtkb2NfdmVyc2lvbhgCIAEoA1ILZG9jX3ZlcnNpb24SCgoCb3AYAyABKAkSJwoHcGF5bG9hZBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIiCgxwYXlsb2FkX2hhc2gYBSABKAlSDHBheWxvYWRfaGFzaBIiCgxjb21taXR0ZWRfYXQYBiABKAlSDGNvbW1pdHRlZF9hdCJGCgZQYXJpdHkSDAoEc2luaxgBIAEoCRIuCgZ0b3BpY3MYAiADKAsyHi5vcGVuYWdlbnRzLm9wcy52MS5Ub3BpY1Bhcml0eSJ2CgtUb3BpY1Bhcml0eRINCgV0b3BpYxgBIAEoCRINCgVzdGF0ZRgCIAEoCRIPCgdjaGVja2VkGAMgASgBEhMKC2RpZmZlcmVuY2VzGAQgASgBEg8KAmF0GAUgASgJSACIAQESCwoDbGFnGAYgASgBQgUKA19hdGIGcHJvdG8z", [file_google_protobuf_struct]);
 
 /**
  * GET /ops/v1/topics
@@ -209,16 +209,11 @@ export const TopicSchema: GenMessage<Topic, {jsonType: TopicJson}> = /*@__PURE__
  */
 export type Projection = Message<"openagents.ops.v1.Projection"> & {
   /**
-   * "ok", "broken", or "elsewhere" when another server does it.
+   * "ok", or "elsewhere" when another server does it.
    *
    * @generated from field: string state = 1;
    */
   state: string;
-
-  /**
-   * @generated from field: optional string message = 2;
-   */
-  message?: string | undefined;
 
   /**
    * The newest event that is projected; absent when another server does it.
@@ -233,6 +228,13 @@ export type Projection = Message<"openagents.ops.v1.Projection"> & {
    * @generated from field: int64 head = 4;
    */
   head: bigint;
+
+  /**
+   * Streams that are set aside, because the model failed at one of their events; exact up to 10,000.
+   *
+   * @generated from field: uint32 failed = 5;
+   */
+  failed: number;
 };
 
 /**
@@ -242,16 +244,11 @@ export type Projection = Message<"openagents.ops.v1.Projection"> & {
  */
 export type ProjectionJson = {
   /**
-   * "ok", "broken", or "elsewhere" when another server does it.
+   * "ok", or "elsewhere" when another server does it.
    *
    * @generated from field: string state = 1;
    */
   state?: string;
-
-  /**
-   * @generated from field: optional string message = 2;
-   */
-  message?: string;
 
   /**
    * The newest event that is projected; absent when another server does it.
@@ -266,6 +263,13 @@ export type ProjectionJson = {
    * @generated from field: int64 head = 4;
    */
   head?: string;
+
+  /**
+   * Streams that are set aside, because the model failed at one of their events; exact up to 10,000.
+   *
+   * @generated from field: uint32 failed = 5;
+   */
+  failed?: number;
 };
 
 /**
@@ -274,6 +278,156 @@ export type ProjectionJson = {
  */
 export const ProjectionSchema: GenMessage<Projection, {jsonType: ProjectionJson}> = /*@__PURE__*/
   messageDesc(file_openagents_ops_v1_sync, 2);
+
+/**
+ * GET /ops/v1/failed-streams?limit=&after=
+ *
+ * @generated from message openagents.ops.v1.FailedStreamList
+ */
+export type FailedStreamList = Message<"openagents.ops.v1.FailedStreamList"> & {
+  /**
+   * @generated from field: repeated openagents.ops.v1.FailedStream streams = 1;
+   */
+  streams: FailedStream[];
+
+  /**
+   * Where to go on.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string | undefined;
+};
+
+/**
+ * GET /ops/v1/failed-streams?limit=&after=
+ *
+ * @generated from message openagents.ops.v1.FailedStreamList
+ */
+export type FailedStreamListJson = {
+  /**
+   * @generated from field: repeated openagents.ops.v1.FailedStream streams = 1;
+   */
+  streams?: FailedStreamJson[];
+
+  /**
+   * Where to go on.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.FailedStreamList.
+ * Use `create(FailedStreamListSchema)` to create a new message.
+ */
+export const FailedStreamListSchema: GenMessage<FailedStreamList, {jsonType: FailedStreamListJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_sync, 3);
+
+/**
+ * A stream that a projection has set aside. Its events from `seq` on wait until the model takes them.
+ *
+ * @generated from message openagents.ops.v1.FailedStream
+ */
+export type FailedStream = Message<"openagents.ops.v1.FailedStream"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * @generated from field: string org_id = 2 [json_name = "org_id"];
+   */
+  orgId: string;
+
+  /**
+   * @generated from field: string kind = 3;
+   */
+  kind: string;
+
+  /**
+   * @generated from field: string stream_id = 4 [json_name = "stream_id"];
+   */
+  streamId: string;
+
+  /**
+   * @generated from field: int64 seq = 5;
+   */
+  seq: bigint;
+
+  /**
+   * @generated from field: int64 position = 6;
+   */
+  position: bigint;
+
+  /**
+   * What the model threw.
+   *
+   * @generated from field: string error = 7;
+   */
+  error: string;
+
+  /**
+   * @generated from field: string failed_at = 8 [json_name = "failed_at"];
+   */
+  failedAt: string;
+};
+
+/**
+ * A stream that a projection has set aside. Its events from `seq` on wait until the model takes them.
+ *
+ * @generated from message openagents.ops.v1.FailedStream
+ */
+export type FailedStreamJson = {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic?: string;
+
+  /**
+   * @generated from field: string org_id = 2 [json_name = "org_id"];
+   */
+  org_id?: string;
+
+  /**
+   * @generated from field: string kind = 3;
+   */
+  kind?: string;
+
+  /**
+   * @generated from field: string stream_id = 4 [json_name = "stream_id"];
+   */
+  stream_id?: string;
+
+  /**
+   * @generated from field: int64 seq = 5;
+   */
+  seq?: string;
+
+  /**
+   * @generated from field: int64 position = 6;
+   */
+  position?: string;
+
+  /**
+   * What the model threw.
+   *
+   * @generated from field: string error = 7;
+   */
+  error?: string;
+
+  /**
+   * @generated from field: string failed_at = 8 [json_name = "failed_at"];
+   */
+  failed_at?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.FailedStream.
+ * Use `create(FailedStreamSchema)` to create a new message.
+ */
+export const FailedStreamSchema: GenMessage<FailedStream, {jsonType: FailedStreamJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_sync, 4);
 
 /**
  * GET /ops/v1/documents?topic=&search=&limit=&after=
@@ -318,7 +472,7 @@ export type DocumentListJson = {
  * Use `create(DocumentListSchema)` to create a new message.
  */
 export const DocumentListSchema: GenMessage<DocumentList, {jsonType: DocumentListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_sync, 3);
+  messageDesc(file_openagents_ops_v1_sync, 5);
 
 /**
  * A document without its payload.
@@ -393,7 +547,7 @@ export type DocumentSummaryJson = {
  * Use `create(DocumentSummarySchema)` to create a new message.
  */
 export const DocumentSummarySchema: GenMessage<DocumentSummary, {jsonType: DocumentSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_sync, 4);
+  messageDesc(file_openagents_ops_v1_sync, 6);
 
 /**
  * GET /ops/v1/history/:doc_key, newest first, as far as the journal goes back.
@@ -424,7 +578,7 @@ export type DocumentHistoryJson = {
  * Use `create(DocumentHistorySchema)` to create a new message.
  */
 export const DocumentHistorySchema: GenMessage<DocumentHistory, {jsonType: DocumentHistoryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_sync, 5);
+  messageDesc(file_openagents_ops_v1_sync, 7);
 
 /**
  * A version of a document.
@@ -513,7 +667,7 @@ export type HistoryEntryJson = {
  * Use `create(HistoryEntrySchema)` to create a new message.
  */
 export const HistoryEntrySchema: GenMessage<HistoryEntry, {jsonType: HistoryEntryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_sync, 6);
+  messageDesc(file_openagents_ops_v1_sync, 8);
 
 /**
  * GET /ops/v1/parity
@@ -558,7 +712,7 @@ export type ParityJson = {
  * Use `create(ParitySchema)` to create a new message.
  */
 export const ParitySchema: GenMessage<Parity, {jsonType: ParityJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_sync, 7);
+  messageDesc(file_openagents_ops_v1_sync, 9);
 
 /**
  * How a topic in the second sink compares.
@@ -655,5 +809,5 @@ export type TopicParityJson = {
  * Use `create(TopicParitySchema)` to create a new message.
  */
 export const TopicParitySchema: GenMessage<TopicParity, {jsonType: TopicParityJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_sync, 8);
+  messageDesc(file_openagents_ops_v1_sync, 10);
 
