@@ -299,11 +299,15 @@ test("documents of another person are not shown when the token changes hands", a
   seen.length = 0;
   sub = "bob";
   const { jti } = JSON.parse(Buffer.from(token.split(".")[1]!, "base64url").toString()) as { jti: string };
-  const revoked = await server.request("/api/sync/revoke", await server.token({ scopes: ["ops"] }), {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ jti }),
-  });
+  const revoked = await server.request(
+    "/api/sync/revoke",
+    await server.token({ org_id: org, scopes: ["ops"] }),
+    {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ jti }),
+    },
+  );
   expect(revoked.status).toBe(204);
   await until("Bob's documents", () => keys(khala).includes("run:hands-b"));
   expect(keys(khala)).toEqual(["run:hands-b"]);

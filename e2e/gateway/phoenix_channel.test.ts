@@ -196,3 +196,33 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     }
   });
 });
+
+test.each(["ops:v1", "conversation:c1"])(
+  "a token with fewer rights that is pushed on %s ends the subscriptions of sync:v1",
+  async (other) => {
+    using it = await connected(PHOENIX_CLIENTS.at(-1)!);
+    const scopes = [RUNS, "ops", "chat"];
+    const full = await server.token({ org_id: it.org, scopes });
+    const lesser = await server.token({ org_id: it.org, scopes: ["ops", "chat"] });
+    const sync = it.socket.channel("sync:v1");
+    const frames = framesOf(sync);
+    await answerOf(sync.join());
+    expect(await answerOf(sync.push("auth", { token: full }))).toMatchObject({ status: "ok" });
+    const beside = it.socket.channel(other);
+    expect(await answerOf(beside.join())).toMatchObject({ status: "ok" });
+    await answerOf(sync.push("subscribe", { topics: [RUNS] }));
+    await server.write({ key: "run:before", version: 1, org: it.org, payload: {} });
+    await until("the update", () => keysOf(frames).length > 0);
+
+    expect(await answerOf(beside.push("auth", { token: lesser }))).toMatchObject({ status: "ok" });
+    await until("the end", () => frames.some(({ error }) => error?.code === "stale_cursor"));
+    expect(await answerOf(sync.push("subscribe", { topics: [RUNS] }))).toMatchObject({
+      status: "error",
+      response: { error: { code: "forbidden_topic" } },
+    });
+    await server.write({ key: "run:after", version: 1, org: it.org, payload: {} });
+    await server.caughtUp(RUNS);
+    expect(await answerOf(sync.push("heartbeat", {}))).toMatchObject({ response: { watermarks: {} } });
+    expect(keysOf(frames)).toEqual(["run:before"]);
+  },
+);

@@ -33,7 +33,7 @@ export interface StandInCall {
 export interface ConvexStandIn extends AsyncDisposable {
   readonly url: string;
   readonly calls: readonly StandInCall[];
-  /** What it holds of a topic, by key, deleted documents included. */
+  /** What it holds of a topic, by org and key with a space between, deleted documents included. */
   topic(name: string): Map<string, StandInDocument>;
   /** What it does with calls from now on: work, fail as a function that throws, answer 503, or never answer. */
   behave(as: "works" | "throws" | "unavailable" | "hangs"): void;
@@ -55,19 +55,26 @@ export async function startConvexStandIn({ secret }: { secret?: string } = {}): 
     "/api/mutation khala:applyUpdates"({ topic: name, epoch, updates }) {
       const documents = topic(name as string);
       for (const update of updates as Omit<StandInDocument, "epoch">[]) {
-        const held = documents.get(update.doc_key);
+        const id = `${update.org_id} ${update.doc_key}`;
+        const held = documents.get(id);
         const newer = !held || held.epoch < (epoch as string) || held.doc_version < update.doc_version;
         if (newer && (!held || held.epoch <= (epoch as string)))
-          documents.set(update.doc_key, { ...update, epoch: epoch as string });
+          documents.set(id, { ...update, epoch: epoch as string });
       }
       return null;
     },
-    "/api/query khala:versions"({ topic: name, after, limit }) {
+    "/api/query khala:versions"({ topic: name, after_org, after_key, limit }) {
+      const after = { org_id: after_org as string, doc_key: after_key as string };
       return [...topic(name as string).values()]
-        .filter(({ doc_key, op }) => op === "upsert" && compare(doc_key, after as string) > 0)
-        .sort((a, b) => compare(a.doc_key, b.doc_key))
+        .filter((document) => document.op === "upsert" && compareNames(document, after) > 0)
+        .sort(compareNames)
         .slice(0, limit as number)
-        .map(({ doc_key, doc_version, payload_hash }) => ({ doc_key, doc_version, payload_hash }));
+        .map(({ org_id, doc_key, doc_version, payload_hash }) => ({
+          org_id,
+          doc_key,
+          doc_version,
+          payload_hash,
+        }));
     },
   };
 
@@ -123,7 +130,10 @@ async function linkConvex(): Promise<void> {
   await rename(fresh, join(modules, "convex"));
 }
 
+type Name = Pick<StandInDocument, "org_id" | "doc_key">;
+
 const compare = (a: string, b: string) => Buffer.compare(Buffer.from(a), Buffer.from(b));
+const compareNames = (a: Name, b: Name) => compare(a.org_id, b.org_id) || compare(a.doc_key, b.doc_key);
 
 /** Convex writes an int64 as its eight bytes, lowest first, in base64. */
 function decode(value: unknown): unknown {
