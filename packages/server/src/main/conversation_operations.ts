@@ -108,7 +108,7 @@ async function copyOne(from: Log, to: RedisLog, stream: string): Promise<number>
     const page = await from.read(stream, position, PAGE);
     const last = page?.entries.at(-1);
     if (!page || !last) return copied;
-    await to.adopt(stream, page);
+    await to.adopt(stream, 0n, page);
     copied += page.entries.length;
     position = last;
   }

@@ -73,8 +73,11 @@ export interface Log extends Service {
    * calls `appended` or `missed`.
    */
   watch(stream: string, watcher: Watcher): Promise<() => void>;
-  /** Creates the stream, and its bookmark `ui` at its end, unless they exist; returns the bounds. */
-  open(stream: string): Promise<Bounds>;
+  /**
+   * Creates the stream, and its bookmark `ui` at its end, unless they exist; returns the bounds. A stream of an older
+   * generation is replaced by an empty one; fails with StreamGone when it has a newer one.
+   */
+  open(stream: string, generation?: bigint): Promise<Bounds>;
   /**
    * Moves the bookmark `ui` forward, never back; ignores a missing stream. Returns the number of entries that another
    * program took from it as from a queue and did not acknowledge. It should be 0.
@@ -82,8 +85,8 @@ export interface Log extends Service {
   bookmark(stream: string, position: Position): Promise<number>;
   /** Removes entries outside the retention, perhaps not all at once; returns the number removed. */
   trim(stream: string, retention: Retention): Promise<number>;
-  /** Deletes the stream, if it exists. */
-  delete(stream: string): Promise<void>;
+  /** Deletes the stream, if it exists and has no newer generation. */
+  delete(stream: string, generation?: bigint): Promise<void>;
 }
 
 /** A writer with a higher fencing token has appended: the caller must stop writing. */

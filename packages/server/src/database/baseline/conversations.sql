@@ -77,6 +77,8 @@ CREATE SEQUENCE runtime.log_ids AS bigint;
 CREATE TABLE runtime.log_streams (
   stream text COLLATE "C" PRIMARY KEY,
   log_id bigint NOT NULL DEFAULT nextval('runtime.log_ids'),
+  -- Of the conversation that the entries belong to: a late writer of a deleted one has a lower generation, and is refused.
+  generation bigint NOT NULL DEFAULT 0,
   epoch text NOT NULL,
   seq bigint NOT NULL DEFAULT 0,
   -- The time of the newest entry, in milliseconds.

@@ -87,6 +87,36 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(texts(await everything(b, stream))).toEqual(["z"]);
   });
 
+  test("a newer generation begins with an empty stream, and a late writer of the old one is refused", async () => {
+    const { a, b } = handles();
+    const stream = newStream();
+    const old = await a.open(stream, 99n);
+    await a.append(stream, ["secret"], { epoch: old.epoch, fence: 7n });
+    expect(await b.open(stream, 99n)).toMatchObject({ epoch: old.epoch, head: { seq: 1n } });
+    const fresh = await b.open(stream, 100n);
+    expect(fresh).toMatchObject({ floor: 0n, head: { seq: 0n } });
+    expect(fresh.epoch).not.toBe(old.epoch);
+    expect((await b.read(stream, START, PLENTY))!.entries).toEqual([]);
+    await expect(a.append(stream, ["late"], { epoch: old.epoch, fence: 8n })).rejects.toThrow(StreamGone);
+    await expect(a.open(stream, 99n)).rejects.toThrow(StreamGone);
+    // The fence of the old generation means nothing in the new one.
+    await b.append(stream, ["mine"], { epoch: fresh.epoch, fence: 1n });
+    expect(texts(await everything(a, stream))).toEqual(["mine"]);
+    // Without a generation, it is whatever is there.
+    expect((await a.open(stream)).epoch).toBe(fresh.epoch);
+  });
+
+  test("a delete spares a newer generation", async () => {
+    const { a, b } = handles();
+    const stream = newStream();
+    const { epoch } = await a.open(stream, 100n);
+    await b.delete(stream, 99n);
+    expect((await a.open(stream, 100n)).epoch).toBe(epoch);
+    await b.delete(stream, 100n);
+    expect(await a.bounds([stream])).toEqual([undefined]);
+    expect((await a.open(stream, 99n)).epoch).not.toBe(epoch);
+  });
+
   test("the bookmark moves forward and never back, and a missing stream has none", async () => {
     const { under, a, b } = handles();
     const stream = newStream();

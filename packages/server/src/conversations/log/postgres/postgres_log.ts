@@ -197,14 +197,15 @@ export function openPostgresLog(
       return watchers.add(stream, watcher);
     },
 
-    async open(stream) {
+    async open(stream, generation) {
       checkStream(stream);
       const [row] = await database.query<BoundsRow>({
         name: "log_open",
-        text: "SELECT * FROM runtime.open_log($1, $2, $3)",
-        values: [stream, context.newId(), ttl],
+        text: "SELECT * FROM runtime.open_log($1, $2, $3, $4)",
+        values: [stream, generation ?? null, context.newId(), ttl],
       });
-      return boundsOf(row!)!;
+      if (!row) throw new StreamGone(`The stream "${stream}" belongs to a newer generation.`);
+      return boundsOf(row)!;
     },
 
     async bookmark(stream, { seq }) {
@@ -226,12 +227,14 @@ export function openPostgresLog(
       }
     },
 
-    async delete(stream) {
+    async delete(stream, generation) {
       const [row] = await database.query<{ log_id: bigint }>({
         name: "log_delete",
-        text: `WITH gone AS (DELETE FROM runtime.log_streams WHERE stream = $1 RETURNING log_id)
+        text: `WITH gone AS (
+            DELETE FROM runtime.log_streams WHERE stream = $1 AND generation <= coalesce($2, generation) RETURNING log_id
+          )
           INSERT INTO runtime.log_leftovers (log_id) SELECT log_id FROM gone RETURNING log_id`,
-        values: [stream],
+        values: [stream, generation ?? null],
       });
       if (!row) return;
       watchers.missed(stream);

@@ -56,7 +56,7 @@ export interface RedisLog extends Log {
    * Imports a page of another log with its epoch and positions, so that cursors stay valid. Skips existing entries. Fails
    * with StreamGone when this log has another stream of that name, or lacks entries before the page.
    */
-  adopt(stream: string, page: Page): Promise<void>;
+  adopt(stream: string, generation: bigint, page: Page): Promise<void>;
 }
 
 interface Bookmark extends Position {
@@ -173,8 +173,9 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
 
     watch: (stream: string, watcher: Watcher) => watchers.watch(stream, watcher),
 
-    async open(stream) {
-      const answer = await run(stream, OPEN, [newEpoch(), ttl]);
+    async open(stream, generation) {
+      const answer = await run(stream, OPEN, [newEpoch(), ttl, generation?.toString() ?? ""]);
+      if (answer[0] === "gone") throw new StreamGone(`The stream "${stream}" belongs to a newer generation.`);
       const bounds = boundsOf(answer);
       if (answer[4] === "1")
         context.log.info(
@@ -198,15 +199,15 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
       return removed;
     },
 
-    async delete(stream) {
+    async delete(stream, generation) {
       // Not repeatable: it could delete a stream that was created again.
-      await run(stream, DELETE, [publish], false);
+      await run(stream, DELETE, [publish, generation?.toString() ?? ""], false);
     },
 
-    async adopt(stream, { epoch, floor, entries }) {
+    async adopt(stream, generation, { epoch, floor, entries }) {
       if (entries.length === 0) return;
       const pairs = entries.flatMap(({ time, seq, data }) => [`${time}-${seq}`, data]);
-      const [answer] = await run(stream, ADOPT, [epoch, String(floor), ttl, ...pairs]);
+      const [answer] = await run(stream, ADOPT, [epoch, String(floor), ttl, String(generation), ...pairs]);
       if (answer === "foreign" || answer === "gap")
         throw new StreamGone(
           `The stream "${stream}" exists already with another epoch or without earlier entries.`,

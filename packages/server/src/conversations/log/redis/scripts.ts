@@ -27,7 +27,7 @@ end`;
 
 // A stream without its metadata, or the reverse, counts as missing.
 const LOOK = `
-local found = redis.call('HMGET', meta, 'epoch', 'seq', 'time', 'floor', 'bytes', 'fence')
+local found = redis.call('HMGET', meta, 'epoch', 'seq', 'time', 'floor', 'bytes', 'fence', 'generation')
 if not found[1] or redis.call('EXISTS', stream) == 0 then found = nil end`;
 
 const FIND = `
@@ -39,6 +39,10 @@ const CLEAR = `
 local function clear()
   if redis.call('EXISTS', stream, meta) > 0 then redis.call('DEL', stream, meta) end
 end`;
+
+// Fences and generations may exceed Lua's exact integers: compare by length, then as text.
+const BELOW = `
+local function below(a, b) return #a < #b or (#a == #b and a < b) end`;
 
 const FLOOR = `
 local function floor()
@@ -59,14 +63,14 @@ function script(...parts: readonly string[]): RedisScript {
  */
 export const APPEND = script(
   TEXT,
+  BELOW,
   FIND,
   CLEAR,
   `
 local expected, now, ttl, fence = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 if expected ~= '' and not (found and found[1] == expected) then return {'gone'} end
--- Fencing tokens may exceed Lua's exact integers: compare by length, then as text.
 local seen = found and found[6] or ''
-if fence ~= '' and (#fence < #seen or (#fence == #seen and fence < seen)) then return {'fenced'} end
+if fence ~= '' and below(fence, seen) then return {'fenced'} end
 if fence == '' then fence = seen end
 if not found then
   clear()
@@ -133,18 +137,26 @@ return heads
 `,
 );
 
-/** ARGV: a new epoch, the TTL. Returns {epoch, seq, time, floor, '1' if the group was created}. */
+/** ARGV: a new epoch, the TTL, the generation or ''. Returns {'gone'} or {epoch, seq, time, floor, '1' if the group was created}. */
 export const OPEN = script(
   TEXT,
   SPLIT,
+  BELOW,
   FIND,
   CLEAR,
   FLOOR,
   `
+local generation = ARGV[3]
+if found and generation ~= '' then
+  local seen = found[7] or '0'
+  if below(generation, seen) then return {'gone'} end
+  if below(seen, generation) then found = nil end
+end
 if not found then
   clear()
   found = {ARGV[1], '0', '0'}
-  redis.call('HSET', meta, 'epoch', found[1], 'seq', '0', 'time', '0')
+  if generation == '' then generation = '0' end
+  redis.call('HSET', meta, 'epoch', found[1], 'seq', '0', 'time', '0', 'generation', generation)
 end
 local made = redis.pcall('XGROUP', 'CREATE', stream, 'ui', '$', 'MKSTREAM')
 if made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then return made end
@@ -214,8 +226,8 @@ return {removed, (keep == #looked and removed > 0) and 1 or 0}
 );
 
 /**
- * ARGV: the epoch, the sequence before the first entry, the TTL, and pairs of id and data, in order. Existing entries are
- * skipped. Returns the new sequence, or 'foreign' (another epoch) or 'gap' (entries are missing in between).
+ * ARGV: the epoch, the sequence before the first entry, the TTL, the generation, and pairs of id and data, in order. Existing
+ * entries are skipped. Returns the new sequence, or 'foreign' (another epoch) or 'gap' (entries are missing in between).
  */
 export const ADOPT = script(
   TEXT,
@@ -231,7 +243,7 @@ if not found then
   found = {epoch, ARGV[2], '0', floor, '0'}
 end
 local seq, last, bytes = tonumber(found[2]), found[3], tonumber(found[5] or 0)
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local time, n = split(ARGV[i])
   if n > seq + 1 then return {'gap'} end
   if n == seq + 1 then
@@ -239,16 +251,21 @@ for i = 4, #ARGV, 2 do
     seq, last, bytes = n, text(time), bytes + #ARGV[i + 1]
   end
 end
-redis.call('HSET', meta, 'epoch', epoch, 'seq', text(seq), 'time', last, 'bytes', text(bytes), 'floor', floor)
+redis.call('HSET', meta, 'epoch', epoch, 'seq', text(seq), 'time', last, 'bytes', text(bytes), 'floor', floor,
+  'generation', ARGV[4])
 redis.call('PEXPIRE', stream, ttl)
 redis.call('PEXPIRE', meta, ttl)
 return {text(seq)}
 `,
 );
 
-/** ARGV: the publish command. Watchers get an empty message, and read again. */
-export const DELETE = script(`
+/** ARGV: the publish command, the newest generation to delete or ''. Watchers get an empty message, and read again. */
+export const DELETE = script(
+  BELOW,
+  `
 local stream, meta = KEYS[1], KEYS[2]
+if ARGV[2] ~= '' and below(ARGV[2], redis.call('HGET', meta, 'generation') or '0') then return 0 end
 if redis.call('DEL', stream, meta) > 0 then redis.call(ARGV[1], stream, '') end
 return 0
-`);
+`,
+);
