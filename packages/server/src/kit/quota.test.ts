@@ -1,0 +1,75 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { expect, test } from "vitest";
+import { openConcurrencyQuota, openRateQuota } from "./quota.ts";
+
+const refused = (retry_after_ms: number) =>
+  expect.objectContaining({ code: "limit_exceeded", details: { retry_after_ms, field: "things" } });
+
+async function rateOf(perSecond: number, maxKeys?: number) {
+  const clock = new ManualClock();
+  const context = await testContext({ clock });
+  const quota = openRateQuota(context, {
+    name: "things",
+    of: "things a second",
+    perSecond,
+    ...(maxKeys && { maxKeys }),
+  });
+  const taken = (key: string, times: number) => {
+    for (let i = 0; i < times; i++) quota.take(key);
+  };
+  return { clock, context, quota, taken };
+}
+
+test("a key may do as much in a second as its rate, and is told when it may go on; others are not affected", async () => {
+  const { clock, quota, taken } = await rateOf(4);
+  taken("a", 4);
+  expect(() => quota.take("a")).toThrow(refused(250));
+  taken("b", 4);
+  await clock.advance(249);
+  expect(() => quota.take("a")).toThrow(refused(1));
+  await clock.advance(1);
+  quota.take("a");
+  expect(() => quota.take("a")).toThrow(refused(250));
+  await clock.advance(60_000);
+  taken("a", 4);
+  expect(() => quota.take("a")).toThrow(refused(250));
+});
+
+test("the number of keys that are remembered is bounded, and the least recently used goes first", async () => {
+  const { quota, taken } = await rateOf(1, 2);
+  taken("a", 1);
+  taken("b", 1);
+  expect(() => quota.take("a")).toThrow(refused(1_000));
+  taken("c", 1);
+  expect(() => quota.take("a")).toThrow(refused(1_000));
+  taken("b", 1);
+});
+
+test("a key has so many places at the same time, and a place is given back once", async () => {
+  const quota = openConcurrencyQuota(await testContext(), { name: "things", of: "things", limit: 2 });
+  const first = quota.acquire("a");
+  quota.acquire("a");
+  expect(() => quota.acquire("a")).toThrow(refused(1_000));
+  expect([quota.hasRoom("a"), quota.hasRoom("b"), quota.full()]).toEqual([false, true, ["a"]]);
+  quota.acquire("b");
+  first();
+  first();
+  const again = quota.acquire("a");
+  expect(() => quota.acquire("a")).toThrow(refused(1_000));
+  const beyond = quota.acquireAnyway("a");
+  again();
+  expect(quota.hasRoom("a")).toBe(false);
+  beyond();
+  expect(quota.hasRoom("a")).toBe(true);
+});
+
+test("rejections are counted by quota, from zero", async () => {
+  const { context, quota, taken } = await rateOf(1);
+  openConcurrencyQuota(context, { name: "others", of: "others", limit: 1 });
+  taken("a", 1);
+  expect(() => quota.take("a")).toThrow("quota things: 1 things a second");
+  const scraped = await context.telemetry.scrape();
+  expect(scraped).toMatch(/khala_quota_rejections_total\{[^}]*quota="things"[^}]*\} 1\b/);
+  expect(scraped).toMatch(/khala_quota_rejections_total\{[^}]*quota="others"[^}]*\} 0\b/);
+});
