@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { until } from "@khala/testing/kit/until";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { newConv, onStage } from "@khala/testing/servers/ai_chat";
 import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
@@ -116,7 +117,7 @@ test("an abort stops the run of its request and no other, also when it comes bef
   socket.say(send("b", two));
   socket.say({ type: "abort", requestId: "b" });
   socket.say({ type: "abort", requestId: "unknown" });
-  const caller = { org: "org-1", subject: "user-1" };
+  const caller = testViewer({ org: "org-1", subject: "user-1" });
   await until("the conversation", async () => (await server.request(`/chat/${two}`)).ok);
   await until("the stop", async () => (await server.plane.run(caller, two))?.status === "stopped");
   expect(kept.signal.aborted).toBe(false);

@@ -1,5 +1,6 @@
 import { until } from "@khala/testing/clients/clients";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { startConversations } from "@khala/testing/servers/conversations";
 import { expect, test } from "vitest";
@@ -8,7 +9,7 @@ import type {
   TimelineSubscriber,
 } from "../../packages/server/src/conversations/timeline/attachment.ts";
 
-const CALLER = { org: "org-1", subject: "user-1" };
+const CALLER = testViewer({ org: "org-1", subject: "user-1" });
 const CYCLES = 10_000;
 const AT_ONCE = 50;
 

@@ -253,7 +253,9 @@ export class ConversationWorld {
         : how === "replay"
           ? { kind: "replay", messages: 2 }
           : { kind: "now" };
-    const { reader, release } = await this.#readersOf(server).acquire(this.#convId);
+    // The streams of this world are written without any conversation: they have the first generation.
+    const of = { org: "acme", convId: this.#convId, logName: topicForConv(this.#convId), generation: 0n };
+    const { reader, release } = await this.#readersOf(server).acquire(of);
     const attachment = new Attachment(
       this.#convId,
       reader,

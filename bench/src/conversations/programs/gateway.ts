@@ -40,7 +40,7 @@ const methods = {
   async attach({ from, count }: { from: number; count: number }): Promise<void> {
     const { conversations } = khala!;
     await pooled(count, 50, async (n) => {
-      const caller = { org: ORG, subject: `user_${from + n}` };
+      const caller = { org: ORG, subject: `user_${from + n}`, scopes: new Set(["chat"]) };
       const member = {
         offer: () => true,
         end(error: Error) {

@@ -49,10 +49,11 @@ function janitorWith(options: Partial<JanitorOptions> = {}, on: Log = log) {
 async function conversation(convId: string, entries = 10, status = "finished"): Promise<void> {
   await database.query({
     text: `WITH made AS (
-        INSERT INTO runtime.conversations (conv_id, org_id, owner, run_id) VALUES ($1, 'acme', 'ada', $2) RETURNING conv_id
+        INSERT INTO runtime.conversations (conv_id, org_id, log_name, owner, run_id)
+        VALUES ($1, 'acme', 'chat:' || $1, 'ada', $2) RETURNING conv_id
       )
-      INSERT INTO runtime.conversation_runs (run_id, conv_id, org_id, subject, status, message_id, ended_at)
-      SELECT 'run-' || conv_id, conv_id, 'acme', 'ada', $3, 'm', CASE WHEN $2::text IS NULL THEN now() END FROM made`,
+      INSERT INTO runtime.conversation_runs (run_id, conv_id, org_id, subject, sender, status, message_id, ended_at)
+      SELECT 'run-' || conv_id, conv_id, 'acme', 'ada', 'ada', $3, 'm', CASE WHEN $2::text IS NULL THEN now() END FROM made`,
     values: [convId, status === "running" ? `run-${convId}` : null, status],
   });
   await log.append(
@@ -168,8 +169,8 @@ test("a removal that lost its server is ended; one that is under way is left to 
 test("runs that ended before what is kept go, but never the last one", async () => {
   const janitor = janitorWith();
   await conversation("long");
-  const text = `INSERT INTO runtime.conversation_runs (run_id, conv_id, org_id, subject, status, message_id, ended_at)
-    SELECT 'run-' || n, 'long', 'acme', 'ada', 'finished', 'm', now() - n * interval '1 h' FROM generate_series(20, 30) n`;
+  const text = `INSERT INTO runtime.conversation_runs (run_id, conv_id, org_id, subject, sender, status, message_id, ended_at)
+    SELECT 'run-' || n, 'long', 'acme', 'ada', 'ada', 'finished', 'm', now() - n * interval '1 h' FROM generate_series(20, 30) n`;
   await database.query({ text });
   await database.query({
     text: "UPDATE runtime.conversation_runs SET ended_at = now() - interval '9 days' WHERE run_id = 'run-long'",

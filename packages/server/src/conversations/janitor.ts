@@ -1,8 +1,8 @@
-import { topicForConv } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
 import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
+import type { ConversationRef } from "./conversation.ts";
 import type { Log } from "./log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 
@@ -44,10 +44,11 @@ const PAUSE_FACTOR = 3;
 /** After this time an unfinished removal is taken over: its server is gone. */
 const UNFINISHED_MS = 60_000;
 
-interface Removal {
-  readonly convId: string;
+interface Removal extends ConversationRef {
   readonly fence: bigint;
 }
+
+const REF = 'org_id AS org, conv_id AS "convId", generation, log_name AS "logName"';
 
 /** Starts the janitor. */
 export function startJanitor(
@@ -72,14 +73,14 @@ export function startJanitor(
   }
 
   async function trimLogs(signal: AbortSignal, pause: Pause) {
-    const { at, convIds } = await conversationsToTrim(database, batch, options);
+    const { at, conversations } = await conversationsToTrim(database, batch, options);
     const since = Math.floor(context.clock.now()) - retention.ageMs;
     const { entries, bytes } = retention;
     let trimmed = 0;
     let visited = 0;
-    const failures = await inBatches(convIds, signal, {
-      async each(convId) {
-        const gone = await log.trim(topicForConv(convId), { since, entries, bytes });
+    const failures = await inBatches(conversations, signal, {
+      async each({ logName }) {
+        const gone = await log.trim(logName, { since, entries, bytes });
         trimmed += gone;
         if (gone > 0) metrics.trims.add(gone);
       },
@@ -89,8 +90,8 @@ export function startJanitor(
       },
       pause,
     });
-    const runs = await removeOldRuns(database, convIds, retention.ageMs);
-    return { visited, trimmed, failures, more: convIds.length >= batch || runs === RUNS_BATCH };
+    const runs = await removeOldRuns(database, conversations, retention.ageMs);
+    return { visited, trimmed, failures, more: conversations.length >= batch || runs === RUNS_BATCH };
   }
 
   async function removeIdle(signal: AbortSignal, pause: Pause) {
@@ -110,7 +111,7 @@ export function startJanitor(
     let deleted = 0;
     const failures = await inBatches(removals, signal, {
       // The log first: a row without a log is found again, a log without a row is not.
-      each: ({ convId }) => log.delete(topicForConv(convId)),
+      each: ({ logName, generation }) => log.delete(logName, generation),
       async done(batch) {
         const ended = await endRemovals(database, batch);
         deleted += ended;
@@ -170,49 +171,64 @@ async function conversationsToTrim(
   database: Database,
   batch: number,
   { retention, everyMs }: Pick<JanitorOptions, "retention" | "everyMs">,
-): Promise<{ at: string; convIds: string[] }> {
+): Promise<{ at: string; conversations: ConversationRef[] }> {
   // First: changes after this moment are trimmed in a later pass.
   const [clock] = await database.query<{ at: string }>({ text: "SELECT now()::text AS at" });
-  const changed = await database.query<{ convId: string }>({
+  const changed = await database.query<ConversationRef>({
     name: "janitor_changed",
-    text: `SELECT conv_id AS "convId" FROM runtime.conversations
+    text: `SELECT ${REF} FROM runtime.conversations
       WHERE (trimmed_at IS NULL OR trimmed_at < updated_at OR run_id IS NOT NULL)
         AND (trimmed_at IS NULL OR trimmed_at < updated_at OR trimmed_at < now() - $1 * interval '1 ms')
         AND removed_at IS NULL
       ORDER BY trimmed_at NULLS FIRST LIMIT $2`,
     values: [everyMs, batch],
   });
-  const unchanged = await database.query<{ convId: string }>({
+  const unchanged = await database.query<ConversationRef>({
     name: "janitor_unchanged",
-    text: `SELECT conv_id AS "convId" FROM runtime.conversations
+    text: `SELECT ${REF} FROM runtime.conversations
       WHERE trimmed_at < now() - $1 * interval '1 ms' AND removed_at IS NULL
       ORDER BY trimmed_at LIMIT $2`,
     values: [Math.max(everyMs, retention.ageMs / 4), batch - changed.length],
   });
-  return { at: clock!.at, convIds: [...new Set([...changed, ...unchanged].map(({ convId }) => convId))] };
+  const conversations = new Map([...changed, ...unchanged].map((each) => [each.logName, each]));
+  return { at: clock!.at, conversations: [...conversations.values()] };
 }
 
 /** Skips locked rows: they are being changed, and are trimmed again later. */
-async function markTrimmed(database: Database, convIds: readonly string[], at: string): Promise<void> {
+async function markTrimmed(
+  database: Database,
+  trimmed: readonly ConversationRef[],
+  at: string,
+): Promise<void> {
   await database.query({
     name: "janitor_trimmed",
-    text: `UPDATE runtime.conversations SET trimmed_at = $2::timestamptz WHERE conv_id = ANY (ARRAY(
-      SELECT conv_id FROM runtime.conversations WHERE conv_id = ANY ($1::text[]) FOR UPDATE SKIP LOCKED))`,
-    values: [convIds, at],
+    text: `UPDATE runtime.conversations SET trimmed_at = $2::timestamptz WHERE log_name = ANY (ARRAY(
+      SELECT log_name FROM runtime.conversations WHERE log_name = ANY ($1::text[]) FOR UPDATE SKIP LOCKED))`,
+    values: [trimmed.map(({ logName }) => logName), at],
   });
 }
 
 /** Removes runs that ended before the retention, but never a conversation's last run. */
-async function removeOldRuns(database: Database, convIds: readonly string[], ageMs: number): Promise<number> {
+async function removeOldRuns(
+  database: Database,
+  conversations: readonly ConversationRef[],
+  ageMs: number,
+): Promise<number> {
   const rows = await database.query({
     name: "janitor_runs",
     text: `DELETE FROM runtime.conversation_runs WHERE run_id = ANY (ARRAY(
-        SELECT r.run_id FROM unnest($1::text[]) AS c(conv_id)
-        JOIN runtime.conversation_runs r ON r.conv_id = c.conv_id COLLATE "C"
-        WHERE r.ended_at < now() - $2 * interval '1 ms'
-          AND r.run_id < (SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.conv_id = r.conv_id)
-        LIMIT $3)) RETURNING 1`,
-    values: [convIds, ageMs, RUNS_BATCH],
+        SELECT r.run_id FROM unnest($1::text[], $2::text[]) AS c(org_id, conv_id)
+        JOIN runtime.conversation_runs r ON r.org_id = c.org_id COLLATE "C" AND r.conv_id = c.conv_id COLLATE "C"
+        WHERE r.ended_at < now() - $3 * interval '1 ms'
+          AND r.run_id < (SELECT max(n.run_id) FROM runtime.conversation_runs n
+            WHERE n.org_id = r.org_id AND n.conv_id = r.conv_id)
+        LIMIT $4)) RETURNING 1`,
+    values: [
+      conversations.map(({ org }) => org),
+      conversations.map(({ convId }) => convId),
+      ageMs,
+      RUNS_BATCH,
+    ],
   });
   return rows.length;
 }
@@ -220,7 +236,7 @@ async function removeOldRuns(database: Database, convIds: readonly string[], age
 async function unfinishedRemovals(database: Database, limit: number): Promise<Removal[]> {
   return database.query({
     name: "janitor_unfinished",
-    text: `SELECT conv_id AS "convId", fence FROM runtime.conversations
+    text: `SELECT ${REF}, fence FROM runtime.conversations
       WHERE removed_at < now() - $1 * interval '1 ms' ORDER BY removed_at LIMIT $2`,
     values: [UNFINISHED_MS, limit],
   });
@@ -231,12 +247,12 @@ async function beginRemovals(database: Database, ttlMs: number, limit: number): 
   return database.query({
     // A literal limit: with a parameter the planner sorts all idle rows.
     text: `WITH idle AS MATERIALIZED (
-        SELECT conv_id FROM runtime.conversations
+        SELECT log_name FROM runtime.conversations
         WHERE run_id IS NULL AND queued = 0 AND removed_at IS NULL AND updated_at < now() - $1 * interval '1 ms'
         ORDER BY updated_at LIMIT ${Math.floor(limit)} FOR UPDATE SKIP LOCKED
       )
       UPDATE runtime.conversations SET fence = fence + 1, removed_at = now()
-      WHERE conv_id = ANY (ARRAY(SELECT conv_id FROM idle)) RETURNING conv_id AS "convId", fence`,
+      WHERE log_name = ANY (ARRAY(SELECT log_name FROM idle)) RETURNING ${REF}, fence`,
     values: [ttlMs],
   });
 }
@@ -245,9 +261,14 @@ async function beginRemovals(database: Database, ttlMs: number, limit: number): 
 async function endRemovals(database: Database, removals: readonly Removal[]): Promise<number> {
   const rows = await database.query({
     name: "janitor_end",
-    text: `DELETE FROM runtime.conversations c USING unnest($1::text[], $2::bigint[]) AS r(conv_id, fence)
-      WHERE c.conv_id = r.conv_id COLLATE "C" AND c.fence = r.fence AND c.removed_at IS NOT NULL RETURNING 1`,
-    values: [removals.map(({ convId }) => convId), removals.map(({ fence }) => fence)],
+    text: `DELETE FROM runtime.conversations c USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS r(log_name, generation, fence)
+      WHERE c.log_name = r.log_name COLLATE "C" AND c.generation = r.generation AND c.fence = r.fence
+        AND c.removed_at IS NOT NULL RETURNING 1`,
+    values: [
+      removals.map(({ logName }) => logName),
+      removals.map(({ generation }) => generation),
+      removals.map(({ fence }) => fence),
+    ],
   });
   return rows.length;
 }

@@ -1,10 +1,13 @@
-import { KhalaError, topicForConv } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { ConversationSummaryJson, RunJson } from "@khala/contracts/conversation/v1";
+import { notFound } from "../access/access.ts";
+import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
+import type { ConversationRef } from "./conversation.ts";
 import type { Cursor } from "./log/cursor.ts";
 import { formatCursor } from "./log/cursor.ts";
-import type { Log } from "./log/log.ts";
-import type { Caller, ListedConversation, ListPage, LogPage, PageQuery } from "./plane.ts";
+import { type Log, StreamGone } from "./log/log.ts";
+import type { ListedConversation, ListPage, LogPage, PageQuery } from "./plane.ts";
 import { eventFrame } from "./timeline/timeline.ts";
 
 const LOG_BYTES = 4 << 20;
@@ -38,7 +41,7 @@ async function list(
       SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.sort_key AS "sortKey",
         r.run_id AS "runId", r.status, r.created_at AS "createdAt"
       FROM (
-        SELECT conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS sort_key
+        SELECT org_id, conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS sort_key
         FROM runtime.conversations
         WHERE org_id = $1 ${own} AND removed_at IS NULL
           AND (updated_at, conv_id) < (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3)
@@ -46,7 +49,8 @@ async function list(
       ) c
       LEFT JOIN LATERAL (
         SELECT run_id, status, created_at FROM runtime.conversation_runs
-        WHERE run_id = coalesce(c.run_id, (SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.conv_id = c.conv_id))
+        WHERE org_id = c.org_id AND run_id = coalesce(c.run_id, (
+          SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.org_id = c.org_id AND n.conv_id = c.conv_id))
       ) r ON true
       ORDER BY c.sort_key DESC, c.conv_id DESC`,
     values: [org, sortKey, convId, limit + 1, ...(owner === undefined ? [] : [owner])],
@@ -95,15 +99,17 @@ export async function listOfOrg(
 /** A page of a conversation's log after a cursor, or from its oldest entry, as sockets get it. */
 export async function readLogPage(
   log: Log,
-  convId: string,
+  { convId, logName, generation }: ConversationRef,
   after: Cursor | undefined,
   limit: number,
 ): Promise<LogPage> {
-  const page = await log.read(topicForConv(convId), after ?? BEGINNING, {
-    entries: limit,
-    bytes: LOG_BYTES,
+  // A late writer of a deleted conversation may have left entries under this name: opening removes them.
+  const opened = await log.open(logName, generation).catch((error) => {
+    if (error instanceof StreamGone) throw notFound("conversation", convId);
+    throw error;
   });
-  if (!page) return { events: [], next: undefined };
+  const page = await log.read(logName, after ?? BEGINNING, { entries: limit, bytes: LOG_BYTES });
+  if (page?.epoch !== opened.epoch) return { events: [], next: undefined };
   const { epoch, head, entries } = page;
   const first = entries[0]?.seq ?? head.seq + 1n;
   if (after && (after.epoch !== epoch || after.seq > head.seq || first > after.seq + 1n)) throw stale();

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { Changes, until } from "@khala/testing/kit/until";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import type { OpenConversationPlane } from "./open_plane.ts";
 import type { FollowedEvent } from "./plane.ts";
@@ -9,8 +10,8 @@ import { answerOf, endOf, engineOf, eventsOf, GatedEngine, Servers } from "./tes
 import type { TimelineSubscriber } from "./timeline/attachment.ts";
 import type { OutgoingFrames } from "./timeline/timeline.ts";
 
-const ada = { org: "acme", subject: "ada" };
-const bob = { org: "acme", subject: "bob" };
+const ada = testViewer();
+const bob = testViewer({ subject: "bob" });
 const convId = () => `conv-${randomUUID()}`;
 const quick = engineOf(async function* ({ message }) {
   yield { text_delta: { text: `${message}!` } };

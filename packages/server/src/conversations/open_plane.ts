@@ -1,7 +1,9 @@
-import { KhalaError, topicForConv } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
+import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
 import { withTimeout } from "../kit/timeout.ts";
+import { type ConversationId, type ConversationRef, idKey } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
 import { listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { parseCursor } from "./log/cursor.ts";
@@ -53,11 +55,23 @@ export async function openConversationPlane(
     idleMs: options.engineIdleMs,
     max: options.maxEngines,
   });
-  const store = openStore(database, { holder: serverId, leaseMs, queueLimit: options.queueLimit });
+  const { queueLimit } = options;
+  const store = openStore(database, { holder: serverId, leaseMs, queueLimit, newId: context.newId });
   const leases = openLeases(database, { holder: serverId, leaseMs });
   const reporter = new RunReporter(context, options.runs, leases.markReported);
   const maxRuns = options.maxEngines;
-  const runs = openRuns(context, { ...options, log, leases, reporter, engines, readers, metrics, maxRuns });
+  const liveRuns = openConcurrencyQuota(context, {
+    name: "chat_runs",
+    of: "live runs on this server",
+    limit: options.maxRunsPerOrg,
+  });
+  const messages = openRateQuota(context, {
+    name: "chat_messages",
+    of: "messages per second on this server",
+    perSecond: options.maxMessagesPerOrg,
+  });
+  const ofRuns = { log, leases, reporter, engines, readers, metrics, maxRuns, quota: liveRuns };
+  const runs = openRuns(context, { ...options, ...ofRuns });
   const takeover = openTakeover(context, { log, leases, runs, reporter, metrics, leaseMs });
   const stopping = new AbortController();
   /** The number of sockets per conversation. */
@@ -76,17 +90,18 @@ export async function openConversationPlane(
     });
   }
 
-  function countSocket(convId: string, by: 1 | -1): void {
+  function countSocket(conversation: ConversationId, by: 1 | -1): void {
     sockets += by;
-    const count = (attachments.get(convId) ?? 0) + by;
-    if (count > 0) attachments.set(convId, count);
-    else attachments.delete(convId);
+    const key = idKey(conversation);
+    const count = (attachments.get(key) ?? 0) + by;
+    if (count > 0) attachments.set(key, count);
+    else attachments.delete(key);
   }
 
   /** A reader that has just read the log: a cached one may have missed a deletion on another server. */
-  async function freshReader(convId: string): Promise<AcquiredReader> {
+  async function freshReader(conversation: ConversationRef): Promise<AcquiredReader> {
     for (;;) {
-      const held = await readers.acquire(convId);
+      const held = await readers.acquire(conversation);
       try {
         await refresh(context, held.reader);
       } catch (error) {
@@ -109,25 +124,26 @@ export async function openConversationPlane(
     async chat(caller, command) {
       refuseWhenStopping();
       const waitMs = leaseMs;
-      return chat(context, { log, store, runs, takeover, stopEverywhere, waitMs }, caller, command);
+      const deps = { log, store, runs, takeover, quota: messages, stopEverywhere, waitMs };
+      return chat(context, deps, caller, command);
     },
 
     async stopRun(caller, convId) {
       checkConvId(convId);
-      await store.check(caller, convId);
-      const stopped = await store.requestStop(convId, "stopped");
+      const conversation = await store.check(caller, "conversation.write", convId);
+      const stopped = await store.requestStop(conversation, "stopped");
       if (!stopped) return { stopped: false };
       if (stopped.alive) stopEverywhere(stopped.runId, "stopped");
-      else await takeover.recover(convId);
+      else await takeover.recover(conversation);
       return { run_id: stopped.runId, stopped: true };
     },
 
     async state(caller, convId) {
       checkConvId(convId);
-      await store.check(caller, convId);
-      const { reader, release } = await freshReader(convId);
+      const conversation = await store.check(caller, "conversation.read", convId);
+      const { reader, release } = await freshReader(conversation);
       try {
-        const run = await store.running(convId);
+        const run = await store.running(conversation);
         const transcript = await reader.transcript();
         const { cursor } = reader;
         // The run's row is updated after its last event: a transcript with that event shows no active run.
@@ -140,8 +156,7 @@ export async function openConversationPlane(
 
     async run(caller, convId) {
       checkConvId(convId);
-      await store.check(caller, convId);
-      return store.newest(convId);
+      return store.newest(await store.check(caller, "conversation.read", convId));
     },
 
     list: (caller, query) => listOwn(database, caller, query),
@@ -150,16 +165,16 @@ export async function openConversationPlane(
     async log(caller, convId, after, limit) {
       checkConvId(convId);
       const cursor = after === undefined ? undefined : parseCursor(after, "after");
-      await store.check(caller, convId);
-      return readLogPage(log, convId, cursor, limit);
+      const conversation = await store.check(caller, "conversation.read", convId);
+      return readLogPage(log, conversation, cursor, limit);
     },
 
-    attachedTo: (convId) => attachments.get(convId) ?? 0,
+    attachedTo: (conversation) => attachments.get(idKey(conversation)) ?? 0,
 
     async remove(caller, convId) {
       checkConvId(convId);
-      await store.check(caller, convId);
-      const removal = await store.beginRemoval(convId);
+      const conversation = await store.check(caller, "conversation.delete", convId);
+      const removal = await store.beginRemoval(conversation);
       if (!removal) return;
       const { run, fence } = removal;
       if (run) {
@@ -167,29 +182,31 @@ export async function openConversationPlane(
         options.wakeups.send(`${STOP_WAKEUP}${run.runId}`);
         reporter.report({ ...run, trace: null }, "run.stopped", {});
       }
-      await log.delete(topicForConv(convId));
-      await store.endRemoval(convId, fence);
-      engines.drop(convId);
-      readers.missed(convId);
+      await log.delete(conversation.logName, conversation.generation);
+      await store.endRemoval(conversation, fence);
+      engines.drop(conversation);
+      readers.missed(conversation);
       metrics.deletions.add(1, { cause: "request" });
     },
 
     async attach(caller, convId, subscriber, start) {
       refuseWhenStopping();
       checkConvId(convId);
-      await store.ensure(caller, convId);
-      const { reader, release } = await freshReader(convId);
+      const conversation = await store.ensure(caller, "conversation.read", convId);
+      const { reader, release } = await freshReader(conversation);
       const attachment = new Attachment(convId, reader, subscriber, context, metrics);
       let attached = true;
-      countSocket(convId, 1);
+      countSocket(conversation, 1);
       const detach = () => {
         if (!attached) return;
         attached = false;
-        countSocket(convId, -1);
+        countSocket(conversation, -1);
         release();
       };
       try {
-        await attachment.begin(start, await store.running(convId));
+        const run = await store.running(conversation);
+        if (run === undefined) throw beingDeleted();
+        await attachment.begin(start, run);
       } catch (error) {
         attachment.close();
         detach();
@@ -209,8 +226,8 @@ export async function openConversationPlane(
       refuseWhenStopping();
       checkConvId(convId);
       const cursor = parseCursor(after, "after");
-      await store.check(caller, convId);
-      const { reader, release } = await readers.acquire(convId);
+      const conversation = await store.check(caller, "conversation.read", convId);
+      const { reader, release } = await readers.acquire(conversation);
       try {
         yield* followReader(context, reader, cursor, AbortSignal.any([signal, stopping.signal]));
         if (!signal.aborted) refuseWhenStopping();
@@ -240,6 +257,12 @@ export async function openConversationPlane(
       await readers.stop();
     },
   };
+}
+
+/** The conversation was deleted between two steps of a request. */
+function beingDeleted(): KhalaError {
+  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
+  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
 }
 
 /** Reads the log; fails when the log does not answer in time. */

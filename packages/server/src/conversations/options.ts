@@ -20,6 +20,9 @@ export interface ConversationSettings {
   /** How long an engine stays cached without a turn. */
   readonly engineIdleMs: number;
   readonly maxEngines: number;
+  /** The most live runs, and messages per second, of one org on this server. */
+  readonly maxRunsPerOrg: number;
+  readonly maxMessagesPerOrg: number;
   /** Deltas are batched for this long, or up to this many characters. */
   readonly deltaWindowMs: number;
   readonly deltaChars: number;

@@ -5,16 +5,12 @@ import type {
   RunJson,
   StopResponseJson,
 } from "@khala/contracts/conversation/v1";
+import type { Caller } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
+import type { ConversationId } from "./conversation.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import type { StartPosition, TimelineSubscriber } from "./timeline/attachment.ts";
 import type { TimelineEvent } from "./timeline/timeline.ts";
-
-/** The authenticated caller. A conversation belongs to an org and a subject; for others it does not exist. */
-export interface Caller {
-  readonly org: string;
-  readonly subject: string;
-}
 
 /** How a message is handled while a run is active. */
 export type BusyPolicy = "reject" | "queue" | "interrupt";
@@ -73,14 +69,17 @@ export interface LogPage {
   readonly next: string | undefined;
 }
 
-/** Conversations: runs that outlive their sockets, and sockets that outlive their servers. */
+/**
+ * Conversations: runs that outlive their sockets, and sockets that outlive their servers. A conversation that the caller may
+ * not use, as access/ decides, does not exist for it: not_found.
+ */
 export interface ConversationPlane extends Service {
   readonly metrics: ConversationMetrics;
   /** Starts or queues a run. Resolves when it is durable. An idempotency key gets the same response again. */
   chat(caller: Caller, command: ChatCommand): Promise<ChatResponseJson>;
   /** Stops the active run, on any server. */
   stopRun(caller: Caller, convId: string): Promise<StopResponseJson>;
-  /** A snapshot: the messages and their cursor; not_found unless the caller owns the conversation. */
+  /** A snapshot: the messages and their cursor. */
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
   /** The active run, or the last one; null before the first. */
   run(caller: Caller, convId: string): Promise<RunJson | null>;
@@ -91,7 +90,7 @@ export interface ConversationPlane extends Service {
   /** The log after a cursor, or from its oldest entry; stale_cursor when entries were trimmed. */
   log(caller: Caller, convId: string, after: string | undefined, limit: number): Promise<LogPage>;
   /** The number of this server's sockets that follow a conversation. */
-  attachedTo(convId: string): number;
+  attachedTo(conversation: ConversationId): number;
   /** Deletes the conversation with its log and runs. */
   remove(caller: Caller, convId: string): Promise<void>;
   /** Attaches a socket. Creates the conversation if it does not exist. */

@@ -1,17 +1,22 @@
-import { KhalaError } from "@khala/contracts";
+import { KhalaError, topicForConv } from "@khala/contracts";
 import type { RunJson } from "@khala/contracts/conversation/v1";
+import { may, notFound } from "../access/access.ts";
+import type { Action } from "../access/actions.ts";
+import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
-import type { BusyPolicy, Caller } from "./plane.ts";
+import type { ConversationId, ConversationRef } from "./conversation.ts";
+import type { BusyPolicy } from "./plane.ts";
 import { shortLine } from "./runs/outcome.ts";
 
 type Tx = Pick<Database, "query">;
 
 /** A run that this server has claimed, with its fencing token. */
-export interface ClaimedRun {
-  readonly convId: string;
+export interface ClaimedRun extends ConversationRef {
   readonly runId: string;
-  readonly org: string;
+  /** The conversation's owner. */
   readonly subject: string;
+  /** Who sent the message. */
+  readonly sender: string;
   readonly message: string;
   readonly messageId: string;
   readonly fence: bigint;
@@ -20,17 +25,18 @@ export interface ClaimedRun {
 }
 
 /** A message that starts a run. */
-export interface NewRun extends Caller {
+export interface NewRun {
+  readonly caller: Caller;
   readonly convId: string;
   readonly runId: string;
   readonly message: string;
   readonly messageId: string;
   readonly key: string | undefined;
   readonly policy: BusyPolicy;
-  /** The log's head: a queued run starts after it. */
-  readonly cursor: string | undefined;
-  /** False when this server has reached its limit of runs. */
-  readonly hasCapacity: boolean;
+  /** The conversation and the head of its log: a queued run starts after it. */
+  readonly opened: { readonly generation: bigint; readonly cursor: string } | undefined;
+  /** Takes a place for the run on this server; throws when there is none. */
+  readonly reserve: () => void;
   readonly trace: string | undefined;
 }
 
@@ -40,14 +46,17 @@ export type Admission =
   | { readonly kind: "queued"; readonly runId: string; readonly cursor: string; readonly interrupts?: string }
   /** A repeated idempotency key; without a cursor the run is not in the log yet. */
   | { readonly kind: "known"; readonly runId: string; readonly cursor: string | null }
+  /** The policy is to reject, and a run is active. */
+  | { readonly kind: "busy"; readonly runId: string; readonly conversation: ConversationRef }
   /** The active run's lease has expired. */
   | { readonly kind: "lost" }
   /** No run is active, but one is queued. */
-  | { readonly kind: "waiting" };
+  | { readonly kind: "waiting" }
+  /** The conversation was deleted and created again after its log was opened. */
+  | { readonly kind: "replaced" };
 
 /** A conversation's row. */
-export interface Conversation {
-  readonly org: string;
+export interface Conversation extends ConversationRef {
   readonly owner: string;
   readonly run: string | null;
   readonly alive: boolean | null;
@@ -59,20 +68,25 @@ export interface Conversation {
 export interface Store {
   /** Decides about a message in one short transaction. */
   admit(run: NewRun): Promise<Admission>;
-  /** Creates the conversation if it does not exist; not_found when it has another owner. */
-  ensure(caller: Caller, convId: string): Promise<void>;
-  /** Fails with not_found unless the caller owns the conversation. */
-  check(caller: Caller, convId: string): Promise<Conversation>;
-  /** The active run. */
-  running(convId: string): Promise<RunJson | null>;
+  /** The conversation, which is created if it does not exist; not_found unless the caller may do the action to it. */
+  ensure(caller: Caller, action: Action, convId: string): Promise<Conversation>;
+  /** The conversation; not_found unless the caller may do the action to it. */
+  check(caller: Caller, action: Action, convId: string): Promise<Conversation>;
+  /** The active run; undefined when the conversation was deleted. */
+  running(conversation: ConversationRef): Promise<RunJson | null | undefined>;
   /** The active run, or else the newest. */
-  newest(convId: string): Promise<RunJson | null>;
+  newest(conversation: ConversationRef): Promise<RunJson | null>;
   /** Requests a stop of the active run; returns that run. */
-  requestStop(convId: string, reason: string): Promise<{ runId: string; alive: boolean } | undefined>;
+  requestStop(
+    conversation: ConversationRef,
+    reason: string,
+  ): Promise<{ runId: string; alive: boolean } | undefined>;
   /** Begins a removal: the conversation becomes unusable. Returns the active run, and the fence for `endRemoval`. */
-  beginRemoval(convId: string): Promise<{ fence: bigint; run: RunningRun | undefined } | undefined>;
+  beginRemoval(
+    conversation: ConversationRef,
+  ): Promise<{ fence: bigint; run: RunningRun | undefined } | undefined>;
   /** Ends a removal after the log is deleted. The janitor ends unfinished ones. */
-  endRemoval(convId: string, fence: bigint): Promise<void>;
+  endRemoval(conversation: ConversationRef, fence: bigint): Promise<void>;
 }
 
 /** A run that was active. */
@@ -82,146 +96,169 @@ export interface RunningRun {
   readonly subject: string;
 }
 
+export interface StoreOptions {
+  /** This server's id. */
+  readonly holder: string;
+  readonly leaseMs: number;
+  readonly queueLimit: number;
+  readonly newId: () => string;
+}
+
 /** The length of a conversation's title, taken from its first message. */
 const TITLE_LENGTH = 80;
-const RUN = `run_id, status, to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at`;
+const CONVERSATION = `org_id AS org, conv_id AS "convId", generation, log_name AS "logName", owner, run_id AS run,
+  lease_until > clock_timestamp() AS alive, queued, removed_at IS NOT NULL AS removed`;
+const RUN = `r.run_id, r.status, to_char(r.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at`;
 
-/** Opens the store. `holder` is this server's id. */
-export function openStore(
-  database: Database,
-  options: { holder: string; leaseMs: number; queueLimit: number },
-): Store {
+/** Opens the store. */
+export function openStore(database: Database, options: StoreOptions): Store {
   return {
     admit: (run) => database.interactive((tx) => admit(tx, run, options)),
 
-    async ensure(caller, convId) {
-      if (isUsable(await find(database, convId), caller, convId)) return;
-      await create(database, caller, convId);
-      if (!isUsable(await find(database, convId), caller, convId)) throw notFound(convId);
+    ensure: (caller, action, convId) => findOrCreate(database, caller, action, convId, options),
+
+    async check(caller, action, convId) {
+      const conversation = await find(database, { org: caller.org, convId });
+      if (!conversation) throw notFound("conversation", convId);
+      return usable(conversation, caller, action);
     },
 
-    async check(caller, convId) {
-      const conversation = await find(database, convId);
-      if (!isUsable(conversation, caller, convId)) throw notFound(convId);
-      return conversation!;
-    },
-
-    async running(convId) {
-      const [run] = await database.query<RunJson>({
+    async running({ org, convId, generation }) {
+      const [row] = await database.query<Partial<RunJson>>({
         name: "conversation_running",
-        text: `SELECT ${RUN} FROM runtime.conversation_runs
-          WHERE run_id = (SELECT run_id FROM runtime.conversations WHERE conv_id = $1)`,
-        values: [convId],
+        text: `SELECT ${RUN} FROM runtime.conversations c
+          LEFT JOIN LATERAL (
+            SELECT r.* FROM runtime.conversation_runs r WHERE r.run_id = c.run_id AND r.org_id = c.org_id OFFSET 0
+          ) r ON true
+          WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND c.removed_at IS NULL`,
+        values: [org, convId, generation],
       });
-      return run ?? null;
+      return row && (row.run_id ? (row as RunJson) : null);
     },
 
-    async newest(convId) {
+    async newest({ org, convId, generation }) {
       const [run] = await database.query<RunJson>({
         name: "conversation_newest_run",
-        text: `SELECT ${RUN} FROM runtime.conversation_runs
-          WHERE run_id = coalesce((SELECT run_id FROM runtime.conversations WHERE conv_id = $1),
-            (SELECT max(run_id) FROM runtime.conversation_runs WHERE conv_id = $1))`,
-        values: [convId],
+        text: `SELECT ${RUN} FROM runtime.conversation_runs r
+          WHERE r.org_id = $1 AND r.run_id = (
+            SELECT coalesce(c.run_id, (
+              SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.org_id = $1 AND n.conv_id = $2))
+            FROM runtime.conversations c WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3)`,
+        values: [org, convId, generation],
       });
       return run ?? null;
     },
 
-    async requestStop(convId, reason) {
+    async requestStop({ org, convId, generation }, reason) {
       const [row] = await database.query<{ run: string; alive: boolean }>({
         name: "conversation_stop",
-        text: `UPDATE runtime.conversation_runs r SET stop_requested = coalesce(r.stop_requested, $2)
-          FROM runtime.conversations c WHERE c.conv_id = $1 AND r.run_id = c.run_id
+        text: `UPDATE runtime.conversation_runs r SET stop_requested = coalesce(r.stop_requested, $4)
+          FROM runtime.conversations c
+          WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND r.org_id = c.org_id AND r.run_id = c.run_id
           RETURNING r.run_id AS run, c.lease_until > clock_timestamp() AS alive`,
-        values: [convId, reason],
+        values: [org, convId, generation, reason],
       });
       return row && { runId: row.run, alive: row.alive };
     },
 
-    beginRemoval: (convId) => database.interactive((tx) => beginRemoval(tx, convId)),
+    beginRemoval: (conversation) => database.interactive((tx) => beginRemoval(tx, conversation)),
 
-    async endRemoval(convId, fence) {
+    async endRemoval({ org, convId, generation }, fence) {
       await database.query({
-        text: "DELETE FROM runtime.conversations WHERE conv_id = $1 AND fence = $2 AND removed_at IS NOT NULL",
-        values: [convId, fence],
+        text: `DELETE FROM runtime.conversations
+          WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND fence = $4 AND removed_at IS NOT NULL`,
+        values: [org, convId, generation, fence],
       });
     },
   };
 }
 
-async function find(tx: Tx, convId: string, lock = false): Promise<Conversation | undefined> {
+async function find(
+  tx: Tx,
+  { org, convId }: ConversationId,
+  lock = false,
+): Promise<Conversation | undefined> {
   const [row] = await tx.query<Conversation>({
     name: lock ? "conversation_lock" : "conversation_find",
-    text: `SELECT org_id AS org, owner, run_id AS run, lease_until > clock_timestamp() AS alive, queued,
-        removed_at IS NOT NULL AS removed
-      FROM runtime.conversations WHERE conv_id = $1 ${lock ? "FOR UPDATE" : ""}`,
-    values: [convId],
+    text: `SELECT ${CONVERSATION} FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2 ${lock ? "FOR UPDATE" : ""}`,
+    values: [org, convId],
   });
   return row;
 }
 
-async function create(tx: Tx, caller: Caller, convId: string): Promise<void> {
-  await tx.query({
+async function findOrCreate(
+  tx: Tx,
+  caller: Caller,
+  action: Action,
+  convId: string,
+  { newId }: StoreOptions,
+  lock = false,
+): Promise<Conversation> {
+  const id = { org: caller.org, convId };
+  let conversation = await find(tx, id, lock);
+  // Another org may have the first name, and somebody else may create the same conversation at the same time.
+  for (const suffix of ["", `:${newId()}`]) {
+    conversation ??= await create(tx, caller, convId, `${topicForConv(convId)}${suffix}`);
+    conversation ??= await find(tx, id, lock);
+  }
+  if (!conversation) throw notFound("conversation", convId);
+  return usable(conversation, caller, action);
+}
+
+/** Creates the conversation; undefined when it exists, or another one has this log. */
+async function create(
+  tx: Tx,
+  { org, subject }: Caller,
+  convId: string,
+  logName: string,
+): Promise<Conversation | undefined> {
+  const [row] = await tx.query<Conversation>({
     name: "conversation_create",
-    text: `INSERT INTO runtime.conversations (conv_id, org_id, owner) VALUES ($1, $2, $3)
-      ON CONFLICT (conv_id) DO NOTHING`,
-    values: [convId, caller.org, caller.subject],
+    text: `INSERT INTO runtime.conversations (org_id, conv_id, log_name, owner) VALUES ($1, $2, $3, $4)
+      ON CONFLICT DO NOTHING RETURNING ${CONVERSATION}`,
+    values: [org, convId, logName, subject],
   });
+  return row;
 }
 
-function notFound(convId: string): KhalaError {
-  return new KhalaError("not_found", `There is no conversation "${convId}".`);
-}
-
-/** Whether it exists. Another owner's conversation is reported as missing. */
-function isUsable(conversation: Conversation | undefined, caller: Caller, convId: string): boolean {
-  if (!conversation) return false;
-  if (conversation.org !== caller.org || conversation.owner !== caller.subject) throw notFound(convId);
+/** Refuses a conversation that is not the caller's to use, as if it did not exist, and one that is being deleted. */
+function usable(conversation: Conversation, caller: Caller, action: Action): Conversation {
+  if (!may(caller, action, conversation)) throw notFound("conversation", conversation.convId);
   if (conversation.removed) {
     const message = "The conversation is being deleted. Try again in a moment to start a new one.";
     throw new KhalaError("unavailable", message, { retry_after_ms: 500 });
   }
-  return true;
+  return conversation;
 }
 
-async function admit(
-  tx: Tx,
-  run: NewRun,
-  options: { holder: string; leaseMs: number; queueLimit: number },
-): Promise<Admission> {
-  const { convId, key, policy } = run;
-  let conversation = await find(tx, convId, true);
-  if (!isUsable(conversation, run, convId)) {
-    await create(tx, run, convId);
-    conversation = await find(tx, convId, true);
-    if (!isUsable(conversation, run, convId)) throw notFound(convId);
-  }
-  const { run: busyWith, alive, queued } = conversation!;
+async function admit(tx: Tx, run: NewRun, options: StoreOptions): Promise<Admission> {
+  const { caller, convId, key, policy, opened } = run;
+  const conversation = await findOrCreate(tx, caller, "conversation.write", convId, options, true);
+  const { run: busyWith, alive, queued } = conversation;
+  if (opened && opened.generation !== conversation.generation) return { kind: "replaced" };
   if (key !== undefined) {
     const [known] = await tx.query<{ runId: string; cursor: string | null }>({
       name: "conversation_run_by_key",
       text: `SELECT run_id AS "runId", cursor FROM runtime.conversation_runs
-        WHERE idempotency_key = $1 AND conv_id = $2`,
-      values: [key, convId],
+        WHERE conv_id || ' ' || idempotency_key = $2 AND org_id = $1 AND idempotency_key IS NOT NULL`,
+      values: [caller.org, `${convId} ${key}`],
     });
     if (known) return { kind: "known", ...known };
   }
   if (busyWith && !alive) return { kind: "lost" };
   if (!busyWith && queued > 0) return { kind: "waiting" };
-  if (!busyWith) return { kind: "claimed", run: await claimNew(tx, run, options) };
-  if (policy === "reject") {
-    const message = `The conversation is busy with run ${busyWith}. Wait for its end, stop it, or send with the policy "queue" or "interrupt".`;
-    throw new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
-  }
+  if (!busyWith) return { kind: "claimed", run: await claimNew(tx, run, conversation, options) };
+  if (policy === "reject" || !opened) return { kind: "busy", runId: busyWith, conversation };
   if (queued >= options.queueLimit) {
     const message = `The conversation's queue is full (${options.queueLimit} messages). Send this message again later.`;
     throw new KhalaError("limit_exceeded", message, { retry_after_ms: 1_000 });
   }
-  await enqueue(tx, run, policy === "interrupt" ? busyWith : undefined);
+  const { cursor } = opened;
+  await enqueue(tx, run, conversation, cursor, policy === "interrupt" ? busyWith : undefined);
   return {
     kind: "queued",
     runId: run.runId,
-    cursor: run.cursor!,
+    cursor,
     ...(policy === "interrupt" && { interrupts: busyWith }),
   };
 }
@@ -229,30 +266,30 @@ async function admit(
 async function claimNew(
   tx: Tx,
   run: NewRun,
-  { holder, leaseMs }: { holder: string; leaseMs: number },
+  { org, convId, generation, logName, owner: subject }: Conversation,
+  { holder, leaseMs }: StoreOptions,
 ): Promise<ClaimedRun> {
-  if (!run.hasCapacity) {
-    const message = "This server has reached its limit of runs. Try again in a moment.";
-    throw new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
-  }
-  const { convId, runId, org, subject, message, messageId, trace = null } = run;
+  run.reserve();
+  const { runId, message, messageId, trace = null } = run;
+  const sender = run.caller.subject;
   const [row] = await tx.query<{ fence: bigint }>({
     name: "conversation_claim_new",
     text: `WITH claimed AS (
-        UPDATE runtime.conversations SET fence = fence + 1, run_id = $2, holder = $3, updated_at = now(),
-          title = coalesce(title, $11), lease_until = clock_timestamp() + $4 * interval '1 ms'
-        WHERE conv_id = $1 RETURNING fence
+        UPDATE runtime.conversations SET fence = fence + 1, run_id = $3, holder = $4, updated_at = now(),
+          title = coalesce(title, $12), lease_until = clock_timestamp() + $5 * interval '1 ms'
+        WHERE org_id = $1 AND conv_id = $2 RETURNING fence
       )
       INSERT INTO runtime.conversation_runs
-        (run_id, conv_id, org_id, subject, status, idempotency_key, message, message_id, trace, fence, started_at)
-      SELECT $2, $1, $5, $6, 'running', $7, $8, $9, $10, fence, now() FROM claimed RETURNING fence`,
+        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, message, message_id, trace, fence, started_at)
+      SELECT $3, $1, $2, $6, $7, 'running', $8, $9, $10, $11, fence, now() FROM claimed RETURNING fence`,
     values: [
+      org,
       convId,
       runId,
       holder,
       leaseMs,
-      org,
       subject,
+      sender,
       run.key ?? null,
       message,
       messageId,
@@ -260,31 +297,40 @@ async function claimNew(
       shortLine(message.trim(), TITLE_LENGTH),
     ],
   });
-  return { convId, runId, org, subject, message, messageId, trace, fence: row!.fence };
+  const { fence } = row!;
+  return { org, convId, generation, logName, runId, subject, sender, message, messageId, trace, fence };
 }
 
 /** Adds a run to the end of the queue; or to its front, and requests the stop of the run that it interrupts. */
-async function enqueue(tx: Tx, run: NewRun, interrupts: string | undefined): Promise<void> {
-  const { convId, runId, org, subject, key, message, messageId, cursor, trace } = run;
+async function enqueue(
+  tx: Tx,
+  { runId, caller, key, message, messageId, trace }: NewRun,
+  { org, convId, owner }: Conversation,
+  cursor: string,
+  interrupts: string | undefined,
+): Promise<void> {
   await tx.query({
     name: "conversation_enqueue",
     text: `WITH counted AS (
-        UPDATE runtime.conversations SET queued = queued + 1, updated_at = now() WHERE conv_id = $1
+        UPDATE runtime.conversations SET queued = queued + 1, updated_at = now() WHERE org_id = $1 AND conv_id = $2
       ), interrupted AS (
         UPDATE runtime.conversation_runs SET stop_requested = coalesce(stop_requested, 'interrupted')
-        WHERE run_id = $9
+        WHERE org_id = $1 AND run_id = $10
       )
       INSERT INTO runtime.conversation_runs
-        (run_id, conv_id, org_id, subject, status, idempotency_key, message, message_id, cursor, trace, place)
-      SELECT $2, $1, $3, $4, 'queued', $5, $6, $7, $8, $10, CASE WHEN $9::text IS NULL
-        THEN (SELECT coalesce(max(place), 0) + 1 FROM runtime.conversation_runs WHERE conv_id = $1 AND status = 'queued')
-        ELSE (SELECT coalesce(min(place), 0) - 1 FROM runtime.conversation_runs WHERE conv_id = $1 AND status = 'queued')
+        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, message, message_id, cursor, trace, place)
+      SELECT $1, $2, $3, $4, $5, 'queued', $6, $7, $8, $9, $11, CASE WHEN $10::text IS NULL
+        THEN (SELECT coalesce(max(place), 0) + 1 FROM runtime.conversation_runs
+          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued')
+        ELSE (SELECT coalesce(min(place), 0) - 1 FROM runtime.conversation_runs
+          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued')
         END`,
     values: [
+      org,
       convId,
       runId,
-      org,
-      subject,
+      owner,
+      caller.subject,
       key ?? null,
       message,
       messageId,
@@ -295,19 +341,22 @@ async function enqueue(tx: Tx, run: NewRun, interrupts: string | undefined): Pro
   });
 }
 
-async function beginRemoval(tx: Tx, convId: string) {
+async function beginRemoval(tx: Tx, { org, convId, generation }: ConversationRef) {
   const [row] = await tx.query<{ fence: bigint; run: string | null }>({
-    text: `WITH old AS (SELECT conv_id, run_id FROM runtime.conversations WHERE conv_id = $1 FOR UPDATE)
+    text: `WITH old AS (
+        SELECT org_id, conv_id, run_id FROM runtime.conversations
+        WHERE org_id = $1 AND conv_id = $2 AND generation = $3 FOR UPDATE
+      )
       UPDATE runtime.conversations c SET fence = fence + 1, run_id = NULL, holder = NULL, lease_until = NULL,
         queued = 0, removed_at = now()
-      FROM old WHERE c.conv_id = old.conv_id RETURNING c.fence, old.run_id AS run`,
-    values: [convId],
+      FROM old WHERE c.org_id = old.org_id AND c.conv_id = old.conv_id RETURNING c.fence, old.run_id AS run`,
+    values: [org, convId, generation],
   });
   if (!row) return undefined;
   const runs = await tx.query<RunningRun>({
-    text: `DELETE FROM runtime.conversation_runs WHERE conv_id = $1
+    text: `DELETE FROM runtime.conversation_runs WHERE org_id = $1 AND conv_id = $2
       RETURNING run_id AS "runId", org_id AS org, subject`,
-    values: [convId],
+    values: [org, convId],
   });
   return { fence: row.fence, run: runs.find(({ runId }) => runId === row.run) };
 }

@@ -1,11 +1,14 @@
+import { randomUUID } from "node:crypto";
 import type { EventJson } from "@khala/contracts/conversation/v1";
 import { testContext } from "@khala/testing/kit/context";
+import { until } from "@khala/testing/kit/until";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import type { Database } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import type { Engine, EngineEvent, EngineFactory } from "./engines/engine.ts";
-import type { Log } from "./log/log.ts";
+import type { Bounds, Log } from "./log/log.ts";
 import { openPostgresLog, type PostgresLog } from "./log/postgres/postgres_log.ts";
 import { type OpenConversationPlane, openConversationPlane, STOP_WAKEUP } from "./open_plane.ts";
 import type { ConversationSettings, RunEvents } from "./options.ts";
@@ -23,6 +26,8 @@ const SETTINGS: ConversationSettings = {
   queueLimit: 3,
   engineIdleMs: 60_000,
   maxEngines: 100,
+  maxRunsPerOrg: 100,
+  maxMessagesPerOrg: 10_000,
   deltaWindowMs: 30,
   deltaChars: 128,
   retention: { ageMs: 3_600_000, entries: 10_000, bytes: 10_000_000 },
@@ -104,6 +109,59 @@ export class Servers implements AsyncDisposable {
     await Promise.all(this.#servers.map(({ log }) => log.stop()));
     await this.#store[Symbol.asyncDispose]();
   }
+}
+
+/** A log whose first `open` waits, as of a server that stalls before it writes. */
+function stallFirstOpen(log: Log): { log: Log; stalled: Promise<void>; release(): void } {
+  const stalled = Promise.withResolvers<void>();
+  const gate = Promise.withResolvers<void>();
+  let first = true;
+  const open: Log["open"] = async (stream, generation) => {
+    if (first) {
+      first = false;
+      stalled.resolve();
+      await gate.promise;
+    }
+    return log.open(stream, generation);
+  };
+  return { log: { ...log, open }, stalled: stalled.promise, release: gate.resolve };
+}
+
+/**
+ * Deletes a conversation while the server of its first message stalls, which then goes on: before or after somebody else
+ * begins a conversation of the same id, or without that. Returns the messages of the next one, and the log's bounds in the end.
+ */
+export async function deleteDuringFirstMessage(
+  servers: Servers,
+  next: "before" | "after" | "never",
+  chooseLog: (log: Log) => Log = (log) => log,
+): Promise<{ messages: string[]; left: Bounds | undefined }> {
+  const [first, second] = [testViewer({ subject: "first" }), testViewer({ subject: "second" })];
+  const convId = `conv-${randomUUID()}`;
+  const engine = engineOf(async function* () {});
+  let stall: ReturnType<typeof stallFirstOpen> | undefined;
+  const a = await servers.start({
+    engine,
+    wrapLog(log) {
+      stall = stallFirstOpen(chooseLog(log));
+      return stall.log;
+    },
+  });
+  const b = await servers.start({ engine, wrapLog: chooseLog });
+  const begin = async () => {
+    await b.plane.chat(second, { convId, message: "mine" });
+    await until("the end", async () => (await b.plane.run(second, convId))?.status === "finished");
+  };
+  const sent = a.plane.chat(first, { convId, message: "secret" }).catch(() => undefined);
+  await stall!.stalled;
+  await b.plane.remove(first, convId);
+  if (next === "before") await begin();
+  stall!.release();
+  await sent;
+  if (next === "after") await begin();
+  const state = next === "never" ? {} : await b.plane.state(second, convId);
+  const [left] = await chooseLog(b.log).bounds([`chat:${convId}`]);
+  return { messages: (state.messages ?? []).map(({ parts }) => parts![0]!.text ?? ""), left };
 }
 
 /** What the log of a conversation has. */

@@ -194,7 +194,16 @@ const SETTINGS = z.object({
   KHALA_CHAT_RUN_TIMEOUT_S: count(600, 1).describe("Longest run"),
   KHALA_CHAT_RUN_MAX_BYTES: count(4 << 20, 1_024).describe("Largest answer of one run"),
   KHALA_CHAT_QUEUE: count(20, 0).describe("Messages that wait in one busy conversation"),
-  KHALA_CHAT_ENGINES: count(1_000).describe("Engines kept for their conversations"),
+  KHALA_CHAT_ENGINES: count(1_000).describe(
+    "Engines kept for their conversations, and the most live runs of this server",
+  ),
+  KHALA_CHAT_ORG_RUNS: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .optional()
+    .describe("Live runs of one org on this server; unset: half of KHALA_CHAT_ENGINES, and at least 10"),
+  KHALA_CHAT_ORG_MESSAGES_PER_S: count(1_000, 1).describe("Messages per second of one org on this server"),
   KHALA_CHAT_ENGINE_IDLE_S: count(600, 1).describe("How long an idle engine is kept"),
   KHALA_CHAT_DELTA_MS: count(30, 0, 1_000).describe("Window in which text deltas are merged into one event"),
   KHALA_CHAT_DELTA_CHARS: count(128, 1).describe("Characters that end that window early"),

@@ -1,4 +1,4 @@
-import { topicForConv } from "@khala/contracts";
+import type { ConversationRef } from "../conversations/conversation.ts";
 import { startJanitor } from "../conversations/janitor.ts";
 import { type Log, type Position, StreamGone } from "../conversations/log/log.ts";
 import { openPostgresLog } from "../conversations/log/postgres/postgres_log.ts";
@@ -80,20 +80,20 @@ export async function copyConversations(
   const refused: string[] = [];
   try {
     for (let last = ""; ; ) {
-      const ids = await conversationsAfter(database, last);
-      for (const convId of ids) {
+      const batch = await conversationsAfter(database, last);
+      for (const conversation of batch) {
         signal?.throwIfAborted();
         try {
-          events += await copyOne(from, to, topicForConv(convId));
+          events += await copyOne(from, to, conversation);
           conversations++;
         } catch (error) {
           if (!(error instanceof StreamGone)) throw error;
-          refused.push(convId);
+          refused.push(conversation.convId);
         }
         onProgress?.({ conversations, events, refused });
       }
-      if (ids.length < LISTED_AT_ONCE) return { conversations, events, refused };
-      last = ids.at(-1)!;
+      if (batch.length < LISTED_AT_ONCE) return { conversations, events, refused };
+      last = batch.at(-1)!.logName;
     }
   } finally {
     await to.stop();
@@ -101,24 +101,28 @@ export async function copyConversations(
   }
 }
 
-async function copyOne(from: Log, to: RedisLog, stream: string): Promise<number> {
+async function copyOne(
+  from: Log,
+  to: RedisLog,
+  { logName: stream, generation }: ConversationRef,
+): Promise<number> {
+  await from.open(stream, generation);
   const [there] = await to.bounds([stream]);
   let position: Position = there?.head ?? { seq: 0n, time: 0 };
   for (let copied = 0; ; ) {
     const page = await from.read(stream, position, PAGE);
     const last = page?.entries.at(-1);
     if (!page || !last) return copied;
-    await to.adopt(stream, 0n, page);
+    await to.adopt(stream, generation, page);
     copied += page.entries.length;
     position = last;
   }
 }
 
-async function conversationsAfter(database: Database, last: string): Promise<string[]> {
-  const rows = await database.query<{ conv: string }>({
-    text: `SELECT conv_id AS conv FROM runtime.conversations WHERE conv_id > $1 AND removed_at IS NULL
-      ORDER BY conv_id LIMIT $2`,
+async function conversationsAfter(database: Database, last: string): Promise<ConversationRef[]> {
+  return database.query({
+    text: `SELECT org_id AS org, conv_id AS "convId", generation, log_name AS "logName" FROM runtime.conversations
+      WHERE log_name > $1 AND removed_at IS NULL ORDER BY log_name LIMIT $2`,
     values: [last, LISTED_AT_ONCE],
   });
-  return rows.map(({ conv }) => conv);
 }

@@ -56,6 +56,9 @@ export function conversationSettings(config: Config): ConversationSettings {
     queueLimit: config.KHALA_CHAT_QUEUE,
     engineIdleMs: config.KHALA_CHAT_ENGINE_IDLE_S * 1_000,
     maxEngines: config.KHALA_CHAT_ENGINES,
+    // One org alone must not take every place.
+    maxRunsPerOrg: config.KHALA_CHAT_ORG_RUNS ?? Math.max(10, Math.floor(config.KHALA_CHAT_ENGINES / 2)),
+    maxMessagesPerOrg: config.KHALA_CHAT_ORG_MESSAGES_PER_S,
     deltaWindowMs: config.KHALA_CHAT_DELTA_MS,
     deltaChars: config.KHALA_CHAT_DELTA_CHARS,
     retention: {

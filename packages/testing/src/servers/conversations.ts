@@ -29,7 +29,7 @@ import { TimelineSocket } from "../clients/timeline_socket.ts";
 import { TimelineView } from "../clients/timeline_view.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
-import { noAudit } from "../kit/viewer.ts";
+import { noAudit, testViewer } from "../kit/viewer.ts";
 import { ManualEngine } from "./manual_engine.ts";
 
 export interface ConversationServerOptions {
@@ -50,6 +50,8 @@ const CONVERSATIONS: ConversationSettings = {
   queueLimit: 20,
   engineIdleMs: 60_000,
   maxEngines: 100,
+  maxRunsPerOrg: 100,
+  maxMessagesPerOrg: 10_000,
   deltaWindowMs: 10,
   deltaChars: 128,
   retention: { ageMs: 3_600_000, entries: 1_000_000, bytes: 1 << 30 },
@@ -190,7 +192,7 @@ export async function startConversations(
     },
     settled: (convId) =>
       until("the end of the run", async () => {
-        const { status } = (await plane.run({ org: "org-1", subject: "user-1" }, convId)) ?? {};
+        const { status } = (await plane.run(testViewer({ org: "org-1", subject: "user-1" }), convId)) ?? {};
         return status !== "queued" && status !== "running" && status;
       }),
     async connect(convId, start = {}, bearer) {

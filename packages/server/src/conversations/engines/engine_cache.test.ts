@@ -20,7 +20,8 @@ async function enginesOf({ max = 2, idleMs = 1_000 } = {}) {
       };
     },
   });
-  const use = (convId: string) => engines.checkOut({ convId, org: "acme", subject: "ada" });
+  const use = (convId: string, { org = "acme", generation = 1n } = {}) =>
+    engines.checkOut({ convId, org, subject: "ada", generation });
   return { clock, engines, use, made, closed };
 }
 
@@ -76,4 +77,15 @@ test("all are closed when the server stops, once each, and no timer is left", as
   expect(closed.sort()).toEqual(["a", "b"]);
   expect(engines.size).toBe(0);
   expect(clock.pending).toBe(0);
+});
+
+test("the engine of another org's conversation, and of a deleted one, is never used, though the id is the same", async () => {
+  const { use, made } = await enginesOf({ max: 5 });
+  const engines = [use("a"), use("a", { org: "zeta" }), use("a", { generation: 2n })].map((used) => {
+    used.release();
+    return used.engine;
+  });
+  expect(new Set(engines).size).toBe(3);
+  expect(made).toEqual(["a", "a", "a"]);
+  expect(use("a", { org: "zeta" }).engine).toBe(engines[1]);
 });

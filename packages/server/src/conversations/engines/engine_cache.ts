@@ -2,7 +2,11 @@ import { KhalaError } from "@khala/contracts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
+import { type ConversationRef, refKey } from "../conversation.ts";
 import type { ConversationKey, Engine, EngineFactory } from "./engine.ts";
+
+/** The life of a conversation that an engine belongs to. */
+type EngineOwner = Omit<ConversationRef, "logName">;
 
 export interface EngineCacheOptions {
   readonly factory: EngineFactory;
@@ -20,9 +24,9 @@ export interface CheckedOutEngine {
 
 /** The engines of this server: one per conversation, cached for its next turn. */
 export interface EngineCache extends Service {
-  checkOut(conversation: ConversationKey): CheckedOutEngine;
-  /** Closes the engine of a deleted conversation. */
-  drop(convId: string): void;
+  checkOut(conversation: ConversationKey & EngineOwner): CheckedOutEngine;
+  /** Closes the engine of a deleted conversation. On other servers it is closed when it was idle for long enough. */
+  drop(conversation: EngineOwner): void;
   readonly size: number;
 }
 
@@ -40,13 +44,13 @@ export function openEngineCache(context: Context, { factory, idleMs, max }: Engi
   const cached = new Map<string, CachedEngine>();
   const closing = new Set<Promise<void>>();
 
-  function close(convId: string, entry: CachedEngine): void {
+  function close(key: string, entry: CachedEngine): void {
     entry.cancelIdle?.();
-    if (cached.get(convId) === entry) cached.delete(convId);
+    if (cached.get(key) === entry) cached.delete(key);
     const closed = Promise.resolve()
       .then(() => entry.engine.close?.())
       .catch((error) =>
-        context.log.warn({ err: (error as Error).message, convId }, "an engine did not close"),
+        context.log.warn({ err: (error as Error).message, engine: key }, "an engine did not close"),
       )
       .finally(() => closing.delete(closed));
     closing.add(closed);
@@ -54,32 +58,33 @@ export function openEngineCache(context: Context, { factory, idleMs, max }: Engi
 
   function evictIdle(): void {
     if (cached.size < max) return;
-    for (const [convId, entry] of cached) {
-      if (entry.uses === 0) return close(convId, entry);
+    for (const [key, entry] of cached) {
+      if (entry.uses === 0) return close(key, entry);
     }
     const message = "This server has reached its limit of engines. Send the message again in a moment.";
     throw new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
   }
 
-  function release(convId: string, entry: CachedEngine, discard: boolean): void {
+  function release(key: string, entry: CachedEngine, discard: boolean): void {
     entry.uses--;
     // A dropped engine is closed already.
-    if (cached.get(convId) !== entry) return;
-    if (discard) return close(convId, entry);
+    if (cached.get(key) !== entry) return;
+    if (discard) return close(key, entry);
     if (entry.uses > 0) return;
-    cached.delete(convId);
-    cached.set(convId, entry);
-    entry.cancelIdle = context.clock.after(idleMs, () => close(convId, entry));
+    cached.delete(key);
+    cached.set(key, entry);
+    entry.cancelIdle = context.clock.after(idleMs, () => close(key, entry));
   }
 
   return {
     checkOut(conversation) {
-      const { convId } = conversation;
-      let entry = cached.get(convId);
+      const { convId, org, subject } = conversation;
+      const key = refKey(conversation);
+      let entry = cached.get(key);
       if (!entry) {
         evictIdle();
-        entry = { engine: factory(conversation), uses: 0, cancelIdle: undefined };
-        cached.set(convId, entry);
+        entry = { engine: factory({ convId, org, subject }), uses: 0, cancelIdle: undefined };
+        cached.set(key, entry);
       }
       const used = entry;
       used.cancelIdle?.();
@@ -91,19 +96,20 @@ export function openEngineCache(context: Context, { factory, idleMs, max }: Engi
         release(discard = false) {
           if (released) return;
           released = true;
-          release(convId, used, discard);
+          release(key, used, discard);
         },
       };
     },
-    drop(convId) {
-      const entry = cached.get(convId);
-      if (entry) close(convId, entry);
+    drop(conversation) {
+      const key = refKey(conversation);
+      const entry = cached.get(key);
+      if (entry) close(key, entry);
     },
     get size() {
       return cached.size;
     },
     async stop() {
-      for (const [convId, entry] of [...cached]) close(convId, entry);
+      for (const [key, entry] of [...cached]) close(key, entry);
       await withTimeout(context.clock, CLOSE_TIMEOUT_MS, Promise.all(closing), undefined);
     },
   };

@@ -121,11 +121,11 @@ async function runEngine(
   };
   try {
     // A new conversation has no history.
-    if (start.seq > 0n) acquired = await readers.acquire(run.convId);
+    if (start.seq > 0n) acquired = await readers.acquire(run);
     const history = acquired ? await readHistory(acquired, run, start, signal) : [];
     if (signal.aborted) return signal.reason as RunOutcome;
     const { convId, org, subject, runId, message } = run;
-    checkedOut = engines.checkOut({ convId, org, subject });
+    checkedOut = engines.checkOut(run);
     const { publish: publishOnBoard } = deps;
     const turn: Turn = {
       ...{ convId, org, subject, runId, messageId: context.newId(), message, history },

@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { until } from "@khala/testing/kit/until";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import { parseCursor } from "../log/cursor.ts";
 import type { ChatCommand } from "../plane.ts";
 import { answerOf, endOf, engineOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
 
-const ada = { org: "acme", subject: "ada" };
+const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
 const echo = engineOf(async function* ({ message }) {
   for (const word of message.split(" ")) yield { text_delta: { text: `${word} ` } };
@@ -141,10 +142,7 @@ test("somebody else's conversation is answered exactly as one that is not there"
   const conv = convId();
   const missing = convId();
   await plane.chat(ada, { convId: conv, message: "mine" });
-  for (const caller of [
-    { org: "acme", subject: "bob" },
-    { org: "zeta", subject: "ada" },
-  ]) {
+  for (const caller of [testViewer({ subject: "bob" }), testViewer({ scopes: ["chat:nothing"] })]) {
     const calls = (of: string) => [
       () => plane.stopRun(caller, of),
       () => plane.state(caller, of),
@@ -158,10 +156,12 @@ test("somebody else's conversation is answered exactly as one that is not there"
         (reason) => reason,
       );
       expect(error).toMatchObject({ code: "not_found" });
-      expect(error.message).toBe(`There is no conversation "${conv}".`);
+      expect(error.message).toBe(`There is no conversation "${conv}", or it is not yours to see.`);
     }
     for (const call of calls(missing))
-      await expect(call()).rejects.toThrow(`There is no conversation "${missing}".`);
+      await expect(call()).rejects.toThrow(
+        `There is no conversation "${missing}", or it is not yours to see.`,
+      );
   }
 });
 

@@ -1,11 +1,14 @@
-import { CONV_ID, KhalaError, topicForConv } from "@khala/contracts";
+import { CONV_ID, KhalaError } from "@khala/contracts";
 import type { ChatResponseJson } from "@khala/contracts/conversation/v1";
+import type { Caller } from "../../access/viewer.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import type { RateQuota } from "../../kit/quota.ts";
+import type { ConversationRef } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
-import type { Log } from "../log/log.ts";
-import type { Caller, ChatCommand } from "../plane.ts";
-import type { ClaimedRun, Store } from "../store.ts";
+import { type Log, StreamGone } from "../log/log.ts";
+import type { ChatCommand } from "../plane.ts";
+import type { Admission, ClaimedRun, Store } from "../store.ts";
 import { endsRun, readEntry } from "../timeline/timeline.ts";
 import { MAX_ENTRY_BYTES } from "./run_log.ts";
 import type { Runs } from "./runs.ts";
@@ -16,6 +19,8 @@ export interface ChatDeps {
   readonly store: Store;
   readonly runs: Runs;
   readonly takeover: Takeover;
+  /** The messages of each org. */
+  readonly quota: RateQuota;
   /** Stops a run on any server. */
   readonly stopEverywhere: (runId: string, reason: string) => void;
   /** How long a request waits for an earlier one with the same idempotency key. */
@@ -35,32 +40,14 @@ export async function chat(
   command: ChatCommand,
 ): Promise<ChatResponseJson> {
   checkCommand(command);
-  const { log, store, runs, takeover } = deps;
-  const { convId, message, policy = "reject", idempotencyKey: key } = command;
+  deps.quota.take(caller.org);
+  const { log, runs, takeover } = deps;
+  const { convId } = command;
+  const conversation = { org: caller.org, convId };
   const answer = (runId: string, cursor: string) => ({ conv_id: convId, run_id: runId, cursor });
   const deadline = context.clock.now() + deps.waitMs;
   for (let attempt = 0; attempt < MIN_ATTEMPTS || context.clock.now() < deadline; attempt++) {
-    // A queued run starts after the current head of the log.
-    const opened = policy === "reject" ? undefined : await log.open(topicForConv(convId));
-    const admitted = store.admit({
-      ...caller,
-      convId,
-      runId: context.newId(),
-      message,
-      messageId: command.messageId ?? context.newId(),
-      key,
-      policy,
-      cursor: opened && formatCursor({ epoch: opened.epoch, ...opened.head }),
-      hasCapacity: runs.hasCapacity,
-      trace: command.trace,
-    });
-    const admission = await admitted.catch(async (error) => {
-      const ending = isBusy(error) && context.clock.now() < deadline && (await runEndsLog(log, convId));
-      if (!ending) throw error;
-      // Clients may reply as soon as they see the end: the run's row is updated a moment after its log.
-      await sleep(context.clock, 25);
-      return { kind: "ending" as const };
-    });
+    const admission = await admit(context, deps, caller, command);
     switch (admission.kind) {
       case "claimed":
         return answer(admission.run.runId, await begin(context, deps, admission.run));
@@ -74,17 +61,60 @@ export async function chat(
         await sleep(context.clock, 25);
         break;
       }
+      case "busy":
+        // Clients may reply as soon as they see the end: the run's row is updated a moment after its log.
+        if (context.clock.now() >= deadline || !(await runEndsLog(log, admission.conversation)))
+          throw busy(admission.runId);
+        await sleep(context.clock, 25);
+        break;
       case "lost":
-        await takeover.recover(convId);
+        await takeover.recover(conversation);
         break;
       case "waiting":
-        if (!runs.hasCapacity) throw atCapacity();
-        await takeover.startQueued(convId);
+        runs.requireCapacity(caller.org);
+        await takeover.startQueued(conversation);
+        break;
+      case "replaced":
         break;
     }
   }
   const text = "The conversation is being recovered. Try again in a moment.";
   throw new KhalaError("unavailable", text, { retry_after_ms: 1_000 });
+}
+
+async function admit(
+  context: Context,
+  { log, store, runs }: ChatDeps,
+  caller: Caller,
+  { convId, message, messageId, policy = "reject", idempotencyKey: key, trace }: ChatCommand,
+): Promise<Admission> {
+  const runId = context.newId();
+  let opened: { generation: bigint; cursor: string } | undefined;
+  if (policy !== "reject") {
+    // A queued run starts after the current head of the log.
+    const { generation, logName } = await store.ensure(caller, "conversation.write", convId);
+    const bounds = await log.open(logName, generation).catch(unlessGone);
+    if (!bounds) return { kind: "replaced" };
+    opened = { generation, cursor: formatCursor({ epoch: bounds.epoch, ...bounds.head }) };
+  }
+  const run = { caller, convId, runId, message, key, policy, opened, trace };
+  let claimed = false;
+  try {
+    const admission = await store.admit({
+      ...run,
+      messageId: messageId ?? context.newId(),
+      reserve: () => runs.reserve({ org: caller.org, runId }),
+    });
+    claimed = admission.kind === "claimed";
+    return admission;
+  } finally {
+    if (!claimed) runs.cancel(runId);
+  }
+}
+
+/** The conversation was deleted, and its log belongs to the next one of its name. */
+function unlessGone(error: unknown): undefined {
+  if (!(error instanceof StreamGone)) throw error;
 }
 
 /** A run that cannot begin is ended before the client gets the error, so that it can send again at once. */
@@ -93,7 +123,7 @@ async function begin(context: Context, { runs, takeover }: ChatDeps, run: Claime
     return await runs.begin(run);
   } catch (error) {
     await takeover
-      .recover(run.convId)
+      .recover(run)
       .catch((cause) =>
         context.log.warn({ err: cause.message, run: run.runId }, "a run could not be ended yet"),
       );
@@ -101,17 +131,17 @@ async function begin(context: Context, { runs, takeover }: ChatDeps, run: Claime
   }
 }
 
-function isBusy(error: unknown): boolean {
-  return error instanceof KhalaError && error.code === "conversation_busy";
+function busy(runId: string): KhalaError {
+  const message = `The conversation is busy with run ${runId}. Wait for its end, stop it, or send with the policy "queue" or "interrupt".`;
+  return new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
 }
 
 /** Whether the log's last entry is the end of a run. */
-async function runEndsLog(log: Log, convId: string): Promise<boolean> {
-  const stream = topicForConv(convId);
-  const [bounds] = await log.bounds([stream]);
+async function runEndsLog(log: Log, { logName, generation }: ConversationRef): Promise<boolean> {
+  const bounds = await log.open(logName, generation).catch(unlessGone);
   if (!bounds || bounds.head.seq === 0n) return false;
   const before = { ...bounds.head, seq: bounds.head.seq - 1n };
-  const page = await log.read(stream, before, { entries: 1, bytes: MAX_ENTRY_BYTES });
+  const page = await log.read(logName, before, { entries: 1, bytes: MAX_ENTRY_BYTES });
   const last = page?.entries[0];
   return last !== undefined && endsRun(readEntry(last));
 }
@@ -149,9 +179,4 @@ function checkId(field: string, value: string | undefined): void {
 
 function invalid(field: string, message: string): never {
   throw new KhalaError("invalid_request", message, { field });
-}
-
-function atCapacity(): KhalaError {
-  const message = "This server has reached its limit of runs. Try again in a moment.";
-  return new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
 }

@@ -1,14 +1,13 @@
 import type { Database } from "../../database/database.ts";
+import type { ConversationId, ConversationRef } from "../conversation.ts";
 import type { ClaimedRun } from "../store.ts";
 import type { StoredOutcome } from "./outcome.ts";
 
 type Tx = Pick<Database, "query">;
 
 /** A run whose lease expired, claimed with a new fencing token. */
-export interface OrphanedRun {
-  readonly convId: string;
+export interface OrphanedRun extends ConversationRef {
   readonly runId: string;
-  readonly org: string;
   readonly subject: string;
   readonly fence: bigint;
   /** Null when the run's start may not be in the log. */
@@ -27,8 +26,7 @@ export interface UnreportedRun {
 }
 
 /** A run whose lease this server holds, with the fencing token. */
-export interface LeasedRun {
-  readonly convId: string;
+export interface LeasedRun extends ConversationId {
   readonly runId: string;
   readonly fence: bigint;
 }
@@ -51,15 +49,17 @@ export interface Leases {
     more: { next: boolean; cursor?: string | undefined },
   ): Promise<{ held: boolean; next: ClaimedRun | undefined }>;
   /** Claims the next queued run of a conversation without an active run. */
-  claimNext(convId: string): Promise<ClaimedRun | undefined>;
-  /** Conversations with a queue and without an active run. */
-  queuedConversations(limit: number): Promise<string[]>;
+  claimNext(conversation: ConversationId): Promise<ClaimedRun | undefined>;
+  /** Conversations with a queue and without an active run, of all orgs but these. */
+  queuedConversations(limit: number, except: readonly string[]): Promise<ConversationId[]>;
   /** Claims runs with expired leases: of one conversation, or of any. */
-  claimExpired(limit: number, convId?: string): Promise<OrphanedRun[]>;
+  claimExpired(limit: number, conversation?: ConversationId): Promise<OrphanedRun[]>;
+  /** Whether the conversation is deleted, or is being deleted. */
+  isDeleted(conversation: ConversationRef): Promise<boolean>;
   /** Runs that ended a while ago and are not marked as reported. */
   unreported(limit: number): Promise<UnreportedRun[]>;
   /** Marks that the run's end is in the authority log. */
-  markReported(runId: string): Promise<void>;
+  markReported(run: { readonly org: string; readonly runId: string }): Promise<void>;
   /** Releases the lease without ending the run, so that it is taken over at once. */
   release(run: LeasedRun): Promise<void>;
   /** Releases all leases of this server. */
@@ -75,22 +75,23 @@ export function openLeases(
   { holder, leaseMs }: { holder: string; leaseMs: number },
 ): Leases {
   /** Claims the next queued run. The caller holds the lock on the conversation's row. */
-  async function claimQueued(tx: Tx, convId: string): Promise<ClaimedRun | undefined> {
-    const [run] = await tx.query<Omit<ClaimedRun, "convId">>({
+  async function claimQueued(tx: Tx, { org, convId }: ConversationId): Promise<ClaimedRun | undefined> {
+    const [run] = await tx.query<ClaimedRun>({
       name: "conversation_claim_next",
       text: `WITH claimed AS (
-          UPDATE runtime.conversations SET fence = fence + 1, queued = queued - 1, holder = $2, updated_at = now(),
-            lease_until = clock_timestamp() + $3 * interval '1 ms',
-            run_id = (SELECT run_id FROM runtime.conversation_runs WHERE conv_id = $1 AND status = 'queued'
-              ORDER BY place LIMIT 1)
-          WHERE conv_id = $1 RETURNING run_id, fence
+          UPDATE runtime.conversations SET fence = fence + 1, queued = queued - 1, holder = $3, updated_at = now(),
+            lease_until = clock_timestamp() + $4 * interval '1 ms',
+            run_id = (SELECT run_id FROM runtime.conversation_runs
+              WHERE org_id = $1 AND conv_id = $2 AND status = 'queued' ORDER BY place LIMIT 1)
+          WHERE org_id = $1 AND conv_id = $2 RETURNING org_id, generation, log_name, run_id, fence
         )
         UPDATE runtime.conversation_runs r SET status = 'running', fence = claimed.fence, started_at = now()
-        FROM claimed WHERE r.run_id = claimed.run_id
-        RETURNING r.run_id AS "runId", r.org_id AS org, r.subject, r.message, r.message_id AS "messageId", r.fence, r.trace`,
-      values: [convId, holder, leaseMs],
+        FROM claimed WHERE r.org_id = claimed.org_id AND r.run_id = claimed.run_id
+        RETURNING r.org_id AS org, r.conv_id AS "convId", claimed.generation, claimed.log_name AS "logName", r.run_id AS "runId",
+          r.subject, r.sender, r.message, r.message_id AS "messageId", r.fence, r.trace`,
+      values: [org, convId, holder, leaseMs],
     });
-    return run && { convId, ...run };
+    return run;
   }
 
   return {
@@ -99,12 +100,14 @@ export function openLeases(
         ? Promise.resolve([])
         : database.query({
             name: "conversation_renew",
-            text: `UPDATE runtime.conversations c SET lease_until = clock_timestamp() + $4 * interval '1 ms'
-              FROM unnest($1::text[], $2::text[], $3::bigint[]) AS mine (conv_id, run_id, fence)
-              WHERE c.conv_id = mine.conv_id AND c.fence = mine.fence AND c.run_id = mine.run_id
-              RETURNING c.run_id AS "runId",
-                (SELECT stop_requested FROM runtime.conversation_runs r WHERE r.run_id = c.run_id) AS stop`,
+            text: `UPDATE runtime.conversations c SET lease_until = clock_timestamp() + $5 * interval '1 ms'
+              FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS mine (org_id, conv_id, run_id, fence)
+              WHERE c.org_id = mine.org_id AND c.conv_id = mine.conv_id AND c.fence = mine.fence AND c.run_id = mine.run_id
+              RETURNING c.run_id AS "runId", (
+                SELECT stop_requested FROM runtime.conversation_runs r WHERE r.org_id = c.org_id AND r.run_id = c.run_id
+              ) AS stop`,
             values: [
+              held.map(({ org }) => org),
               held.map(({ convId }) => convId),
               held.map(({ runId }) => runId),
               held.map(({ fence }) => fence),
@@ -112,96 +115,108 @@ export function openLeases(
             ],
           }),
 
-    async started({ runId, fence }, epoch, cursor) {
+    async started({ org, runId, fence }, epoch, cursor) {
       const [row] = await database.query<{ stop: string | null }>({
         name: "conversation_run_started",
-        text: `UPDATE runtime.conversation_runs SET epoch = $3, cursor = coalesce(cursor, $4)
-          WHERE run_id = $1 AND fence = $2 AND status = 'running' RETURNING stop_requested AS stop`,
-        values: [runId, fence, epoch, cursor],
+        text: `UPDATE runtime.conversation_runs SET epoch = $4, cursor = coalesce(cursor, $5)
+          WHERE org_id = $1 AND run_id = $2 AND fence = $3 AND status = 'running' RETURNING stop_requested AS stop`,
+        values: [org, runId, fence, epoch, cursor],
       });
       return row;
     },
 
-    async startFailed({ convId, runId, fence }) {
+    async startFailed({ org, convId, runId, fence }) {
       await database.query({
         text: `WITH released AS (
-            UPDATE runtime.conversations SET lease_until = now() WHERE conv_id = $1 AND fence = $3 AND run_id = $2 RETURNING 1
+            UPDATE runtime.conversations SET lease_until = now()
+            WHERE org_id = $1 AND conv_id = $2 AND run_id = $3 AND fence = $4 RETURNING 1
           )
           UPDATE runtime.conversation_runs SET idempotency_key = NULL
-          WHERE run_id = $2 AND EXISTS (SELECT FROM released)`,
-        values: [convId, runId, fence],
+          WHERE org_id = $1 AND run_id = $3 AND EXISTS (SELECT FROM released)`,
+        values: [org, convId, runId, fence],
       });
     },
 
-    finish: ({ convId, runId, fence }, outcome, more) =>
+    finish: ({ org, convId, runId, fence }, outcome, more) =>
       database.interactive(async (tx) => {
         const [row] = await tx.query<{ queued: number }>({
           name: "conversation_finish_lock",
-          text: `SELECT queued FROM runtime.conversations WHERE conv_id = $1 AND fence = $2 AND run_id = $3 FOR UPDATE`,
-          values: [convId, fence, runId],
+          text: `SELECT queued FROM runtime.conversations
+            WHERE org_id = $1 AND conv_id = $2 AND fence = $3 AND run_id = $4 FOR UPDATE`,
+          values: [org, convId, fence, runId],
         });
         if (!row) return { held: false, next: undefined };
         await tx.query({
           name: "conversation_finish_run",
-          text: `UPDATE runtime.conversation_runs SET status = $2, error = $3, ended_at = now(), message = NULL,
-              cursor = coalesce(cursor, $4) WHERE run_id = $1`,
+          text: `UPDATE runtime.conversation_runs SET status = $3, error = $4, ended_at = now(), message = NULL,
+              cursor = coalesce(cursor, $5) WHERE org_id = $1 AND run_id = $2`,
           values: [
+            org,
             runId,
             outcome.kind,
             outcome.kind === "failed" ? outcome.message : null,
             more.cursor ?? null,
           ],
         });
-        const claimed = more.next && row.queued > 0 ? await claimQueued(tx, convId) : undefined;
+        const claimed = more.next && row.queued > 0 ? await claimQueued(tx, { org, convId }) : undefined;
         if (!claimed) {
           await tx.query({
             name: "conversation_give_back",
             text: `UPDATE runtime.conversations SET run_id = NULL, holder = NULL, lease_until = NULL, updated_at = now()
-              WHERE conv_id = $1`,
-            values: [convId],
+              WHERE org_id = $1 AND conv_id = $2`,
+            values: [org, convId],
           });
         }
         return { held: true, next: claimed };
       }),
 
-    claimNext: (convId) =>
+    claimNext: ({ org, convId }) =>
       database.interactive(async (tx) => {
         // Not in WHERE: while nothing is queued, the planner would prefer the partial index of queued rows to the primary key.
         const [row] = await tx.query<{ waits: boolean }>({
           name: "conversation_next_lock",
           text: `SELECT run_id IS NULL AND queued > 0 AND removed_at IS NULL AS waits FROM runtime.conversations
-            WHERE conv_id = $1 FOR UPDATE SKIP LOCKED`,
-          values: [convId],
+            WHERE org_id = $1 AND conv_id = $2 FOR UPDATE SKIP LOCKED`,
+          values: [org, convId],
         });
-        return row?.waits ? claimQueued(tx, convId) : undefined;
+        return row?.waits ? claimQueued(tx, { org, convId }) : undefined;
       }),
 
-    async queuedConversations(limit) {
-      const rows = await database.query<{ conv: string }>({
-        name: "conversation_waiting",
-        text: `SELECT conv_id AS conv FROM runtime.conversations WHERE run_id IS NULL AND queued > 0
-          ORDER BY updated_at LIMIT $1`,
-        values: [limit],
-      });
-      return rows.map(({ conv }) => conv);
-    },
-
-    claimExpired: (limit, convId) =>
+    queuedConversations: (limit, except) =>
       database.query({
-        name: convId === undefined ? "conversation_seize" : "conversation_seize_one",
+        name: "conversation_waiting",
+        text: `SELECT org_id AS org, conv_id AS "convId" FROM runtime.conversations
+          WHERE run_id IS NULL AND queued > 0 AND org_id <> ALL ($2::text[]) ORDER BY updated_at LIMIT $1`,
+        values: [limit, except],
+      }),
+
+    claimExpired: (limit, one) =>
+      database.query({
+        name: one ? "conversation_seize_one" : "conversation_seize",
         text: `WITH dead AS MATERIALIZED (
-            SELECT conv_id FROM runtime.conversations
-            WHERE run_id IS NOT NULL AND lease_until <= now() ${convId === undefined ? "" : "AND conv_id = $4"}
+            SELECT org_id, conv_id FROM runtime.conversations
+            WHERE run_id IS NOT NULL AND lease_until <= now() ${one ? "AND org_id = $4 AND conv_id = $5" : ""}
             ORDER BY lease_until LIMIT $3 FOR UPDATE SKIP LOCKED
           ), taken AS (
             UPDATE runtime.conversations c SET fence = fence + 1, holder = $1,
               lease_until = clock_timestamp() + $2 * interval '1 ms'
-            FROM dead WHERE c.conv_id = dead.conv_id RETURNING c.conv_id, c.run_id, c.fence
+            FROM dead WHERE c.org_id = dead.org_id AND c.conv_id = dead.conv_id
+            RETURNING c.org_id, c.conv_id, c.generation, c.log_name, c.run_id, c.fence
           )
-          SELECT taken.conv_id AS "convId", taken.run_id AS "runId", r.org_id AS org, r.subject, taken.fence, r.cursor, r.trace
-          FROM taken JOIN runtime.conversation_runs r ON r.run_id = taken.run_id`,
-        values: [holder, leaseMs, limit, ...(convId === undefined ? [] : [convId])],
+          SELECT taken.org_id AS org, taken.conv_id AS "convId", taken.generation, taken.log_name AS "logName",
+            taken.run_id AS "runId", r.subject, taken.fence, r.cursor, r.trace
+          FROM taken JOIN runtime.conversation_runs r ON r.run_id = taken.run_id AND r.org_id = taken.org_id`,
+        values: [holder, leaseMs, limit, ...(one ? [one.org, one.convId] : [])],
       }),
+
+    async isDeleted({ org, convId, generation }) {
+      const [row] = await database.query<{ there: boolean }>({
+        text: `SELECT EXISTS (SELECT FROM runtime.conversations
+          WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL) AS there`,
+        values: [org, convId, generation],
+      });
+      return !row!.there;
+    },
 
     unreported: (limit) =>
       database.query({
@@ -211,18 +226,19 @@ export function openLeases(
         values: [limit, UNREPORTED_AFTER_MS],
       }),
 
-    async markReported(runId) {
+    async markReported({ org, runId }) {
       await database.query({
         name: "conversation_told",
-        text: "UPDATE runtime.conversation_runs SET told = true WHERE run_id = $1",
-        values: [runId],
+        text: "UPDATE runtime.conversation_runs SET told = true WHERE org_id = $1 AND run_id = $2",
+        values: [org, runId],
       });
     },
 
-    async release({ convId, fence }) {
+    async release({ org, convId, runId, fence }) {
       await database.query({
-        text: "UPDATE runtime.conversations SET lease_until = now() WHERE conv_id = $1 AND fence = $2 AND run_id IS NOT NULL",
-        values: [convId, fence],
+        text: `UPDATE runtime.conversations SET lease_until = now()
+          WHERE org_id = $1 AND conv_id = $2 AND run_id = $3 AND fence = $4`,
+        values: [org, convId, runId, fence],
       });
     },
 

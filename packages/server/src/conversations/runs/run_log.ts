@@ -17,6 +17,7 @@ export function entryText(runId: string, event: EventJson): string {
 export interface RunLogOptions {
   readonly log: Log;
   readonly stream: string;
+  readonly generation: bigint;
   readonly fence: bigint;
 }
 
@@ -38,7 +39,7 @@ export class RunLog {
   }
 
   static async open(context: Context, options: RunLogOptions): Promise<RunLog> {
-    const { epoch, head } = await options.log.open(options.stream);
+    const { epoch, head } = await options.log.open(options.stream, options.generation);
     return new RunLog(context, options, epoch, head);
   }
 

@@ -9,11 +9,11 @@ const MAX_ATTEMPTS = 5;
 export class RunReporter {
   readonly #context: Context;
   readonly #events: RunEvents;
-  readonly #onEnd: (runId: string) => Promise<void>;
+  readonly #onEnd: (run: RunIdentity) => Promise<void>;
   readonly #last = new Map<string, Promise<void>>();
 
   /** `onEnd` is called once the end of a run is in the authority log. Until then a sweep reports it again. */
-  constructor(context: Context, events: RunEvents, onEnd: (runId: string) => Promise<void>) {
+  constructor(context: Context, events: RunEvents, onEnd: (run: RunIdentity) => Promise<void>) {
     this.#context = context;
     this.#events = events;
     this.#onEnd = onEnd;
@@ -40,7 +40,7 @@ export class RunReporter {
     for (let attempt = 0; ; attempt++) {
       try {
         await this.#events.append(run, type, data);
-        if (type !== "run.started") await this.#onEnd(run.runId);
+        if (type !== "run.started") await this.#onEnd(run);
         return;
       } catch (error) {
         const details = { err: (error as Error).message, run: run.runId, type };

@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { until } from "@khala/testing/kit/until";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import type { Turn } from "../engines/engine.ts";
 import { answerOf, endOf, engineOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
 
-const ada = { org: "acme", subject: "ada" };
+const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
 const never = engineOf(async function* (_, signal) {
   yield { text_delta: { text: "begun" } };
@@ -37,7 +38,7 @@ test("the engine gets what was said before, and not what it is asked now", async
     await plane.chat(ada, { convId: conv, message });
     await until("the end", async () => (await plane.run(ada, conv))?.status === "finished");
   }
-  expect(turns[0]).toMatchObject({ ...ada, convId: conv, message: "one", history: [] });
+  expect(turns[0]).toMatchObject({ org: "acme", subject: "ada", convId: conv, message: "one", history: [] });
   expect(turns[1]!.history.map(({ role, parts }) => [role, parts![0]!.text])).toEqual([
     ["user", "one"],
     ["assistant", "answer to one"],

@@ -1,9 +1,12 @@
-import { topicForConv } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
+import { notFound } from "../../access/access.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import type { ConcurrencyQuota } from "../../kit/quota.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
+import { idKey } from "../conversation.ts";
 import { parseCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
 import type { ClaimedRun } from "../store.ts";
@@ -19,10 +22,16 @@ export interface RunsOptions extends AnswerDeps {
   readonly reporter: RunReporter;
   readonly leaseMs: number;
   readonly maxRuns: number;
+  /** The live runs of each org. */
+  readonly quota: ConcurrencyQuota;
 }
 
 /** The active runs of this server. They continue without any socket. */
 export interface Runs extends Service {
+  /** Takes a place for a run that is about to be claimed; throws when the server or the org has none left. */
+  reserve(run: { readonly org: string; readonly runId: string }): void;
+  /** Gives the place of a run back that was not claimed. */
+  cancel(runId: string): void;
   /** Starts a claimed run in the background; resolves with its cursor when its start is durable. */
   begin(run: ClaimedRun): Promise<string>;
   /** The cursor of a run once its start is durable; undefined when it failed or is not on this server. */
@@ -36,8 +45,12 @@ export interface Runs extends Service {
   /** Renews the leases; abandons lost runs and stops those with a requested stop. */
   renew(): Promise<void>;
   readonly size: number;
-  /** False when the limit of runs is reached, or the server stops. */
-  readonly hasCapacity: boolean;
+  /** False when the limit of runs, or the org's quota of them, is reached, or the server stops. */
+  hasCapacity(org?: string): boolean;
+  /** Throws when there is no place for a run of the org. */
+  requireCapacity(org: string): void;
+  /** The orgs that have reached their quota. */
+  fullOrgs(): string[];
 }
 
 interface StartedRun extends ActiveRun {
@@ -57,8 +70,10 @@ const SHUTTING_DOWN = failed(
 /** Opens the runs. */
 export function openRuns(context: Context, options: RunsOptions): Runs {
   const { clock, random, log: logger } = context;
-  const { leases, reporter, metrics, log } = options;
+  const { leases, reporter, metrics, log, quota } = options;
   const all = new Map<string, StartedRun>();
+  /** The places of runs that are about to be claimed. */
+  const reserved = new Map<string, () => void>();
   let stopping = false;
 
   function begin(run: ClaimedRun): Promise<string> {
@@ -71,6 +86,8 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       beginning: promise.catch(() => undefined),
       done: Promise.resolve(),
     };
+    const leave = reserved.get(run.runId) ?? quota.acquireAnyway(run.org);
+    reserved.delete(run.runId);
     all.set(run.runId, active);
     // Claimed during the shutdown: ends like the others.
     if (stopping) active.abort.abort(SHUTTING_DOWN);
@@ -78,7 +95,10 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       .catch((error) =>
         logger.error({ err: error, run: run.runId }, "a run failed and is left for a takeover"),
       )
-      .finally(() => all.delete(run.runId));
+      .finally(() => {
+        all.delete(run.runId);
+        leave();
+      });
     return promise;
   }
 
@@ -113,25 +133,29 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
 
   async function writeStart(active: StartedRun): Promise<{ runLog: RunLog; cursor: string }> {
     const { run, lost } = active;
-    const { runId, subject, message, messageId } = run;
+    const { runId, logName: stream, generation, fence, sender, message, messageId } = run;
     const now = new Date(clock.now()).toISOString();
     const entries = [
-      entryText(runId, { run_started: { subject, started_at: now } }),
+      entryText(runId, { run_started: { subject: sender, started_at: now } }),
       entryText(runId, { message: { message_id: messageId, role: "user", text: message, created_at: now } }),
     ];
     const write = async () => {
-      const runLog = await RunLog.open(context, { log, stream: topicForConv(run.convId), fence: run.fence });
+      const runLog = await RunLog.open(context, { log, stream, generation, fence });
       return { runLog, cursor: await runLog.append(entries, START_TIMEOUT_MS, lost.signal) };
     };
-    const written = await write().catch((error) => {
-      // The stream was deleted in between: create it again.
-      if (error instanceof StreamGone) return write();
-      throw error;
+    const written = await write().catch(async (error) => {
+      if (!(error instanceof StreamGone)) throw error;
+      if (await leases.isDeleted(run)) throw notFound("conversation", run.convId);
+      // The stream has expired in between: create it again.
+      return write();
     });
     try {
       const row = await leases.started(run, written.runLog.epoch, written.cursor);
-      if (!row) abandon(runId);
-      else if (row.stop) stopRun(runId, row.stop);
+      if (!row) {
+        abandon(runId);
+        // The conversation was deleted while the run started, and this has brought its log back.
+        if (await leases.isDeleted(run)) await log.delete(stream, generation);
+      } else if (row.stop) stopRun(runId, row.stop);
     } catch (error) {
       // The run is durable in the log; its row is updated at its end.
       logger.warn({ err: (error as Error).message, run: runId }, "a run's cursor was not stored");
@@ -195,7 +219,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
   }
 
   // Sorted, so that two servers lock rows in the same order and cannot deadlock.
-  const renew = () => renewRuns([...all.values()].sort((a, b) => (a.run.convId < b.run.convId ? -1 : 1)));
+  const renew = () => renewRuns([...all.values()].sort((a, b) => (idKey(a.run) < idKey(b.run) ? -1 : 1)));
 
   const renewing = runLoop(context, "conversation leases", {
     wake: new Wake(),
@@ -211,9 +235,24 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     while (all.size > 0) await Promise.all([...all.values()].map((active) => active.done));
   }
 
+  const atCapacity = () => stopping || all.size + reserved.size >= options.maxRuns;
+
+  function takePlace(org: string): () => void {
+    if (!atCapacity()) return quota.acquire(org);
+    const message = "This server has reached its limit of runs. Try again in a moment.";
+    throw new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
+  }
+
   metrics.running.addCallback((result) => result.observe(all.size));
 
   return {
+    reserve({ org, runId }) {
+      reserved.set(runId, takePlace(org));
+    },
+    cancel(runId) {
+      reserved.get(runId)?.();
+      reserved.delete(runId);
+    },
     begin,
     beginning: async (runId) => all.get(runId)?.beginning,
     stopRun,
@@ -229,9 +268,9 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     get size() {
       return all.size;
     },
-    get hasCapacity() {
-      return !stopping && all.size < options.maxRuns;
-    },
+    hasCapacity: (org) => !atCapacity() && (org === undefined || quota.hasRoom(org)),
+    requireCapacity: (org) => takePlace(org)(),
+    fullOrgs: () => quota.full(),
     async stop() {
       stopping = true;
       for (const { abort } of all.values()) abort.abort(SHUTTING_DOWN);

@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { until } from "@khala/testing/kit/until";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import { answerOf, endOf, engineOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
 
-const ada = { org: "acme", subject: "ada" };
+const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
 const quick = engineOf(async function* ({ message }) {
   yield { text_delta: { text: `${message}!` } };

@@ -1,6 +1,6 @@
-import { topicForConv } from "@khala/contracts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import type { ConversationId } from "../conversation.ts";
 import { parseCursor } from "../log/cursor.ts";
 import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
@@ -23,9 +23,9 @@ export interface TakeoverOptions {
 /** Takes over the runs of lost servers. */
 export interface Takeover extends Service {
   /** Ends the orphaned run of a conversation, and starts its next queued run. */
-  recover(convId: string): Promise<void>;
+  recover(conversation: ConversationId): Promise<void>;
   /** Starts the next queued run of a conversation without an active run. */
-  startQueued(convId: string): Promise<void>;
+  startQueued(conversation: ConversationId): Promise<void>;
   /** Takes over a batch of any conversations; true when there may be more. */
   sweep(): Promise<boolean>;
 }
@@ -40,7 +40,7 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
   async function settle(lost: OrphanedRun): Promise<void> {
     try {
       const outcome = await endInLog(log, lost);
-      const { held, next } = await leases.finish(lost, outcome, { next: runs.hasCapacity });
+      const { held, next } = await leases.finish(lost, outcome, { next: runs.hasCapacity(lost.org) });
       if (!held) return;
       metrics.takeovers.add(1);
       context.log.warn(
@@ -57,9 +57,9 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
     }
   }
 
-  async function startQueued(convId: string): Promise<void> {
-    if (!runs.hasCapacity) return;
-    const run = await leases.claimNext(convId);
+  async function startQueued(conversation: ConversationId): Promise<void> {
+    if (!runs.hasCapacity(conversation.org)) return;
+    const run = await leases.claimNext(conversation);
     if (run) await runs.begin(run);
   }
 
@@ -81,7 +81,8 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
     await runs.renew();
     const lost = await leases.claimExpired(BATCH_SIZE);
     await forEach(lost, settle);
-    const waiting = runs.hasCapacity ? await leases.queuedConversations(BATCH_SIZE) : [];
+    // An org that has no place left must not keep the others from theirs.
+    const waiting = runs.hasCapacity() ? await leases.queuedConversations(BATCH_SIZE, runs.fullOrgs()) : [];
     await forEach(waiting, startQueued);
     const unreported = await leases.unreported(BATCH_SIZE);
     for (const run of unreported) reportAgain(run);
@@ -95,8 +96,8 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
   });
 
   return {
-    async recover(convId) {
-      for (const lost of await leases.claimExpired(1, convId)) await settle(lost);
+    async recover(conversation) {
+      for (const lost of await leases.claimExpired(1, conversation)) await settle(lost);
     },
     startQueued,
     sweep,
@@ -106,14 +107,15 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
 
 /** The end of a run in its log: written by its server, or else written now. */
 async function endInLog(log: Log, lost: OrphanedRun): Promise<StoredOutcome> {
-  const stream = topicForConv(lost.convId);
-  if (!(await fenceOff(log, stream, lost.fence))) return SERVER_LOST;
-  const found = await findEnd(log, stream, lost);
+  const { logName: stream } = lost;
+  const epoch = await fenceOff(log, lost);
+  if (epoch === undefined) return SERVER_LOST;
+  const found = await findEnd(log, epoch, lost);
   if (found.end) return found.end;
   if (!found.begun) return SERVER_LOST;
   try {
     const entry = entryText(lost.runId, endEvent(SERVER_LOST));
-    await log.append(stream, [entry], { fence: lost.fence, epoch: found.epoch });
+    await log.append(stream, [entry], { fence: lost.fence, epoch });
   } catch (error) {
     // A log that is gone needs no end.
     if (!(error instanceof StreamGone)) throw error;
@@ -121,16 +123,21 @@ async function endInLog(log: Log, lost: OrphanedRun): Promise<StoredOutcome> {
   return SERVER_LOST;
 }
 
-/** Raises the log's fencing token, so that the lost server cannot write any more. False when there is no log. */
-async function fenceOff(log: Log, stream: string, fence: bigint): Promise<boolean> {
-  const [bounds] = await log.bounds([stream]);
-  if (!bounds) return false;
+/** Raises the log's fencing token, so that the lost server cannot write any more. Returns the epoch; undefined without a log. */
+async function fenceOff(
+  log: Log,
+  { logName: stream, generation, fence }: OrphanedRun,
+): Promise<string | undefined> {
+  const [there] = await log.bounds([stream]);
+  if (!there) return undefined;
   try {
+    // The log may belong to another conversation by now: then this fails.
+    const { epoch } = await log.open(stream, generation);
     const notice = entryText("", { status: { text: "The server that was answering is gone." } });
-    await log.append(stream, [notice], { fence, epoch: bounds.epoch });
-    return true;
+    await log.append(stream, [notice], { fence, epoch });
+    return epoch;
   } catch (error) {
-    if (error instanceof StreamGone) return false;
+    if (error instanceof StreamGone) return undefined;
     throw error;
   }
 }
@@ -143,24 +150,24 @@ function endOf({ status, error }: UnreportedRun): StoredOutcome {
 /** Searches the log for the run's end. A run without a cursor may not have started. */
 async function findEnd(
   log: Log,
-  stream: string,
-  { runId, cursor: text }: OrphanedRun,
-): Promise<{ epoch: string; begun: boolean; end?: StoredOutcome }> {
+  epoch: string,
+  { runId, logName: stream, cursor: text }: OrphanedRun,
+): Promise<{ begun: boolean; end?: StoredOutcome }> {
   const cursor = text === null ? undefined : parseCursor(text, "cursor");
   let position: Position = cursor ?? { seq: 0n, time: 0 };
   let begun = cursor !== undefined;
   for (;;) {
     const page = await log.read(stream, position, PAGE);
-    if (!page || (cursor && page.epoch !== cursor.epoch)) return { epoch: "", begun: false };
+    if (page?.epoch !== epoch || (cursor && cursor.epoch !== epoch)) return { begun: false };
     for (const entry of page.entries) {
       const { runId: of, event } = readEntry(entry);
       if (of !== runId) continue;
       begun = true;
       const end = outcomeOf(event);
-      if (end) return { epoch: page.epoch, begun, end };
+      if (end) return { begun, end };
     }
     const last = page.entries.at(-1);
-    if (!last) return { epoch: page.epoch, begun };
+    if (!last) return { begun };
     position = last;
   }
 }

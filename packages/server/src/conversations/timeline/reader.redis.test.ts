@@ -21,6 +21,7 @@ test("a store that lost its last moments and numbers on is noticed by the first 
   const options = {
     log,
     stream,
+    generation: 0n,
     convId: "c",
     metrics: conversationMetrics(context.telemetry.meter),
     recentBytes: 10_000,

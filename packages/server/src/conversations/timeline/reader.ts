@@ -47,8 +47,9 @@ export interface Follower {
 export interface ReaderOptions {
   readonly log: Log;
   readonly metrics: ConversationMetrics;
-  /** `chat:<conv_id>` */
   readonly stream: string;
+  /** The generation of the conversation: the stream's entries are of this one. */
+  readonly generation: bigint;
   readonly convId: string;
   /** The size of the in-memory tail, for clients that resume soon. */
   readonly recentBytes: number;
@@ -93,7 +94,7 @@ export class ConversationReader implements Watcher, TickListener {
     // Watch first, then read: an entry appended in between is found by its sequence number.
     reader.#unwatch = await options.log.watch(options.stream, reader);
     try {
-      const bounds = await options.log.open(options.stream);
+      const bounds = await options.log.open(options.stream, options.generation);
       reader.#streaming = await endsInARun(options, bounds);
       reader.#epoch = bounds.epoch;
       reader.#head = bounds.head;

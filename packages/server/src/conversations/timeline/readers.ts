@@ -1,8 +1,9 @@
-import { topicForConv } from "@khala/contracts";
+import { notFound } from "../../access/access.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
-import type { Log } from "../log/log.ts";
+import { type ConversationRef, refKey } from "../conversation.ts";
+import { type Log, StreamGone } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import { ConversationReader, EndOfTick } from "./reader.ts";
 
@@ -27,9 +28,10 @@ export interface AcquiredReader {
 
 /** The readers of this server: one per conversation, shared by all its sockets. */
 export interface Readers extends Service {
-  acquire(convId: string): Promise<AcquiredReader>;
+  /** The reader of a conversation; not_found when it was deleted and its name is used by another one. */
+  acquire(conversation: ConversationRef): Promise<AcquiredReader>;
   /** The conversation changed on this server: its reader, if any, reads now. */
-  missed(convId: string): void;
+  missed(conversation: ConversationRef): void;
   /** The number of readers. */
   readonly size: number;
 }
@@ -58,10 +60,12 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
   /** Entries that the last poll found beyond the readers' heads. */
   let lag = 0n;
 
-  function start(convId: string): CachedReader {
-    const name = `ws-forwarder:${options.serverId}:${convId}`;
-    const stream = topicForConv(convId);
-    const started = ConversationReader.start(context, { ...options, stream, convId, endOfTick });
+  function start({ convId, logName: stream, generation }: ConversationRef, key: string): CachedReader {
+    const name = `ws-forwarder:${options.serverId}:${stream}`;
+    const of = { ...options, stream, generation, convId, endOfTick };
+    const started = ConversationReader.start(context, of).catch((error) => {
+      throw error instanceof StreamGone ? notFound("conversation", convId) : error;
+    });
     const entry: CachedReader = {
       stream,
       name,
@@ -72,43 +76,44 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
       bookmarked: 0n,
       pending: 0,
     };
-    kept.set(convId, entry);
+    kept.set(key, entry);
     started.then(
       (reader) => {
         entry.reader = reader;
         entry.bookmarked = reader.head.seq;
         context.log.info({ reader: name, skipped: String(reader.head.seq) }, "a reader started at the end");
       },
-      () => forget(convId, entry),
+      () => forget(key, entry),
     );
     return entry;
   }
 
-  function forget(convId: string, entry: CachedReader): void {
+  function forget(key: string, entry: CachedReader): void {
     entry.cancelGrace?.();
-    if (kept.get(convId) === entry) kept.delete(convId);
+    if (kept.get(key) === entry) kept.delete(key);
   }
 
-  function stopReader(convId: string, entry: CachedReader): void {
-    forget(convId, entry);
+  function stopReader(key: string, entry: CachedReader): void {
+    forget(key, entry);
     entry.reader?.stop();
     context.log.info({ reader: entry.name }, "a reader stopped");
   }
 
-  async function acquire(convId: string): Promise<AcquiredReader> {
-    let entry = kept.get(convId);
+  async function acquire(conversation: ConversationRef): Promise<AcquiredReader> {
+    const key = refKey(conversation);
+    let entry = kept.get(key);
     // A reader that ended, because its log was deleted, is replaced.
     if (entry?.reader?.ended) {
-      stopReader(convId, entry);
+      stopReader(key, entry);
       entry = undefined;
     }
-    entry ??= start(convId);
+    entry ??= start(conversation, key);
     entry.cancelGrace?.();
     entry.cancelGrace = undefined;
     entry.holders++;
     const release = once(() => {
-      if (--entry.holders > 0 || kept.get(convId) !== entry) return;
-      entry.cancelGrace = context.clock.after(options.graceMs, () => stopReader(convId, entry));
+      if (--entry.holders > 0 || kept.get(key) !== entry) return;
+      entry.cancelGrace = context.clock.after(options.graceMs, () => stopReader(key, entry));
     });
     try {
       return { reader: await entry.started, release };
@@ -184,19 +189,19 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
 
   return {
     acquire,
-    missed: (convId) => kept.get(convId)?.reader?.missed(),
+    missed: (conversation) => kept.get(refKey(conversation))?.reader?.missed(),
     get size() {
       return kept.size;
     },
     async stop() {
       await Promise.all([polling.stop(), bookmarking.stop()]);
-      for (const [convId, entry] of [...kept]) {
+      for (const [key, entry] of [...kept]) {
         // A reader that is still starting stops afterwards.
         entry.started.then(
           (reader) => reader.stop(),
           () => {},
         );
-        stopReader(convId, entry);
+        stopReader(key, entry);
       }
     },
   };

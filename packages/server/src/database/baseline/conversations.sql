@@ -1,8 +1,14 @@
 -- The conversations plane: conversations, their runs, and the log that holds their messages unless Redis does.
 
 CREATE TABLE runtime.conversations (
-  conv_id text COLLATE "C" PRIMARY KEY,
-  org_id text NOT NULL,
+  -- An id is unique within its org.
+  org_id text COLLATE "C" NOT NULL,
+  conv_id text COLLATE "C" NOT NULL,
+  -- Distinguishes it from a deleted conversation of the same id, whose writers and engines may still be around. It is the
+  -- time of its creation, in microseconds, so that it rises even when an older state of the database is restored.
+  generation bigint NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+  -- `chat:<conv_id>`, with a suffix when another org has that name.
+  log_name text COLLATE "C" NOT NULL UNIQUE,
   owner text NOT NULL,
   -- The beginning of the first message.
   title text,
@@ -19,7 +25,8 @@ CREATE TABLE runtime.conversations (
   -- Set while the log is being deleted. The row goes last, so that a new conversation never inherits old entries.
   removed_at timestamptz,
   -- When the janitor last checked the conversation's log.
-  trimmed_at timestamptz
+  trimmed_at timestamptz,
+  PRIMARY KEY (org_id, conv_id)
 ) WITH (fillfactor = 50);
 -- Its condition names the indexed column, not run_id: otherwise statements that compare run_id could use this index and
 -- read all leases instead of one row by its key.
@@ -37,9 +44,11 @@ CREATE INDEX conversations_org ON runtime.conversations (org_id, updated_at DESC
 
 CREATE TABLE runtime.conversation_runs (
   run_id text COLLATE "C" PRIMARY KEY,
-  conv_id text COLLATE "C" NOT NULL REFERENCES runtime.conversations ON DELETE CASCADE,
-  org_id text NOT NULL,
+  org_id text COLLATE "C" NOT NULL,
+  conv_id text COLLATE "C" NOT NULL,
+  -- The conversation's owner, and who sent the message: a service may do so in the owner's place.
   subject text NOT NULL,
+  sender text NOT NULL,
   status text NOT NULL CHECK (status IN ('queued', 'running', 'finished', 'failed', 'stopped')),
   idempotency_key text,
   -- The user's message, until the run starts: from then on only the log has it.
@@ -60,13 +69,14 @@ CREATE TABLE runtime.conversation_runs (
   -- W3C traceparent of the request.
   trace text,
   -- Whether the end of the run is in the event log.
-  told boolean NOT NULL DEFAULT false
+  told boolean NOT NULL DEFAULT false,
+  FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
 ) WITH (fillfactor = 70);
--- The key comes first, so that no other index qualifies for looking it up.
-CREATE UNIQUE INDEX conversation_runs_key ON runtime.conversation_runs (idempotency_key, conv_id)
+-- Both in one text, so that no other index qualifies for looking them up. A conv_id has no spaces.
+CREATE UNIQUE INDEX conversation_runs_key ON runtime.conversation_runs ((conv_id || ' ' || idempotency_key), org_id)
   WHERE idempotency_key IS NOT NULL;
-CREATE INDEX conversation_runs_newest ON runtime.conversation_runs (conv_id, run_id);
-CREATE INDEX conversation_runs_queue ON runtime.conversation_runs (conv_id, place) WHERE status = 'queued';
+CREATE INDEX conversation_runs_newest ON runtime.conversation_runs (org_id, conv_id, run_id);
+CREATE INDEX conversation_runs_queue ON runtime.conversation_runs (org_id, conv_id, place) WHERE status = 'queued';
 CREATE INDEX conversation_runs_untold ON runtime.conversation_runs (ended_at) WHERE NOT told AND ended_at IS NOT NULL;
 
 -- Identifies the entries of one life of a stream. A stream that is created again after its end gets a new id, so its

@@ -1,11 +1,12 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
 import { testContext } from "@khala/testing/kit/context";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import type { FollowedEvent } from "../../conversations/plane.ts";
 import { followRun } from "./ai_run.ts";
 
-const RUN = { caller: { org: "acme", subject: "ada" }, convId: "c1", runId: "r1", after: "", begun: false };
+const RUN = { caller: testViewer(), convId: "c1", runId: "r1", after: "", begun: false };
 
 /** A conversation whose log holds these events; the runs are answered on request. */
 function conversation(entries: readonly [runId: string, event: EventJson][], runs: readonly string[] = []) {

@@ -1,7 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { SpanKind } from "@opentelemetry/api";
-import type { Caller, ChatCommand, ConversationPlane } from "../../conversations/plane.ts";
+import type { Caller } from "../../access/viewer.ts";
+import type { ChatCommand, ConversationPlane } from "../../conversations/plane.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";

@@ -135,7 +135,7 @@ export function opsConversationRoutes(http: Http, conversations: ConversationPla
         subject: owner,
         updated_at: updatedAt,
         run_status: runStatus,
-        sockets: conversations.attachedTo(convId),
+        sockets: conversations.attachedTo({ org, convId }),
       }),
     );
     return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
