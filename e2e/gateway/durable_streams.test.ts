@@ -7,6 +7,7 @@ import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { LONG_POLL_MS, type StreamServer, serveStreams } from "@khala/testing/servers/durable_streams";
 import { pino } from "pino";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { Audit } from "../../packages/server/src/access/audit.ts";
 import { openDatabase } from "../../packages/server/src/database/database.ts";
 
 let shared: TestDatabase;
@@ -167,6 +168,56 @@ test("another org's stream is not found, and its path is free", async () => {
   await create(url, { ...text, ...other }, "theirs");
   expect(await (await fetch(url)).text()).toBe("ours");
   expect(await (await fetch(url, { headers: other })).text()).toBe("theirs");
+});
+
+test("somebody else's stream is not found; a service reaches every stream of its org, and none of another", async () => {
+  const url = `${server.url}/owners/one`;
+  await create(url, text, "ada's");
+  const service = { "x-subject": "bot", "x-scopes": "chat:service" };
+  for (const other of [{ "x-subject": "bob" }, { ...service, "x-org": "umbrella" }]) {
+    for (const method of ["GET", "HEAD", "DELETE"])
+      expect((await fetch(url, { method, headers: other })).status, method).toBe(404);
+    expect((await append(url, "no", other)).status).toBe(404);
+    for (const live of ["sse", "long-poll"])
+      expect((await fetch(`${url}?offset=-1&live=${live}`, { headers: other })).status, live).toBe(404);
+  }
+  // A path is unique within its org.
+  const taken = await fetch(url, { method: "PUT", headers: { ...text, "x-subject": "bob" } });
+  expect(taken.status).toBe(404);
+  expect((await append(url, ", and the service's", service)).status).toBe(204);
+  expect(await (await fetch(url)).text()).toBe("ada's, and the service's");
+  expect((await fetch(url, { method: "DELETE", headers: service })).status).toBe(204);
+  await create(url, { ...text, "x-subject": "bob" }, "bob's");
+  expect((await fetch(url)).status).toBe(404);
+});
+
+test("deletes are audited with who, what and the outcome", async () => {
+  const recorded: string[] = [];
+  const audit: Audit = {
+    async around({ viewer, action, resource }, work) {
+      const outcome = await work().then(
+        (result) => ({ text: "ok", end: () => result }),
+        (error) => ({
+          text: error.code as string,
+          end: () => {
+            throw error;
+          },
+        }),
+      );
+      recorded.push(`${viewer.subject} ${action} ${resource} ${outcome.text}`);
+      return outcome.end();
+    },
+    read: async () => [],
+  };
+  await using audited = await serveStreams(shared.database, { audit });
+  const url = `${audited.url}/audited`;
+  await create(url, text, "a");
+  await fetch(url, { method: "DELETE", headers: { "x-subject": "bob" } });
+  await fetch(url, { method: "DELETE" });
+  expect(recorded).toEqual([
+    "bob durable_stream.delete /streams/audited not_found",
+    "ada durable_stream.delete /streams/audited ok",
+  ]);
 });
 
 test("an offset of a deleted and recreated stream gets 410", async () => {

@@ -1,9 +1,11 @@
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import { decideAppend, type LockedStream } from "./appends.ts";
 import type { Append, Claim } from "./stream.ts";
 
 const stream = (changes: Partial<LockedStream> = {}): LockedStream => ({
   id: 1n,
+  owner: "ada",
   contentType: "text/plain",
   ttlS: undefined,
   expiresAt: undefined,
@@ -15,7 +17,7 @@ const stream = (changes: Partial<LockedStream> = {}): LockedStream => ({
 });
 
 const append = (changes: Partial<Append> = {}): Append => ({
-  name: { org: "acme", path: "a" },
+  name: { caller: testViewer(), path: "a" },
   data: Buffer.from("four"),
   contentType: "text/plain",
   close: false,

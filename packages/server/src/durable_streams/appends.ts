@@ -1,3 +1,4 @@
+import { may } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Outcome } from "../kit/group_commit.ts";
 import {
@@ -36,8 +37,11 @@ export async function commitAppends(
     const known = await readProducers(tx, streams, appends);
     const changes: Changes = { chunks: [], producers: new Map(), streams: new Set() };
     const outcomes = appends.map((append) => {
+      const { caller } = append.name;
       const stream = streams.get(streamKey(append.name));
-      return { ok: stream ? apply(stream, append, known, changes) : { kind: "missing" } };
+      const writable =
+        stream && may(caller, "durable_stream.write", { org: caller.org, owner: stream.owner });
+      return { ok: writable ? apply(stream, append, known, changes) : { kind: "missing" } };
     });
     await storeChanges(tx, changes);
     return { outcomes, changed: [...changes.streams].map(({ id }) => id) };
@@ -75,20 +79,21 @@ async function lockStreams(tx: Tx, appends: readonly Append[]): Promise<Map<stri
   const names = [...new Map(appends.map(({ name }) => [streamKey(name), name])).values()];
   const rows = await tx.query<LockedRow>({
     name: "durable_streams_lock",
-    text: `SELECT id, org_id, path, content_type, ttl_s, expires_at, closed, tail, seq, closed_by, closed_epoch, closed_seq
+    text: `SELECT id, org_id, path, owner, content_type, ttl_s, expires_at, closed, tail, seq, closed_by, closed_epoch, closed_seq
       FROM runtime.durable_streams AS stream
       JOIN unnest($1::text[], $2::text[]) AS wanted (org_id, path) USING (org_id, path)
       WHERE dies_at IS NULL OR dies_at > clock_timestamp()
       ORDER BY id FOR NO KEY UPDATE OF stream`,
-    values: [names.map(({ org }) => org), names.map(({ path }) => path)],
+    values: [names.map(({ caller }) => caller.org), names.map(({ path }) => path)],
   });
-  return new Map(rows.map((row) => [streamKey({ org: row.org_id, path: row.path }), lockedStream(row)]));
+  return new Map(rows.map((row) => [keyOf(row.org_id, row.path), lockedStream(row)]));
 }
 
 interface LockedRow {
   id: bigint;
   org_id: string;
   path: string;
+  owner: string;
   content_type: string;
   ttl_s: bigint | null;
   expires_at: string | null;
@@ -104,6 +109,7 @@ function lockedStream(row: LockedRow): LockedStream {
   const { id, tail, closed, closed_by: producer, closed_epoch: epoch, closed_seq: seq } = row;
   return {
     id,
+    owner: row.owner,
     tail,
     closed,
     contentType: row.content_type,
@@ -185,7 +191,11 @@ async function storeChanges(tx: Tx, { chunks, producers, streams }: Changes): Pr
     });
 }
 
-function streamKey({ org, path }: StreamName): string {
+function streamKey({ caller, path }: StreamName): string {
+  return keyOf(caller.org, path);
+}
+
+function keyOf(org: string, path: string): string {
   return JSON.stringify([org, path]);
 }
 

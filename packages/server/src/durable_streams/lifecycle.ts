@@ -1,3 +1,4 @@
+import { may, notFound } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import { findStream, type StreamRow, streamOf } from "./pages.ts";
 import { mediaType, type Stream, type StreamConfig, type StreamName } from "./stream.ts";
@@ -10,7 +11,10 @@ const PRODUCER_DAYS = 7;
 /** Retries when an existing stream is deleted between the insert and the read. */
 const MAX_ATTEMPTS = 3;
 
-/** Creates a stream, or finds one with the same configuration; undefined when it exists with another one. */
+/**
+ * Creates a stream, or finds one with the same configuration; undefined when it exists with another one. A path is unique
+ * within its org, so one that somebody else has taken is not_found.
+ */
 export async function createStream(
   database: Database,
   name: StreamName,
@@ -21,6 +25,8 @@ export async function createStream(
     const stream = await insertStream(database, name, config, data);
     if (stream) return { stream, created: true };
     const found = await findStream(database, name);
+    if (found && !may(name.caller, "durable_stream.write", { org: name.caller.org, owner: found.owner }))
+      throw notFound("stream", name.path);
     if (found) return sameConfig(found, config) ? { stream: found, created: false } : undefined;
     if (attempt === MAX_ATTEMPTS) throw new Error("the stream was deleted at every attempt to create it");
   }
@@ -28,7 +34,7 @@ export async function createStream(
 
 async function insertStream(
   database: Database,
-  { org, path }: StreamName,
+  { caller: { org, subject }, path }: StreamName,
   { contentType, ttlS, expiresAt, closed }: StreamConfig,
   data: Buffer,
 ): Promise<Stream | undefined> {
@@ -41,11 +47,12 @@ async function insertStream(
     {
       name: "durable_streams_create",
       text: `WITH stream AS (
-          INSERT INTO runtime.durable_streams (org_id, path, content_type, ttl_s, expires_at, closed, tail, dies_at)
+          INSERT INTO runtime.durable_streams
+            (org_id, path, content_type, ttl_s, expires_at, closed, tail, dies_at, owner)
           VALUES ($1, $2, $3, $4::bigint, $5, $6, octet_length($7::bytea),
-            coalesce($8::timestamptz, clock_timestamp() + $4::bigint * interval '1 second'))
+            coalesce($8::timestamptz, clock_timestamp() + $4::bigint * interval '1 second'), $9)
           ON CONFLICT (org_id, path) DO NOTHING
-          RETURNING id, content_type, ttl_s, expires_at, closed, tail
+          RETURNING id, owner, content_type, ttl_s, expires_at, closed, tail
         ), chunk AS (
           INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
           SELECT id, tail, $7::bytea FROM stream WHERE tail > 0
@@ -60,6 +67,7 @@ async function insertStream(
         closed,
         data,
         expiresAt === undefined ? null : new Date(expiresAt),
+        subject,
       ],
     },
   ]);
@@ -76,16 +84,17 @@ function sameConfig(stream: Stream, config: StreamConfig): boolean {
   );
 }
 
-/** Removes a stream; returns its id, or undefined when it does not exist. */
-export async function removeStream(
-  database: Database,
-  { org, path }: StreamName,
-): Promise<bigint | undefined> {
+/** Removes a stream; returns its id, or undefined when there is none that the caller may delete. */
+export async function removeStream(database: Database, name: StreamName): Promise<bigint | undefined> {
+  const { org } = name.caller;
+  const found = await findStream(database, name);
+  if (!found || !may(name.caller, "durable_stream.delete", { org, owner: found.owner })) return undefined;
+  // By its id: another one may have its path by now.
   const [row] = await database.query<{ id: bigint; alive: boolean }>({
     name: "durable_streams_remove",
-    text: `DELETE FROM runtime.durable_streams WHERE org_id = $1 AND path = $2
+    text: `DELETE FROM runtime.durable_streams WHERE org_id = $1 AND id = $2
       RETURNING id, dies_at IS NULL OR dies_at > clock_timestamp() AS alive`,
-    values: [org, path],
+    values: [org, found.id],
   });
   return row?.alive ? row.id : undefined;
 }

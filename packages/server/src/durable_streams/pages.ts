@@ -1,3 +1,4 @@
+import { may } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import { isJson, type Stream, type StreamName } from "./stream.ts";
 
@@ -14,11 +15,12 @@ export interface Page {
 const PAGE_BYTES = 1n << 20n;
 
 const ALIVE = "(dies_at IS NULL OR dies_at > clock_timestamp())";
-const COLUMNS = "id, content_type, ttl_s, expires_at, closed, tail";
+const COLUMNS = "id, owner, content_type, ttl_s, expires_at, closed, tail";
 
 /** A row of `durable_streams`. */
 export interface StreamRow {
   id: bigint;
+  owner: string;
   content_type: string;
   ttl_s: bigint | null;
   expires_at: string | null;
@@ -30,6 +32,7 @@ export interface StreamRow {
 export function streamOf(row: StreamRow): Stream {
   return {
     id: row.id,
+    owner: row.owner,
     contentType: row.content_type,
     ttlS: row.ttl_s ?? undefined,
     expiresAt: row.expires_at ?? undefined,
@@ -38,10 +41,10 @@ export function streamOf(row: StreamRow): Stream {
   };
 }
 
-/** The current stream. Does not renew its time to live. */
+/** The current stream, whoever owns it. Does not renew its time to live. */
 export async function findStream(
   database: Pick<Database, "query">,
-  { org, path }: StreamName,
+  { caller: { org }, path }: StreamName,
 ): Promise<Stream | undefined> {
   const [row] = await database.query<StreamRow>({
     name: "durable_streams_find",
@@ -51,12 +54,13 @@ export async function findStream(
   return row && streamOf(row);
 }
 
-/** The page after a position, and the stream at that moment. */
+/** The page after a position, and the stream at that moment; undefined when there is none that the caller may read. */
 export async function readPage(
   database: Database,
-  { org, path }: StreamName,
+  { caller, path }: StreamName,
   after: bigint,
 ): Promise<Page | undefined> {
+  const { org } = caller;
   const [row] = await database.query<StreamRow & { data: Buffer | null; ends_at: bigint | null }>({
     name: "durable_streams_page",
     text: `SELECT ${COLUMNS}, page.data, page.ends_at FROM runtime.durable_streams AS stream
@@ -70,7 +74,7 @@ export async function readPage(
       WHERE org_id = $1 AND path = $2 AND ${ALIVE}`,
     values: [org, path, after, PAGE_BYTES],
   });
-  if (!row) return undefined;
+  if (!row || !may(caller, "durable_stream.read", { org, owner: row.owner })) return undefined;
   const stream = streamOf(row);
   if (stream.ttlS !== undefined) await keepAlive(database, stream.id);
   if (!row.data || row.ends_at === null) return { stream, data: Buffer.alloc(0), end: stream.tail };

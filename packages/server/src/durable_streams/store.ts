@@ -1,3 +1,4 @@
+import { may } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Context } from "../kit/context.ts";
@@ -9,7 +10,10 @@ import { findStream, type Page, readPage } from "./pages.ts";
 import type { Append, AppendOutcome, Stream, StreamConfig, StreamName } from "./stream.ts";
 import { type Watcher, Watchers } from "./watchers.ts";
 
-/** Append-only byte streams in the database, each at a path of its org. */
+/**
+ * Append-only byte streams in the database, each at a path of its org. One that the caller may not use, as access/ decides,
+ * does not exist for it.
+ */
 export interface DurableStreams extends Service {
   /** Creates a stream that starts with `data`. Undefined when it exists with another configuration. */
   create(
@@ -76,7 +80,13 @@ export function openDurableStreams(
   return {
     create: (name, config, data) => createStream(database, name, config, data),
     append: (append) => commits.write(append),
-    find: (name) => findStream(database, name),
+    async find(name) {
+      const { org } = name.caller;
+      const stream = await findStream(database, name);
+      return stream && may(name.caller, "durable_stream.read", { org, owner: stream.owner })
+        ? stream
+        : undefined;
+    },
     read: (name, after) => readPage(database, name, after),
     async remove(name) {
       const id = await removeStream(database, name);

@@ -1,6 +1,8 @@
-/** The name of a stream: org and path. */
+import type { Caller } from "../access/viewer.ts";
+
+/** A stream, as a caller names it: a path within the caller's org. */
 export interface StreamName {
-  readonly org: string;
+  readonly caller: Caller;
   readonly path: string;
 }
 
@@ -17,6 +19,8 @@ export interface StreamConfig {
 /** The current state of a stream. */
 export interface Stream extends StreamConfig {
   readonly id: bigint;
+  /** The subject that created it. */
+  readonly owner: string;
   /** Its length in bytes: the position of its end. */
   readonly tail: bigint;
 }

@@ -1,5 +1,6 @@
 import type { AddressInfo } from "node:net";
 import { KhalaError } from "@khala/contracts";
+import type { Audit } from "../../../server/src/access/audit.ts";
 import type { Database } from "../../../server/src/database/database.ts";
 import { openWakeups } from "../../../server/src/database/wakeups.ts";
 import {
@@ -25,9 +26,10 @@ export interface StreamServerOptions {
   readonly longPollMs?: number;
   readonly maxLive?: number;
   readonly origins?: readonly string[];
+  readonly audit?: Audit;
 }
 
-/** A server with the streams' routes alone. The org of a request is its `x-org`, or acme. */
+/** A server with the streams' routes alone. A request comes from its `x-org`, `x-subject` and `x-scopes`, or from ada of acme. */
 export interface StreamServer extends AsyncDisposable {
   /** Where the streams are. */
   readonly url: string;
@@ -42,7 +44,14 @@ export async function serveStreams(
   database: Database,
   options: StreamServerOptions = {},
 ): Promise<StreamServer> {
-  const { wakeups: enabled = true, pollMs = 500, sweepMs = 30_000, origins = [], ...limits } = options;
+  const {
+    wakeups: enabled = true,
+    pollMs = 500,
+    sweepMs = 30_000,
+    origins = [],
+    audit = noAudit,
+    ...limits
+  } = options;
   const context = await testContext();
   const { promise: listening, resolve: heard } = Promise.withResolvers<void>();
   const wakeups = openWakeups(database, context, { enabled });
@@ -55,11 +64,12 @@ export async function serveStreams(
   wakeups.start();
   const http = openHttp(context, {
     verifier: { verify: () => Promise.reject(new KhalaError("invalid_token", "Tokens are not read here.")) },
-    audit: noAudit,
+    audit,
     recognise: ({ headers }) =>
       testViewer({
         org: String(headers["x-org"] ?? "acme"),
         subject: String(headers["x-subject"] ?? "ada"),
+        scopes: [String(headers["x-scopes"] ?? "chat")],
       }),
     metrics: gatewayMetrics(context.telemetry.meter),
     maxBodyBytes: 1 << 20,

@@ -102,6 +102,8 @@ CREATE TABLE runtime.durable_streams (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   org_id text COLLATE "C" NOT NULL,
   path text COLLATE "C" NOT NULL,
+  -- The subject that created it.
+  owner text NOT NULL,
   content_type text NOT NULL,
   -- As requested, to recognise a repeated request; dies_at is the resulting time.
   ttl_s bigint,

@@ -72,7 +72,7 @@ export function durableStreamsRoutes(
   let live = 0;
 
   const nameOf = (request: FastifyRequest): StreamName => ({
-    org: viewers.get(request)!.org,
+    caller: viewers.get(request)!,
     path: readPath(request),
   });
 
@@ -142,7 +142,9 @@ export function durableStreamsRoutes(
     });
 
     scope.delete(`${PREFIX}*`, async (request, reply) => {
-      if (!(await streams.remove(nameOf(request)))) throw noStream();
+      await http.audited(viewers.get(request)!, "durable_stream.delete", request, async () => {
+        if (!(await streams.remove(nameOf(request)))) throw noStream();
+      });
       return reply.code(204).send();
     });
 

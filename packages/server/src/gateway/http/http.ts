@@ -72,8 +72,15 @@ export interface Http {
   ): void;
   /** The caller of a request; throws the denial when the token is not accepted, or does not allow the action. */
   admit(request: FastifyRequest, action: Action, target?: Target): Promise<Viewer>;
-  /** Adds a route of a Fastify plugin to the table; its handlers call `admit`. */
+  /** Adds a route of a Fastify plugin to the table; its handlers call `admit`, and `audited` where the action is. */
   list(route: Route): void;
+  /** Does the work, and records it in the audit log if the action is audited. */
+  audited<Result>(
+    viewer: Viewer,
+    action: Action,
+    request: FastifyRequest,
+    work: (what: AuditedAction) => Promise<Result>,
+  ): Promise<Result>;
 }
 
 /** Headers that pages of other origins may send. */
@@ -157,10 +164,22 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     return viewer;
   }
 
+  async function audited<Result>(
+    viewer: Viewer,
+    action: Action,
+    request: FastifyRequest,
+    work: (what: AuditedAction) => Promise<Result>,
+  ): Promise<Result> {
+    const rule: Rule = ACTIONS[action];
+    const what = { viewer, action, resource: pathOf(request), address: request.ip };
+    return rule.audited ? options.audit.around(what, work) : work(what);
+  }
+
   return {
     app,
     routes,
     admit,
+    audited,
     list: (route) => void routes.push(route),
     open(method, path, handler) {
       routes.push({ method, path, action: undefined });
@@ -168,7 +187,6 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     },
     route(action, method, path, handler, { target, bodyOptional, ...rest } = {}) {
       routes.push({ method, path, action });
-      const rule: Rule = ACTIONS[action];
       app.route({
         method,
         url: path,
@@ -176,9 +194,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
         ...(bodyOptional && { onRequest: dropEmptyBody }),
         async handler(request, reply) {
           const viewer = await admit(request, action, target?.(request));
-          const what = { viewer, action, resource: pathOf(request), address: request.ip };
-          if (!rule.audited) return handler(viewer, request, reply, what);
-          return options.audit.around(what, (audited) => handler(viewer, request, reply, audited));
+          return audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
         },
       });
     },
