@@ -171,22 +171,33 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
 });
 
 describe("who may", () => {
-  test("for another subject and another org the conversation does not exist", async () => {
+  test("for another subject the conversation does not exist, and another org has its own under the id", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "mine");
     const performance = await server.engine.turn(run_id);
-    for (const claims of [{ sub: "somebody-else" }, { org_id: "another-org" }]) {
-      const token = await server.token(claims);
+    const theirs = { conv_id: convId, message: "theirs", policy: "interrupt" };
+    const stranger = await server.token({ sub: "somebody-else" });
+    expect(await codeOf(await post(theirs, {}, stranger))).toEqual({ status: 404, code: "not_found" });
+    const tenant = await server.token({ org_id: "another-org" });
+    for (const token of [stranger, tenant]) {
       const answers = await Promise.all([
-        post({ conv_id: convId, message: "m", policy: "interrupt" }, {}, token),
         server.request(`/chat/${convId}`, {}, token),
         server.request(`/chat/${convId}/stop`, { method: "POST" }, token),
         server.request(`/chat/${convId}`, { method: "DELETE" }, token),
       ]);
       for (const answer of answers) expect(await codeOf(answer)).toEqual({ status: 404, code: "not_found" });
     }
+    const accepted = await post(theirs, {}, tenant);
+    expect(accepted.status).toBe(202);
+    const { run_id: other } = (await accepted.json()) as { run_id: string };
+    (await server.engine.turn(other)).finish();
+    const seen = await (await server.request(`/chat/${convId}`, {}, tenant)).text();
+    expect(seen).toContain("theirs");
+    expect(seen).not.toContain("mine");
+    expect((await server.request(`/chat/${convId}`, { method: "DELETE" }, tenant)).status).toBe(204);
     expect(performance.signal.aborted).toBe(false);
     performance.finish();
+    expect(JSON.stringify(await server.state(convId))).not.toContain("theirs");
   });
 
   test("without the scope everything is refused, and without a token too", async () => {

@@ -281,15 +281,16 @@ describe("runs and sockets", () => {
 });
 
 describe("who is let in", () => {
-  test("another subject and another org are told that there is no such conversation", async () => {
+  test("another subject is told that there is no such conversation, and another org has an empty one of its own", async () => {
     const convId = newConv();
     await answered(convId, "mine", "secret");
-    for (const claims of [{ sub: "somebody-else" }, { org_id: "another-org" }]) {
-      await using client = await server.connect(convId, {}, await server.token(claims));
-      expect(await client.ended()).toEqual({ code: 4404, reason: "not_found" });
-      expect(client.types).toEqual(["error"]);
-      expect(client.frames[0]).toMatchObject({ code: "not_found" });
-    }
+    await using stranger = await server.connect(convId, {}, await server.token({ sub: "somebody-else" }));
+    expect(await stranger.ended()).toEqual({ code: 4404, reason: "not_found" });
+    expect(stranger.types).toEqual(["error"]);
+    expect(stranger.frames[0]).toMatchObject({ code: "not_found" });
+    const tenant = await server.token({ org_id: "another-org" });
+    await using other = await server.connect(convId, { replay: "10" }, tenant);
+    expect(await other.first("snapshot")).toMatchObject({ messages: [] });
   });
 
   test("a token without the scope is refused at the door", async () => {

@@ -147,7 +147,11 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       if (!(error instanceof StreamGone)) throw error;
       if (await leases.isDeleted(run)) throw notFound("conversation", run.convId);
       // The stream has expired in between: create it again.
-      return write();
+      return write().catch((cause) => {
+        if (!(cause instanceof StreamGone)) throw cause;
+        const message = "The conversation's log cannot be opened right now. Try again in a moment.";
+        throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
+      });
     });
     try {
       const row = await leases.started(run, written.runLog.epoch, written.cursor);
