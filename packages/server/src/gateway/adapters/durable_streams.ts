@@ -9,6 +9,7 @@ import type { Page } from "../../durable_streams/pages.ts";
 import type { DurableStreams } from "../../durable_streams/store.ts";
 import { isJson, type StreamName } from "../../durable_streams/stream.ts";
 import type { Context } from "../../kit/context.ts";
+import { openConcurrencyQuota } from "../../kit/quota.ts";
 import type { Revocations } from "../auth/revocations.ts";
 import type { Http, Route } from "../http/http.ts";
 import { answerAppend, noStream, tailOffset } from "./durable_streams_answer.ts";
@@ -70,6 +71,12 @@ export function durableStreamsRoutes(
   http.app.addHook("preClose", async () => stopping.abort());
   const viewers = new WeakMap<FastifyRequest, Viewer>();
   let live = 0;
+  // One org alone must not take every place.
+  const liveOfOrg = openConcurrencyQuota(context, {
+    name: "live_streams",
+    of: "live reads on this server",
+    limit: Math.max(10, Math.floor(maxLive / 2)),
+  });
 
   const nameOf = (request: FastifyRequest): StreamName => ({
     caller: viewers.get(request)!,
@@ -196,6 +203,7 @@ export function durableStreamsRoutes(
       gone.abort();
       return gone.signal;
     }
+    const leave = liveOfOrg.acquire(viewer.org);
     live++;
     // A client that does not read would stay connected for ever.
     const cancel = context.clock.after(ms + GRACE_MS, () => reply.raw.destroy());
@@ -204,6 +212,7 @@ export function durableStreamsRoutes(
     });
     reply.raw.once("close", () => {
       live--;
+      leave();
       cancel();
       forget();
       gone.abort();
