@@ -194,8 +194,9 @@ test("somebody else's stream is not found; a service reaches every stream of its
 test("deletes are audited with who, what and the outcome", async () => {
   const recorded: string[] = [];
   const audit: Audit = {
-    async around({ viewer, action, resource }, work) {
-      const outcome = await work().then(
+    async around(what, work) {
+      const { viewer, action, resource } = what;
+      const outcome = await work(what).then(
         (result) => ({ text: "ok", end: () => result }),
         (error) => ({
           text: error.code as string,
