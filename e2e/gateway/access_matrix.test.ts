@@ -43,13 +43,16 @@ interface Row {
   readonly make?: () => Promise<string>;
   /** A name that nobody has given, for comparison with what is not the caller's. */
   readonly unknown?: string;
+  /** A name that nobody has given is created. */
+  readonly creates?: true;
   readonly request: (name: string) => Request;
   /** The status for each role, in the order of ROLES. */
   readonly cells: string;
 }
 
 const agents = [
-  agent("editor", { consumes: "Draft" }),
+  // Claims of the test stay open.
+  agent("editor", { consumes: "Draft", concurrency: 100 }),
   agent("reviewer", { consumes: "Plan", approval: true, run: () => {} }),
   agent("failing", {
     consumes: "Bad",
@@ -244,7 +247,8 @@ const ROWS: Record<string, Row> = {
   "GET /ai/chat/:id/stream": {
     make: make.conversation,
     request: (id) => ({ path: `/ai/chat/${id}/stream` }),
-    cells: "20x 404 404 403 403 20x 403",
+    // Without a run there is nothing to resume, whether the conversation is there or not.
+    cells: "20x 204 204 403 403 20x 403",
   },
   "POST /ai/chat/:id/stop": {
     make: make.conversation,
@@ -267,6 +271,8 @@ const ROWS: Record<string, Row> = {
 
   "PUT /streams/*": {
     make: make.stream,
+    unknown: "/streams/nothing",
+    creates: true,
     request: (path) => ({ path, headers: { "content-type": "text/plain" }, body: "" }),
     cells: "200 404 201 403 403 200 403",
   },
@@ -432,6 +438,10 @@ const ROWS: Record<string, Row> = {
     request: () => ({ path: "/ops/v1/conversations" }),
     cells: "403 403 200 403 200 403 403",
   },
+  "GET /ops/v1/failed-streams": {
+    request: () => ({ path: "/ops/v1/failed-streams" }),
+    cells: "403 403 200 403 200 403 200",
+  },
   "GET /ops/v1/audit": { request: () => ({ path: "/ops/v1/audit" }), cells: "403 403 200 403 200 403 200" },
   "GET /ops/v1/documents": {
     request: () => ({ path: `/ops/v1/documents?topic=${RUNS}` }),
@@ -491,7 +501,7 @@ describe.each(Object.keys(ROWS))("%s", (name) => {
     const answer = await ask(method, row.request(made), tokens[role]);
     const seen = expected.endsWith("x") ? `${String(answer.status).slice(0, 2)}x` : String(answer.status);
     expect(seen, `${path}: ${answer.text}`).toBe(expected);
-    if (expected !== "404" || !row.unknown) return;
+    if (expected !== "404" || !row.unknown || row.creates) return;
     const none = await ask(method, row.request(row.unknown), tokens[role]);
     const shape = (text: string, about: string) => text.replaceAll(about, "…");
     expect({ ...answer, text: shape(answer.text, made) }).toEqual({
