@@ -38,13 +38,47 @@ describe("sockets", () => {
   });
 
   test("are limited per server, however many connect at once", async () => {
-    await using server = await startServer(database.url, { settings: { KHALA_MAX_SOCKETS: "3" } });
+    await using server = await startServer(database.url, {
+      settings: { KHALA_MAX_SOCKETS: "3", KHALA_MAX_SOCKETS_PER_ORG: "3" },
+    });
     const token = await server.token();
     const attempts = Array.from({ length: 12 }, () =>
       RawClient.connect(server.socketUrl, { token }).catch(refused),
     );
     const open = (await Promise.all(attempts)).filter((client) => client !== undefined);
     expect(open).toHaveLength(3);
+    for (const client of open) await client[Symbol.asyncDispose]();
+  });
+
+  test("of one org never take the place of another's", async () => {
+    const settings = { KHALA_MAX_SOCKETS: "10", KHALA_MAX_SUBSCRIPTIONS_PER_ORG: "2" };
+    await using server = await startServer(database.url, { settings });
+    const token = await server.token({ org_id: "large" });
+    const attempts = Array.from({ length: 12 }, () =>
+      RawClient.connect(server.socketUrl, { token }).catch((error: Refused) => error),
+    );
+    const answers = await Promise.all(attempts);
+    const open = answers.filter((client) => client instanceof RawClient);
+    expect(open).toHaveLength(9);
+    expect(answers.find((answer) => !(answer instanceof RawClient))).toMatchObject({
+      status: 429,
+      body: { error: { code: "limit_exceeded", field: "sockets", retry_after_ms: 1_000 } },
+    });
+    await using other = await RawClient.connect(server.socketUrl, {
+      token: await server.token({ org_id: "small" }),
+    });
+
+    for (const client of [...open.slice(0, 3), other]) await client.join();
+    await open[0]!.subscribe([RUNS]);
+    await open[1]!.subscribe([RUNS]);
+    expect(await open[2]!.push("sync:v1", "subscribe", { topics: [RUNS] })).toMatchObject({
+      status: "error",
+      response: { error: { code: "limit_exceeded", field: "subscriptions" } },
+    });
+    await other.subscribe([RUNS]);
+    await open[0]!.push("sync:v1", "unsubscribe", { topics: [RUNS] });
+    await open[2]!.subscribe([RUNS]);
+    expect(await server.metric("khala_quota_rejections_total", { quota: "subscriptions" })).toBe(1);
     for (const client of open) await client[Symbol.asyncDispose]();
   });
 
@@ -98,6 +132,7 @@ async function openRooms(limits: { channels: number }) {
     limits: {
       sockets: 10,
       socketsPerSubject: 10,
+      socketsPerOrg: 10,
       frameBytes: 65_536,
       bufferBytes: 65_536,
       slowMs: 10_000,

@@ -119,9 +119,9 @@ test("docs/protocol/HTTP.md has every route", () => {
   const folder = "packages/server/src/gateway/http/routes";
   const sources = readdirSync(join(ROOT, folder)).filter((name) => !name.endsWith(".test.ts"));
   const literal = sources.flatMap((file) =>
-    [...read(`${folder}/${file}`).matchAll(/app\.(get|post|delete|put)\("([^"]+)"/g)].map(
-      ([, method, path]) => `${method!.toUpperCase()} ${path}`,
-    ),
+    [
+      ...read(`${folder}/${file}`).matchAll(/http\.(?:open\(|route\(\s*"[^"]+",\s*)"([A-Z]+)",\s*"([^"]+)"/g),
+    ].map(([, method, path]) => `${method} ${path}`),
   );
   const streams = [runs, workers].map(({ path }) => `POST ${path}/:id/events`);
   expect(literal.length).toBeGreaterThan(5);

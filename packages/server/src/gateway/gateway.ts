@@ -59,6 +59,7 @@ export interface GatewaySettings {
   readonly origins: readonly string[];
   readonly maxBodyBytes: number;
   readonly maxTopics: number;
+  readonly maxSubscriptionsPerOrg: number;
   /** Connections per address that are no authenticated sockets; 0: any number. */
   readonly maxConnectionsPerAddress: number;
   readonly drainMs: number;
@@ -140,7 +141,12 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   });
 
   const channels = [
-    syncChannel(context, { hub: sync.hub, metrics: sync.metrics, maxTopics: settings.maxTopics }),
+    syncChannel(context, {
+      hub: sync.hub,
+      metrics: sync.metrics,
+      maxTopics: settings.maxTopics,
+      maxSubscriptionsPerOrg: settings.maxSubscriptionsPerOrg,
+    }),
     conversationChannel(conversations),
     ...(ops ? [opsChannel(ops.overview)] : []),
   ];

@@ -126,6 +126,15 @@ const SETTINGS = z.object({
     "Connections of one address, without authenticated sockets; 0: any number",
   ),
   KHALA_MAX_SOCKETS: count(20_000).describe("Sockets on this server"),
+  KHALA_MAX_SOCKETS_PER_ORG: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .optional()
+    .describe("Sockets of one org on this server; unset: nine tenths of KHALA_MAX_SOCKETS"),
+  KHALA_MAX_SUBSCRIPTIONS_PER_ORG: count(200_000).describe(
+    "Subscriptions to topics of one org on this server",
+  ),
   KHALA_MAX_SOCKETS_PER_SUBJECT: count(2_000).describe("Sockets of one subject on this server"),
   KHALA_MAX_CHANNELS: count(100).describe("Channels on one socket"),
   KHALA_MAX_TOPICS: count(50).describe("Topics that one socket follows"),
@@ -202,7 +211,7 @@ const SETTINGS = z.object({
     .int()
     .min(1)
     .optional()
-    .describe("Live runs of one org on this server; unset: half of KHALA_CHAT_ENGINES, and at least 10"),
+    .describe("Live runs of one org on this server; unset: nine tenths of KHALA_CHAT_ENGINES"),
   KHALA_CHAT_ORG_MESSAGES_PER_S: count(1_000, 1).describe("Messages per second of one org on this server"),
   KHALA_CHAT_ENGINE_IDLE_S: count(600, 1).describe("How long an idle engine is kept"),
   KHALA_CHAT_DELTA_MS: count(30, 0, 1_000).describe("Window in which text deltas are merged into one event"),

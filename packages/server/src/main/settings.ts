@@ -57,7 +57,7 @@ export function conversationSettings(config: Config): ConversationSettings {
     engineIdleMs: config.KHALA_CHAT_ENGINE_IDLE_S * 1_000,
     maxEngines: config.KHALA_CHAT_ENGINES,
     // One org alone must not take every place.
-    maxRunsPerOrg: config.KHALA_CHAT_ORG_RUNS ?? Math.max(10, Math.floor(config.KHALA_CHAT_ENGINES / 2)),
+    maxRunsPerOrg: config.KHALA_CHAT_ORG_RUNS ?? shareOfOneOrg(config.KHALA_CHAT_ENGINES),
     maxMessagesPerOrg: config.KHALA_CHAT_ORG_MESSAGES_PER_S,
     deltaWindowMs: config.KHALA_CHAT_DELTA_MS,
     deltaChars: config.KHALA_CHAT_DELTA_CHARS,
@@ -114,11 +114,13 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
     origins: dev ? [...config.KHALA_ORIGINS, ...LOOPBACK_ORIGINS] : config.KHALA_ORIGINS,
     maxBodyBytes: config.KHALA_MAX_BODY_BYTES,
     maxTopics: config.KHALA_MAX_TOPICS,
+    maxSubscriptionsPerOrg: config.KHALA_MAX_SUBSCRIPTIONS_PER_ORG,
     maxConnectionsPerAddress: config.KHALA_MAX_CONNECTIONS_PER_ADDRESS,
     drainMs: config.KHALA_DRAIN_MS,
     limits: {
       sockets: config.KHALA_MAX_SOCKETS,
       socketsPerSubject: config.KHALA_MAX_SOCKETS_PER_SUBJECT,
+      socketsPerOrg: config.KHALA_MAX_SOCKETS_PER_ORG ?? shareOfOneOrg(config.KHALA_MAX_SOCKETS),
       frameBytes: config.KHALA_MAX_FRAME_BYTES,
       bufferBytes: config.KHALA_SOCKET_BUFFER_BYTES,
       channels: config.KHALA_MAX_CHANNELS,
@@ -127,4 +129,9 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
       heartbeatMs: config.KHALA_HEARTBEAT_MS,
     },
   };
+}
+
+/** How much of a server one org may use: nearly all of it, so that an org alone notices nothing, but never all. */
+function shareOfOneOrg(whole: number): number {
+  return Math.max(1, Math.floor(whole * 0.9));
 }

@@ -75,7 +75,8 @@ export function durableStreamsRoutes(
   const liveOfOrg = openConcurrencyQuota(context, {
     name: "live_streams",
     of: "live reads on this server",
-    limit: Math.max(10, Math.floor(maxLive / 2)),
+    // Nearly all of them, so that an org alone notices nothing, but never all.
+    limit: Math.max(1, Math.floor(maxLive * 0.9)),
   });
 
   const nameOf = (request: FastifyRequest): StreamName => ({

@@ -17,6 +17,7 @@ import { requireScope } from "../../access/access.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import { type ConcurrencyQuota, openConcurrencyQuota } from "../../kit/quota.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
 import { resumeFrom, viewerEpoch } from "../../sync/read/cursor.ts";
 import type { Feed, Subscription } from "../../sync/read/feed.ts";
@@ -38,18 +39,26 @@ export interface SyncChannelOptions {
   readonly hub: Hub;
   readonly metrics: SyncMetrics;
   readonly maxTopics: number;
+  /** Subscriptions of an org on this server. */
+  readonly maxSubscriptionsPerOrg: number;
 }
 
 const JSON_OPTIONS = { useProtoFieldName: true, alwaysEmitImplicit: true } as const;
 
 /** The channel `sync:v1`: subscribe, replay, live. */
 export function syncChannel(context: Context, options: SyncChannelOptions): ChannelDefinition {
+  const subscriptions = openConcurrencyQuota(context, {
+    name: "subscriptions",
+    of: "subscriptions on this server",
+    limit: options.maxSubscriptionsPerOrg,
+  });
   return {
     topic: SYNC_CHANNEL,
     // Everybody may join: each topic that is subscribed to is checked.
     join: "document.read",
     events: { subscribe: "document.read", unsubscribe: "document.read", heartbeat: "document.read" },
-    open: (socket, params) => new SyncChannel(socket, encodingOf(params), context, options),
+    open: (socket, params) =>
+      new SyncChannel(socket, encodingOf(params), context, { ...options, subscriptions }),
   };
 }
 
@@ -59,18 +68,25 @@ interface Followed extends Subscription {
   readonly feed: Feed;
   /** The fingerprint of the rights that its cursors are bound to. */
   readonly rights: string;
+  /** Gives its place in the org's quota back. */
+  readonly release: () => void;
 }
 
 class SyncChannel implements Channel {
   readonly #socket: ChannelSocket;
   readonly #encoding: Encoding;
   readonly #context: Context;
-  readonly #options: SyncChannelOptions;
+  readonly #options: SyncChannelOptions & { readonly subscriptions: ConcurrencyQuota };
   readonly #followed = new Map<string, Followed>();
   readonly #pump: ReplayScheduler<Followed>;
   #closed = false;
 
-  constructor(socket: ChannelSocket, encoding: Encoding, context: Context, options: SyncChannelOptions) {
+  constructor(
+    socket: ChannelSocket,
+    encoding: Encoding,
+    context: Context,
+    options: SyncChannelOptions & { readonly subscriptions: ConcurrencyQuota },
+  ) {
     this.#socket = socket;
     this.#encoding = encoding;
     this.#context = context;
@@ -97,6 +113,10 @@ class SyncChannel implements Channel {
     const topics = [...new Set(asked)];
     if (topics.length === 0)
       throw new KhalaError("invalid_request", "Send at least one topic.", { field: "topics" });
+    const { subscriptions } = this.#options;
+    const { org } = this.#socket.viewer();
+    const isNew = topics.some((topic) => !this.#followed.has(topic));
+    if (isNew && !subscriptions.hasRoom(org)) subscriptions.acquire(org);
     const total = new Set([...this.#followed.keys(), ...topics]).size;
     if (total > this.#options.maxTopics) {
       throw new KhalaError("limit_exceeded", `A socket follows at most ${this.#options.maxTopics} topics.`, {
@@ -158,6 +178,7 @@ class SyncChannel implements Channel {
       org: viewer.org,
       subject: viewer.subject,
       rights,
+      release: this.#options.subscriptions.acquireAnyway(viewer.org),
       encoding: this.#encoding,
       epoch: feed.epoch,
       position: from,
@@ -192,6 +213,7 @@ class SyncChannel implements Channel {
     if (!subscription) return;
     this.#followed.delete(topic);
     this.#pump.delete(subscription);
+    subscription.release();
     subscription.feed.leave(subscription);
   }
 

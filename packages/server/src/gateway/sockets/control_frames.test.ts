@@ -47,6 +47,7 @@ async function openServer() {
     limits: {
       sockets: 10,
       socketsPerSubject: 10,
+      socketsPerOrg: 10,
       frameBytes: 65_536,
       bufferBytes: 16_384,
       slowMs: 10_000,

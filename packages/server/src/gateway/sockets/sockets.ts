@@ -6,6 +6,7 @@ import { WebSocketServer } from "ws";
 import { requireScope } from "../../access/access.ts";
 import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
+import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { visitInRotation } from "../../kit/rotation.ts";
 import { bearerToken, socketToken } from "../auth/bearer.ts";
 import { requireSameSubject } from "../auth/claims.ts";
@@ -28,7 +29,12 @@ export interface SocketsOptions {
   readonly origins: readonly string[];
   /** A connection has authenticated, and becomes a socket. */
   readonly onAdmitted?: (stream: Duplex) => void;
-  readonly limits: ConnectionLimits & { sockets: number; socketsPerSubject: number; frameBytes: number };
+  readonly limits: ConnectionLimits & {
+    sockets: number;
+    socketsPerSubject: number;
+    socketsPerOrg: number;
+    frameBytes: number;
+  };
 }
 
 /** All client sockets of this server. */
@@ -57,6 +63,11 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   const { metrics, traffic = openTraffic(context.clock), limits, verifier } = options;
   const open = new Set<Connection>();
   const bySubject = new Map<string, number>();
+  const orgSockets = openConcurrencyQuota(context, {
+    name: "sockets",
+    of: "sockets on this server",
+    limit: limits.socketsPerOrg,
+  });
   const server = new WebSocketServer({
     noServer: true,
     clientTracking: false,
@@ -109,6 +120,8 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         `One subject has at most ${limits.socketsPerSubject} sockets on a server.`,
       );
     }
+    // The place is taken when the handshake is done: one that fails in between must not keep it.
+    if (!orgSockets.hasRoom(viewer.org)) orgSockets.acquire(viewer.org);
     return { viewer, endpoint, serve };
   }
 
@@ -143,6 +156,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     stream.off("error", broken);
     options.onAdmitted?.(stream);
     const { viewer, endpoint, serve } = admitted;
+    let release = () => {};
     const connectionOptions = {
       limits,
       kind: endpoint.kind,
@@ -161,6 +175,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
       onClosed(closed: Connection, code: number, reason: string) {
         open.delete(closed);
         count(viewer, -1);
+        release();
         metrics.closes.add(1, { code: closeLabel(code) });
         traffic.closed(viewer.org, { subject: viewer.subject, code, reason, kind: endpoint.kind });
       },
@@ -168,6 +183,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     server.handleUpgrade(request, stream, head, (ws) => {
       open.add(new Connection(ws, stream, viewer, context, connectionOptions, serve));
       count(viewer, 1);
+      release = orgSockets.acquireAnyway(viewer.org);
       traffic.opened();
       metrics.connects.add(1);
     });
