@@ -24,7 +24,8 @@ test("packages are built and publishable, and what is packed works without this 
   timeout: 120_000,
 }, async () => {
   const exports: string[] = [];
-  for (const tarball of await readdir(join(ROOT, "dist"))) {
+  const packed = (await readdir(join(ROOT, "dist"))).filter((name) => name.endsWith(".tgz"));
+  for (const tarball of packed) {
     const name = tarball.replace(/^(?:khala-)?(.*)-\d.*$/, "$1");
     const home = join(folder, "node_modules", tarball.startsWith("khala-") ? "@khala" : ".", name);
     await mkdir(home, { recursive: true });
