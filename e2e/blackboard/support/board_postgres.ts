@@ -42,6 +42,7 @@ export async function postgresBoard(settings: Partial<PostgresBoardOptions> = {}
   return {
     open,
     conflicts: true,
+    countsOrgs: true,
     partitions: PARTITIONS,
     async usurp(board) {
       await database.query({

@@ -178,6 +178,9 @@ export async function openBoard(
         };
       },
       counts,
+      async waiting() {
+        return new Map((await counts()).map(({ agent, waiting, running }) => [agent, waiting + running]));
+      },
       stop() {
         stopped ??= closing();
         return stopped;

@@ -84,6 +84,11 @@ export interface Board extends Service {
   /** By partition, for the router and for every agent. */
   lag(): Promise<readonly PartitionLagJson[]>;
   counts(): Promise<readonly AgentCounts[]>;
+  /**
+   * Open tasks of an org by agent, up to a bound. Cheap enough to ask once a second. On Kafka, where no log is of one org,
+   * those of all orgs.
+   */
+  waiting(org: string): Promise<ReadonlyMap<string, number>>;
   /** The known ones; on Kafka, those in the window. `open: 0` means that nothing was open at this call. */
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(

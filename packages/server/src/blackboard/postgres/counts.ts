@@ -22,6 +22,15 @@ CROSS JOIN LATERAL (
   ) d
 ) d ORDER BY u.n`;
 
+/** Open tasks of an org: agents, the org, how many are counted of each. */
+const WAITING = `
+SELECT u.agent, o.open FROM unnest($1::text[]) AS u(agent)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS open FROM (
+    SELECT FROM runtime.board_tasks t WHERE t.agent = u.agent AND t.org_id = $2 LIMIT $3
+  ) t
+) o`;
+
 const UNROUTED = `
 SELECT count(*) AS n FROM (SELECT FROM runtime.board_artifacts a WHERE a.routes IS NULL ORDER BY a.seq LIMIT $1) a`;
 
@@ -37,7 +46,7 @@ export interface CountsOptions extends Pick<BoardOptions, "agents"> {
 export function openCounts(
   database: Database,
   { agents, countUpTo }: CountsOptions,
-): Pick<Board, "counts" | "lag"> {
+): Pick<Board, "counts" | "lag" | "waiting"> {
   const names = agents.map(({ agent }) => agent);
 
   async function count<T>(statement: { name: string; text: string; values: unknown[] }): Promise<T[]> {
@@ -81,6 +90,14 @@ export function openCounts(
 
   return {
     counts,
+    async waiting(org) {
+      const rows = await count<{ agent: string; open: bigint }>({
+        name: "board_waiting",
+        text: WAITING,
+        values: [names, org, countUpTo],
+      });
+      return new Map(rows.map(({ agent, open }) => [agent, Number(open)]));
+    },
     async lag() {
       return [
         lagOf(ROUTER, "runtime.board_artifacts", await unrouted()),

@@ -50,6 +50,7 @@ boardSuite("Postgres", async () => {
   return {
     open,
     conflicts: true,
+    countsOrgs: true,
     partitions: PARTITIONS,
     async jump(ms) {
       await database.query({

@@ -12,7 +12,7 @@ import {
 } from "./support.ts";
 import { dead, done, payloadOf, retry, start, Worker } from "./worker.ts";
 
-const AGENTS = ["counted", "lagging", "related", "output", "idle", "later", "failing", "namesake"];
+const AGENTS = ["counted", "lagging", "related", "output", "idle", "later", "failing", "namesake", "owned"];
 
 /** What is promised of the numbers that people look at. */
 export function countPromises(open: OpenBoard): void {
@@ -61,6 +61,15 @@ export function countPromises(open: OpenBoard): void {
     await eventually(async () =>
       expect(await countsOf(a, "later")).toMatchObject({ waiting: 3, running: 0 }),
     );
+  });
+
+  test("the open tasks of an org are counted for each agent", async () => {
+    const { a, under } = at();
+    const org = newName("org");
+    const waiting = async (of: string) => (await a.waiting(of)).get("owned");
+    await a.publish(range(1, 4).map(() => makeTestArtifact({ to: "owned", org_id: org })));
+    await eventually(async () => expect(await waiting(org)).toBe(4));
+    expect(await waiting(newName("org"))).toBe(under.countsOrgs ? 0 : 4);
   });
 
   test("an agent that has nothing to do is counted, too", async () => {

@@ -18,6 +18,8 @@ export interface BoardUnderTest extends AsyncDisposable {
   open(options: BoardOptions): Promise<Board>;
   /** Whether other content under an id and version that are known is refused, and not taken for a duplicate. */
   readonly conflicts: boolean;
+  /** Whether the tasks of one org can be counted. */
+  readonly countsOrgs?: boolean;
   /** Up to here it takes any artifact, in bytes of JSON, and none that is twice as large; if it has a limit itself. */
   readonly maxBytes?: number;
   /** Keys that are in the same one of so many partitions follow each other where that is the order. */
