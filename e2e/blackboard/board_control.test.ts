@@ -230,7 +230,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(others).toEqual([]);
       await arrived(one, "Whole");
       await idle(two, "fragile");
-      expect(world.runs).toEqual([`${id}:fragile`, `${id}:fragile:${replayId}`]);
+      expect(world.runs).toEqual([`${id}:fragile@acme`, `${id}:fragile:${replayId}@acme`]);
       expect(await listed(two, "Whole")).toHaveLength(1);
       expect(await two.blackboard.deadLetter(ADA, "fragile", letter!.id)).toMatchObject({
         replay_id: replayId,

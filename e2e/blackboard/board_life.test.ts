@@ -104,7 +104,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       const after = await servers.start({ agents: [slow] });
       expect(await arrived(after, "Result")).toHaveLength(1);
       await idle(after, "slow");
-      expect(keys).toEqual([`${id}:slow`, `${id}:slow`]);
+      expect(keys).toEqual([`${id}:slow@acme`, `${id}:slow@acme`]);
       expect(await listed(after, "Result")).toHaveLength(1);
     });
   });
@@ -233,7 +233,7 @@ describe("who sees what", () => {
       const { token } = await khala.auth.issuer!.mint(wish);
       const headers = { authorization: `Bearer ${token}` };
       const answers = await Promise.all(
-        ids.map((id) => fetch(`${khala.url}/blackboard/v1/artifacts/${id}`, { headers })),
+        ids.map((id) => fetch(`${khala.url}/blackboard/v1/artifacts/${id}?org_id=acme`, { headers })),
       );
       const found = answers.filter(({ status }) => status !== 404);
       return Promise.all(found.map(async (answer) => ((await answer.json()) as Artifact).payload));

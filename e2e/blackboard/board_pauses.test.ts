@@ -83,7 +83,9 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     expect(await stands(one, "c", "done")).toMatchObject({ artifacts: "80", open: "0", done: "40" });
     expect(byKey()).toEqual(inOrder(40));
     // It is the same work as before the pause.
-    expect(started.map(({ id, idempotencyKey }) => idempotencyKey === `${id}:worker`)).not.toContain(false);
+    expect(started.map(({ id, idempotencyKey }) => idempotencyKey === `${id}:worker@acme`)).not.toContain(
+      false,
+    );
   });
 
   test("a pause outlives the servers, and what it holds runs when somebody resumes it", async () => {

@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { partitionOf } from "@khala/contracts";
+import { partitionOf, recordKey } from "@khala/contracts";
 import type {
   ArtifactListJson,
   HeartbeatResponseJson,
@@ -29,7 +29,8 @@ const SHORT_LEASE_MS = 6_000;
 const PARTITIONS = 3;
 /** One of each partition. */
 const KEYS = Array.from({ length: PARTITIONS }, (_, partition) => {
-  for (let i = 0; ; i++) if (partitionOf(`key-${i}`, PARTITIONS) === partition) return `key-${i}`;
+  for (let i = 0; ; i++)
+    if (partitionOf(recordKey("org-1", `key-${i}`), PARTITIONS) === partition) return `key-${i}`;
 });
 
 const hasPython = spawnSync("python3", ["--version"]).status === 0;
@@ -82,7 +83,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       const claim = await one.claim("editor");
       expect(claim).toMatchObject({
         task: { id, agent: "editor", attempt: 1, artifacts: [{ id, payload: { text: "hi" } }] },
-        idempotency_key: `${id}:editor`,
+        idempotency_key: `${id}:editor@org-1`,
         lease_ms: LEASE_MS,
       });
       for (const [server, lease_ms] of [
@@ -219,7 +220,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       await text(empty, "  ");
       await text(wrong, 7);
       expect(await outputsOf(good, "Edited")).toMatchObject([
-        { payload: { text: "three little words", words: 3, key: `${id}:python` } },
+        { payload: { text: "three little words", words: 3, key: `${id}:python@org-1` } },
       ]);
       const letters = await one.deadLetters("python", 2);
       const of = (correlation: string) =>
@@ -235,6 +236,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
 interface KeyVector {
   readonly artifact: object;
   readonly key: string;
+  readonly record_key: string;
   readonly murmur2: number;
   readonly partitions: Readonly<Record<string, number>>;
 }
@@ -252,6 +254,8 @@ test("Python finds the keys and partitions of the shared vectors", async (contex
     .trim()
     .split("\n")
     .map((line) => JSON.parse(line) as object);
-  expect(found).toEqual(cases.map(({ key, murmur2, partitions }) => ({ key, murmur2, partitions })));
+  expect(found).toEqual(
+    cases.map(({ key, record_key, murmur2, partitions }) => ({ key, record_key, murmur2, partitions })),
+  );
   expect(found.length).toBeGreaterThan(20);
 });

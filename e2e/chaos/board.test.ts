@@ -38,7 +38,8 @@ async function left({ store }: BoardChaos): Promise<number> {
   return Number(row!.n);
 }
 
-const runsOf = (runs: readonly string[], id: string) => runs.filter((key) => key === `${id}:bomb`).length;
+const runsOf = (runs: readonly string[], id: string) =>
+  runs.filter((key) => key.startsWith(`${id}:bomb@`)).length;
 
 /** A server that dies at the steps of what it does. */
 interface Death {

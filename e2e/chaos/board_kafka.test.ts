@@ -96,7 +96,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
       await until(`${i + 1} craters`, async () => (await servers.log("Crater")).length > i, LONG);
     }
     const runs = await servers.runs("bomb");
-    const runsOf = (id: string) => runs.filter((key) => key === `${id}:bomb`).length;
+    const runsOf = (id: string) => runs.filter((key) => key.startsWith(`${id}:bomb@`)).length;
     expect(ids.map(runsOf)).toEqual([1, 2]);
     await eventually("nothing is left to do", async () => {
       const { agents } = await servers.insist<{ agents: { waiting: string; running: string }[] }>("/agents");

@@ -150,7 +150,11 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
         await until("they are taken", taken, LONG);
         const isRun = (id: string) => worker.runs.some(({ task }) => task.id === id);
         await until("they are done", () => artifacts.every(({ id }) => isRun(id)), LONG);
-        await until("one is found", () => board.get(artifacts[0]!.id).catch(() => undefined), LONG);
+        await until(
+          "one is found",
+          () => board.get(artifacts[0]!.org_id, artifacts[0]!.id).catch(() => undefined),
+          LONG,
+        );
       };
       await put();
       const nobodyLags = async () =>

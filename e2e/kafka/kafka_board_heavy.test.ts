@@ -1,4 +1,4 @@
-import { partitionOf } from "@khala/contracts";
+import { partitionOf, recordKey } from "@khala/contracts";
 import {
   eventually,
   Heard,
@@ -21,7 +21,7 @@ function ofPartition(partition: number, count: number) {
   const artifacts = [];
   while (artifacts.length < count) {
     const partition_key = newName("k");
-    if (partitionOf(partition_key, PARTITIONS) === partition)
+    if (partitionOf(recordKey("acme", partition_key), PARTITIONS) === partition)
       artifacts.push(makeTestArtifact({ to: "agent", partition_key }));
   }
   return artifacts;
@@ -42,7 +42,7 @@ describe.skipIf(!kafkaHere())("a heavy partition", { timeout: 120_000 }, () => {
         const output = makeTestArtifact();
         if (isOver) return done(output);
         const ending = Promise.withResolvers<void>();
-        running.get(partitionOf(key, PARTITIONS))!.push(ending.resolve);
+        running.get(partitionOf(recordKey("acme", key), PARTITIONS))!.push(ending.resolve);
         return ending.promise.then(() => done(output));
       },
       PLACES,
@@ -83,10 +83,14 @@ describe.skipIf(!kafkaHere())("a heavy partition", { timeout: 120_000 }, () => {
     await eventually(() => expect(heard.settledBy("agent")).toHaveLength(worker.runs.length - PLACES));
     for (const { settlement } of heard.settledBy("agent")) {
       expect(settlement).toMatchObject({ kind: "done", outputs: [{ type: "Draft" }] });
-      if (settlement.kind === "done") expect(await board.get(settlement.outputs[0]!.id)).toBeDefined();
+      if (settlement.kind === "done")
+        expect(await board.get("acme", settlement.outputs[0]!.id)).toBeDefined();
     }
 
-    while (worker.runs.filter(({ task }) => partitionOf(task.key, PARTITIONS) === LIGHT).length < 8) {
+    while (
+      worker.runs.filter(({ task }) => partitionOf(recordKey("acme", task.key), PARTITIONS) === LIGHT)
+        .length < 8
+    ) {
       end(LIGHT);
       await eventually(() => expect(running.get(HEAVY)!.length + running.get(LIGHT)!.length).toBe(PLACES));
     }

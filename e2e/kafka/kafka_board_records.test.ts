@@ -103,7 +103,7 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
     expect(new Set(places.map(({ offset }) => offset)).size).toBe(3);
     const [{ topic, partition, offset }] = places as [(typeof places)[0]];
     await eventually(async () => {
-      const { deadLetters } = await board.deadLetters("dying", { limit: 10 });
+      const { deadLetters } = await board.deadLetters("dying", { orgs: ["acme"], limit: 10 });
       expect(deadLetters).toMatchObject([{ attempts: 3, origin: `${topic}/${partition}@${offset}` }]);
     });
   });

@@ -1,3 +1,4 @@
+import { NO_ORG } from "@khala/server/blackboard";
 import {
   eventually,
   Heard,
@@ -188,7 +189,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
     ] as const;
     for (const [reader, topics] of readers)
       await eventually(async () => {
-        const { deadLetters } = await board.deadLetters(reader, { limit: 20 });
+        const { deadLetters } = await board.deadLetters(reader, { orgs: [NO_ORG], limit: 20 });
         const origins = topics.flatMap((topic) => range(0, 3).map((partition) => `${topic}/${partition}@0`));
         expect(deadLetters.map(({ origin }) => origin).toSorted()).toEqual(origins.toSorted());
         for (const letter of deadLetters)
@@ -260,7 +261,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
       await alterTopic(kafka, topic, { "max.message.bytes": before });
       await eventually(() => expect(on.settled.map(({ settlement }) => settlement.kind)).toEqual(kinds));
       await eventually(async () => expect(await lagging()).toEqual([]));
-      const letters = (await board.deadLetters("agent", { limit: 10 })).deadLetters;
+      const letters = (await board.deadLetters("agent", { orgs: ["acme"], limit: 10 })).deadLetters;
       expect(letters).toHaveLength(kinds.filter((kind) => kind === "dead").length);
       // A process that loses its partition before a result is written runs the task again, as the same attempt.
       expect([...new Set(worker.attempts())]).toEqual(range(1, kinds.length));

@@ -1,6 +1,6 @@
-"""The key of an artifact of Khala's blackboard, and its partition on Kafka, with nothing but the standard library.
+"""The keys of an artifact of Khala's blackboard, and its partition on Kafka, with nothing but the standard library.
 
-    echo '{"type":"Draft","id":"01890a5d-ac96-774b-bcce-b302099a8057"}' | python3 board_keys.py 8
+    echo '{"org_id":"acme","type":"Draft","id":"01890a5d-ac96-774b-bcce-b302099a8057"}' | python3 board_keys.py 8
 
 For programs that must know what stays in order with what, or that write to Kafka themselves. proto/vectors/board_keys.json has
 the cases that every implementation agrees on.
@@ -17,6 +17,11 @@ def artifact_key(artifact):
     """Its partition_key, else its correlation_id, else of its own; an empty text counts as absent."""
     given = artifact.get("partition_key") or artifact.get("correlation_id")
     return given or hashlib.sha256((artifact["type"] + artifact["id"]).encode()).hexdigest()[:32]
+
+
+def record_key(artifact):
+    """The key of its record: that of two orgs is never the same."""
+    return artifact["org_id"] + ":" + artifact_key(artifact)
 
 
 def partition_of(key, count):
@@ -41,9 +46,11 @@ def murmur2(data):
 def main():
     counts = [int(text) for text in sys.argv[1:]]
     for line in sys.stdin:
-        key = artifact_key(json.loads(line))
+        artifact = json.loads(line)
+        key = record_key(artifact)
         partitions = {str(count): partition_of(key, count) for count in counts}
-        print(json.dumps({"key": key, "murmur2": murmur2(key.encode()), "partitions": partitions}), flush=True)
+        found = {"key": artifact_key(artifact), "record_key": key, "murmur2": murmur2(key.encode()), "partitions": partitions}
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ export class BoardWorld {
         const { board } = this.#processes[command.by]!;
         const artifact = this.#roots[command.which % this.#roots.length];
         if (!artifact) return;
-        await eventually("the process knows it", () => board.get(artifact.id));
+        await eventually("the process knows it", () => board.get(artifact.org_id, artifact.id));
         expect(await board.publish([artifact])).toEqual(["duplicate"]);
         return;
       }
@@ -215,7 +215,7 @@ export class BoardWorld {
       for (const name of NAMES) {
         const buried = expected.filter(({ agent, ends }) => agent === name && ends === "dead");
         await eventually(`the dead letters of ${name} are there`, async () => {
-          const query = { limit: 1_000, correlation: { org: "acme", name: this.#correlation } };
+          const query = { orgs: ["acme"], limit: 1_000, correlationId: this.#correlation };
           const { deadLetters } = await board.deadLetters(name, query);
           if (deadLetters.length < buried.length) return false;
           expect(deadLetters.map(({ task }) => task?.id).sort()).toEqual(buried.map(({ id }) => id).sort());
@@ -223,7 +223,7 @@ export class BoardWorld {
         });
       }
       for (const { artifact } of this.#sown.values())
-        await eventually("the artifact is found", () => board.get(artifact.id));
+        await eventually("the artifact is found", () => board.get(artifact.org_id, artifact.id));
       if (this.#roots.length === 0) continue;
       const numbers = { artifacts: this.#sown.size, open: 0, done: count("done"), dead: count("dead") };
       await eventually(`the correlation counts ${JSON.stringify(numbers)}`, async () => {

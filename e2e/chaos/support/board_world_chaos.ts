@@ -222,7 +222,7 @@ export class BoardChaos implements AsyncDisposable {
     const text = await readFile(join(this.#folder, "runs"), "utf8");
     return text.split("\n").flatMap((line) => {
       const [what, key = ""] = line.split(" ");
-      return what === "run" && key.endsWith(`:${agent}`) ? [key] : [];
+      return what === "run" && key.includes(`:${agent}@`) ? [key] : [];
     });
   }
 

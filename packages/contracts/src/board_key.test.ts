@@ -2,12 +2,13 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { artifactKey, type Keyed, murmur2, partitionOf } from "./board_key.ts";
+import { artifactKey, type Keyed, murmur2, partitionOf, recordKey } from "./board_key.ts";
 
 interface Vector {
   name: string;
-  artifact: Keyed;
+  artifact: Keyed & { org_id: string };
   key: string;
+  record_key: string;
   murmur2: number;
   partitions: Record<string, number>;
 }
@@ -17,12 +18,13 @@ const { cases }: { cases: Vector[] } = JSON.parse(readFileSync(file, "utf8"));
 const utf8 = (text: string) => new TextEncoder().encode(text);
 
 describe("the shared vectors", () => {
-  test.each(cases)("$name", ({ artifact, key, murmur2: hash, partitions }) => {
+  test.each(cases)("$name", ({ artifact, key, record_key, murmur2: hash, partitions }) => {
     expect(artifactKey(artifact)).toBe(key);
     expect(artifactKey(artifact, (text) => createHash("sha256").update(text).digest("hex"))).toBe(key);
-    expect(murmur2(utf8(key))).toBe(hash);
+    expect(recordKey(artifact.org_id, key)).toBe(record_key);
+    expect(murmur2(utf8(record_key))).toBe(hash);
     for (const [count, partition] of Object.entries(partitions)) {
-      expect(partitionOf(key, Number(count))).toBe(partition);
+      expect(partitionOf(record_key, Number(count))).toBe(partition);
     }
   });
 

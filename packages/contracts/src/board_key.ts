@@ -23,6 +23,11 @@ export function artifactKey(
   return partition_key || correlation_id || hash(type + id).slice(0, 32);
 }
 
+/** The key of Kafka's records: that of two orgs is never the same, so that neither waits for the other. */
+export function recordKey(org: string, key: string): string {
+  return `${org}:${key}`;
+}
+
 function sha256Hex(text: string): string {
   return bytesToHex(sha256(encoder.encode(text)));
 }

@@ -1,4 +1,4 @@
-export { artifactKey, type Keyed, murmur2, partitionOf } from "./board_key.ts";
+export { artifactKey, type Keyed, murmur2, partitionOf, recordKey } from "./board_key.ts";
 export { canonicalJson, type JsonValue } from "./canonical.ts";
 export {
   ERRORS,

@@ -121,22 +121,22 @@ export async function openBoard(
     const deadCounts = async (): Promise<ReadonlyMap<string, number>> =>
       new Map(
         await Promise.all(
-          [...(await views.deadIds())].map(async ([agent, ids]) => {
-            const replayed = ids.length > 0 ? ((await options.replayed?.(agent, ids)) ?? 0) : 0;
-            return [agent, ids.length - replayed] as const;
+          [...(await views.deadNames())].map(async ([agent, letters]) => {
+            const replayed = letters.length > 0 ? ((await options.replayed?.(agent, letters)) ?? 0) : 0;
+            return [agent, letters.length - replayed] as const;
           }),
         ),
       );
 
-    const { get, recent, lag, correlations, deadLetters, deadLetter, deadLettersById } = views;
+    const { get, known, recent, lag, correlations, deadLetters, deadLettersById } = views;
     let stopped: Promise<void> | undefined;
     return {
       get,
+      known,
       recent,
       lag,
       correlations,
       deadLetters,
-      deadLetter,
       deadLettersById,
       publish: publisher.publish,
       enqueue: publisher.enqueue,

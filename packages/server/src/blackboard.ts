@@ -7,11 +7,19 @@ export type {
   CorrelationCounts,
   CorrelationName,
   DeadLetterPage,
+  DeadLetterQuery,
   Order,
 } from "./blackboard/board.ts";
-export type { BoardObserver, BoardOptions, RecordPosition, Routing } from "./blackboard/board_options.ts";
+export { NO_ORG } from "./blackboard/board.ts";
+export type {
+  BoardObserver,
+  BoardOptions,
+  DeadLetterName,
+  RecordPosition,
+  Routing,
+} from "./blackboard/board_options.ts";
 export type { Artifact } from "./blackboard/model/artifact.ts";
-export { conflict, sameContent } from "./blackboard/model/artifact.ts";
+export { conflict, sameContent, versionKey } from "./blackboard/model/artifact.ts";
 export { AGENT_NAME, ROUTER } from "./blackboard/model/names.ts";
 export {
   type DeadLetter,

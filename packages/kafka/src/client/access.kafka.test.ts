@@ -118,10 +118,11 @@ describe.runIf(ownKafka() !== undefined)(
         return counts?.open === 0 && counts.done === 3 && counts.dead === 2;
       });
       expect(worker.errors).toEqual([]);
-      expect(await publisher.get(made.id)).toEqual(made);
+      expect(await publisher.get(made.org_id, made.id)).toEqual(made);
       const { deadLetters } = await publisher.deadLetters("agent", {
+        orgs: ["acme"],
         limit: 10,
-        correlation: { org: "acme", name: correlation_id },
+        correlationId: correlation_id,
       });
       expect(deadLetters.map(({ failure }) => failure.message).sort()).toEqual(["never", "where() threw"]);
       await eventually("nothing waits", async () => (await publisher.lag()).every(({ lag }) => lag === "0"));

@@ -82,8 +82,8 @@ describe.runIf(ownKafka() !== undefined)(
         return counts?.open === 0 && counts.done === 2 && counts.dead === 1;
       });
       expect(worker.errors).toEqual([]);
-      expect(await board.get(artifacts[0]!.id)).toEqual(artifacts[0]);
-      const { deadLetters } = await board.deadLetters("agent", { limit: 10 });
+      expect(await board.get(artifacts[0]!.org_id, artifacts[0]!.id)).toEqual(artifacts[0]);
+      const { deadLetters } = await board.deadLetters("agent", { orgs: ["acme"], limit: 10 });
       expect(deadLetters.map(({ failure }) => failure.message)).toEqual(["never"]);
       await eventually("nobody lags", async () => (await board.lag()).every(({ lag }) => lag === "0"));
     });

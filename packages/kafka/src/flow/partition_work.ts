@@ -90,11 +90,13 @@ export class PartitionWork {
     }
   }
 
-  /** Which of its tasks follow each other. Copies of one task always do, so that only the first of them runs. */
+  /** Which of its tasks follow each other: none that of another org. Copies of one task always do, so that only the first of them runs. */
   laneOf({ task, offset }: Work): string {
-    if (this.#order === "partition") return "";
     if (!task) return `@${offset}`;
-    return this.#order === "key" ? `=${task.key}` : `#${idempotencyKey(task)}`;
+    const [{ org_id }] = task.artifacts;
+    if (this.#order === "partition") return org_id;
+    // No key has a NUL.
+    return this.#order === "key" ? `=${task.key}\0${org_id}` : `#${idempotencyKey(task)}`;
   }
 
   positionOf({ offset }: Work): RecordPosition {

@@ -21,6 +21,8 @@ const WINDOW_MS = 86_400_000;
 const CLOCKS_MS = 3_600_000;
 /** Far more than are behind the first task that is not settled. */
 const STATES_PER_PARTITION = 200_000;
+/** The agent in an idempotency key. */
+const AGENT = /^[^:]*:([^:@]*)/;
 const POLL_RECORDS = 5_000;
 const POLL_MS = 1_000;
 const STALLED_MS = 120_000;
@@ -58,7 +60,7 @@ export async function loadTaskStates(
     if (from.length === 0) return states;
     reader.assign(from);
     await readTo(context, reader, topic, ends, signal, (partition, key, value) => {
-      const state = key.split(":")[1] === agent ? stateOf(value) : undefined;
+      const state = AGENT.exec(key)?.[1] === agent ? stateOf(value) : undefined;
       if (state) states.get(partition)?.set(key, state);
     });
   } finally {

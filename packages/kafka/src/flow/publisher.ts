@@ -1,4 +1,4 @@
-import { artifactKey, KhalaError, partitionOf } from "@khala/contracts";
+import { artifactKey, KhalaError, partitionOf, recordKey } from "@khala/contracts";
 import {
   type Artifact,
   type BoardObserver,
@@ -14,7 +14,7 @@ import {
 } from "@khala/server/blackboard";
 import type { Producers } from "../producers/producers.ts";
 import type { ResolvedSettings } from "../settings.ts";
-import { artifactRecord, byIdRecord, type Outgoing, sizeOf, taskRecord } from "../topics/records.ts";
+import { artifactRecord, byIdKey, byIdRecord, type Outgoing, sizeOf, taskRecord } from "../topics/records.ts";
 import { largestTask, type TopicNames } from "../topics/topics.ts";
 import type { Views } from "../views/views.ts";
 
@@ -26,7 +26,7 @@ export interface PublisherOptions {
   readonly settings: ResolvedSettings;
   readonly names: TopicNames;
   readonly agents: readonly string[];
-  readonly views: Pick<Views, "version" | "wrote" | "get">;
+  readonly views: Pick<Views, "version" | "wrote" | "known">;
   readonly observer: Pick<BoardObserver, "published">;
 }
 
@@ -97,15 +97,16 @@ export function openPublisher(
 
   /** What becomes of a call. What it publishes is in `fresh` then, all of it or nothing. */
   function judged({ artifacts, compared }: Write, fresh: Map<string, Artifact>): Judged {
-    const replaced: [id: string, before: Artifact | undefined][] = [];
+    const replaced: [key: string, before: Artifact | undefined][] = [];
     const statuses: Published[] = [];
     for (const { artifact } of artifacts) {
-      const { id, version } = artifact;
-      const before = fresh.get(id);
-      const newest = before?.version ?? views.version(id) ?? 0;
+      const { org_id, id, version } = artifact;
+      const key = byIdKey(org_id, id);
+      const before = fresh.get(key);
+      const newest = before?.version ?? views.version(artifact) ?? 0;
       if (newest < version) {
-        fresh.set(id, artifact);
-        replaced.push([id, before]);
+        fresh.set(key, artifact);
+        replaced.push([key, before]);
         statuses.push("published");
         continue;
       }
@@ -124,10 +125,10 @@ export function openPublisher(
 
   /** Compares artifacts with those on the board in the same version, and refuses other content. */
   async function compare(artifacts: readonly Artifact[], compared: Set<Artifact>): Promise<void> {
-    const known = artifacts.filter((each) => !compared.has(each) && views.version(each.id) === each.version);
+    const known = artifacts.filter((each) => !compared.has(each) && views.version(each) === each.version);
     await Promise.all(
       known.map(async (artifact) => {
-        const there = await views.get(artifact.id);
+        const [there] = await views.known(artifact.org_id, [artifact.id]);
         if (there?.version === artifact.version && !sameContent(there, artifact)) throw conflict(artifact);
         compared.add(artifact);
       }),
@@ -158,7 +159,10 @@ export function openPublisher(
           "messaging.operation.type": "send",
           "messaging.destination.name": names.artifacts,
           "kafka.topic": names.artifacts,
-          partition: partitionOf(artifactKey(artifact, sha256), settings.partitions),
+          partition: partitionOf(
+            recordKey(artifact.org_id, artifactKey(artifact, sha256)),
+            settings.partitions,
+          ),
           ...(transactionId !== undefined && { transaction_id: transactionId }),
           "artifact.id": artifact.id,
           "artifact.type": artifact.type,

@@ -18,10 +18,10 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
       correlation_id: "c1",
     });
     expect(await publisher.publish([draft])).toEqual(["published"]);
-    expect(await here.get(draft.id)).toEqual(draft);
+    expect(await here.get("acme", draft.id)).toEqual(draft);
     expect(await here.recent({ org: "acme", limit: 10 })).toEqual([draft]);
-    expect(await eventually("it is found elsewhere", () => elsewhere.get(draft.id))).toEqual(draft);
-    expect(await elsewhere.get("0190a000-0000-7000-8000-000000000000")).toBeUndefined();
+    expect(await eventually("it is found elsewhere", () => elsewhere.get("acme", draft.id))).toEqual(draft);
+    expect(await elsewhere.get("acme", "0190a000-0000-7000-8000-000000000000")).toBeUndefined();
     await eventually("the other window", async () => (await elsewhere.recent({ org: "acme", limit: 1 }))[0]);
     expect(stage.published).toEqual([draft]);
   });
@@ -40,7 +40,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
       { ok: true, value: one },
       { ok: true, value: two },
     ]);
-    expect(await views.get(one.id)).toEqual(two);
+    expect(await views.get(one.org_id, one.id)).toEqual(two);
   });
 
   test("records go to the partition of their key, with type and trace as headers", async () => {
@@ -65,9 +65,9 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     const drafts = Array.from({ length: 200 }, () => artifact());
     const answers = await Promise.all(drafts.map((draft) => publisher.publish([draft])));
     expect(answers).toEqual(drafts.map(() => ["published"]));
-    expect((await Promise.all(drafts.map(({ id }) => views.get(id)))).map((found) => found?.id)).toEqual(
-      drafts.map(({ id }) => id),
-    );
+    expect(
+      (await Promise.all(drafts.map(({ id }) => views.get("acme", id)))).map((found) => found?.id),
+    ).toEqual(drafts.map(({ id }) => id));
   });
 
   test("enqueues tasks for their agent, and refuses a task of an unknown agent", async () => {
@@ -85,7 +85,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     const views = await stage.views();
     const publisher = stage.publisher(views);
     const empty = artifact({ payload: "", partition_key: "k" });
-    const room = stage.settings.maxRecordBytes - Buffer.byteLength(JSON.stringify(empty)) - 1;
+    const room = stage.settings.maxRecordBytes - Buffer.byteLength(`${JSON.stringify(empty)}acme:k`);
     const largest = { ...empty, payload: "x".repeat(room) };
     expect(await publisher.publish([largest])).toEqual(["published"]);
     const over = { ...artifact(), payload: "x".repeat(room + 1_000) };
@@ -95,6 +95,6 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     });
     // So is its task, which is larger.
     await publisher.enqueue([task({ artifacts: [largest] })]);
-    expect(await (await stage.views()).get(largest.id)).toEqual(largest);
+    expect(await (await stage.views()).get("acme", largest.id)).toEqual(largest);
   });
 });

@@ -1,4 +1,4 @@
-import { ROUTER } from "@khala/server/blackboard";
+import { NO_ORG, ROUTER } from "@khala/server/blackboard";
 import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { readTopic } from "@khala/testing/kafka/topics";
 import { testContext } from "@khala/testing/kit/context";
@@ -142,7 +142,7 @@ describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, ()
     await using _ = await openTier(stage, clock, DELAY_MS, () => {});
     expect(await back(stage, 1)).toEqual([good.id]);
     const views = await stage.views();
-    const { deadLetters } = await views.deadLetters(ROUTER, { limit: 10 });
+    const { deadLetters } = await views.deadLetters(ROUTER, { orgs: ["acme", NO_ORG], limit: 10 });
     expect(deadLetters.toReversed()).toMatchObject([
       { raw: raw.toString("base64"), failure: { class: "UnreadableRecord" } },
       { raw: "", failure: { message: "The record has no value." } },

@@ -43,7 +43,7 @@ export interface SettlementRules {
   readonly names: TopicNames;
   readonly retryDelaysMs: readonly number[];
   /** The newest version of an artifact that is known. */
-  version(id: string): number | undefined;
+  version(artifact: Pick<Artifact, "org_id" | "id">): number | undefined;
   /** An output is published. */
   wrote(output: Artifact): void;
 }
@@ -61,7 +61,7 @@ export function waitsInPlace(result: Result, { strict, retryDelaysMs }: Settleme
 /** The outputs of a result that are not on the board: a second run has the same ones, and they are there. */
 export function freshOutputs(rules: SettlementRules, result: Result): readonly Artifact[] {
   if (result.kind !== "done") return [];
-  return result.outputs.filter(({ id, version }) => (rules.version(id) ?? 0) < version);
+  return result.outputs.filter((output) => (rules.version(output) ?? 0) < output.version);
 }
 
 /** The records that settle a result, in one transaction with the offset. `fresh` are its outputs that are new. */

@@ -34,8 +34,8 @@ function read({ key, value, headers = {} }: NewRecord): KafkaRecord {
 describe("there and back", () => {
   test("an artifact, keyed by what keeps it in order, and by its id in the index", () => {
     const one = artifact({ correlation_id: "c", payload: [1, { a: null }] });
-    expect(artifactRecord(one).key).toBe(artifactKey(one));
-    expect(byIdRecord(one).key).toBe(one.id);
+    expect(artifactRecord(one).key).toBe(`acme:${artifactKey(one)}`);
+    expect(byIdRecord(one).key).toBe(`${one.id}@acme`);
     expect(decodeArtifact(read(artifactRecord(one)))).toEqual({ ok: true, value: one });
     expect(decodeArtifact(read(byIdRecord(one)))).toEqual({ ok: true, value: one });
   });

@@ -1,4 +1,4 @@
-import { artifactKey } from "@khala/contracts";
+import { artifactKey, recordKey } from "@khala/contracts";
 import {
   type Artifact,
   type Context,
@@ -58,7 +58,7 @@ const CLOSED = Buffer.from("]}");
 /** An artifact in the log of artifacts. `json` spares writing it twice. */
 export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
   return {
-    key: artifactKey(artifact, sha256),
+    key: recordKey(artifact.org_id, artifactKey(artifact, sha256)),
     value: json,
     headers: { [HEADER.type]: artifact.type, ...trace(artifact.traceparent) },
   };
@@ -66,13 +66,18 @@ export function artifactRecord(artifact: Artifact, json = JSON.stringify(artifac
 
 /** An artifact in the compacted index. Its summary is a header, so that readers need not parse it. */
 export function byIdRecord(artifact: Artifact, json = JSON.stringify(artifact)): NewRecord {
-  return { key: artifact.id, value: json, headers: indexHeader(artifact) };
+  return { key: byIdKey(artifact.org_id, artifact.id), value: json, headers: indexHeader(artifact) };
+}
+
+/** The key of an artifact in the compacted index. */
+export function byIdKey(org: string, id: string): string {
+  return `${id.toLowerCase()}@${org}`;
 }
 
 /** A task before its agent. `artifactJson` is that of its only artifact in UTF-8, and spares writing it again. */
 export function taskRecord(task: Task, artifactJson?: Buffer): NewRecord {
   const value = artifactJson === undefined ? JSON.stringify(task) : around(task, artifactJson);
-  return { key: task.key, value, headers: taskHeaders(task) };
+  return { key: keyOf(task), value, headers: taskHeaders(task) };
 }
 
 function around({ artifacts: _, ...rest }: Task, artifactJson: Buffer): Buffer {
@@ -89,7 +94,7 @@ export function returnedRecord(task: Task, origin: Origin): NewRecord {
 /** A task that waits in a retry topic until `dueAt`, with the failure that it comes from. `task` is the next attempt. */
 export function retryRecord(task: Task, failure: Failure, origin: Origin, dueAt: number): NewRecord {
   return {
-    key: task.key,
+    key: keyOf(task),
     value: JSON.stringify(task),
     headers: {
       ...taskHeaders(task),
@@ -139,7 +144,7 @@ export function deadLetterRecord(
 ): NewRecord {
   const { task } = letter;
   return {
-    key: task ? task.key : raw.key,
+    key: task ? keyOf(task) : raw.key,
     value: task ? JSON.stringify(task) : raw.value,
     // Their topics have no other.
     partition: 0,
@@ -180,6 +185,10 @@ export function positionText({ topic, partition, offset }: RecordPosition): stri
 /** The bytes that a record has without its headers. */
 export function sizeOf({ key, value }: NewRecord): number {
   return (key ? Buffer.byteLength(key) : 0) + (value ? Buffer.byteLength(value) : 0);
+}
+
+function keyOf({ key, artifacts: [{ org_id }] }: Task): string {
+  return recordKey(org_id, key);
 }
 
 function taskHeaders(task: Task): Headers {

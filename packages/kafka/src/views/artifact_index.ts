@@ -2,6 +2,7 @@ import type { Artifact, Context } from "@khala/server/blackboard";
 import { decodeArtifact } from "../topics/decoding.ts";
 import type { LogRecord, Position } from "../topics/log_reader.ts";
 import { OldestKeys } from "../topics/oldest_keys.ts";
+import { byIdKey } from "../topics/records.ts";
 import { versionOf } from "./artifact_summary.ts";
 import { type Entry, IdTable } from "./id_table.ts";
 
@@ -20,7 +21,7 @@ const MAX_MOVES = 5;
 const MAX_WRITTEN = 100_000;
 
 /**
- * Finds artifacts by id. Knows where every artifact is, in a few bytes each, and caches the bodies that were used last;
+ * Finds artifacts by their key in the index, which is the id with the org. Knows where every artifact is, in a few bytes each, and caches the bodies that were used last;
  * others are read from the log.
  */
 export class ArtifactIndex {
@@ -42,7 +43,7 @@ export class ArtifactIndex {
 
   /**
    * Takes a record of the compacted topic, and answers the version that it has. Its body is kept if the caller says its
-   * id: those of a rebuild would only push each other out.
+   * key: those of a rebuild would only push each other out.
    */
   onRecord(record: LogRecord, kept?: string): number | undefined {
     if (!record.key) return undefined;
@@ -59,41 +60,42 @@ export class ArtifactIndex {
     if (known && known.version > version) return undefined;
     this.#table.set(record.key, { partition: record.partition, offset: record.at, version });
     if (kept === undefined && this.#written.size === 0) return version;
-    const id = kept ?? record.key.toString();
-    const written = this.#written.get(id) ?? 0;
-    if (written > 0 && written <= version) this.#written.delete(id);
-    if (kept !== undefined && written !== version) this.#options.bodies.put(id, version, record.value);
+    const key = kept ?? record.key.toString();
+    const written = this.#written.get(key) ?? 0;
+    if (written > 0 && written <= version) this.#written.delete(key);
+    if (kept !== undefined && written !== version) this.#options.bodies.put(key, version, record.value);
     return version;
   }
 
   /** What this process has committed is found at once, before it is read back. */
   wrote(artifact: Artifact, json: string): void {
-    const { id, version } = artifact;
-    if ((this.version(id) ?? 0) >= version) return;
-    this.#written.set(id, version);
-    this.#options.bodies.put(id, version, json);
+    const { org_id, id, version } = artifact;
+    const key = byIdKey(org_id, id);
+    if ((this.version(key) ?? 0) >= version) return;
+    this.#written.set(key, version);
+    this.#options.bodies.put(key, version, json);
     if (this.#written.size > MAX_WRITTEN) this.#written.delete(this.#oldestWritten.next()!);
   }
 
   /** The newest version that is known here. */
-  version(id: string): number | undefined {
-    const written = this.#written.get(id);
-    const entry = this.#table.get(id);
+  version(key: string): number | undefined {
+    const written = this.#written.get(key);
+    const entry = this.#table.get(key);
     if (written === undefined) return entry?.version;
     return Math.max(written, entry?.version ?? 0);
   }
 
-  /** The newest version. An id that is not known is looked for again once all that was committed is read. */
-  async get(id: string): Promise<Artifact | undefined> {
-    if (this.version(id) === undefined) await this.#options.fresh();
+  /** The newest version. A key that is not known is looked for again once all that was committed is read. */
+  async get(key: string): Promise<Artifact | undefined> {
+    if (this.version(key) === undefined) await this.#options.fresh();
     for (let moves = 0; moves < MAX_MOVES; moves++) {
-      const version = this.version(id);
+      const version = this.version(key);
       if (version === undefined) return undefined;
-      const body = this.#options.bodies.get(id);
+      const body = this.#options.bodies.get(key);
       if (body && body.version >= version) return parsed(body.json);
-      const entry = this.#table.get(id);
+      const entry = this.#table.get(key);
       if (entry?.version === version) {
-        const found = await this.#read(id, entry);
+        const found = await this.#read(key, entry);
         if (found) return found;
       }
       await this.#options.fresh();
@@ -101,21 +103,21 @@ export class ArtifactIndex {
     return undefined;
   }
 
-  async #read(id: string, { partition, offset, version }: Entry): Promise<Artifact | undefined> {
+  async #read(key: string, { partition, offset, version }: Entry): Promise<Artifact | undefined> {
     const record = await this.#options.lookup({ topic: this.#options.topic, partition, offset });
     // Another record is there when compaction has removed this one for a newer version or a tombstone.
     if (record?.at !== offset || record.value === null) return undefined;
     const decoded = decodeArtifact(record);
     if (!decoded.ok) return undefined;
-    this.#options.bodies.put(id, version, record.value);
+    this.#options.bodies.put(key, version, record.value);
     return decoded.value;
   }
 
-  #removed(key: Buffer): undefined {
-    this.#table.delete(key);
-    const id = key.toString();
-    this.#written.delete(id);
-    this.#options.bodies.delete(id);
+  #removed(bytes: Buffer): undefined {
+    this.#table.delete(bytes);
+    const key = bytes.toString();
+    this.#written.delete(key);
+    this.#options.bodies.delete(key);
   }
 }
 

@@ -2,6 +2,7 @@ import type { Artifact } from "@khala/server/blackboard";
 import { decodeArtifact } from "../topics/decoding.ts";
 import type { LogRecord } from "../topics/log_reader.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
+import { byIdKey } from "../topics/records.ts";
 
 /** What the views keep of an artifact. */
 export interface ArtifactSummary {
@@ -20,12 +21,17 @@ export function versionOf(record: LogRecord): number | undefined {
   return decoded.ok ? decoded.value.version : undefined;
 }
 
-/** The same with the rest that the views keep. */
-export function summaryOfRecord(record: LogRecord, id: string, version: number): ArtifactSummary | undefined {
+/** The same with the rest that the views keep, of a record with this key. */
+export function summaryOfRecord(
+  record: LogRecord,
+  key: string,
+  version: number,
+): ArtifactSummary | undefined {
   const header = headerText(record, HEADER.index) ?? "";
   try {
     const [type, org, correlationId]: unknown[] = JSON.parse(header.slice(header.indexOf(" ")));
-    if (typeof type === "string" && typeof org === "string")
+    const id = key.slice(0, key.indexOf("@"));
+    if (typeof type === "string" && typeof org === "string" && key === byIdKey(org, id))
       return { id, version, type, org, correlationId: correlationId as string | undefined };
   } catch {
     // Another program wrote it: its value says the same.

@@ -1,9 +1,4 @@
-import {
-  type CorrelationCounts,
-  type CorrelationName,
-  idempotencyKey,
-  type Task,
-} from "@khala/server/blackboard";
+import type { CorrelationCounts, CorrelationName, Task } from "@khala/server/blackboard";
 import {
   decodeArtifact,
   decodeProcessed,
@@ -94,7 +89,7 @@ export class Correlations {
     const waits = decodeWaiting(record);
     if (!waits.ok) return;
     const { correlation_id, org_id, task_id, agent, replay_id, due_at } = waits.value;
-    this.#waits(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, due_at);
+    this.#waits(correlation_id, org_id, taskKey(task_id, agent), replay_id, due_at);
   };
 
   /** Takes a record of a retry topic. */
@@ -105,15 +100,14 @@ export class Correlations {
     const { task, dueAt } = decoded.value;
     const [{ correlation_id, org_id }] = task.artifacts;
     const { id, agent, replay_id } = task;
-    this.#waits(correlation_id, org_id, idempotencyKey({ id, agent }), replay_id, dueAt);
+    this.#waits(correlation_id, org_id, taskKey(id, agent), replay_id, dueAt);
   };
 
   /** A task was seen in that state. */
   task(task: Task, state: State): void {
     const [artifact] = task.artifacts;
     if (!artifact.correlation_id) return;
-    const key = idempotencyKey({ id: task.id, agent: task.agent });
-    this.#note(artifact.correlation_id, artifact.org_id, key, task.replay_id, state);
+    this.#note(artifact.correlation_id, artifact.org_id, taskKey(task.id, task.agent), task.replay_id, state);
   }
 
   /** The counts of the correlations that are known, at a time. */
@@ -160,7 +154,7 @@ export class Correlations {
 
   #processed({ correlation_id, org_id, task_id, agent, replay_id, result }: ProcessedEntry): void {
     if (!correlation_id) return;
-    this.#note(correlation_id, org_id, idempotencyKey({ id: task_id, agent }), replay_id, result);
+    this.#note(correlation_id, org_id, taskKey(task_id, agent), replay_id, result);
   }
 
   #waits(
@@ -216,6 +210,11 @@ export class Correlations {
       this.#ids -= artifacts.size + tasks.size;
     }
   }
+}
+
+/** A task and its replays, within a correlation. */
+function taskKey(id: string, agent: string): string {
+  return `${id}:${agent}`;
 }
 
 /** Whether it can belong to a correlation: what cannot is not worth decoding. */

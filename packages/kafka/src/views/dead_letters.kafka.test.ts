@@ -1,3 +1,4 @@
+import { NO_ORG } from "@khala/server/blackboard";
 import { kafkaHere } from "@khala/testing/kafka/kafka";
 import { eventually } from "@khala/testing/kit/eventually";
 import { describe, expect, test } from "vitest";
@@ -30,16 +31,12 @@ async function bury(stage: Stage, count: number, correlation = "c") {
 
 /** What was committed is found as soon as the brokers have marked it so. */
 const foundIn = (views: Views, id: string) =>
-  eventually("the letter", () => views.deadLetter("reviewer", id));
+  eventually("the letter", async () => (await views.deadLettersById("reviewer", ["acme"], [id]))[0]);
 
 async function pages(views: Views, limit: number, correlationId?: string): Promise<string[][]> {
   const found: string[][] = [];
   for (let after: string | undefined; ; ) {
-    const query = {
-      limit,
-      ...(after && { after }),
-      ...(correlationId && { correlation: { org: "acme", name: correlationId } }),
-    };
+    const query = { orgs: ["acme"], limit, ...(after && { after }), ...(correlationId && { correlationId }) };
     const page = await views.deadLetters("reviewer", query);
     found.push(page.deadLetters.map(({ id }) => id));
     if (!page.next) return found.filter((ids) => ids.length > 0);
@@ -53,10 +50,12 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     const views = await stage.views();
     const [letter] = await bury(stage, 1);
     expect(await foundIn(views, letter!.id)).toEqual(letter);
-    expect((await views.deadLetters("reviewer", { limit: 9 })).deadLetters).toEqual([letter]);
-    expect(await views.deadLetter("reviewer", "0190a000-0000-7000-8000-000000000000")).toBeUndefined();
-    expect(await views.deadLetters("nobody", { limit: 9 })).toEqual({ deadLetters: [] });
-    expect((await views.deadIds()).get("reviewer")).toHaveLength(1);
+    expect((await views.deadLetters("reviewer", { orgs: ["acme"], limit: 9 })).deadLetters).toEqual([letter]);
+    expect(
+      (await views.deadLettersById("reviewer", ["acme"], ["0190a000-0000-7000-8000-000000000000"]))[0],
+    ).toBeUndefined();
+    expect(await views.deadLetters("nobody", { orgs: ["acme"], limit: 9 })).toEqual({ deadLetters: [] });
+    expect((await views.deadNames()).get("reviewer")).toHaveLength(1);
     expect(await views.correlations([{ org: "acme", name: "c" }])).toMatchObject([{ dead: 1 }]);
   });
 
@@ -72,7 +71,9 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
       ids.slice(0, 3).reverse(),
     ]);
     expect((await pages(views, 100))[0]).toEqual(ids.toReversed());
-    await expect(views.deadLetters("reviewer", { limit: 1, after: "x" })).rejects.toMatchObject({
+    await expect(
+      views.deadLetters("reviewer", { orgs: ["acme"], limit: 1, after: "x" }),
+    ).rejects.toMatchObject({
       code: "invalid_request",
     });
   });
@@ -84,10 +85,10 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     await foundIn(views, letters.at(-1)!.id);
     const named = [letters[449]!, letters[0]!, letters[201]!, letters[7]!];
     const ids = named.map(({ id }) => id);
-    expect(await views.deadLettersById("reviewer", ["0190a000-0000-7000-8000-000000000000", ...ids])).toEqual(
-      named,
-    );
-    expect(await views.deadLettersById("nobody", ids)).toEqual([]);
+    expect(
+      await views.deadLettersById("reviewer", ["acme"], ["0190a000-0000-7000-8000-000000000000", ...ids]),
+    ).toEqual(named);
+    expect(await views.deadLettersById("nobody", ["acme"], ids)).toEqual([]);
   });
 
   test("finds the dead letters of a correlation among others", async () => {
@@ -106,7 +107,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     const letter = deadLetter({ raw: raw.toString("base64") });
     const record = deadLetterRecord(letter, origin, { key: Buffer.from("k"), value: raw });
     await stage.write(stage.names.deadLetters("reviewer"), record, { key: null, value: null });
-    const { deadLetters } = await (await stage.views()).deadLetters("reviewer", { limit: 9 });
+    const { deadLetters } = await (await stage.views()).deadLetters("reviewer", { orgs: [NO_ORG], limit: 9 });
     expect(deadLetters).toHaveLength(2);
     expect(deadLetters[1]).toEqual(letter);
     expect(deadLetters[0]).toMatchObject({ raw: "", failure: { class: "Error" } });
@@ -116,14 +117,14 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     await using stage = await openStage();
     const views = await stage.views();
     await bury(stage, 5);
-    await eventually("all are counted", async () => (await views.deadIds()).get("reviewer")?.length === 5);
+    await eventually("all are counted", async () => (await views.deadNames()).get("reviewer")?.length === 5);
     // What retention does after a while.
     const admin = (await openPlainAdmin(stage.settings.kafka)) as Dropper;
     const partitions = [{ partition: 0, offset: 3n }];
     await admin.deleteRecords({ topics: [{ name: stage.names.deadLetters("reviewer"), partitions }] });
     await admin.close();
-    expect((await views.deadIds()).get("reviewer")).toHaveLength(2);
-    expect((await (await stage.views()).deadIds()).get("reviewer")).toHaveLength(2);
+    expect((await views.deadNames()).get("reviewer")).toHaveLength(2);
+    expect((await (await stage.views()).deadNames()).get("reviewer")).toHaveLength(2);
   });
 
   test("a long stack does not make a dead letter too large", async () => {

@@ -24,19 +24,19 @@ function recordAt(at: number): LogRecord {
 test("counts dead letters exactly up to a bound", () => {
   const { letters, bury } = opened();
   bury(9_999);
-  expect(letters.ids(0)).toHaveLength(9_999);
+  expect(letters.names(0)).toHaveLength(9_999);
   for (let i = 0; i < 6; i++) {
     bury(2_500);
-    expect(letters.ids(0)).toHaveLength(10_000);
+    expect(letters.names(0)).toHaveLength(10_000);
   }
 });
 
 test("does not count dead letters that the log has dropped", () => {
   const { letters, bury } = opened();
   bury(10);
-  expect(letters.ids(4)).toHaveLength(6);
-  expect(letters.ids(4)).toHaveLength(6);
+  expect(letters.names(4)).toHaveLength(6);
+  expect(letters.names(4)).toHaveLength(6);
   bury(1);
-  expect(letters.ids(10)).toHaveLength(1);
-  expect(letters.ids(11)).toEqual([]);
+  expect(letters.names(10)).toHaveLength(1);
+  expect(letters.names(11)).toEqual([]);
 });

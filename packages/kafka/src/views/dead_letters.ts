@@ -1,5 +1,11 @@
 import { KhalaError } from "@khala/contracts";
-import type { CorrelationName, DeadLetter, DeadLetterPage } from "@khala/server/blackboard";
+import {
+  type DeadLetter,
+  type DeadLetterName,
+  type DeadLetterPage,
+  type DeadLetterQuery,
+  NO_ORG,
+} from "@khala/server/blackboard";
 import type { Bounds } from "../topics/catch_up.ts";
 import { decodeDeadLetter } from "../topics/decoding.ts";
 import type { LogRecord, Position } from "../topics/log_reader.ts";
@@ -13,14 +19,7 @@ export interface DeadLetterLog {
   readonly range: (from: Position, to: number) => Promise<LogRecord[]>;
 }
 
-export interface DeadLetterQuery {
-  readonly after?: string;
-  readonly limit: number;
-  readonly correlation?: CorrelationName;
-}
-
-interface Noted {
-  readonly id: string;
+interface Noted extends DeadLetterName {
   readonly offset: number;
   /** As `keyOf` has it. */
   readonly correlation: string | undefined;
@@ -30,7 +29,7 @@ const PARTITION = 0;
 const MAX_NOTED = 10_000;
 /** Offsets that are read at once when going back. */
 const STEP = 200;
-/** How far one page looks back for a correlation; the next page goes on from there. */
+/** How far one page looks back for the letters of an org; the next page goes on from there. */
 const MAX_SCAN = 20_000;
 
 /** The dead letters of an agent: which they are in memory, as far as there is room; all of them in the log. */
@@ -38,7 +37,7 @@ export class DeadLetters {
   readonly #agent: string;
   readonly #log: DeadLetterLog;
   #noted: Noted[] = [];
-  readonly #byId = new Map<string, Noted>();
+  readonly #byName = new Map<string, Noted>();
 
   constructor(agent: string, log: DeadLetterLog) {
     this.#agent = agent;
@@ -50,73 +49,76 @@ export class DeadLetters {
   }
 
   /** Which there are from `low` on, the first that the log still has; of more than the bound, the newest. */
-  ids(low: number): string[] {
+  names(low: number): DeadLetterName[] {
     const kept = this.#noted.findIndex(({ offset }) => offset >= low);
     this.#forget(kept < 0 ? this.#noted.length : kept);
-    return [...this.#byId.keys()].slice(-MAX_NOTED);
+    return [...this.#byName.values()].slice(-MAX_NOTED);
   }
 
   /** Takes a record of the topic. */
   onRecord = (record: LogRecord): DeadLetter => {
     const letter = this.#letter(record);
-    const noted = { id: letter.id, offset: record.at, correlation: correlationOf(letter) };
+    const noted = { ...nameOf(letter), offset: record.at, correlation: correlationOf(letter) };
     this.#noted.push(noted);
-    this.#byId.set(noted.id, noted);
+    this.#byName.set(nameKey(noted), noted);
     if (this.#noted.length > MAX_NOTED * 2) this.#forget(MAX_NOTED);
     return letter;
   };
 
-  /** Newest first. A page may be short where it looks for a correlation: as long as there is a `next`, there is more. */
-  async list({ after, limit, correlation: name }: DeadLetterQuery): Promise<DeadLetterPage> {
-    const correlation = name && keyOf(name);
+  /** Newest first. A page may be short, as the log is that of all orgs: as long as there is a `next`, there is more. */
+  async list({ orgs, correlationId, after, limit }: DeadLetterQuery): Promise<DeadLetterPage> {
+    const correlations =
+      correlationId === undefined ? undefined : orgs.map((org) => keyOf({ org, name: correlationId }));
+    const suits = ({ org, correlation = "" }: Pick<Noted, "org" | "correlation">) =>
+      correlations?.includes(correlation) ?? orgs.includes(org);
     const { low, end: stable } = await this.#log.fresh();
     const deadLetters: DeadLetter[] = [];
     let end = Math.min(after === undefined ? stable : cursor(after), stable);
     const enough = Math.max(low, end - MAX_SCAN);
-    while (end > low) {
-      const offset = this.#stepBack(end, low, limit - deadLetters.length, correlation);
+    while (end > enough) {
+      const offset = this.#stepBack(end, low, limit - deadLetters.length, suits);
       const records = await this.#range(offset, end);
       for (const record of records.reverse()) {
         const letter = this.#letter(record);
-        if (correlation !== undefined && correlationOf(letter) !== correlation) continue;
+        if (!suits({ ...nameOf(letter), correlation: correlationOf(letter) })) continue;
         deadLetters.push(letter);
         if (deadLetters.length === limit)
           return { deadLetters, ...(record.at > low && { next: record.offset }) };
       }
       end = offset;
-      if (correlation !== undefined && end <= enough) break;
     }
     return { deadLetters, ...(end > low && { next: String(end) }) };
   }
 
-  /** Dead letters by id, in the order of the ids: by offset where memory has it, else by one scan backwards. */
-  async named(ids: readonly string[]): Promise<DeadLetter[]> {
+  /** Dead letters of these orgs, in the order of the ids: by offset where memory has it, else by one scan backwards. */
+  async named(orgs: readonly string[], ids: readonly string[]): Promise<DeadLetter[]> {
     const found = new Map<string, DeadLetter>();
     const take = (records: readonly LogRecord[], wanted: ReadonlySet<string>) => {
       for (const record of records) {
         const letter = this.#letter(record);
-        if (wanted.has(letter.id)) found.set(letter.id, letter);
+        const name = nameKey(nameOf(letter));
+        if (wanted.has(name)) found.set(name, letter);
       }
     };
-    const wanted = new Set(ids);
-    const isFresh = ids.every((id) => this.#byId.has(id));
+    const names = ids.flatMap((id) => orgs.map((org) => nameKey({ org, id })));
+    const isFresh = ids.every((id) => orgs.some((org) => this.#byName.has(nameKey({ org, id }))));
     const { low } = isFresh ? { low: 0 } : await this.#log.fresh();
-    const offsets = ids.flatMap((id) => this.#byId.get(id)?.offset ?? []).sort((a, b) => a - b);
-    for (const [from, to] of spansOf(offsets)) take(await this.#range(from, to), wanted);
-    const older = new Set(ids.filter((id) => !this.#byId.has(id)));
+    const offsets = names.flatMap((name) => this.#byName.get(name)?.offset ?? []).sort((a, b) => a - b);
+    for (const [from, to] of spansOf(offsets)) take(await this.#range(from, to), new Set(names));
+    const older = new Set(isFresh ? [] : names.filter((name) => !this.#byName.has(name)));
     const all = found.size + older.size;
     for (let end = this.#noted[0]?.offset ?? low; older.size > 0 && end > low && found.size < all; ) {
       const from = Math.max(low, end - STEP);
       take(await this.#range(from, end), older);
       end = from;
     }
-    return ids.flatMap((id) => found.get(id) ?? []);
+    return names.flatMap((name) => found.get(name) ?? []);
   }
 
   /** Forgets the oldest; of letters with one id the newest counts. */
   #forget(count: number): void {
     for (const noted of this.#noted.splice(0, count))
-      if (this.#byId.get(noted.id) === noted) this.#byId.delete(noted.id);
+      if (this.#byName.get(nameKey(noted)) === noted) this.#byName.delete(nameKey(noted));
   }
 
   #range(offset: number, to: number): Promise<LogRecord[]> {
@@ -124,7 +126,7 @@ export class DeadLetters {
   }
 
   /** Where a step back from `end` begins: where memory knows the next letters to be, else by a fixed length. */
-  #stepBack(end: number, low: number, wanted: number, correlation: string | undefined): number {
+  #stepBack(end: number, low: number, wanted: number, suits: (noted: Noted) => boolean): number {
     const first = this.#noted[0];
     const furthest = Math.max(low, end - STEP);
     if (!first || first.offset >= end) return furthest;
@@ -133,7 +135,7 @@ export class DeadLetters {
       const noted = this.#noted[i]!;
       if (noted.offset >= end) continue;
       if (noted.offset < furthest) break;
-      if (correlation !== undefined && noted.correlation !== correlation) continue;
+      if (!suits(noted)) continue;
       if (--left === 0) return Math.max(low, noted.offset);
     }
     return furthest;
@@ -154,6 +156,15 @@ function spansOf(offsets: readonly number[]): [from: number, to: number][] {
     else spans.push([offset, offset + 1]);
   }
   return spans;
+}
+
+/** A record that cannot be decoded may be of any org. */
+function nameOf({ id, task }: DeadLetter): DeadLetterName {
+  return { id, org: task?.artifacts[0].org_id ?? NO_ORG };
+}
+
+function nameKey({ org, id }: DeadLetterName): string {
+  return `${id}@${org}`;
 }
 
 function correlationOf({ task }: DeadLetter): string | undefined {

@@ -10,12 +10,8 @@ export interface Entry {
 const FREE = 0;
 const REMOVED = 0xffff;
 const MAX_LOAD = 0.7;
-const HEX = new Int8Array(256).fill(-1);
-for (const [value, digit] of [..."0123456789abcdef"].entries()) HEX[digit.charCodeAt(0)] = value;
-for (const [value, digit] of [..."ABCDEF"].entries()) HEX[digit.charCodeAt(0)] = value + 10;
-const DASHES = new Set([8, 13, 18, 23]);
 
-/** Positions by id in 30 bytes each, so that a process can know of millions: a hash table with open addressing. */
+/** Positions by key in 30 bytes each, so that a process can know of millions: a hash table with open addressing. */
 export class IdTable {
   #slots: number;
   #ids: Uint32Array;
@@ -43,8 +39,8 @@ export class IdTable {
     return this.#slots * 30;
   }
 
-  get(id: string | Buffer): Entry | undefined {
-    this.#read(id);
+  get(key: string | Buffer): Entry | undefined {
+    this.#read(key);
     const slot = this.#find();
     if (slot < 0) return undefined;
     return {
@@ -54,9 +50,9 @@ export class IdTable {
     };
   }
 
-  set(id: string | Buffer, { partition, offset, version }: Entry): void {
+  set(key: string | Buffer, { partition, offset, version }: Entry): void {
     if (this.#used + 1 > this.#slots * MAX_LOAD) this.#grow();
-    this.#read(id);
+    this.#read(key);
     let slot = this.#find();
     if (slot < 0) {
       slot = ~slot;
@@ -69,8 +65,8 @@ export class IdTable {
     this.#versions[slot] = version;
   }
 
-  delete(id: string | Buffer): void {
-    this.#read(id);
+  delete(key: string | Buffer): void {
+    this.#read(key);
     const slot = this.#find();
     if (slot < 0) return;
     this.#places[slot] = REMOVED;
@@ -126,27 +122,10 @@ export class IdTable {
     this.#used = this.#live;
   }
 
-  /** Puts the 128 bits of a UUID into `#id`; of what is none, as many bits of its hash. */
-  #read(id: string | Buffer): void {
-    const words = this.#id;
-    const isText = typeof id === "string";
-    if (id.length === 36) {
-      let digits = 0;
-      for (let i = 0; i < 36; i++) {
-        const code = isText ? id.charCodeAt(i) : id[i]!;
-        if (DASHES.has(i)) {
-          if (code !== 45) break;
-          continue;
-        }
-        const digit = code < 256 ? HEX[code]! : -1;
-        if (digit < 0) break;
-        words[digits >> 3] = (words[digits >> 3]! << 4) | digit;
-        digits++;
-      }
-      if (digits === 32) return;
-    }
-    const bytes = hash("sha256", id, "buffer");
-    for (let i = 0; i < 4; i++) words[i] = bytes.readUInt32BE(i * 4);
+  /** Puts 128 bits of the key's hash into `#id`: nobody can find a key that has those of another. */
+  #read(key: string | Buffer): void {
+    const bytes = hash("sha256", key, "buffer");
+    for (let i = 0; i < 4; i++) this.#id[i] = bytes.readUInt32BE(i * 4);
   }
 }
 

@@ -1,7 +1,10 @@
 import type { LogRecord } from "../topics/log_reader.ts";
+import { byIdKey } from "../topics/records.ts";
 import { type ArtifactSummary, summaryOfRecord } from "./artifact_summary.ts";
 
 interface Seen extends ArtifactSummary {
+  /** As the index has it. */
+  readonly key: string;
   /** Milliseconds since 1970. */
   readonly at: number;
   /** Breaks ties within a millisecond. */
@@ -31,27 +34,28 @@ export class RecentWindow {
     this.#listener = listener;
   }
 
-  /** Takes a record of the index, and the id and version that it has. */
-  onRecord(record: LogRecord, id: string, version: number): void {
-    const known = this.#seen.get(id);
+  /** Takes a record of the index, and the key and version that it has. */
+  onRecord(record: LogRecord, key: string, version: number): void {
+    const known = this.#seen.get(key);
     if (known && known.version >= version) return;
-    const artifact = summaryOfRecord(record, id, version);
+    const artifact = summaryOfRecord(record, key, version);
     if (artifact) this.add(artifact, Number(record.timestamp));
   }
 
   /** Adds an artifact, or a newer version of it. */
   add(artifact: ArtifactSummary, at: number): void {
-    const { id, version } = artifact;
+    const { org, id, version } = artifact;
+    const key = byIdKey(org, id);
     this.#listener(artifact);
-    const known = this.#seen.get(id);
+    const known = this.#seen.get(key);
     if (known && known.version >= version) return;
-    this.#seen.set(id, { ...artifact, at, turn: this.#turns++ });
+    this.#seen.set(key, { ...artifact, key, at, turn: this.#turns++ });
     this.#sorted = undefined;
     if (this.#seen.size > this.#size * SLACK) this.#cut();
   }
 
-  /** Ids that suit, newest first. Some may be gone. */
-  ids({ type, correlationId, org }: Omit<RecentQuery, "limit">): string[] {
+  /** Keys of those that suit, newest first. Some may be gone. */
+  keys({ type, correlationId, org }: Omit<RecentQuery, "limit">): string[] {
     const wanted = (seen: Seen) =>
       seen.org === org &&
       (type === undefined || seen.type === type) &&
@@ -59,7 +63,7 @@ export class RecentWindow {
     return this.#newestFirst()
       .slice(0, this.#size)
       .filter(wanted)
-      .map(({ id }) => id);
+      .map(({ key }) => key);
   }
 
   #newestFirst(): Seen[] {
@@ -69,7 +73,7 @@ export class RecentWindow {
 
   #cut(): void {
     const kept = this.#newestFirst().slice(0, this.#size);
-    this.#seen = new Map(kept.map((seen) => [seen.id, seen]));
+    this.#seen = new Map(kept.map((seen) => [seen.key, seen]));
     this.#sorted = kept;
   }
 }

@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 import { artifact, openStage, type Stage, task } from "../test_support.ts";
 import { LogLookup } from "../topics/log_lookup.ts";
 import { openLogReader } from "../topics/log_reader.ts";
-import { byIdRecord, processedRecord, taskRecord } from "../topics/records.ts";
+import { byIdKey, byIdRecord, processedRecord, taskRecord } from "../topics/records.ts";
 import { ArtifactIndex, BodyCache } from "./artifact_index.ts";
 import type { Views } from "./views.ts";
 
@@ -32,7 +32,10 @@ async function readAll(stage: Stage, topic: string, groupId: string, records: nu
 }
 
 /** Removes an artifact from the compacted index. */
-const tombstone = (id: string) => ({ key: id, value: null });
+const tombstone = ({ org_id, id }: { org_id: string; id: string }) => ({
+  key: byIdKey(org_id, id),
+  value: null,
+});
 
 describe.runIf(kafkaHere()).concurrent("results", () => {
   test("after a restart an artifact has its newest version, and one that was removed is not there", async () => {
@@ -42,10 +45,10 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     await publisher.publish([kept]);
     await publisher.publish([{ ...kept, version: 2 }]);
     await publisher.publish([gone]);
-    await stage.write(stage.names.byId, tombstone(gone.id));
+    await stage.write(stage.names.byId, tombstone(gone));
     const restarted = await stage.views();
-    expect((await restarted.get(kept.id))?.version).toBe(2);
-    expect(await restarted.get(gone.id)).toBeUndefined();
+    expect((await restarted.get("acme", kept.id))?.version).toBe(2);
+    expect(await restarted.get("acme", gone.id)).toBeUndefined();
     expect((await restarted.recent({ org: "acme", limit: 1 })).map(({ id }) => id)).toEqual([kept.id]);
     expect(restarted.size).toBe(1);
   });
@@ -56,10 +59,16 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     await stage.write(stage.names.byId, ...drafts.map((draft) => byIdRecord(draft)));
     const opening = stage.views();
     const changed = { ...drafts[4_999]!, version: 2 };
-    await stage.write(stage.names.byId, tombstone(drafts[0]!.id), byIdRecord(changed));
+    await stage.write(stage.names.byId, tombstone(drafts[0]!), byIdRecord(changed));
     const views = await opening;
-    await eventually("the deletion", async () => (await views.get(drafts[0]!.id)) === undefined);
-    await eventually("the new version", async () => (await views.get(changed.id))?.version === 2);
+    await eventually(
+      "the deletion",
+      async () => (await views.get(drafts[0]!.org_id, drafts[0]!.id)) === undefined,
+    );
+    await eventually(
+      "the new version",
+      async () => (await views.get(changed.org_id, changed.id))?.version === 2,
+    );
     expect(views.size).toBe(4_999);
   });
 
@@ -68,7 +77,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     const drafts = Array.from({ length: 40 }, (_, i) => artifact({ payload: { i, text: "y".repeat(300) } }));
     await stage.publisher(await stage.views()).publish(drafts);
     const views = await stage.views();
-    expect(await Promise.all(drafts.map(({ id }) => views.get(id)))).toEqual(drafts);
+    expect(await Promise.all(drafts.map(({ id }) => views.get("acme", id)))).toEqual(drafts);
     expect(await views.recent({ org: "acme", limit: 40 })).toHaveLength(40);
   });
 
@@ -83,9 +92,9 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     await stage.write(topic, byIdRecord(kept), byIdRecord(gone), byIdRecord(other));
     for (let version = 1; version <= 20; version++)
       await stage.write(topic, byIdRecord({ ...kept, version }), byIdRecord({ ...kept, version }));
-    await stage.write(topic, byIdRecord(gone), tombstone(gone.id), tombstone(gone.id));
+    await stage.write(topic, byIdRecord(gone), tombstone(gone), tombstone(gone));
     await stage.write(topic, { key: kept.id, value: "" }, { key: kept.id, value: "{" });
-    await eventually("the last version", async () => (await views.get(kept.id))?.version === 20);
+    await eventually("the last version", async () => (await views.get(kept.org_id, kept.id))?.version === 20);
 
     const reader = () => openLogReader(context, settings.kafka, `${settings.prefix}views`);
     const lookup = new LogLookup(context, reader);
@@ -109,7 +118,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     const found = [{ ...kept, version: 20 }, undefined, other];
     const ids = [kept, gone, other].map(({ id }) => id);
     const restarted = await stage.views();
-    expect(await Promise.all(ids.map((id) => restarted.get(id)))).toEqual(found);
+    expect(await Promise.all(ids.map((id) => restarted.get("acme", id)))).toEqual(found);
     // Of one that had come to the third record when the first two went.
     const looked = [];
     for (const id of ids) {
@@ -123,7 +132,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
         },
       });
       for (const record of before.slice(0, 3)) index.onRecord(record);
-      looked.push(await index.get(id));
+      looked.push(await index.get(byIdKey("acme", id)));
     }
     await lookup.stop();
     expect(looked).toEqual(found);
@@ -134,7 +143,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     const views = await stage.views();
     const empty = artifact({ payload: null });
     await stage.publisher(views).publish([empty]);
-    expect(await (await stage.views()).get(empty.id)).toEqual(empty);
+    expect(await (await stage.views()).get("acme", empty.id)).toEqual(empty);
   });
 
   test("ignores aborted transactions", async () => {
@@ -150,11 +159,11 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
       throw new Error("the work failed");
     });
     await expect(failed).rejects.toThrow("the work failed");
-    expect(await views.get(ghost.id)).toBeUndefined();
+    expect(await views.get(ghost.org_id, ghost.id)).toBeUndefined();
     expect(await views.recent({ org: "acme", limit: 9 })).toEqual([]);
     expect(await views.correlations([{ org: "acme", name: "c" }])).toEqual([]);
     const restarted = await stage.views();
-    expect(await restarted.get(ghost.id)).toBeUndefined();
+    expect(await restarted.get("acme", ghost.id)).toBeUndefined();
     expect(await restarted.recent({ org: "acme", limit: 9 })).toEqual([]);
   });
 

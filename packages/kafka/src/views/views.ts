@@ -5,7 +5,9 @@ import {
   type CorrelationCounts,
   type CorrelationName,
   type DeadLetter,
+  type DeadLetterName,
   type DeadLetterPage,
+  type DeadLetterQuery,
   ROUTER,
   type Service,
 } from "@khala/server/blackboard";
@@ -16,12 +18,13 @@ import { catchUp, patiently, stableBounds, windowStart } from "../topics/catch_u
 import { LogLookup } from "../topics/log_lookup.ts";
 import { type LogRecord, openLogReader, type Position } from "../topics/log_reader.ts";
 import { LogTail, type Source } from "../topics/log_tail.ts";
+import { byIdKey } from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
 import { ArtifactIndex, BodyCache } from "./artifact_index.ts";
 import { summaryOf } from "./artifact_summary.ts";
 import { openCorrelationCounts } from "./correlation_counts.ts";
 import { Correlations } from "./correlations.ts";
-import { type DeadLetterQuery, DeadLetters } from "./dead_letters.ts";
+import { DeadLetters } from "./dead_letters.ts";
 import { type RecentQuery, RecentWindow } from "./recent_window.ts";
 import { SingleFlight } from "./single_flight.ts";
 
@@ -34,17 +37,22 @@ export interface ViewsOptions {
 
 /** What can be asked of a board, answered from memory and from the log. */
 export interface Views extends Service {
-  get(id: string): Promise<Artifact | undefined>;
+  get(org: string, id: string): Promise<Artifact | undefined>;
+  /** Those that are known here. */
+  known(org: string, ids: readonly string[]): Promise<Artifact[]>;
   recent(query: RecentQuery): Promise<Artifact[]>;
   lag(): Promise<readonly PartitionLagJson[]>;
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
-  deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
-  deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
+  deadLettersById(
+    agent: string,
+    orgs: readonly string[],
+    ids: readonly string[],
+  ): Promise<readonly DeadLetter[]>;
   /** Which dead letters are kept, by agent; the newest of them where there are more than a bound. */
-  deadIds(): Promise<ReadonlyMap<string, readonly string[]>>;
+  deadNames(): Promise<ReadonlyMap<string, readonly DeadLetterName[]>>;
   /** The newest version that is known here. */
-  version(id: string): number | undefined;
+  version(artifact: Pick<Artifact, "org_id" | "id">): number | undefined;
   /** What this process has committed is seen here at once. */
   wrote(artifact: Artifact, json?: string): void;
   /** How many artifacts there are. */
@@ -125,9 +133,9 @@ export async function openViews(
   );
   const onArtifact = (record: LogRecord) => {
     const isRecent = record.at >= (windowStarts[record.partition] ?? 0);
-    const id = isRecent ? record.key?.toString() : undefined;
-    const version = index.onRecord(record, id);
-    if (id !== undefined && version !== undefined) recent.onRecord(record, id, version);
+    const key = isRecent ? record.key?.toString() : undefined;
+    const version = index.onRecord(record, key);
+    if (key !== undefined && version !== undefined) recent.onRecord(record, key, version);
   };
   const follow: [topic: string, back: number, onRecord: Source["onRecord"]][] = [
     [names.byId, Number.POSITIVE_INFINITY, onArtifact],
@@ -160,24 +168,28 @@ export async function openViews(
     { reader: ROUTER, topic: names.artifacts, group: names.routerGroup },
     ...agents.map((agent) => ({ reader: agent, topic: names.tasks(agent), group: names.agentGroup(agent) })),
   ];
-  const deadIds = new SingleFlight(async () => {
+  const deadNames = new SingleFlight(async () => {
     const lows = await offsets.list(
       [...dead.values()].map(({ topic }) => topic),
       "low",
     );
     return new Map(
-      [...dead].map(([agent, letters]) => [agent, letters.ids(lows.get(letters.topic)?.get(0) ?? 0)]),
+      [...dead].map(([agent, letters]) => [agent, letters.names(lows.get(letters.topic)?.get(0) ?? 0)]),
     );
   });
   const lag = new SingleFlight(lagMeter(offsets, lookup, readers));
   return {
-    get: (id) => index.get(id),
+    get: (org, id) => index.get(byIdKey(org, id)),
+    async known(org, ids) {
+      const keys = ids.map((id) => byIdKey(org, id)).filter((key) => index.version(key) !== undefined);
+      return (await Promise.all(keys.map((key) => index.get(key)))).filter((found) => found !== undefined);
+    },
     async recent({ limit, ...query }) {
       const found: Artifact[] = [];
-      const ids = recent.ids(query);
-      while (found.length < limit && ids.length > 0) {
-        const next = ids.splice(0, limit - found.length);
-        const artifacts = await Promise.all(next.map((id) => index.get(id)));
+      const keys = recent.keys(query);
+      while (found.length < limit && keys.length > 0) {
+        const next = keys.splice(0, limit - found.length);
+        const artifacts = await Promise.all(next.map((key) => index.get(key)));
         found.push(...artifacts.filter((artifact) => artifact !== undefined));
       }
       return found;
@@ -187,14 +199,11 @@ export async function openViews(
     async deadLetters(agent, query) {
       return (await dead.get(agent)?.list(query)) ?? { deadLetters: [] };
     },
-    async deadLetter(agent, id) {
-      return (await dead.get(agent)?.named([id]))?.[0];
+    async deadLettersById(agent, orgs, ids) {
+      return (await dead.get(agent)?.named(orgs, ids)) ?? [];
     },
-    async deadLettersById(agent, ids) {
-      return (await dead.get(agent)?.named(ids)) ?? [];
-    },
-    deadIds: () => deadIds.run(),
-    version: (id) => index.version(id),
+    deadNames: () => deadNames.run(),
+    version: ({ org_id, id }) => index.version(byIdKey(org_id, id)),
     wrote(artifact, json = JSON.stringify(artifact)) {
       index.wrote(artifact, json);
       recent.add(summaryOf(artifact), context.clock.now());

@@ -16,6 +16,7 @@ export interface Resource extends Target {
   /** The subjects of the org that see it; null or absent for all of them. */
   readonly audience?: readonly string[] | null;
   readonly hiddenFrom?: readonly string[] | null;
+  readonly isPublic?: boolean;
 }
 
 /** Decides whether the caller may do this to the resource. Every plane and every endpoint asks here. */
@@ -23,6 +24,7 @@ export function may(caller: Caller, action: Action, resource: Resource): boolean
   const rule: Rule = ACTIONS[action];
   if (!neededScopes(rule, resource).some((scope) => caller.scopes.has(scope))) return false;
   if (rule.to === "installation" || holds(caller, rule.everyOrg)) return true;
+  if (rule.publicToAll && resource.isPublic) return true;
   if (resource.org !== caller.org) return false;
   if (rule.to === "org" || holds(caller, rule.orgWide)) return true;
   return rule.to === "owner" ? resource.owner === caller.subject : sees(caller, resource);

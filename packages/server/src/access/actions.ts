@@ -13,6 +13,8 @@ export interface Rule {
   readonly orgWide?: string;
   /** A token with this scope may do it in every org. */
   readonly everyOrg?: string;
+  /** What is public is for the callers of every org. */
+  readonly publicToAll?: true;
   /** Whether the audit log records it. */
   readonly audited?: true;
 }
@@ -45,7 +47,7 @@ export const ACTIONS = {
   "artifact.publish": { scopes: [SCOPES.blackboardWrite], to: "org" },
   // A new version hides the one before it, so only those who can read that one may publish it.
   "artifact.replace": { scopes: [SCOPES.blackboardWrite], to: "audience" },
-  "artifact.read": { scopes: [SCOPES.blackboardRead], to: "audience" },
+  "artifact.read": { scopes: [SCOPES.blackboardRead], to: "audience", publicToAll: true },
   "board.read": { scopes: [SCOPES.blackboardRead], to: "org" },
   "correlation.read": { scopes: [SCOPES.blackboardRead], to: "org" },
   "correlation.control": {

@@ -27,6 +27,17 @@ export interface Consumer {
   begun?(task: Task): boolean;
 }
 
+/** Whose dead letters are asked for. Those of records that cannot be decoded belong to NO_ORG. */
+export interface DeadLetterQuery {
+  readonly orgs: readonly string[];
+  readonly correlationId?: string;
+  readonly after?: string;
+  readonly limit: number;
+}
+
+/** The org of what belongs to none. */
+export const NO_ORG = "";
+
 /** A page of dead letters, newest first. */
 export interface DeadLetterPage {
   readonly deadLetters: readonly DeadLetter[];
@@ -66,12 +77,14 @@ export interface CorrelationCounts {
  * idempotency key. A settled task does not run again.
  */
 export interface Board extends Service {
-  /** Publishes all or none, with their index, in one transaction. An existing id and version is a duplicate. */
+  /** Publishes all or none, with their index, in one transaction. An existing org, id and version is a duplicate. */
   publish(artifacts: readonly Artifact[]): Promise<readonly ("published" | "duplicate")[]>;
-  /** Enqueues tasks without routing: all or none. A task that is known, by id and replay, is skipped. */
+  /** Enqueues tasks without routing: all or none. A task that is known, by org, id and replay, is skipped. */
   enqueue(tasks: readonly Task[]): Promise<void>;
   /** The newest version. */
-  get(id: string): Promise<Artifact | undefined>;
+  get(org: string, id: string): Promise<Artifact | undefined>;
+  /** The newest versions of those that this process knows of; others may have published more a moment ago. */
+  known(org: string, ids: readonly string[]): Promise<readonly Artifact[]>;
   /** Newest first, within the bounded window. */
   recent(query: {
     readonly type?: string;
@@ -91,11 +104,11 @@ export interface Board extends Service {
   waiting(org: string): Promise<ReadonlyMap<string, number>>;
   /** The known ones; on Kafka, those in the window. `open: 0` means that nothing was open at this call. */
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
-  deadLetters(
-    agent: string,
-    query: { readonly after?: string; readonly limit: number; readonly correlation?: CorrelationName },
-  ): Promise<DeadLetterPage>;
-  deadLetter(agent: string, id: string): Promise<DeadLetter | undefined>;
+  deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
   /** Those that exist, in the order of the ids. */
-  deadLettersById(agent: string, ids: readonly string[]): Promise<readonly DeadLetter[]>;
+  deadLettersById(
+    agent: string,
+    orgs: readonly string[],
+    ids: readonly string[],
+  ): Promise<readonly DeadLetter[]>;
 }

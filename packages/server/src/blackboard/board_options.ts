@@ -17,6 +17,12 @@ export interface Routed {
 /** The properties of an agent that a backend uses. */
 export type BoardAgent = Pick<Consumer, "agent" | "order" | "strict">;
 
+/** A dead letter of an agent. */
+export interface DeadLetterName {
+  readonly org: string;
+  readonly id: string;
+}
+
 /** What the plane passes to a backend. */
 export interface BoardOptions {
   /** Every agent of the app, wherever it runs. */
@@ -26,7 +32,7 @@ export interface BoardOptions {
   /** Whether this process routes. One that only publishes and reads does not. */
   readonly routes: boolean;
   /** Counts the replayed ones of these dead letters, for a backend that does not delete them. */
-  replayed?(agent: string, ids: readonly string[]): Promise<number>;
+  replayed?(agent: string, letters: readonly DeadLetterName[]): Promise<number>;
   /** Shares the counts of running tasks between servers, for a backend that only knows its own. */
   running?(own: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, number>>;
   readonly observer: BoardObserver;

@@ -179,8 +179,8 @@ export async function openBlackboardPlane(
   return {
     publish: (caller, drafts) => publishing.publish(caller, drafts),
 
-    async get(caller, id) {
-      const artifact = await board.get(id);
+    async get(caller, id, org = caller.org) {
+      const artifact = await board.get(org, id);
       return artifact && mayRead(caller, artifact) ? artifact : undefined;
     },
 

@@ -11,19 +11,18 @@ import type {
   SettleRequestJson,
   SettleResponseJson,
 } from "@khala/contracts/blackboard/v1";
+import type { Caller as Viewer } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
 import type { DeadLetterPage } from "./board.ts";
 import type { Artifact, ArtifactDraft } from "./model/artifact.ts";
 import type { DeadLetter } from "./model/task.ts";
 
 /** The authenticated caller of an operation. */
-export interface Caller {
-  readonly org: string;
-  readonly subject: string;
+export interface Caller extends Omit<Viewer, "scopes"> {
+  /** Those of its token. The app's own code has none, and may do what a person may who reads and writes. */
+  readonly scopes?: ReadonlySet<string>;
   /** W3C trace context of the request. */
   readonly trace?: string;
-  /** May see records that belong to no org, such as those that cannot be decoded. */
-  readonly operates?: boolean;
 }
 
 /** A query for dead letters. */
@@ -43,9 +42,10 @@ export interface ClaimAsk {
 
 /** Every operation on the board that the gateway offers. Data of another org does not exist for the caller. */
 export interface BlackboardPlane extends Service {
-  /** Publishes all drafts or none; the error names the invalid ones. Slowed down, then refused, when readers lag. */
+  /** Publishes all drafts or none; the error names the invalid ones. Who may not read an artifact cannot replace it. Slowed down, then refused, when readers lag. */
   publish(caller: Caller, drafts: readonly ArtifactDraft[]): Promise<readonly PublishedJson[]>;
-  get(caller: Caller, id: string): Promise<Artifact | undefined>;
+  /** The newest version; of another org, if it is public. */
+  get(caller: Caller, id: string, org?: string): Promise<Artifact | undefined>;
   /** The recent window, newest first. */
   recent(
     caller: Caller,

@@ -20,10 +20,9 @@ export type Artifact = Readonly<ArtifactJson & Required<Pick<ArtifactJson, Given
 /** An artifact as a publisher or an agent submits it. */
 export type ArtifactDraft = Readonly<ArtifactDraftJson>;
 
-/** The unique key of one version of an artifact. */
-export function versionKey({ id, version }: Pick<Artifact, "id" | "version">): string {
-  // Most artifacts are first versions, so their key is the id alone.
-  return version === 1 ? id.toLowerCase() : `${id.toLowerCase()} ${version}`;
+/** The unique key of one version of an artifact. It begins with the id, so that the keys of new artifacts ascend. */
+export function versionKey({ org_id, id, version }: Pick<Artifact, "org_id" | "id" | "version">): string {
+  return `${id.toLowerCase()} ${version} ${org_id}`;
 }
 
 /** Whether the keys are strictly ascending, as those of new artifacts are. Then they are unique without a set. */

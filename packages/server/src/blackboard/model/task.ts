@@ -45,9 +45,16 @@ export type Settlement = {
   | { readonly kind: "dead"; readonly failure: Failure }
 );
 
-/** Identifies the work: every attempt of a task has the same key, a replay has another one. */
-export function idempotencyKey({ id, agent, replay_id }: Pick<Task, "id" | "agent" | "replay_id">): string {
-  return replay_id ? `${id}:${agent}:${replay_id}` : `${id}:${agent}`;
+/** What identifies the work of a task. */
+type Identified = Pick<Task, "id" | "agent" | "replay_id" | "artifacts">;
+
+/**
+ * Identifies the work among all orgs: every attempt of a task has the same key, a replay has another one. The org is the
+ * last, since it alone may have any character.
+ */
+export function idempotencyKey({ id, agent, replay_id, artifacts }: Identified): string {
+  const [{ org_id }] = artifacts;
+  return replay_id ? `${id}:${agent}:${replay_id}@${org_id}` : `${id}:${agent}@${org_id}`;
 }
 
 /** Separates the replay id of a task from the number of its last pause. It sorts before the characters of ids. */
@@ -68,8 +75,9 @@ export function pauseOf({ replay_id = "" }: Pick<Task, "replay_id">): bigint | u
 }
 
 /** The key that agents see and that output ids are derived from: unchanged by a pause, changed by a replay. */
-export function workKey(task: Pick<Task, "id" | "agent" | "replay_id">): string {
-  return idempotencyKey({ id: task.id, agent: task.agent, replay_id: replayOf(task) });
+export function workKey(task: Identified): string {
+  const { id, agent, artifacts } = task;
+  return idempotencyKey({ id, agent, artifacts, replay_id: replayOf(task) });
 }
 
 /** When the task was created: by its artifact, or by its replay. Milliseconds. */

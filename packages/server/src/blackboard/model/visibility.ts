@@ -1,14 +1,34 @@
+import { SCOPES } from "@khala/contracts";
+import { may, type Resource } from "../../access/access.ts";
+import type { Action } from "../../access/actions.ts";
 import type { Caller } from "../plane.ts";
 import type { Artifact } from "./artifact.ts";
 import type { DeadLetter, Task } from "./task.ts";
 
 const WITHHELD = "Withheld: it may quote an artifact that you may not read.";
 
-/** An artifact is visible to its org. A private or labelled one is visible to its publisher only, besides its agents. */
-export function mayRead({ org, subject }: Caller, { org_id, visibility, produced_by }: Artifact): boolean {
-  if (visibility.kind === "public") return true;
-  if (org_id !== org) return false;
-  return visibility.kind === "org" || produced_by === `user:${subject}`;
+const PUBLISHER = "user:";
+const PERSON: ReadonlySet<string> = new Set([SCOPES.blackboardRead, SCOPES.blackboardWrite]);
+
+/** Whether the caller may do this to the resource. */
+export function mayDo(
+  { org, subject, scopes = PERSON }: Caller,
+  action: Action,
+  resource: Resource,
+): boolean {
+  return may({ org, subject, scopes }, action, resource);
+}
+
+/** The artifact as a resource: a private or labelled one is for its publisher only, besides its agents. */
+export function artifactResource({ org_id: org, visibility, produced_by }: Artifact): Resource {
+  const isOpen = visibility.kind === "public" || visibility.kind === "org";
+  const publisher = produced_by.startsWith(PUBLISHER) ? [produced_by.slice(PUBLISHER.length)] : [];
+  return { org, isPublic: visibility.kind === "public", audience: isOpen ? null : publisher };
+}
+
+/** Whether the caller may see the artifact. */
+export function mayRead(caller: Caller, artifact: Artifact): boolean {
+  return mayDo(caller, "artifact.read", artifactResource(artifact));
 }
 
 /** A task of the caller's org, without the payloads that the caller may not read. */

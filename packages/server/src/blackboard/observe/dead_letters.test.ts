@@ -1,6 +1,7 @@
 import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
 import { expect, test } from "vitest";
 import type { DeadLetter } from "../model/task.ts";
+import type { Caller } from "../plane.ts";
 import { openDeadLetters } from "./dead_letters.ts";
 import type { Replays } from "./replays.ts";
 
@@ -27,23 +28,28 @@ const replays: Omit<Replays, "count"> = {
   },
   statesOf: async () => new Map([["mine", "r1"]]),
 };
+const orgOf = ({ task }: DeadLetter) => task?.artifacts[0].org_id ?? "";
 const looks: number[] = [];
 const board = {
-  deadLetters: async () => ({ deadLetters: letters }),
-  deadLetter: async (_: string, id: string) => letters.find((each) => each.id === id),
-  async deadLettersById(_: string, ids: readonly string[]) {
+  deadLetters: async (_: string, { orgs }: { readonly orgs: readonly string[] }) => ({
+    deadLetters: letters.filter((each) => orgs.includes(orgOf(each))),
+  }),
+  async deadLettersById(_: string, orgs: readonly string[], ids: readonly string[]) {
     looks.push(ids.length);
-    return ids.flatMap((id) => letters.find((each) => each.id === id) ?? []);
+    return ids.flatMap((id) => letters.find((each) => each.id === id && orgs.includes(orgOf(each))) ?? []);
   },
 };
 const desk = openDeadLetters(board, replays, () => {});
 const ada = { org: "acme", subject: "ada" };
 
 test("an org sees its own dead letters, and of others nothing; what cannot be read is for who operates", async () => {
-  const seen = async (caller: typeof ada & { operates?: boolean }) =>
+  const seen = async (caller: Caller) =>
     (await desk.list(caller, "a", { limit: 10 })).deadLetters.map(({ id }) => id);
   expect(await seen(ada)).toEqual(["mine"]);
-  expect(await seen({ ...ada, operates: true })).toEqual(["mine", "unreadable"]);
+  expect(await seen({ ...ada, scopes: new Set(["blackboard:read", "platform"]) })).toEqual([
+    "mine",
+    "unreadable",
+  ]);
   expect(await desk.get(ada, "a", "unreadable")).toBeUndefined();
   expect(await desk.get(ada, "a", "theirs")).toBeUndefined();
   await expect(desk.replay(ada, "a", "theirs")).rejects.toMatchObject({ code: "not_found" });

@@ -1,7 +1,7 @@
-import { KhalaError } from "@khala/contracts";
-import type { Board } from "../board.ts";
+import { notFound } from "../../access/access.ts";
+import { type Board, NO_ORG } from "../board.ts";
 import type { DeadLetter } from "../model/task.ts";
-import { deadLetterFor } from "../model/visibility.ts";
+import { deadLetterFor, mayDo } from "../model/visibility.ts";
 import type { BlackboardPlane, Caller } from "../plane.ts";
 import type { Replays } from "./replays.ts";
 
@@ -19,18 +19,19 @@ const PAGE = 100;
 
 /** Opens the dead letters. `check` throws for an unknown reader. */
 export function openDeadLetters(
-  board: Pick<Board, "deadLetters" | "deadLetter" | "deadLettersById">,
+  board: Pick<Board, "deadLetters" | "deadLettersById">,
   replays: Omit<Replays, "count">,
   check: (agent: string) => void,
 ): DeadLetters {
   async function* pagesOf(caller: Caller, agent: string, correlationId?: string) {
     for (let after: string | undefined; ; ) {
       const page = await board.deadLetters(agent, {
+        orgs: orgsOf(caller),
         limit: PAGE,
         ...(after && { after }),
-        ...ofCorrelation(caller, correlationId),
+        ...(correlationId && { correlationId }),
       });
-      yield page.deadLetters.filter((letter) => isOf(caller, letter));
+      yield page.deadLetters;
       after = page.next;
       if (!after) return;
     }
@@ -38,20 +39,18 @@ export function openDeadLetters(
 
   async function* named(caller: Caller, agent: string, ids: readonly string[]) {
     const wanted = [...new Set(ids)];
-    for (let at = 0; at < wanted.length; at += PAGE) {
-      const letters = await board.deadLettersById(agent, wanted.slice(at, at + PAGE));
-      yield letters.filter((letter) => isOf(caller, letter));
-    }
+    for (let at = 0; at < wanted.length; at += PAGE)
+      yield await board.deadLettersById(agent, orgsOf(caller), wanted.slice(at, at + PAGE));
   }
 
   async function find(caller: Caller, agent: string, id: string): Promise<DeadLetter | undefined> {
-    const letter = await board.deadLetter(agent, id);
-    return letter && isOf(caller, letter) ? letter : undefined;
+    return (await board.deadLettersById(agent, orgsOf(caller), [id]))[0];
   }
 
   async function shown(caller: Caller, agent: string, letters: readonly DeadLetter[]): Promise<DeadLetter[]> {
     const states = await replays.statesOf(
       agent,
+      caller.org,
       letters.map(({ id }) => id),
     );
     return letters.map((letter) => {
@@ -61,14 +60,10 @@ export function openDeadLetters(
   }
 
   return {
-    async list(caller, agent, { correlationId, ...query }) {
+    async list(caller, agent, query) {
       check(agent);
-      const page = await board.deadLetters(agent, {
-        ...query,
-        ...ofCorrelation(caller, correlationId),
-      });
-      const own = page.deadLetters.filter((letter) => isOf(caller, letter));
-      return { ...page, deadLetters: await shown(caller, agent, own) };
+      const page = await board.deadLetters(agent, { ...query, orgs: orgsOf(caller) });
+      return { ...page, deadLetters: await shown(caller, agent, page.deadLetters) };
     },
 
     async get(caller, agent, id) {
@@ -80,7 +75,7 @@ export function openDeadLetters(
     async replay(caller, agent, id, edit) {
       check(agent);
       const letter = await find(caller, agent, id);
-      if (!letter) throw new KhalaError("not_found", `There is no dead letter "${id}" of "${agent}".`);
+      if (!letter) throw notFound("dead letter", id);
       return replays.replay(agent, letter, edit);
     },
 
@@ -92,12 +87,8 @@ export function openDeadLetters(
   };
 }
 
-/** A record that cannot be decoded may belong to any org, so only operators see it. */
-function isOf({ org, operates = false }: Caller, { task }: DeadLetter): boolean {
-  return task === undefined ? operates : task.artifacts[0].org_id === org;
-}
-
-/** The query's filter for one correlation of the caller's org, if it has one. */
-function ofCorrelation({ org }: Caller, name: string | undefined) {
-  return name ? { correlation: { org, name } } : {};
+/** A record that cannot be decoded may belong to any org, so only who inspects the whole server sees it. */
+function orgsOf(caller: Caller): string[] {
+  const { org } = caller;
+  return mayDo(caller, "server.inspect", { org }) ? [org, NO_ORG] : [org];
 }

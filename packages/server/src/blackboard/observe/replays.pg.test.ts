@@ -140,6 +140,7 @@ test("replays many page by page, each once though two people ask", async () => {
 test("which of them were replayed is known by agent", async () => {
   const [a, b] = [deadLetter(), deadLetter()];
   const { replay_id } = await replays.replay("reviewer", a);
-  expect(await replays.statesOf("reviewer", [a.id, b.id])).toEqual(new Map([[a.id, replay_id]]));
-  expect(await replays.statesOf("writer", [a.id])).toEqual(new Map());
+  expect(await replays.statesOf("reviewer", "acme", [a.id, b.id])).toEqual(new Map([[a.id, replay_id]]));
+  expect(await replays.statesOf("writer", "acme", [a.id])).toEqual(new Map());
+  expect(await replays.statesOf("reviewer", "zeta", [a.id])).toEqual(new Map());
 });

@@ -2,6 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { ReplayAllResponseJson, ReplayResponseJson } from "@khala/contracts/blackboard/v1";
 import type { Database, Row, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
+import type { DeadLetterName } from "../board_options.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { DeadLetter, Task } from "../model/task.ts";
 import { outboxValues } from "../publish/outbox.ts";
@@ -21,8 +22,8 @@ export interface Replays {
     agent: string,
     pages: AsyncIterable<readonly DeadLetter[]>,
   ): Promise<Required<ReplayAllResponseJson>>;
-  /** The replay ids of these dead letters, where they were replayed. */
-  statesOf(agent: string, ids: readonly string[]): Promise<Map<string, string>>;
+  /** The replay ids of these dead letters of an org, where they were replayed. */
+  statesOf(agent: string, org: string, ids: readonly string[]): Promise<Map<string, string>>;
 }
 
 const MAX_AT_ONCE = 100;
@@ -48,12 +49,12 @@ export function openReplays(
     return replayed;
   }
 
-  async function statesOf(agent: string, ids: readonly string[]): Promise<Map<string, string>> {
+  async function statesOf(agent: string, org: string, ids: readonly string[]): Promise<Map<string, string>> {
     const rows = await database.query<Row & { id: string; replay: string }>({
       name: "board_replay_states",
       text: `SELECT dead_letter_id AS id, replay_id AS replay FROM runtime.board_replays
-        WHERE dead_letter_id = ANY ($2::text[]) AND agent = $1`,
-      values: [agent, ids],
+        WHERE dead_letter_id = ANY ($3::text[]) AND org_id = $2 AND agent = $1`,
+      values: [agent, org, ids],
     });
     return new Map(rows.map(({ id, replay }) => [id, replay]));
   }
@@ -68,7 +69,7 @@ export function openReplays(
       const replayId = context.newId();
       const [replayed] = await insert(agent, [[deadLetter.id, again(task, replayId)]]);
       if (replayed) return { replay_id: replayId, status: "replayed" };
-      const known = (await statesOf(agent, [deadLetter.id])).get(deadLetter.id);
+      const known = (await statesOf(agent, task.artifacts[0].org_id, [deadLetter.id])).get(deadLetter.id);
       return { replay_id: known!, status: "already_replayed" };
     },
 
@@ -109,16 +110,17 @@ export function openReplays(
 /** Counts how many of an agent's dead letters were replayed; of many the answer may be some seconds old. */
 export function replayCounter(database: Database, { clock }: Pick<Context, "clock">) {
   const counted = new Map<string, { readonly count: number; readonly at: number }>();
-  return async (agent: string, ids: readonly string[]): Promise<number> => {
-    if (ids.length === 0) return 0;
+  return async (agent: string, letters: readonly DeadLetterName[]): Promise<number> => {
+    if (letters.length === 0) return 0;
     const now = clock.now();
     const last = counted.get(agent);
-    if (last && ids.length >= MANY && Math.abs(now - last.at) < MANY_MS)
-      return Math.min(last.count, ids.length);
+    if (last && letters.length >= MANY && Math.abs(now - last.at) < MANY_MS)
+      return Math.min(last.count, letters.length);
     const [row] = await database.query<Row & { count: bigint }>({
       name: "board_replays_count",
-      text: "SELECT count(*) FROM runtime.board_replays WHERE dead_letter_id = ANY ($2::text[]) AND agent = $1",
-      values: [agent, ids],
+      text: `SELECT count(*) FROM runtime.board_replays
+        WHERE (dead_letter_id, org_id) IN (SELECT * FROM unnest($2::text[], $3::text[])) AND agent = $1`,
+      values: [agent, letters.map(({ id }) => id), letters.map(({ org }) => org)],
     });
     const count = Number(row!.count);
     counted.set(agent, { count, at: now });
@@ -135,8 +137,8 @@ function replayStatement(agent: string, deadLetterId: string, task: Task, now: D
   return {
     name: "board_replay",
     text: `WITH fresh AS (
-        INSERT INTO runtime.board_replays (agent, dead_letter_id, replay_id, created_at)
-        VALUES ($8, $9, $10, $11) ON CONFLICT DO NOTHING RETURNING 1
+        INSERT INTO runtime.board_replays (agent, org_id, dead_letter_id, replay_id, created_at)
+        VALUES ($8, $3, $9, $10, $11) ON CONFLICT DO NOTHING RETURNING 1
       )
       INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at, not_before)
       SELECT $1::text, $2::text, $3::text, $4::text, $5::json, $6::timestamptz, $7::timestamptz FROM fresh

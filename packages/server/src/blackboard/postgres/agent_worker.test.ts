@@ -21,7 +21,7 @@ async function consuming(how: {
   const left: Claim[] = range(1, COUNT).map((n) => {
     const artifact = makeTestArtifact({ to: "a" });
     const task = { id: artifact.id, agent: "a", artifacts: [artifact] as const, key: `${n}`, attempt: 1 };
-    return { seq: BigInt(n), lane: "", task: { ...task, created_at: artifact.created_at } };
+    return { seq: BigInt(n), org: "acme", lane: "", task: { ...task, created_at: artifact.created_at } };
   });
   const commits: number[] = [];
   let begun = 0;

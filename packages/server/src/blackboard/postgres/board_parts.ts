@@ -52,11 +52,16 @@ export async function knownArtifacts(
   if (artifacts.length === 0) return new Map();
   const statement = {
     name: "board_known",
-    text: `SELECT a.body FROM unnest($1::uuid[], $2::int[]) AS u(id, version)
+    text: `SELECT a.body FROM unnest($1::text[], $2::uuid[], $3::int[]) AS u(org, id, version)
       CROSS JOIN LATERAL (
-        SELECT a.body FROM runtime.board_artifacts a WHERE a.id = u.id AND a.version = u.version OFFSET 0
+        SELECT a.body FROM runtime.board_artifacts a
+        WHERE a.org_id = u.org AND a.id = u.id AND a.version = u.version OFFSET 0
       ) a`,
-    values: [artifacts.map(({ id }) => id), artifacts.map(({ version }) => version)],
+    values: [
+      artifacts.map(({ org_id }) => org_id),
+      artifacts.map(({ id }) => id),
+      artifacts.map(({ version }) => version),
+    ],
   };
   const [, rows] = await database.transaction([BY_INDEX, statement]);
   const known = rows!.map(({ body }) => JSON.parse(body as string) as Artifact);

@@ -7,20 +7,16 @@ import { BY_INDEX, releaseStatement } from "./statements.ts";
 /** A task that this process may work on until its lease ends. */
 export interface Claim {
   readonly seq: bigint;
+  readonly org: string;
   readonly lane: string;
   readonly task: Task;
-}
-
-/** A claimed task whose artifact is not on the board any more. */
-export interface MissingTask {
-  readonly claim: Claim;
-  readonly org: string;
 }
 
 /** What a claim brought. */
 export interface Claims {
   readonly claims: readonly Claim[];
-  readonly missing: readonly MissingTask[];
+  /** Those whose artifact is not on the board any more. */
+  readonly missing: readonly Claim[];
   /** Milliseconds until the next task is due that is not yet. */
   readonly nextDueMs: number | undefined;
 }
@@ -139,10 +135,10 @@ export class ClaimStore {
       allAt: isAll ? now + ALL_EVERY_MS : position.allAt,
     });
     const claims: Claim[] = [];
-    const missing: MissingTask[] = [];
+    const missing: Claim[] = [];
     for (const row of rows) {
       const claim = claimOf(agent, row);
-      if (row.artifact === null && row.task === null) missing.push({ claim, org: row.org_id });
+      if (row.artifact === null && row.task === null) missing.push(claim);
       else claims.push(claim);
     }
     return { claims, missing, nextDueMs: next![0]?.ms as number | undefined };
@@ -151,9 +147,9 @@ export class ClaimStore {
 
 /** What a row says. Where the artifact is gone the task has none. */
 function claimOf(agent: string, row: ClaimRow): Claim {
-  const { seq, lane, attempt, task_id: id, key } = row;
-  if (row.task !== null) return { seq, lane, task: { ...(JSON.parse(row.task) as Task), attempt } };
+  const { seq, org_id: org, lane, attempt, task_id: id, key } = row;
+  if (row.task !== null) return { seq, org, lane, task: { ...(JSON.parse(row.task) as Task), attempt } };
   const artifacts = (row.artifact === null ? [] : [JSON.parse(row.artifact)]) as unknown as [Artifact];
   const created_at = isoTime(Number(row.created_at));
-  return { seq, lane, task: { id, agent, artifacts, key, attempt, created_at } };
+  return { seq, org, lane, task: { id, agent, artifacts, key, attempt, created_at } };
 }

@@ -1,4 +1,4 @@
-import { partitionOf } from "@khala/contracts";
+import { partitionOf, recordKey } from "@khala/contracts";
 import type { BoardOptions } from "../board_options.ts";
 import type { Task } from "../model/task.ts";
 
@@ -12,10 +12,11 @@ const LOCKS = 256;
 /** A place in a lane. */
 interface InLane {
   readonly agent: string;
+  readonly org: string;
   readonly lane: string;
 }
 
-/** Tasks of one lane run one after the other. */
+/** Tasks of one lane of an org run one after the other. */
 export class Lanes {
   readonly #agents: ReadonlyMap<string, BoardOptions["agents"][number]>;
 
@@ -24,10 +25,10 @@ export class Lanes {
   }
 
   /** The lane of a task. An agent that is not known keeps the order of its keys. */
-  of({ agent, key }: Pick<Task, "agent" | "key">): string {
+  of({ agent, key, artifacts: [{ org_id }] }: Pick<Task, "agent" | "key" | "artifacts">): string {
     const order = this.#agents.get(agent)?.order ?? "key";
     if (order === "none") return NO_LANE;
-    if (order === "partition") return String(partitionOf(key, PARTITIONS));
+    if (order === "partition") return String(partitionOf(recordKey(org_id, key), PARTITIONS));
     // An empty key is a key like any other.
     return key === NO_LANE ? " " : key;
   }
@@ -42,14 +43,13 @@ export class Lanes {
 export function locksOf(...places: (readonly InLane[])[]): number[] {
   const locks = new Set<number>();
   for (const some of places)
-    for (const { agent, lane } of some) if (lane !== NO_LANE) locks.add(lockOf(agent, lane));
+    for (const { agent, org, lane } of some) if (lane !== NO_LANE) locks.add(lockOf(agent, org, lane));
   return [...locks].sort((a, b) => a - b);
 }
 
 /** The same in every process. */
-function lockOf(agent: string, lane: string): number {
-  let hash = agent.length;
-  for (let i = 0; i < agent.length; i++) hash = (hash * 31 + agent.charCodeAt(i)) | 0;
-  for (let i = 0; i < lane.length; i++) hash = (hash * 31 + lane.charCodeAt(i)) | 0;
+function lockOf(...parts: readonly string[]): number {
+  let hash = 0;
+  for (const part of parts) for (let i = 0; i < part.length; i++) hash = (hash * 31 + part.charCodeAt(i)) | 0;
   return ((hash ^ (hash >>> 16)) >>> 0) % LOCKS;
 }

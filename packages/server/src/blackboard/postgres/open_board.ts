@@ -8,7 +8,7 @@ import type { BoardObserver, BoardOptions } from "../board_options.ts";
 import { ROUTER } from "../model/names.ts";
 import { AgentWorker, type WorkerStore } from "./agent_worker.ts";
 import type { BoardParts } from "./board_parts.ts";
-import { ClaimStore, type MissingTask } from "./claim_store.ts";
+import { type Claim, ClaimStore } from "./claim_store.ts";
 import { openCounts } from "./counts.ts";
 import { Lanes } from "./lanes.ts";
 import { Leases } from "./leases.ts";
@@ -115,10 +115,10 @@ export async function openPostgresBoard(
   }
 
   /** If it cannot be parked now, its lease ends, and whoever claims it then parks it. */
-  function park(missing: MissingTask): void {
-    const { agent } = missing.claim.task;
+  function park(claim: Claim): void {
+    const { agent } = claim.task;
     const parked = settler
-      .park(missing)
+      .park(claim)
       .catch((error) =>
         context.log.warn({ err: error.message, agent }, "a task without its artifact was not parked yet"),
       )

@@ -86,20 +86,20 @@ test("every statement finds its rows by an index, without statistics", async () 
   board.consume(slow);
   await board.publish([makeTestArtifact({ to: "slow" })]);
   await until("a lease was renewed", () => statements.has("board_renew"));
-  await board.get(letters[0]!.id);
+  await board.get(letters[0]!.org_id, letters[0]!.id);
   await board.recent({ org: "acme", type: "Draft", limit: 5 });
   await board.recent({ org: "acme", correlationId: "c", limit: 5 });
   await board.lag();
   await board.correlations([{ org: "acme", name: "c" }]);
-  const { deadLetters } = await board.deadLetters("b", { limit: 5 });
-  await board.deadLetters("b", { limit: 5, correlation: { org: "acme", name: "c" } });
-  await board.deadLetter("b", deadLetters[0]!.id);
+  const { deadLetters } = await board.deadLetters("b", { orgs: ["acme"], limit: 5 });
+  await board.deadLetters("b", { orgs: ["acme"], limit: 5, correlationId: "c" });
+  await board.deadLettersById("b", ["acme"], [deadLetters[0]!.id]);
   const own = [
     "board_claim",
     "board_next_due",
     "board_claimable",
     "board_known",
-    "board_get",
+    "board_newest",
     "board_recent",
   ];
   expect([...statements.keys()]).toEqual(expect.arrayContaining([...own, "board_put", "board_settle"]));

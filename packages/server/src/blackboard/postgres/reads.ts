@@ -15,7 +15,11 @@ type Reads = Omit<Board, "publish" | "enqueue" | "consume" | "stop" | "counts" |
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const NUMBER = /^\d{1,18}$/;
 
-const GET = "SELECT a.body FROM runtime.board_artifacts a WHERE a.id = $1 ORDER BY a.version DESC LIMIT 1";
+/** The newest versions: org, ids. */
+const NEWEST = `
+SELECT a.body FROM unnest($2::uuid[]) AS u(id) CROSS JOIN LATERAL (
+  SELECT a.body FROM runtime.board_artifacts a WHERE a.org_id = $1 AND a.id = u.id ORDER BY a.version DESC LIMIT 1
+) a`;
 
 /** The newest of an org within the window, of a type if it is given: org, type, limit, window. */
 const RECENT = `
@@ -41,7 +45,8 @@ CROSS JOIN LATERAL (
   FROM runtime.board_artifacts a
   CROSS JOIN LATERAL (
     SELECT count(*) AS open, count(*) FILTER (WHERE t.claimed_by IS NULL AND t.due_at > now()) AS retrying
-    FROM runtime.board_tasks t WHERE t.artifact_id = a.id AND t.artifact_version = a.version OFFSET 0
+    FROM runtime.board_tasks t
+    WHERE t.org_id = a.org_id AND t.artifact_id = a.id AND t.artifact_version = a.version OFFSET 0
   ) t WHERE a.org_id = u.org AND a.correlation_id = u.id
 ) a
 CROSS JOIN LATERAL (
@@ -55,15 +60,18 @@ CROSS JOIN LATERAL (
 WHERE a.artifacts > 0`;
 
 const LETTER = "SELECT d.seq, d.replay_id, d.body FROM runtime.board_dead_letters d";
-/** A page of dead letters: agent, before which, limit; and of a correlation: org, name. */
-const LETTERS = `${LETTER} WHERE d.agent = $1 AND d.seq < $2 ORDER BY d.seq DESC LIMIT $3`;
-const LETTERS_OF_CORRELATION = `${LETTER}
-WHERE d.agent = $1 AND d.seq < $2 AND d.org_id = $4 AND d.correlation_id = $5 ORDER BY d.seq DESC LIMIT $3`;
+const IN_ORG = "d.agent = $1 AND d.org_id = o.org";
+/** The newest dead letters of each org: agent, orgs, before which, limit, and of which correlation. */
+const pageOf = (where: string) => `
+SELECT d.seq, d.replay_id, d.body FROM unnest($2::text[]) AS o(org) CROSS JOIN LATERAL (
+  ${LETTER} WHERE ${IN_ORG} AND d.seq < $3 ${where} ORDER BY d.seq DESC LIMIT $4
+) d ORDER BY d.seq DESC LIMIT $4`;
+const LETTERS = pageOf("");
+const LETTERS_OF_CORRELATION = pageOf("AND d.correlation_id = $5");
+/** Agent, orgs, ids. */
 const LETTERS_BY_ID = `
-SELECT d.seq, d.replay_id, d.body FROM unnest($2::uuid[]) WITH ORDINALITY AS u(id, n)
-CROSS JOIN LATERAL (
-  SELECT d.seq, d.replay_id, d.body FROM runtime.board_dead_letters d WHERE d.agent = $1 AND d.id = u.id OFFSET 0
-) d ORDER BY u.n`;
+SELECT d.seq, d.replay_id, d.body FROM unnest($3::uuid[]) WITH ORDINALITY AS u(id, n) CROSS JOIN unnest($2::text[]) AS o(org)
+CROSS JOIN LATERAL (${LETTER} WHERE ${IN_ORG} AND d.id = u.id OFFSET 0) d ORDER BY u.n`;
 
 /** What can be looked up on the board. At most so many recent artifacts of an org are looked through. */
 export function openReads(database: Database, { window }: { readonly window: number }): Reads {
@@ -72,12 +80,18 @@ export function openReads(database: Database, { window }: { readonly window: num
     return rows as T[];
   }
 
+  async function newest(org: string, ids: readonly string[]): Promise<Artifact[]> {
+    const values = [org, ids.filter((id) => UUID.test(id))];
+    const rows = await read<{ body: string }>({ name: "board_newest", text: NEWEST, values });
+    return rows.map(({ body }) => JSON.parse(body) as Artifact);
+  }
+
   return {
-    async get(id) {
-      if (!UUID.test(id)) return undefined;
-      const [row] = await read<{ body: string }>({ name: "board_get", text: GET, values: [id] });
-      return row && (JSON.parse(row.body) as Artifact);
+    async get(org, id) {
+      return (await newest(org, [id]))[0];
     },
+
+    known: newest,
 
     async recent({ type, correlationId, org, limit }) {
       const most = Math.min(limit, window);
@@ -116,32 +130,21 @@ export function openReads(database: Database, { window }: { readonly window: num
       }));
     },
 
-    async deadLetters(agent, { after, limit, correlation }): Promise<DeadLetterPage> {
+    async deadLetters(agent, { orgs, after, limit, correlationId }): Promise<DeadLetterPage> {
       const before = after !== undefined && NUMBER.test(after) ? BigInt(after) : 2n ** 62n;
-      const values = [agent, before, limit + 1];
+      const values = [agent, orgs, before, limit + 1];
       const rows = await read<LetterRow>(
-        correlation === undefined
+        correlationId === undefined
           ? { name: "board_letters", text: LETTERS, values }
-          : {
-              name: "board_letters_of",
-              text: LETTERS_OF_CORRELATION,
-              values: [...values, correlation.org, correlation.name],
-            },
+          : { name: "board_letters_of", text: LETTERS_OF_CORRELATION, values: [...values, correlationId] },
       );
       const page = rows.slice(0, limit);
       const deadLetters = page.map(letterOf);
       return rows.length > limit ? { deadLetters, next: String(page.at(-1)!.seq) } : { deadLetters };
     },
 
-    async deadLetter(agent, id) {
-      if (!UUID.test(id)) return undefined;
-      const text = `${LETTER} WHERE d.agent = $1 AND d.id = $2`;
-      const [row] = await read<LetterRow>({ name: "board_letter", text, values: [agent, id] });
-      return row && letterOf(row);
-    },
-
-    async deadLettersById(agent, ids) {
-      const values = [agent, ids.filter((id) => UUID.test(id))];
+    async deadLettersById(agent, orgs, ids) {
+      const values = [agent, orgs, ids.filter((id) => UUID.test(id))];
       const rows = await read<LetterRow>({ name: "board_letters_named", text: LETTERS_BY_ID, values });
       return rows.map(letterOf);
     },

@@ -51,8 +51,8 @@ test("artifacts older than the retention are deleted, and the rest stays", async
   const recent = makeTestArtifact();
   await server.board.publish([recent]);
   expect((await purge(database, Date.now(), KEEP)).artifacts).toBe(old.length);
-  expect(await server.board.get(old[0]!.id)).toBeUndefined();
-  expect(await server.board.get(recent.id)).toEqual(recent);
+  expect(await server.board.get(old[0]!.org_id, old[0]!.id)).toBeUndefined();
+  expect(await server.board.get(recent.org_id, recent.id)).toEqual(recent);
 });
 
 test("what an open task needs stays until that is settled", async () => {
@@ -74,7 +74,7 @@ test("what an open task needs stays until that is settled", async () => {
   await until("both are settled", () => heard.settlements.length === 2);
   expect(worker.payloads().toSorted()).toEqual(["enqueued", "routed"]);
   expect(await purge(database, Date.now(), KEEP)).toMatchObject({ artifacts: 1, enqueued: 1 });
-  expect(await board.get(routed.id)).toBeUndefined();
+  expect(await board.get(routed.org_id, routed.id)).toBeUndefined();
 });
 
 test("an artifact that waits for the router stays, however old it is", async () => {
@@ -85,7 +85,7 @@ test("an artifact that waits for the router stays, however old it is", async () 
   await server.board.publish([left]);
   await age(database, 8);
   expect((await purge(database, Date.now(), KEEP)).artifacts).toBe(0);
-  expect(await server.board.get(left.id)).toEqual(left);
+  expect(await server.board.get(left.org_id, left.id)).toEqual(left);
 });
 
 test("old dead letters are removed, and newer ones stay", async () => {
@@ -98,7 +98,7 @@ test("old dead letters are removed, and newer ones stay", async () => {
       WHERE seq = (SELECT min(seq) FROM runtime.board_dead_letters)`,
   });
   expect((await purge(database, Date.now(), KEEP)).deadLetters).toBe(1);
-  expect((await server.board.deadLetters("one", { limit: 10 })).deadLetters).toHaveLength(2);
+  expect((await server.board.deadLetters("one", { orgs: ["acme"], limit: 10 })).deadLetters).toHaveLength(2);
 });
 
 test("a task whose artifact is gone becomes a dead letter, and those that were claimed with it are worked on", async () => {
@@ -115,7 +115,7 @@ test("a task whose artifact is gone becomes a dead letter, and those that were c
     await database.query({ text: "DELETE FROM runtime.board_artifacts WHERE id = $1", values: [lost.id] });
   const worker = new Worker("one");
   board.consume(worker);
-  const letters = async () => (await board.deadLetters("one", { limit: 10 })).deadLetters;
+  const letters = async () => (await board.deadLetters("one", { orgs: ["acme"], limit: 10 })).deadLetters;
   await until(
     "all are settled",
     async () => (await letters()).length === 2 && heard.settlements.length === 2,

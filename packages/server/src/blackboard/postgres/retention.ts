@@ -19,23 +19,25 @@ const BEFORE = "to_timestamp($1::double precision / 1000)";
 
 /** Artifacts that no open task is about, and that are routed. */
 const OLD_ARTIFACTS = `DELETE FROM runtime.board_artifacts a USING (
-    SELECT a.id, a.version FROM runtime.board_artifacts a
+    SELECT a.org_id, a.id, a.version FROM runtime.board_artifacts a
     WHERE a.stored_at < ${BEFORE} AND a.routes IS NOT NULL
-      AND NOT EXISTS (SELECT FROM runtime.board_tasks t WHERE t.artifact_id = a.id)
+      AND NOT EXISTS (SELECT FROM runtime.board_tasks t WHERE t.org_id = a.org_id AND t.artifact_id = a.id)
     LIMIT $2
-  ) old WHERE a.id = old.id AND a.version = old.version RETURNING 1`;
+  ) old WHERE a.org_id = old.org_id AND a.id = old.id AND a.version = old.version RETURNING 1`;
 
 const OLD_ENQUEUED = `DELETE FROM runtime.board_enqueued e USING (
-    SELECT e.task_id, e.agent, e.replay_id FROM runtime.board_enqueued e
-    WHERE e.stored_at < ${BEFORE}
-      AND NOT EXISTS (SELECT FROM runtime.board_tasks t WHERE t.task_id = e.task_id AND t.agent = e.agent)
+    SELECT e.org_id, e.task_id, e.agent, e.replay_id FROM runtime.board_enqueued e
+    WHERE e.stored_at < ${BEFORE} AND NOT EXISTS (
+      SELECT FROM runtime.board_tasks t WHERE t.agent = e.agent AND t.org_id = e.org_id AND t.task_id = e.task_id
+    )
     LIMIT $2
-  ) old WHERE e.task_id = old.task_id AND e.agent = old.agent AND e.replay_id = old.replay_id RETURNING 1`;
+  ) old WHERE e.org_id = old.org_id AND e.task_id = old.task_id AND e.agent = old.agent AND e.replay_id = old.replay_id
+  RETURNING 1`;
 
 const OLD_LETTERS = `DELETE FROM runtime.board_dead_letters d USING (
-    SELECT d.agent, d.id FROM runtime.board_dead_letters d
+    SELECT d.agent, d.org_id, d.id FROM runtime.board_dead_letters d
     WHERE d.failed_at < ${BEFORE} ORDER BY d.failed_at LIMIT $2
-  ) old WHERE d.agent = old.agent AND d.id = old.id RETURNING 1`;
+  ) old WHERE d.agent = old.agent AND d.org_id = old.org_id AND d.id = old.id RETURNING 1`;
 
 /** Deletes what is older than the retention, some rows at a time, but nothing that an open task needs. */
 export async function purge(

@@ -5,7 +5,7 @@ import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, conflict, sameContent, versionKey } from "../model/artifact.ts";
 import type { DeadLetter, Settlement } from "../model/task.ts";
 import { type BoardParts, knownArtifacts, route, tellOfArtifacts } from "./board_parts.ts";
-import type { Claim, MissingTask } from "./claim_store.ts";
+import type { Claim } from "./claim_store.ts";
 import { isDuplicate, isLostClaim, isRepeatable, isUncertain, waitBeforeRepeat } from "./errors.ts";
 import { BY_INDEX, heldStatement, type Settling, settleStatement, TASKS } from "./statements.ts";
 
@@ -52,7 +52,7 @@ export class Settler {
   }
 
   /** Makes a dead letter of a claim whose artifact is gone: nobody can work on it. */
-  async park({ claim, org }: MissingTask): Promise<void> {
+  async park(claim: Claim): Promise<void> {
     const { id, agent, attempt } = claim.task;
     const failure = {
       class: "ArtifactMissing",
@@ -63,7 +63,7 @@ export class Settler {
     await this.#write({
       ended: [claim],
       retries: [],
-      letters: [{ letter, claim, taskId: id, org, correlation: undefined }],
+      letters: [{ letter, claim, taskId: id, org: claim.org, correlation: undefined }],
       outputs: [],
     });
     this.#parts.context.log.error(

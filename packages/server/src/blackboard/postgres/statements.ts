@@ -66,14 +66,13 @@ export function putStatement(items: readonly Routed[], how: Putting): Statement 
 export function settleStatement(holder: string, settling: Settling, how: Putting): Statement {
   const { ended, retries, outputs } = settling;
   const tasks = taskRows(outputs, how);
-  const left = retries.map(({ claim }) => ({ agent: claim.task.agent, lane: claim.lane }));
-  const places = ended.map(({ task, lane }) => ({ agent: task.agent, lane }));
+  const left = retries.map(({ claim }) => placeOf(claim));
   return {
     name: "board_settle",
     text: "SELECT * FROM runtime.board_settle($1, $2, $3, $4, $5, $6, $7)",
     values: [
       holder,
-      locksOf(places, left, tasks),
+      locksOf(ended.map(placeOf), left, tasks),
       seqsOf(ended),
       retries.length > 0 ? JSON.stringify(retries.map(retryRow)) : null,
       outputs.length > 0 ? artifactRows(outputs) : null,
@@ -87,8 +86,8 @@ export function settleStatement(holder: string, settling: Settling, how: Putting
 export function routeStatement(items: readonly Routed[], lanes: Lanes, now: number): Statement {
   const tasks = taskRows(items, { lanes, now });
   const artifacts = items.map((item) => {
-    const { id, version } = item.artifact;
-    return { id, version, routes: routesOf(item) };
+    const { org_id: org, id, version } = item.artifact;
+    return { org, id, version, routes: routesOf(item) };
   });
   return {
     name: "board_route",
@@ -156,22 +155,26 @@ const HELD = "SELECT t.seq FROM runtime.board_tasks t WHERE t.seq = ANY ($2::big
 
 const seqsOf = (claims: readonly Claim[]) => claims.map(({ seq }) => seq);
 
-function retryRow({ claim: { seq, lane, task }, delayMs, leaves }: Retry) {
+const placeOf = ({ task, org, lane }: Claim) => ({ agent: task.agent, org, lane });
+
+function retryRow({ claim, delayMs, leaves }: Retry) {
   const delay = Math.max(0, Math.round(delayMs));
   // JSON has no bigint. PostgreSQL reads the text as one.
-  return { seq: String(seq), agent: task.agent, lane, delay, leaves };
+  return { seq: String(claim.seq), ...placeOf(claim), delay, leaves };
 }
 
-/** Artifacts in the order of id and version, in which everybody writes them; `n` is the order of publication. */
+/** Artifacts in the order of id, version and org, in which everybody writes them; `n` is the order of publication. */
 function artifactRows(items: readonly Routed[]): string {
   const rows = items.map((item, n) => {
     const { id, version, org_id, type, correlation_id } = item.artifact;
     const body = JSON.stringify(item.artifact);
     return { n, id, version, org: org_id, type, correlation: correlation_id, routes: routesOf(item), body };
   });
-  rows.sort((a, b) => (a.id === b.id ? a.version - b.version : a.id < b.id ? -1 : 1));
+  rows.sort((a, b) => order(a.id, b.id) || a.version - b.version || order(a.org, b.org));
   return JSON.stringify(rows);
 }
+
+const order = (one: string, other: string) => (one === other ? 0 : one < other ? -1 : 1);
 
 function taskRows(items: readonly Routed[], { lanes, now }: Pick<Putting, "lanes" | "now">) {
   const rows: ReturnType<typeof taskRow>[] = [];

@@ -8,7 +8,7 @@ import type { Artifact } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
 import { failureOf } from "../model/errors.ts";
 import { producer } from "../model/names.ts";
-import type { DeadLetter, Task } from "../model/task.ts";
+import { type DeadLetter, idempotencyKey, type Task } from "../model/task.ts";
 
 /** Keys are columns, record keys and parts of documents, so they are bounded and must be valid text in all of these. */
 const MAX_KEY = 1_024;
@@ -115,7 +115,7 @@ function taskOf(agent: Agent, artifact: Artifact, key: string, now: string): Tas
 /** The id is derived, so that routing the artifact again creates no second dead letter. */
 function unroutable(task: Task, error: unknown, now: string): DeadLetter {
   return {
-    id: derivedId(task.id, `${task.id}:${task.agent}:unroutable`),
+    id: derivedId(task.id, `${idempotencyKey(task)}:unroutable`),
     agent: task.agent,
     task,
     failure: failureOf(error, "fatal"),

@@ -1,7 +1,7 @@
 import type { Database, Row, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Board } from "../board.ts";
-import type { Artifact } from "../model/artifact.ts";
+import { type Artifact, versionKey } from "../model/artifact.ts";
 import { idempotencyKey, type Task } from "../model/task.ts";
 import { type Due, type Sweep, type SweepOptions, startSweep } from "../waiting/sweep.ts";
 
@@ -26,7 +26,7 @@ export function insertIntoOutbox(parcel: OutboxEntry, due: Date, notBefore: Date
 export function outboxValues(parcel: OutboxEntry, due: Date, notBefore: Date | null = null): unknown[] {
   const { kind, body } = parcel;
   const artifact = kind === "task" ? body.artifacts[0] : body;
-  const ref = kind === "task" ? idempotencyKey(body) : `${body.id.toLowerCase()}:${body.version}`;
+  const ref = kind === "task" ? idempotencyKey(body) : versionKey(body);
   const correlation = artifact.correlation_id ?? null;
   return [kind, ref, artifact.org_id, correlation, JSON.stringify(body), due, notBefore];
 }

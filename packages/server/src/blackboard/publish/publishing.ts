@@ -1,10 +1,12 @@
 import { KhalaError } from "@khala/contracts";
 import type { PublishedJson } from "@khala/contracts/blackboard/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
+import { notFound } from "../../access/access.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Board } from "../board.ts";
 import type { Schedule } from "../model/agent.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
+import { artifactResource, mayDo } from "../model/visibility.ts";
 import type { BoardSpans } from "../observe/spans.ts";
 import type { Caller } from "../plane.ts";
 import { type Author, type DraftRules, makeArtifacts } from "./drafts.ts";
@@ -21,7 +23,7 @@ export interface Publishing {
 }
 
 export interface PublishingParts {
-  readonly board: Pick<Board, "publish">;
+  readonly board: Pick<Board, "publish" | "known">;
   readonly schedule: Pick<ScheduledArtifacts, "add">;
   readonly throttle: Throttle;
   readonly spans: BoardSpans;
@@ -33,9 +35,13 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
   const { board, schedule, throttle, spans, schemas } = parts;
   const rules: DraftRules = { schemas, clock: context.clock, newId: () => context.newId() };
 
-  async function put(author: Author, drafts: readonly ArtifactDraft[]) {
+  async function put(caller: Caller, author: Author, drafts: readonly ArtifactDraft[]) {
     const made = await makeArtifacts(drafts, author, rules);
     const artifacts = made.map(({ artifact }) => artifact);
+    await refuseReplacing(
+      caller,
+      artifacts.filter((_, i) => drafts[i]!.id !== undefined),
+    );
     if (made.every(({ notBefore }) => notBefore === undefined))
       return { artifacts, statuses: await board.publish(artifacts) };
     // A call with delayed and immediate artifacts writes all of them to the outbox, so that it is atomic.
@@ -47,14 +53,26 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
     return { artifacts, statuses };
   }
 
+  /** A new version hides the one before it: what the caller may not read looks as if it did not exist. */
+  async function refuseReplacing(caller: Caller, artifacts: readonly Artifact[]): Promise<void> {
+    if (artifacts.length === 0) return;
+    const known = await board.known(
+      caller.org,
+      artifacts.map(({ id }) => id),
+    );
+    const hidden = known.find((artifact) => !mayDo(caller, "artifact.replace", artifactResource(artifact)));
+    if (hidden) throw notFound("artifact", hidden.id);
+  }
+
   return {
-    async publish({ org, subject, trace }, drafts) {
+    async publish(caller, drafts) {
+      const { org, subject, trace } = caller;
       if (drafts.length === 0)
         throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
       await throttle.enter();
       const { artifacts, statuses } = await spans.publish(
         { org, trace },
-        (inner) => put({ org, producedBy: `user:${subject}`, trace: inner, depth: 0 }, drafts),
+        (inner) => put(caller, { org, producedBy: `user:${subject}`, trace: inner, depth: 0 }, drafts),
         (result) => result.artifacts,
       );
       return artifacts.map(({ id }, i) => ({ id, status: statuses[i]! }));

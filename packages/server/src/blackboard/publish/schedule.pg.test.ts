@@ -88,9 +88,15 @@ test("other content under an id that waits is refused, and nothing of that call 
   await expect(schedule.add([later(1), other, later(2)])).rejects.toMatchObject({
     code: "artifact_conflict",
   });
-  const foreign = { ...entry, artifact: { ...entry.artifact, org_id: "zeta" } };
-  await expect(schedule.add([foreign])).rejects.toMatchObject({ code: "artifact_conflict" });
   expect(await scheduled()).toEqual([entry]);
+});
+
+test("an id that waits in one org is free in every other", async () => {
+  const entry = later(10_000);
+  const foreign = { ...entry, artifact: { ...entry.artifact, org_id: "zeta", payload: "other" } };
+  expect(await schedule.add([entry])).toEqual(["scheduled"]);
+  expect(await schedule.add([foreign, foreign])).toEqual(["scheduled", "duplicate"]);
+  expect(await scheduled()).toEqual([entry, foreign]);
 });
 
 test("calls that schedule the same artifacts at once, in any order, schedule each once", async () => {

@@ -73,7 +73,7 @@ test("a worker claims a task, and its outputs are those of the work", async () =
   expect(claim).toEqual({
     claim_id: expect.any(String),
     task,
-    idempotency_key: `${task.id}:${agent}`,
+    idempotency_key: `${task.id}:${agent}@acme`,
     lease_ms: 10_000,
   });
   expect(await remote.heartbeat(claim!.claim_id!)).toEqual({ lease_ms: 10_000, cancelled: false });

@@ -110,8 +110,9 @@ test("a replay that fails again is a dead letter of its own, and an edited one r
   await board.publish([text]);
   const letters = async (count: number) => {
     const { deadLetters } = await board.deadLetters("parser", {
+      orgs: ["acme"],
       limit: 10,
-      correlation: { org: "acme", name: "c" },
+      correlationId: "c",
     });
     return deadLetters.length === count && deadLetters;
   };
@@ -147,7 +148,7 @@ test("a scheduled artifact that contradicts one that is there is dropped, and ho
   const waiting = () => own.database.query({ text: "SELECT FROM runtime.board_outbox" });
   await eventually("nothing waits", async () => (await waiting()).length === 0);
   expect(ran.sort()).toEqual([there.id, later.id].sort());
-  expect(await board.get(there.id)).toEqual(there);
+  expect(await board.get(there.org_id, there.id)).toEqual(there);
 });
 
 test("a task that a lost answer had enqueued twice runs once", async () => {

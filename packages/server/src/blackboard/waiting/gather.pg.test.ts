@@ -104,10 +104,11 @@ test("a payload keeps characters that PostgreSQL has no text for", async () => {
 test("artifacts of two orgs are never in one group", async () => {
   const gather = await start(reviewer);
   const acme = [draft(), draft(), draft()];
-  const zeta = [draft({ org_id: "zeta" }), draft({ org_id: "zeta" }), draft({ org_id: "zeta" })];
+  // The ids that another org chose are no reason to leave anything out.
+  const zeta = acme.map((each) => ({ ...each, org_id: "zeta" }));
   for (const n of [0, 1, 2]) await add(gather, reviewer, acme[n]!, zeta[n]!);
   const sent = await tasks(2);
-  expect(sent.map((task) => ids(task.artifacts)).sort()).toEqual([ids(acme), ids(zeta)].sort());
+  expect(sent.map(({ artifacts }) => artifacts)).toEqual(expect.arrayContaining([acme, zeta]));
 });
 
 test("an agent with a key has a batch for each value of it", async () => {

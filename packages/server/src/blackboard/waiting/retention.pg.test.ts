@@ -15,11 +15,11 @@ test("what is over is forgotten after its time in small steps, and nothing that 
     const id = String(i);
     await database.transaction([
       {
-        text: "INSERT INTO runtime.board_gathered (agent, artifact_id, version, seen_at) VALUES ('a', $1, 1, $2)",
+        text: "INSERT INTO runtime.board_gathered (agent, org_id, artifact_id, version, seen_at) VALUES ('a', 'acme', $1, 1, $2)",
         values: [id, at],
       },
       {
-        text: "INSERT INTO runtime.board_replays (agent, dead_letter_id, replay_id, created_at) VALUES ('a', $1, 'r', $2)",
+        text: "INSERT INTO runtime.board_replays (agent, org_id, dead_letter_id, replay_id, created_at) VALUES ('a', 'acme', $1, 'r', $2)",
         values: [id, at],
       },
       {

@@ -25,7 +25,7 @@ test("run is given the task, and what it returns is published in its name", asyn
     artifacts: [DRAFT],
     correlationId: "c-1",
     attempt: 1,
-    idempotencyKey: `${DRAFT.id}:reviewer`,
+    idempotencyKey: `${DRAFT.id}:reviewer@org-1`,
   });
   expect(settlement).toMatchObject({
     kind: "done",

@@ -5,7 +5,7 @@
 CREATE TABLE runtime.board_outbox (
   outbox_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   kind text NOT NULL CHECK (kind IN ('task', 'artifact')),
-  -- Deduplicates: a task's idempotency key, or an artifact's id and version.
+  -- Deduplicates: a task's idempotency key, or an artifact's id and version; either has the org.
   ref text COLLATE "C" NOT NULL,
   org_id text COLLATE "C" NOT NULL,
   correlation_id text COLLATE "C",
@@ -23,10 +23,11 @@ CREATE INDEX board_outbox_correlation ON runtime.board_outbox (correlation_id, o
 -- Artifacts that were added to a group once: they are not added again.
 CREATE TABLE runtime.board_gathered (
   agent text COLLATE "C" NOT NULL,
+  org_id text COLLATE "C" NOT NULL,
   artifact_id text COLLATE "C" NOT NULL,
   version integer NOT NULL,
   seen_at timestamptz NOT NULL,
-  PRIMARY KEY (artifact_id, agent, version)
+  PRIMARY KEY (artifact_id, org_id, agent, version)
 );
 CREATE INDEX board_gathered_age ON runtime.board_gathered (seen_at);
 
@@ -85,10 +86,11 @@ CREATE INDEX board_approvals_correlation ON runtime.board_approvals (correlation
 -- Replays of dead letters.
 CREATE TABLE runtime.board_replays (
   agent text COLLATE "C" NOT NULL,
+  org_id text COLLATE "C" NOT NULL,
   dead_letter_id text COLLATE "C" NOT NULL,
   replay_id text NOT NULL,
   created_at timestamptz NOT NULL,
-  PRIMARY KEY (dead_letter_id, agent)
+  PRIMARY KEY (dead_letter_id, org_id, agent)
 );
 CREATE INDEX board_replays_age ON runtime.board_replays (created_at);
 
@@ -130,7 +132,7 @@ INSERT INTO runtime.board_controls_version VALUES (0);
 -- Tasks of paused correlations, in the order in which they resume.
 CREATE TABLE runtime.board_parked (
   place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  -- The task's idempotency key, which is the same however often the task is paused.
+  -- The task's idempotency key, which has the org, and is the same however often the task is paused.
   work text COLLATE "C" NOT NULL UNIQUE,
   org_id text COLLATE "C" NOT NULL,
   correlation_id text COLLATE "C" NOT NULL,
@@ -143,7 +145,7 @@ CREATE INDEX board_parked_correlation ON runtime.board_parked (correlation_id, o
 -- Tasks for remote workers: offered by the server that holds the task; claimed, extended and settled through any server.
 CREATE TABLE runtime.board_claims (
   claim_id uuid PRIMARY KEY,
-  -- The task's idempotency key, which is the same for every attempt.
+  -- The task's idempotency key, which has the org, and is the same for every attempt.
   work text COLLATE "C" NOT NULL,
   agent text COLLATE "C" NOT NULL,
   org_id text NOT NULL,

@@ -17,7 +17,8 @@ CREATE TABLE runtime.board_artifacts (
   stored_at timestamptz NOT NULL DEFAULT now(),
   -- The whole artifact as JSON. Text, since jsonb cannot hold every character that JSON can.
   body text NOT NULL,
-  PRIMARY KEY (id, version)
+  -- The id is first: new ones are written at the end of the index, whoever their org is.
+  PRIMARY KEY (id, org_id, version)
 );
 CREATE INDEX board_artifacts_recent ON runtime.board_artifacts (org_id, seq);
 CREATE INDEX board_artifacts_correlation ON runtime.board_artifacts (org_id, correlation_id, seq)
@@ -30,7 +31,7 @@ CREATE INDEX board_artifacts_age ON runtime.board_artifacts USING brin (stored_a
 CREATE TABLE runtime.board_tasks (
   seq bigint PRIMARY KEY,
   agent text COLLATE "C" NOT NULL,
-  -- Tasks of a lane run one after the other, in the order of seq: a key or a partition. Empty: nothing orders it.
+  -- Tasks of a lane of an org run one after the other, in the order of seq: a key or a partition. Empty: nothing orders it.
   lane text COLLATE "C" NOT NULL,
   org_id text COLLATE "C" NOT NULL,
   -- It is the first of its lane, or has none. Only ready tasks are claimed.
@@ -54,9 +55,9 @@ CREATE TABLE runtime.board_tasks (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
 );
 CREATE INDEX board_tasks_due ON runtime.board_tasks (agent, due_at, seq) WHERE ready;
--- The next of a lane, whether a lane is empty, and how many tasks an agent has.
-CREATE INDEX board_tasks_lane ON runtime.board_tasks (agent, lane, seq);
-CREATE INDEX board_tasks_artifact ON runtime.board_tasks (artifact_id);
+-- The next of a lane, whether a lane is empty, and how many tasks an agent has, of an org or of all.
+CREATE INDEX board_tasks_lane ON runtime.board_tasks (agent, org_id, lane, seq);
+CREATE INDEX board_tasks_artifact ON runtime.board_tasks (artifact_id, org_id);
 
 -- Tasks that were enqueued without routing, open or settled: the same one is not enqueued twice.
 CREATE TABLE runtime.board_enqueued (
@@ -66,7 +67,7 @@ CREATE TABLE runtime.board_enqueued (
   org_id text COLLATE "C" NOT NULL,
   correlation_id text COLLATE "C",
   stored_at timestamptz NOT NULL DEFAULT now(),
-  PRIMARY KEY (task_id, agent, replay_id)
+  PRIMARY KEY (task_id, org_id, agent, replay_id)
 );
 CREATE INDEX board_enqueued_correlation ON runtime.board_enqueued (org_id, correlation_id)
   WHERE correlation_id IS NOT NULL;
@@ -83,11 +84,11 @@ CREATE TABLE runtime.board_dead_letters (
   replay_id text,
   failed_at timestamptz NOT NULL DEFAULT now(),
   body text NOT NULL,
-  PRIMARY KEY (agent, id)
+  PRIMARY KEY (agent, org_id, id)
 );
-CREATE INDEX board_dead_letters_newest ON runtime.board_dead_letters (agent, seq);
+CREATE INDEX board_dead_letters_newest ON runtime.board_dead_letters (agent, org_id, seq);
 CREATE INDEX board_dead_letters_open ON runtime.board_dead_letters (agent) WHERE replay_id IS NULL;
-CREATE INDEX board_dead_letters_task ON runtime.board_dead_letters (task_id, agent);
+CREATE INDEX board_dead_letters_task ON runtime.board_dead_letters (task_id, org_id, agent);
 CREATE INDEX board_dead_letters_correlation ON runtime.board_dead_letters (org_id, correlation_id, agent, seq)
   WHERE correlation_id IS NOT NULL;
 CREATE INDEX board_dead_letters_age ON runtime.board_dead_letters (failed_at);

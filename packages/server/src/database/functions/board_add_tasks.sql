@@ -13,15 +13,16 @@ BEGIN
     t.lane = '' OR (t.place = 1 AND o.seq IS NULL), clock_timestamp(), t.id, t.key,
     t.artifact, t.version, t.created, t.body
   FROM (
-    SELECT t.*, row_number() OVER (PARTITION BY t.agent, t.lane ORDER BY t.n) AS place
+    SELECT t.*, row_number() OVER (PARTITION BY t.agent, t.org, t.lane ORDER BY t.n) AS place
     FROM json_to_recordset(p_tasks) AS t(
-      n int, agent text COLLATE "C", lane text COLLATE "C", org text, id uuid, key text, artifact uuid, version int,
-      created bigint, body text
+      n int, agent text COLLATE "C", org text COLLATE "C", lane text COLLATE "C", id uuid, key text, artifact uuid,
+      version int, created bigint, body text
     ) WHERE p_only IS NULL OR t.n = ANY (p_only)
   ) t
   LEFT JOIN LATERAL (
-    SELECT o.seq FROM runtime.board_tasks o WHERE t.lane <> '' AND (o.agent, o.lane, o.seq) > (t.agent, t.lane, 0)
-      AND (o.agent, o.lane, o.seq) < (t.agent, t.lane, 9223372036854775807)
-    ORDER BY o.agent, o.lane, o.seq LIMIT 1
+    SELECT o.seq FROM runtime.board_tasks o
+    WHERE t.lane <> '' AND (o.agent, o.org_id, o.lane, o.seq) > (t.agent, t.org, t.lane, 0)
+      AND (o.agent, o.org_id, o.lane, o.seq) < (t.agent, t.org, t.lane, 9223372036854775807)
+    ORDER BY o.agent, o.org_id, o.lane, o.seq LIMIT 1
   ) o ON true;
 END $$;

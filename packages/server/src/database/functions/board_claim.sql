@@ -27,6 +27,6 @@ BEGIN
   FROM mine m
   LEFT JOIN LATERAL (
     SELECT a.body FROM runtime.board_artifacts a
-    WHERE m.body IS NULL AND a.id = m.artifact_id AND a.version = m.artifact_version OFFSET 0
+    WHERE m.body IS NULL AND a.org_id = m.org_id AND a.id = m.artifact_id AND a.version = m.artifact_version OFFSET 0
   ) a ON true;
 END $$;

@@ -20,8 +20,8 @@ BEGIN
       UPDATE runtime.board_groups g SET state = 'ready', due_at = a.now
       WHERE g.agent = a.agent AND g.org_id = a.org AND g.key_hash = a.hash AND g.state = 'open' AND g.bytes + a.bytes > a.max;
     END IF;
-    INSERT INTO runtime.board_gathered (agent, artifact_id, version, seen_at) VALUES (a.agent, a.id, a.version, a.now)
-    ON CONFLICT DO NOTHING;
+    INSERT INTO runtime.board_gathered (agent, org_id, artifact_id, version, seen_at)
+    VALUES (a.agent, a.org, a.id, a.version, a.now) ON CONFLICT DO NOTHING;
     CONTINUE WHEN NOT FOUND;
     -- A type that a join has already adds no member.
     INSERT INTO runtime.board_groups AS g (agent, due_at, org_id, key, key_hash, kind, types, members, bytes, state)

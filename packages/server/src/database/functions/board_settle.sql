@@ -12,6 +12,7 @@ DECLARE
   given bigint[] := p_ended;
   settled bigint[];
   left_agents text[] COLLATE "C";
+  left_orgs text[] COLLATE "C";
   left_lanes text[] COLLATE "C";
   left_seqs bigint[];
   next_seqs bigint[];
@@ -19,12 +20,13 @@ DECLARE
 BEGIN
   PERFORM runtime.board_lock_lanes(p_locks);
   WITH gone AS (
-    DELETE FROM runtime.board_tasks t WHERE t.seq = ANY (p_ended) AND t.claimed_by = p_holder RETURNING t.seq, t.agent, t.lane
+    DELETE FROM runtime.board_tasks t WHERE t.seq = ANY (p_ended) AND t.claimed_by = p_holder
+    RETURNING t.seq, t.agent, t.org_id, t.lane
   )
-  SELECT array_agg(g.seq), array_agg(g.seq), array_agg(g.agent), array_agg(g.lane)
-  INTO settled, left_seqs, left_agents, left_lanes FROM gone g;
+  SELECT array_agg(g.seq), array_agg(g.seq), array_agg(g.agent), array_agg(g.org_id), array_agg(g.lane)
+  INTO settled, left_seqs, left_agents, left_orgs, left_lanes FROM gone g;
   FOR retry IN SELECT r.* FROM json_to_recordset(p_retries) AS r(
-    seq bigint, agent text, lane text, delay bigint, leaves boolean
+    seq bigint, agent text, org text, lane text, delay bigint, leaves boolean
   ) LOOP
     given := given || retry.seq;
     UPDATE runtime.board_tasks t SET claimed_by = NULL, held_until = NULL,
@@ -35,6 +37,7 @@ BEGIN
     CONTINUE WHEN NOT retry.leaves;
     left_seqs := left_seqs || retry.seq;
     left_agents := left_agents || retry.agent;
+    left_orgs := left_orgs || retry.org;
     left_lanes := left_lanes || retry.lane;
   END LOOP;
   IF coalesce(cardinality(settled), 0) < cardinality(given) THEN
@@ -43,11 +46,12 @@ BEGIN
       WHERE settled IS NULL OR g.seq <> ALL (settled);
   END IF;
   -- Behind the one that left: what was deleted before it is not looked at again.
-  SELECT array_agg(b.seq) INTO next_seqs FROM unnest(left_agents, left_lanes, left_seqs) AS l(agent, lane, seq)
+  SELECT array_agg(b.seq) INTO next_seqs FROM unnest(left_agents, left_orgs, left_lanes, left_seqs) AS l(agent, org, lane, seq)
   CROSS JOIN LATERAL (
-    SELECT b.seq FROM runtime.board_tasks b WHERE l.lane <> '' AND (b.agent, b.lane, b.seq) > (l.agent, l.lane, l.seq)
-      AND (b.agent, b.lane, b.seq) < (l.agent, l.lane, 9223372036854775807)
-    ORDER BY b.agent, b.lane, b.seq LIMIT 1
+    SELECT b.seq FROM runtime.board_tasks b
+    WHERE l.lane <> '' AND (b.agent, b.org_id, b.lane, b.seq) > (l.agent, l.org, l.lane, l.seq)
+      AND (b.agent, b.org_id, b.lane, b.seq) < (l.agent, l.org, l.lane, 9223372036854775807)
+    ORDER BY b.agent, b.org_id, b.lane, b.seq LIMIT 1
   ) b;
   IF next_seqs IS NOT NULL THEN
     RETURN QUERY WITH came AS (

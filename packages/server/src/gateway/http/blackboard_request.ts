@@ -135,6 +135,14 @@ export function readRecent(query: unknown): { type?: string; correlationId?: str
   };
 }
 
+/** Reads the query of one artifact: its org, if it is that of another. */
+export function readArtifactQuery(query: unknown): { org_id?: string } {
+  const { org_id } = query as Record<string, unknown>;
+  if (org_id === undefined) return {};
+  if (!isName(org_id, 256)) throw invalid("org_id", "org_id is the org of a public artifact, once.");
+  return { org_id };
+}
+
 /** Reads a correlation's id. */
 export function readCorrelationId(sent: unknown): string {
   if (isName(sent, 256)) return sent;

@@ -5,6 +5,7 @@ import { dedupPromises } from "./dedup.ts";
 import { edgePromises } from "./edges.ts";
 import { fairnessPromises } from "./fairness.ts";
 import { orderPromises } from "./order.ts";
+import { orgPromises } from "./orgs.ts";
 import { processPromises } from "./processes.ts";
 import { publishPromises } from "./publish.ts";
 import { retryPromises } from "./retry.ts";
@@ -19,6 +20,7 @@ const SUBJECTS = {
   "payloads at the edges": edgePromises,
   "routing and consuming": routingPromises,
   order: orderPromises,
+  "orgs with the same names": orgPromises,
   fairness: fairnessPromises,
   retries: retryPromises,
   "dead letters": deadLetterPromises,

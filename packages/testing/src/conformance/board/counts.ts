@@ -176,7 +176,7 @@ export function countPromises(open: OpenBoard): void {
       ]),
     );
     const letters = async (org: string) =>
-      (await b.deadLetters("namesake", { limit: 100, correlation: { org, name: correlation_id } }))
+      (await b.deadLetters("namesake", { orgs: [org], limit: 100, correlationId: correlation_id }))
         .deadLetters;
     await eventually(async () => expect(await letters(ours)).toHaveLength(1));
     expect(await letters(theirs)).toEqual([]);

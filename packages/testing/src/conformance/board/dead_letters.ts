@@ -29,7 +29,7 @@ export function deadLetterPromises(open: OpenBoard): void {
   async function pages(board: Board, agent: string, limit: number): Promise<DeadLetter[][]> {
     const all: DeadLetter[][] = [];
     for (let after: string | undefined; ; ) {
-      const page = await board.deadLetters(agent, after === undefined ? { limit } : { limit, after });
+      const page = await board.deadLetters(agent, { orgs: ["acme"], limit, ...(after && { after }) });
       all.push([...page.deadLetters]);
       if (page.next === undefined) return all;
       after = page.next;
@@ -54,9 +54,11 @@ export function deadLetterPromises(open: OpenBoard): void {
       .find(({ task }) => task.id === artifacts[1]!.id)!.place;
     for (const board of [a, b]) {
       await eventually(async () =>
-        expect((await board.deadLetters("parked", { limit: 10 })).deadLetters).toHaveLength(1),
+        expect((await board.deadLetters("parked", { orgs: ["acme"], limit: 10 })).deadLetters).toHaveLength(
+          1,
+        ),
       );
-      const [letter] = (await board.deadLetters("parked", { limit: 10 })).deadLetters;
+      const [letter] = (await board.deadLetters("parked", { orgs: ["acme"], limit: 10 })).deadLetters;
       expect(letter).toMatchObject({
         agent: "parked",
         attempts: 3,
@@ -67,7 +69,7 @@ export function deadLetterPromises(open: OpenBoard): void {
       expect(letter!.id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-/);
       expect(Date.parse(letter!.failed_at)).toBeGreaterThan(before - 1_000);
       expect(letter!.replay_id).toBeUndefined();
-      expect(await board.deadLetter("parked", letter!.id)).toEqual(letter);
+      expect((await board.deadLettersById("parked", ["acme"], [letter!.id]))[0]).toEqual(letter);
     }
   });
 
@@ -77,7 +79,7 @@ export function deadLetterPromises(open: OpenBoard): void {
     await using _ = start(worker, a);
     await a.publish([makeTestArtifact({ to: "at_once" })]);
     await eventually(async () => {
-      const { deadLetters } = await a.deadLetters("at_once", { limit: 10 });
+      const { deadLetters } = await a.deadLetters("at_once", { orgs: ["acme"], limit: 10 });
       expect(deadLetters).toHaveLength(1);
       expect(deadLetters[0]).toMatchObject({ attempts: 1, failure: { message: "no", kind: "fatal" } });
     });
@@ -92,7 +94,9 @@ export function deadLetterPromises(open: OpenBoard): void {
     const all = range(1, 13).reverse();
     for (const board of [a, b]) {
       await eventually(async () =>
-        expect(numbers((await board.deadLetters("paged", { limit: 100 })).deadLetters)).toEqual(all),
+        expect(
+          numbers((await board.deadLetters("paged", { orgs: ["acme"], limit: 100 })).deadLetters),
+        ).toEqual(all),
       );
       for (const limit of [1, 5, 13, 14]) {
         const found = await pages(board, "paged", limit);
@@ -101,13 +105,13 @@ export function deadLetterPromises(open: OpenBoard): void {
         expect(new Set(found.flat().map(({ id }) => id)).size).toBe(13);
       }
     }
-    const first = await a.deadLetters("paged", { limit: 5 });
+    const first = await a.deadLetters("paged", { orgs: ["acme"], limit: 5 });
     expect(first.next).toBeDefined();
-    expect((await a.deadLetters("paged", { limit: 100 })).next).toBeUndefined();
+    expect((await a.deadLetters("paged", { orgs: ["acme"], limit: 100 })).next).toBeUndefined();
     // What dies meanwhile does not move the pages that are still to come.
     await a.publish([makeTestArtifact({ to: "paged", payload: 14 })]);
     await worker.ran(14);
-    const second = await a.deadLetters("paged", { limit: 5, after: first.next! });
+    const second = await a.deadLetters("paged", { orgs: ["acme"], limit: 5, after: first.next! });
     expect(numbers(second.deadLetters)).toEqual(range(4, 8).reverse());
   });
 
@@ -125,7 +129,7 @@ export function deadLetterPromises(open: OpenBoard): void {
     );
     await worker.ran(10);
     const of = async (name: string, limit = 100) =>
-      numbers((await b.deadLetters("related", { limit, correlation: { org: "acme", name } })).deadLetters);
+      numbers((await b.deadLetters("related", { orgs: ["acme"], limit, correlationId: name })).deadLetters);
     await eventually(async () => expect(await of(one)).toEqual([10, 8, 7, 5, 4, 2, 1]));
     await eventually(async () => expect(await of(two)).toEqual([9, 6, 3]));
     expect(await of(one, 2)).toEqual([10, 8]);
@@ -139,14 +143,14 @@ export function deadLetterPromises(open: OpenBoard): void {
     await a.publish(numbered("named", newName("k"), 30));
     const all: DeadLetter[] = [];
     await eventually(async () => {
-      const { deadLetters } = await b.deadLetters("named", { limit: 100 });
+      const { deadLetters } = await b.deadLetters("named", { orgs: ["acme"], limit: 100 });
       expect(deadLetters).toHaveLength(30);
       all.push(...deadLetters);
     });
     const wanted = all.filter((_, i) => i % 3 === 0).reverse();
     const ids = wanted.map(({ id }) => id);
-    expect(await b.deadLettersById("named", [newId(), ...ids])).toEqual(wanted);
-    expect(await b.deadLettersById("named", [])).toEqual([]);
+    expect(await b.deadLettersById("named", ["acme"], [newId(), ...ids])).toEqual(wanted);
+    expect(await b.deadLettersById("named", ["acme"], [])).toEqual([]);
   });
 
   test("each agent has its own dead letters, also of the same artifact", async () => {
@@ -158,12 +162,14 @@ export function deadLetterPromises(open: OpenBoard): void {
     await a.publish(numbered(["mine", "yours"], newName("k"), 2));
     await mine.ran(2);
     await yours.ran(2);
-    const of = async (agent: string) => (await a.deadLetters(agent, { limit: 10 })).deadLetters;
+    const of = async (agent: string) =>
+      (await a.deadLetters(agent, { orgs: ["acme"], limit: 10 })).deadLetters;
     await eventually(async () => expect(numbers(await of("mine"))).toEqual([2, 1]));
     await eventually(async () => expect(numbers(await of("yours"))).toEqual([1]));
     const [letter] = await of("yours");
     expect(letter!.failure.message).toBe("yours");
-    expect((await a.deadLetter("mine", (await of("mine"))[1]!.id))?.failure.message).toBe("mine");
-    expect(await a.deadLetter("mine", newId())).toBeUndefined();
+    const [, second] = await of("mine");
+    const [found] = await a.deadLettersById("mine", ["acme"], [second!.id]);
+    expect(found?.failure.message).toBe("mine");
   });
 }

@@ -174,7 +174,7 @@ export function dedupPromises(open: OpenBoard): void {
     await a.enqueue([task]);
     await made.ran(1);
     for (const board of [a, b])
-      await eventually(async () => expect(await board.get(output.id)).toEqual(output));
+      await eventually(async () => expect(await board.get(output.org_id, output.id)).toEqual(output));
     await a.enqueue([{ ...task, replay_id: newId() }]);
     await b.enqueue([{ ...task, replay_id: newId() }]);
     await eventually(() => expect(heard.settledBy("maker")).toHaveLength(3));
@@ -201,7 +201,7 @@ export function dedupPromises(open: OpenBoard): void {
     const taken = makeTestArtifact({ payload: "first" });
     await a.publish([taken]);
     for (const board of [a, b])
-      await eventually(async () => expect(await board.get(taken.id)).toEqual(taken));
+      await eventually(async () => expect(await board.get(taken.org_id, taken.id)).toEqual(taken));
     const worker = new Worker("clash", (task) =>
       payloadOf(task) === 1 ? done({ ...taken, payload: "second" }) : done(),
     );
@@ -209,7 +209,7 @@ export function dedupPromises(open: OpenBoard): void {
     const key = newName("k");
     await a.publish(numbered("clash", key, 3));
     await eventually(() => expect(worker.payloads(key).slice(-2)).toEqual([2, 3]));
-    expect(await a.get(taken.id)).toEqual(taken);
-    expect(await b.get(taken.id)).toEqual(taken);
+    expect(await a.get(taken.org_id, taken.id)).toEqual(taken);
+    expect(await b.get(taken.org_id, taken.id)).toEqual(taken);
   });
 }

@@ -55,7 +55,7 @@ export function edgePromises(open: OpenBoard): void {
     );
     for (const artifact of artifacts)
       for (const board of [a, b])
-        await eventually(async () => expect(await board.get(artifact.id)).toEqual(artifact));
+        await eventually(async () => expect(await board.get(artifact.org_id, artifact.id)).toEqual(artifact));
   });
 
   test("whatever an agent answers in JSON is published as it is", async () => {
@@ -79,7 +79,7 @@ export function edgePromises(open: OpenBoard): void {
     const given = { type: odd, tags: [odd], produced_by: `user:${odd}`, org_id: odd };
     const artifact = makeTestArtifact({ ...given, correlation_id: odd, partition_key: odd });
     await a.publish([artifact]);
-    await eventually(async () => expect(await b.get(artifact.id)).toEqual(artifact));
+    await eventually(async () => expect(await b.get(artifact.org_id, artifact.id)).toEqual(artifact));
     await eventually(async () =>
       expect(await b.recent({ org: odd, type: odd, limit: 5 })).toEqual([artifact]),
     );
@@ -101,7 +101,9 @@ export function edgePromises(open: OpenBoard): void {
     await worker.ran(3);
     expect(worker.runs[0]!.task.artifacts).toEqual([large]);
     expect(bytesOf(worker.runs[2]!.task.artifacts[0])).toBe(size);
-    await eventually(async () => expect((await b.get(large.id))?.payload === large.payload).toBe(true));
+    await eventually(async () =>
+      expect((await b.get(large.org_id, large.id))?.payload === large.payload).toBe(true),
+    );
   });
 
   test("the largest artifact can be a dead letter, with its task and its error", async () => {
@@ -112,7 +114,7 @@ export function edgePromises(open: OpenBoard): void {
     await a.publish([large]);
     await worker.ran(1);
     await eventually(async () => {
-      const { deadLetters } = await a.deadLetters("buried", { limit: 10 });
+      const { deadLetters } = await a.deadLetters("buried", { orgs: ["acme"], limit: 10 });
       expect(deadLetters).toHaveLength(1);
       expect(deadLetters[0]!.failure.message).toBe("too much ".repeat(50));
       expect(deadLetters[0]!.task?.artifacts[0].payload === large.payload).toBe(true);
@@ -130,7 +132,7 @@ export function edgePromises(open: OpenBoard): void {
     await using _ = start(worker, a);
     await a.publish([makeTestArtifact({ to: "wordy" })]);
     await eventually(async () => {
-      const { deadLetters } = await a.deadLetters("wordy", { limit: 10 });
+      const { deadLetters } = await a.deadLetters("wordy", { orgs: ["acme"], limit: 10 });
       expect(deadLetters.map((letter) => letter.failure)).toEqual([failure("fatal", message)]);
     });
     expect(worker.attempts()).toEqual([1, 2]);
@@ -148,7 +150,7 @@ export function edgePromises(open: OpenBoard): void {
       code: "payload_too_large",
       message: expect.stringMatching(/large|bytes/i),
     });
-    expect(await a.get(small.id)).toBeUndefined();
+    expect(await a.get(small.org_id, small.id)).toBeUndefined();
     expect(await a.publish([small])).toEqual(["published"]);
   });
 }

@@ -1,5 +1,5 @@
 import { setImmediate } from "node:timers/promises";
-import { partitionOf } from "@khala/contracts";
+import { partitionOf, recordKey } from "@khala/contracts";
 import { expect, test } from "vitest";
 import type { Artifact } from "../../../../server/src/blackboard/model/artifact.ts";
 import {
@@ -84,7 +84,7 @@ export function orderPromises(open: OpenBoard): void {
       const keys: string[] = [];
       while (keys.length < 4) {
         const key = newName("k");
-        if (partitionOf(key, under.partitions) === partition) keys.push(key);
+        if (partitionOf(recordKey("acme", key), under.partitions) === partition) keys.push(key);
       }
       return keys;
     });

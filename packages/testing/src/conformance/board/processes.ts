@@ -140,6 +140,6 @@ export function processPromises(open: OpenBoard): void {
       "done",
       "done",
     ]);
-    expect((await b.deadLetters("revived", { limit: 10 })).deadLetters).toEqual([]);
+    expect((await b.deadLetters("revived", { orgs: ["acme"], limit: 10 })).deadLetters).toEqual([]);
   });
 }

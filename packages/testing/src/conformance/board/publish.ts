@@ -23,7 +23,7 @@ export function publishPromises(open: OpenBoard): void {
   );
 
   const has = (board: Board, artifact: Artifact) =>
-    eventually(async () => expect(await board.get(artifact.id)).toEqual(artifact));
+    eventually(async () => expect(await board.get(artifact.org_id, artifact.id)).toEqual(artifact));
 
   test("what was published is found as it was given, by every process", async () => {
     const { a, b, heard } = at();
@@ -47,7 +47,7 @@ export function publishPromises(open: OpenBoard): void {
 
   test("what nobody published is not found, and publishing nothing is nothing", async () => {
     const { a } = at();
-    expect(await a.get(newId())).toBeUndefined();
+    expect(await a.get("acme", newId())).toBeUndefined();
     expect(await a.publish([])).toEqual([]);
   });
 
@@ -73,7 +73,7 @@ export function publishPromises(open: OpenBoard): void {
     const created_at = new Date(Date.parse(first.created_at) + 5_000).toISOString();
     const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     expect(await a.publish([{ ...first, created_at, traceparent }])).toEqual(["duplicate"]);
-    expect(await a.get(first.id)).toEqual(first);
+    expect(await a.get(first.org_id, first.id)).toEqual(first);
   });
 
   test("the same artifact twice in one call is published once", async () => {
@@ -94,7 +94,7 @@ export function publishPromises(open: OpenBoard): void {
         code: "artifact_conflict",
         message: expect.stringContaining(first.id),
       });
-      expect(await board.get(first.id)).toEqual(first);
+      expect(await board.get(first.org_id, first.id)).toEqual(first);
     }
   });
 
@@ -112,8 +112,8 @@ export function publishPromises(open: OpenBoard): void {
     await expect(a.publish([...fresh.slice(0, 3), bad, ...fresh.slice(3)])).rejects.toThrow();
     await caughtUp(at(), [a, b], key);
     for (const { id } of fresh) {
-      expect(await a.get(id)).toBeUndefined();
-      expect(await b.get(id)).toBeUndefined();
+      expect(await a.get("acme", id)).toBeUndefined();
+      expect(await b.get("acme", id)).toBeUndefined();
       expect(heard.routings.some(({ artifact }) => artifact.id === id)).toBe(false);
     }
     expect(await a.publish(fresh)).toEqual(fresh.map(() => "published"));
@@ -136,8 +136,8 @@ export function publishPromises(open: OpenBoard): void {
     await has(b, version(3));
     await b.publish([version(2)]);
     await caughtUp(at(), [a, b], key);
-    expect(await a.get(first.id)).toEqual(version(3));
-    expect(await b.get(first.id)).toEqual(version(3));
+    expect(await a.get(first.org_id, first.id)).toEqual(version(3));
+    expect(await b.get(first.org_id, first.id)).toEqual(version(3));
   });
 
   test("a process that starts finds at once what was published before it", async () => {
@@ -149,9 +149,9 @@ export function publishPromises(open: OpenBoard): void {
     await a.publish([newer]);
     await caughtUp(at(), [a], key);
     const late = await open({ routes: false });
-    expect(await late.get(artifacts[0]!.id)).toEqual(artifacts[0]);
-    expect(await late.get(artifacts[49]!.id)).toEqual(artifacts[49]);
-    expect(await late.get(newer.id)).toEqual(newer);
+    expect(await late.get("acme", artifacts[0]!.id)).toEqual(artifacts[0]);
+    expect(await late.get("acme", artifacts[49]!.id)).toEqual(artifacts[49]);
+    expect(await late.get("acme", newer.id)).toEqual(newer);
     expect(await late.publish([artifacts[3]!])).toEqual(["duplicate"]);
     await late.stop();
   });

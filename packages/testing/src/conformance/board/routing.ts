@@ -78,12 +78,12 @@ export function routingPromises(open: OpenBoard): void {
     await a.publish([artifact]);
     await worker.ran(1);
     await eventually(async () => {
-      const { deadLetters } = await b.deadLetters("broken", { limit: 10 });
+      const { deadLetters } = await b.deadLetters("broken", { orgs: ["acme"], limit: 10 });
       expect(deadLetters).toHaveLength(1);
       const [letter] = deadLetters;
       expect(letter).toMatchObject({ agent: "broken", attempts: 0, failure: { message: "where() threw" } });
       expect(letter!.task).toMatchObject({ agent: "broken", artifacts: [artifact] });
-      expect(await b.deadLetter("broken", letter!.id)).toEqual(letter);
+      expect((await b.deadLettersById("broken", ["acme"], [letter!.id]))[0]).toEqual(letter);
     });
   });
 
@@ -155,7 +155,7 @@ export function routingPromises(open: OpenBoard): void {
     });
     for (const output of made.slice(0, 10))
       for (const board of [a, b])
-        await eventually(async () => expect(await board.get(output.id)).toEqual(output));
+        await eventually(async () => expect(await board.get(output.org_id, output.id)).toEqual(output));
   });
 
   test("a process has no more tasks under way than it asked for, and as many where there are enough", async () => {

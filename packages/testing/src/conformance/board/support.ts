@@ -178,5 +178,6 @@ export async function caughtUp({ heard }: Stage, boards: readonly Board[], key: 
   const mark = makeTestArtifact({ type: "Mark", partition_key: key, org_id: "marks" });
   await boards[0]!.publish([mark]);
   await eventually(() => expect(heard.routings.some(({ artifact }) => artifact.id === mark.id)).toBe(true));
-  for (const board of boards) await eventually(async () => expect(await board.get(mark.id)).toEqual(mark));
+  for (const board of boards)
+    await eventually(async () => expect(await board.get(mark.org_id, mark.id)).toEqual(mark));
 }

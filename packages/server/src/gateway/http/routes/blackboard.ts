@@ -8,6 +8,7 @@ import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry
 import {
   asSentAlone,
   isId,
+  readArtifactQuery,
   readClaim,
   readCorrelationId,
   readDeadLetterQuery,
@@ -48,7 +49,8 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
 
   http.route("artifact.read", "GET", "/blackboard/v1/artifacts/:id", async (who, request, reply) => {
     const id = param(request, "id");
-    const artifact = isId(id) ? await board.get(who, id) : undefined;
+    const { org_id } = readArtifactQuery(request.query);
+    const artifact = isId(id) ? await board.get(who, id, org_id) : undefined;
     return reply.header("Cache-Control", "no-store").send(artifact ?? missing("artifact", id));
   });
 
