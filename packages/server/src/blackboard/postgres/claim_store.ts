@@ -26,6 +26,7 @@ interface ClaimRow extends Row {
   readonly lane: string;
   readonly org_id: string;
   readonly attempt: number;
+  /** When it is due; of the last row, in how long the next is. */
   readonly due: number;
   readonly task_id: string;
   readonly key: string;
@@ -33,10 +34,6 @@ interface ClaimRow extends Row {
   readonly artifact: string | null;
   readonly task: string | null;
 }
-
-const NEXT_DUE = `
-SELECT ceil(extract(epoch FROM t.due_at - clock_timestamp()) * 1000)::int AS ms FROM runtime.board_tasks t
-WHERE t.agent = $1 AND t.ready AND t.due_at > now() ORDER BY t.due_at, t.seq LIMIT 1`;
 
 /** Which of these agents have a task that may be claimed now. */
 const CLAIMABLE = `
@@ -52,23 +49,40 @@ const ALL_EVERY_MS = 1_000;
 /** Claims at a time: the connections are shared with all else that the server does. */
 const AT_ONCE = 2;
 
-/** From where on the tasks of an agent are looked through. */
+/** An org is remembered this long after its last task: until vacuum has removed what a claim would walk over. */
+const REMEMBER_MS = 60_000;
+const MAX_ORGS = 1_000;
+/** An agent whose orgs are not known begins with small shares, to find out. */
+const UNKNOWN_ORGS = 16;
+
+/** From where on the tasks of an org are looked through. */
 interface Position {
   readonly dueMs: number;
-  /** When to look through all of them again. */
-  readonly allAt: number;
+  /** When the last of them was claimed. */
+  readonly claimedAt: number;
+}
+
+/** Where the claims of an agent are. */
+interface Turn {
+  /** The last to be newly claimed from are the last. */
+  readonly orgs: Map<string, Position>;
+  /** The org that was served last. */
+  after: string;
+  /** When to look through all tasks again. */
+  allAt: number;
 }
 
 /**
  * Claims tasks for this process. The index of due tasks begins with those that are worked on, and with what vacuum has not
  * removed yet. So a claim begins where the one before ended, and looks through all of it once a second.
+ * Orgs take turns: one with many tasks does not keep another waiting (ADR-0069).
  */
 export class ClaimStore {
   readonly #database: Database;
   readonly #clock: Clock;
   readonly #holder: string;
   readonly #leaseMs: number;
-  readonly #positions = new Map<string, Position>();
+  readonly #turns = new Map<string, Turn>();
   readonly #waiting: (() => void)[] = [];
   #free = AT_ONCE;
 
@@ -79,15 +93,16 @@ export class ClaimStore {
     this.#leaseMs = how.leaseMs;
   }
 
-  /** Claims up to `most` tasks of an agent, the longest due first. */
+  /** Claims up to `most` tasks of an agent, one of each org after the other; of an org the longest due first. */
   async claim(agent: string, most: number): Promise<Claims> {
     if (this.#free > 0) this.#free--;
     else await new Promise<void>((resolve) => this.#waiting.push(resolve));
     try {
-      const position = this.#positions.get(agent);
-      const found = await this.#claim(agent, most, position);
-      if (!position || found.claims.length + found.missing.length > 0) return found;
-      return await this.#claim(agent, most, undefined);
+      const turn = this.#turnOf(agent);
+      const isAll = this.#clock.now() >= turn.allAt;
+      const found = await this.#claim(agent, most, turn, isAll);
+      if (isAll || found.claims.length + found.missing.length > 0) return found;
+      return await this.#claim(agent, most, turn, true);
     } finally {
       const next = this.#waiting.shift();
       if (next) next();
@@ -97,7 +112,7 @@ export class ClaimStore {
 
   /** Tasks may be due that a claim would begin behind. */
   lookAtAll(agent: string): void {
-    this.#positions.delete(agent);
+    this.#turnOf(agent).allAt = 0;
   }
 
   /** Gives claims back, and answers of which agents they were. Those that were not begun count as no attempt. */
@@ -116,33 +131,73 @@ export class ClaimStore {
     return rows!.map(({ agent }) => agent as string);
   }
 
-  async #claim(agent: string, most: number, position: Position | undefined): Promise<Claims> {
+  #turnOf(agent: string): Turn {
+    const turn = this.#turns.get(agent) ?? { orgs: new Map(), after: "", allAt: 0 };
+    this.#turns.set(agent, turn);
+    return turn;
+  }
+
+  async #claim(agent: string, most: number, turn: Turn, isAll: boolean): Promise<Claims> {
     const now = this.#clock.now();
-    const isAll = !position || now >= position.allAt;
-    const [, found, next] = await this.#database.transaction([
+    const orgs = [...turn.orgs];
+    const busy = orgs.filter(([, { claimedAt }]) => now - claimedAt < ALL_EVERY_MS).length;
+    const [, found] = await this.#database.transaction([
       BY_INDEX,
       {
         name: "board_claim",
-        text: "SELECT * FROM runtime.board_claim($1, $2, $3, $4, $5)",
-        values: [agent, most, this.#holder, this.#leaseMs, isAll ? 0 : position.dueMs],
+        text: "SELECT * FROM runtime.board_claim($1, $2, $3, $4, $5, $6, $7, $8)",
+        values: [
+          agent,
+          most,
+          Math.ceil(most / (busy || UNKNOWN_ORGS)),
+          this.#holder,
+          this.#leaseMs,
+          turn.after,
+          orgs.map(([org]) => org),
+          orgs.map(([, { dueMs }]) => (isAll ? 0 : dueMs)),
+        ],
       },
-      { name: "board_next_due", text: NEXT_DUE, values: [agent] },
     ]);
-    const rows = (found as ClaimRow[]).sort((a, b) => a.due - b.due || (a.seq < b.seq ? -1 : 1));
-    const last = rows.at(-1);
-    this.#positions.set(agent, {
-      dueMs: last ? last.due - SLACK_MS : (position?.dueMs ?? 0),
-      allAt: isAll ? now + ALL_EVERY_MS : position.allAt,
-    });
+    const rows = found as ClaimRow[];
+    const { org_id: after, due: nextDueMs } = rows.pop()!;
+    rows.sort((a, b) => a.due - b.due || (a.seq < b.seq ? -1 : 1));
+    if (isAll) turn.allAt = now + ALL_EVERY_MS;
+    turn.after = after;
+    remember(turn.orgs, rows, now);
     const claims: Claim[] = [];
     const missing: Claim[] = [];
-    for (const row of rows) {
+    for (const row of inTurn(rows)) {
       const claim = claimOf(agent, row);
       if (row.artifact === null && row.task === null) missing.push(claim);
       else claims.push(claim);
     }
-    return { claims, missing, nextDueMs: next![0]?.ms as number | undefined };
+    return { claims, missing, nextDueMs: nextDueMs ?? undefined };
   }
+}
+
+/** Notes from where the next claim begins; of orgs without tasks it forgets that. */
+function remember(orgs: Map<string, Position>, rows: readonly ClaimRow[], now: number): void {
+  const last = new Map(rows.map(({ org_id, due }) => [org_id, due]));
+  for (const [org, due] of last) {
+    orgs.delete(org);
+    orgs.set(org, { dueMs: due - SLACK_MS, claimedAt: now });
+  }
+  for (const [org, { claimedAt }] of orgs) {
+    if (orgs.size <= MAX_ORGS && Math.abs(now - claimedAt) < REMEMBER_MS) return;
+    orgs.delete(org);
+  }
+}
+
+/** The first of each org, then the second of each, and so on. */
+function inTurn(rows: readonly ClaimRow[]): readonly ClaimRow[] {
+  if (rows.every(({ org_id }) => org_id === rows[0]!.org_id)) return rows;
+  const counts = new Map<string, number>();
+  const places = rows.map((row) => {
+    const place = counts.get(row.org_id) ?? 0;
+    counts.set(row.org_id, place + 1);
+    return { row, place };
+  });
+  return places.sort((a, b) => a.place - b.place).map(({ row }) => row);
 }
 
 /** What a row says. Where the artifact is gone the task has none. */

@@ -5,15 +5,24 @@ import type { BoardOptions } from "../board_options.ts";
 import { ROUTER } from "../model/names.ts";
 import { BY_INDEX, TASKS } from "./statements.ts";
 
-/** Open tasks and dead letters of agents, each up to a number. Claimed tasks are those that were due first. */
+/** Open tasks and dead letters of agents, each up to a number. Claimed tasks are those of each org that were due first. */
 const COUNTS = `
 SELECT u.agent, o.open, r.running, d.dead FROM unnest($1::text[]) WITH ORDINALITY AS u(agent, n)
 CROSS JOIN LATERAL (
   SELECT count(*) AS open FROM (SELECT FROM runtime.board_tasks t WHERE t.agent = u.agent LIMIT $2) t
 ) o
 CROSS JOIN LATERAL (
-  SELECT count(*) FILTER (WHERE t.claimed_by IS NOT NULL) AS running FROM (
-    SELECT t.claimed_by FROM runtime.board_tasks t WHERE t.agent = u.agent AND t.ready ORDER BY t.due_at, t.seq LIMIT $2
+  WITH RECURSIVE orgs AS (
+    SELECT ''::text COLLATE "C" AS org
+    UNION ALL
+    SELECT (
+      SELECT t.org_id FROM runtime.board_tasks t WHERE t.agent = u.agent AND t.ready AND t.org_id > o.org
+      ORDER BY t.org_id LIMIT 1
+    ) FROM orgs o WHERE o.org IS NOT NULL
+  )
+  SELECT count(*) FILTER (WHERE t.claimed_by IS NOT NULL) AS running FROM orgs o CROSS JOIN LATERAL (
+    SELECT t.claimed_by FROM runtime.board_tasks t
+    WHERE t.agent = u.agent AND t.org_id = o.org AND t.ready ORDER BY t.due_at, t.seq LIMIT $2
   ) t
 ) r
 CROSS JOIN LATERAL (

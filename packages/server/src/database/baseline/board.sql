@@ -54,7 +54,8 @@ CREATE TABLE runtime.board_tasks (
   -- Every row is deleted soon. A claim walks over what vacuum has not removed, so it must not wait for a fifth of a peak.
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0
 );
-CREATE INDEX board_tasks_due ON runtime.board_tasks (agent, due_at, seq) WHERE ready;
+-- A claim goes from org to org, and through the tasks of each.
+CREATE INDEX board_tasks_due ON runtime.board_tasks (agent, org_id, due_at, seq) WHERE ready;
 -- The next of a lane, whether a lane is empty, and how many tasks an agent has, of an org or of all.
 CREATE INDEX board_tasks_lane ON runtime.board_tasks (agent, org_id, lane, seq);
 CREATE INDEX board_tasks_artifact ON runtime.board_tasks (artifact_id, org_id);
