@@ -254,6 +254,33 @@ describe("who sees what", () => {
     expect(names(last)).toEqual(["public", "org"]);
   });
 
+  test.each(BACKENDS)(
+    "nobody replaces what they may not read, and another org has ids of its own, on %s",
+    async (backend) => {
+      await using servers = await boardServers(backend);
+      const { blackboard } = await servers.start({ agents: [seen("anyone")] });
+      const bob = { ...ADA, subject: "bob" };
+      const secret = { type: "Note", payload: "secret", visibility: { kind: "private", agents: ["anyone"] } };
+      const [{ id }] = (await blackboard.publish(ADA, [secret])) as [{ id: string }];
+      const draft = (version: number) => ({ id, version, type: "Note", payload: "forged" });
+      for (const version of [1, 2, 2 ** 31 - 1]) {
+        const later = { ...draft(version), not_before: "2999-01-01T00:00:00Z" };
+        for (const each of [draft(version), later])
+          await expect(blackboard.publish(bob, [{ type: "Note", payload: 1 }, each])).rejects.toMatchObject({
+            code: "not_found",
+          });
+      }
+      expect(await blackboard.recent(bob, { type: "Note", limit: 10 })).toEqual([]);
+      expect(await blackboard.publish(EVE, [draft(2 ** 31 - 1)])).toMatchObject([{ status: "published" }]);
+      expect(await blackboard.get(ADA, id)).toMatchObject({ payload: "secret", version: 1 });
+      expect(await blackboard.get(EVE, id)).toMatchObject({ payload: "forged" });
+      expect(await blackboard.publish(ADA, [{ ...secret, id, version: 2 }])).toMatchObject([
+        { status: "published" },
+      ]);
+      expect(await blackboard.get(ADA, id)).toMatchObject({ payload: "secret", version: 2 });
+    },
+  );
+
   test("who may not read an artifact is told neither its payload nor its failure by a dead letter or an approval", async () => {
     await using servers = await boardServers();
     const agents = [

@@ -40,6 +40,14 @@ describe("may", () => {
     },
   );
 
+  test("what is public is read in every org, and replaced in its own alone", () => {
+    const artifact = { org: "globex", isPublic: true, audience: null };
+    expect(may(testViewer(), "artifact.read", artifact)).toBe(true);
+    expect(may(testViewer({ scopes: [] }), "artifact.read", artifact)).toBe(false);
+    expect(may(testViewer(), "artifact.replace", artifact)).toBe(false);
+    expect(may(testViewer({ org: "globex" }), "artifact.replace", artifact)).toBe(true);
+  });
+
   test("a document is seen by its audience, and never by those it is hidden from", () => {
     const ada = testViewer({ scopes: [target.topic] });
     const document = { org: "acme", topic: target.topic };
