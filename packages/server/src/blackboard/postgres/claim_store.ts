@@ -26,7 +26,6 @@ interface ClaimRow extends Row {
   readonly lane: string;
   readonly org_id: string;
   readonly attempt: number;
-  /** When it is due; of the last row, in how long the next is. */
   readonly due: number;
   readonly task_id: string;
   readonly key: string;
@@ -51,14 +50,14 @@ const AT_ONCE = 2;
 
 /** An org is remembered this long after its last task: until vacuum has removed what a claim would walk over. */
 const REMEMBER_MS = 60_000;
-const MAX_ORGS = 1_000;
+const MAX_ORGS = 10_000;
 /** An agent whose orgs are not known begins with small shares, to find out. */
 const UNKNOWN_ORGS = 16;
 
 /** From where on the tasks of an org are looked through. */
 interface Position {
   readonly dueMs: number;
-  /** When the last of them was claimed. */
+  /** When it was found, or the last of them was claimed. */
   readonly claimedAt: number;
 }
 
@@ -158,12 +157,11 @@ export class ClaimStore {
         ],
       },
     ]);
-    const rows = found as ClaimRow[];
-    const { org_id: after, due: nextDueMs } = rows.pop()!;
+    const [orgRows, rows] = partition(found as ClaimRow[], ({ seq }) => seq === null);
     rows.sort((a, b) => a.due - b.due || (a.seq < b.seq ? -1 : 1));
     if (isAll) turn.allAt = now + ALL_EVERY_MS;
-    turn.after = after;
-    remember(turn.orgs, rows, now);
+    remember(turn, orgRows, rows, now);
+    const dues = orgRows.flatMap(({ due }) => due ?? []);
     const claims: Claim[] = [];
     const missing: Claim[] = [];
     for (const row of inTurn(rows)) {
@@ -171,21 +169,29 @@ export class ClaimStore {
       if (row.artifact === null && row.task === null) missing.push(claim);
       else claims.push(claim);
     }
-    return { claims, missing, nextDueMs: nextDueMs ?? undefined };
+    return { claims, missing, nextDueMs: dues.length > 0 ? Math.min(...dues) : undefined };
   }
 }
 
-/** Notes from where the next claim begins; of orgs without tasks it forgets that. */
-function remember(orgs: Map<string, Position>, rows: readonly ClaimRow[], now: number): void {
+/** Notes where the next claim begins: behind which org, and from where on in each. */
+function remember(turn: Turn, found: readonly ClaimRow[], rows: readonly ClaimRow[], now: number): void {
+  const { orgs, after } = turn;
+  for (const { org_id } of found) if (!orgs.has(org_id)) orgs.set(org_id, { dueMs: 0, claimedAt: now });
   const last = new Map(rows.map(({ org_id, due }) => [org_id, due]));
   for (const [org, due] of last) {
     orgs.delete(org);
     orgs.set(org, { dueMs: due - SLACK_MS, claimedAt: now });
   }
+  const served = [...last.keys()].sort();
+  turn.after = served.findLast((org) => org <= after) ?? served.at(-1) ?? after;
   for (const [org, { claimedAt }] of orgs) {
     if (orgs.size <= MAX_ORGS && Math.abs(now - claimedAt) < REMEMBER_MS) return;
     orgs.delete(org);
   }
+}
+
+function partition<T>(all: readonly T[], isFirst: (each: T) => boolean): [T[], T[]] {
+  return [all.filter(isFirst), all.filter((each) => !isFirst(each))];
 }
 
 /** The first of each org, then the second of each, and so on. */
