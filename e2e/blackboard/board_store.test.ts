@@ -3,6 +3,7 @@ import { eventually } from "@khala/testing/kit/eventually";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { startBoard } from "@khala/testing/servers/board_server";
+import { ADA, EVE } from "@khala/testing/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 describe.each(BACKENDS)("on %s", (backend) => {
@@ -13,11 +14,10 @@ describe.each(BACKENDS)("on %s", (backend) => {
       consumes: "Word",
       run: ({ artifact }) => ({ type: "Shout", payload: String(artifact.payload).toUpperCase() }),
     });
-    const ada = { org: "acme", subject: "ada" };
     let id: string;
     {
       await using server = await startBoard(store.url, { agents: [shout] }, settings);
-      const board = blackboardStore(server.khala.blackboard, ada);
+      const board = blackboardStore(server.khala.blackboard, ADA);
       id = await board.publish({ type: "Word", payload: "hello" });
       await eventually(
         "the agent has answered",
@@ -25,11 +25,11 @@ describe.each(BACKENDS)("on %s", (backend) => {
       );
     }
     await using server = await startBoard(store.url, { agents: [shout] }, settings);
-    const board = blackboardStore(server.khala.blackboard, ada);
+    const board = blackboardStore(server.khala.blackboard, ADA);
     expect(await board.get(id)).toMatchObject({ id, type: "Word", payload: "hello", org_id: "acme" });
     expect((await board.list()).map(({ payload }) => payload)).toEqual(["HELLO", "hello"]);
     expect(await board.list_by_type("Other")).toEqual([]);
-    const stranger = blackboardStore(server.khala.blackboard, { org: "other", subject: "eve" });
+    const stranger = blackboardStore(server.khala.blackboard, EVE);
     expect([await stranger.get(id), await stranger.list()]).toEqual([undefined, []]);
   });
 });
@@ -37,12 +37,11 @@ describe.each(BACKENDS)("on %s", (backend) => {
 test("the lists have all that the window keeps, also where it is larger than usual", async () => {
   await using store = await testDatabase();
   await using server = await startBoard(store.url, {}, { FLOCK_INDEX_WINDOW: "10002" });
-  const ada = { org: "acme", subject: "ada" };
   const { blackboard } = server.khala;
   const thousand = Array.from({ length: 1_000 }, () => ({ type: "Note", payload: null }));
-  for (let i = 0; i < 10; i++) await blackboard.publish(ada, thousand);
-  await blackboard.publish(ada, thousand.slice(0, 3));
-  const board = blackboardStore(blackboard, ada);
+  for (let i = 0; i < 10; i++) await blackboard.publish(ADA, thousand);
+  await blackboard.publish(ADA, thousand.slice(0, 3));
+  const board = blackboardStore(blackboard, ADA);
   expect(await board.list()).toHaveLength(10_002);
   expect(await board.list_by_type("Note")).toHaveLength(10_002);
 });

@@ -7,7 +7,15 @@ import type { SyncFrame } from "@khala/testing/clients/clients";
 import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/testing/clients/phoenix";
 import { eventually } from "@khala/testing/kit/eventually";
 import { BACKENDS } from "@khala/testing/servers/backends";
-import { arrived, boardServers, buried, listed, publish, stands } from "@khala/testing/servers/board_servers";
+import {
+  ADA,
+  arrived,
+  boardServers,
+  buried,
+  listed,
+  publish,
+  stands,
+} from "@khala/testing/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 type Value = { stringValue?: string; intValue?: number | string };
@@ -207,7 +215,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       await shows({ status: "failed", artifacts: "3", open: "0", done: "2", dead: "1" });
       await buried(two, "printer", 1);
       mended = true;
-      await two.blackboard.resumeCorrelation({ org: "acme", subject: "ada" }, "c");
+      await two.blackboard.resumeCorrelation(ADA, "c");
       await shows({ status: "done", artifacts: "3", open: "0", done: "3", dead: "0" });
       await eventually("the agents are idle in their documents", () =>
         agents.every(({ name }) => {

@@ -11,6 +11,7 @@ import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import app from "@khala/testing/programs/board_app";
 import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
 import { startBoard } from "@khala/testing/servers/board_server";
+import { ADA } from "@khala/testing/servers/board_servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 
@@ -105,7 +106,7 @@ test("a worker that finishes its work before it stops is alive and can be scrape
   });
   await using worker = await startWorker(WATCHED, [slow]);
   const url = worker.url!;
-  await worker.blackboard.publish({ org: "org-1", subject: "ada" }, [{ type: "Slow", payload: null }]);
+  await worker.blackboard.publish(ADA, [{ type: "Slow", payload: null }]);
   await begun.promise;
   expect((await readiness(url)).code).toBe(200);
   const stopped = worker.stop();

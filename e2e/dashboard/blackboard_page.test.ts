@@ -3,6 +3,7 @@ import { seriousFindings } from "@khala/testing/browser/axe";
 import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
 import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/testing/browser/dashboard";
 import { eventually } from "@khala/testing/kit/eventually";
+import { personOf } from "@khala/testing/servers/board_servers";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 const WITHHELD = "Withheld: it may quote an artifact that you may not read.";
@@ -158,9 +159,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     await using context = await browser.context();
     const secret = { type: "Draft", payload: { topic: "the invisible secret" } };
     const visibility = { kind: "private", agents: ["illustrator"] };
-    await server.khala.blackboard.publish({ org: DEVELOPER.org_id, subject: "eve" }, [
-      { ...secret, visibility },
-    ]);
+    await server.khala.blackboard.publish(personOf(DEVELOPER.org_id, "eve"), [{ ...secret, visibility }]);
     await deadLetter("illustrator", WITHHELD);
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
     await page.getByText(WITHHELD).first().click();

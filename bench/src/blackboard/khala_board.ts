@@ -24,7 +24,7 @@ import type { Publishing } from "./queue.ts";
 const NOOP = agent("noop", { consumes: "Finding", concurrency: CONCURRENCY, run() {} });
 
 /** Who publishes in the benchmark. */
-export const CALLER = { org: "bench", subject: "publisher" };
+export const CALLER = { org: "bench", subject: "publisher", scopes: new Set(["blackboard:write"]) };
 
 /** The blackboard of a server, without its gateway. */
 export interface KhalaBoard {

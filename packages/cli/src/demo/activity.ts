@@ -29,6 +29,9 @@ const FIRST_ROUND = STEPS.length + 7;
 /** The demo stops publishing at this many dead letters. */
 const ENOUGH_DEAD = 5;
 
+/** Who publishes the demo's artifacts. */
+const CALLER = { org: DEV.org, subject: DEV.sub, scopes: new Set(["blackboard:write"]) };
+
 type Data = NonNullable<NewEvent["data"]>;
 
 /** Something that happens: events of a stream, or an artifact on the blackboard. */
@@ -81,7 +84,7 @@ export function startActivity(
     const agents = await khala.blackboard.agents();
     if (agents.some(({ dead }) => Number(dead) >= ENOUGH_DEAD)) return;
     const correlation_id = `demo-${options.newId()}`;
-    await khala.blackboard.publish({ org: DEV.org, subject: DEV.sub }, [{ ...draft, correlation_id }]);
+    await khala.blackboard.publish(CALLER, [{ ...draft, correlation_id }]);
   }
 
   return async () => {

@@ -270,12 +270,12 @@ export async function openBlackboardPlane(
       changed(org, await approvals.decide(org, id, decision, subject));
     },
 
-    async claim(agent, ask, signal) {
+    async claim(caller, agent, ask, signal) {
       known(agent);
-      return remote.claim(agent, ask, signal);
+      return remote.claim(caller, agent, ask, signal);
     },
-    heartbeat: (claimId, org) => remote.heartbeat(claimId, org),
-    settle: (claimId, settlement, org) => remote.settle(claimId, settlement, org),
+    heartbeat: remote.heartbeat,
+    settle: remote.settle,
 
     onWakeup(name) {
       if (name === CONTROLS_WAKEUP) controls.onWakeup();

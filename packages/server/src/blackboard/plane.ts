@@ -32,12 +32,11 @@ export interface DeadLetterQuery {
   readonly correlationId?: string;
 }
 
-/** A worker's request for tasks: how many, how long to wait, and of which org (all orgs if it is not set). */
+/** A worker's request for tasks: how many, and how long to wait. */
 export interface ClaimAsk {
   readonly worker: string;
   readonly max: number;
   readonly waitMs: number;
-  readonly org?: string | undefined;
 }
 
 /** Every operation on the board that the gateway offers. Data of another org does not exist for the caller. */
@@ -91,8 +90,12 @@ export interface BlackboardPlane extends Service {
     decision: { readonly approved: boolean; readonly reason?: string },
   ): Promise<void>;
 
-  /** For workers in other languages. Of all orgs unless one is named. Returns an empty list if no task arrives within `waitMs`. */
-  claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
-  heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
-  settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
+  /**
+   * For workers in other languages: tasks of the caller's org, or of every org for a worker of the platform. Returns an empty
+   * list if no task arrives within `waitMs`.
+   */
+  claim(caller: Caller, agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
+  /** The claim of an agent that the caller does not work for does not exist for it. */
+  heartbeat(caller: Caller, claimId: string): Promise<HeartbeatResponseJson>;
+  settle(caller: Caller, claimId: string, settlement: SettleRequestJson): Promise<SettleResponseJson>;
 }

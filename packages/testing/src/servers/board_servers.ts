@@ -1,3 +1,4 @@
+import { SCOPES } from "@khala/contracts";
 import {
   type AppDefinition,
   type Artifact,
@@ -11,12 +12,19 @@ import type { Caller } from "../../../server/src/blackboard/plane.ts";
 import type { Database } from "../../../server/src/database/database.ts";
 import type { Clock } from "../../../server/src/kit/clock.ts";
 import { eventually } from "../kit/eventually.ts";
+import { testViewer } from "../kit/viewer.ts";
 import { testDatabase } from "../postgres/test_database.ts";
 import { type Backend, backendSettings } from "./backends.ts";
 
 /** Who publishes unless a test says otherwise, and somebody of another org. */
-export const ADA: Caller = { org: "acme", subject: "ada" };
-export const EVE: Caller = { org: "evil", subject: "eve" };
+export const ADA: Caller = personOf("acme", "ada");
+export const EVE: Caller = personOf("evil", "eve");
+
+/** Somebody of an org who reads, publishes and works for every agent. */
+export function personOf(org: string, subject: string): Caller {
+  const { blackboardRead, blackboardWrite, blackboardWork } = SCOPES;
+  return testViewer({ org, subject, scopes: [blackboardRead, blackboardWrite, blackboardWork] });
+}
 
 /** What a server of a test is made of. */
 export interface ServerParts extends Pick<AppDefinition, "agents" | "schemas" | "schedules"> {

@@ -1,4 +1,6 @@
+import { SCOPES } from "@khala/contracts";
 import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import type { DeadLetter } from "../model/task.ts";
 import type { Caller } from "../plane.ts";
@@ -40,7 +42,7 @@ const board = {
   },
 };
 const desk = openDeadLetters(board, replays, () => {});
-const ada = { org: "acme", subject: "ada" };
+const ada = testViewer();
 
 test("an org sees its own dead letters, and of others nothing; what cannot be read is for who operates", async () => {
   const seen = async (caller: Caller) =>

@@ -25,6 +25,8 @@ export interface HeldClaim {
 
 /** A claim as a settle request sees it. */
 export interface SettledClaim {
+  readonly org: string;
+  readonly agent: string;
   readonly state: ClaimState;
   readonly settlement: string | null;
   readonly outcome: Outcome | null;
@@ -60,10 +62,10 @@ export interface Claims {
   /** Opens an abandoned claim again. */
   giveBack(ids: readonly string[]): Promise<void>;
   /** Returns whether the lease was renewed. */
-  heartbeat(claimId: string, org: string | undefined): Promise<boolean>;
+  heartbeat(claimId: string): Promise<boolean>;
   /** Returns whether this settlement was accepted as the first one. */
-  settle(claimId: string, settlement: string, failed: boolean, org: string | undefined): Promise<boolean>;
-  find(claimId: string, org: string | undefined): Promise<SettledClaim | undefined>;
+  settle(claimId: string, settlement: string, failed: boolean): Promise<boolean>;
+  find(claimId: string): Promise<SettledClaim | undefined>;
   /** Ends an open claim: as lost only if its lease has expired, as retracted only if no worker has it. Returns whether it did. */
   end(claimId: string, how: "lost" | "withdrawn" | "retracted"): Promise<boolean>;
   setOutcome(claimId: string, outcome: Outcome): Promise<void>;
@@ -151,32 +153,31 @@ export function openClaims(
       });
     },
 
-    async heartbeat(claimId, org) {
+    async heartbeat(claimId) {
       const rows = await database.query({
         name: "board_claim_heartbeat",
         text: `UPDATE runtime.board_claims SET lease_until = clock_timestamp() + $2 * interval '1 ms'
-          WHERE claim_id = $1 AND state = 'claimed' AND ($3::text IS NULL OR org_id = $3) RETURNING 1`,
-        values: [claimId, leaseMs, org ?? null],
+          WHERE claim_id = $1 AND state = 'claimed' RETURNING 1`,
+        values: [claimId, leaseMs],
       });
       return rows.length > 0;
     },
 
-    async settle(claimId, settlement, failed, org) {
+    async settle(claimId, settlement, failed) {
       const rows = await database.query({
         name: "board_claim_settle",
         text: `UPDATE runtime.board_claims SET state = $3, settlement = $2
-          WHERE claim_id = $1 AND state = 'claimed' AND ($4::text IS NULL OR org_id = $4) RETURNING 1`,
-        values: [claimId, settlement, failed ? "failed" : "settled", org ?? null],
+          WHERE claim_id = $1 AND state = 'claimed' RETURNING 1`,
+        values: [claimId, settlement, failed ? "failed" : "settled"],
       });
       return rows.length > 0;
     },
 
-    async find(claimId, org) {
+    async find(claimId) {
       const [row] = await database.query<SettledClaim>({
         name: "board_claim_find",
-        text: `SELECT state, settlement, outcome FROM runtime.board_claims
-          WHERE claim_id = $1 AND ($2::text IS NULL OR org_id = $2)`,
-        values: [claimId, org ?? null],
+        text: `SELECT org_id AS org, agent, state, settlement, outcome FROM runtime.board_claims WHERE claim_id = $1`,
+        values: [claimId],
       });
       return row;
     },

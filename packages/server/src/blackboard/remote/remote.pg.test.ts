@@ -1,5 +1,7 @@
+import { SCOPES, workScope } from "@khala/contracts";
 import { testContext } from "@khala/testing/kit/context";
 import { until } from "@khala/testing/kit/until";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Artifact } from "../model/artifact.ts";
@@ -17,6 +19,8 @@ afterAll(() => shared[Symbol.asyncDispose]());
 let agents = 0;
 /** An agent of its own for each test: they share the database. */
 const newAgent = () => `agent-${++agents}`;
+/** A worker for every agent of the org. */
+const WORKER = testViewer({ scopes: [SCOPES.blackboardWork] });
 const never = new AbortController().signal;
 const ask = { worker: "w1", max: 1, waitMs: 5_000 };
 
@@ -69,16 +73,16 @@ test("a worker claims a task, and its outputs are those of the work", async () =
   await using remote = await serverOf(agent);
   const task = await taskOf(agent);
   const work = execute(remote, task);
-  const [claim] = await remote.claim(agent, ask, never);
+  const [claim] = await remote.claim(WORKER, agent, ask, never);
   expect(claim).toEqual({
     claim_id: expect.any(String),
     task,
     idempotency_key: `${task.id}:${agent}@acme`,
     lease_ms: 10_000,
   });
-  expect(await remote.heartbeat(claim!.claim_id!)).toEqual({ lease_ms: 10_000, cancelled: false });
+  expect(await remote.heartbeat(WORKER, claim!.claim_id!)).toEqual({ lease_ms: 10_000, cancelled: false });
   const outputs = [{ type: "Review", payload: { good: true } }];
-  expect(await remote.settle(claim!.claim_id!, { outputs })).toEqual({ status: "done" });
+  expect(await remote.settle(WORKER, claim!.claim_id!, { outputs })).toEqual({ status: "done" });
   expect(await work).toEqual({ kind: "done", outputs });
 });
 
@@ -86,8 +90,9 @@ test("a settlement that is repeated is answered the same, another one is refused
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const work = execute(remote, await taskOf(agent));
-  const [claim] = await remote.claim(agent, ask, never);
-  const settle = (type: string) => remote.settle(claim!.claim_id!, { outputs: [{ type, payload: 1 }] });
+  const [claim] = await remote.claim(WORKER, agent, ask, never);
+  const settle = (type: string) =>
+    remote.settle(WORKER, claim!.claim_id!, { outputs: [{ type, payload: 1 }] });
   const answers = await Promise.all([settle("A"), settle("A")]);
   expect([...answers, await settle("A")]).toEqual(Array(3).fill({ status: "done" }));
   await expect(settle("B")).rejects.toMatchObject({ code: "lease_lost" });
@@ -104,9 +109,9 @@ test.each([
   const task = await taskOf(agent);
   const work = remote.work(task, never);
   const failed = work.catch((error) => error);
-  const [claim] = await remote.claim(agent, ask, never);
+  const [claim] = await remote.claim(WORKER, agent, ask, never);
   const failure = { class: "ValueError", message: "no words", kind };
-  const settled = remote.settle(claim!.claim_id!, { failure, ...more });
+  const settled = remote.settle(WORKER, claim!.claim_id!, { failure, ...more });
   const error = await failed;
   expect(error).toBeInstanceOf(type);
   expect(error).toMatchObject({ name: "ValueError", message: "no words" });
@@ -125,15 +130,15 @@ test("a failure's next attempt is a claim of its own", async () => {
   await using remote = await serverOf(agent);
   const task = await taskOf(agent);
   void execute(remote, task);
-  const [first] = await remote.claim(agent, ask, never);
+  const [first] = await remote.claim(WORKER, agent, ask, never);
   const failure = { class: "E", message: "m", kind: "retryable" };
-  expect(await remote.settle(first!.claim_id!, { failure })).toEqual({ status: "retry" });
+  expect(await remote.settle(WORKER, first!.claim_id!, { failure })).toEqual({ status: "retry" });
   const work = execute(remote, { ...task, attempt: 2 });
-  const [second] = await remote.claim(agent, ask, never);
+  const [second] = await remote.claim(WORKER, agent, ask, never);
   expect(second!.claim_id).not.toBe(first!.claim_id);
   expect(second!.idempotency_key).toBe(first!.idempotency_key);
   expect(second!.task!.attempt).toBe(2);
-  await remote.settle(second!.claim_id!, {});
+  await remote.settle(WORKER, second!.claim_id!, {});
   expect(await work).toEqual({ kind: "done", outputs: [] });
 });
 
@@ -141,16 +146,16 @@ test("a lease that ends puts the task before another worker, and the late settle
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const work = execute(remote, await taskOf(agent));
-  const [late] = await remote.claim(agent, ask, never);
+  const [late] = await remote.claim(WORKER, agent, ask, never);
   await shared.database.query({
     text: "UPDATE runtime.board_claims SET lease_until = now() - interval '1 second' WHERE claim_id = $1",
     values: [late!.claim_id],
   });
-  const [claim] = await remote.claim(agent, { ...ask, worker: "w2" }, never);
+  const [claim] = await remote.claim(WORKER, agent, { ...ask, worker: "w2" }, never);
   expect(claim!.idempotency_key).toBe(late!.idempotency_key);
-  await expect(remote.settle(late!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
-  await expect(remote.heartbeat(late!.claim_id!)).rejects.toMatchObject({ code: "lease_lost" });
-  await remote.settle(claim!.claim_id!, { outputs: [{ type: "A" }] });
+  await expect(remote.settle(WORKER, late!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
+  await expect(remote.heartbeat(WORKER, late!.claim_id!)).rejects.toMatchObject({ code: "lease_lost" });
+  await remote.settle(WORKER, claim!.claim_id!, { outputs: [{ type: "A" }] });
   expect(await work).toMatchObject({ kind: "done", outputs: [{ type: "A" }] });
 });
 
@@ -159,18 +164,18 @@ test("a task that no worker survives is a failure in the end", async () => {
   await using remote = await serverOf(agent, { leaseMs: 20 });
   const work = remote.work(await taskOf(agent), never);
   const failed = work.catch((error) => error);
-  for (let i = 0; i < 3; i++) expect(await remote.claim(agent, ask, never)).toHaveLength(1);
+  for (let i = 0; i < 3; i++) expect(await remote.claim(WORKER, agent, ask, never)).toHaveLength(1);
   expect(await failed).toBeInstanceOf(RetryableError);
-  expect(await remote.claim(agent, { ...ask, waitMs: 0 }, never)).toEqual([]);
+  expect(await remote.claim(WORKER, agent, { ...ask, waitMs: 0 }, never)).toEqual([]);
 });
 
 test("the agent's timeout counts from the claim", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent, { timeoutMs: 60 });
   const failed = remote.work(await taskOf(agent), never).catch((error) => error);
-  const [claim] = await remote.claim(agent, ask, never);
+  const [claim] = await remote.claim(WORKER, agent, ask, never);
   expect((await failed).message).toContain("longer than 60 ms");
-  expect(await remote.heartbeat(claim!.claim_id!)).toEqual({ lease_ms: 0, cancelled: true });
+  expect(await remote.heartbeat(WORKER, claim!.claim_id!)).toEqual({ lease_ms: 0, cancelled: true });
 });
 
 test("work that is not wanted any more is cancelled for the worker", async () => {
@@ -178,22 +183,24 @@ test("work that is not wanted any more is cancelled for the worker", async () =>
   await using remote = await serverOf(agent);
   const cancel = new AbortController();
   const work = remote.work(await taskOf(agent), cancel.signal);
-  const [claim] = await remote.claim(agent, ask, never);
+  const [claim] = await remote.claim(WORKER, agent, ask, never);
   cancel.abort(new Cancelled("cancelled"));
   await expect(work).rejects.toThrow("cancelled");
-  await until("the news", async () => (await remote.heartbeat(claim!.claim_id!)).cancelled);
-  await expect(remote.settle(claim!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
+  await until("the news", async () => (await remote.heartbeat(WORKER, claim!.claim_id!)).cancelled);
+  await expect(remote.settle(WORKER, claim!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
 });
 
 test("claim, heartbeat and settlement may reach any server, even without wakeups", async () => {
   const agent = newAgent();
   await using holder = await serverOf(agent);
   await using other = await serverOf(agent);
-  const asked = other.claim(agent, ask, never);
+  const asked = other.claim(WORKER, agent, ask, never);
   const work = execute(holder, await taskOf(agent));
   const [claim] = await asked;
-  expect(await other.heartbeat(claim!.claim_id!)).toMatchObject({ cancelled: false });
-  expect(await other.settle(claim!.claim_id!, { outputs: [{ type: "A" }] })).toEqual({ status: "done" });
+  expect(await other.heartbeat(WORKER, claim!.claim_id!)).toMatchObject({ cancelled: false });
+  expect(await other.settle(WORKER, claim!.claim_id!, { outputs: [{ type: "A" }] })).toEqual({
+    status: "done",
+  });
   expect(await work).toMatchObject({ outputs: [{ type: "A" }] });
 });
 
@@ -204,10 +211,10 @@ test("a wakeup saves the wait", async () => {
   await using holder = await serverOf(agent, { wakeups, pollMs: 60_000 });
   await using other = await serverOf(agent, { wakeups, pollMs: 60_000 });
   all.push(holder, other);
-  const asked = other.claim(agent, ask, never);
+  const asked = other.claim(WORKER, agent, ask, never);
   const work = execute(holder, await taskOf(agent));
   const [claim] = await asked;
-  expect(await other.settle(claim!.claim_id!, {})).toEqual({ status: "done" });
+  expect(await other.settle(WORKER, claim!.claim_id!, {})).toEqual({ status: "done" });
   await work;
   expect(holder.onWakeup("log:x")).toBe(false);
 });
@@ -218,11 +225,13 @@ test("who gets the task of a server that died takes over its worker", async () =
   const task = await taskOf(agent);
   const dead = await serverOf(agent);
   void dead.work(task, never);
-  const [claim] = await other.claim(agent, ask, never);
+  const [claim] = await other.claim(WORKER, agent, ask, never);
   await dead.stop();
   const work = execute(other, { ...task, attempt: 2 });
-  expect(await other.claim(agent, { ...ask, waitMs: 0 }, never)).toEqual([]);
-  expect(await other.settle(claim!.claim_id!, { outputs: [{ type: "A" }] })).toEqual({ status: "done" });
+  expect(await other.claim(WORKER, agent, { ...ask, waitMs: 0 }, never)).toEqual([]);
+  expect(await other.settle(WORKER, claim!.claim_id!, { outputs: [{ type: "A" }] })).toEqual({
+    status: "done",
+  });
   expect(await work).toMatchObject({ outputs: [{ type: "A" }] });
 });
 
@@ -232,9 +241,9 @@ test("outputs that a server could not apply any more are applied by the next", a
   const task = await taskOf(agent);
   const dead = await serverOf(agent);
   void dead.work(task, never);
-  const [claim] = await other.claim(agent, ask, never);
+  const [claim] = await other.claim(WORKER, agent, ask, never);
   await dead.stop();
-  const settle = () => other.settle(claim!.claim_id!, { outputs: [{ type: "A" }] });
+  const settle = () => other.settle(WORKER, claim!.claim_id!, { outputs: [{ type: "A" }] });
   await expect(settle()).rejects.toMatchObject({ code: "unavailable" });
   expect(await execute(other, { ...task, attempt: 2 })).toMatchObject({ outputs: [{ type: "A" }] });
   expect(await until("the outcome", () => settle().catch(() => undefined))).toEqual({ status: "done" });
@@ -247,7 +256,7 @@ test("a task that goes to another server leaves the worker that has it its work,
   const moved = new AbortController();
   const tasks = [await taskOf(agent), await taskOf(agent)];
   const works = tasks.map((task) => before.work(task, moved.signal).catch(() => undefined));
-  const [claim] = await after.claim(agent, ask, never);
+  const [claim] = await after.claim(WORKER, agent, ask, never);
   moved.abort();
   await Promise.all(works);
   await until("the offer is taken back", async () => {
@@ -257,10 +266,10 @@ test("a task that goes to another server leaves the worker that has it its work,
     });
     return row!.open === 0;
   });
-  expect(await before.heartbeat(claim!.claim_id!)).toMatchObject({ cancelled: false });
+  expect(await before.heartbeat(WORKER, claim!.claim_id!)).toMatchObject({ cancelled: false });
   const taken = tasks.map((task) => execute(after, task));
-  const [second] = await before.claim(agent, ask, never);
-  for (const { claim_id } of [claim!, second!]) await before.settle(claim_id!, {});
+  const [second] = await before.claim(WORKER, agent, ask, never);
+  for (const { claim_id } of [claim!, second!]) await before.settle(WORKER, claim_id!, {});
   expect(await Promise.all(taken)).toEqual(Array(2).fill({ kind: "done", outputs: [] }));
 });
 
@@ -271,16 +280,16 @@ test("a server that drains leaves its offers and its workers to the next", async
   const given = new AbortController();
   const tasks = [await taskOf(agent), await taskOf(agent)];
   const works = tasks.map((task) => leaving.work(task, given.signal).catch(() => undefined));
-  const [claim] = await next.claim(agent, ask, never);
+  const [claim] = await next.claim(WORKER, agent, ask, never);
   await leaving.drain();
-  expect(await next.claim(agent, { ...ask, waitMs: 0 }, never)).toEqual([]);
+  expect(await next.claim(WORKER, agent, { ...ask, waitMs: 0 }, never)).toEqual([]);
   given.abort();
   await Promise.all(works);
   await leaving.stop();
-  expect(await next.heartbeat(claim!.claim_id!)).toMatchObject({ cancelled: false });
+  expect(await next.heartbeat(WORKER, claim!.claim_id!)).toMatchObject({ cancelled: false });
   const taken = tasks.map((task) => execute(next, task));
-  const [second] = await next.claim(agent, ask, never);
-  for (const { claim_id } of [claim!, second!]) await next.settle(claim_id!, {});
+  const [second] = await next.claim(WORKER, agent, ask, never);
+  for (const { claim_id } of [claim!, second!]) await next.settle(WORKER, claim_id!, {});
   expect(await Promise.all(taken)).toEqual(Array(2).fill({ kind: "done", outputs: [] }));
 });
 
@@ -293,10 +302,10 @@ test("many workers take each task once, as many at a time as they ask for", asyn
   const seen: string[] = [];
   const worker = async (server: Remote, max: number) => {
     while (seen.length < tasks.length) {
-      const claims = await server.claim(agent, { worker: "w", max, waitMs: 300 }, never);
+      const claims = await server.claim(WORKER, agent, { worker: "w", max, waitMs: 300 }, never);
       expect(claims.length).toBeLessThanOrEqual(max);
       seen.push(...claims.map(({ task }) => task!.id!));
-      await Promise.all(claims.map(({ claim_id }) => server.settle(claim_id!, {})));
+      await Promise.all(claims.map(({ claim_id }) => server.settle(WORKER, claim_id!, {})));
     }
   };
   await Promise.all([worker(one, 1), worker(two, 5), worker(one, 3)]);
@@ -308,26 +317,36 @@ test("a worker that has gone away while it waited takes nothing with it", async 
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const gone = new AbortController();
-  const asked = remote.claim(agent, ask, gone.signal);
+  const asked = remote.claim(WORKER, agent, ask, gone.signal);
   gone.abort();
   expect(await asked).toEqual([]);
   const work = execute(remote, await taskOf(agent));
-  const [claim] = await remote.claim(agent, ask, never);
-  await remote.settle(claim!.claim_id!, {});
+  const [claim] = await remote.claim(WORKER, agent, ask, never);
+  await remote.settle(WORKER, claim!.claim_id!, {});
   await work;
 });
 
-test("what belongs to another org is not there", async () => {
+test("a worker reaches the claims of its agents in its org, and no others", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
-  const stop = new AbortController();
-  const work = remote.work(await taskOf(agent), stop.signal).catch(() => undefined);
-  expect(await remote.claim(agent, { ...ask, waitMs: 100, org: "other" }, never)).toEqual([]);
-  const [claim] = await remote.claim(agent, { ...ask, org: "acme" }, never);
+  const work = execute(remote, await taskOf(agent));
+  const foreign = testViewer({ org: "other", scopes: [SCOPES.blackboardWork] });
+  const editor = testViewer({ scopes: [workScope("editor")] });
+  const named = testViewer({ scopes: [workScope(agent)] });
+  const platform = testViewer({ org: "host", scopes: [SCOPES.blackboardWork, SCOPES.platform] });
+  expect(await remote.claim(foreign, agent, { ...ask, waitMs: 100 }, never)).toEqual([]);
+  const [claim] = await remote.claim(platform, agent, ask, never);
   const id = claim!.claim_id!;
-  await expect(remote.heartbeat(id, "other")).rejects.toMatchObject({ code: "not_found" });
-  await expect(remote.settle(id, {}, "other")).rejects.toMatchObject({ code: "not_found" });
-  await expect(remote.claim("nobody", ask, never)).rejects.toMatchObject({ code: "not_found" });
-  stop.abort();
+  const unknown = (await testContext()).newId();
+  const nothing = await remote.heartbeat(named, unknown).catch((error) => error);
+  for (const caller of [foreign, editor]) {
+    for (const refused of [remote.heartbeat(caller, id), remote.settle(caller, id, {})]) {
+      const error = await refused.catch((reason) => reason);
+      expect(error).toMatchObject({ code: "not_found", message: nothing.message.replace(unknown, id) });
+    }
+  }
+  await expect(remote.claim(WORKER, "nobody", ask, never)).rejects.toMatchObject({ code: "not_found" });
+  expect(await remote.heartbeat(named, id)).toMatchObject({ cancelled: false });
+  expect(await remote.settle(platform, id, {})).toEqual({ status: "done" });
   await work;
 });

@@ -1,10 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import type {
-  ClaimJson,
-  HeartbeatResponseJson,
-  SettleRequestJson,
-  SettleResponseJson,
-} from "@khala/contracts/blackboard/v1";
+import type { ClaimJson } from "@khala/contracts/blackboard/v1";
+import { may, notFound, orgOf } from "../../access/access.ts";
 import type { Database } from "../../database/database.ts";
 import type { Wakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
@@ -12,7 +8,7 @@ import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Agent } from "../model/agent.ts";
 import type { ArtifactDraft } from "../model/artifact.ts";
 import type { Settlement, Task } from "../model/task.ts";
-import type { ClaimAsk } from "../plane.ts";
+import type { BlackboardPlane, Caller, ClaimAsk } from "../plane.ts";
 import { type Claims, openClaims } from "./claims.ts";
 import { openHeldTasks, settlementText } from "./held_tasks.ts";
 
@@ -39,9 +35,9 @@ export interface Remote extends Service {
   work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
   /** Answers the requests that wait for this task's settlement. */
   settled(task: Task, settlement: Settlement): void;
-  claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
-  heartbeat(claimId: string, org?: string): Promise<HeartbeatResponseJson>;
-  settle(claimId: string, settlement: SettleRequestJson, org?: string): Promise<SettleResponseJson>;
+  readonly claim: BlackboardPlane["claim"];
+  readonly heartbeat: BlackboardPlane["heartbeat"];
+  readonly settle: BlackboardPlane["settle"];
   /** Handles a wake-up of another server. Returns whether it was for remote work. */
   onWakeup(name: string): boolean;
   /** Called before the tasks are requeued: workers continue, and the next holder takes their claims over. */
@@ -100,21 +96,22 @@ export function openRemote(database: Database, context: Context, options: Remote
     for (const waiter of waiting.get(claimId) ?? []) waiter.wake();
   }
 
-  async function find(claimId: string, org: string | undefined) {
-    const found = await claims.find(claimId, org);
-    if (found) return found;
-    throw new KhalaError("not_found", `There is no claim "${claimId}". Claim a task to get one.`);
+  /** The claim, if the caller works for its agent in its org. */
+  async function find(caller: Caller, claimId: string) {
+    const found = await claims.find(claimId);
+    if (found && may(caller, "task.work", found)) return found;
+    throw notFound("claim", claimId);
   }
 
   /** Waits until the board has settled the task. */
-  async function outcomeOf(claimId: string, org: string | undefined): Promise<string> {
+  async function outcomeOf(caller: Caller, claimId: string): Promise<string> {
     const waiter = new Wake();
     const waiters = waiting.get(claimId) ?? new Set();
     waiting.set(claimId, waiters.add(waiter));
     const deadline = context.clock.now() + outcomeMs;
     try {
       for (;;) {
-        const { outcome } = await find(claimId, org);
+        const { outcome } = await find(caller, claimId);
         if (outcome) return outcome;
         const left = deadline - context.clock.now();
         if (left <= 0 || stopping.signal.aborted) break;
@@ -133,32 +130,34 @@ export function openRemote(database: Database, context: Context, options: Remote
     work: held.work,
     settled: held.settled,
 
-    async claim(agent, ask, signal) {
+    async claim(caller, agent, ask, signal) {
       if (!agents.has(agent)) {
         const message = `There is no agent "${agent}" whose work is claimed: those with a \`run\` work by themselves.`;
         throw new KhalaError("not_found", message);
       }
-      return takers.claim(agent, ask, signal);
+      return takers.claim(agent, { ...ask, org: orgOf(caller, "task.work") }, signal);
     },
 
-    async heartbeat(claimId, org) {
-      if (await claims.heartbeat(claimId, org)) return { lease_ms: leaseMs, cancelled: false };
-      const { state } = await find(claimId, org);
+    async heartbeat(caller, claimId) {
+      await find(caller, claimId);
+      if (await claims.heartbeat(claimId)) return { lease_ms: leaseMs, cancelled: false };
+      const { state } = await find(caller, claimId);
       if (state === "withdrawn") return { lease_ms: 0, cancelled: true };
       // A heartbeat after the settlement is accepted.
       if (state !== "lost") return { lease_ms: leaseMs, cancelled: false };
       throw lost(claimId);
     },
 
-    async settle(claimId, settlement, org) {
+    async settle(caller, claimId, settlement) {
+      await find(caller, claimId);
       const text = settlementText(settlement);
-      if (await claims.settle(claimId, text, settlement.failure !== undefined, org)) {
+      if (await claims.settle(claimId, text, settlement.failure !== undefined)) {
         wake.wake();
         wakeups.send(`${CLAIM_WAKEUP}${claimId}`);
-      } else if ((await find(claimId, org)).settlement !== text) {
+      } else if ((await find(caller, claimId)).settlement !== text) {
         throw lost(claimId);
       }
-      return { status: await outcomeOf(claimId, org) };
+      return { status: await outcomeOf(caller, claimId) };
     },
 
     onWakeup(name) {
@@ -194,7 +193,12 @@ function lost(claimId: string): KhalaError {
 
 /** Workers that wait for a task. */
 export interface ClaimQueue {
-  claim(agent: string, ask: ClaimAsk, signal: AbortSignal): Promise<ClaimJson[]>;
+  /** Of every org if none is given. */
+  claim(
+    agent: string,
+    ask: ClaimAsk & { readonly org: string | undefined },
+    signal: AbortSignal,
+  ): Promise<ClaimJson[]>;
   /** A task may be available. */
   offered(agent: string): void;
   /** Ends all waiting requests with an empty list. */

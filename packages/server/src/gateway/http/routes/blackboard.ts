@@ -1,6 +1,6 @@
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { notFound, orgOf, type Target } from "../../../access/access.ts";
+import { notFound, type Target } from "../../../access/access.ts";
 import { AGENT_NAME } from "../../../blackboard/model/names.ts";
 import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { Context } from "../../../kit/context.ts";
@@ -227,7 +227,7 @@ export function workerRoutes(http: Http, board: BlackboardPlane, signal: AbortSi
     async (who, request, reply) => {
       const ask = readClaim(request.body);
       const over = AbortSignal.any([signal, gone(reply)]);
-      return { claims: await board.claim(agentOf(request), { ...ask, org: orgOf(who, "task.work") }, over) };
+      return { claims: await board.claim(who, agentOf(request), ask, over) };
     },
     { target: agentTarget },
   );
@@ -237,7 +237,7 @@ export function workerRoutes(http: Http, board: BlackboardPlane, signal: AbortSi
     "POST",
     "/blackboard/v1/claims/:claim_id/heartbeat",
     async (who, request) => {
-      return board.heartbeat(claimOf(request), orgOf(who, "task.work"));
+      return board.heartbeat(who, claimOf(request));
     },
     { bodyOptional: true },
   );
@@ -248,7 +248,7 @@ export function workerRoutes(http: Http, board: BlackboardPlane, signal: AbortSi
     "/blackboard/v1/claims/:claim_id/settle",
     async (who, request) => {
       const settlement = readSettlement(request.body);
-      return board.settle(claimOf(request), settlement, orgOf(who, "task.work"));
+      return board.settle(who, claimOf(request), settlement);
     },
     { bodyOptional: true },
   );
