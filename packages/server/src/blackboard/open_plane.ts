@@ -10,6 +10,7 @@ import { boardMetrics, cachedLag, showLag, showSlots } from "./observe/metrics.t
 import { boardObserver, everyObserver } from "./observe/observer.ts";
 import { agentCounted, byAgent, type Progress, startProgress } from "./observe/progress.ts";
 import { openReplays, replayCounter } from "./observe/replays.ts";
+import { openSetAside } from "./observe/set_aside.ts";
 import { boardSpans } from "./observe/spans.ts";
 import { openTotals } from "./observe/totals.ts";
 import type { BlackboardOptions } from "./options.ts";
@@ -86,7 +87,8 @@ export async function openBlackboardPlane(
     throw error;
   });
 
-  const sweeping = { pollMs };
+  const setAside = openSetAside(context);
+  const sweeping = { pollMs, setAside };
   const outbox = startOutbox(database, board, context, sweeping);
   const gather = openGather(database, board, context, { ...sweeping, agents, onDropped: changed });
   const parked = openParked(database, board, context, controls, sweeping);
@@ -132,6 +134,7 @@ export async function openBlackboardPlane(
   const progress = startProgress(board, context, {
     agents,
     totals,
+    setAside,
     report: options.report,
     stateOf: workers.stateOf,
     cancelled: controls.cancelled,
@@ -156,6 +159,7 @@ export async function openBlackboardPlane(
     schedules: options.schedules,
     make: publishing.fromSchedule,
     outbox,
+    setAside,
   });
   const letters = openDeadLetters(board, replays, (agent) => {
     // Records that the router could not decode have no agent and are listed under the router's name.
@@ -209,6 +213,7 @@ export async function openBlackboardPlane(
     },
 
     lag: () => board.lag(),
+    problems: setAside.problems,
 
     async correlation({ org }, correlationId) {
       const names = [{ org, name: correlationId }];

@@ -53,6 +53,8 @@ export interface BlackboardPlane extends Service {
 
   agents(): Promise<AgentStateJson[]>;
   lag(): Promise<readonly PartitionLagJson[]>;
+  /** What this server could not process and tries again, for health. Names no org. */
+  problems(): string[];
   correlation(caller: Caller, correlationId: string): Promise<CorrelationStateJson | undefined>;
 
   deadLetters(caller: Caller, agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;

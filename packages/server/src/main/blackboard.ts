@@ -2,6 +2,7 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import type { App } from "../app.ts";
 import type { BoardOptions } from "../blackboard/board_options.ts";
 import type { Carrier } from "../blackboard/observe/spans.ts";
+import { boardStreamId } from "../blackboard/observe/stream_id.ts";
 import { type OpenBlackboardPlane, openBlackboardPlane } from "../blackboard/open_plane.ts";
 import type { BoardReport, WakeableBoard } from "../blackboard/options.ts";
 import { openPostgresBoard } from "../blackboard/postgres/open_board.ts";
@@ -89,7 +90,7 @@ function boardReport(authority: Authority, newId: () => string): BoardReport {
     const [type] = Object.keys(stream.events);
     await authority.append({
       stream,
-      streamId: `${org}:${id}`,
+      streamId: boardStreamId(org, id),
       events: [{ event_id: newId(), type: type!, data: data as JsonObject }],
       org,
       actor: "blackboard",
@@ -97,6 +98,6 @@ function boardReport(authority: Authority, newId: () => string): BoardReport {
   };
   return {
     agent: (org, name, counted) => append(boardAgents, org, name, counted),
-    correlation: (org, id, counted) => append(boardCorrelations, org, id, counted),
+    correlation: (org, id, counted) => append(boardCorrelations, org, id, { ...counted, correlation_id: id }),
   };
 }

@@ -1,5 +1,5 @@
 import type { JsonObject } from "@bufbuild/protobuf";
-import { KhalaError } from "@khala/contracts";
+import { KhalaError, SCOPES } from "@khala/contracts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { startJanitor } from "../conversations/janitor.ts";
 import type { Log } from "../conversations/log/log.ts";
@@ -59,12 +59,14 @@ export function startConversationCleanup(
   };
 }
 
+const PUBLISHES: ReadonlySet<string> = new Set([SCOPES.blackboardWrite]);
+
 /** Publishes the artifacts of engines in the name of the run's owner. */
 export function publishForRuns(
   board: Pick<BlackboardPlane, "publish">,
 ): NonNullable<ConversationOptions["publish"]> {
   return ({ org, subject, trace }, drafts) =>
-    board.publish({ org, subject, ...(trace && { trace }) }, drafts);
+    board.publish({ org, subject, scopes: PUBLISHES, ...(trace && { trace }) }, drafts);
 }
 
 /** Runs of conversations leave the events that all runs leave, and are for their owner's eyes. */

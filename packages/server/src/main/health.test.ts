@@ -10,7 +10,7 @@ const clock = new ManualClock();
 const context = { clock };
 const asked = (lag: BlackboardPlane["lag"]) => {
   const health = openWorkerHealth(context, KAFKA);
-  health.watch({ database, blackboard: { lag } });
+  health.watch({ database, blackboard: { lag, problems: () => [] } });
   return health.check();
 };
 
@@ -41,7 +41,7 @@ test("a board that does not answer is reported apart from the database", async (
 test("a worker that is starting or stopping is unavailable, and asks no closed dependency", async () => {
   const health = openWorkerHealth(context, KAFKA);
   expect(await health.check()).toMatchObject({ blackboard: { state: "unavailable" } });
-  const unwatch = health.watch({ database, blackboard: { lag: async () => [] } });
+  const unwatch = health.watch({ database, blackboard: { lag: async () => [], problems: () => [] } });
   unwatch();
   expect(await health.check()).toMatchObject({ blackboard: { state: "unavailable" } });
 });
@@ -54,7 +54,7 @@ test("a server that has not polled yet has not been silent since the beginning o
     database,
     sync: { projections: () => [], hub: { lastPoll: () => ({ heads: undefined, at: 0 }), open: () => [] } },
     chatLog: { bounds: async () => [] },
-    blackboard: { lag: async () => [] },
+    blackboard: { lag: async () => [], problems: () => [] },
     auth: { keyring: { problems: () => [] } },
   });
   expect(await health()).toMatchObject({ delivery: { state: "ok" } });

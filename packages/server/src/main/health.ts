@@ -16,7 +16,7 @@ export interface HealthParts {
     readonly hub: Pick<SyncPlane["hub"], "lastPoll" | "open">;
   };
   readonly chatLog: Pick<Log, "bounds">;
-  readonly blackboard: Pick<BlackboardPlane, "lag">;
+  readonly blackboard: Pick<BlackboardPlane, "lag" | "problems">;
   readonly auth: { readonly keyring: Pick<Auth["keyring"], "problems"> };
 }
 
@@ -102,7 +102,7 @@ export function openHealth({
 /** The dependencies of a worker that is open. */
 export interface WorkerDependencies {
   readonly database: Pick<Database, "query">;
-  readonly blackboard: Pick<BlackboardPlane, "lag">;
+  readonly blackboard: Pick<BlackboardPlane, "lag" | "problems">;
 }
 
 /** The health of a worker. Until `watch` is called, and after it is undone, the worker is unavailable. */
@@ -157,21 +157,25 @@ async function databaseState(config: Config, database: Pick<Database, "query">):
 async function blackboardState(
   { clock }: Pick<Context, "clock">,
   config: Config,
-  blackboard: Pick<BlackboardPlane, "lag">,
+  blackboard: Pick<BlackboardPlane, "lag" | "problems">,
   without: "degraded" | "unavailable",
 ): Promise<DependencyState> {
-  // In Postgres its state is the database's.
-  if (!config.KAFKA_BOOTSTRAP_SERVERS) return { state: "ok", engine: "postgres" };
+  const engine = config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres";
+  const problems = blackboard.problems();
+  const message = `${problems.join(", ")}. They are tried again; the log of this server has their errors.`;
+  const working: DependencyState =
+    problems.length > 0 ? { state: "degraded", engine, message } : { state: "ok", engine };
+  // In Postgres the rest of its state is the database's.
+  if (engine === "postgres") return working;
   const failed = (reason: string): DependencyState => ({
     state: without,
-    engine: "kafka",
+    engine,
     message: `${reason} Publishing and agents wait until Kafka answers.`,
   });
   const started = performance.now();
   const asked = blackboard.lag().then(
     (): DependencyState => ({
-      state: "ok",
-      engine: "kafka",
+      ...working,
       latency_ms: Math.round(performance.now() - started),
     }),
     (error: Error) => failed(error.message),

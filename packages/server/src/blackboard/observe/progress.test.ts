@@ -7,6 +7,7 @@ import type { AgentCounts, CorrelationCounts, CorrelationName } from "../board.t
 import type { Settlement } from "../model/task.ts";
 import type { WaitingCounts } from "./correlation_state.ts";
 import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";
+import { openSetAside } from "./set_aside.ts";
 import type { AgentTotals } from "./totals.ts";
 
 const PLACE = { topic: "tasks", partition: 0, offset: "1" };
@@ -180,6 +181,40 @@ test("what could not be asked or told is reported later", async () => {
   failing = false;
   await tick(5_000);
   expect(reports).toHaveLength(1);
+});
+
+test("a correlation that cannot be told is set aside, and holds up no other", async () => {
+  const setAside = openSetAside(await testContext({ clock }));
+  let refuses = true;
+  let tries = 0;
+  await using own = Object.assign(
+    await start({
+      setAside,
+      report: {
+        async correlation(org, id, counted) {
+          if (id !== "bad") return void reports.push([org, id, counted]);
+          tries++;
+          if (refuses) throw new Error("illegal id");
+        },
+        async agent() {},
+      },
+    }),
+    { [Symbol.asyncDispose]: () => own.stop() },
+  );
+  await tick();
+  for (const id of ["bad", "good"]) {
+    count(id, 0, 1);
+    own.observer.published([artifact(id)]);
+  }
+  await tick();
+  expect(reports.map(([, id]) => id)).toEqual(["good"]);
+  expect(setAside.problems()).toEqual(["board progress: 1 set aside"]);
+  own.observer.published([artifact("bad")]);
+  await tick();
+  expect(tries).toBe(1);
+  refuses = false;
+  await tick(2_000);
+  expect([tries, setAside.problems()]).toEqual([2, []]);
 });
 
 test("an agent is reported with its state, what waits, and what all servers did", async () => {

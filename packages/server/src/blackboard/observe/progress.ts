@@ -9,6 +9,7 @@ import type { Artifact } from "../model/artifact.ts";
 import type { BoardReport } from "../options.ts";
 import { correlationState, readCorrelations, type WaitingCounts } from "./correlation_state.ts";
 import { ReportQueue, type Subject } from "./progress_state.ts";
+import { openSetAside, type SetAside } from "./set_aside.ts";
 import type { AgentTotals, Totals } from "./totals.ts";
 
 export interface ProgressOptions {
@@ -21,6 +22,7 @@ export interface ProgressOptions {
   readonly paused: (org: string, correlationId: string) => boolean;
   /** The waiting counts of these correlations, in the same order. */
   readonly waitingCounts: (names: readonly CorrelationName[]) => Promise<readonly WaitingCounts[]>;
+  readonly setAside?: SetAside;
   /** The least interval between two reports of the same subject; default 250. */
   readonly everyMs?: number;
   /** Correlations, and pairs of agent and org, whose last report is remembered; default 10,000. */
@@ -42,13 +44,13 @@ export function startProgress(
   context: Context,
   options: ProgressOptions,
 ): Progress {
-  const { report, everyMs = 250, remember = 10_000 } = options;
+  const { report, everyMs = 250, remember = 10_000, setAside = openSetAside(context) } = options;
   const agents = new Map(options.agents.map((agent) => [agent.name, agent]));
   const correlations = new ReportQueue(remember);
   const seats = new ReportQueue(remember);
 
   async function reportCorrelations(now: number): Promise<void> {
-    await inParts(correlations, now, async (part) => {
+    await inParts(correlations, now, setAside, async (part) => {
       const found = await readCorrelations(board, options.waitingCounts, part);
       const byKey = new Map(part.map(({ key }, i) => [key, found[i]!]));
       return async (subject) => {
@@ -63,7 +65,7 @@ export function startProgress(
   }
 
   async function reportAgents(now: number): Promise<void> {
-    await inParts(seats, now, async () => {
+    await inParts(seats, now, setAside, async () => {
       const [all, totals] = await Promise.all([board.counts(), options.totals.look()]);
       const counts = byAgent(all);
       return async (subject) => {
@@ -106,7 +108,7 @@ export function startProgress(
     if (options.totals.owes()) await options.totals.look();
   }
 
-  const loop = runLoop(context, "board progress", {
+  const loop = runLoop(context, LOOP, {
     wake: new Wake(),
     idleMs: everyMs,
     async step() {
@@ -130,25 +132,36 @@ export function startProgress(
   };
 }
 
+const LOOP = "board progress";
 const PART = 100;
 /** How long shutdown waits for a backend that does not answer. */
 const LAST_MS = 2_000;
 
-/** Processes due subjects in batches. A subject that fails becomes due again. */
+/** Processes due subjects in batches. A subject that fails is set aside; without the board all become due again. */
 async function inParts(
   subjects: ReportQueue,
   now: number,
+  setAside: SetAside,
   look: (part: readonly Subject[]) => Promise<(subject: Subject) => Promise<void>>,
 ): Promise<void> {
   const due = subjects.take(now);
   for (let at = 0; at < due.length; at += PART) {
     const part = due.slice(at, at + PART);
-    try {
-      await Promise.all(part.map(await look(part)));
-    } catch (error) {
+    const report = await look(part).catch((error) => {
       subjects.putBack(due.slice(at));
       throw error;
-    }
+    });
+    await Promise.all(
+      part.map(async (subject) => {
+        try {
+          await report(subject);
+          setAside.succeeded(LOOP, subject.key);
+        } catch (error) {
+          setAside.failed(LOOP, subject.key, error);
+          subjects.fail(subject, now);
+        }
+      }),
+    );
   }
 }
 

@@ -12,6 +12,8 @@ interface Memory {
   /** When to check again although nothing changed, and the interval after that. */
   againAt?: number;
   delay: number;
+  /** Its last report failed: a change does not bring the next attempt forward. */
+  failed?: boolean;
 }
 
 const FIRST_DELAY_MS = 1_000;
@@ -43,6 +45,7 @@ export class ReportQueue {
     const latest = this.#latest?.subject;
     if (latest?.name === name && latest.org === org) return;
     const key = subjectKey(org, name);
+    if (this.#quiet.get(key)?.failed) return;
     const memory = this.#dirty.get(key) ?? this.#wake({ key, org, name });
     memory.delay = FIRST_DELAY_MS;
     this.#latest = memory;
@@ -63,13 +66,22 @@ export class ReportQueue {
     this.#latest = undefined;
     for (const memory of taken) {
       delete memory.againAt;
+      delete memory.failed;
       this.#quiet.set(memory.subject.key, memory);
     }
     forgetOldest(this.#quiet, this.#remember);
     return taken.map(({ subject }) => subject);
   }
 
-  /** Makes a failed subject due again. */
+  /** Sets a subject aside that could not be reported. It is tried again, less and less often. */
+  fail(subject: Subject, now: number): void {
+    const memory = this.#quiet.get(subject.key);
+    if (!memory) return;
+    memory.failed = true;
+    this.again(subject, now);
+  }
+
+  /** Makes subjects due again whose state could not be read. */
   putBack(subjects: readonly Subject[]): void {
     for (const subject of subjects) this.#wake(subject);
   }

@@ -5,6 +5,7 @@ import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Schedule } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
+import { openSetAside, type SetAside } from "../observe/set_aside.ts";
 import type { Sweep } from "../waiting/sweep.ts";
 import { outboxValues } from "./outbox.ts";
 
@@ -21,11 +22,15 @@ export interface CronOptions {
   /** Creates the artifact of a firing, with this id. If it throws, nothing is published and the next firing tries again. */
   readonly make: (schedule: Schedule, id: string) => Promise<Artifact> | Artifact;
   readonly outbox: Pick<Sweep, "wake">;
+  readonly setAside?: SetAside;
 }
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/;
 /** The longest timer: clocks are adjusted, and machines sleep. */
 const LONGEST_WAIT_MS = 60_000;
+/** When a schedule that could not be fired is tried again. */
+const RETRY_MS = 1_000;
+const LOOP = "board schedules";
 
 /** Validates schedules when they are defined. A TypeError names the invalid one. */
 export function checkSchedules(schedules: readonly Schedule[]): CheckedSchedule[] {
@@ -75,7 +80,7 @@ export function firingId(name: string, at: number): string {
  * fires at the next start. A new or changed schedule begins with its next time.
  */
 export function startCron(database: Database, context: Context, options: CronOptions): Service {
-  const { schedules, make, outbox } = options;
+  const { schedules, make, outbox, setAside = openSetAside(context) } = options;
   const wake = new Wake();
   /** The last known firing of each schedule, by any server. */
   let fired: Map<string, number> | undefined;
@@ -85,13 +90,21 @@ export function startCron(database: Database, context: Context, options: CronOpt
     cancelTimer?.();
     fired ??= await known(database, schedules, context.clock.now());
     const now = context.clock.now();
+    let retryAt = Number.POSITIVE_INFINITY;
     for (const schedule of schedules) {
       const at = schedule.last(now);
       if (at === undefined || at <= (fired.get(schedule.name) ?? now)) continue;
-      if (await fire(schedule, at)) outbox.wake();
-      fired.set(schedule.name, at);
+      try {
+        if (await fire(schedule, at)) outbox.wake();
+        fired.set(schedule.name, at);
+        setAside.succeeded(LOOP, schedule.name);
+      } catch (error) {
+        setAside.failed(LOOP, schedule.name, error);
+        retryAt = now + RETRY_MS;
+      }
     }
     const times = schedules.flatMap((schedule) => schedule.next(now) ?? []);
+    times.push(retryAt);
     const wait = Math.min(...times) - context.clock.now();
     if (wait < LONGEST_WAIT_MS) cancelTimer = context.clock.after(Math.max(0, wait), () => wake.wake());
     return false;
@@ -133,7 +146,7 @@ export function startCron(database: Database, context: Context, options: CronOpt
   }
 
   if (schedules.length === 0) return { stop: async () => {} };
-  const loop = runLoop(context, "board schedules", { step, wake, idleMs: LONGEST_WAIT_MS });
+  const loop = runLoop(context, LOOP, { step, wake, idleMs: LONGEST_WAIT_MS });
   return {
     async stop() {
       await loop.stop();

@@ -171,10 +171,14 @@ export function openHeldTasks(
       const works = [...held];
       const found = await claims.held(works.map(([claimId]) => claimId));
       const byId = new Map(found.map((claim) => [claim.claimId, claim]));
+      const failures: unknown[] = [];
       for (const [claimId, work] of works) {
         // It may have ended during the query.
-        if (held.get(claimId) === work) await advance(claimId, work, byId.get(claimId));
+        if (held.get(claimId) !== work) continue;
+        // One that cannot be advanced must not block the others.
+        await advance(claimId, work, byId.get(claimId)).catch((error) => failures.push(error));
       }
+      if (failures.length > 0) throw failures[0];
     },
 
     async drain() {

@@ -77,8 +77,13 @@ export async function openControls(
       values: [known, PAGE],
     });
     for (const row of rows) {
-      state.apply(row);
       known = row.changed;
+      try {
+        state.apply(row);
+      } catch (error) {
+        // A listener that throws must not hold up the changes after this one.
+        context.log.error({ err: (error as Error).message, name: row.name }, "a control was not announced");
+      }
     }
     return rows.length === PAGE;
   }

@@ -4,8 +4,11 @@ import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Board } from "../board.ts";
 import type { Task } from "../model/task.ts";
 import { pauseOf, resumedTask, workKey } from "../model/task.ts";
+import { openSetAside, type SetAside } from "../observe/set_aside.ts";
 import type { Controls } from "./controls.ts";
 import type { CorrelationPause } from "./controls_state.ts";
+
+const LOOP = "board parked";
 
 export interface ParkedOptions {
   readonly pollMs: number;
@@ -13,6 +16,7 @@ export interface ParkedOptions {
   readonly batch?: number;
   /** How long a process that died keeps the others from sending on. */
   readonly senderMs?: number;
+  readonly setAside?: SetAside;
 }
 
 /**
@@ -41,25 +45,24 @@ export function openParked(
   board: Pick<Board, "enqueue">,
   context: Context,
   controls: Pick<Controls, "resuming" | "endPause" | "onPauseCorrelation" | "onWakeup">,
-  { pollMs, batch = 100, senderMs = 30_000 }: ParkedOptions,
+  { pollMs, batch = 100, senderMs = 30_000, setAside = openSetAside(context) }: ParkedOptions,
 ): Parked {
   const sender = context.newId();
   const wake = new Wake();
   const unlisten = controls.onPauseCorrelation(() => wake.wake());
-  const loop = runLoop(context, "board parked", {
+  const loop = runLoop(context, LOOP, {
     wake,
     idleMs: pollMs,
     async step() {
       let more = false;
       for (const pause of controls.resuming()) {
+        const item = `${pause.org} ${pause.name}`;
         try {
           more = (await sendOn(pause)) || more;
+          setAside.succeeded(LOOP, item);
         } catch (error) {
           // A failure of one correlation must not block the others.
-          context.log.warn(
-            { err: (error as Error).message, correlation: pause.name },
-            "the tasks of a correlation that was resumed wait",
-          );
+          setAside.failed(LOOP, item, error);
         }
       }
       return more;

@@ -1,6 +1,8 @@
 import { KhalaError } from "@khala/contracts";
+import { backoff } from "../../kit/backoff.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import { openSetAside, type SetAside } from "../observe/set_aside.ts";
 
 /** Rows with a due time, and how they are processed. Every step is idempotent. */
 export interface Due<R> {
@@ -10,11 +12,11 @@ export interface Due<R> {
   send(rows: readonly R[]): Promise<void>;
   /** Deletes processed rows. */
   finish(rows: readonly R[]): Promise<void>;
-  /** Releases rows that were not processed. */
-  release(rows: readonly R[], now: Date): Promise<void>;
+  /** Releases rows that were not processed; they are due at `at`. */
+  release(rows: readonly R[], at: Date): Promise<void>;
   /** The due time of the next row. */
   next(): Promise<Date | undefined>;
-  /** Log fields for a row that the board refuses for good and that is deleted. */
+  /** Log fields of a row, which name it. */
   describe(row: R): object;
 }
 
@@ -25,6 +27,7 @@ export interface SweepOptions {
   readonly batch?: number;
   /** How long rows stay claimed by a process that died. */
   readonly claimMs?: number;
+  readonly setAside?: SetAside;
 }
 
 /** A loop over rows with a due time. */
@@ -33,13 +36,15 @@ export interface Sweep extends Service {
   wake(): void;
 }
 
-/** After this many consecutive failures the rows are not the cause. */
+/** After this many consecutive rows that fail for the first time, the rows are not the cause. */
 const GIVE_UP_AFTER = 3;
 const OTHERS_MS = 100;
+/** When a row that failed is tried again, from the first failure on. */
+const RETRY = { base: 100, cap: 60_000 };
 
 /** Starts a loop that several processes may share. */
 export function startSweep<R>(context: Context, name: string, due: Due<R>, options: SweepOptions): Sweep {
-  const { pollMs, batch = 100, claimMs = 30_000 } = options;
+  const { pollMs, batch = 100, claimMs = 30_000, setAside = openSetAside(context) } = options;
   const wake = new Wake();
   const now = (later = 0) => new Date(context.clock.now() + later);
   const drops = context.telemetry.meter.createCounter("khala_board_refused_total", {
@@ -68,35 +73,34 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
   }
 
   async function sendAll(rows: readonly R[]): Promise<void> {
+    if (rows.length === 1) return sendEach(rows);
     try {
       await due.send(rows);
-    } catch (error) {
-      if (rows.length > 1) return await sendEach(rows);
-      if (!isRefusal(error)) return await putBack(rows, error);
-      refused(rows[0]!, error);
+    } catch {
+      return sendEach(rows);
     }
     await due.finish(rows);
   }
 
-  /** Processes rows one by one, so that a failing row does not block the others. It is retried when its claim expires. */
+  /** Processes rows one by one: one that fails is set aside and does not block the others. */
   async function sendEach(rows: readonly R[]): Promise<void> {
-    let failures = 0;
+    let newFailures = 0;
     for (const [index, row] of rows.entries()) {
+      const item = JSON.stringify(due.describe(row));
       try {
         await due.send([row]);
-        failures = 0;
+        newFailures = 0;
       } catch (error) {
-        if (isRefusal(error)) {
-          refused(row, error);
-        } else {
-          if (++failures === GIVE_UP_AFTER) return await putBack(rows.slice(index), error);
-          context.log.warn(
-            { err: (error as Error).message, service: name },
-            "could not send a row; it is retried",
-          );
-          continue;
+        if (!isRefusal(error)) {
+          const failures = setAside.failed(name, item, error);
+          await due.release([row], now(backoff(failures, context.random, RETRY)));
+          if (failures > 1 || ++newFailures < GIVE_UP_AFTER) continue;
+          await due.release(rows.slice(index + 1), now());
+          throw error;
         }
+        refused(row, error);
       }
+      setAside.succeeded(name, item);
       await due.finish([row]);
     }
   }
@@ -105,11 +109,6 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
     const facts = { err: error.message, code: error.code, service: name, ...due.describe(row) };
     context.log.error(facts, "the board refused a row for good; it is deleted");
     drops.add(1, { service: name });
-  }
-
-  async function putBack(rows: readonly R[], error: unknown): Promise<never> {
-    await due.release(rows, now());
-    throw error;
   }
 
   const loop = runLoop(context, name, { step, wake, idleMs: pollMs });

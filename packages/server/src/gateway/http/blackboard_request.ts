@@ -27,7 +27,7 @@ const MAX_RETRY_AFTER_MS = 24 * 3_600_000;
 const FAILURES = ["retryable", "fatal", "rate_limited"];
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-type ClaimAsk = Parameters<BlackboardPlane["claim"]>[1];
+type ClaimAsk = Parameters<BlackboardPlane["claim"]>[2];
 type ReplayWhich = Parameters<BlackboardPlane["replayAll"]>[2];
 type Decision = Parameters<BlackboardPlane["decide"]>[2];
 

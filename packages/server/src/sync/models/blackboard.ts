@@ -7,10 +7,10 @@ import type {
 import { boardAgents, boardCorrelations } from "../../events/streams.ts";
 import { defineModel } from "../model.ts";
 
-/** What comes after the org in the id of a stream of the board. */
+/** What comes after the org in the id of an agent's stream. The name of an agent needs no encoding. */
 const nameOf = (streamId: string) => streamId.slice(streamId.indexOf(":") + 1);
 
-/** `blackboard.agents`: one document per org and agent, `board_agent:<org>:<agent>`. */
+/** `blackboard.agents`: one document per org and agent, `board_agent:<org>:<agent>`; names are encoded as in stream ids. */
 export const boardAgentStates = defineModel({
   topic: "blackboard.agents",
   prefix: "board_agent",
@@ -28,7 +28,7 @@ export const boardAgentStates = defineModel({
   }),
 });
 
-/** `blackboard.correlations`: one document per correlation, `correlation:<org>:<correlation_id>`. */
+/** `blackboard.correlations`: one document per correlation, `correlation:<org>:<correlation_id>`; names are encoded as in stream ids. */
 export const boardCorrelationStates = defineModel({
   topic: "blackboard.correlations",
   prefix: "correlation",
@@ -39,8 +39,8 @@ export const boardCorrelationStates = defineModel({
     open: "0",
     done: "0",
     dead: "0",
+    correlation_id: "",
     ...(event.data as CorrelationCountedJson),
-    correlation_id: nameOf(event.streamId),
     updated_at: event.at,
   }),
 });

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file openagents/blackboard/v1/events.proto.
  */
 export const file_openagents_blackboard_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("CiVvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvZXZlbnRzLnByb3RvEhhvcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEifgoMQWdlbnRDb3VudGVkEhAKCGNvbnN1bWVzGAEgAygJEg0KBXN0YXRlGAIgASgJEg8KB3dhaXRpbmcYAyABKAMSDwoHcnVubmluZxgEIAEoAxIMCgRkb25lGAUgASgDEg8KB3JldHJpZWQYBiABKAMSDAoEZGVhZBgHIAEoAyKcAQoSQ29ycmVsYXRpb25Db3VudGVkEg4KBnN0YXR1cxgBIAEoCRIRCglhcnRpZmFjdHMYAiABKAMSDAoEb3BlbhgDIAEoAxIMCgRkb25lGAQgASgDEgwKBGRlYWQYBSABKAMSOQoFd2FpdHMYBiABKAsyKi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQ29ycmVsYXRpb25XYWl0cyJsChBDb3JyZWxhdGlvbldhaXRzEhEKCWFwcHJvdmFscxgBIAEoAxIRCglnYXRoZXJpbmcYAiABKAMSEQoJc2NoZWR1bGVkGAMgASgDEg8KB3JldHJpZXMYBCABKAMSDgoGcGF1c2VkGAUgASgDYgZwcm90bzM");
+  fileDesc("CiVvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvZXZlbnRzLnByb3RvEhhvcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEifgoMQWdlbnRDb3VudGVkEhAKCGNvbnN1bWVzGAEgAygJEg0KBXN0YXRlGAIgASgJEg8KB3dhaXRpbmcYAyABKAMSDwoHcnVubmluZxgEIAEoAxIMCgRkb25lGAUgASgDEg8KB3JldHJpZWQYBiABKAMSDAoEZGVhZBgHIAEoAyLMAQoSQ29ycmVsYXRpb25Db3VudGVkEg4KBnN0YXR1cxgBIAEoCRIRCglhcnRpZmFjdHMYAiABKAMSDAoEb3BlbhgDIAEoAxIMCgRkb25lGAQgASgDEgwKBGRlYWQYBSABKAMSOQoFd2FpdHMYBiABKAsyKi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQ29ycmVsYXRpb25XYWl0cxIbCg5jb3JyZWxhdGlvbl9pZBgHIAEoCUgAiAEBQhEKD19jb3JyZWxhdGlvbl9pZCJsChBDb3JyZWxhdGlvbldhaXRzEhEKCWFwcHJvdmFscxgBIAEoAxIRCglnYXRoZXJpbmcYAiABKAMSEQoJc2NoZWR1bGVkGAMgASgDEg8KB3JldHJpZXMYBCABKAMSDgoGcGF1c2VkGAUgASgDYgZwcm90bzM");
 
 /**
  * agent.counted
@@ -140,6 +140,13 @@ export type CorrelationCounted = Message<"openagents.blackboard.v1.CorrelationCo
    * @generated from field: openagents.blackboard.v1.CorrelationWaits waits = 6;
    */
   waits?: CorrelationWaits | undefined;
+
+  /**
+   * The stream's id is an encoding of it.
+   *
+   * @generated from field: optional string correlation_id = 7;
+   */
+  correlationId?: string | undefined;
 };
 
 /**
@@ -177,6 +184,13 @@ export type CorrelationCountedJson = {
    * @generated from field: openagents.blackboard.v1.CorrelationWaits waits = 6;
    */
   waits?: CorrelationWaitsJson;
+
+  /**
+   * The stream's id is an encoding of it.
+   *
+   * @generated from field: optional string correlation_id = 7;
+   */
+  correlationId?: string;
 };
 
 /**

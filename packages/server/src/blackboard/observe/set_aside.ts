@@ -1,0 +1,70 @@
+import type { Context } from "../../kit/context.ts";
+
+/** What the board's loops could not process: each item is tried again later and never blocks the next one. */
+export interface SetAside {
+  /** Sets an item aside with its error. Returns how often it has failed. */
+  failed(loop: string, item: string, error: unknown): number;
+  /** The item was processed, or is gone. */
+  succeeded(loop: string, item: string): void;
+  /** A sentence for each loop that has items set aside. It names no item, because everybody may read it. */
+  problems(): string[];
+}
+
+interface Item {
+  readonly failures: number;
+  readonly at: number;
+}
+
+/** Items of one loop that are remembered. */
+const MAX_ITEMS = 1_000;
+/** An item that has not failed for so long is gone. Longer than any delay before the next attempt. */
+const FORGET_MS = 300_000;
+
+/** Opens the list of what was set aside in this process. */
+export function openSetAside({
+  clock,
+  log,
+  telemetry,
+}: Pick<Context, "clock" | "log" | "telemetry">): SetAside {
+  const loops = new Map<string, Map<string, Item>>();
+  const failures = telemetry.meter.createCounter("khala_board_failures_total", {
+    description: "Failures to process one item of a loop of the board, by loop",
+  });
+  telemetry.meter
+    .createObservableGauge("khala_board_set_aside", {
+      description: "Items that a loop of the board could not process and tries again, by loop",
+    })
+    .addCallback((result) => {
+      for (const [loop, items] of loops) result.observe(current(items), { loop });
+    });
+
+  function current(items: Map<string, Item>): number {
+    for (const [item, { at }] of items) {
+      if (clock.now() - at < FORGET_MS) break;
+      items.delete(item);
+    }
+    return items.size;
+  }
+
+  return {
+    failed(loop, item, error) {
+      const items = loops.get(loop) ?? new Map<string, Item>();
+      loops.set(loop, items);
+      const count = (items.get(item)?.failures ?? 0) + 1;
+      // Oldest failure first.
+      items.delete(item);
+      items.set(item, { failures: count, at: clock.now() });
+      if (items.size > MAX_ITEMS) items.delete(items.keys().next().value!);
+      failures.add(1, { loop });
+      const facts = { err: (error as Error).message, service: loop, item, failures: count };
+      log.warn(facts, "could not process an item; it is set aside and tried again");
+      return count;
+    },
+    succeeded: (loop, item) => void loops.get(loop)?.delete(item),
+    problems: () =>
+      [...loops].flatMap(([loop, items]) => {
+        const count = current(items);
+        return count === 0 ? [] : [`${loop}: ${count} set aside`];
+      }),
+  };
+}
