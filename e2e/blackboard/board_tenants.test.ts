@@ -1,7 +1,7 @@
 import { agent } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
 import { BACKENDS } from "@khala/testing/servers/backends";
-import { boardServers, personOf } from "@khala/testing/servers/board_servers";
+import { ADA, boardServers, personOf, stands } from "@khala/testing/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 describe.each(BACKENDS)("on %s", (backend) => {
@@ -28,5 +28,33 @@ describe.each(BACKENDS)("on %s", (backend) => {
       return names.every(([org, id]) => done.includes(`${org} ${id} done`));
     });
     expect(khala.blackboard.problems()).toEqual([]);
+  });
+
+  test("inputs of one org that fail do not stop the agent for another", async () => {
+    await using servers = await boardServers(backend);
+    const runs: string[] = [];
+    const reader = agent("reader", {
+      consumes: "Note",
+      order: "none",
+      retry: { attempts: 2, base: 10, cap: 20 },
+      run({ artifact, attempt }) {
+        if (artifact.org_id === "acme") return;
+        runs.push(`${artifact.id} ${attempt}`);
+        throw new Error("This input fails.");
+      },
+    });
+    const khala = await servers.start({ agents: [reader] });
+    const eve = personOf("evil", "eve");
+    const notes = Array.from({ length: 12 }, () => ({ type: "Note", payload: null }));
+    await khala.blackboard.publish(eve, notes);
+    await eventually("the breaker of the org is open", async () => {
+      const [state] = await khala.blackboard.agents(eve);
+      return state?.state === "open";
+    });
+    const [state] = await khala.blackboard.agents(ADA);
+    expect(state).toMatchObject({ name: "reader", state: "running" });
+    await khala.blackboard.publish(ADA, [{ type: "Note", payload: null, correlation_id: "c" }]);
+    await stands(khala, "c", "done");
+    expect(new Set(runs).size).toBe(runs.length);
   });
 });

@@ -48,9 +48,9 @@ export interface SettlementRules {
   wrote(output: Artifact): void;
 }
 
-/** The task that runs after a failure. */
-export function nextAttempt(task: Task): Task {
-  return { ...task, attempt: task.attempt + 1 };
+/** The task that runs after a failure, or after it was postponed. */
+export function nextAttempt(task: Task, { uncounted }: { readonly uncounted?: true }): Task {
+  return uncounted ? task : { ...task, attempt: task.attempt + 1 };
 }
 
 /** Whether a retry waits where it is: to hold its key back, or because its delay is shorter than any topic's. */
@@ -94,7 +94,7 @@ export function recordsOf(
     return [...outputs, processed("done")];
   }
   if (result.kind === "dead") return [deadRecord(context, rules, work, result.failure), processed("dead")];
-  const next = nextAttempt(task);
+  const next = nextAttempt(task, result);
   const dueAt = now + result.delayMs;
   if (waitsInPlace(result, rules))
     return [{ topic: names.processed, record: waitingRecord(next, dueAt, partition.partition) }];

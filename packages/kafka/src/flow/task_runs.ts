@@ -172,7 +172,7 @@ export class TaskRuns {
   #advance(work: Work, result: Result): void {
     const { partition, task } = work;
     if (task && result.kind === "retry" && waitsInPlace(result, this.#options.rules)) {
-      const next = nextAttempt(task);
+      const next = nextAttempt(task, result);
       const dueAt = this.#context.clock.now() + result.delayMs;
       partition.states?.set(idempotencyKey(task), { kind: "waits", attempt: next.attempt, dueAt });
       return this.#wait({ ...work, task: next }, dueAt);

@@ -203,12 +203,12 @@ export async function openBlackboardPlane(
       }
     },
 
-    async agents() {
+    async agents(caller) {
       const [all, done] = await Promise.all([board.counts(), totals.look()]);
       const counts = byAgent(all);
       return agents.map((agent) => {
         const { name } = agent;
-        return { name, ...agentCounted(agent, workers.stateOf(name), counts, done) };
+        return { name, ...agentCounted(agent, workers.stateOf(name, caller?.org), counts, done) };
       });
     },
 

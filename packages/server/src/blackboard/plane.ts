@@ -51,7 +51,8 @@ export interface BlackboardPlane extends Service {
     query: { readonly type?: string; readonly correlationId?: string; readonly limit: number },
   ): Promise<Artifact[]>;
 
-  agents(): Promise<AgentStateJson[]>;
+  /** The agents, each in its state for the caller's org; without a caller in its worst. */
+  agents(caller?: Caller): Promise<AgentStateJson[]>;
   lag(): Promise<readonly PartitionLagJson[]>;
   /** What this server could not process and tries again, for health. Names no org. */
   problems(): string[];

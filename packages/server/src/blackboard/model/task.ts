@@ -40,7 +40,13 @@ export type Settlement = {
 } /** Publishes the outputs; the task never runs again. `aside`: the task was moved to a waiting list without running. */ & (
   | { readonly kind: "done"; readonly outputs: readonly Artifact[]; readonly aside?: boolean }
   /** Runs the task again after the delay, as the next attempt. */
-  | { readonly kind: "retry"; readonly failure: Failure; readonly delayMs: number }
+  | {
+      readonly kind: "retry";
+      readonly failure: Failure;
+      readonly delayMs: number;
+      /** The task did not run, so it keeps the number of its attempt. */
+      readonly uncounted?: true;
+    }
   /** Makes it a dead letter, which a person can replay. */
   | { readonly kind: "dead"; readonly failure: Failure }
 );

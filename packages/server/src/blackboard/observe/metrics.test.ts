@@ -38,7 +38,7 @@ test("breakers, places and what runs are shown as they are at the scrape", async
   const { context, metrics } = await opened();
   let state: BreakerState = "closed";
   const slots = openSlots(3);
-  showAgent(metrics, "reviewer", { state: () => state, running: () => 4 });
+  showAgent(metrics, "reviewer", { breakers: { state: () => state, open: () => 3 }, running: () => 4 });
   showSlots(metrics, slots);
   await slots.take(0, new AbortController().signal);
   for (const [next, number] of [
@@ -49,6 +49,7 @@ test("breakers, places and what runs are shown as they are at the scrape", async
     state = next;
     const text = await context.telemetry.scrape();
     expect(text).toMatch(new RegExp(`^khala_board_breaker\\{agent="reviewer"\\} ${number}`, "m"));
+    expect(text).toMatch(/^khala_board_breakers_open\{agent="reviewer"\} 3/m);
     expect(text).toMatch(/^khala_board_running\{agent="reviewer"\} 4/m);
     expect(text).toMatch(/^khala_board_slots_free(\{\})? 2/m);
   }

@@ -2,7 +2,7 @@ import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Context } from "../../kit/context.ts";
 import type { Telemetry } from "../../kit/telemetry.ts";
 import { ROUTER } from "../model/names.ts";
-import type { BreakerState } from "../work/breaker.ts";
+import type { BreakerState, Breakers } from "../work/breaker.ts";
 import type { Slots } from "../work/slots.ts";
 
 /** Bounds the series: publishers choose the types of artifacts. */
@@ -35,7 +35,11 @@ export function boardMetrics({ meter }: Pick<Telemetry, "meter">, agents: readon
     timeouts: counter("khala_board_timeouts_total", "Attempts that timed out, by agent"),
     abandoned: counter("khala_board_abandoned_total", "Attempts that ignored their abort signal, by agent"),
     running: gauge("khala_board_running", "Tasks running on this server, by agent"),
-    breaker: gauge("khala_board_breaker", "An agent's circuit breaker: 0 closed, 1 half open, 2 open"),
+    breaker: gauge(
+      "khala_board_breaker",
+      "The worst of an agent's circuit breakers, of which each org has one: 0 closed, 1 half open, 2 open",
+    ),
+    breakersOpen: gauge("khala_board_breakers_open", "Orgs whose circuit breaker is not closed, by agent"),
     slotsFree: gauge("khala_board_slots_free", "Free execution slots on this server"),
     slotsWaiting: gauge("khala_board_slots_waiting", "Tasks that wait for an execution slot on this server"),
     lag: gauge("khala_board_lag", "Records that a reader can read and has not, by reader and partition"),
@@ -70,9 +74,10 @@ export function showSlots(metrics: BoardMetrics, slots: Slots): void {
 export function showAgent(
   metrics: BoardMetrics,
   agent: string,
-  { state, running }: { state(): BreakerState; running(): number },
+  { breakers, running }: { readonly breakers: Pick<Breakers, "state" | "open">; running(): number },
 ): void {
-  metrics.breaker.addCallback((result) => result.observe(BREAKER[state()], { agent }));
+  metrics.breaker.addCallback((result) => result.observe(BREAKER[breakers.state()], { agent }));
+  metrics.breakersOpen.addCallback((result) => result.observe(breakers.open(), { agent }));
   metrics.running.addCallback((result) => result.observe(running(), { agent }));
 }
 

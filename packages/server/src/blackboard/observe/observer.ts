@@ -14,6 +14,7 @@ export function boardObserver(metrics: BoardMetrics, spans: BoardSpans): BoardOb
     },
     settled(task, settlement, place) {
       if (settlement.kind === "done" && settlement.aside) return;
+      if (settlement.kind === "retry" && settlement.uncounted) return;
       const { agent } = task;
       const labels = { agent, outcome: settlement.kind, partition: place.partition };
       metrics.tasks.add(1, labels);

@@ -17,7 +17,7 @@ export interface ProgressOptions {
   readonly report: BoardReport;
   readonly totals: Totals;
   /** "running", "paused", "open" or "half_open". */
-  readonly stateOf: (agent: string) => string;
+  readonly stateOf: (agent: string, org: string) => string;
   readonly cancelled: (org: string, correlationId: string) => boolean;
   readonly paused: (org: string, correlationId: string) => boolean;
   /** The waiting counts of these correlations, in the same order. */
@@ -70,7 +70,7 @@ export function startProgress(
       const counts = byAgent(all);
       return async (subject) => {
         const { org, name } = subject;
-        const counted = agentCounted(agents.get(name)!, options.stateOf(name), counts, totals);
+        const counted = agentCounted(agents.get(name)!, options.stateOf(name, org), counts, totals);
         const isNews = await tell(seats, subject, counted, () => report.agent(org, name, counted));
         // Another server may have reported older counts at the same time.
         if (isNews || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
@@ -93,7 +93,8 @@ export function startProgress(
     },
     settled(task, settlement) {
       const isAside = settlement.kind === "done" && settlement.aside;
-      if (!isAside) options.totals.settled(task.agent, settlement.kind);
+      const isPostponed = settlement.kind === "retry" && settlement.uncounted;
+      if (!isAside && !isPostponed) options.totals.settled(task.agent, settlement.kind);
       for (const artifact of task.artifacts) touch(artifact, task.agent);
       if (settlement.kind === "done") for (const output of settlement.outputs) touch(output);
     },

@@ -126,7 +126,8 @@ export class Settler {
     for (const { claim, settlement } of items) {
       if (settlement.kind === "retry") {
         const leaves = !lanes.isStrict(claim.task.agent);
-        retries.push({ claim, delayMs: settlement.delayMs, leaves });
+        const { delayMs, uncounted = false } = settlement;
+        retries.push({ claim, delayMs, leaves, uncounted });
         continue;
       }
       ended.push(claim);

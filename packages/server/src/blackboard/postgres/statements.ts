@@ -20,6 +20,7 @@ interface Retry {
   readonly claim: Claim;
   readonly delayMs: number;
   readonly leaves: boolean;
+  readonly uncounted: boolean;
 }
 
 /** Becomes a dead letter, with the claim it comes from unless it is the router's. */
@@ -157,10 +158,10 @@ const seqsOf = (claims: readonly Claim[]) => claims.map(({ seq }) => seq);
 
 const placeOf = ({ task, org, lane }: Claim) => ({ agent: task.agent, org, lane });
 
-function retryRow({ claim, delayMs, leaves }: Retry) {
+function retryRow({ claim, delayMs, leaves, uncounted }: Retry) {
   const delay = Math.max(0, Math.round(delayMs));
   // JSON has no bigint. PostgreSQL reads the text as one.
-  return { seq: String(claim.seq), ...placeOf(claim), delay, leaves };
+  return { seq: String(claim.seq), ...placeOf(claim), delay, leaves, uncounted };
 }
 
 /** Artifacts in the order of id, version and org, in which everybody writes them; `n` is the order of publication. */

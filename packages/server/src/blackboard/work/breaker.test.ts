@@ -1,8 +1,6 @@
 import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { expect, test } from "vitest";
-import { type BreakerState, openBreaker } from "./breaker.ts";
-
-const never = new AbortController().signal;
+import { describe, expect, test } from "vitest";
+import { type BreakerState, openBreaker, openBreakers } from "./breaker.ts";
 
 function opened({ failures = 3, random = () => 1 } = {}) {
   const clock = new ManualClock();
@@ -85,18 +83,63 @@ test("a permit counts once", () => {
   expect(breaker.state()).toBe("closed");
 });
 
-test("those who wait hear when somebody may work, or when they need not wait any more", async () => {
+test("it says how long a task has to wait", async () => {
   const { breaker, clock, fail } = opened();
-  await breaker.ready(never);
+  expect(breaker.wait()).toBe(0);
   fail(3);
-  const stop = new AbortController();
-  const heard: string[] = [];
-  const patient = breaker.ready(never).then(() => heard.push("patient"));
-  const hasty = breaker.ready(stop.signal).then(() => heard.push("hasty"));
-  stop.abort();
-  await hasty;
-  expect(heard).toEqual(["hasty"]);
-  await clock.advance(1_000);
-  await patient;
-  expect(heard).toEqual(["hasty", "patient"]);
+  await clock.advance(400);
+  expect(breaker.wait()).toBe(600);
+  await clock.advance(600);
+  expect(breaker.wait()).toBe(0);
+  const trial = breaker.enter();
+  expect(breaker.wait()).toBe(1_000);
+  trial?.said("succeeded");
+  expect(breaker.wait()).toBe(0);
+});
+
+describe("the breakers of an agent", () => {
+  function openedFor(maxOrgs: number) {
+    const clock = new ManualClock();
+    const breakers = openBreakers({ clock, random: () => 1 }, { failures: 2, base: 1_000, maxOrgs });
+    const fail = (org: string, times = 1) => {
+      for (let time = 0; time < times; time++) breakers.enter(org)?.said("failed");
+    };
+    return { clock, breakers, fail };
+  }
+
+  test("failures of one org do not concern another", async () => {
+    const { clock, breakers, fail } = openedFor(10);
+    fail("evil", 2);
+    expect(breakers.enter("evil")).toBeUndefined();
+    expect([breakers.wait("evil"), breakers.wait("acme")]).toEqual([1_000, 0]);
+    expect([breakers.state("evil"), breakers.state("acme"), breakers.state()]).toEqual([
+      "open",
+      "closed",
+      "open",
+    ]);
+    expect(breakers.enter("acme")).toBeDefined();
+    expect(breakers.open()).toBe(1);
+    await clock.advance(1_000);
+    breakers.enter("evil")?.said("succeeded");
+    expect([breakers.state(), breakers.open()]).toEqual(["closed", 0]);
+  });
+
+  test("a success between failures counts", () => {
+    const { breakers, fail } = openedFor(10);
+    for (let i = 0; i < 5; i++) {
+      fail("acme");
+      breakers.enter("acme")?.said("succeeded");
+    }
+    expect(breakers.state("acme")).toBe("closed");
+  });
+
+  test("they are bounded: closed ones that were used least recently go first", () => {
+    const { breakers, fail } = openedFor(2);
+    fail("a", 2);
+    fail("b");
+    fail("c");
+    // Starts from the beginning.
+    fail("b");
+    expect([breakers.state("a"), breakers.state("b")]).toEqual(["open", "closed"]);
+  });
 });

@@ -19,11 +19,11 @@ export interface Permit {
   said(how: "succeeded" | "failed" | "dropped"): void;
 }
 
-/** The circuit breaker of an agent that keeps failing. */
+/** The circuit breaker of an agent that keeps failing for an org. */
 export interface Breaker {
   state(): BreakerState;
-  /** Resolves when a task may run, or the signal aborts. */
-  ready(signal: AbortSignal): Promise<void>;
+  /** Milliseconds until a task may run; 0 if one may run now. */
+  wait(): number;
   /** A permit, if a task may run now. */
   enter(): Permit | undefined;
 }
@@ -39,9 +39,9 @@ export function openBreaker(
   /** How often it opened since it was last closed. */
   let opened = 0;
   let trying = false;
+  let openUntil = 0;
   /** Tasks that started before the last change do not affect the new state. */
   let era = 0;
-  const waiters = new Set<() => void>();
 
   function change(to: BreakerState): void {
     state = to;
@@ -49,13 +49,12 @@ export function openBreaker(
     failures = 0;
     trying = false;
     if (to === "closed") opened = 0;
-    if (to === "open") clock.after(backoff(opened++, random, { base, cap }), () => change("half_open"));
+    if (to === "open") {
+      const ms = backoff(opened++, random, { base, cap });
+      openUntil = clock.now() + ms;
+      clock.after(ms, () => change("half_open"));
+    }
     onChange(to);
-    wake();
-  }
-
-  function wake(): void {
-    for (const waiter of [...waiters]) waiter();
   }
 
   const free = () => state === "closed" || (state === "half_open" && !trying);
@@ -70,7 +69,6 @@ export function openBreaker(
     },
     dropped() {
       trying = false;
-      wake();
     },
   };
 
@@ -86,23 +84,77 @@ export function openBreaker(
     };
   }
 
-  function changed(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const done = () => {
-        waiters.delete(done);
-        signal.removeEventListener("abort", done);
-        resolve();
-      };
-      waiters.add(done);
-      signal.addEventListener("abort", done, { once: true });
-    });
-  }
-
   return {
     state: () => state,
-    async ready(signal) {
-      while (!free() && !signal.aborted) await changed(signal);
+    wait() {
+      if (free()) return 0;
+      return state === "open" ? Math.max(1, openUntil - clock.now()) : base;
     },
     enter: () => (free() ? permit() : undefined),
+  };
+}
+
+/** The breakers of an agent, one for each org: failing inputs of one org do not stop the work for others. */
+export interface Breakers {
+  /** The state for an org; without one, the worst of all. */
+  state(org?: string): BreakerState;
+  /** How many orgs have a breaker that is not closed. */
+  open(): number;
+  /** Milliseconds until a task of the org may run; 0 if one may run now. */
+  wait(org: string): number;
+  /** A permit, if a task of the org may run now. */
+  enter(org: string): Permit | undefined;
+}
+
+const MAX_ORGS = 1_000;
+
+/** Opens the breakers of an agent. Only orgs whose last tasks failed have one; beyond `maxOrgs` the least recently used closed one is dropped. */
+export function openBreakers(
+  context: Pick<Context, "clock" | "random">,
+  options: BreakerOptions & { readonly maxOrgs?: number } = {},
+  onChange: (org: string, state: BreakerState) => void = () => undefined,
+): Breakers {
+  const { maxOrgs = MAX_ORGS } = options;
+  /** Least recently used first. */
+  const breakers = new Map<string, Breaker>();
+
+  function used(org: string): Breaker {
+    const breaker = breakers.get(org) ?? openBreaker(context, options, (state) => onChange(org, state));
+    breakers.delete(org);
+    breakers.set(org, breaker);
+    if (breakers.size > maxOrgs) breakers.delete(evicted());
+    return breaker;
+  }
+
+  function evicted(): string {
+    for (const [org, breaker] of breakers) if (breaker.state() === "closed") return org;
+    return breakers.keys().next().value!;
+  }
+
+  const notClosed = () => [...breakers.values()].filter((breaker) => breaker.state() !== "closed");
+
+  return {
+    state(org) {
+      if (org !== undefined) return breakers.get(org)?.state() ?? "closed";
+      const states = notClosed().map((breaker) => breaker.state());
+      return states.includes("open") ? "open" : (states[0] ?? "closed");
+    },
+    open: () => notClosed().length,
+    wait: (org) => breakers.get(org)?.wait() ?? 0,
+    enter(org) {
+      const known = breakers.get(org);
+      const permit = known?.enter();
+      if (known && !permit) return undefined;
+      return {
+        said(how) {
+          if (permit) permit.said(how);
+          // An org without a breaker gets one at its first failure.
+          else if (how === "failed") used(org).enter()?.said(how);
+          // A closed breaker without failures is the same as none.
+          if (how === "succeeded" && known?.state() === "closed") breakers.delete(org);
+          else if (how === "failed" && known) used(org);
+        },
+      };
+    },
   };
 }

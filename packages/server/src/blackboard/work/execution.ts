@@ -8,7 +8,7 @@ import { type Settlement, type Task, workKey } from "../model/task.ts";
 import { type BoardMetrics, showAgent } from "../observe/metrics.ts";
 import type { BoardSpans, ProcessSpan } from "../observe/spans.ts";
 import type { DraftRules, MadeArtifact } from "../publish/drafts.ts";
-import { type BreakerOptions, type BreakerState, openBreaker, type Permit } from "./breaker.ts";
+import { type BreakerOptions, type Breakers, openBreakers, type Permit } from "./breaker.ts";
 import { type OutputRules, outputArtifacts } from "./outputs.ts";
 import { openRate, UNLIMITED } from "./rate.ts";
 import { settlementForError } from "./retry_policy.ts";
@@ -34,7 +34,7 @@ export interface ExecutorOptions extends Pick<DraftRules, "schemas"> {
 
 /** The consumer of an agent's tasks in this process. */
 export interface AgentConsumer extends Consumer {
-  state(): BreakerState;
+  readonly breakers: Pick<Breakers, "state" | "open">;
   running(): number;
   /** Aborts running tasks, and refuses waiting ones, for which `why` returns a reason. */
   cancel(why: (task: Task) => Error | undefined): void;
@@ -60,31 +60,32 @@ function consumerOf(
   const { clock, log } = context;
   const { metrics, spans, graceMs = 10_000 } = options;
   const rate = agent.options.rate ? openRate(agent.options.rate, clock) : UNLIMITED;
-  const breaker = openBreaker(context, options.breaker, (state) =>
-    log.info({ agent: agent.name, state }, "an agent's circuit breaker changed"),
+  const breakers = openBreakers(context, options.breaker, (org, state) =>
+    log.info({ agent: agent.name, org, state }, "an agent's circuit breaker changed"),
   );
   const outputRules: OutputRules = { ...options, clock };
   let running = 0;
+  /** Tasks since the gate was last passed. */
+  let round = { postponed: 0, started: 0 };
   /** Tasks that have not started, with the function that refuses each. */
   const waiting = new Map<Task, (reason: unknown) => void>();
   /** The function that aborts each running task. */
   const stoppable = new Map<Task, (reason: unknown) => void>();
 
   /** Takes a start from the rate limit and the breaker, if both allow it. */
-  function startWith(release: () => void, signal: AbortSignal): Started | undefined {
-    const permit = rate.wait() > 0 || signal.aborted ? undefined : breaker.enter();
+  function startWith(org: string, release: () => void, signal: AbortSignal): Started | undefined {
+    const permit = rate.wait() > 0 || signal.aborted ? undefined : breakers.enter(org);
     if (!permit) return undefined;
     rate.take();
     return { release, permit };
   }
 
-  /** Waits for a slot, the rate limit and the breaker together. */
-  async function start(signal: AbortSignal): Promise<Started | undefined> {
-    while (!signal.aborted) {
-      await breaker.ready(signal);
+  /** Waits for a slot and the rate limit together, as long as the breaker of the org lets tasks run. */
+  async function start(org: string, signal: AbortSignal): Promise<Started | undefined> {
+    while (!signal.aborted && breakers.wait(org) === 0) {
       const release = remote ? NO_PLACE : await options.slots.take(agent.priority, signal);
       if (!release) return undefined;
-      const started = startWith(release, signal);
+      const started = startWith(org, release, signal);
       if (started) return started;
       // Release the slot while this task waits for the rate limit.
       release();
@@ -95,11 +96,10 @@ function consumerOf(
   }
 
   /** Starts synchronously if nothing is in the way. */
-  function startAtOnce(signal: AbortSignal): Started | undefined {
-    if (breaker.state() !== "closed") return undefined;
+  function startAtOnce(org: string, signal: AbortSignal): Started | undefined {
     const release = remote ? NO_PLACE : options.slots.takeFree();
     if (!release) return undefined;
-    const started = startWith(release, signal);
+    const started = startWith(org, release, signal);
     if (!started) release();
     return started;
   }
@@ -107,6 +107,7 @@ function consumerOf(
   /** Synchronous where possible, because it runs for every task. */
   function attempt(task: Task, signal: AbortSignal, started: Started): Promise<Settlement> | Settlement {
     running++;
+    round.started++;
     const under: Attempt = { task, signal, started, startedAt: clock.now(), span: undefined };
     try {
       under.span = spans.process(task);
@@ -155,12 +156,13 @@ function consumerOf(
   async function attemptLater(task: Task, signal: AbortSignal): Promise<Settlement> {
     const unwanted = new AbortController();
     waiting.set(task, (reason) => unwanted.abort(reason));
-    const started = await start(AbortSignal.any([signal, unwanted.signal]));
+    const org = orgOf(task);
+    const started = await start(org, AbortSignal.any([signal, unwanted.signal]));
     waiting.delete(task);
     if (started) return attempt(task, signal, started);
-    return unwanted.signal.aborted
-      ? settlementForError(unwanted.signal.reason, task, agent, context.random)
-      : NOT_STARTED;
+    if (unwanted.signal.aborted)
+      return settlementForError(unwanted.signal.reason, task, agent, context.random);
+    return signal.aborted ? NOT_STARTED : postponed(breakers.wait(org));
   }
 
   function supervisionOf(task: Task): Supervision {
@@ -185,13 +187,21 @@ function consumerOf(
     throw new FatalError(`Agent "${agent.name}" has no run: its tasks are claimed over HTTP.`);
   }
 
+  /** The org's tasks keep failing: this one is tried later, and those of other orgs run meanwhile. */
+  function postponed(wait: number): Settlement {
+    round.postponed++;
+    // Spread, so that the tasks of a long queue do not all come back at once.
+    const delayMs = Math.ceil(Math.min(wait, MAX_POSTPONED_MS) * (1 + context.random() / 2));
+    return { ...POSTPONED, delayMs };
+  }
+
   const consumer: AgentConsumer = {
     agent: agent.name,
     order: agent.order,
     strict: agent.strict,
     concurrency: agent.concurrency,
     away: remote !== undefined,
-    state: breaker.state,
+    breakers,
     running: () => running,
     begun: (task) => !waiting.has(task),
     cancel(why) {
@@ -202,8 +212,12 @@ function consumerOf(
     },
 
     async gate(signal) {
+      const { postponed, started } = round;
+      round = { postponed: 0, started: 0 };
+      // Nothing else is queued: leave the tasks to a server whose breaker is closed. A long queue is passed without a pause.
+      if (postponed > 0 && started === 0 && postponed < agent.concurrency)
+        await sleep(clock, POSTPONED_PAUSE_MS, signal);
       for (let wait = 1; wait > 0 && !signal.aborted; ) {
-        await breaker.ready(signal);
         wait = rate.wait();
         if (wait > 0) await sleep(clock, wait, signal);
       }
@@ -211,7 +225,10 @@ function consumerOf(
 
     handle(task, signal) {
       if (task.attempt > agent.retry.attempts) return workerLost(task);
-      const started = startAtOnce(signal);
+      const org = orgOf(task);
+      const wait = breakers.wait(org);
+      if (wait > 0) return postponed(wait);
+      const started = startAtOnce(org, signal);
       return started ? attempt(task, signal, started) : attemptLater(task, signal);
     },
   };
@@ -242,6 +259,22 @@ const NOT_STARTED: Settlement = {
   delayMs: 0,
   failure: { class: "NotStarted", message: "The task was requeued before it started.", kind: "retryable" },
 };
+
+/** Another server may be able to run the task, so it is not kept from it for long. */
+const MAX_POSTPONED_MS = 5_000;
+const POSTPONED_PAUSE_MS = 1_000;
+const POSTPONED: Settlement & { kind: "retry" } = {
+  kind: "retry",
+  uncounted: true,
+  delayMs: 0,
+  failure: {
+    class: "BreakerOpen",
+    message: "The agent failed too often in a row for this org. The task is tried again later.",
+    kind: "rate_limited",
+  },
+};
+
+const orgOf = ({ artifacts }: Task) => artifacts[0].org_id;
 
 /** The process died in every attempt, so no error is known. */
 function workerLost({ attempt }: Task): Settlement {

@@ -30,8 +30,8 @@ export interface WorkerParts {
 export interface Workers extends Service {
   /** Starts to claim tasks. Does nothing in a process that runs no agents. */
   start(): void;
-  /** The state of an agent: "running", "paused", "open" or "half_open". */
-  stateOf(agent: string): string;
+  /** The state of an agent for an org, or the worst of all: "running", "paused", "open" or "half_open". */
+  stateOf(agent: string, org?: string): string;
 }
 
 const SHOWN: Readonly<Record<BreakerState, string>> = {
@@ -69,9 +69,9 @@ export function openWorkers(
       for (const agent of works ? agents : [])
         running.push(board.consume(withControls(context, agent, consumers.get(agent.name)!, parts)));
     },
-    stateOf(agent) {
+    stateOf(agent, org) {
       if (controls.paused(agent)) return "paused";
-      return SHOWN[consumers.get(agent)?.state() ?? "closed"];
+      return SHOWN[consumers.get(agent)?.breakers.state(org) ?? "closed"];
     },
     async stop() {
       await Promise.all(running.map((service) => service.stop()));

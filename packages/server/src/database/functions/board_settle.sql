@@ -26,10 +26,10 @@ BEGIN
   SELECT array_agg(g.seq), array_agg(g.seq), array_agg(g.agent), array_agg(g.org_id), array_agg(g.lane)
   INTO settled, left_seqs, left_agents, left_orgs, left_lanes FROM gone g;
   FOR retry IN SELECT r.* FROM json_to_recordset(p_retries) AS r(
-    seq bigint, agent text, org text, lane text, delay bigint, leaves boolean
+    seq bigint, agent text, org text, lane text, delay bigint, leaves boolean, uncounted boolean
   ) LOOP
     given := given || retry.seq;
-    UPDATE runtime.board_tasks t SET claimed_by = NULL, held_until = NULL,
+    UPDATE runtime.board_tasks t SET claimed_by = NULL, held_until = NULL, attempt = t.attempt - retry.uncounted::int,
       due_at = clock_timestamp() + retry.delay * interval '1 ms', lane = CASE WHEN retry.leaves THEN '' ELSE t.lane END
     WHERE t.seq = retry.seq AND t.claimed_by = p_holder;
     CONTINUE WHEN NOT FOUND;

@@ -54,8 +54,8 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
     return reply.header("Cache-Control", "no-store").send(artifact ?? missing("artifact", id));
   });
 
-  http.route("board.read", "GET", "/blackboard/v1/agents", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ agents: await board.agents() });
+  http.route("board.read", "GET", "/blackboard/v1/agents", async (who, _request, reply) => {
+    return reply.header("Cache-Control", "no-store").send({ agents: await board.agents(who) });
   });
 
   http.route("board.read", "GET", "/blackboard/v1/lag", async (_viewer, _request, reply) => {
