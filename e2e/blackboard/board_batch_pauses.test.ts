@@ -48,6 +48,9 @@ async function allCame(clock: JumpClock, batches: readonly unknown[][], payloads
   expect(batches.flat().toSorted()).toEqual([...payloads].sort());
 }
 
+/** Starts the correlation: no agent consumes it, and who published it may pause the correlation. */
+const START = { type: "Start", payload: null, correlation_id: "c" };
+
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   test("a batch agent that is paused goes on where it was, also after a restart: each once, in their order", async () => {
     await using servers = await boardServers(backend);
@@ -80,6 +83,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     const first = await servers.start(parts);
     await publish(first, ...jobs("d", "d0"));
     await waits(first, "d", "gathering", 1);
+    await publish(first, START);
     await first.blackboard.pauseCorrelation(ADA, "c");
     await publish(first, ...jobs("c", "c0", "c1"));
     // Of each there is a task for the witness, too.
@@ -132,6 +136,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     const khala = await servers.start(parts);
     const { blackboard } = khala;
     const published: string[] = [];
+    await publish(khala, START);
     for (let round = 0; round < 6; round++) {
       const some = Array.from({ length: 10 }, (_, i) => `${round}.${i}`);
       published.push(...some);

@@ -59,11 +59,15 @@ const parked = ({ blackboard }: Khala, correlationId: string, count: number) =>
     return state?.status === "paused" && state.waits?.paused === String(count);
   });
 
+/** Starts the correlation: no agent consumes it, and who published it may pause the correlation. */
+const START = { type: "Start", payload: null, correlation_id: "c" };
+
 describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
   test("the tasks of a paused correlation wait and no others, and go on in their order", async () => {
     await using servers = await boardServers(backend);
     const { worker, started, byKey } = recorder();
     const [one, two] = [await servers.start({ agents: [worker] }), await servers.start({ agents: [worker] })];
+    await publish(one, START);
     await one.blackboard.pauseCorrelation(ADA, "c");
     await stands(two, "c", "paused");
     await publish(two, ...jobs(0, 30, "c"));
@@ -80,7 +84,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     expect(await two.blackboard.resumeCorrelation(ADA, "c")).toBe(0);
     await publish(two, ...jobs(30, 40, "c"));
     await arrived(one, "Result", 43);
-    expect(await stands(one, "c", "done")).toMatchObject({ artifacts: "80", open: "0", done: "40" });
+    expect(await stands(one, "c", "done")).toMatchObject({ artifacts: "81", open: "0", done: "40" });
     expect(byKey()).toEqual(inOrder(40));
     // It is the same work as before the pause.
     expect(started.map(({ id, idempotencyKey }) => idempotencyKey === `${id}:worker@acme`)).not.toContain(
@@ -92,6 +96,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     await using servers = await boardServers(backend);
     const { worker, started, byKey } = recorder();
     const first = await servers.start({ agents: [worker] });
+    await publish(first, START);
     await first.blackboard.pauseCorrelation(ADA, "c");
     await publish(first, ...jobs(0, 6, "c"));
     await parked(first, "c", 6);
@@ -112,6 +117,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     const khala = await servers.start({ agents: [worker] });
     const { blackboard } = khala;
     let published = 0;
+    await publish(khala, START);
     for (let round = 0; round < 8; round++) {
       const publishing = publish(khala, ...jobs(published, published + 20, "c"));
       published += 20;
@@ -129,6 +135,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     await using servers = await boardServers(backend);
     const { worker, started } = recorder();
     const khala = await servers.start({ agents: [worker] });
+    await publish(khala, START);
     await khala.blackboard.pauseCorrelation(ADA, "c");
     await publish(khala, ...jobs(0, 5, "c"));
     await parked(khala, "c", 5);

@@ -1,7 +1,8 @@
-import { agent } from "@khala/server";
+import { agent, type Caller } from "@khala/server";
 import { eventually } from "@khala/testing/kit/eventually";
+import { testViewer } from "@khala/testing/kit/viewer";
 import { BACKENDS } from "@khala/testing/servers/backends";
-import { ADA, boardServers, personOf, stands } from "@khala/testing/servers/board_servers";
+import { ADA, boardServers, EVE, personOf, stands } from "@khala/testing/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 describe.each(BACKENDS)("on %s", (backend) => {
@@ -56,5 +57,61 @@ describe.each(BACKENDS)("on %s", (backend) => {
     await khala.blackboard.publish(ADA, [{ type: "Note", payload: null, correlation_id: "c" }]);
     await stands(khala, "c", "done");
     expect(new Set(runs).size).toBe(runs.length);
+  });
+
+  test("a correlation is controlled by who started it, and by operators of its org", async () => {
+    await using servers = await boardServers(backend);
+    const writer = agent("writer", { consumes: "Topic", run: () => ({ type: "Draft", payload: null }) });
+    const { blackboard } = await servers.start({ agents: [writer] });
+    const bob = personOf("acme", "bob");
+    const operator = testViewer({ subject: "olga", scopes: ["ops"] });
+    const foreign = testViewer({ org: "evil", scopes: ["blackboard:write", "ops"] });
+    await blackboard.publish(ADA, [{ type: "Topic", payload: null, correlation_id: "c" }]);
+    await blackboard.publish(bob, [{ type: "Note", payload: null, correlation_id: "c" }]);
+    const [alone] = await blackboard.publish(ADA, [{ type: "Topic", payload: null }]);
+    const later = {
+      type: "Note",
+      payload: null,
+      correlation_id: "later",
+      not_before: "2100-01-01T00:00:00Z",
+    };
+    await blackboard.publish(ADA, [later]);
+    for (const name of ["c", alone!.id!, "later"]) {
+      for (const caller of [bob, foreign]) {
+        for (const control of ["pauseCorrelation", "cancel", "resumeCorrelation"] as const)
+          await expect(blackboard[control](caller, name)).rejects.toMatchObject({ code: "not_found" });
+      }
+      await blackboard.pauseCorrelation(operator, name);
+      await blackboard.resumeCorrelation(ADA, name);
+      await blackboard.cancel(ADA, name);
+    }
+    await expect(blackboard.cancel(operator, "nothing")).rejects.toMatchObject({ code: "not_found" });
+  });
+
+  test("an approval may exclude who made the request, and ask for a scope", async () => {
+    await using servers = await boardServers(backend);
+    const rule = { not: "requester", scope: "finance" } as const;
+    const planner = agent("planner", { consumes: "Bill", run: () => ({ type: "Payment", payload: null }) });
+    const payer = agent("payer", { consumes: "Payment", approval: () => rule, run: () => {} });
+    const { blackboard } = await servers.start({ agents: [planner, payer] });
+    const withScope = (subject: string) =>
+      testViewer({ subject, scopes: ["blackboard:read", "blackboard:write", "finance"] });
+    await blackboard.publish(ADA, [
+      { type: "Payment", payload: "her own", correlation_id: "a" },
+      { type: "Bill", payload: "by an agent", correlation_id: "b" },
+    ]);
+    const pending = await eventually("two approvals", async () => {
+      const approvals = await blackboard.approvals(ADA);
+      return approvals.length === 2 && approvals;
+    });
+    for (const { id = "" } of pending) {
+      const decide = (caller: Caller) => blackboard.decide(caller, id, { approved: true });
+      await expect(decide(personOf("acme", "bob"))).rejects.toMatchObject({ code: "missing_scope" });
+      await expect(decide(withScope("ada"))).rejects.toMatchObject({ code: "subject_mismatch" });
+      await expect(decide(EVE)).rejects.toMatchObject({ code: "not_found" });
+    }
+    expect(await blackboard.approvals(ADA)).toHaveLength(2);
+    for (const { id = "" } of pending) await blackboard.decide(withScope("bob"), id, { approved: true });
+    expect(await blackboard.approvals(ADA)).toEqual([]);
   });
 });

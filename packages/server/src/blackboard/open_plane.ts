@@ -1,8 +1,11 @@
 import { KhalaError } from "@khala/contracts";
+import type { CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
+import { may, notFound } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import type { BoardObserver, BoardOptions } from "./board_options.ts";
 import { ROUTER } from "./model/names.ts";
+import type { Task } from "./model/task.ts";
 import { mayRead, taskFor } from "./model/visibility.ts";
 import { correlationState, readCorrelations, waitingCounts } from "./observe/correlation_state.ts";
 import { openDeadLetters } from "./observe/dead_letters.ts";
@@ -12,9 +15,10 @@ import { agentCounted, byAgent, type Progress, startProgress } from "./observe/p
 import { openReplays, replayCounter } from "./observe/replays.ts";
 import { openSetAside } from "./observe/set_aside.ts";
 import { boardSpans } from "./observe/spans.ts";
+import { findStarter, publisherOf } from "./observe/starter.ts";
 import { openTotals } from "./observe/totals.ts";
 import type { BlackboardOptions } from "./options.ts";
-import type { BlackboardPlane } from "./plane.ts";
+import type { BlackboardPlane, Caller } from "./plane.ts";
 import { startCron } from "./publish/cron.ts";
 import { createRouter } from "./publish/matching.ts";
 import { startOutbox } from "./publish/outbox.ts";
@@ -22,6 +26,7 @@ import { openPublishing } from "./publish/publishing.ts";
 import { openSchedule } from "./publish/schedule.ts";
 import { openThrottle } from "./publish/throttle.ts";
 import { openRemote } from "./remote/remote.ts";
+import { approvalRules, checkDecider } from "./waiting/approval_rules.ts";
 import { openApprovals } from "./waiting/approvals.ts";
 import { CONTROLS_WAKEUP, openControls } from "./waiting/controls.ts";
 import { openGather } from "./waiting/gather.ts";
@@ -172,6 +177,43 @@ export async function openBlackboardPlane(
     return controls.correlationPause(org, correlationId)?.resuming === false;
   }
 
+  async function readState(org: string, correlationId: string): Promise<CorrelationCountedJson | undefined> {
+    const names = [{ org, name: correlationId }];
+    const [standing] = await readCorrelations(board, (some) => waitingCounts(database, some), names);
+    const said = { cancelled: controls.cancelled(org, correlationId), paused: isPaused(org, correlationId) };
+    return correlationState(standing!, said);
+  }
+
+  /** A correlation is controlled by who started it, and by operators of its org; for others it is not there. */
+  async function requireControl(caller: Caller, correlationId: string): Promise<void> {
+    const { org } = caller;
+    const starter = await findStarter(board, schedule, org, correlationId);
+    const exists = starter !== undefined || (await readState(org, correlationId)) !== undefined;
+    const owner = starter?.subject;
+    const resource = { org, ...(owner !== undefined && { owner }) };
+    if (!exists || !may(caller, "correlation.control", resource))
+      throw notFound("correlation", correlationId);
+  }
+
+  /** Throws unless the rules of the agent's approval let the caller decide. */
+  async function requireDecider(caller: Caller, task: Task): Promise<void> {
+    const agent = agents.find(({ name }) => name === task.agent);
+    await checkDecider(caller, agent ? approvalRules(agent, task) : [], () => requestersOf(caller.org, task));
+  }
+
+  /** The people whose request the task is: they published its artifacts, or started the correlation of an agent's artifact. */
+  async function requestersOf(org: string, { artifacts }: Task): Promise<Set<string>> {
+    const found = await Promise.all(
+      artifacts.map(async (artifact) => {
+        const { correlation_id } = artifact;
+        const publisher = publisherOf(artifact);
+        if (publisher !== undefined || !correlation_id) return publisher;
+        return (await findStarter(board, schedule, org, correlation_id))?.subject;
+      }),
+    );
+    return new Set(found.filter((subject) => subject !== undefined));
+  }
+
   function known(agent: string): void {
     if (!names.has(agent))
       throw new KhalaError(
@@ -216,13 +258,7 @@ export async function openBlackboardPlane(
     problems: setAside.problems,
 
     async correlation({ org }, correlationId) {
-      const names = [{ org, name: correlationId }];
-      const [standing] = await readCorrelations(board, (some) => waitingCounts(database, some), names);
-      const said = {
-        cancelled: controls.cancelled(org, correlationId),
-        paused: isPaused(org, correlationId),
-      };
-      const counted = correlationState(standing!, said);
+      const counted = await readState(org, correlationId);
       if (!counted) return undefined;
       const updated_at = new Date(context.clock.now()).toISOString();
       return { correlation_id: correlationId, ...counted, updated_at };
@@ -248,9 +284,14 @@ export async function openBlackboardPlane(
       await controls.cancelAgent(agent);
     },
 
-    pauseCorrelation: ({ org }, correlationId) => controls.pauseCorrelation(org, correlationId),
+    async pauseCorrelation(caller, correlationId) {
+      await requireControl(caller, correlationId);
+      await controls.pauseCorrelation(caller.org, correlationId);
+    },
 
-    async cancel({ org }, correlationId) {
+    async cancel(caller, correlationId) {
+      await requireControl(caller, correlationId);
+      const { org } = caller;
       await controls.cancel(org, correlationId);
       await schedule.cancel(org, correlationId);
       // Tasks that a pause holds become dead letters like the others.
@@ -258,6 +299,7 @@ export async function openBlackboardPlane(
     },
 
     async resumeCorrelation(caller, correlationId) {
+      await requireControl(caller, correlationId);
       const isCancelled = controls.cancelled(caller.org, correlationId);
       const wasPaused = await controls.resumeCorrelation(caller.org, correlationId);
       if (wasPaused && !isCancelled) return 0;
@@ -271,8 +313,11 @@ export async function openBlackboardPlane(
 
     approvals: (caller) =>
       approvals.list(caller.org, { limit: LISTED_APPROVALS, show: (task) => taskFor(caller, task) }),
-    async decide({ org, subject }, id, decision) {
-      changed(org, await approvals.decide(org, id, decision, subject));
+    async decide(caller, id, decision) {
+      const { org, subject } = caller;
+      if (!may(caller, "approval.decide", { org })) throw notFound("approval", id);
+      const check = (task: Task) => requireDecider(caller, task);
+      changed(org, await approvals.decide(org, id, decision, subject, check));
     },
 
     async claim(caller, agent, ask, signal) {

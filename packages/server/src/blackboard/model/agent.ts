@@ -47,6 +47,14 @@ export interface JoinOptions {
   readonly within: number;
 }
 
+/** Who may decide an approval, besides that their token allows decisions. */
+export interface ApprovalRule {
+  /** Not the person who published the artifact, or who started the correlation in which an agent published it. */
+  readonly not?: "requester";
+  /** A scope that the token must have. */
+  readonly scope?: string;
+}
+
 /** What an agent consumes, and how it runs. Times are milliseconds. */
 export interface AgentOptions {
   readonly consumes: string | readonly string[];
@@ -77,8 +85,8 @@ export interface AgentOptions {
   readonly priority?: number;
   /** Whether it may consume artifacts that it published itself. */
   readonly selfTrigger?: boolean;
-  /** A person must approve each task before it runs. */
-  readonly approval?: boolean | ((artifact: Artifact) => boolean);
+  /** A person must approve each task before it runs; a rule says who may. */
+  readonly approval?: boolean | ApprovalRule | ((artifact: Artifact) => boolean | ApprovalRule);
   /** The agent's code. Without it, workers claim the tasks over HTTP. */
   // biome-ignore lint/suspicious/noConfusingVoidType: an agent that publishes nothing has no return.
   readonly run?: (task: AgentTask, signal: AbortSignal) => Promise<AgentOutput | void> | AgentOutput | void;

@@ -118,6 +118,9 @@ const cases: [string, object, RegExp][] = [
   ["a producer with a star in the middle", { from: ["agent:*x"] }, /from names producers/],
   ["a producer without its kind", { from: ["writer"] }, /from names producers/],
   ["approval that is a text", { approval: "yes" }, /approval is true or false/],
+  ["approval by nobody", { approval: { not: "me" } }, /approval.not is "requester"/],
+  ["approval with a scope that is none", { approval: { scope: "" } }, /approval.scope is the name of a scope/],
+  ["approval with an unknown rule", { approval: { by: "bob" } }, /approval.by is not an option/],
 ];
 
 test.each(cases)("%s is refused, with what to write instead", (_, options, message) => {

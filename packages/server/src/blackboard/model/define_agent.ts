@@ -50,7 +50,7 @@ export function agent(name: string, options: AgentOptions): Agent {
   check.flag("strict", strict);
   check.that(!strict || order !== "none", "strict", `needs an order: leave out order: "none", or strict`);
   check.flag("selfTrigger", options.selfTrigger);
-  if (typeof options.approval !== "function") check.flag("approval", options.approval);
+  check.approval(options.approval);
   if (options.rate) {
     check.fields("rate", options.rate, ["limit", "per"]);
     check.whole("rate.limit", options.rate.limit, 1_000_000);
@@ -107,6 +107,18 @@ class Check {
       option,
       `is true or false, not ${shown(value)}`,
     );
+  }
+
+  approval(value: AgentOptions["approval"]): void {
+    if (typeof value !== "object" || value === null) {
+      if (typeof value !== "function") this.flag("approval", value);
+      return;
+    }
+    this.fields("approval", value, ["not", "scope"]);
+    const { not, scope } = value;
+    this.that(not === undefined || not === "requester", "approval.not", `is "requester", not ${shown(not)}`);
+    const rule = `is the name of a scope, not ${shown(scope)}`;
+    this.that(scope === undefined || (typeof scope === "string" && scope !== ""), "approval.scope", rule);
   }
 
   call(option: string, value: unknown): void {

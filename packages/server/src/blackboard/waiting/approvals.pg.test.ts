@@ -119,3 +119,15 @@ test("a task that was decided is held again when it is replayed", async () => {
   await approvals.hold({ ...held, replay_id: "r" });
   expect(await approvals.list("acme")).toHaveLength(1);
 });
+
+test("a decision that a rule refuses leaves the approval pending", async () => {
+  await approvals.hold(task());
+  const id = await pendingId();
+  const refuse = async () => {
+    throw new Error("not you");
+  };
+  await expect(approvals.decide("acme", id, { approved: true }, "ada", refuse)).rejects.toThrow("not you");
+  expect(await pendingId()).toBe(id);
+  await approvals.decide("acme", id, { approved: true }, "bob", async () => {});
+  expect(await approvals.list("acme")).toEqual([]);
+});

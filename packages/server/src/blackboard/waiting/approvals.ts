@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { ApprovalJson } from "@khala/contracts/blackboard/v1";
+import { notFound } from "../../access/access.ts";
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { derivedId } from "../model/derived_id.ts";
@@ -21,10 +22,16 @@ export interface Approvals {
   /** Pending approvals, oldest first, each as `show` returns it. */
   list(org: string, how?: { limit?: number; show?(task: Task): Task }): Promise<ApprovalJson[]>;
   /**
-   * Approves or rejects a task. Repeating a decision changes nothing; a different one is refused. Returns the task's
-   * correlation.
+   * Approves or rejects a task, unless `check` throws. Repeating a decision changes nothing; a different one is refused.
+   * Returns the task's correlation.
    */
-  decide(org: string, id: string, decision: Decision, by: string): Promise<string | undefined>;
+  decide(
+    org: string,
+    id: string,
+    decision: Decision,
+    by: string,
+    check?: (task: Task) => Promise<void>,
+  ): Promise<string | undefined>;
 }
 
 interface ApprovalRow {
@@ -40,6 +47,17 @@ export function openApprovals(
   outbox: Pick<Sweep, "wake">,
 ): Approvals {
   const now = () => new Date(context.clock.now());
+
+  async function taskOf(org: string, id: string): Promise<Task> {
+    const [row] = await database.query<{ task: Task }>({
+      name: "board_approval_task",
+      text: "SELECT task FROM runtime.board_approvals WHERE approval_id = $1 AND org_id = $2",
+      values: [id, org],
+    });
+    if (!row) throw notFound("approval", id);
+    return row.task;
+  }
+
   return {
     async hold(task) {
       const [{ org_id, correlation_id }] = task.artifacts;
@@ -65,10 +83,12 @@ export function openApprovals(
       }));
     },
 
-    async decide(org, id, { approved, reason }, by) {
+    async decide(org, id, { approved, reason }, by, check) {
       const state = approved ? "approved" : "rejected";
       if (reason?.includes("\0"))
         throw new KhalaError("invalid_request", "A reason is text without NUL.", { field: "reason" });
+      // Before the transaction: a check may read, and must not wait for a connection while it holds one.
+      if (check) await check(await taskOf(org, id));
       const correlation = await database.interactive(async (tx) => {
         const [row] = await tx.query<ApprovalRow>({
           name: "board_approval_lock",
@@ -76,7 +96,7 @@ export function openApprovals(
             WHERE approval_id = $1 AND org_id = $2 FOR UPDATE`,
           values: [id, org],
         });
-        if (!row) throw new KhalaError("not_found", "There is no such approval. List those that wait.");
+        if (!row) throw notFound("approval", id);
         const { correlation_id } = row.task.artifacts[0];
         if (row.state === state) return correlation_id;
         if (row.state !== "pending") {

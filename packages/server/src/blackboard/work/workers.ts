@@ -6,6 +6,7 @@ import type { Agent } from "../model/agent.ts";
 import { failureOf } from "../model/errors.ts";
 import type { Settlement, Task } from "../model/task.ts";
 import type { Remote } from "../remote/remote.ts";
+import { approvalRules } from "../waiting/approval_rules.ts";
 import type { Approvals } from "../waiting/approvals.ts";
 import type { Controls } from "../waiting/controls.ts";
 import type { CorrelationPause } from "../waiting/controls_state.ts";
@@ -142,11 +143,9 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
 /** A rule of the user threw. */
 class RuleError extends Error {}
 
-function needsApproval(agent: Agent, { artifacts }: Task): boolean {
-  const { approval = false } = agent.options;
-  if (typeof approval === "boolean") return approval;
+function needsApproval(agent: Agent, task: Task): boolean {
   try {
-    return artifacts.some((artifact) => approval(artifact));
+    return approvalRules(agent, task).length > 0;
   } catch (cause) {
     throw new RuleError("approval threw", { cause });
   }

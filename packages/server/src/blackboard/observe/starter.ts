@@ -1,0 +1,48 @@
+import type { Board } from "../board.ts";
+import type { Artifact } from "../model/artifact.ts";
+import type { ScheduledArtifacts } from "../publish/schedule.ts";
+
+/** A correlation with more artifacts has no known starter: the oldest of them is out of reach. */
+const MAX_ARTIFACTS = 10_000;
+const USER = "user:";
+
+/** Who started a correlation. */
+export interface Starter {
+  /** The person; undefined if an agent or a schedule started it, or nobody knows. */
+  readonly subject?: string;
+}
+
+/** Finds who published the first artifact of a correlation; undefined if the org has no such correlation. */
+export async function findStarter(
+  board: Pick<Board, "get" | "recent">,
+  schedule: Pick<ScheduledArtifacts, "list">,
+  org: string,
+  correlationId: string,
+): Promise<Starter | undefined> {
+  const found = await board.recent({ org, correlationId, limit: MAX_ARTIFACTS });
+  if (found.length === MAX_ARTIFACTS) return {};
+  const first = (await namesake(board, org, correlationId)) ?? found.at(-1);
+  if (first) return starterOf(first);
+  const [scheduled] = await schedule.list(org, { correlationId, limit: 1 });
+  return scheduled && starterOf(scheduled.artifact);
+}
+
+/** An artifact without a correlation gives its id to the correlation of what follows from it. */
+async function namesake(
+  board: Pick<Board, "get">,
+  org: string,
+  correlationId: string,
+): Promise<Artifact | undefined> {
+  const artifact = await board.get(correlationId);
+  return artifact?.org_id === org && !artifact.correlation_id ? artifact : undefined;
+}
+
+/** The person who published an artifact. */
+export function publisherOf({ produced_by }: Pick<Artifact, "produced_by">): string | undefined {
+  return produced_by.startsWith(USER) ? produced_by.slice(USER.length) : undefined;
+}
+
+function starterOf(artifact: Artifact): Starter {
+  const subject = publisherOf(artifact);
+  return subject === undefined ? {} : { subject };
+}
