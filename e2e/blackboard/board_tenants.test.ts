@@ -115,3 +115,14 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await blackboard.approvals(ADA)).toEqual([]);
   });
 });
+
+test("an org that publishes too fast is refused, and others are not", async () => {
+  await using servers = await boardServers();
+  const { blackboard } = await servers.start({ agents: [], settings: { KHALA_BOARD_PUBLISH_RATE: "2" } });
+  const note = { type: "Note", payload: null };
+  await expect(blackboard.publish(EVE, [note, note, note])).rejects.toMatchObject({
+    code: "limit_exceeded",
+    details: { field: "board_artifacts", retry_after_ms: expect.any(Number) },
+  });
+  expect(await blackboard.publish(ADA, [note])).toHaveLength(1);
+});

@@ -3,6 +3,7 @@ import type { CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
 import { may, notFound } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
+import { openRateQuota } from "../kit/quota.ts";
 import type { BoardObserver, BoardOptions } from "./board_options.ts";
 import { ROUTER } from "./model/names.ts";
 import type { Task } from "./model/task.ts";
@@ -112,7 +113,18 @@ export async function openBlackboardPlane(
     hard: options.lag.refuse,
     counts: (reader) => !controls.paused(reader),
   });
-  const publishing = openPublishing(context, { board, schedule, throttle, spans, schemas });
+  const publishing = openPublishing(context, {
+    board,
+    schedule,
+    throttle,
+    quota: openRateQuota(context, {
+      name: "board_artifacts",
+      of: "published artifacts per second on this server",
+      perSecond: options.publishRate,
+    }),
+    spans,
+    schemas,
+  });
   const replays = openReplays(database, context, outbox, publishing.checkPayload);
   const totals = openTotals(database, context, [...names]);
   const slots = openSlots(options.concurrency);

@@ -21,6 +21,8 @@ export interface BlackboardSettings {
   readonly maxDepth: number;
   /** Queued tasks of one reader from which publishing is slowed down, then refused. */
   readonly lag: { readonly slow: number; readonly refuse: number };
+  /** Artifacts that one org may publish per second. */
+  readonly publishRate: number;
 }
 
 /** Receives the board's state, which becomes documents. */

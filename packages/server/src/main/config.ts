@@ -245,6 +245,9 @@ const SETTINGS = z.object({
   ),
   KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe("Lag of one agent from which publishing is throttled"),
   KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe("Lag of one agent from which publishing is refused"),
+  KHALA_BOARD_PUBLISH_RATE: count(100_000, 1).describe(
+    "Artifacts that one org may publish per second on each server",
+  ),
   KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of artifacts, each made from the one before"),
   KHALA_OPS_INTERVAL_MS: count(1_000, 100).describe(
     "How often watchers receive an overview of the server; nothing is measured without watchers",

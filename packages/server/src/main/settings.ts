@@ -82,6 +82,7 @@ export function blackboardSettings(config: Config): BlackboardSettings {
     keepMs: Math.max(config.KHALA_BOARD_KEEP_HOURS * 3_600_000, 100 * 24 * 3_600_000),
     maxDepth: config.KHALA_BOARD_DEPTH,
     lag: { slow: config.KHALA_BOARD_LAG_SLOW, refuse: config.KHALA_BOARD_LAG_REFUSE },
+    publishRate: config.KHALA_BOARD_PUBLISH_RATE,
   };
 }
 

@@ -3,6 +3,7 @@ import type { PublishedJson } from "@khala/contracts/blackboard/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { notFound } from "../../access/access.ts";
 import type { Context } from "../../kit/context.ts";
+import type { RateQuota } from "../../kit/quota.ts";
 import type { Board } from "../board.ts";
 import type { Schedule } from "../model/agent.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
@@ -26,13 +27,15 @@ export interface PublishingParts {
   readonly board: Pick<Board, "publish" | "known">;
   readonly schedule: Pick<ScheduledArtifacts, "add">;
   readonly throttle: Throttle;
+  /** Artifacts that an org publishes per second. */
+  readonly quota: RateQuota;
   readonly spans: BoardSpans;
   readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
 }
 
 /** Opens publishing. */
 export function openPublishing(context: Context, parts: PublishingParts): Publishing {
-  const { board, schedule, throttle, spans, schemas } = parts;
+  const { board, schedule, throttle, quota, spans, schemas } = parts;
   const rules: DraftRules = { schemas, clock: context.clock, newId: () => context.newId() };
 
   async function put(caller: Caller, author: Author, drafts: readonly ArtifactDraft[]) {
@@ -69,6 +72,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
       const { org, subject, trace } = caller;
       if (drafts.length === 0)
         throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
+      for (const _ of drafts) quota.take(org);
       await throttle.enter();
       const { artifacts, statuses } = await spans.publish(
         { org, trace },
