@@ -362,6 +362,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
 
     test("a correlation that is paused waits, says so, and goes on when it is resumed", async () => {
       const correlation_id = randomUUID();
+      await server.publish({ type: "Start", payload: null, correlation_id });
       expect((await post(`/correlations/${correlation_id}/pause`)).status).toBe(204);
       await server.publish({ type: "Chore", payload: 1, correlation_id });
       await eventually("its task is put aside", async () => {

@@ -366,7 +366,7 @@ describe("who sees what", () => {
     });
     expect(await blackboard.replayAll(EVE, "broken", {})).toEqual({ replayed: 0, already_replayed: 0 });
     expect(await blackboard.resumeCorrelation(EVE, "c")).toBe(0);
-    await blackboard.cancel(EVE, "d");
+    await expect(blackboard.cancel(EVE, "d")).rejects.toMatchObject({ code: "not_found" });
     await blackboard.decide(ADA, approval!.id!, { approved: true });
     await arrived(all, "Closed");
     expect(await stands(all, "c", "failed")).toMatchObject({ dead: "1" });
