@@ -18,9 +18,7 @@ import type { Artifact, ArtifactDraft } from "./model/artifact.ts";
 import type { DeadLetter } from "./model/task.ts";
 
 /** The authenticated caller of an operation. */
-export interface Caller extends Omit<Viewer, "scopes"> {
-  /** Those of its token. The app's own code has none, and may do what a person may who reads and writes. */
-  readonly scopes?: ReadonlySet<string>;
+export interface Caller extends Viewer {
   /** W3C trace context of the request. */
   readonly trace?: string;
 }

@@ -1,6 +1,4 @@
-import { SCOPES } from "@khala/contracts";
 import { may, type Resource } from "../../access/access.ts";
-import type { Action } from "../../access/actions.ts";
 import type { Caller } from "../plane.ts";
 import type { Artifact } from "./artifact.ts";
 import type { DeadLetter, Task } from "./task.ts";
@@ -8,16 +6,6 @@ import type { DeadLetter, Task } from "./task.ts";
 const WITHHELD = "Withheld: it may quote an artifact that you may not read.";
 
 const PUBLISHER = "user:";
-const PERSON: ReadonlySet<string> = new Set([SCOPES.blackboardRead, SCOPES.blackboardWrite]);
-
-/** Whether the caller may do this to the resource. */
-export function mayDo(
-  { org, subject, scopes = PERSON }: Caller,
-  action: Action,
-  resource: Resource,
-): boolean {
-  return may({ org, subject, scopes }, action, resource);
-}
 
 /** The artifact as a resource: a private or labelled one is for its publisher only, besides its agents. */
 export function artifactResource({ org_id: org, visibility, produced_by }: Artifact): Resource {
@@ -28,7 +16,7 @@ export function artifactResource({ org_id: org, visibility, produced_by }: Artif
 
 /** Whether the caller may see the artifact. */
 export function mayRead(caller: Caller, artifact: Artifact): boolean {
-  return mayDo(caller, "artifact.read", artifactResource(artifact));
+  return may(caller, "artifact.read", artifactResource(artifact));
 }
 
 /** A task of the caller's org, without the payloads that the caller may not read. */

@@ -1,4 +1,3 @@
-import { SCOPES } from "@khala/contracts";
 import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
 import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";

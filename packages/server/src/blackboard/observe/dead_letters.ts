@@ -1,7 +1,7 @@
-import { notFound } from "../../access/access.ts";
+import { may, notFound } from "../../access/access.ts";
 import { type Board, NO_ORG } from "../board.ts";
 import type { DeadLetter } from "../model/task.ts";
-import { deadLetterFor, mayDo } from "../model/visibility.ts";
+import { deadLetterFor } from "../model/visibility.ts";
 import type { BlackboardPlane, Caller } from "../plane.ts";
 import type { Replays } from "./replays.ts";
 
@@ -90,5 +90,5 @@ export function openDeadLetters(
 /** A record that cannot be decoded may belong to any org, so only who inspects the whole server sees it. */
 function orgsOf(caller: Caller): string[] {
   const { org } = caller;
-  return mayDo(caller, "server.inspect", { org }) ? [org, NO_ORG] : [org];
+  return may(caller, "server.inspect", { org }) ? [org, NO_ORG] : [org];
 }

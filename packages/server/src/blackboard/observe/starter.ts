@@ -15,7 +15,7 @@ export interface Starter {
 /** Finds who published the first artifact of a correlation; undefined if the org has no such correlation. */
 export async function findStarter(
   board: Pick<Board, "get" | "recent">,
-  schedule: Pick<ScheduledArtifacts, "list">,
+  schedule: Pick<ScheduledArtifacts, "first">,
   org: string,
   correlationId: string,
 ): Promise<Starter | undefined> {
@@ -23,8 +23,8 @@ export async function findStarter(
   if (found.length === MAX_ARTIFACTS) return {};
   const first = (await namesake(board, org, correlationId)) ?? found.at(-1);
   if (first) return starterOf(first);
-  const [scheduled] = await schedule.list(org, { correlationId, limit: 1 });
-  return scheduled && starterOf(scheduled.artifact);
+  const scheduled = await schedule.first(org, correlationId);
+  return scheduled && starterOf(scheduled);
 }
 
 /** An artifact without a correlation gives its id to the correlation of what follows from it. */
@@ -33,8 +33,8 @@ async function namesake(
   org: string,
   correlationId: string,
 ): Promise<Artifact | undefined> {
-  const artifact = await board.get(correlationId);
-  return artifact?.org_id === org && !artifact.correlation_id ? artifact : undefined;
+  const artifact = await board.get(org, correlationId);
+  return artifact?.correlation_id ? undefined : artifact;
 }
 
 /** The person who published an artifact. */

@@ -1,13 +1,13 @@
 import { KhalaError } from "@khala/contracts";
 import type { PublishedJson } from "@khala/contracts/blackboard/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import { notFound } from "../../access/access.ts";
+import { may, notFound } from "../../access/access.ts";
 import type { Context } from "../../kit/context.ts";
 import type { RateQuota } from "../../kit/quota.ts";
 import type { Board } from "../board.ts";
 import type { Schedule } from "../model/agent.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
-import { artifactResource, mayDo } from "../model/visibility.ts";
+import { artifactResource } from "../model/visibility.ts";
 import type { BoardSpans } from "../observe/spans.ts";
 import type { Caller } from "../plane.ts";
 import { type Author, type DraftRules, makeArtifacts } from "./drafts.ts";
@@ -63,7 +63,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
       caller.org,
       artifacts.map(({ id }) => id),
     );
-    const hidden = known.find((artifact) => !mayDo(caller, "artifact.replace", artifactResource(artifact)));
+    const hidden = known.find((artifact) => !may(caller, "artifact.replace", artifactResource(artifact)));
     if (hidden) throw notFound("artifact", hidden.id);
   }
 
