@@ -268,9 +268,10 @@ test("parity succeeds while the mirror holds the same documents, and names one t
     code: 0,
   });
   const held = convex.topic(RUNS);
-  await until("the mirror has the document", () => held.has("run:r1"));
+  const key = "org-1 run:r1";
+  await until("the mirror has the document", () => held.has(key));
   expect(await khala(["parity", RUNS], env)).toMatchObject({ code: 0 });
-  held.set("run:r1", { ...held.get("run:r1")!, payload_hash: "00".repeat(32) });
+  held.set(key, { ...held.get(key)!, payload_hash: "00".repeat(32) });
   const { code, out } = await khala(["parity", RUNS], env);
   expect(out).toContain("run:r1");
   expect(code).toBe(4);
