@@ -27,7 +27,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     await using servers = await boardServers(backend);
     const [stuck, held] = [new Held(), new Held()];
     const lagging = agent("lagging", {
-      consumes: "Job",
+      consumes: ["Job", "Note"],
       concurrency: 1,
       run: ({ artifact }, signal) => stuck.wait(artifact.id, signal),
     });
@@ -110,6 +110,30 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     clock.jump(10_000);
     await publish(khala, { type: "Job", payload: "one more" });
   });
+});
+
+test("one org's backlog holds neither another org nor other types back", async () => {
+  await using servers = await boardServers();
+  const stuck = new Held();
+  const busy = agent("busy", {
+    consumes: "Job",
+    run: ({ artifact }, signal) => stuck.wait(artifact.id, signal),
+  });
+  const settings = { KHALA_BOARD_LAG_SLOW: "10", KHALA_BOARD_LAG_REFUSE: "20" };
+  const clock = new JumpClock();
+  const khala = await servers.start({ agents: [busy], settings, clock });
+  await publish(khala, ...Array.from({ length: 30 }, (_, payload) => ({ type: "Job", payload })));
+  await eventually("they wait", async () => {
+    const [state] = await khala.blackboard.agents();
+    return Number(state?.waiting) + Number(state?.running) === 30;
+  });
+  // The figure that it has is old by now.
+  clock.jump(10_000);
+  const job = [{ type: "Job", payload: "one more" }];
+  await expect(khala.blackboard.publish(ADA, job)).rejects.toMatchObject({ code: "overloaded" });
+  await khala.blackboard.publish(ADA, [{ type: "Note", payload: null }]);
+  await khala.blackboard.publish({ ...ADA, org: "another" }, job);
+  stuck.letGo();
 });
 
 describe("breakers", () => {

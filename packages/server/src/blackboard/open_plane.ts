@@ -108,9 +108,10 @@ export async function openBlackboardPlane(
     pollMs,
   });
   const lag = cachedLag(board, context);
-  const throttle = openThrottle({ lag }, context, {
+  const throttle = openThrottle({ lag, waiting: (org) => board.waiting(org) }, context, {
     soft: options.lag.slow,
     hard: options.lag.refuse,
+    agents,
     counts: (reader) => !controls.paused(reader),
   });
   const publishing = openPublishing(context, {

@@ -243,8 +243,12 @@ const SETTINGS = z.object({
   KHALA_BOARD_KEEP_HOURS: count(168, 24).describe(
     "How long artifacts are kept, and on PostgreSQL finished tasks",
   ),
-  KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe("Lag of one agent from which publishing is throttled"),
-  KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe("Lag of one agent from which publishing is refused"),
+  KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe(
+    "Open tasks of an org for one agent from which it publishes more slowly for that agent",
+  ),
+  KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe(
+    "Open tasks of an org for one agent from which it may not publish for that agent; all orgs: ten times as many",
+  ),
   KHALA_BOARD_PUBLISH_RATE: count(100_000, 1).describe(
     "Artifacts that one org may publish per second on each server",
   ),

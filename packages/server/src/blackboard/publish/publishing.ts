@@ -73,7 +73,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
       if (drafts.length === 0)
         throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
       for (const _ of drafts) quota.take(org);
-      await throttle.enter();
+      await throttle.enter(org, new Set(drafts.flatMap(({ type }) => type ?? [])));
       const { artifacts, statuses } = await spans.publish(
         { org, trace },
         (inner) => put(caller, { org, producedBy: `user:${subject}`, trace: inner, depth: 0 }, drafts),

@@ -6,12 +6,14 @@ import { openThrottle, type Throttle } from "./throttle.ts";
 
 let clock: ManualClock;
 let lags: PartitionLagJson[];
+let waiting: Map<string, Map<string, number>>;
 let asked: number;
 let answer: (() => Promise<void>) | undefined;
 let throttle: Throttle;
 beforeEach(async () => {
   clock = new ManualClock();
   lags = [];
+  waiting = new Map();
   asked = 0;
   answer = undefined;
   throttle = await open();
@@ -24,14 +26,25 @@ async function open(counts?: (reader: string) => boolean): Promise<Throttle> {
       await answer?.();
       return lags;
     },
+    // Unless a test says otherwise, all that waits is the org's own.
+    waiting: async (org: string) =>
+      waiting.get(org) ?? new Map(lags.map(({ reader }) => [reader!, sumOf(reader!)])),
   };
   return openThrottle(board, await testContext({ clock }), {
     soft: 100,
     hard: 200,
+    agents: [
+      { name: "reviewer", consumes: ["Draft"] },
+      { name: "paused", consumes: ["Draft"] },
+      { name: "other", consumes: ["Plan"] },
+    ],
     ...(counts && { counts }),
   });
 }
 
+const sumOf = (reader: string) =>
+  lags.reduce((sum, each) => sum + (each.reader === reader ? Number(each.lag) : 0), 0);
+const DRAFT = new Set(["Draft"]);
 const lag = (reader: string, ...byPartition: number[]) =>
   byPartition.map((n, partition) => ({ reader, partition, lag: String(n) }));
 
@@ -39,7 +52,7 @@ const lag = (reader: string, ...byPartition: number[]) =>
 async function held(): Promise<number> {
   const from = clock.now();
   let until: number | undefined;
-  const entering = throttle.enter().then(() => {
+  const entering = throttle.enter("acme", DRAFT).then(() => {
     until = clock.now();
   });
   for (let i = 0; until === undefined && i < 2_000; i++) {
@@ -68,28 +81,28 @@ test("between the thresholds publishers wait in proportion, by the sum of a read
 
 test("above the hard threshold publishing is refused with the reader, its lag and when to try again", async () => {
   lags = lag("reviewer", 300, 200);
-  await expect(throttle.enter()).rejects.toMatchObject({
+  await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({
     code: "overloaded",
     message: expect.stringMatching(/"reviewer" is 500 behind/),
     details: { retry_after_ms: 2_500 },
   });
   lags = lag("reviewer", 99_999_999);
   await clock.advance(10_000);
-  await expect(throttle.enter()).rejects.toMatchObject({ details: { retry_after_ms: 30_000 } });
+  await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({ details: { retry_after_ms: 30_000 } });
 });
 
 test("a thousand publishers ask for the lag once in a second", async () => {
-  for (let i = 0; i < 1_000; i++) await throttle.enter();
-  await Promise.all(Array.from({ length: 1_000 }, () => throttle.enter()));
+  for (let i = 0; i < 1_000; i++) await throttle.enter("acme", DRAFT);
+  await Promise.all(Array.from({ length: 1_000 }, () => throttle.enter("acme", DRAFT)));
   expect(asked).toBe(1);
   await clock.advance(1_000);
-  await Promise.all(Array.from({ length: 1_000 }, () => throttle.enter()));
+  await Promise.all(Array.from({ length: 1_000 }, () => throttle.enter("acme", DRAFT)));
   expect(asked).toBe(2);
 });
 
 test("while nobody publishes nobody asks, and an old figure holds nobody", async () => {
   lags = lag("reviewer", 500);
-  await expect(throttle.enter()).rejects.toThrow("behind");
+  await expect(throttle.enter("acme", DRAFT)).rejects.toThrow("behind");
   lags = [];
   await clock.advance(60_000);
   expect(asked).toBe(1);
@@ -110,8 +123,24 @@ test("a reader that does not count holds nobody", async () => {
   expect(await held()).toBe(0);
 });
 
+test("an agent that consumes none of the types holds nobody", async () => {
+  lags = lag("other", 500);
+  expect(await held()).toBe(0);
+  await expect(throttle.enter("acme", new Set(["Draft", "Plan"]))).rejects.toThrow(`"other" is 500 behind`);
+});
+
+test("one org's backlog holds no other org, until all of them together have ten times as much", async () => {
+  lags = lag("reviewer", 900);
+  waiting.set("acme", new Map([["reviewer", 1]]));
+  expect(await held()).toBe(0);
+  await expect(throttle.enter("large", DRAFT)).rejects.toThrow(`"reviewer" is 900 behind`);
+  lags = lag("reviewer", 2_000);
+  await clock.advance(10_000);
+  await expect(throttle.enter("acme", DRAFT)).rejects.toThrow(`"reviewer" is 200 behind`);
+});
+
 test("thresholds in the wrong order are refused", async () => {
   const context = await testContext({ clock });
-  const board = { lag: async () => [] };
-  expect(() => openThrottle(board, context, { soft: 5, hard: 5 })).toThrow(TypeError);
+  const board = { lag: async () => [], waiting: async () => new Map() };
+  expect(() => openThrottle(board, context, { soft: 5, hard: 5, agents: [] })).toThrow(TypeError);
 });

@@ -4,24 +4,38 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { withTimeout } from "../../kit/timeout.ts";
 import type { Board } from "../board.ts";
+import type { Agent } from "../model/agent.ts";
+import { ROUTER } from "../model/names.ts";
 
 export interface ThrottleOptions {
-  /** Queued tasks of one reader from which publishing is slowed down; from `hard` on it is refused. */
+  /** Open tasks of an org for one agent from which its publishing is slowed down; from `hard` on it is refused. */
   readonly soft: number;
   readonly hard: number;
+  readonly agents: readonly Pick<Agent, "name" | "consumes">[];
   /** Whether a reader counts. A paused one lags on purpose. */
   readonly counts?: (reader: string) => boolean;
 }
 
 /** Backpressure for publishers when readers lag. Outputs of agents are exempt, because that would block work in flight. */
 export interface Throttle {
-  /** Resolves when the caller may publish, usually at once. Rejects when a reader lags too far. */
-  enter(): Promise<void>;
+  /**
+   * Resolves when the org may publish artifacts of these types, usually at once. Rejects when an agent that consumes one of
+   * them has too many of the org's tasks. Other agents do not matter, and neither do the tasks of other orgs.
+   */
+  enter(org: string, types: ReadonlySet<string>): Promise<void>;
 }
 
 interface Lag {
   readonly reader: string;
   readonly lag: number;
+}
+
+/** What is known of the lag of an org's tasks. */
+interface Reading {
+  lags: readonly Lag[];
+  askedAt: number;
+  answeredAt: number;
+  asking: Promise<void> | undefined;
 }
 
 /** Lag is read at most this often, and only while somebody publishes. */
@@ -30,70 +44,86 @@ const FRESH_MS = 1_000;
 const STALE_MS = 5_000;
 const LONGEST_WAIT_MS = 1_000;
 const LONGEST_RETRY_MS = 30_000;
+const MAX_ORGS = 1_000;
+/** All orgs together may have this many times the tasks of one: the last resort. */
+const ALL_ORGS = 10;
 
 /** Opens the throttle. */
 export function openThrottle(
-  board: Pick<Board, "lag">,
+  board: Pick<Board, "lag" | "waiting">,
   context: Pick<Context, "clock" | "log">,
   options: ThrottleOptions,
 ): Throttle {
-  const { soft, hard, counts = () => true } = options;
+  const { soft, hard, agents, counts = () => true } = options;
   if (!(soft >= 0 && hard > soft))
     throw new TypeError("Publishing is slowed at a lower lag than it is refused at.");
   const { clock } = context;
-  let worst: Lag | undefined;
-  let askedAt = Number.NEGATIVE_INFINITY;
-  let answeredAt = Number.NEGATIVE_INFINITY;
-  let asking: Promise<void> | undefined;
+  /** Least recently used first. */
+  const readings = new Map<string, Reading>();
 
-  async function ask(): Promise<void> {
-    askedAt = clock.now();
+  async function ask(org: string, reading: Reading): Promise<void> {
+    reading.askedAt = clock.now();
     try {
-      worst = worstOf(await board.lag(), counts);
-      answeredAt = clock.now();
+      const [all, own] = await Promise.all([board.lag(), board.waiting(org)]);
+      reading.lags = lagsOf(all, own);
+      reading.answeredAt = clock.now();
     } catch (error) {
       context.log.warn(
         { err: (error as Error).message },
         "could not read the lag, so publishing is not throttled",
       );
     } finally {
-      asking = undefined;
+      reading.asking = undefined;
     }
   }
 
-  async function current(): Promise<Lag | undefined> {
+  async function current(org: string): Promise<readonly Lag[]> {
+    const reading = readings.get(org) ?? {
+      lags: [],
+      askedAt: Number.NEGATIVE_INFINITY,
+      answeredAt: Number.NEGATIVE_INFINITY,
+      asking: undefined,
+    };
+    readings.delete(org);
+    readings.set(org, reading);
+    if (readings.size > MAX_ORGS) readings.delete(readings.keys().next().value!);
     // A clock that was set back must not stop the reading.
-    if (Math.abs(clock.now() - askedAt) >= FRESH_MS) asking ??= ask();
-    const stale = () => Math.abs(clock.now() - answeredAt) >= STALE_MS;
-    if (stale() && asking) await withTimeout(clock, LONGEST_WAIT_MS, asking, undefined);
-    return stale() ? undefined : worst;
+    if (Math.abs(clock.now() - reading.askedAt) >= FRESH_MS) reading.asking ??= ask(org, reading);
+    const stale = () => Math.abs(clock.now() - reading.answeredAt) >= STALE_MS;
+    if (stale() && reading.asking) await withTimeout(clock, LONGEST_WAIT_MS, reading.asking, undefined);
+    return stale() ? [] : reading.lags;
   }
 
   return {
-    async enter() {
-      const lag = await current();
-      if (!lag || lag.lag < soft) return;
-      if (lag.lag >= hard) throw refusal(lag, hard);
-      await sleep(clock, (LONGEST_WAIT_MS * (lag.lag - soft)) / (hard - soft));
+    async enter(org, types) {
+      const concerned = new Set([
+        ROUTER,
+        ...agents.filter(({ consumes }) => consumes.some((type) => types.has(type))).map(({ name }) => name),
+      ]);
+      let worst: Lag | undefined;
+      for (const each of await current(org))
+        if (concerned.has(each.reader) && counts(each.reader) && each.lag > (worst?.lag ?? 0)) worst = each;
+      if (!worst || worst.lag < soft) return;
+      if (worst.lag >= hard) throw refusal(worst, hard);
+      await sleep(clock, (LONGEST_WAIT_MS * (worst.lag - soft)) / (hard - soft));
     },
   };
 }
 
-function worstOf(
-  partitions: readonly PartitionLagJson[],
-  counts: (reader: string) => boolean,
-): Lag | undefined {
+/** The org's tasks by agent, or the tenth of all orgs' where that is more. The router's lag is everybody's. */
+function lagsOf(all: readonly PartitionLagJson[], own: ReadonlyMap<string, number>): Lag[] {
   const byReader = new Map<string, number>();
-  for (const { reader = "", lag = "0" } of partitions)
-    if (counts(reader)) byReader.set(reader, (byReader.get(reader) ?? 0) + Number(lag));
-  let worst: Lag | undefined;
-  for (const [reader, lag] of byReader) if (!worst || lag > worst.lag) worst = { reader, lag };
-  return worst;
+  for (const { reader = "", lag = "0" } of all)
+    byReader.set(reader, (byReader.get(reader) ?? 0) + Number(lag));
+  return [...byReader].map(([reader, lag]) => {
+    if (reader === ROUTER) return { reader, lag };
+    return { reader, lag: Math.max(own.get(reader) ?? 0, Math.floor(lag / ALL_ORGS)) };
+  });
 }
 
 function refusal({ reader, lag }: Lag, hard: number): KhalaError {
   const retryMs = Math.round(Math.min(LONGEST_RETRY_MS, (FRESH_MS * lag) / Math.max(1, hard)));
-  const who = reader === "router" ? "The router" : `The agent "${reader}"`;
+  const who = reader === ROUTER ? "The router" : `The agent "${reader}"`;
   const message = `${who} is ${lag} behind, and publishing is refused from ${hard}. Try again later, or add workers.`;
   return new KhalaError("overloaded", message, { retry_after_ms: retryMs });
 }
