@@ -19,7 +19,7 @@ export interface Rule {
   readonly audited?: true;
 }
 
-/** The scope of whoever holds the issuer key. No token carries it: the issuer refuses to mint it. */
+/** The scope of the issuer key. No token carries it: the issuer refuses to mint it. */
 export const ISSUER = "issuer";
 
 const stream = {

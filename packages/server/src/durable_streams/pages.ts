@@ -41,7 +41,7 @@ export function streamOf(row: StreamRow): Stream {
   };
 }
 
-/** The current stream, whoever owns it. Does not renew its time to live. */
+/** The current stream, of any owner. Does not renew its time to live. */
 export async function findStream(
   database: Pick<Database, "query">,
   { caller: { org }, path }: StreamName,
