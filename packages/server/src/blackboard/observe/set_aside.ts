@@ -15,6 +15,8 @@ interface Item {
   readonly at: number;
 }
 
+/** The loops that are reported before anything has failed. */
+const LOOPS = ["board progress", "board schedules", "board parked", "board outbox", "board gather"];
 /** Items of one loop that are remembered. */
 const MAX_ITEMS = 1_000;
 /** An item that has not failed for so long is gone. Longer than any delay before the next attempt. */
@@ -37,6 +39,11 @@ export function openSetAside({
     .addCallback((result) => {
       for (const [loop, items] of loops) result.observe(current(items), { loop });
     });
+  // Alerts see the first failure as an increase only if the series start at zero.
+  for (const loop of LOOPS) {
+    loops.set(loop, new Map());
+    failures.add(0, { loop });
+  }
 
   function current(items: Map<string, Item>): number {
     for (const [item, { at }] of items) {
