@@ -13,7 +13,7 @@ export interface DefaultConversationOptions {
 
 /**
  * The conversation of `khala chat` without --conv: one per person and server, remembered in the data folder. Its id is random, because a
- * conversation belongs to whoever names it first.
+ * conversation belongs to the org and subject that name it first.
  */
 export function defaultConversation(options: DefaultConversationOptions): {
   readonly convId: string;

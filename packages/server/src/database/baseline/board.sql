@@ -17,7 +17,7 @@ CREATE TABLE runtime.board_artifacts (
   stored_at timestamptz NOT NULL DEFAULT now(),
   -- The whole artifact as JSON. Text, since jsonb cannot hold every character that JSON can.
   body text NOT NULL,
-  -- The id is first: new ones are written at the end of the index, whoever their org is.
+  -- The id is first: new ones are written at the end of the index, for every org.
   PRIMARY KEY (id, org_id, version)
 );
 CREATE INDEX board_artifacts_recent ON runtime.board_artifacts (org_id, seq);

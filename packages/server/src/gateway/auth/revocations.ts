@@ -67,7 +67,7 @@ class RevocationTable {
     return this.#entries.get(JSON.stringify(key));
   }
 
-  /** Whoever is revoked may sign in again: a token that was issued later is not covered. */
+  /** A revoked subject may sign in again: a token that was issued later is not covered. */
   #covers({ issuedAt }: Viewer, key: Key): boolean {
     const entry = this.#find(key);
     return entry !== undefined && (issuedAt === undefined || issuedAt <= entry.at);
