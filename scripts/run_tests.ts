@@ -63,6 +63,7 @@ async function runTier(tier: string, given: readonly string[]): Promise<Counts> 
   try {
     const { testModules, unhandledErrors } = await vitest.start([...args]);
     printSlowest(testModules);
+    printFailed(testModules, unhandledErrors);
     return countTests(testModules, unhandledErrors.length);
   } catch (error) {
     // Vitest has printed it.
@@ -94,6 +95,20 @@ function printSlowest(modules: readonly TestModule[]): void {
   console.log("\nSlowest files:");
   for (const { name, ms } of timed.toSorted((a, b) => b.ms - a.ms).slice(0, SLOWEST_FILES))
     console.log(`${(ms / 1000).toFixed(1).padStart(7)} s  ${name}`);
+}
+
+/** One line for each failure, below everything else: `.ci/run` repeats them at its end. */
+function printFailed(modules: readonly TestModule[], errors: readonly unknown[]): void {
+  const failed = modules.filter((module) => !module.ok());
+  if (failed.length + errors.length > 0) console.log("");
+  for (const module of failed) {
+    const file = relative(ROOT, module.moduleId);
+    const names = Array.from(module.children.allTests("failed"), (test) => `: ${test.fullName}`);
+    // A file that fails outside its tests has none to name.
+    for (const name of names.length > 0 ? names : [""]) console.log(`FAILED ${file}${name}`);
+  }
+  for (const error of errors)
+    console.log(`FAILED outside the tests: ${String((error as Error).message ?? error).split("\n")[0]}`);
 }
 
 function countTests(modules: readonly TestModule[], errors: number): Counts {

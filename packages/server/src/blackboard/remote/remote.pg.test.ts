@@ -340,8 +340,8 @@ test("a worker reaches the claims of its agents in its org, and no others", asyn
   const unknown = (await testContext()).newId();
   const nothing = await remote.heartbeat(named, unknown).catch((error) => error);
   for (const caller of [foreign, editor]) {
-    for (const refused of [remote.heartbeat(caller, id), remote.settle(caller, id, {})]) {
-      const error = await refused.catch((reason) => reason);
+    for (const attempt of [() => remote.heartbeat(caller, id), () => remote.settle(caller, id, {})]) {
+      const error = await attempt().catch((reason) => reason);
       expect(error).toMatchObject({ code: "not_found", message: nothing.message.replace(unknown, id) });
     }
   }

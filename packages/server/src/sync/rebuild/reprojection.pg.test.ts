@@ -195,7 +195,7 @@ test("writers and the projector go on meanwhile, and the end is what the whole l
   const stop = new AbortController();
   const writer = async (id: string) => {
     for (let i = 0; !stop.signal.aborted; i++) {
-      const some = [`t${String((i * 37) % 2_500).padStart(4, "0")}`, `new${id}${i}`, "secret", "t0007"];
+      const some = [`t${String((i * 37) % 1_250).padStart(4, "0")}`, `new${id}${i}`, "secret", "t0007"];
       await appendRun(parts.authority, id, steps(some));
     }
   };
