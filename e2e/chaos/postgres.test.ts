@@ -35,7 +35,7 @@ test("PostgreSQL that is stopped or crashes and comes back loses nothing, and no
   for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
 });
 
-test("a failover to a standby loses nothing that was acknowledged, and every client lists anew", async () => {
+test("a failover to a standby that has everything loses nothing, and no client lists anew", async () => {
   const standby = await postgres.addStandby();
   await standby.awaitCommits();
   chaos.startWriters();
@@ -47,7 +47,7 @@ test("a failover to a standby loses nothing that was acknowledged, and every cli
   await chaos.steps(100);
   await chaos.stopWriters();
   await chaos.agree();
-  for (const witness of chaos.witnesses) expect(witness.stales.length).toBeGreaterThan(0);
+  for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
 });
 
 test.for([

@@ -14,7 +14,7 @@ import {
   workerSummaries,
 } from "../../../packages/server/src/index.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
-import { rotateEpoch } from "../../../packages/server/src/sync/read/epoch.ts";
+import { rotateEpoch } from "../../../packages/server/src/sync/read/starts.ts";
 import { reproject } from "../../../packages/server/src/sync/rebuild/reprojection.ts";
 import { trimTopic } from "../../../packages/server/src/sync/rebuild/retention.ts";
 import { type Command, SUBJECTS } from "./sync_commands.ts";

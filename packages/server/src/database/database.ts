@@ -23,6 +23,11 @@ export interface Database {
    * used. A caller that finds it changed after a read may have rows of a restored or promoted server.
    */
   server(): string | undefined;
+  /**
+   * Runs `work` in a transaction whenever the pool reaches another server than before (a restart, a failover, a restore),
+   * before anything else is sent to that one.
+   */
+  onNewServer(work: (tx: Pick<Database, "query">) => Promise<unknown>): void;
   /** A connection of its own, outside the pool, for LISTEN and session locks. The caller ends it. */
   connect(): Promise<pg.Client>;
   close(): Promise<void>;
@@ -60,13 +65,30 @@ export function openDatabase(options: DatabaseOptions): Database {
   // An unhandled error event would end the process. The running statement fails as well, and its caller handles that.
   const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection failed");
   let server: string | undefined;
+  let newServer: Parameters<Database["onNewServer"]>[0] = async () => {};
+  /** The server that is being greeted, by one connection for all. */
+  let greeted: { readonly server: string; readonly done: Promise<void> } | undefined;
 
   /** Prepares a new connection before its first use. */
   async function prepare(client: pg.ClientBase): Promise<void> {
     // The pool handles errors of idle connections only.
     client.on("error", broke);
     const { rows } = await client.query(`SELECT pg_postmaster_start_time()::text AS server, ${JIT_OFF}`);
-    ({ server } = rows[0]);
+    const reached: string = rows[0].server;
+    if (server !== undefined && reached !== server) {
+      if (greeted?.server !== reached) greeted = { server: reached, done: greet(client) };
+      await greeted.done;
+    }
+    server = reached;
+  }
+
+  async function greet(client: pg.ClientBase): Promise<void> {
+    try {
+      await inTransaction(client, newServer);
+    } catch (error) {
+      greeted = undefined;
+      throw error;
+    }
   }
 
   const pool = new pg.Pool({
@@ -120,14 +142,10 @@ export function openDatabase(options: DatabaseOptions): Database {
       const client = await pool.connect().catch(translate);
       let broken: Error | undefined;
       try {
-        await client.query(`BEGIN ${mode}`);
-        const value = await fn({ query: async (s) => (await client.query(asQuery(s))).rows });
-        await client.query("COMMIT");
-        return value;
-      } catch (error) {
-        await client.query("ROLLBACK").catch((cause) => {
+        return await inTransaction(client, fn, mode, (cause) => {
           broken = cause;
         });
+      } catch (error) {
         return translate(error);
       } finally {
         client.release(broken);
@@ -135,6 +153,10 @@ export function openDatabase(options: DatabaseOptions): Database {
     },
 
     server: () => server,
+
+    onNewServer(work) {
+      newServer = work;
+    },
 
     async connect() {
       const client = new pg.Client({ ...config, statement_timeout: 0 });
@@ -150,6 +172,23 @@ export function openDatabase(options: DatabaseOptions): Database {
       await pool.end();
     },
   };
+}
+
+async function inTransaction<T>(
+  client: pg.ClientBase,
+  fn: (tx: Pick<Database, "query">) => Promise<T>,
+  mode = "",
+  onBroken: (cause: Error) => void = () => {},
+): Promise<T> {
+  try {
+    await client.query(`BEGIN ${mode}`);
+    const value = await fn({ query: async (s) => (await client.query(asQuery(s))).rows });
+    await client.query("COMMIT");
+    return value;
+  } catch (error) {
+    await client.query("ROLLBACK").catch(onBroken);
+    throw error;
+  }
 }
 
 function asQuery({ name, text, values }: Statement): pg.QueryConfig {

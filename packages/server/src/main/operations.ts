@@ -12,7 +12,7 @@ import { openTelemetry } from "../kit/telemetry.ts";
 import { type ConvexMirrorOptions, convexMirror } from "../sync/mirror/mirror_convex.ts";
 import { compareWithMirror, type ParityReport } from "../sync/mirror/parity.ts";
 import type { Model } from "../sync/model.ts";
-import { rotateEpoch as beginEpoch } from "../sync/read/epoch.ts";
+import { rotateEpoch as beginEpoch, recordStart } from "../sync/read/starts.ts";
 import { type ReprojectionProgress, reproject as rebuild } from "../sync/rebuild/reprojection.ts";
 import { trimTopic } from "../sync/rebuild/retention.ts";
 import type { Config } from "./config.ts";
@@ -75,6 +75,8 @@ export async function reproject(options: ReprojectOptions): Promise<Reprojection
   return withDatabase(options, async (database, context) => {
     const wakeups = openWakeups(database, context, { enabled: true });
     try {
+      // It writes, as a server does, and the database may have been restored.
+      await database.interactive((tx) => recordStart(tx, context));
       return await rebuild(database, context, model, {
         inline,
         restart,

@@ -9,10 +9,10 @@ import type { Mirror } from "./mirror/mirror.ts";
 import { type MirrorFollowers, startMirror } from "./mirror/mirror_follower.ts";
 import type { Models } from "./model.ts";
 import { observeSync } from "./observe.ts";
-import { settleEpoch } from "./read/epoch.ts";
 import { type Hub, openHub } from "./read/hub.ts";
 import { openJournal, type ReadLimits } from "./read/journal.ts";
 import { createReadModels } from "./read/read_models.ts";
+import { recordStart } from "./read/starts.ts";
 import { mayWaitMs, tellsItselfAfterMs } from "./read/wakeup_pace.ts";
 import { startRetention } from "./rebuild/retention.ts";
 import { type Projector, type ProjectorState, startProjector } from "./write/projector.ts";
@@ -61,7 +61,9 @@ export async function openSyncPlane(
 ): Promise<SyncPlane> {
   const { models } = options;
   await createReadModels(database, models.all);
-  await settleEpoch(database, context);
+  // Before the first write: the database may have been restored from a backup.
+  database.onNewServer((tx) => recordStart(tx, context));
+  await database.interactive((tx) => recordStart(tx, context));
   const metrics = syncMetrics(
     context.telemetry.meter,
     models.all.map(({ topic }) => topic),
@@ -86,7 +88,7 @@ export async function openSyncPlane(
   const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
     for (const projector of projectors) projector.wake();
   });
-  // No writes before the epoch is settled: the database may have been restored from a backup.
+  // No writes before the feeds know whether the database server is another one.
   const projecting = () => lease.held() && hub.settled();
   projectors = models.all.map((model) =>
     startProjector(model, context, {

@@ -36,7 +36,7 @@ export class WitnessView {
   readonly tombstones = new Set<string>();
   #cursor: Cursor | undefined;
   /** What this subscription has received so far; undefined while there is none. */
-  #received: { epoch: string; newest: bigint; versions: Map<string, bigint>; complete: boolean } | undefined;
+  #received: { newest: bigint; versions: Map<string, bigint>; complete: boolean } | undefined;
 
   constructor(
     topic: string,
@@ -70,7 +70,7 @@ export class WitnessView {
 
   /** A subscription begins at a position; one without an epoch asks for all that is retained. */
   begin(from: Cursor): void {
-    this.#received = { epoch: from.epoch, newest: from.watermark, versions: new Map(), complete: false };
+    this.#received = { newest: from.watermark, versions: new Map(), complete: false };
   }
 
   /** The subscription is over: its order says nothing about the next one. */
@@ -135,11 +135,8 @@ export class WitnessView {
     }
   }
 
-  #move(through: Cursor, received: { epoch: string; newest: bigint }): void {
-    if (received.epoch === "") received.epoch = through.epoch;
+  #move(through: Cursor, received: { newest: bigint }): void {
     const place = `${through.epoch}/${through.watermark}`;
-    if (through.epoch !== received.epoch)
-      return this.#accuse(`${place} is not of the epoch ${received.epoch}`);
     if (through.watermark < received.newest) this.#accuse(`${place} is before ${received.newest}`);
     received.newest = through.watermark;
     this.#cursor = through;

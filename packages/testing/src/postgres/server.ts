@@ -75,9 +75,15 @@ export class PostgresServer implements AsyncDisposable {
   /** A copy of its folder, taken while it is stopped. */
   async backUp(): Promise<string> {
     await this.stop();
+    const copy = await this.copy();
+    await this.start();
+    return copy;
+  }
+
+  /** A copy of its folder as it is. */
+  async copy(): Promise<string> {
     const copy = this.#newFolder();
     await run("cp", ["-a", this.#dataDir, copy]);
-    await this.start();
     return copy;
   }
 

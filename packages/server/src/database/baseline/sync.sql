@@ -42,13 +42,19 @@ CREATE TABLE runtime.sync_stream_viewers (
 );
 CREATE INDEX sync_stream_viewers_watermark ON runtime.sync_stream_viewers (topic, watermark);
 
--- The epoch of all cursors, and the marks that reveal a restored or replaced database.
-CREATE TABLE runtime.sync_epoch (
-  one boolean PRIMARY KEY DEFAULT true CHECK (one),
-  epoch text NOT NULL,
-  marks jsonb NOT NULL,
-  since timestamptz NOT NULL DEFAULT now()
+-- Each start of a server, with the heads that it found. A cursor from a start that is not here, or beyond the heads of the
+-- next start on another PostgreSQL server, belongs to a future that a restore undid.
+CREATE TABLE runtime.sync_starts (
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id text NOT NULL UNIQUE,
+  -- When the PostgreSQL server was started, in seconds.
+  postgres text NOT NULL,
+  heads jsonb NOT NULL,
+  started_at timestamptz NOT NULL DEFAULT now()
 );
+
+-- The newest start is the epoch of the cursors that are given out.
+CREATE VIEW runtime.sync_epoch AS SELECT id AS epoch FROM runtime.sync_starts ORDER BY number DESC LIMIT 1;
 
 -- How far each projection has followed the event log.
 CREATE TABLE runtime.sync_checkpoints (

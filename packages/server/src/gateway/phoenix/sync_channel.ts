@@ -19,10 +19,11 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { type ConcurrencyQuota, openConcurrencyQuota } from "../../kit/quota.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
-import { resumeFrom, viewerEpoch } from "../../sync/read/cursor.ts";
+import { resumeFrom, startOf, viewerEpoch } from "../../sync/read/cursor.ts";
 import type { Feed, Subscription } from "../../sync/read/feed.ts";
 import type { Hub } from "../../sync/read/hub.ts";
 import type { Bounds } from "../../sync/read/journal.ts";
+import type { Starts } from "../../sync/read/starts.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
 import { rightsFingerprint } from "../auth/claims.ts";
 import { readMessage } from "../http/read_request.ts";
@@ -135,15 +136,16 @@ class SyncChannel implements Channel {
     requireTopics();
     const feeds = await Promise.all(topics.map((topic) => this.#options.hub.feed(topic)));
     await Promise.all(feeds.map((feed) => this.#catchHead(feed, resumeAfter[feed.model.topic])));
+    const starts = await this.#options.hub.starts();
     if (this.#closed) throw new KhalaError("shutting_down", "The channel was closed.");
     // The token may have been replaced meanwhile.
     requireTopics();
     // From here to the reply nothing waits, so the positions in the reply are where the subscriptions stand.
     const rights = rightsFingerprint(this.#socket.viewer());
     const current = Object.fromEntries(
-      feeds.map((feed) => [feed.model.topic, this.#cursor(feed, rights, feed.head)]),
+      feeds.map((feed) => [feed.model.topic, this.#cursor(rights, feed.head, feed.history)]),
     );
-    const behind = feeds.map((feed) => this.#follow(feed, rights, resumeAfter[feed.model.topic]));
+    const behind = feeds.map((feed) => this.#follow(feed, rights, starts, resumeAfter[feed.model.topic]));
     // The reply must be on the wire before the first frame.
     setImmediate(() => {
       for (const start of behind) start();
@@ -154,17 +156,18 @@ class SyncChannel implements Channel {
     });
   }
 
-  /** A cursor from a list may be newer than this server's last read: refresh before refusing it. */
+  /** A cursor from another server may be newer than this one's last read or poll: both are repeated before it is refused. */
   async #catchHead(feed: Feed, sent: Cursor | undefined): Promise<void> {
-    if (sent && sent.watermark > feed.head) await feed.refresh();
+    if (!sent) return;
+    if (sent.epoch !== "") await this.#options.hub.starts(startOf(sent.epoch));
+    if (sent.watermark > feed.head) await feed.refresh();
   }
 
-  #follow(feed: Feed, rights: string, sent: Cursor | undefined): () => void {
+  #follow(feed: Feed, rights: string, starts: Starts, sent: Cursor | undefined): () => void {
     const { topic } = feed.model;
     this.#unfollow(topic);
     const viewer = this.#socket.viewer();
-    const epoch = viewerEpoch(feed.epoch, rights);
-    const from = sent ? resumeFrom(sent, epoch, feed.bounds) : feed.head;
+    const from = sent ? resumeFrom(sent, { topic, rights, starts, bounds: feed.bounds }) : feed.head;
     if (sent) this.#options.metrics.resumes.add(1, { topic });
     if (from === "stale") {
       return () => {
@@ -180,7 +183,7 @@ class SyncChannel implements Channel {
       rights,
       release: this.#options.subscriptions.acquireAnyway(viewer.org),
       encoding: this.#encoding,
-      epoch: feed.epoch,
+      history: feed.history,
       position: from,
       live: false,
       replaying: sent !== undefined,
@@ -191,7 +194,7 @@ class SyncChannel implements Channel {
         return taken;
       },
       stale: (position, bounds) => {
-        const cursor = this.#cursor(feed, rights, position, subscription.epoch);
+        const cursor = this.#cursor(rights, position, subscription.history);
         this.#unfollow(topic);
         this.#pushStale(feed, rightsFingerprint(this.#socket.viewer()), cursor, bounds);
       },
@@ -261,20 +264,20 @@ class SyncChannel implements Channel {
   }
 
   #positions(): Record<string, Cursor> {
-    const entries = [...this.#followed].map(([topic, { feed, rights, live, position, epoch }]) => {
-      // The epoch of the position: the feed may have begun another one, which a running replay learns at its next batch.
-      return [topic, this.#cursor(feed, rights, live ? feed.head : position, epoch)];
+    const entries = [...this.#followed].map(([topic, { feed, rights, live, position, history }]) => {
+      // The history of the position: the feed may be in another one, which a running replay learns at its next batch.
+      return [topic, this.#cursor(rights, live ? feed.head : position, history)];
     });
     return Object.fromEntries(entries);
   }
 
-  #cursor(feed: Feed, rights: string, watermark: bigint, epoch = feed.epoch): Cursor {
+  #cursor(rights: string, watermark: bigint, { epoch }: Feed["history"]): Cursor {
     return create(CursorSchema, { epoch: viewerEpoch(epoch, rights), watermark });
   }
 
   #pushStale(feed: Feed, rights: string, sent: Cursor, bounds: Bounds): void {
     const { topic } = feed.model;
-    const floor = this.#cursor(feed, rights, bounds.floor);
+    const floor = this.#cursor(rights, bounds.floor, feed.history);
     const reason = sent.epoch !== floor.epoch ? "epoch" : sent.watermark < bounds.floor ? "purged" : "future";
     this.#options.metrics.stale.add(1, { topic, reason });
     const message = `The cursor of ${topic} cannot be resumed (${reason}). GET /sync/v1/list/${topic}, then subscribe from its cursor.`;

@@ -2,7 +2,7 @@ import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_da
 import { type ConvexStandIn, startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { runSummaries } from "../models/runtime.ts";
-import { settleEpoch } from "../read/epoch.ts";
+import { recordStart } from "../read/starts.ts";
 import { headOf, type SyncParts, syncParts } from "../test_support.ts";
 import { convexMirror } from "./mirror_convex.ts";
 import { startMirrorFollower } from "./mirror_follower.ts";
@@ -18,7 +18,7 @@ let convex: ConvexStandIn;
 beforeAll(async () => {
   own = await testDatabase();
   parts = await syncParts(own.database);
-  await settleEpoch(own.database, parts.context);
+  await own.database.interactive((tx) => recordStart(tx, parts.context));
 });
 afterAll(async () => {
   await parts[Symbol.asyncDispose]();

@@ -3,7 +3,7 @@ import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test, vi } from "vitest";
 import type { Database } from "../../database/database.ts";
 import { runSummaries } from "../models/runtime.ts";
-import { rotateEpoch, settleEpoch } from "../read/epoch.ts";
+import { recordStart, rotateEpoch } from "../read/starts.ts";
 import { trimTopic } from "../rebuild/retention.ts";
 import { headOf, journalOf, type SyncParts, syncParts } from "../test_support.ts";
 import { type Mirror, type MirrorBatch, type MirrorUpdate, noopMirror } from "./mirror.ts";
@@ -50,7 +50,7 @@ async function setup({ inline = true } = {}): Promise<Setup> {
   const own = await testDatabase();
   const { database } = own;
   const parts = await syncParts(database, { inline });
-  await settleEpoch(database, parts.context);
+  await database.interactive((tx) => recordStart(tx, parts.context));
   const followers = new Set<{ stop(): Promise<void> }>();
   const document = (id: string, version: number) => ({
     docKey: `run:${id}`,
@@ -277,6 +277,20 @@ test.each([
   here.follow(sink);
   await followed(here);
   expect(sink.told).toEqual(["run:a v1 upsert", "run:b v2 upsert"]);
+});
+
+test("the start of another server moves nothing: it goes on where it was", async () => {
+  await using here = await setup();
+  const sink = new Recorder();
+  await here.write("a", 1);
+  await using first = here.follow(sink);
+  await followed(here);
+  await first[Symbol.asyncDispose]();
+  await here.database.interactive((tx) => recordStart(tx, here.parts.context));
+  await here.write("b", 1);
+  here.follow(sink);
+  await followed(here);
+  expect(sink.told).toEqual(["run:a v1 upsert", "run:b v1 upsert"]);
 });
 
 test("after a restore, documents with lower versions replace those of the epoch before", async () => {

@@ -65,7 +65,7 @@ export function startMirrorFollower(
       return false;
     }
     const place = await readPosition(database, topic, sink.name);
-    const { epoch, watermark, head } = place;
+    const { epoch, storedEpoch, watermark, head } = place;
     if (watermark === null) {
       if (listing?.epoch !== epoch) listing = { epoch, watermark: head, after: BEFORE_ALL };
       lag = head - place.floor;
@@ -77,7 +77,7 @@ export function startMirrorFollower(
     const page = await readUpdates(database, model, watermark, { rows, bytes: MAX_BYTES });
     if (!page) return true;
     if (!(await publish(epoch, page.updates, signal))) return true;
-    await movePosition(database, topic, sink.name, { epoch, from: watermark, to: page.through });
+    await movePosition(database, topic, sink.name, { epoch, storedEpoch, from: watermark, to: page.through });
     lag = head - page.through;
     return true;
   }

@@ -6,6 +6,8 @@ import type { MirrorUpdate } from "./mirror.ts";
 /** The head of a topic, and the mirror's position in it. */
 export interface MirrorPosition {
   readonly epoch: string;
+  /** The epoch that the mirror's position was stored with. */
+  readonly storedEpoch: string | null;
   readonly head: bigint;
   readonly floor: bigint;
   /** Null when a full copy is needed. */
@@ -22,10 +24,15 @@ export interface BatchLimits {
 export async function readPosition(database: Database, topic: string, sink: string): Promise<MirrorPosition> {
   const [row] = await database.query<MirrorPosition>({
     name: "mirror_position",
-    text: `SELECT e.epoch, s.next_watermark AS head, s.floor, p.watermark
+    // A position is valid as a client's is: its start is known, and no start on another server found less.
+    text: `SELECT e.epoch, p.epoch AS "storedEpoch", s.next_watermark AS head, s.floor, p.watermark
       FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
-      LEFT JOIN runtime.sync_second_sink p ON p.topic = s.topic AND p.sink = $2 AND p.epoch = e.epoch
-        AND p.watermark BETWEEN s.floor AND s.next_watermark
+      LEFT JOIN (runtime.sync_second_sink p JOIN runtime.sync_starts o ON o.id = p.epoch)
+        ON p.topic = s.topic AND p.sink = $2 AND p.watermark BETWEEN s.floor AND s.next_watermark
+          AND NOT EXISTS (
+            SELECT FROM runtime.sync_starts n
+            WHERE n.number > o.number AND n.postgres <> o.postgres AND coalesce((n.heads ->> $1)::bigint, 0) < p.watermark
+          )
       WHERE s.topic = $1`,
     values: [topic, sink],
   });
@@ -52,13 +59,13 @@ export async function movePosition(
   database: Database,
   topic: string,
   sink: string,
-  move: { epoch: string; from: bigint; to: bigint },
+  move: { epoch: string; storedEpoch: string | null; from: bigint; to: bigint },
 ): Promise<void> {
   await database.query({
     name: "mirror_move",
-    text: `UPDATE runtime.sync_second_sink SET watermark = $5
+    text: `UPDATE runtime.sync_second_sink SET epoch = $6, watermark = $5
       WHERE topic = $1 AND sink = $2 AND epoch = $3 AND watermark = $4`,
-    values: [topic, sink, move.epoch, move.from, move.to],
+    values: [topic, sink, move.storedEpoch, move.from, move.to, move.epoch],
   });
 }
 

@@ -1,4 +1,5 @@
 import type { Bounds } from "./journal.ts";
+import type { Starts } from "./starts.ts";
 
 /** A cursor as a client sends it. */
 export interface SentCursor {
@@ -11,10 +12,25 @@ export function viewerEpoch(epoch: string, rights: string): string {
   return `${epoch}.${rights}`;
 }
 
+/** The start that the epoch of a viewer names. */
+export function startOf(epoch: string): string {
+  return epoch.slice(0, Math.max(0, epoch.lastIndexOf(".")));
+}
+
+/** What a cursor is compared with. */
+export interface Place {
+  readonly topic: string;
+  readonly rights: string;
+  readonly starts: Starts;
+  readonly bounds: Bounds;
+}
+
 /** The watermark to resume from, or "stale" when there would be a gap. */
-export function resumeFrom(sent: SentCursor, epoch: string, bounds: Bounds): bigint | "stale" {
+export function resumeFrom(sent: SentCursor, { topic, rights, starts, bounds }: Place): bigint | "stale" {
   // Watermark 0 without an epoch asks for all that is retained, whatever that is.
   if (sent.epoch === "" && sent.watermark === 0n) return bounds.floor;
-  if (sent.epoch !== epoch || sent.watermark < bounds.floor || sent.watermark > bounds.head) return "stale";
+  const start = startOf(sent.epoch);
+  const known = sent.epoch === viewerEpoch(start, rights) && starts.covers(start, topic, sent.watermark);
+  if (!known || sent.watermark < bounds.floor || sent.watermark > bounds.head) return "stale";
   return sent.watermark;
 }

@@ -4,6 +4,7 @@ import { runSummaries } from "../models/runtime.ts";
 import { type SyncParts, syncParts } from "../test_support.ts";
 import { Feed, type Subscription } from "./feed.ts";
 import { type Journal, type JournalRow, openJournal } from "./journal.ts";
+import { Starts } from "./starts.ts";
 
 let database: TestDatabase;
 let parts: SyncParts;
@@ -45,7 +46,7 @@ function subscriber(feed: Feed, position = feed.head) {
     org,
     subject: "ann",
     encoding: "json",
-    epoch: feed.epoch,
+    history: feed.history,
     position,
     live: false,
     replaying: false,
@@ -146,7 +147,24 @@ describe.each([
   });
 });
 
-test("a new epoch makes everybody stale where they were, live or not", async () => {
+test("a start that goes on where the feed is changes the epoch, and nobody is stale", async () => {
+  const feed = await openFeed();
+  const live = subscriber(feed);
+  const behind = subscriber(feed, feed.head);
+  feed.follow(live.subscription);
+  await write();
+  await feed.refresh();
+  const starts = new Starts([
+    { id: feed.epoch, postgres: "1", heads: {} },
+    { id: "next", postgres: "2", heads: { [runSummaries.topic]: String(feed.head) } },
+  ]);
+  feed.observe("next", { floor: 0n, head: feed.head }, starts);
+  expect([feed.epoch, live.subscription.history.epoch]).toEqual(["next", "next"]);
+  expect(await feed.pull(behind.subscription)).toBe(true);
+  expect([behind.watermarks.length, live.staleAt, behind.staleAt, feed.liveCount]).toEqual([1, [], [], 2]);
+});
+
+test("a start below the feed's head makes everybody stale where they were, live or not", async () => {
   const feed = await openFeed();
   const live = subscriber(feed);
   const behind = subscriber(feed, feed.head);
@@ -154,7 +172,11 @@ test("a new epoch makes everybody stale where they were, live or not", async () 
   const head = feed.head;
   await write();
   await feed.refresh();
-  feed.observe("another epoch", { floor: 0n, head: feed.head });
+  const starts = new Starts([
+    { id: feed.epoch, postgres: "1", heads: {} },
+    { id: "next", postgres: "2", heads: { [runSummaries.topic]: String(head) } },
+  ]);
+  feed.observe("next", { floor: 0n, head: feed.head }, starts);
   expect(live.staleAt).toEqual([head + 1n]);
   expect(await feed.pull(behind.subscription)).toBe(true);
   expect(behind.staleAt).toEqual([head]);

@@ -3,14 +3,15 @@ import type { WireFrame } from "../../kit/wire_frame.ts";
 import type { Model } from "../model.ts";
 import { Backlog } from "./backlog.ts";
 import type { Bounds, JournalRow, ReadLimits } from "./journal.ts";
-import { type ReaderOptions, TopicReader } from "./topic_reader.ts";
+import type { Starts } from "./starts.ts";
+import { type History, type ReaderOptions, TopicReader } from "./topic_reader.ts";
 import { batchFrame, type EncodedUpdate, type Encoding, encodeUpdate, type Through } from "./update_codec.ts";
 import { sees, type Viewer, Viewers } from "./viewers.ts";
 
 /** A socket's subscription to a topic. */
 export interface Subscription extends Viewer {
-  /** The epoch that the position belongs to. */
-  readonly epoch: string;
+  /** The history that the position belongs to. */
+  readonly history: Readonly<History>;
   /** Complete up to here. While live, the feed's head counts instead. */
   position: bigint;
   live: boolean;
@@ -53,8 +54,12 @@ export class Feed {
     return feed;
   }
 
+  get history(): Readonly<History> {
+    return this.#reader.history;
+  }
+
   get epoch(): string {
-    return this.#reader.epoch;
+    return this.history.epoch;
   }
 
   /** The newest watermark that this server has read. */
@@ -77,8 +82,8 @@ export class Feed {
   }
 
   /** Applies the result of a poll. */
-  observe(epoch: string, bounds: Bounds): void {
-    this.#reader.observe(epoch, bounds);
+  observe(epoch: string, bounds: Bounds, starts: Starts): void {
+    this.#reader.observe(epoch, bounds, starts);
   }
 
   /** Reads new rows. Resolves when everything committed before the call is read. */
@@ -161,7 +166,7 @@ export class Feed {
     if (subscription.position > this.head) await this.refresh();
     const page = await this.#next(subscription);
     if (subscription.ended) return true;
-    if (page === "stale" || subscription.epoch !== this.epoch) {
+    if (page === "stale" || subscription.history !== this.history) {
       subscription.stale(subscription.position, this.#boundsOfRead());
       return true;
     }

@@ -3,9 +3,9 @@ import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Models } from "../model.ts";
-import { rotateEpoch, settleEpoch } from "./epoch.ts";
 import { Feed } from "./feed.ts";
 import type { Bounds, Heads, Journal } from "./journal.ts";
+import { readStarts, rotateEpoch, Starts } from "./starts.ts";
 import type { ReaderOptions } from "./topic_reader.ts";
 
 /** The feeds of this server: one per topic, opened on first use. */
@@ -16,10 +16,12 @@ export interface Hub extends Service {
   open(): readonly Feed[];
   /** Wakeup: the topic has news. */
   onWakeup(topic: string): void;
-  /** The connection to the database was lost: checks everything again, including the epoch. */
+  /** Wakeups may have been lost: polls now. */
   recheck(): void;
-  /** Whether the epoch is verified for the current database server. */
+  /** Whether the feeds have looked at the current database server. */
   settled(): boolean;
+  /** The starts that the database knew at the last poll, or at one more if a given start was not among them. */
+  starts(named?: string): Promise<Starts>;
   /** Changes with the database or its server: caches may be invalid. */
   era(): string;
   /** The result and the time of the last poll. */
@@ -38,49 +40,48 @@ export function openHub(context: Context, options: HubOptions): Hub {
   const ready = new Map<string, Feed>();
   const wake = new Wake();
   let heads: Heads | undefined;
+  let starts = new Starts([]);
   let polledAt = 0;
-  let suspicious = false;
-  /** The database server that the epoch was verified for. */
+  /** The database server that was looked at last. */
   let settledOn = options.database.server();
   const settled = () => options.database.server() === settledOn;
   const reading = { ...options, journal: guarded(options.journal, settled) };
 
   async function poll(): Promise<boolean> {
     const server = options.database.server();
-    const rechecked = suspicious || server !== settledOn;
-    if (rechecked) await settleEpoch(options.database, context);
-    suspicious = false;
-    const before = [...ready.values()].map(({ model, head, epoch }) => ({ topic: model.topic, head, epoch }));
+    // A feed that opens meanwhile may know more than this poll.
+    const feedsBefore = [...ready.values()];
+    const before = feedsBefore.map(({ model, head, epoch }) => ({ topic: model.topic, head, epoch }));
     for (const [topic, { head }] of heads?.topics ?? []) before.push({ topic, head, epoch: heads!.epoch });
     let now = await options.journal.heads();
-    // Committed watermarks never disappear. If ours did, this is another database.
-    const wentBack = before.some(
-      ({ topic, head, epoch }) => epoch === now.epoch && head > boundsOf(now, topic).head,
-    );
-    if (wentBack && !rechecked) {
-      suspicious = true;
-      return true;
-    }
-    if (wentBack) {
-      await rotateEpoch(options.database, context);
+    // Committed watermarks never disappear. If they did without a new start, rows were restored into the running database.
+    if (before.some(({ topic, head, epoch }) => epoch === now.epoch && head > boundsOf(now, topic).head)) {
+      const epoch = await rotateEpoch(options.database, context);
+      context.log.warn(
+        { before: now.epoch, epoch },
+        "the journal went back: a new epoch begins, clients list again",
+      );
       now = await options.journal.heads();
     }
+    const known = starts.knows(now.epoch) ? starts : await readStarts(options.database);
     if (options.database.server() !== server) return true;
     settledOn = server;
     heads = now;
+    starts = known;
     polledAt = context.clock.now();
-    for (const feed of ready.values()) feed.observe(now.epoch, boundsOf(now, feed.model.topic));
+    for (const feed of feedsBefore) feed.observe(now.epoch, boundsOf(now, feed.model.topic), starts);
     return false;
   }
 
-  const loop = runLoop(context, "hub", {
-    step: poll,
-    wake,
-    idleMs: options.pollMs,
-    onError: () => {
-      suspicious = true;
-    },
-  });
+  /** One poll after the other: an older answer never follows a newer one. */
+  let polling: Promise<unknown> = Promise.resolve();
+  function polled(): Promise<boolean> {
+    const next = polling.then(poll);
+    polling = next.catch(() => {});
+    return next;
+  }
+
+  const loop = runLoop(context, "hub", { step: polled, wake, idleMs: options.pollMs });
 
   return {
     feed(topic) {
@@ -109,18 +110,19 @@ export function openHub(context: Context, options: HubOptions): Hub {
           context.log.debug({ err: error.message, topic }, "a hinted read failed; the poll repeats it"),
         );
     },
-    recheck() {
-      suspicious = true;
-      wake.wake();
-    },
+    recheck: () => wake.wake(),
     settled,
+    async starts(named) {
+      if (named && !starts.knows(named)) await polled();
+      return starts;
+    },
     era: () => `${options.database.server()} ${heads?.epoch}`,
     lastPoll: () => ({ heads, at: polledAt }),
     stop: () => loop.stop(),
   };
 }
 
-/** Reads only from a server whose epoch is settled: a restored one may repeat watermarks for other rows. */
+/** Reads only from a server that was looked at: a restored one may repeat watermarks for other rows. */
 function guarded(journal: Journal, settled: () => boolean): Journal {
   const checked = <T>(rows: T): T => {
     if (settled()) return rows;

@@ -3,6 +3,7 @@ import { recordSpan } from "../../kit/telemetry.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import type { Model } from "../model.ts";
 import type { Bounds, Journal, JournalRow, ReadLimits } from "./journal.ts";
+import type { Starts } from "./starts.ts";
 import { type EncodedUpdate, encodeUpdate } from "./update_codec.ts";
 
 export interface ReaderOptions {
@@ -10,6 +11,11 @@ export interface ReaderOptions {
   readonly metrics: SyncMetrics;
   readonly batch: ReadLimits;
   readonly tailBytes: number;
+}
+
+/** The history that positions belong to. Its epoch changes with each start; after a restore there is another history. */
+export interface History {
+  epoch: string;
 }
 
 /** Callbacks of the reader. */
@@ -32,7 +38,7 @@ export class TopicReader {
   readonly #context: Context;
   readonly #events: ReaderEvents;
   #tail: HotTail;
-  #epoch: string;
+  #history: History;
   #bounds: Bounds;
   /** Up to here rows were there before: they are kept in memory, and were pushed by others, perhaps days ago. */
   readonly #old: bigint;
@@ -53,7 +59,7 @@ export class TopicReader {
     this.#context = context;
     this.#options = options;
     this.#events = events;
-    this.#epoch = epoch;
+    this.#history = { epoch };
     this.#bounds = bounds;
     this.#old = bounds.head;
     const warm = bounds.head - WARM_ROWS;
@@ -73,8 +79,8 @@ export class TopicReader {
     return new TopicReader(model, context, options, events, epoch, bounds);
   }
 
-  get epoch(): string {
-    return this.#epoch;
+  get history(): History {
+    return this.#history;
   }
 
   get tail(): HotTail {
@@ -97,10 +103,15 @@ export class TopicReader {
     return { rows, stuckMs: rows > 0n ? this.#context.clock.now() - this.#movedAt : 0 };
   }
 
-  /** Applies the result of a poll. A new epoch restarts the reader. */
-  observe(epoch: string, bounds: Bounds): void {
+  /** Applies the result of a poll. A history that does not contain what was read restarts the reader. */
+  observe(epoch: string, bounds: Bounds, starts: Starts): void {
+    if (!starts.covers(this.#history.epoch, this.#model.topic, this.head)) {
+      this.#history = { epoch };
+      return this.#restart(bounds, bounds.head);
+    }
+    this.#history.epoch = epoch;
     // Above the floor nothing may be left to read that would show the gap.
-    if (epoch !== this.#epoch || bounds.floor > this.head) return this.#restart(epoch, bounds, bounds.head);
+    if (bounds.floor > this.head) return this.#restart(bounds, bounds.head);
     if (this.lag().rows === 0n) this.#movedAt = this.#context.clock.now();
     this.#bounds = bounds;
     if (bounds.head === this.head) return;
@@ -146,7 +157,7 @@ export class TopicReader {
     const { metrics, batch } = this.#options;
     const floor = rows[0]!.watermark - 1n;
     // Watermarks are dense: if the next one is missing, retention took it, and whoever was live has a gap.
-    if (floor !== this.head) this.#restart(this.#epoch, { floor, head: this.bounds.head }, floor);
+    if (floor !== this.head) this.#restart({ floor, head: this.bounds.head }, floor);
     const updates = rows.map((row) => encodeUpdate(this.#model.topic, row, batch.payloadBytes));
     const before = this.head;
     this.#tail.append(updates);
@@ -171,9 +182,8 @@ export class TopicReader {
     });
   }
 
-  #restart(epoch: string, bounds: Bounds, position: bigint): void {
+  #restart(bounds: Bounds, position: bigint): void {
     const { head } = this;
-    this.#epoch = epoch;
     this.#bounds = bounds;
     this.#tail = new HotTail(position, this.#options.tailBytes);
     this.#events.restarted(head, bounds);
