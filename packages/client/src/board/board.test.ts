@@ -53,8 +53,8 @@ describe("watching a correlation", () => {
     await settled();
     await told(
       hand.topics.replace(TOPIC, {
-        "correlation:o:x:1": document("x:1", "running"),
-        "correlation:o:1": document("1", "done"),
+        "correlation:x:1": document("x:1", "running"),
+        "correlation:1": document("1", "done"),
       }),
     );
     expect(watch.state()).toMatchObject({
@@ -62,10 +62,10 @@ describe("watching a correlation", () => {
       data: { correlation_id: "x:1", status: "running" },
     });
     const [before, times] = [watch.state(), heard];
-    await told(hand.topics.set(TOPIC, "correlation:o:1", 2, document("1", "failed")));
+    await told(hand.topics.set(TOPIC, "correlation:1", 2, document("1", "failed")));
     expect(watch.state()).toBe(before);
     expect(heard).toBe(times);
-    await told(hand.topics.set(TOPIC, "correlation:o:x:1", 2, document("x:1", "done")));
+    await told(hand.topics.set(TOPIC, "correlation:x:1", 2, document("x:1", "done")));
     expect(watch.state().data?.status).toBe("done");
     expect(heard).toBe(times + 1);
     stop();
@@ -73,13 +73,23 @@ describe("watching a correlation", () => {
     expect(hand.topics.sinks(TOPIC)).toEqual([]);
   });
 
+  test("an id that its key encodes is found", async () => {
+    const watch = hand.client.board.watch("hello world");
+    const stop = watch.subscribe(() => undefined);
+    await settled();
+    const key = "correlation:hello@20world";
+    await told(hand.topics.replace(TOPIC, { [key]: document("hello world", "running") }));
+    expect(watch.state().data?.status).toBe("running");
+    stop();
+  });
+
   test("it is settled once nothing is open, and nothing is followed afterwards", async () => {
     const end = hand.client.board.watch("c").settled();
     await settled();
-    await told(hand.topics.replace(TOPIC, { "correlation:o:c": document("c", "running") }));
-    await told(hand.topics.set(TOPIC, "correlation:o:c", 2, document("c", "waiting")));
-    await told(hand.topics.set(TOPIC, "correlation:o:c", 3, document("c", "paused")));
-    await told(hand.topics.set(TOPIC, "correlation:o:c", 4, document("c", "failed")));
+    await told(hand.topics.replace(TOPIC, { "correlation:c": document("c", "running") }));
+    await told(hand.topics.set(TOPIC, "correlation:c", 2, document("c", "waiting")));
+    await told(hand.topics.set(TOPIC, "correlation:c", 3, document("c", "paused")));
+    await told(hand.topics.set(TOPIC, "correlation:c", 4, document("c", "failed")));
     expect(await end).toEqual(document("c", "failed"));
     hand.environment.pass(5_000);
     expect(hand.topics.sinks(TOPIC)).toEqual([]);

@@ -16,7 +16,7 @@ export interface CorrelationWatch {
   settled(options?: { readonly signal?: AbortSignal }): Promise<CorrelationStateJson>;
 }
 
-/** Watches a correlation in its topic. Keys contain the org, which the client does not know. */
+/** Watches a correlation in its topic. Its key encodes the id, so the document is asked for it. */
 export function watchCorrelation(
   sync: Pick<Sync, "list" | "subscribe">,
   correlationId: string,
@@ -29,8 +29,7 @@ export function watchCorrelation(
     if (list === lastList) return snapshot;
     lastList = list;
     const item = list.items.find(
-      ({ key, data }) =>
-        key.endsWith(`:${correlationId}`) && (data as CorrelationStateJson).correlation_id === correlationId,
+      ({ data }) => (data as CorrelationStateJson).correlation_id === correlationId,
     );
     const same =
       item?.version === snapshot.version && list.phase === snapshot.phase && list.error === snapshot.error;

@@ -221,7 +221,7 @@ describe("useBoard and useConnection", () => {
     await render([createElement(Progress, { key: 1, id: "otters" }), createElement(Progress, { key: 2 })]);
     expect(element.innerHTML).toBe("unknown functionunknown function");
     const document = (status: string) => ({ correlation_id: "otters", status });
-    const key = "correlation:org:otters";
+    const key = "correlation:otters";
     await change(() => hand.topics.replace("blackboard.correlations", { [key]: document("running") }));
     expect(element.innerHTML).toBe("running functionunknown function");
     await change(() => hand.topics.set("blackboard.correlations", key, 2, document("done")));

@@ -90,7 +90,7 @@ function boardReport(authority: Authority, newId: () => string): BoardReport {
     const [type] = Object.keys(stream.events);
     await authority.append({
       stream,
-      streamId: boardStreamId(org, id),
+      streamId: boardStreamId(id),
       events: [{ event_id: newId(), type: type!, data: data as JsonObject }],
       org,
       actor: "blackboard",

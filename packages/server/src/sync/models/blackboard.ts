@@ -7,10 +7,7 @@ import type {
 import { boardAgents, boardCorrelations } from "../../events/streams.ts";
 import { defineModel } from "../model.ts";
 
-/** What comes after the org in the id of an agent's stream. The name of an agent needs no encoding. */
-const nameOf = (streamId: string) => streamId.slice(streamId.indexOf(":") + 1);
-
-/** `blackboard.agents`: one document per org and agent, `board_agent:<org>:<agent>`; names are encoded as in stream ids. */
+/** `blackboard.agents`: one document per agent, `board_agent:<agent>`. */
 export const boardAgentStates = defineModel({
   topic: "blackboard.agents",
   prefix: "board_agent",
@@ -18,7 +15,8 @@ export const boardAgentStates = defineModel({
   streams: [boardAgents],
   // Zeros are left out of events, and wanted in documents.
   project: (_: AgentStateJson | null, event): AgentStateJson => ({
-    name: nameOf(event.streamId),
+    // The name of an agent needs no encoding.
+    name: event.streamId,
     waiting: "0",
     running: "0",
     done: "0",
@@ -28,7 +26,7 @@ export const boardAgentStates = defineModel({
   }),
 });
 
-/** `blackboard.correlations`: one document per correlation, `correlation:<org>:<correlation_id>`; names are encoded as in stream ids. */
+/** `blackboard.correlations`: one document per correlation, `correlation:<correlation_id>`; the name is encoded as in the stream id. */
 export const boardCorrelationStates = defineModel({
   topic: "blackboard.correlations",
   prefix: "correlation",
