@@ -42,7 +42,7 @@ const COLUMNS: readonly Column<Entry>[] = [
 const KEYS = [
   { name: "subject", about: "Subject" },
   { name: "action", about: "Action, such as dead_letter.replay" },
-  { name: "outcome", about: "ok, or an error code" },
+  { name: "outcome", about: "ok, unknown, or an error code" },
 ];
 
 const rowKey = ({ id }: Entry) => id;

@@ -25,9 +25,12 @@ export interface AuditQuery {
   readonly limit: number;
 }
 
-/** The audit log: who did what, with which outcome. Entries are never changed. */
+/** The audit log: who did what, with which outcome. An entry gets its outcome once, and is not changed otherwise. */
 export interface Audit {
-  /** Does the work and records it with its outcome. The work may say more precisely what it concerns. */
+  /**
+   * Records the work, does it, and records its outcome: an entry of a server that died meanwhile has none. The work may say
+   * more precisely what it concerns. What cannot be recorded is not done.
+   */
   around<Result>(what: AuditedAction, work: (what: AuditedAction) => Promise<Result>): Promise<Result>;
   /** The entries that the caller may see, newest first. */
   read(caller: Caller, query: AuditQuery): Promise<AuditEntryJson[]>;
@@ -61,24 +64,41 @@ export function openAudit(
     },
   });
 
-  async function record(
-    { viewer, org = viewer.org, action, resource, address }: AuditedAction,
-    outcome: string,
-  ): Promise<void> {
-    const { subject } = viewer;
-    if (lines) log.info({ audit: { org_id: org, subject, action, resource, address, outcome } }, "audit");
+  /** Writes an entry without an outcome. */
+  async function start({ viewer, action, resource, address }: AuditedAction): Promise<bigint> {
+    const { org, subject } = viewer;
+    const [row] = await database.query<{ id: bigint }>({
+      name: "audit_start",
+      text: `INSERT INTO runtime.audit_log (org_id, subject, action, resource, address) VALUES ($1, $2, $3, $4, $5)
+        RETURNING id`,
+      values: [org, subject, action, resource, address],
+    });
+    return row!.id;
+  }
+
+  /** Writes the outcome, and what the work has said of its resource. */
+  async function end(id: bigint, { viewer, org = viewer.org, resource }: AuditedAction, outcome: string) {
     await database.query({
-      name: "audit_record",
-      text: `INSERT INTO runtime.audit_log (org_id, subject, action, resource, address, outcome)
-        VALUES ($1, $2, $3, $4, $5, $6)`,
-      values: [org, subject, action, resource, address, outcome],
+      name: "audit_end",
+      text: `UPDATE runtime.audit_log SET outcome = $5, org_id = $3, resource = $4
+        WHERE id = $1 AND org_id = $2 AND outcome IS NULL`,
+      values: [id, viewer.org, org, resource, outcome],
     });
   }
 
-  /** What was done is done, and the answer may be on its way: a failure to record it is for operators. */
-  async function tryToRecord(what: AuditedAction, outcome: string): Promise<void> {
-    await record(what, outcome).catch((err) =>
-      log.error({ err, action: what.action }, "an audit entry was not written"),
+  function writeLine(id: bigint, what: AuditedAction, outcome: string): void {
+    if (!lines) return;
+    const { viewer, org = viewer.org, action, resource, address } = what;
+    const { subject } = viewer;
+    const entry = { id: String(id), org_id: org, subject, action, resource, address, outcome };
+    log.info({ audit: entry }, "audit");
+  }
+
+  /** What was done is done, and the answer may be on its way: a failure to record the outcome is for operators. */
+  async function tryToEnd(id: bigint, what: AuditedAction, outcome: string): Promise<void> {
+    writeLine(id, what, outcome);
+    await end(id, what, outcome).catch((err) =>
+      log.error({ err, action: what.action }, "the outcome of an audit entry was not written"),
     );
   }
 
@@ -86,15 +106,17 @@ export function openAudit(
     stop: () => sweep.stop(),
 
     async around(what, work) {
+      const id = await start(what);
+      writeLine(id, what, "started");
       let result: Awaited<ReturnType<typeof work>>;
       try {
         result = await work(what);
       } catch (error) {
         const outcome = error instanceof KhalaError ? error.code : "internal";
-        await tryToRecord(what, outcome);
+        await tryToEnd(id, what, outcome);
         throw error;
       }
-      await tryToRecord(what, "ok");
+      await tryToEnd(id, what, "ok");
       return result;
     },
 
@@ -102,7 +124,7 @@ export function openAudit(
       database.query<AuditEntryJson>({
         name: "audit_read",
         text: `SELECT id::text, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, org_id, subject,
-            action, resource, address, outcome
+            action, resource, address, coalesce(outcome, 'unknown') AS outcome
           FROM runtime.audit_log
           WHERE ($1::text IS NULL OR org_id = $1) AND ($2::text IS NULL OR action = $2)
             AND ($3::text IS NULL OR subject = $3) AND id < coalesce($4::bigint, 9223372036854775807)

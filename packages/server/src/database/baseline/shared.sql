@@ -81,7 +81,8 @@ CREATE TABLE runtime.revocations (
   PRIMARY KEY (org_id, subject, jti)
 );
 
--- Who did what to which resource, from where, with which outcome. Entries are added, and removed by age; never changed.
+-- Who did what to which resource, from where, with which outcome. An entry is written before the work, gets its outcome
+-- once, and is removed by age.
 CREATE TABLE runtime.audit_log (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -90,8 +91,8 @@ CREATE TABLE runtime.audit_log (
   action text NOT NULL,
   resource text NOT NULL,
   address text NOT NULL,
-  -- `ok`, or the code of the error.
-  outcome text NOT NULL
+  -- `ok`, or the code of the error. Null until the work has ended, and for good if the server died before.
+  outcome text
 );
 CREATE INDEX audit_log_org ON runtime.audit_log (org_id, id);
 CREATE INDEX audit_log_age ON runtime.audit_log USING brin (at);

@@ -1586,7 +1586,7 @@ export type AuditEntry = Message<"openagents.ops.v1.AuditEntry"> & {
   address: string;
 
   /**
-   * "ok", or the code of the error.
+   * "ok", or the code of the error; "unknown" if no end was recorded: it is under way, or its server died.
    *
    * @generated from field: string outcome = 8;
    */
@@ -1641,7 +1641,7 @@ export type AuditEntryJson = {
   address?: string;
 
   /**
-   * "ok", or the code of the error.
+   * "ok", or the code of the error; "unknown" if no end was recorded: it is under way, or its server died.
    *
    * @generated from field: string outcome = 8;
    */
