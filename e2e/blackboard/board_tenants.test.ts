@@ -114,6 +114,57 @@ describe.each(BACKENDS)("on %s", (backend) => {
     for (const { id = "" } of pending) await blackboard.decide(withScope("bob"), id, { approved: true });
     expect(await blackboard.approvals(ADA)).toEqual([]);
   });
+
+  test("an output replaces what its agent made or its reader sees, and nothing private beside", async () => {
+    await using servers = await boardServers(backend);
+    const named = agent("named", {
+      consumes: "Topic",
+      run: ({ artifact }) => ({
+        type: "Draft",
+        ...(artifact.payload as { id: string; version: number }),
+        payload: "replaced",
+      }),
+    });
+    const remote = agent("remote", { consumes: "Raw" });
+    const khala = await servers.start({ agents: [named, remote] });
+    const { blackboard } = khala;
+    const bob = personOf("acme", "bob");
+    const worker = testViewer({ subject: "w", scopes: ["blackboard:work:*"] });
+    const secret = {
+      type: "Note",
+      payload: "mine",
+      visibility: { kind: "private", agents: ["named"] },
+    };
+    const [hidden, owned] = await blackboard.publish(ADA, [secret, secret]);
+    const replace = { id: hidden!.id!, version: 2 };
+
+    await blackboard.publish(bob, [{ type: "Topic", payload: replace, correlation_id: "named" }]);
+    await stands(khala, "named", "failed");
+    await blackboard.publish(bob, [{ type: "Raw", payload: null, correlation_id: "remote" }]);
+    const ask = { worker: "w", max: 1, waitMs: 20_000 };
+    const [claim] = await blackboard.claim(worker, "remote", ask, new AbortController().signal);
+    const outputs = [{ type: "Draft", payload: "replaced", ...replace }];
+    const answer = await blackboard.settle(worker, claim!.claim_id!, { outputs });
+    // The worker is not told why.
+    expect(answer).toEqual({ status: "dead" });
+    expect(await blackboard.get(ADA, hidden!.id!)).toMatchObject({ version: 1, payload: "mine" });
+    for (const name of ["named", "remote"]) {
+      const { deadLetters } = await blackboard.deadLetters(bob, name, { limit: 10 });
+      expect(deadLetters).toMatchObject([
+        {
+          failure: { class: "InvalidOutputError", message: expect.stringContaining("There is no artifact") },
+        },
+      ]);
+    }
+
+    const mine = { type: "Topic", payload: { id: owned!.id!, version: 2 }, correlation_id: "owned" };
+    await blackboard.publish(ADA, [{ ...mine, visibility: secret.visibility }]);
+    await stands(khala, "owned", "done");
+    const again = { ...mine, payload: { id: owned!.id!, version: 3 }, correlation_id: "again" };
+    await blackboard.publish(bob, [again]);
+    await stands(khala, "again", "done");
+    expect(await blackboard.get(ADA, owned!.id!)).toMatchObject({ version: 3, produced_by: "agent:named" });
+  });
 });
 
 test("an org that publishes too fast is refused, and others are not", async () => {

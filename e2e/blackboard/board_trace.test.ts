@@ -224,10 +224,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
         }),
       );
       await two.blackboard.pause("writer");
-      await eventually(
-        "the pause is seen",
-        () => eva.of("board_agent:writer").at(-1)?.state === "paused",
-      );
+      await eventually("the pause is seen", () => eva.of("board_agent:writer").at(-1)?.state === "paused");
       expect(mallory.seen).toEqual([]);
     });
   });

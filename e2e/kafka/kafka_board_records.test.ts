@@ -110,7 +110,9 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
 
   test("the spans of routing and settling say where the record is, and name their transaction", async () => {
     const { context, metrics, spans } = traced;
-    const executor = openExecutor(context, { slots: openSlots(1), metrics, spans, schemas: {}, maxDepth: 8 });
+    const { known } = board;
+    const shared = { metrics, spans, schemas: {}, maxDepth: 8, known };
+    const executor = openExecutor(context, { slots: openSlots(1), ...shared });
     const work = agent("traced", { consumes: "Draft", run: () => ({ type: "Review", payload: 1 }) });
     const service = board.consume(executor.consumer(work));
     const artifact = makeTestArtifact({ to: "traced", traceparent: TRACE });

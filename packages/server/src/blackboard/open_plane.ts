@@ -137,6 +137,7 @@ export async function openBlackboardPlane(
     spans,
     schemas,
     maxDepth: options.maxDepth,
+    known: board.known,
     async later(outputs) {
       await schedule.add(outputs.map(({ artifact, notBefore = 0 }) => ({ artifact, notBefore })));
     },

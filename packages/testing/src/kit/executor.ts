@@ -61,6 +61,7 @@ export async function testExecutor(
     }),
     schemas: {},
     maxDepth: 32,
+    known: async () => [],
     ...shared,
   });
   const made = agent("reviewer", { consumes: "Draft", ...options });

@@ -1,4 +1,5 @@
-import { may, type Resource } from "../../access/access.ts";
+import { may } from "../../access/access.ts";
+import type { ArtifactResource } from "../../access/outputs.ts";
 import type { Caller } from "../plane.ts";
 import type { Artifact } from "./artifact.ts";
 import type { DeadLetter, Task } from "./task.ts";
@@ -8,10 +9,12 @@ const WITHHELD = "Withheld: it may quote an artifact that you may not read.";
 const PUBLISHER = "user:";
 
 /** The artifact as a resource: a private or labelled one is for its publisher only, besides its agents. */
-export function artifactResource({ org_id: org, visibility, produced_by }: Artifact): Resource {
+export function artifactResource(artifact: Artifact): ArtifactResource {
+  const { org_id: org, id, version, visibility, produced_by } = artifact;
   const isOpen = visibility.kind === "public" || visibility.kind === "org";
   const publisher = produced_by.startsWith(PUBLISHER) ? [produced_by.slice(PUBLISHER.length)] : [];
-  return { org, isPublic: visibility.kind === "public", audience: isOpen ? null : publisher };
+  const audience = isOpen ? null : publisher;
+  return { org, id, version, producer: produced_by, isPublic: visibility.kind === "public", audience };
 }
 
 /** Whether the caller may see the artifact. */

@@ -43,6 +43,7 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     spans,
     schemas: {},
     maxDepth: 32,
+    known: async () => [],
   });
   return {
     clock,

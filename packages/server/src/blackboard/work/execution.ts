@@ -1,6 +1,6 @@
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Consumer } from "../board.ts";
+import type { Board, Consumer } from "../board.ts";
 import type { Agent, AgentOutput, AgentTask } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { FatalError } from "../model/errors.ts";
@@ -19,7 +19,7 @@ import { isThenable, type Supervision, supervise, TimeoutError } from "./supervi
 export type RemoteWork = (task: Task, signal: AbortSignal) => Promise<AgentOutput>;
 
 /** What the agents of a process share. */
-export interface ExecutorOptions extends Pick<DraftRules, "schemas"> {
+export interface ExecutorOptions extends Pick<DraftRules, "schemas">, Pick<Board, "known"> {
   readonly slots: Slots;
   readonly metrics: BoardMetrics;
   readonly spans: BoardSpans;

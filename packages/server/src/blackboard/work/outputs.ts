@@ -1,10 +1,14 @@
 import { KhalaError } from "@khala/contracts";
+import { notFound } from "../../access/access.ts";
+import { mayOutputReplace } from "../../access/outputs.ts";
+import type { Board } from "../board.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
 import { FatalError } from "../model/errors.ts";
 import { producer } from "../model/names.ts";
 import type { Task } from "../model/task.ts";
 import { workKey } from "../model/task.ts";
+import { artifactResource } from "../model/visibility.ts";
 import { type DraftRules, type MadeArtifact, makeArtifacts } from "../publish/drafts.ts";
 
 /** An agent returned outputs that cannot be published. */
@@ -18,7 +22,7 @@ class ChainTooLongError extends FatalError {
 }
 
 /** How outputs are validated. */
-export interface OutputRules extends Omit<DraftRules, "newId" | "label"> {
+export interface OutputRules extends Omit<DraftRules, "newId" | "label">, Pick<Board, "known"> {
   /** The longest chain of agents. */
   readonly maxDepth: number;
   /** Schedules outputs for later; without it outputs with `not_before` are refused. */
@@ -55,14 +59,32 @@ export async function outputArtifacts(
   const made = await makeArtifacts(drafts, author, { ...rules, newId, label: "outputs" }).catch(
     (error: unknown) => {
       if (!(error instanceof KhalaError)) throw error;
-      throw new InvalidOutputError(
-        `Agent "${task.agent}" returned what cannot be published: ${error.message}`,
-      );
+      throw unpublishable(task.agent, error);
     },
   );
+  const named = made.filter((_, i) => drafts[i]!.id !== undefined);
+  if (named.length > 0) await refuseReplacing(named, task, rules);
   const delayed = made.filter(({ notBefore }) => notBefore !== undefined);
   if (delayed.length > 0) await keep(delayed, rules);
   return made.filter(({ notBefore }) => notBefore === undefined).map(({ artifact }) => artifact);
+}
+
+/** The error is that of a direct publication: what the agent has no right to looks as if it did not exist. */
+async function refuseReplacing(named: readonly MadeArtifact[], task: Task, { known }: OutputRules) {
+  const [{ org_id: org }] = task.artifacts;
+  const existing = await known(
+    org,
+    named.map(({ artifact }) => artifact.id),
+  );
+  const inputs = task.artifacts.map(artifactResource);
+  const hidden = existing.find(
+    (artifact) => !mayOutputReplace(producer(task.agent), inputs, artifactResource(artifact)),
+  );
+  if (hidden) throw unpublishable(task.agent, notFound("artifact", hidden.id));
+}
+
+function unpublishable(agent: string, { message }: KhalaError): InvalidOutputError {
+  return new InvalidOutputError(`Agent "${agent}" returned what cannot be published: ${message}`);
 }
 
 async function keep(delayed: readonly MadeArtifact[], { later }: OutputRules): Promise<void> {
