@@ -442,6 +442,18 @@ const ROWS: Record<string, Row> = {
     request: () => ({ path: "/ops/v1/failed-streams" }),
     cells: "403 403 200 403 200 403 200",
   },
+  "GET /ops/v1/set-aside": {
+    request: () => ({ path: "/ops/v1/set-aside" }),
+    cells: "403 403 200 403 200 403 200",
+  },
+  "POST /ops/v1/set-aside/:id/retry": {
+    request: () => ({ path: "/ops/v1/set-aside/1/retry" }),
+    cells: "403 403 404 403 404 403 404",
+  },
+  "DELETE /ops/v1/set-aside/:id": {
+    request: () => ({ path: "/ops/v1/set-aside/1" }),
+    cells: "403 403 404 403 404 403 404",
+  },
   "GET /ops/v1/audit": { request: () => ({ path: "/ops/v1/audit" }), cells: "403 403 200 403 200 403 200" },
   "GET /ops/v1/documents": {
     request: () => ({ path: `/ops/v1/documents?topic=${RUNS}` }),

@@ -12,7 +12,7 @@ export class ServerRefusal extends Failure {
 }
 
 export interface Call {
-  readonly method?: "GET" | "POST";
+  readonly method?: "GET" | "POST" | "DELETE";
   readonly body?: unknown;
   readonly token?: string | undefined;
   readonly signal?: AbortSignal;

@@ -171,6 +171,25 @@ export function declareOperations(khala: Command): void {
     .option("--json", "one JSON object per line")
     .action(async (options) => (await import("../commands/audit.ts")).audit(options));
 
+  const setAside = khala
+    .command("set-aside")
+    .description("list, retry and discard what the board could not process");
+  withClientOptions(setAside.command("list"))
+    .description("list it, oldest first, each with its error")
+    .option("--limit <n>", "how many (100)", positiveInteger)
+    .option("--json", "one JSON object per line")
+    .action(async (options) => (await import("../commands/set_aside.ts")).listSetAside(options));
+  withClientOptions(setAside.command("retry"))
+    .description("process an item again")
+    .argument("<id>", "its id, from the list")
+    .option("--json", "as JSON")
+    .action(async (id, options) => (await import("../commands/set_aside.ts")).retrySetAside(id, options));
+  withClientOptions(setAside.command("discard"))
+    .description("delete an item")
+    .argument("<id>", "its id, from the list")
+    .option("--json", "as JSON")
+    .action(async (id, options) => (await import("../commands/set_aside.ts")).discardSetAside(id, options));
+
   withServerOptions(khala.command("doctor"))
     .description("check what a server needs to start and to work, and print how to fix problems")
     .option("--json", "as JSON")

@@ -76,6 +76,14 @@ export const ACTIONS = {
   "org.inspect": { scopes: [SCOPES.ops], to: "org" },
   // Streams that a projection has set aside, with what the model threw.
   "failed_stream.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
+  // What the board could not process for good: its error and its ids, not its payload.
+  "set_aside.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
+  "set_aside.control": {
+    scopes: [SCOPES.ops, SCOPES.platform],
+    to: "org",
+    everyOrg: SCOPES.platform,
+    audited: true,
+  },
   // Figures of the whole server: they name no org and no id.
   "server.observe": { scopes: [SCOPES.ops, SCOPES.platform], to: "installation" },
   "server.inspect": { scopes: [SCOPES.platform], to: "installation" },

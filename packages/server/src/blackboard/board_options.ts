@@ -35,6 +35,8 @@ export interface BoardOptions {
   replayed?(agent: string, letters: readonly DeadLetterName[]): Promise<number>;
   /** Shares the counts of running tasks between servers, for a backend that only knows its own. */
   running?(own: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, number>>;
+  /** An artifact that cannot be routed is set aside: the fields name it in the log. */
+  refused?(fields: object, error: unknown): void;
   readonly observer: BoardObserver;
 }
 

@@ -15,6 +15,7 @@ import { boardObserver, everyObserver } from "./observe/observer.ts";
 import { agentCounted, byAgent, type Progress, startProgress } from "./observe/progress.ts";
 import { openReplays, replayCounter } from "./observe/replays.ts";
 import { openSetAside } from "./observe/set_aside.ts";
+import { openSetAsideItems } from "./observe/set_aside_items.ts";
 import { boardSpans } from "./observe/spans.ts";
 import { findStarter, publisherOf } from "./observe/starter.ts";
 import { openTotals } from "./observe/totals.ts";
@@ -73,6 +74,8 @@ export async function openBlackboardPlane(
   };
 
   const running = openRunning(database, context);
+  const setAsideItems = openSetAsideItems(database, context);
+  const setAside = openSetAside(context, setAsideItems);
   const controls = await openControls(database, context, { wakeups, pollMs, keepMs });
   const boardOptions: BoardOptions = {
     agents: agents.map(({ name: agent, order, strict }) => ({ agent, order, strict })),
@@ -85,15 +88,15 @@ export async function openBlackboardPlane(
     routes: agents.length > 0,
     replayed: replayCounter(database, context),
     running: (own) => running.share(own),
+    refused: (fields, error) => setAside.refused("board router", fields, error),
     observer: everyObserver(observers),
   };
   const board = await options.openBoard(boardOptions).catch(async (error) => {
     // A backend that is not reachable must not leave polls behind.
-    await Promise.all([controls.stop(), running.stop()]);
+    await Promise.all([controls.stop(), running.stop(), setAsideItems.stop()]);
     throw error;
   });
 
-  const setAside = openSetAside(context);
   const sweeping = { pollMs, setAside };
   const outbox = startOutbox(database, board, context, sweeping);
   const gather = openGather(database, board, context, { ...sweeping, agents, onDropped: changed });
@@ -270,6 +273,13 @@ export async function openBlackboardPlane(
 
     lag: () => board.lag(),
     problems: setAside.problems,
+    setAside: setAsideItems.list,
+    discardSetAside: setAsideItems.discard,
+    async retrySetAside(caller, id) {
+      await setAsideItems.retry(caller, id);
+      outbox.wake();
+      board.recheck();
+    },
 
     async correlation({ org }, correlationId) {
       const counted = await readState(org, correlationId);
@@ -360,7 +370,7 @@ export async function openBlackboardPlane(
       await progress.stop();
       await controls.stop();
       await board.stop();
-      await running.stop();
+      await Promise.all([running.stop(), setAsideItems.stop()]);
     },
   };
 }

@@ -16,6 +16,7 @@ import type { Service } from "../kit/service.ts";
 import type { DeadLetterPage } from "./board.ts";
 import type { Artifact, ArtifactDraft } from "./model/artifact.ts";
 import type { DeadLetter } from "./model/task.ts";
+import type { SetAsideItems } from "./observe/set_aside_items.ts";
 
 /** The authenticated caller of an operation. */
 export interface Caller extends Viewer {
@@ -52,8 +53,13 @@ export interface BlackboardPlane extends Service {
   /** The agents, each in its state for the caller's org; without a caller in its worst. */
   agents(caller?: Caller): Promise<AgentStateJson[]>;
   lag(): Promise<readonly PartitionLagJson[]>;
-  /** What this server could not process and tries again, for health. Names no org. */
+  /** What could not be processed and is set aside, for health. Names no org. */
   problems(): string[];
+  /** What was set aside for good, of the caller's org, or of all for the platform; oldest first. */
+  readonly setAside: SetAsideItems["list"];
+  /** Processes such an item again. */
+  readonly retrySetAside: SetAsideItems["retry"];
+  readonly discardSetAside: SetAsideItems["discard"];
   correlation(caller: Caller, correlationId: string): Promise<CorrelationStateJson | undefined>;
 
   deadLetters(caller: Caller, agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;

@@ -24,7 +24,13 @@ import { chatRoutes } from "./http/routes/chat.ts";
 import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
 import { runtimeRoutes } from "./http/routes/events.ts";
 import { homeRoute, socketHintRoute } from "./http/routes/home.ts";
-import { type OpsSources, opsAuditRoutes, opsConversationRoutes, opsRoutes } from "./http/routes/ops.ts";
+import {
+  type OpsSources,
+  opsAuditRoutes,
+  opsConversationRoutes,
+  opsRoutes,
+  opsSetAsideRoutes,
+} from "./http/routes/ops.ts";
 import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
@@ -170,6 +176,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     opsRoutes(http, { ...ops, dev, mintedScopes: minted, traffic, sockets });
     opsConversationRoutes(http, conversations);
     opsAuditRoutes(http, options.audit);
+    if (options.blackboard) opsSetAsideRoutes(http, options.blackboard);
     opsSyncRoutes(http, {
       database: options.database,
       authority: options.authority,

@@ -162,7 +162,7 @@ async function blackboardState(
 ): Promise<DependencyState> {
   const engine = config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres";
   const problems = blackboard.problems();
-  const message = `${problems.join(", ")}. They are tried again; the log of this server has their errors.`;
+  const message = `${problems.join(", ")}. \`khala set-aside\` lists those that need a decision; the others are tried again, and the log has their errors.`;
   const working: DependencyState =
     problems.length > 0 ? { state: "degraded", engine, message } : { state: "ok", engine };
   // In Postgres the rest of its state is the database's.

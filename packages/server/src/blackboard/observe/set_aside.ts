@@ -1,11 +1,14 @@
 import type { Context } from "../../kit/context.ts";
+import type { SetAsideItems } from "./set_aside_items.ts";
 
-/** What the board's loops could not process: each item is tried again later and never blocks the next one. */
+/** What the board's loops could not process: no item blocks the next one. It is tried again later, or stored if that is no use. */
 export interface SetAside {
   /** Sets an item aside with its error. Returns how often it has failed. */
   failed(loop: string, item: string, error: unknown): number;
   /** The item was processed, or is gone. */
   succeeded(loop: string, item: string): void;
+  /** The item was refused for good and is stored with its error; the fields name it in the log. */
+  refused(loop: string, fields: object, error: unknown): void;
   /** A sentence for each loop that has items set aside. It names no item, because everybody may read it. */
   problems(): string[];
 }
@@ -17,32 +20,39 @@ interface Item {
 
 /** The loops that are reported before anything has failed. */
 const LOOPS = ["board progress", "board schedules", "board parked", "board outbox", "board gather"];
+/** The loops that store what is refused for good. */
+const STORING_LOOPS = ["board router", "board outbox", "board gather"];
 /** Items of one loop that are remembered. */
 const MAX_ITEMS = 1_000;
 /** An item that has not failed for so long is gone. Longer than any delay before the next attempt. */
 const FORGET_MS = 300_000;
 
 /** Opens the list of what was set aside in this process. */
-export function openSetAside({
-  clock,
-  log,
-  telemetry,
-}: Pick<Context, "clock" | "log" | "telemetry">): SetAside {
+export function openSetAside(
+  { clock, log, telemetry }: Pick<Context, "clock" | "log" | "telemetry">,
+  stored?: Pick<SetAsideItems, "counts" | "recount">,
+): SetAside {
   const loops = new Map<string, Map<string, Item>>();
   const failures = telemetry.meter.createCounter("khala_board_failures_total", {
     description: "Failures to process one item of a loop of the board, by loop",
   });
   telemetry.meter
     .createObservableGauge("khala_board_set_aside", {
-      description: "Items that a loop of the board could not process and tries again, by loop",
+      description: "Items that a loop of the board could not process, by loop",
     })
     .addCallback((result) => {
-      for (const [loop, items] of loops) result.observe(current(items), { loop });
+      for (const [loop, items] of loops) result.observe(current(items) + storedOf(loop), { loop });
     });
+  const refusals = telemetry.meter.createCounter("khala_board_refused_total", {
+    description: "What a loop of the board could not process for good",
+  });
   // Alerts see the first failure as an increase only if the series start at zero.
-  for (const loop of LOOPS) {
-    loops.set(loop, new Map());
-    failures.add(0, { loop });
+  for (const loop of [...LOOPS, ...STORING_LOOPS]) loops.set(loop, new Map());
+  for (const loop of loops.keys()) failures.add(0, { loop });
+  for (const service of STORING_LOOPS) refusals.add(0, { service });
+
+  function storedOf(loop: string): number {
+    return stored?.counts().get(loop) ?? 0;
   }
 
   function current(items: Map<string, Item>): number {
@@ -68,9 +78,15 @@ export function openSetAside({
       return count;
     },
     succeeded: (loop, item) => void loops.get(loop)?.delete(item),
+    refused(service, fields, error) {
+      const facts = { err: (error as Error).message, service, ...fields };
+      log.error(facts, "an item was refused for good; it is kept aside until it is retried or discarded");
+      refusals.add(1, { service });
+      stored?.recount();
+    },
     problems: () =>
       [...loops].flatMap(([loop, items]) => {
-        const count = current(items);
+        const count = current(items) + storedOf(loop);
         return count === 0 ? [] : [`${loop}: ${count} set aside`];
       }),
   };

@@ -24,6 +24,17 @@ export function isRepeatable(error: unknown): boolean {
   return ["40001", "40P01", "55P03"].includes(codeOf(error));
 }
 
+/** SQLSTATE classes that speak of the rows: data, constraints, limits such as the size of an index row, and raised errors. */
+const FAULT_CLASSES = ["22", "23", "54", "P0"];
+
+/** True when the rows are at fault, however often they are tried, and not the connection, a lock or the server. */
+export function isItemsFault(error: unknown): boolean {
+  if (error instanceof KhalaError) return !error.meaning.retryable;
+  // A row that cannot be read or written as JSON.
+  if (error instanceof SyntaxError || error instanceof TypeError || error instanceof RangeError) return true;
+  return FAULT_CLASSES.includes(codeOf(error).slice(0, 2));
+}
+
 /** True when it is not known whether a statement was committed. */
 export function isUncertain(error: unknown): boolean {
   return error instanceof KhalaError && isConnectionFailure(error.cause);

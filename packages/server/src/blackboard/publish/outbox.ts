@@ -3,6 +3,7 @@ import type { Context } from "../../kit/context.ts";
 import type { Board } from "../board.ts";
 import { type Artifact, versionKey } from "../model/artifact.ts";
 import { idempotencyKey, type Task } from "../model/task.ts";
+import { setAsideStatement } from "../observe/set_aside_items.ts";
 import { type Due, type Sweep, type SweepOptions, startSweep } from "../waiting/sweep.ts";
 
 /** An artifact or a task that the outbox sends to the board. */
@@ -24,12 +25,23 @@ export function insertIntoOutbox(parcel: OutboxEntry, due: Date, notBefore: Date
 
 /** The columns kind, ref, org_id, correlation_id, body, due_at and not_before of an entry. */
 export function outboxValues(parcel: OutboxEntry, due: Date, notBefore: Date | null = null): unknown[] {
-  const { kind, body } = parcel;
-  const artifact = kind === "task" ? body.artifacts[0] : body;
-  const ref = kind === "task" ? idempotencyKey(body) : versionKey(body);
-  const correlation = artifact.correlation_id ?? null;
-  return [kind, ref, artifact.org_id, correlation, JSON.stringify(body), due, notBefore];
+  const { kind, ref, org, correlationId, body } = rowOf(parcel);
+  return [kind, ref, org, correlationId, body, due, notBefore];
 }
+
+/** The columns of an entry that do not depend on time. */
+export function rowOf({ kind, body }: OutboxEntry) {
+  const artifact = kind === "task" ? body.artifacts[0] : body;
+  return {
+    kind,
+    ref: kind === "task" ? idempotencyKey(body) : versionKey(body),
+    org: artifact.org_id,
+    correlationId: artifact.correlation_id ?? null,
+    body: JSON.stringify(body),
+  };
+}
+
+const LOOP = "board outbox";
 
 /** Sends due entries of the outbox to the board. Several servers share the work; the board drops duplicates. */
 export function startOutbox(
@@ -61,11 +73,12 @@ export function startOutbox(
     },
 
     async finish(rows) {
-      await database.query({
-        name: "board_outbox_finish",
-        text: "DELETE FROM runtime.board_outbox WHERE outbox_id = ANY ($1::bigint[])",
-        values: [ids(rows)],
-      });
+      await database.query(removal(rows));
+    },
+
+    async refuse(row, error) {
+      const item = { loop: LOOP, ...rowOf(row) };
+      await database.transaction([setAsideStatement(item, error), removal([row])]);
     },
 
     async release(rows, now) {
@@ -86,7 +99,15 @@ export function startOutbox(
 
     describe: ({ kind, body }) => ({ kind, id: body.id, ...(kind === "task" && { agent: body.agent }) }),
   };
-  return startSweep(context, "board outbox", due, options);
+  return startSweep(context, LOOP, due, options);
 }
 
 const ids = (rows: readonly OutboxRow[]) => rows.map(({ id }) => id);
+
+function removal(rows: readonly OutboxRow[]): Statement {
+  return {
+    name: "board_outbox_finish",
+    text: "DELETE FROM runtime.board_outbox WHERE outbox_id = ANY ($1::bigint[])",
+    values: [ids(rows)],
+  };
+}

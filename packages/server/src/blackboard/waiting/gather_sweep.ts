@@ -1,11 +1,13 @@
 import type { Counter } from "@opentelemetry/api";
-import type { Database } from "../../database/database.ts";
+import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Board } from "../board.ts";
 import type { Agent } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
 import type { Task } from "../model/task.ts";
+import { setAsideStatement } from "../observe/set_aside_items.ts";
+import { rowOf } from "../publish/outbox.ts";
 import type { Due } from "./sweep.ts";
 
 interface GroupRow {
@@ -68,17 +70,22 @@ export function gatherSweep(
     async finish(rows) {
       const dropped = rows.filter(({ state }) => state === "dropped");
       const left = dropped.length > 0 ? await correlationsOf(database, dropped) : [];
-      await database.query({
-        name: "board_gather_finish",
-        text: "DELETE FROM runtime.board_groups WHERE group_id = ANY ($1::bigint[])",
-        values: [rows.map(({ id }) => id)],
-      });
+      await database.query(removal(rows));
       for (const { org, correlation } of left) onDropped(org, correlation);
       for (const { agent, org, key, state, types } of rows) {
         groups.add(1, { agent, outcome: state === "ready" ? "sent" : "dropped" });
         if (state === "dropped")
           context.log.warn({ agent, org, key, types }, "a join timed out incomplete and was dropped");
       }
+    },
+
+    async refuse(row, error) {
+      const arrived = (await membersOf(database, [row.id])).get(row.id);
+      // Another process has finished it.
+      if (!arrived) return;
+      const body = gatheredTask(byName.get(row.agent)!, row.key, arrived, context.clock.now());
+      const item = { loop: "board gather", ...rowOf({ kind: "task", body }) };
+      await database.transaction([setAsideStatement(item, error), removal([row])]);
     },
 
     async release(rows, now) {
@@ -99,6 +106,14 @@ export function gatherSweep(
     },
 
     describe: ({ agent, org, key }) => ({ agent, org, key }),
+  };
+}
+
+function removal(rows: readonly GroupRow[]): Statement {
+  return {
+    name: "board_gather_finish",
+    text: "DELETE FROM runtime.board_groups WHERE group_id = ANY ($1::bigint[])",
+    values: [rows.map(({ id }) => id)],
   };
 }
 

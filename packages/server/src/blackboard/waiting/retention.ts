@@ -15,6 +15,7 @@ const OVER = [
   ["board_gathered", "seen_at < $1"],
   ["board_approvals", "decided_at < $1"],
   ["board_replays", "created_at < $1"],
+  ["board_set_aside", "failed_at < $1"],
   ["board_controls", "changed_at < $1 AND (kind = 'cancel' OR NOT active)"],
   ["board_totals_told", "told_at < $1"],
   ["board_running", "told_at < $1"],

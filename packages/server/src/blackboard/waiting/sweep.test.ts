@@ -29,6 +29,9 @@ async function sweepOf(count: number, isBad: (id: number) => boolean) {
     async finish(some: readonly TestRow[]) {
       for (const { id } of some) rows.delete(id);
     },
+    async refuse({ id }: TestRow) {
+      rows.delete(id);
+    },
     async release(some: readonly TestRow[], at: Date) {
       for (const row of some) row.due = at.getTime();
     },

@@ -12,6 +12,8 @@ export interface Due<R> {
   send(rows: readonly R[]): Promise<void>;
   /** Deletes processed rows. */
   finish(rows: readonly R[]): Promise<void>;
+  /** Stores a row that was refused for good with its error, and removes it here, in one transaction. */
+  refuse(row: R, error: KhalaError): Promise<void>;
   /** Releases rows that were not processed; they are due at `at`. */
   release(rows: readonly R[], at: Date): Promise<void>;
   /** The due time of the next row. */
@@ -47,11 +49,6 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
   const { pollMs, batch = 100, claimMs = 30_000, setAside = openSetAside(context) } = options;
   const wake = new Wake();
   const now = (later = 0) => new Date(context.clock.now() + later);
-  const drops = context.telemetry.meter.createCounter("khala_board_refused_total", {
-    description: "What waited to go back to the board, and was refused for good",
-  });
-  // A rate is only computed from a series that exists, so the counter starts at zero.
-  drops.add(0, { service: name });
   let cancelTimer: (() => void) | undefined;
 
   async function step(): Promise<boolean> {
@@ -98,17 +95,14 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
           await due.release(rows.slice(index + 1), now());
           throw error;
         }
-        refused(row, error);
+        await due.refuse(row, error);
+        setAside.succeeded(name, item);
+        setAside.refused(name, due.describe(row), error);
+        continue;
       }
       setAside.succeeded(name, item);
       await due.finish([row]);
     }
-  }
-
-  function refused(row: R, error: KhalaError): void {
-    const facts = { err: error.message, code: error.code, service: name, ...due.describe(row) };
-    context.log.error(facts, "the board refused a row for good; it is deleted");
-    drops.add(1, { service: name });
   }
 
   const loop = runLoop(context, name, { step, wake, idleMs: pollMs });

@@ -7,7 +7,9 @@ import type {
   SpanJson,
   TraceSummaryJson,
 } from "@khala/contracts/ops/v1";
+import type { FastifyRequest } from "fastify";
 import type { Audit } from "../../../access/audit.ts";
+import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { EndedSpan, SpanRing } from "../../../kit/span_ring.ts";
 import { mayMint } from "../../auth/origin.ts";
@@ -157,5 +159,32 @@ export function opsAuditRoutes(http: Http, audit: Audit): void {
     const entries = await audit.read(viewer, { action, subject, before, limit });
     const next = entries.length === limit ? entries.at(-1)!.id : undefined;
     return reply.header("Cache-Control", "no-store").send({ entries, ...pageAfter(next) });
+  });
+}
+
+/** `/ops/v1/set-aside`: what the board could not process for good. */
+export function opsSetAsideRoutes(
+  http: Http,
+  blackboard: Pick<BlackboardPlane, "setAside" | "retrySetAside" | "discardSetAside">,
+): void {
+  const idOf = (request: FastifyRequest) => (request.params as { id: string }).id;
+
+  http.route("set_aside.read", "GET", "/ops/v1/set-aside", async (viewer, request, reply) => {
+    const query = request.query as Record<string, unknown>;
+    const limit = readLimit(query.limit);
+    const items = await blackboard.setAside(viewer, { after: readAfter(query.after), limit });
+    const next = items.length === limit ? items.at(-1)!.id : undefined;
+    return reply.header("Cache-Control", "no-store").send({ items, ...pageAfter(next) });
+  });
+
+  const retry = "/ops/v1/set-aside/:id/retry";
+  http.route("set_aside.control", "POST", retry, async (viewer, request, reply) => {
+    await blackboard.retrySetAside(viewer, idOf(request));
+    return reply.code(204).send();
+  });
+
+  http.route("set_aside.control", "DELETE", "/ops/v1/set-aside/:id", async (viewer, request, reply) => {
+    await blackboard.discardSetAside(viewer, idOf(request));
+    return reply.code(204).send();
   });
 }

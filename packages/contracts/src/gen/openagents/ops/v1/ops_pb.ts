@@ -14,7 +14,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/ops/v1/ops.proto.
  */
 export const file_openagents_ops_v1_ops: GenFile = /*@__PURE__*/
-  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJ+Cg5Qcm9jZXNzRmlndXJlcxIcCglyc3NfYnl0ZXMYASABKAFSCXJzc19ieXRlcxIgCgtjcHVfcGVyY2VudBgCIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYAyABKAFSEWV2ZW50X2xvb3BfcDk5X21zIqcBCgtTeW5jRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESJAoNdXBkYXRlc19wZXJfcxgDIAEoAVINdXBkYXRlc19wZXJfcxIOCgZ0b3BpY3MYBCABKA0SCwoDbGFnGAUgASgBEhMKC3N1YnNjcmliZXJzGAYgASgNEg8KB3Jlc3luY3MYByABKAFCCgoIX21lc3NhZ2UizgEKE0NvbnZlcnNhdGlvbkZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKOAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIgCgt0YXNrc19wZXJfcxgEIAEoAVILdGFza3NfcGVyX3MSKAoPcHVibGlzaGVkX3Blcl9zGAUgASgBUg9wdWJsaXNoZWRfcGVyX3MSCwoDbGFnGAYgASgBEg8KB3dhaXRpbmcYByABKAESDwoHcnVubmluZxgIIAEoARIPCgdyZXRyaWVkGAkgASgBEgwKBGRlYWQYCiABKAESDgoGYWdlbnRzGAsgASgNEg4KBnBhdXNlZBgMIAEoDUIKCghfbWVzc2FnZSLCAQoOR2F0ZXdheUZpZ3VyZXMSDwoHc29ja2V0cxgBIAEoDRImCg5tZXNzYWdlc19wZXJfcxgCIAEoAVIObWVzc2FnZXNfcGVyX3MSIAoLYnl0ZXNfcGVyX3MYAyABKAFSC2J5dGVzX3Blcl9zEiAKC3Nsb3dfY2xvc2VzGAQgASgBUgtzbG93X2Nsb3NlcxIiCgxlcnJvcnNfcGVyX3MYBSABKAFSDGVycm9yc19wZXJfcxIPCgdyZWZ1c2VkGAYgASgBIjoKCUVycm9yTGlzdBItCgZlcnJvcnMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5FcnJvckNvdW50IkMKCkVycm9yQ291bnQSDAoEY29kZRgBIAEoCRINCgVjb3VudBgCIAEoARIYCgdsYXN0X2F0GAMgASgJUgdsYXN0X2F0IjsKC1NldHRpbmdMaXN0EiwKCHNldHRpbmdzGAEgAygLMhoub3BlbmFnZW50cy5vcHMudjEuU2V0dGluZyJWCgdTZXR0aW5nEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkSDwoHZGVmYXVsdBgDIAEoCBIOCgZzZWNyZXQYBCABKAgSDQoFYWJvdXQYBSABKAkibAoTT3JnQ29udmVyc2F0aW9uTGlzdBI5Cg1jb252ZXJzYXRpb25zGAEgAygLMiIub3BlbmFnZW50cy5vcHMudjEuT3JnQ29udmVyc2F0aW9uEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKNAQoPT3JnQ29udmVyc2F0aW9uEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eh4KCnJ1bl9zdGF0dXMYBCABKAlSCnJ1bl9zdGF0dXMSDwoHc29ja2V0cxgFIAEoDSI8CglUcmFjZUxpc3QSLwoGdHJhY2VzGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuVHJhY2VTdW1tYXJ5IpkBCgxUcmFjZVN1bW1hcnkSGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEgwKBG5hbWUYAiABKAkSHgoKc3RhcnRlZF9hdBgDIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgEIAEoAVILZHVyYXRpb25fbXMSDQoFc3BhbnMYBSABKA0SDgoGc3RhdHVzGAYgASgJIksKBVRyYWNlEhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBImCgVzcGFucxgCIAMoCzIXLm9wZW5hZ2VudHMub3BzLnYxLlNwYW4igAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIlcKCUF1ZGl0TGlzdBIuCgdlbnRyaWVzGAEgAygLMh0ub3BlbmFnZW50cy5vcHMudjEuQXVkaXRFbnRyeRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQikQEKCkF1ZGl0RW50cnkSCgoCaWQYASABKAkSCgoCYXQYAiABKAkSFgoGb3JnX2lkGAMgASgJUgZvcmdfaWQSDwoHc3ViamVjdBgEIAEoCRIOCgZhY3Rpb24YBSABKAkSEAoIcmVzb3VyY2UYBiABKAkSDwoHYWRkcmVzcxgHIAEoCRIPCgdvdXRjb21lGAggASgJYgZwcm90bzM", [file_google_protobuf_struct]);
+  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJ+Cg5Qcm9jZXNzRmlndXJlcxIcCglyc3NfYnl0ZXMYASABKAFSCXJzc19ieXRlcxIgCgtjcHVfcGVyY2VudBgCIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYAyABKAFSEWV2ZW50X2xvb3BfcDk5X21zIqcBCgtTeW5jRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESJAoNdXBkYXRlc19wZXJfcxgDIAEoAVINdXBkYXRlc19wZXJfcxIOCgZ0b3BpY3MYBCABKA0SCwoDbGFnGAUgASgBEhMKC3N1YnNjcmliZXJzGAYgASgNEg8KB3Jlc3luY3MYByABKAFCCgoIX21lc3NhZ2UizgEKE0NvbnZlcnNhdGlvbkZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKOAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIgCgt0YXNrc19wZXJfcxgEIAEoAVILdGFza3NfcGVyX3MSKAoPcHVibGlzaGVkX3Blcl9zGAUgASgBUg9wdWJsaXNoZWRfcGVyX3MSCwoDbGFnGAYgASgBEg8KB3dhaXRpbmcYByABKAESDwoHcnVubmluZxgIIAEoARIPCgdyZXRyaWVkGAkgASgBEgwKBGRlYWQYCiABKAESDgoGYWdlbnRzGAsgASgNEg4KBnBhdXNlZBgMIAEoDUIKCghfbWVzc2FnZSLCAQoOR2F0ZXdheUZpZ3VyZXMSDwoHc29ja2V0cxgBIAEoDRImCg5tZXNzYWdlc19wZXJfcxgCIAEoAVIObWVzc2FnZXNfcGVyX3MSIAoLYnl0ZXNfcGVyX3MYAyABKAFSC2J5dGVzX3Blcl9zEiAKC3Nsb3dfY2xvc2VzGAQgASgBUgtzbG93X2Nsb3NlcxIiCgxlcnJvcnNfcGVyX3MYBSABKAFSDGVycm9yc19wZXJfcxIPCgdyZWZ1c2VkGAYgASgBIjoKCUVycm9yTGlzdBItCgZlcnJvcnMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5FcnJvckNvdW50IkMKCkVycm9yQ291bnQSDAoEY29kZRgBIAEoCRINCgVjb3VudBgCIAEoARIYCgdsYXN0X2F0GAMgASgJUgdsYXN0X2F0IjsKC1NldHRpbmdMaXN0EiwKCHNldHRpbmdzGAEgAygLMhoub3BlbmFnZW50cy5vcHMudjEuU2V0dGluZyJWCgdTZXR0aW5nEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkSDwoHZGVmYXVsdBgDIAEoCBIOCgZzZWNyZXQYBCABKAgSDQoFYWJvdXQYBSABKAkibAoTT3JnQ29udmVyc2F0aW9uTGlzdBI5Cg1jb252ZXJzYXRpb25zGAEgAygLMiIub3BlbmFnZW50cy5vcHMudjEuT3JnQ29udmVyc2F0aW9uEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKNAQoPT3JnQ29udmVyc2F0aW9uEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eh4KCnJ1bl9zdGF0dXMYBCABKAlSCnJ1bl9zdGF0dXMSDwoHc29ja2V0cxgFIAEoDSI8CglUcmFjZUxpc3QSLwoGdHJhY2VzGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuVHJhY2VTdW1tYXJ5IpkBCgxUcmFjZVN1bW1hcnkSGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEgwKBG5hbWUYAiABKAkSHgoKc3RhcnRlZF9hdBgDIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgEIAEoAVILZHVyYXRpb25fbXMSDQoFc3BhbnMYBSABKA0SDgoGc3RhdHVzGAYgASgJIksKBVRyYWNlEhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBImCgVzcGFucxgCIAMoCzIXLm9wZW5hZ2VudHMub3BzLnYxLlNwYW4igAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIloKDFNldEFzaWRlTGlzdBIuCgVpdGVtcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlNldEFzaWRlSXRlbRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiwAEKDFNldEFzaWRlSXRlbRIKCgJpZBgBIAEoCRIWCgZvcmdfaWQYAiABKAlSBm9yZ19pZBIMCgRsb29wGAMgASgJEgwKBGtpbmQYBCABKAkSDAoEaXRlbRgFIAEoCRINCgVhZ2VudBgGIAEoCRImCg5jb3JyZWxhdGlvbl9pZBgHIAEoCVIOY29ycmVsYXRpb25faWQSDQoFZXJyb3IYCCABKAkSHAoJZmFpbGVkX2F0GAkgASgJUglmYWlsZWRfYXQiVwoJQXVkaXRMaXN0Ei4KB2VudHJpZXMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5BdWRpdEVudHJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKRAQoKQXVkaXRFbnRyeRIKCgJpZBgBIAEoCRIKCgJhdBgCIAEoCRIWCgZvcmdfaWQYAyABKAlSBm9yZ19pZBIPCgdzdWJqZWN0GAQgASgJEg4KBmFjdGlvbhgFIAEoCRIQCghyZXNvdXJjZRgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEg8KB291dGNvbWUYCCABKAliBnByb3RvMw", [file_google_protobuf_struct]);
 
 /**
  * GET /ops/v1/about, open to all: what runs here.
@@ -1494,6 +1494,178 @@ export const SpanSchema: GenMessage<Span, {jsonType: SpanJson}> = /*@__PURE__*/
   messageDesc(file_openagents_ops_v1_ops, 19);
 
 /**
+ * GET /ops/v1/set-aside?limit=&after=, oldest first.
+ *
+ * @generated from message openagents.ops.v1.SetAsideList
+ */
+export type SetAsideList = Message<"openagents.ops.v1.SetAsideList"> & {
+  /**
+   * @generated from field: repeated openagents.ops.v1.SetAsideItem items = 1;
+   */
+  items: SetAsideItem[];
+
+  /**
+   * Where the next page begins.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string | undefined;
+};
+
+/**
+ * GET /ops/v1/set-aside?limit=&after=, oldest first.
+ *
+ * @generated from message openagents.ops.v1.SetAsideList
+ */
+export type SetAsideListJson = {
+  /**
+   * @generated from field: repeated openagents.ops.v1.SetAsideItem items = 1;
+   */
+  items?: SetAsideItemJson[];
+
+  /**
+   * Where the next page begins.
+   *
+   * @generated from field: optional string next = 2;
+   */
+  next?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.SetAsideList.
+ * Use `create(SetAsideListSchema)` to create a new message.
+ */
+export const SetAsideListSchema: GenMessage<SetAsideList, {jsonType: SetAsideListJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 20);
+
+/**
+ * What a loop of the board could not process for good. It waits until it is retried or discarded.
+ *
+ * @generated from message openagents.ops.v1.SetAsideItem
+ */
+export type SetAsideItem = Message<"openagents.ops.v1.SetAsideItem"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string org_id = 2 [json_name = "org_id"];
+   */
+  orgId: string;
+
+  /**
+   * Such as "board outbox".
+   *
+   * @generated from field: string loop = 3;
+   */
+  loop: string;
+
+  /**
+   * "task", "artifact", or "route" for an artifact that is on the board and was not routed.
+   *
+   * @generated from field: string kind = 4;
+   */
+  kind: string;
+
+  /**
+   * The id of the task or the artifact.
+   *
+   * @generated from field: string item = 5;
+   */
+  item: string;
+
+  /**
+   * Of a task.
+   *
+   * @generated from field: string agent = 6;
+   */
+  agent: string;
+
+  /**
+   * @generated from field: string correlation_id = 7 [json_name = "correlation_id"];
+   */
+  correlationId: string;
+
+  /**
+   * @generated from field: string error = 8;
+   */
+  error: string;
+
+  /**
+   * @generated from field: string failed_at = 9 [json_name = "failed_at"];
+   */
+  failedAt: string;
+};
+
+/**
+ * What a loop of the board could not process for good. It waits until it is retried or discarded.
+ *
+ * @generated from message openagents.ops.v1.SetAsideItem
+ */
+export type SetAsideItemJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+
+  /**
+   * @generated from field: string org_id = 2 [json_name = "org_id"];
+   */
+  org_id?: string;
+
+  /**
+   * Such as "board outbox".
+   *
+   * @generated from field: string loop = 3;
+   */
+  loop?: string;
+
+  /**
+   * "task", "artifact", or "route" for an artifact that is on the board and was not routed.
+   *
+   * @generated from field: string kind = 4;
+   */
+  kind?: string;
+
+  /**
+   * The id of the task or the artifact.
+   *
+   * @generated from field: string item = 5;
+   */
+  item?: string;
+
+  /**
+   * Of a task.
+   *
+   * @generated from field: string agent = 6;
+   */
+  agent?: string;
+
+  /**
+   * @generated from field: string correlation_id = 7 [json_name = "correlation_id"];
+   */
+  correlation_id?: string;
+
+  /**
+   * @generated from field: string error = 8;
+   */
+  error?: string;
+
+  /**
+   * @generated from field: string failed_at = 9 [json_name = "failed_at"];
+   */
+  failed_at?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.SetAsideItem.
+ * Use `create(SetAsideItemSchema)` to create a new message.
+ */
+export const SetAsideItemSchema: GenMessage<SetAsideItem, {jsonType: SetAsideItemJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 21);
+
+/**
  * GET /ops/v1/audit, newest first.
  *
  * @generated from message openagents.ops.v1.AuditList
@@ -1536,7 +1708,7 @@ export type AuditListJson = {
  * Use `create(AuditListSchema)` to create a new message.
  */
 export const AuditListSchema: GenMessage<AuditList, {jsonType: AuditListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 20);
+  messageDesc(file_openagents_ops_v1_ops, 22);
 
 /**
  * Who did what to which resource.
@@ -1653,5 +1825,5 @@ export type AuditEntryJson = {
  * Use `create(AuditEntrySchema)` to create a new message.
  */
 export const AuditEntrySchema: GenMessage<AuditEntry, {jsonType: AuditEntryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 21);
+  messageDesc(file_openagents_ops_v1_ops, 23);
 

@@ -1,0 +1,120 @@
+import { randomUUID } from "node:crypto";
+import { agent } from "@khala/server";
+import { eventually } from "@khala/testing/kit/eventually";
+import { testViewer } from "@khala/testing/kit/viewer";
+import { ADA, boardServers } from "@khala/testing/servers/board_servers";
+import { expect, test } from "vitest";
+
+const operator = testViewer({ subject: "olga", scopes: ["ops"] });
+const foreign = testViewer({ subject: "mallory", org: "evil", scopes: ["ops"] });
+const platform = testViewer({ subject: "root", org: "evil", scopes: ["platform"] });
+const ALL = { after: "", limit: 100 };
+
+test("an artifact that the board refuses for good is kept with its error, to retry or discard", async () => {
+  await using servers = await boardServers();
+  const { blackboard } = await servers.start({ agents: [] });
+  const id = randomUUID();
+  await blackboard.publish(ADA, [{ type: "Note", id, payload: "first" }]);
+  const later = { type: "Note", payload: null, not_before: "2100-01-01T00:00:00Z" };
+  const other = { type: "Note", id, payload: "second" };
+  const [, , behind] = await blackboard.publish(ADA, [later, other, { type: "Note", payload: "behind it" }]);
+  const listed = () => blackboard.setAside(operator, ALL);
+  const [item] = await eventually("it is set aside", async () => {
+    const items = await listed();
+    return items.length === 1 && items;
+  });
+  expect(item).toMatchObject({ org_id: "acme", loop: "board outbox", kind: "artifact", item: id });
+  expect(item!.error).toContain(id);
+  await eventually("the next one is published", () => blackboard.get(ADA, behind!.id!));
+  await eventually("health says so", () => blackboard.problems().includes("board outbox: 1 set aside"));
+
+  expect(await blackboard.setAside(foreign, ALL)).toEqual([]);
+  expect(await blackboard.setAside(platform, ALL)).toEqual([item]);
+  for (const change of ["retrySetAside", "discardSetAside"] as const)
+    await expect(blackboard[change](foreign, item!.id!)).rejects.toMatchObject({ code: "not_found" });
+
+  await blackboard.retrySetAside(operator, item!.id!);
+  const [again] = await eventually("it is refused again", async () => {
+    const items = await listed();
+    return items.length === 1 && items;
+  });
+  expect(again!.id).not.toBe(item!.id);
+  const text = "DELETE FROM runtime.board_artifacts WHERE org_id = 'acme' AND id = $1";
+  await servers.database.query({ text, values: [id] });
+  await blackboard.retrySetAside(operator, again!.id!);
+  await eventually("it is published", async () => (await blackboard.get(ADA, id))?.payload === "second");
+  expect(await listed()).toEqual([]);
+  await eventually("health is well again", () => blackboard.problems().length === 0);
+
+  await blackboard.publish(ADA, [later, { ...other, payload: "third" }]);
+  const [third] = await eventually("the third is set aside", async () => {
+    const items = await listed();
+    return items.length === 1 && items;
+  });
+  await blackboard.discardSetAside(platform, third!.id!);
+  expect(await listed()).toEqual([]);
+  await expect(blackboard.retrySetAside(operator, third!.id!)).rejects.toMatchObject({ code: "not_found" });
+});
+
+test("artifacts that cannot be routed are set aside one by one, and the rest is routed", async () => {
+  await using servers = await boardServers();
+  const { database } = servers;
+  const publisher = await servers.start({ agents: [] });
+  const notes = Array.from({ length: 40 }, (_, n) => ({
+    type: "Note",
+    payload: n,
+    correlation_id: n === 7 || n === 30 ? `bad-${n}` : "good",
+  }));
+  const published = await publisher.blackboard.publish(ADA, notes);
+  const [refused, broken] = [published[7]!.id!, published[30]!.id!];
+  await database.query({
+    text: `CREATE FUNCTION runtime.refuse_task() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN RAISE EXCEPTION 'no task for %', NEW.artifact_id; END $$`,
+  });
+  await database.query({
+    text: `CREATE TRIGGER refuse_task BEFORE INSERT ON runtime.board_tasks FOR EACH ROW
+      WHEN (NEW.artifact_id = '${refused}') EXECUTE FUNCTION runtime.refuse_task()`,
+  });
+  const damage = (body: string) =>
+    database.query<{ body: string }>({
+      text: `UPDATE runtime.board_artifacts a SET body = $2 FROM runtime.board_artifacts old
+        WHERE a.org_id = 'acme' AND a.id = $1 AND old.org_id = 'acme' AND old.id = $1 RETURNING old.body`,
+      values: [broken, body],
+    });
+  const [{ body } = { body: "" }] = await damage("{");
+
+  const read: unknown[] = [];
+  const reader = agent("reader", {
+    consumes: "Note",
+    run: ({ artifact }) => void read.push(artifact.payload),
+  });
+  const { blackboard } = await servers.start({ agents: [reader] });
+  await eventually("the others are read", () => read.length === 38);
+  const items = await eventually("both are set aside", async () => {
+    const found = await blackboard.setAside(operator, ALL);
+    return found.length === 2 && found;
+  });
+  expect(items).toMatchObject([
+    {
+      loop: "board router",
+      kind: "route",
+      item: refused,
+      correlation_id: "bad-7",
+      error: `no task for ${refused}`,
+    },
+    {
+      loop: "board router",
+      kind: "route",
+      item: broken,
+      correlation_id: "bad-30",
+      error: expect.stringContaining("JSON"),
+    },
+  ]);
+
+  await database.query({ text: "DROP TRIGGER refuse_task ON runtime.board_tasks" });
+  await damage(body);
+  for (const { id = "" } of items) await blackboard.retrySetAside(operator, id);
+  await eventually("all are read", () => read.length === 40);
+  expect(new Set(read).size).toBe(40);
+  expect(await blackboard.setAside(operator, ALL)).toEqual([]);
+});

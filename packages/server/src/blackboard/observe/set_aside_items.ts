@@ -1,0 +1,127 @@
+import type { SetAsideItemJson } from "@khala/contracts/ops/v1";
+import { notFound, orgOf } from "../../access/access.ts";
+import type { Database, Statement } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import type { Caller } from "../plane.ts";
+
+/** What a loop could not process for good. */
+export interface RefusedItem {
+  readonly loop: string;
+  readonly kind: "task" | "artifact" | "route";
+  /** Identifies it within its org. */
+  readonly ref: string;
+  readonly org: string;
+  readonly correlationId: string | null;
+  /** The task or the artifact as JSON; of a route its id and version. */
+  readonly body: string;
+}
+
+/** The stored items that were set aside for good: each waits until somebody retries or discards it. */
+export interface SetAsideItems extends Service {
+  /** Of the caller's org, or of all for the platform; oldest first. */
+  list(
+    caller: Caller,
+    query: { readonly after: string; readonly limit: number },
+  ): Promise<SetAsideItemJson[]>;
+  /** Gives an item back to the loop that could not process it. */
+  retry(caller: Caller, id: string): Promise<void>;
+  discard(caller: Caller, id: string): Promise<void>;
+  /** By loop, as of the last count. Exact up to 10,000. */
+  counts(): ReadonlyMap<string, number>;
+  /** Items were added: counts again soon. */
+  recount(): void;
+}
+
+const MAX_ERROR = 2_000;
+const COUNTED = 10_000;
+const COUNT_EVERY_MS = 5_000;
+const ID = /^\d{1,18}$/;
+
+/** Stores an item. The caller removes it from its loop in the same transaction. */
+export function setAsideStatement(item: RefusedItem, error: unknown): Statement {
+  return {
+    name: "board_set_aside",
+    text: `INSERT INTO runtime.board_set_aside (loop, kind, ref, org_id, correlation_id, body, error)
+      VALUES ($1, $2, $3, $4, $5, $6, $7)
+      ON CONFLICT (ref, org_id, kind) DO UPDATE SET body = excluded.body, error = excluded.error, failed_at = now()`,
+    values: [item.loop, item.kind, item.ref, item.org, item.correlationId, item.body, errorText(error)],
+  };
+}
+
+/** The error as the database can store it. */
+function errorText(error: unknown): string {
+  return (error as Error).message.slice(0, MAX_ERROR).toWellFormed().replaceAll("\0", "\uFFFD");
+}
+
+/** Opens the stored items. */
+export function openSetAsideItems(database: Database, context: Context): SetAsideItems {
+  const wake = new Wake();
+  let counts: ReadonlyMap<string, number> = new Map();
+  const counting = runLoop(context, "board set aside", {
+    wake,
+    idleMs: COUNT_EVERY_MS,
+    async step() {
+      const rows = await database.query<{ loop: string; count: number }>({
+        name: "board_set_aside_count",
+        text: `SELECT loop, count(*)::int AS count FROM (
+            SELECT loop FROM runtime.board_set_aside LIMIT ${COUNTED}
+          ) counted GROUP BY loop`,
+      });
+      counts = new Map(rows.map(({ loop, count }) => [loop, count]));
+      return false;
+    },
+  });
+
+  /** Runs a statement that returns the item if it is the caller's. */
+  async function change(caller: Caller, id: string, name: string, text: string): Promise<void> {
+    const values = [id, orgOf(caller, "set_aside.control") ?? null];
+    const rows = ID.test(id) ? await database.query({ name, text, values }) : [];
+    if (rows.length === 0) throw notFound("set-aside item", id);
+    wake.wake();
+  }
+
+  return {
+    counts: () => counts,
+    recount: () => wake.wake(),
+    stop: () => counting.stop(),
+
+    list: (caller, { after, limit }) =>
+      database.query<SetAsideItemJson>({
+        name: "board_set_aside_list",
+        text: `SELECT s.item_id::text AS id, s.org_id, s.loop, s.kind, s.body->>'id' AS item,
+            coalesce(s.body->>'agent', '') AS agent, coalesce(s.correlation_id, '') AS correlation_id, s.error,
+            to_char(s.failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS failed_at
+          FROM runtime.board_set_aside s WHERE ($1::text IS NULL OR s.org_id = $1) AND s.item_id > $2
+          ORDER BY s.item_id LIMIT $3`,
+        values: [orgOf(caller, "set_aside.read") ?? null, ID.test(after) ? after : "0", limit],
+      }),
+
+    retry: (caller, id) =>
+      change(
+        caller,
+        id,
+        "board_set_aside_retry",
+        `WITH item AS (
+            DELETE FROM runtime.board_set_aside s WHERE s.item_id = $1 AND ($2::text IS NULL OR s.org_id = $2) RETURNING s.*
+          ), sent AS (
+            INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at)
+            SELECT i.kind, i.ref, i.org_id, i.correlation_id, i.body, now() FROM item i WHERE i.kind <> 'route'
+            ON CONFLICT DO NOTHING
+          ), unrouted AS (
+            UPDATE runtime.board_artifacts a SET routes = NULL FROM item i
+            WHERE i.kind = 'route' AND a.org_id = i.org_id AND a.id = (i.body->>'id')::uuid
+              AND a.version = (i.body->>'version')::int
+          )
+          SELECT 1 FROM item`,
+      ),
+
+    discard: (caller, id) =>
+      change(
+        caller,
+        id,
+        "board_set_aside_discard",
+        `DELETE FROM runtime.board_set_aside s WHERE s.item_id = $1 AND ($2::text IS NULL OR s.org_id = $2) RETURNING 1`,
+      ),
+  };
+}
