@@ -9,6 +9,7 @@ test.each([
   "INSERT INTO runtime.events (org_id, id) VALUES ($1, $2) ON CONFLICT (org_id, id) DO NOTHING",
   "UPDATE runtime.streams s SET seq = 1 FROM due WHERE s.org_id = due.org_id",
   "DELETE FROM runtime.streams WHERE (org_id, id) IN (SELECT * FROM unnest($1::text[], $2::text[]))",
+  "SELECT * FROM runtime.events e WHERE (e.kind, e.org_id, e.id) > ($1, $2, 0) AND (e.kind, e.org_id, e.id) < ($1, $2, 9)",
   "SELECT 1 FROM runtime.heads",
 ])("bound: %s", (text) => {
   expect(unboundTables(text, TABLES)).toEqual([]);
@@ -23,6 +24,7 @@ test.each([
   "DELETE FROM runtime.events WHERE id = $1",
   "SELECT * FROM other o WHERE o.org_id = $1 AND EXISTS (SELECT FROM runtime.events WHERE id = $2)",
   "SELECT * FROM other o JOIN runtime.events e ON e.id = o.id WHERE o.org_id = $1",
+  "SELECT * FROM runtime.events e WHERE (e.kind, e.org_id, e.id) > ($1, $2, 0)",
   "-- org_id = $1\nSELECT * FROM runtime.events",
 ])("unbound: %s", (text) => {
   expect(unboundTables(text, TABLES)).toEqual(["events"]);

@@ -108,7 +108,10 @@ function comparesOrg(scope: string, alias: string | undefined): boolean {
   const equal = new RegExp(`(?<![.\\w])${org}\\s*=(?!\\s*excluded)|=\\s*${alias ?? ""}\\.?org_id\\b`);
   const inList = new RegExp(`\\((?:${alias}\\.)?org_id, \\w+\\) IN \\(`);
   const joined = /USING \(org_id\b/;
-  return equal.test(scope) || inList.test(scope) || joined.test(scope);
+  // Both bounds of a row comparison, in the order of an index.
+  const row = `\\((?:${alias}\\.\\w+, )*${alias}\\.org_id\\b[^()]*\\) `;
+  const between = new RegExp(`${row}>`).test(scope) && new RegExp(`${row}<`).test(scope);
+  return equal.test(scope) || inList.test(scope) || joined.test(scope) || between;
 }
 
 /** The text between the parentheses around a place, or all of it. */

@@ -89,11 +89,12 @@ export function openClaims(
       const [row] = await database.query<HeldClaim>({
         name: "board_claim_offer",
         text: `WITH tried AS (
-            UPDATE runtime.board_claims SET outcome = 'retry' WHERE work = $2 AND state = 'failed' AND outcome IS NULL
+            UPDATE runtime.board_claims SET outcome = 'retry'
+            WHERE work = $2 AND org_id = $4 AND state = 'failed' AND outcome IS NULL
           )
           INSERT INTO runtime.board_claims AS c (claim_id, work, agent, org_id, task, server, state, lease_until)
           VALUES ($1, $2, $3, $4, $5, $6, 'offered', clock_timestamp() + $7 * interval '1 ms')
-          ON CONFLICT (work) WHERE state IN ('offered', 'claimed', 'settled') AND outcome IS NULL
+          ON CONFLICT (work, org_id) WHERE state IN ('offered', 'claimed', 'settled') AND outcome IS NULL
           DO UPDATE SET server = excluded.server,
             task = CASE WHEN c.state = 'offered' THEN excluded.task ELSE c.task END,
             lease_until = CASE WHEN c.state = 'offered' THEN excluded.lease_until ELSE c.lease_until END

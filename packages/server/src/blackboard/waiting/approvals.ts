@@ -106,8 +106,8 @@ export function openApprovals(
         await tx.query({
           name: "board_approval_decide",
           text: `UPDATE runtime.board_approvals SET state = $2, decided_by = $3, reason = $4, decided_at = $5
-            WHERE approval_id = $1`,
-          values: [id, state, by, reason ?? null, now()],
+            WHERE approval_id = $1 AND org_id = $6`,
+          values: [id, state, by, reason ?? null, now(), org],
         });
         if (approved)
           await tx.query(insertIntoOutbox({ kind: "task", body: approvedTask(row.task, by) }, now()));

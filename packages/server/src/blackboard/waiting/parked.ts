@@ -86,8 +86,9 @@ export function openParked(
     await board.enqueue(rows.map(({ task }) => resumedTask(task, since)));
     await database.query({
       name: "board_parked_sent",
-      text: "UPDATE runtime.board_parked SET sent = $2 WHERE place = ANY ($1::bigint[]) AND sent < $2",
-      values: [rows.map(({ place }) => place), since],
+      text: `UPDATE runtime.board_parked SET sent = $2
+        WHERE place = ANY ($1::bigint[]) AND org_id = $3 AND sent < $2`,
+      values: [rows.map(({ place }) => place), since, org],
     });
     return rows.length === batch;
   }
@@ -128,7 +129,7 @@ export function openParked(
     const { org_id: org, correlation_id: correlation } = task.artifacts[0];
     const [left] = await database.query<{ any: boolean }>({
       name: "board_parked_came",
-      text: `WITH gone AS (DELETE FROM runtime.board_parked WHERE work = $1 RETURNING place)
+      text: `WITH gone AS (DELETE FROM runtime.board_parked WHERE work = $1 AND org_id = $2 RETURNING place)
         SELECT EXISTS (
           SELECT FROM runtime.board_parked p WHERE p.correlation_id = $3 AND p.org_id = $2
             AND p.place NOT IN (SELECT place FROM gone)
