@@ -10,6 +10,7 @@ test.each([
   "UPDATE runtime.streams s SET seq = 1 FROM due WHERE s.org_id = due.org_id",
   "DELETE FROM runtime.streams WHERE (org_id, id) IN (SELECT * FROM unnest($1::text[], $2::text[]))",
   "SELECT * FROM runtime.events e WHERE (e.kind, e.org_id, e.id) > ($1, $2, 0) AND (e.kind, e.org_id, e.id) < ($1, $2, 9)",
+  "SELECT count(*) FROM runtime.events WHERE (id, org_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))",
   "SELECT 1 FROM runtime.heads",
 ])("bound: %s", (text) => {
   expect(unboundTables(text, TABLES)).toEqual([]);

@@ -1,3 +1,4 @@
+import { globSync, readFileSync } from "node:fs";
 import type { Database, Statement } from "../../../server/src/database/database.ts";
 
 /** A statement that may touch a tenant's table without naming the org, and why. */
@@ -42,6 +43,19 @@ export class StatementRecorder {
     return statement;
   }
 }
+
+/** The named statements that are written in source files, by text: those that no test sends are among them. */
+export function sourceStatements(pattern: string): Map<string, string> {
+  const found = new Map<string, string>();
+  for (const file of globSync(pattern, { exclude: (path) => path.endsWith(".test.ts") })) {
+    const source = readFileSync(file, "utf8");
+    for (const [, name = "", quoted, plain] of source.matchAll(NAMED_STATEMENT))
+      found.set(quoted ?? plain ?? "", name);
+  }
+  return found;
+}
+
+const NAMED_STATEMENT = /\bname: "(\w+)",\s+text:\s*(?:`([^`]*)`|"([^"]*)")/g;
 
 /** The tables of the schema that have rows of orgs. */
 export async function tenantTables(database: Pick<Database, "query">): Promise<Set<string>> {
@@ -106,7 +120,7 @@ function insertsOrg(rest: string): boolean {
 function comparesOrg(scope: string, alias: string | undefined): boolean {
   const org = alias ? `(?:${alias}\\.)?org_id` : "org_id";
   const equal = new RegExp(`(?<![.\\w])${org}\\s*=(?!\\s*excluded)|=\\s*${alias ?? ""}\\.?org_id\\b`);
-  const inList = new RegExp(`\\((?:${alias}\\.)?org_id, \\w+\\) IN \\(`);
+  const inList = new RegExp(`\\((?:\\w+, )*(?:${alias}\\.)?org_id(?:, \\w+)*\\) IN \\(`);
   const joined = /USING \(org_id\b/;
   // Both bounds of a row comparison, in the order of an index.
   const row = `\\((?:${alias}\\.\\w+, )*${alias}\\.org_id\\b[^()]*\\) `;

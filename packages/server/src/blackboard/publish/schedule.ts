@@ -93,8 +93,9 @@ async function refuseOthers(
 ): Promise<void> {
   const waiting = await tx.query<{ artifact: Artifact }>({
     name: "board_schedule_known",
-    text: `SELECT body AS artifact FROM runtime.board_outbox WHERE ref = ANY ($1::text[]) AND kind = 'artifact'`,
-    values: [refs],
+    text: `SELECT body AS artifact FROM runtime.board_outbox
+      WHERE ref = ANY ($1::text[]) AND kind = 'artifact' AND org_id = ANY ($2::text[])`,
+    values: [refs, artifacts.map(({ artifact }) => artifact.org_id)],
   });
   const known = new Map(waiting.map(({ artifact }) => [versionKey(artifact), artifact]));
   for (const { artifact } of artifacts) {
