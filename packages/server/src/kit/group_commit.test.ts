@@ -145,6 +145,31 @@ test("drain waits until every write is answered, and returns at once when there 
   expect(await Promise.all(writes)).toEqual(["a", "b"]);
 });
 
+test("a queue of any length is committed", async () => {
+  const { queue, answer, turn } = open({ maxItems: 1, maxWaitingBytes: 1_000_000 });
+  const writes = Array.from({ length: 200_000 }, () => queue.write("x"));
+  await turn();
+  answer(0);
+  expect(await writes[0]).toBe("x");
+});
+
+test("a callback that throws fails its writer alone", async () => {
+  const refuse = (item: string) => {
+    if (item === "bad") throw new Error("cannot be counted");
+    return 1;
+  };
+  for (const name of ["sizeOf", "countOf"] as const) {
+    const { queue, commits, answer, turn } = open({ [name]: refuse });
+    const good = queue.write("good");
+    await expect(queue.write("bad")).rejects.toThrow("cannot be counted");
+    await turn();
+    expect(commits.map(({ items }) => items)).toEqual([["good"]]);
+    answer(0);
+    expect(await good).toBe("good");
+    await queue.drain();
+  }
+});
+
 describe("a second commit", () => {
   /** Capital letters are ordered, and ten characters are worth a commit. */
   const second = { fromBytes: 10, isFree: (item: string) => item === item.toLowerCase() };

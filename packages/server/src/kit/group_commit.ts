@@ -27,6 +27,9 @@ export type Outcome = { readonly ok: unknown } | { readonly error: unknown };
 interface Waiting<T> {
   readonly item: T;
   readonly bytes: number;
+  readonly count: number;
+  readonly key: string | undefined;
+  readonly isFree: boolean;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -50,17 +53,24 @@ export class GroupCommit<T, R> {
   }
 
   /** Resolves with the item's result once it is committed. */
-  write(item: T): Promise<R> {
-    const bytes = this.#options.sizeOf(item);
+  async write(item: T): Promise<R> {
+    // All callbacks run here: one that throws fails this writer, and no other.
+    const { sizeOf, countOf, exclusiveKey, second } = this.#options;
+    const bytes = sizeOf(item);
+    const entry = {
+      item,
+      bytes,
+      count: countOf?.(item) ?? 1,
+      key: exclusiveKey?.(item),
+      isFree: second?.isFree(item) ?? true,
+    };
     if (this.#waitingBytes + bytes > this.#options.maxWaitingBytes && this.#waiting.length > 0) {
-      return Promise.reject(
-        new KhalaError("overloaded", "Too many writes are queued. Try again in a moment.", {
-          retry_after_ms: 200,
-        }),
-      );
+      throw new KhalaError("overloaded", "Too many writes are queued. Try again in a moment.", {
+        retry_after_ms: 200,
+      });
     }
     return new Promise<R>((resolve, reject) => {
-      this.#waiting.push({ item, bytes, resolve: resolve as (value: unknown) => void, reject });
+      this.#waiting.push({ ...entry, resolve: resolve as (value: unknown) => void, reject });
       this.#waitingBytes += bytes;
       this.#begin();
     });
@@ -85,25 +95,31 @@ export class GroupCommit<T, R> {
     if (!first || others === 0) return first !== undefined;
     const { second } = this.#options;
     if (!second || others > 1 || this.#waitingBytes < second.fromBytes) return false;
-    return !this.#isOrdered || second.isFree(first.item);
+    return !this.#isOrdered || first.isFree;
   }
 
   async #run(): Promise<void> {
-    // Writers that were just answered often write again in this tick: let them join the next batch.
-    await new Promise(setImmediate);
-    while (this.#mayBegin(this.#committing)) {
-      const batch = this.#take();
-      const { second } = this.#options;
-      const isOrdered = second !== undefined && !batch.every(({ item }) => second.isFree(item));
-      this.#isOrdered ||= isOrdered;
-      this.#committing++;
-      this.#begin();
-      await this.#commit(batch);
-      this.#committing--;
-      if (isOrdered) this.#isOrdered = false;
+    try {
+      // Writers that were just answered often write again in this tick: let them join the next batch.
       await new Promise(setImmediate);
+      while (this.#mayBegin(this.#committing)) {
+        const batch = this.#take();
+        const isOrdered = !batch.every(({ isFree }) => isFree);
+        this.#isOrdered ||= isOrdered;
+        this.#committing++;
+        this.#begin();
+        await this.#commit(batch);
+        this.#committing--;
+        if (isOrdered) this.#isOrdered = false;
+        await new Promise(setImmediate);
+      }
+    } catch (error) {
+      // Nobody awaits this function: a writer left in the queue would never be answered.
+      this.#waitingBytes = 0;
+      for (const entry of this.#waiting.splice(0)) entry.reject(error);
+    } finally {
+      this.#runners--;
     }
-    this.#runners--;
   }
 
   async #commit(batch: readonly Waiting<T>[]): Promise<void> {
@@ -123,35 +139,36 @@ export class GroupCommit<T, R> {
   #batchBytes(): number {
     const { maxBytes, second } = this.#options;
     if (!second || this.#committing > 0 || this.#waitingBytes < 2 * second.fromBytes) return maxBytes;
-    const isFree = this.#waiting.every(({ item }) => second.isFree(item));
+    const isFree = this.#waiting.every((entry) => entry.isFree);
     return isFree ? Math.min(maxBytes, this.#waitingBytes / 2) : maxBytes;
   }
 
   #take(): Waiting<T>[] {
-    const { maxItems, exclusiveKey, second } = this.#options;
+    const { maxItems } = this.#options;
     const maxBytes = this.#batchBytes();
     const keys = new Set<string>();
     const batch: Waiting<T>[] = [];
-    const rest: Waiting<T>[] = [];
+    const skipped: Waiting<T>[] = [];
+    let end = 0;
     let bytes = 0;
     let count = 0;
-    for (const [index, entry] of this.#waiting.entries()) {
+    for (const entry of this.#waiting) {
       const isFull = batch.length > 0 && (count >= maxItems || bytes + entry.bytes > maxBytes);
-      if (isFull || (this.#isOrdered && !second!.isFree(entry.item))) {
-        rest.push(...this.#waiting.slice(index));
-        break;
-      }
-      const key = exclusiveKey?.(entry.item);
+      if (isFull || (this.#isOrdered && !entry.isFree)) break;
+      end++;
+      const { key } = entry;
       if (key !== undefined && keys.has(key)) {
-        rest.push(entry);
+        skipped.push(entry);
         continue;
       }
       if (key !== undefined) keys.add(key);
       batch.push(entry);
-      count += this.#options.countOf?.(entry.item) ?? 1;
+      count += entry.count;
       bytes += entry.bytes;
     }
-    this.#waiting = rest;
+    this.#waiting.splice(0, end);
+    // Not as arguments of one call: a long queue would overflow the stack.
+    if (skipped.length > 0) this.#waiting = skipped.concat(this.#waiting);
     this.#waitingBytes -= bytes;
     return batch;
   }

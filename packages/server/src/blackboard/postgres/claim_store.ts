@@ -161,7 +161,8 @@ export class ClaimStore {
     rows.sort((a, b) => a.due - b.due || (a.seq < b.seq ? -1 : 1));
     if (isAll) turn.allAt = now + ALL_EVERY_MS;
     remember(turn, orgRows, rows, now);
-    const dues = orgRows.flatMap(({ due }) => due ?? []);
+    // One row per org, of any number: too many to be arguments of one call.
+    const nextDue = orgRows.reduce((least, { due }) => Math.min(least, due ?? least), Number.POSITIVE_INFINITY);
     const claims: Claim[] = [];
     const missing: Claim[] = [];
     for (const row of inTurn(rows)) {
@@ -169,7 +170,7 @@ export class ClaimStore {
       if (row.artifact === null && row.task === null) missing.push(claim);
       else claims.push(claim);
     }
-    return { claims, missing, nextDueMs: dues.length > 0 ? Math.min(...dues) : undefined };
+    return { claims, missing, nextDueMs: nextDue < Number.POSITIVE_INFINITY ? nextDue : undefined };
   }
 }
 
