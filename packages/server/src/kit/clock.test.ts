@@ -1,7 +1,7 @@
 import { getEventListeners } from "node:events";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { expect, test } from "vitest";
-import { isoTime, sleep, systemClock } from "./clock.ts";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { isoTime, keepAliveClock, sleep, systemClock } from "./clock.ts";
 
 test("formats a time as RFC 3339, cached or not", () => {
   const times = [0, 0, 1_700_000_000_123, 0];
@@ -56,3 +56,21 @@ test("a timer of the system clock fires unless it is cancelled", async () => {
   });
   expect(fired).toEqual(["kept"]);
 });
+
+test.for([["system clock", systemClock] as const, ["keep-alive clock", keepAliveClock] as const])(
+  "a timer of the %s may take months",
+  ([, clock]) => {
+    vi.useFakeTimers();
+    onTestFinished(() => void vi.useRealTimers());
+    const day = 86_400_000;
+    const fired: string[] = [];
+    clock.after(60 * day, () => fired.push("kept"));
+    const cancel = clock.after(60 * day, () => fired.push("cancelled"));
+    vi.advanceTimersByTime(60 * day - 1);
+    expect(fired).toEqual([]);
+    cancel();
+    vi.advanceTimersByTime(1);
+    expect(fired).toEqual(["kept"]);
+    expect(vi.getTimerCount()).toBe(0);
+  },
+);

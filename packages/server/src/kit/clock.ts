@@ -6,15 +6,29 @@ export interface Clock {
   after(ms: number, fn: () => void): () => void;
 }
 
+/** The longest timer of the platform, about 25 days. A longer one would fire at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
 /** The system clock. Its timers do not keep the process alive. */
-export const systemClock: Clock = {
-  now: () => Date.now(),
-  after(ms, fn) {
-    const timer = setTimeout(fn, ms);
-    timer.unref();
-    return () => clearTimeout(timer);
-  },
-};
+export const systemClock = clockWith((timer) => timer.unref());
+
+/** The system clock with timers that keep the process alive, for a program that waits for nothing else. */
+export const keepAliveClock = clockWith((timer) => timer);
+
+function clockWith(prepare: (timer: NodeJS.Timeout) => NodeJS.Timeout): Clock {
+  return {
+    now: () => Date.now(),
+    after(ms, fn) {
+      let timer: NodeJS.Timeout;
+      const start = (restMs: number) => {
+        const next = restMs > MAX_TIMER_MS ? () => start(restMs - MAX_TIMER_MS) : fn;
+        timer = prepare(setTimeout(next, Math.min(restMs, MAX_TIMER_MS)));
+      };
+      start(ms);
+      return () => clearTimeout(timer);
+    },
+  };
+}
 
 let lastTime = Number.NaN;
 let lastText = "";

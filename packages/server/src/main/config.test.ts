@@ -96,6 +96,14 @@ describe("a setting that is wrong is an error that names it", () => {
     if (value.length > 2) expect(() => readConfig(environment)).not.toThrow(value);
   });
 
+  test("every number that is too large", () => {
+    const numbers = describeConfig(readConfig({})).filter(({ value }) => typeof value === "number");
+    const unset = ["KHALA_MAX_SOCKETS_PER_ORG", "KHALA_CHAT_ORG_RUNS", "KHALA_WORKER_PORT"];
+    for (const name of [...numbers.map((each) => each.name), ...unset])
+      expect(() => readConfig({ [name]: String(Number.MAX_SAFE_INTEGER) }), name).toThrow(`${name}: Too big`);
+    expect(readConfig({ KHALA_CHAT_RUN_TIMEOUT_S: "2592000" }).KHALA_CHAT_RUN_TIMEOUT_S).toBe(2_592_000);
+  });
+
   test("all of them at once", () => {
     const read = () => readConfig({ KHALA_PORT: "x", KHALA_HINTS: "x" });
     expect(read).toThrow("KHALA_PORT");

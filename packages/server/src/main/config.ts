@@ -1,7 +1,17 @@
 import { z } from "zod";
 
-const count = (fallback: number, min = 1, max = Number.MAX_SAFE_INTEGER) =>
-  z.coerce.number().int().min(min).max(max).default(fallback);
+const MAX_COUNT = 1_000_000_000;
+
+/** Every number has a maximum: sums and timers of larger ones would overflow. */
+const whole = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
+const count = (fallback: number, min = 1, max = MAX_COUNT) => whole(min, max).default(fallback);
+const bytes = (fallback: number, min: number) => count(fallback, min, 1 << 30);
+/** At most a day. */
+const milliseconds = (fallback: number, min: number, max = 86_400_000) => count(fallback, min, max);
+/** At most a year. */
+const seconds = (fallback: number, min: number, max = 31_536_000) => count(fallback, min, max);
+/** At most ten years. */
+const hours = (fallback: number, min: number, max = 87_600) => count(fallback, min, max);
 const flag = (fallback: boolean) =>
   z
     .enum(["true", "false", "1", "0", "on", "off"])
@@ -34,8 +44,8 @@ const SETTINGS = z.object({
     .enum(["trace", "debug", "info", "warn", "error", "silent"])
     .default("info")
     .describe("Least severe log line"),
-  KHALA_DRAIN_MS: count(5_000, 0).describe("How long shutdown waits for sockets and requests"),
-  KHALA_MAX_BODY_BYTES: count(1 << 20, 1_024).describe("Largest HTTP body"),
+  KHALA_DRAIN_MS: milliseconds(5_000, 0).describe("How long shutdown waits for sockets and requests"),
+  KHALA_MAX_BODY_BYTES: bytes(1 << 20, 1_024).describe("Largest HTTP body"),
   DATABASE_URL: z
     .string()
     .regex(/^postgres(ql)?:\/\//, "must start with postgres://")
@@ -85,15 +95,9 @@ const SETTINGS = z.object({
   KAFKA_TOPIC_PROCESSED: topic.describe("Full name of the topic of processed tasks"),
   KAFKA_TOPIC_DLQ_PREFIX: topic.describe("Full prefix of the topics of dead letters"),
   KAFKA_PARTITIONS: count(8, 1, 1_000).describe("Partitions of new topics; not changed later"),
-  KAFKA_REPLICATION: z.coerce
-    .number()
-    .int()
-    .min(-1)
-    .max(15)
-    .default(-1)
-    .describe("Replicas of new topics; -1: the default of the broker"),
-  KAFKA_LINGER_MS: count(5, 0, 1_000).describe("How long the producer batches records"),
-  KAFKA_BATCH_BYTES: count(1 << 20, 1_024).describe("Largest batch of the producer"),
+  KAFKA_REPLICATION: count(-1, -1, 15).describe("Replicas of new topics; -1: the default of the broker"),
+  KAFKA_LINGER_MS: milliseconds(5, 0, 1_000).describe("How long the producer batches records"),
+  KAFKA_BATCH_BYTES: bytes(1 << 20, 1_024).describe("Largest batch of the producer"),
   KAFKA_ACKS: z
     .enum(["all", "1"])
     .default("all")
@@ -115,9 +119,9 @@ const SETTINGS = z.object({
     .min(16)
     .optional()
     .describe("Bearer key that may call POST /api/sync/token"),
-  KHALA_AUTH_CLOCK_SKEW_S: count(30, 0, 300).describe("Tolerated clock difference"),
-  KHALA_AUTH_MIN_TTL_S: count(60, 1).describe("Shortest life of a token that is minted here"),
-  KHALA_AUTH_MAX_TTL_S: count(900, 1).describe("Longest life of a token that is accepted"),
+  KHALA_AUTH_CLOCK_SKEW_S: seconds(30, 0, 300).describe("Tolerated clock difference"),
+  KHALA_AUTH_MIN_TTL_S: seconds(60, 1).describe("Shortest life of a token that is minted here"),
+  KHALA_AUTH_MAX_TTL_S: seconds(900, 1).describe("Longest life of a token that is accepted"),
   KHALA_ORIGINS: list.describe(
     "Origins of pages that may call routes and open sockets, separated by commas; * for all; own host always",
   ),
@@ -126,10 +130,7 @@ const SETTINGS = z.object({
     "Connections of one address, without authenticated sockets; 0: any number",
   ),
   KHALA_MAX_SOCKETS: count(20_000).describe("Sockets on this server"),
-  KHALA_MAX_SOCKETS_PER_ORG: z.coerce
-    .number()
-    .int()
-    .min(1)
+  KHALA_MAX_SOCKETS_PER_ORG: whole(1, MAX_COUNT)
     .optional()
     .describe("Sockets of one org on this server; unset: nine tenths of KHALA_MAX_SOCKETS"),
   KHALA_MAX_SUBSCRIPTIONS_PER_ORG: count(200_000).describe(
@@ -138,31 +139,31 @@ const SETTINGS = z.object({
   KHALA_MAX_SOCKETS_PER_SUBJECT: count(2_000).describe("Sockets of one subject on this server"),
   KHALA_MAX_CHANNELS: count(100).describe("Channels on one socket"),
   KHALA_MAX_TOPICS: count(50).describe("Topics that one socket follows"),
-  KHALA_MAX_FRAME_BYTES: count(256 << 10, 1_024).describe("Largest frame that a client may send"),
-  KHALA_SOCKET_BUFFER_BYTES: count(1 << 20, 16_384).describe("Send buffer of one socket, in bytes"),
-  KHALA_SLOW_CONSUMER_MS: count(10_000, 100).describe(
+  KHALA_MAX_FRAME_BYTES: bytes(256 << 10, 1_024).describe("Largest frame that a client may send"),
+  KHALA_SOCKET_BUFFER_BYTES: bytes(1 << 20, 16_384).describe("Send buffer of one socket, in bytes"),
+  KHALA_SLOW_CONSUMER_MS: milliseconds(10_000, 100).describe(
     "How long a socket with a full buffer may stall before it is closed",
   ),
-  KHALA_IDLE_TIMEOUT_MS: count(90_000, 1_000).describe(
+  KHALA_IDLE_TIMEOUT_MS: milliseconds(90_000, 1_000).describe(
     "How long a socket may be silent; browsers throttle background tabs to a minute",
   ),
-  KHALA_HEARTBEAT_MS: count(15_000, 100).describe("How often a socket receives its positions"),
+  KHALA_HEARTBEAT_MS: milliseconds(15_000, 100).describe("How often a socket receives its positions"),
 
   KHALA_PAYLOAD_MODE: z
     .enum(["inline", "pointer"])
     .default("inline")
     .describe("Whether the journal stores payloads or points to the read model"),
   KHALA_REPLAY_MAX_UPDATES: count(200).describe("Updates in one batch"),
-  KHALA_REPLAY_MAX_UPDATE_BYTES: count(256 << 10, 1_024).describe(
+  KHALA_REPLAY_MAX_UPDATE_BYTES: bytes(256 << 10, 1_024).describe(
     "Payload of one update; a larger one must be fetched",
   ),
-  KHALA_REPLAY_MAX_BATCH_BYTES: count(2 << 20, 1_024).describe("Payloads in one batch"),
-  KHALA_TAIL_BYTES: count(16 << 20, 0).describe("Newest updates kept in memory, per topic"),
-  KHALA_POLL_MS: count(250, 10).describe(
+  KHALA_REPLAY_MAX_BATCH_BYTES: bytes(2 << 20, 1_024).describe("Payloads in one batch"),
+  KHALA_TAIL_BYTES: bytes(16 << 20, 0).describe("Newest updates kept in memory, per topic"),
+  KHALA_POLL_MS: milliseconds(250, 10).describe(
     "How often the database is polled, for updates whose wake-up was lost",
   ),
   KHALA_HINTS: flag(true).describe("Wake-ups by LISTEN/NOTIFY; without them only polling finds updates"),
-  KHALA_PROJECTION_RETRY_MS: count(5_000, 10).describe(
+  KHALA_PROJECTION_RETRY_MS: milliseconds(5_000, 10).describe(
     "Retry interval of streams that a projection has set aside",
   ),
   KHALA_RETENTION_HOURS: z.coerce
@@ -171,8 +172,8 @@ const SETTINGS = z.object({
     .max(168)
     .default(72)
     .describe("How long the journal is kept, 24 to 168"),
-  KHALA_RETENTION_INTERVAL_S: count(60, 1).describe("How often the journal is trimmed"),
-  KHALA_STALL_S: count(120, 1).describe("A backlog without progress for this long is reported as a stall"),
+  KHALA_RETENTION_INTERVAL_S: seconds(60, 1).describe("How often the journal is trimmed"),
+  KHALA_STALL_S: seconds(120, 1).describe("A backlog without progress for this long is reported as a stall"),
   KHALA_SECOND_SINK: z
     .enum(["off", "noop", "convex"])
     .default("off")
@@ -188,59 +189,54 @@ const SETTINGS = z.object({
     .optional()
     .describe("Sent to both as `secret`, for them to check: a public function can be called by everyone"),
 
-  KHALA_CHAT_READER_GRACE_MS: count(30_000, 0).describe(
+  KHALA_CHAT_READER_GRACE_MS: milliseconds(30_000, 0).describe(
     "How long a conversation is still read after its last socket has closed",
   ),
-  KHALA_CHAT_RECENT_BYTES: count(256 << 10, 0).describe(
+  KHALA_CHAT_RECENT_BYTES: bytes(256 << 10, 0).describe(
     "Newest events kept in memory, per conversation that is read",
   ),
-  KHALA_CHAT_POLL_MS: count(1_000, 50).describe(
+  KHALA_CHAT_POLL_MS: milliseconds(1_000, 50).describe(
     "How often conversations are polled, for events whose wake-up was lost; thirty times as long on Redis",
   ),
-  KHALA_CHAT_LEASE_MS: count(10_000, 300).describe(
+  KHALA_CHAT_LEASE_MS: milliseconds(10_000, 300).describe(
     "Lease of a run; another server takes over when it expires",
   ),
-  KHALA_CHAT_RUN_TIMEOUT_S: count(600, 1).describe("Longest run"),
-  KHALA_CHAT_RUN_MAX_BYTES: count(4 << 20, 1_024).describe("Largest answer of one run"),
+  KHALA_CHAT_RUN_TIMEOUT_S: seconds(600, 1).describe("Longest run"),
+  KHALA_CHAT_RUN_MAX_BYTES: bytes(4 << 20, 1_024).describe("Largest answer of one run"),
   KHALA_CHAT_QUEUE: count(20, 0).describe("Messages that wait in one busy conversation"),
   KHALA_CHAT_ENGINES: count(1_000).describe(
     "Engines kept for their conversations, and the most live runs of this server",
   ),
-  KHALA_CHAT_ORG_RUNS: z.coerce
-    .number()
-    .int()
-    .min(1)
+  KHALA_CHAT_ORG_RUNS: whole(1, MAX_COUNT)
     .optional()
     .describe("Live runs of one org on this server; unset: nine tenths of KHALA_CHAT_ENGINES"),
   KHALA_CHAT_ORG_MESSAGES_PER_S: count(1_000, 1).describe("Messages per second of one org on this server"),
-  KHALA_CHAT_ENGINE_IDLE_S: count(600, 1).describe("How long an idle engine is kept"),
-  KHALA_CHAT_DELTA_MS: count(30, 0, 1_000).describe("Window in which text deltas are merged into one event"),
+  KHALA_CHAT_ENGINE_IDLE_S: seconds(600, 1).describe("How long an idle engine is kept"),
+  KHALA_CHAT_DELTA_MS: milliseconds(30, 0, 1_000).describe(
+    "Window in which text deltas are merged into one event",
+  ),
   KHALA_CHAT_DELTA_CHARS: count(128, 1).describe("Characters that end that window early"),
-  KHALA_AUDIT_KEEP_DAYS: count(400, 1).describe("How long the audit log is kept"),
-  KHALA_CHAT_KEEP_HOURS: count(168, 1).describe("Events of a conversation that are kept, by age"),
+  KHALA_AUDIT_KEEP_DAYS: count(400, 1, 36_500).describe("How long the audit log is kept"),
+  KHALA_CHAT_KEEP_HOURS: hours(168, 1).describe("Events of a conversation that are kept, by age"),
   KHALA_CHAT_KEEP_EVENTS: count(10_000, 1).describe("Events of a conversation that are kept, by number"),
-  KHALA_CHAT_KEEP_BYTES: count(8 << 20, 1_024).describe("Events of a conversation that are kept, by size"),
-  KHALA_CHAT_TTL_HOURS: count(720, 1).describe("How long a conversation lives after its last event"),
-  KHALA_CHAT_JANITOR_S: count(60, 1).describe("How often conversations are trimmed and removed"),
+  KHALA_CHAT_KEEP_BYTES: bytes(8 << 20, 1_024).describe("Events of a conversation that are kept, by size"),
+  KHALA_CHAT_TTL_HOURS: hours(720, 1).describe("How long a conversation lives after its last event"),
+  KHALA_CHAT_JANITOR_S: seconds(60, 1).describe("How often conversations are trimmed and removed"),
 
   KHALA_BOARD_AGENTS: flag(true).describe("Whether this server runs the app's agents"),
-  KHALA_WORKER_PORT: z.coerce
-    .number()
-    .int()
-    .min(0)
-    .max(65_535)
+  KHALA_WORKER_PORT: whole(0, 65_535)
     .optional()
     .describe(
       "Port on which `khala worker` answers /metrics, /healthz and /readyz; 0 picks a free one; unset: it does not listen",
     ),
   KHALA_BOARD_CONCURRENCY: count(64, 1).describe("Tasks at a time on this server, of all agents together"),
-  KHALA_BOARD_LEASE_MS: count(30_000, 300).describe(
+  KHALA_BOARD_LEASE_MS: milliseconds(30_000, 300).describe(
     "Lease of a task; another server takes it when it expires",
   ),
-  KHALA_BOARD_POLL_MS: count(1_000, 10).describe(
+  KHALA_BOARD_POLL_MS: milliseconds(1_000, 10).describe(
     "How often the board is polled, for work whose wake-up was lost",
   ),
-  KHALA_BOARD_KEEP_HOURS: count(168, 24).describe(
+  KHALA_BOARD_KEEP_HOURS: hours(168, 24).describe(
     "How long artifacts are kept, and on PostgreSQL finished tasks",
   ),
   KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe(
@@ -253,7 +249,7 @@ const SETTINGS = z.object({
     "Artifacts that one org may publish per second on each server",
   ),
   KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of artifacts, each made from the one before"),
-  KHALA_OPS_INTERVAL_MS: count(1_000, 100).describe(
+  KHALA_OPS_INTERVAL_MS: milliseconds(1_000, 100).describe(
     "How often watchers receive an overview of the server; nothing is measured without watchers",
   ),
   OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),

@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import { type Clock, sleep } from "../../kit/clock.ts";
+import { type Clock, keepAliveClock, sleep } from "../../kit/clock.ts";
 import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
 /** One step of a script: an event, or a pause. */
@@ -16,15 +16,6 @@ export interface ScriptedOptions {
   /** The clock of the pauses. */
   readonly clock?: Clock;
 }
-
-/** Its timers keep the process alive, unlike the system clock's: a script may be all that a program waits for. */
-const keepAliveClock: Clock = {
-  now: () => Date.now(),
-  after(ms, fn) {
-    const timer = setTimeout(fn, ms);
-    return () => clearTimeout(timer);
-  },
-};
 
 /** A deterministic engine: the same turn gets the same events. */
 export function scripted(options: ScriptedOptions = {}): EngineFactory {
