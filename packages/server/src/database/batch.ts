@@ -13,7 +13,7 @@ export type Row = Record<string, unknown>;
 
 /** The part of pg's connection that a query uses. Its types omit it; pg-cursor relies on the same. */
 interface Wire {
-  readonly stream: Pick<Writable, "cork" | "uncork">;
+  readonly stream: Pick<Writable, "cork" | "uncork" | "destroy">;
   /** The text of each named statement that this connection has prepared. */
   readonly parsedStatements: Record<string, string>;
   parse(statement: { name: string; text: string }): void;
@@ -36,7 +36,7 @@ type Parser = (text: string) => unknown;
  * before a Sync together, or nothing. So there is no BEGIN, no COMMIT, one write and one answer.
  */
 export class Batch extends pg.Query {
-  readonly #statements: readonly Statement[];
+  readonly #statements: readonly { name: string; text: string; values: (string | Buffer | null)[] }[];
   readonly #types: Types;
   readonly #settled: PromiseWithResolvers<Row[][]> = Promise.withResolvers();
   readonly #results: Row[][] = [];
@@ -53,7 +53,12 @@ export class Batch extends pg.Query {
 
   constructor(statements: readonly Statement[], types: Types) {
     super("");
-    this.#statements = statements;
+    // Encoded here: a value that cannot be must fail its caller before anything is sent.
+    this.#statements = statements.map(({ name = "", text, values = [] }) => ({
+      name,
+      text,
+      values: values.map(parameter),
+    }));
     this.#types = types;
   }
 
@@ -62,22 +67,29 @@ export class Batch extends pg.Query {
     return this.#settled.promise;
   }
 
-  override submit = (connection: pg.Connection): void => {
+  override submit = (connection: pg.Connection): Error | undefined => {
     const wire = connection as pg.Connection & Wire;
     this.#wire = wire;
     wire.stream.cork();
-    for (const { name = "", text, values = [] } of this.#statements) {
-      if (!name || wire.parsedStatements[name] !== text) {
-        // A failed batch may have prepared it already; closing an unknown name is no error.
-        wire.close({ type: "S", name });
-        wire.parse({ name, text });
+    try {
+      for (const { name, text, values } of this.#statements) {
+        if (!name || wire.parsedStatements[name] !== text) {
+          // A failed batch may have prepared it already; closing an unknown name is no error.
+          wire.close({ type: "S", name });
+          wire.parse({ name, text });
+        }
+        wire.bind({ statement: name, values });
+        wire.describe({ type: "P", name: "" });
+        wire.execute({ portal: "" });
       }
-      wire.bind({ statement: name, values: values.map(parameter) });
-      wire.describe({ type: "P", name: "" });
-      wire.execute({ portal: "" });
+      wire.sync();
+    } catch (error) {
+      // Without its Sync, a part of it would be committed with the next caller's statements.
+      wire.stream.destroy();
+      return error as Error;
+    } finally {
+      wire.stream.uncork();
     }
-    wire.sync();
-    wire.stream.uncork();
   };
 
   handleRowDescription({ fields }: { fields: readonly { name: string; dataTypeID: number }[] }): void {
@@ -105,11 +117,21 @@ export class Batch extends pg.Query {
   }
 
   handleError(error: Error): void {
+    if (isStalePreparation(error))
+      for (const { name } of this.#statements) delete this.#wire?.parsedStatements[name];
     this.callback(error);
   }
 
   handleEmptyQuery(): void {}
   handlePortalSuspended(): void {}
+}
+
+/**
+ * True when the server cannot use a prepared statement any more, or does not know it: its result type has changed, or a pooler
+ * or DISCARD has dropped it. The batch was rolled back, and prepares its statements again when it is repeated.
+ */
+export function isStalePreparation(error: unknown): boolean {
+  return ["0A000", "26000", "42P05"].includes((error as { code?: string }).code ?? "");
 }
 
 const SPECIAL = /["\\]/;

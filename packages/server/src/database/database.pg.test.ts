@@ -3,7 +3,7 @@ import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_da
 import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
 import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { openDatabase } from "./database.ts";
+import { isConnectionFailure, openDatabase } from "./database.ts";
 
 let shared: TestDatabase;
 beforeAll(async () => {
@@ -272,4 +272,98 @@ test("turns JIT off on every connection, whatever the server's default is", asyn
     await alone.end();
     await database.close();
   }
+});
+
+test("prepares a statement again when its result type has changed", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  const { database } = single;
+  await database.query({ text: "CREATE TABLE shapes (id int)" });
+  const shapes = { name: "shapes", text: "SELECT * FROM shapes" };
+  const change = (n: number) => database.query({ text: `ALTER TABLE shapes ADD COLUMN c${n} int` });
+  await database.query(shapes);
+  await change(1);
+  expect(await database.query(shapes)).toEqual([]);
+  await change(2);
+  expect(await database.transaction([shapes, shapes], "pipeline")).toEqual([[], []]);
+  await change(3);
+  // Within a transaction nothing can be repeated, but the next call works.
+  expect(await failure(database.interactive((tx) => tx.query(shapes)))).toMatchObject({ code: "0A000" });
+  expect(await database.query(shapes)).toEqual([]);
+});
+
+test("prepares a statement again when the server has forgotten it", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  const one = { name: "one", text: "SELECT 1 AS n" };
+  await single.database.query(one);
+  await single.database.query({ text: "DEALLOCATE ALL" });
+  expect(await single.database.query(one)).toEqual([{ n: 1 }]);
+});
+
+test("uses a name in and outside of interactive transactions, also after a failure", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  const divide = (by: number) => ({ name: "divide", text: "SELECT 1 / $1::int AS n", values: [by] });
+  await failure(single.database.query(divide(0)));
+  expect(await single.database.interactive((tx) => tx.query(divide(1)))).toEqual([{ n: 1 }]);
+  await failure(single.database.interactive((tx) => tx.query(divide(0))));
+  expect(await single.database.query(divide(1))).toEqual([{ n: 1 }]);
+  const other = { ...divide(1), text: "SELECT 2 / $1::int AS n" };
+  expect(await single.database.interactive((tx) => tx.query(other))).toEqual([{ n: 2 }]);
+});
+
+test("fails the caller of a value that cannot be encoded, and nobody else", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  const { database } = single;
+  const one = { text: "SELECT 1 AS n" };
+  const bad = { text: "SELECT $1::text", values: [{ an: "object" }] };
+  for (const pipeline of [undefined, "pipeline"]) {
+    const [refused, next] = await Promise.allSettled([
+      database.transaction([one, bad], pipeline),
+      database.transaction([one], pipeline),
+    ]);
+    expect(refused).toMatchObject({ status: "rejected", reason: expect.any(TypeError) });
+    expect(next).toMatchObject({ value: [[{ n: 1 }]] });
+  }
+  expect(await failure(database.interactive((tx) => tx.query(bad)))).toBeInstanceOf(TypeError);
+  expect(await database.query(one)).toEqual([{ n: 1 }]);
+});
+
+test("reports a host name that cannot be resolved, and a refused login, as unavailable", async () => {
+  const other = (change: (url: URL) => void) => {
+    const url = new URL(shared.url);
+    change(url);
+    const database = openDatabase({ url: url.href, poolSize: 1, log: pino({ level: "silent" }) });
+    return failure(database.query({ text: "SELECT 1" })).finally(() => database.close());
+  };
+  const unresolved = await other((url) => {
+    url.hostname = "database.invalid";
+  });
+  const refused = await other((url) => {
+    url.username = "nobody_of_this_name";
+  });
+  for (const error of [unresolved, refused]) expect(error).toMatchObject({ code: "unavailable" });
+});
+
+test("reports a connection of its own that never answers as unavailable", async () => {
+  await using remote = await behindProxy({ connectTimeoutMs: 500 });
+  remote.proxy.pause();
+  expect(await failure(remote.database.connect())).toMatchObject({ code: "unavailable" });
+});
+
+test.for(["EAI_AGAIN", "ERR_STREAM_DESTROYED", "28000", "28P01", "57P01", "ECONNRESET"])(
+  "%s is a lost connection",
+  (code) => {
+    expect(isConnectionFailure(Object.assign(new Error("?"), { code }))).toBe(true);
+  },
+);
+
+test.for(["ERR_INVALID_ARG_TYPE", "57014", "40P01", "23505", "22P02"])(
+  "%s is not a lost connection",
+  (code) => {
+    expect(isConnectionFailure(Object.assign(new Error("?"), { code }))).toBe(false);
+  },
+);
+
+test("reports a statement that took too long as unavailable", async () => {
+  const slow = [{ text: "SET LOCAL statement_timeout = 1" }, { text: "SELECT pg_sleep(60)" }];
+  expect(await failure(shared.database.transaction(slow))).toMatchObject({ code: "unavailable" });
 });

@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
-import { Batch, type Row, type Statement } from "./batch.ts";
+import { Batch, isStalePreparation, type Row, type Statement } from "./batch.ts";
 import { type Checkout, PipelinedConnections } from "./pipelined_connections.ts";
 
 export type { Row, Statement };
@@ -82,6 +82,27 @@ export function openDatabase(options: DatabaseOptions): Database {
     server = reached;
   }
 
+  async function inTransaction<T>(
+    client: pg.ClientBase,
+    fn: (tx: Pick<Database, "query">) => Promise<T>,
+    mode = "",
+    onBroken: (cause: Error) => void = () => {},
+  ): Promise<T> {
+    try {
+      await client.query(`BEGIN ${mode}`);
+      const value = await fn({
+        // Only batches prepare statements: pg's own queries do not close a name that is in use.
+        query: async <R>(statement: Statement) =>
+          (await send(client, new Batch([statement], types)))[0] as R[],
+      });
+      await client.query("COMMIT");
+      return value;
+    } catch (error) {
+      await client.query("ROLLBACK").catch(onBroken);
+      throw error;
+    }
+  }
+
   async function greet(client: pg.ClientBase): Promise<void> {
     try {
       await inTransaction(client, newServer);
@@ -114,14 +135,22 @@ export function openDatabase(options: DatabaseOptions): Database {
     return { client, release: (failure) => client.release(failure) };
   }
 
+  /** Sends statements as one transaction, or as a part of the one that the connection is in. */
+  function send(client: pg.ClientBase, batch: Batch): Promise<Row[][]> {
+    client.query(batch);
+    return batch.results;
+  }
+
   async function transaction(statements: readonly Statement[], pipeline?: string): Promise<Row[][]> {
+    const batch = new Batch(statements, types);
     const checkout = pipeline === undefined ? exclusive() : pipelines.checkOut(pipeline);
     const { client, release } = await checkout.catch(translate);
-    const batch = new Batch(statements, types);
     let failure: unknown;
     try {
-      client.query(batch);
-      return await batch.results;
+      return await send(client, batch).catch((error) => {
+        if (!isStalePreparation(error)) throw error;
+        return send(client, new Batch(statements, types));
+      });
     } catch (error) {
       failure = error;
       return translate(error);
@@ -174,43 +203,59 @@ export function openDatabase(options: DatabaseOptions): Database {
   };
 }
 
-async function inTransaction<T>(
-  client: pg.ClientBase,
-  fn: (tx: Pick<Database, "query">) => Promise<T>,
-  mode = "",
-  onBroken: (cause: Error) => void = () => {},
-): Promise<T> {
-  try {
-    await client.query(`BEGIN ${mode}`);
-    const value = await fn({ query: async (s) => (await client.query(asQuery(s))).rows });
-    await client.query("COMMIT");
-    return value;
-  } catch (error) {
-    await client.query("ROLLBACK").catch(onBroken);
-    throw error;
-  }
-}
-
-function asQuery({ name, text, values }: Statement): pg.QueryConfig {
-  return { text, ...(name && { name }), ...(values && { values: values as unknown[] }) };
-}
+/** Messages of pg and its pool that come without a code. */
+const LOST = [
+  "Connection terminated",
+  "timeout exceeded when trying to connect",
+  "timeout expired",
+  "Query read timeout",
+  "not queryable",
+  "Client was closed",
+];
+/** Errors of Node's streams on a socket that is gone. Others with ERR_ are faults of the program. */
+const GONE = ["ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END", "ERR_STREAM_PREMATURE_CLOSE"];
 
 /** True for errors that say nothing about the statement: the server went away, or refused the connection. */
 export function isConnectionFailure(error: unknown): boolean {
   const { code = "", message = "" } = error as { code?: string; message?: string };
-  if (/^(08|57P0|53)/.test(code) || /^E[A-Z]+$/.test(code) || code === "25006") return true;
-  const lost = ["Connection terminated", "timeout exceeded when trying to connect", "Query read timeout"];
-  return [...lost, "not queryable", "Client was closed"].some((text) => message.includes(text));
+  // Class 08: connection, 28: login, 53: resources, 57P0: shutdown, 25006: a standby. EAI_AGAIN is the resolver's.
+  if (/^(08|28|53|57P0|25006$|EAI_)/.test(code) || /^E[A-Z]+$/.test(code) || GONE.includes(code)) return true;
+  return LOST.some((text) => message.includes(text));
+}
+
+/** True when it is not known whether a statement was committed. */
+export function isUncertain(error: unknown): boolean {
+  return error instanceof KhalaError && isConnectionFailure(error.cause);
+}
+
+/** True when a rolled-back transaction may succeed as it is: serialization failure, deadlock, lock timeout. */
+export function isRepeatable(error: unknown): boolean {
+  return /^(40|55P03)/.test(codeOf(error));
 }
 
 /** True for errors caused by a value: a retry fails again. */
 export function isDataError(error: unknown): boolean {
-  // Class 22: data exception, 23: constraint, 54: program limit, such as an index row that is too large.
-  return /^(22|23|54)/.test((error as { code?: string }).code ?? "");
+  // Class 21: cardinality, 22: data exception, 23: constraint, 54: program limit, such as an index row that is too large.
+  return /^(21|22|23|54)/.test(codeOf(error));
+}
+
+/** True when one item of a batch may be at fault, so that splitting the batch saves the others. */
+export function isItemFault(error: unknown): boolean {
+  if (error instanceof KhalaError) return error.code !== "unavailable";
+  // What the program itself throws has no SQLSTATE; P0001 is a trigger that refuses a row.
+  const code = codeOf(error);
+  return isDataError(error) || code === "P0001" || !/^[0-9A-Z]{5}$/.test(code);
+}
+
+function codeOf(error: unknown): string {
+  return (error as { code?: string }).code ?? "";
 }
 
 function translate(error: unknown): never {
-  if (!isConnectionFailure(error)) throw error;
-  const message = "The database cannot be reached right now. Try again; GET /readyz shows its state.";
+  const isTimeout = codeOf(error) === "57014";
+  if (!isTimeout && !isConnectionFailure(error)) throw error;
+  const message = isTimeout
+    ? "The database took too long, and nothing was changed. Try again in a moment."
+    : "The database cannot be reached right now. Try again; GET /readyz shows its state.";
   throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 }, { cause: error });
 }

@@ -1,8 +1,9 @@
 import { may } from "../access/access.ts";
+import { commitEach } from "../database/commit_each.ts";
 import type { Database } from "../database/database.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Context } from "../kit/context.ts";
-import { GroupCommit } from "../kit/group_commit.ts";
+import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { commitAppends } from "./appends.ts";
 import { createStream, removeStream, sweep } from "./lifecycle.ts";
@@ -65,12 +66,14 @@ export function openDurableStreams(
     wakeups.send(`${STREAM_WAKEUP}${id}`);
   }
 
+  async function commit(appends: readonly Append[]): Promise<Outcome[]> {
+    const { outcomes, changed } = await commitAppends(database, appends);
+    for (const id of changed) notifyWatchers(id);
+    return outcomes;
+  }
+
   const commits = new GroupCommit<Append, AppendOutcome>({
-    async commit(appends) {
-      const { outcomes, changed } = await commitAppends(database, appends);
-      for (const id of changed) notifyWatchers(id);
-      return outcomes;
-    },
+    commit: (appends) => commitEach(context, appends, { commit, isIdempotent: false }),
     sizeOf: ({ data }) => data.length + 256,
     maxItems: 256,
     maxBytes: 4 * MEBIBYTE,

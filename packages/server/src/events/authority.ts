@@ -1,9 +1,8 @@
 import type { JsonValue } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import { notFound } from "../access/access.ts";
-import { type Database, isConnectionFailure } from "../database/database.ts";
-import { backoff } from "../kit/backoff.ts";
-import { sleep } from "../kit/clock.ts";
+import { commitEach } from "../database/commit_each.ts";
+import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import { type AuthorityEvent, checkEventData, type StreamDefinition, type StreamEvent } from "./stream.ts";
@@ -84,9 +83,12 @@ export function openAuthority(database: Database, context: Context): Authority {
   const listeners: (() => void)[] = [];
   const queue = new GroupCommit<Prepared, bigint>({
     commit: (batch) =>
-      commit(database, context, batch).finally(() => {
-        for (const listener of listeners) listener();
-      }),
+      // Event ids make a commit idempotent.
+      commitEach(context, batch, { commit: (some) => commit(database, some), isIdempotent: true }).finally(
+        () => {
+          for (const listener of listeners) listener();
+        },
+      ),
     sizeOf: (item) => item.bytes,
     maxItems: 512,
     maxBytes: 4 << 20,
@@ -210,7 +212,7 @@ const APPEND = `SELECT * FROM runtime.append_in_order(
   )
 )`;
 
-async function commit(database: Database, context: Context, batch: readonly Prepared[]): Promise<Outcome[]> {
+async function commit(database: Database, batch: readonly Prepared[]): Promise<Outcome[]> {
   const requests = batch.map((item) => item.request);
   const statement = {
     name: "append_in_order",
@@ -231,24 +233,9 @@ async function commit(database: Database, context: Context, batch: readonly Prep
       batch.flatMap((item) => item.data),
     ],
   };
-  for (let attempt = 0; ; attempt++) {
-    try {
-      const answers = await database.query<Answer>(statement);
-      const byRequest = new Map(answers.map((answer) => [answer.request, answer]));
-      return batch.map((item, i) => outcome(item.request, byRequest.get(i + 1)!));
-    } catch (error) {
-      const lost = error instanceof KhalaError && isConnectionFailure(error.cause);
-      // Event ids make a retry idempotent, so a commit without a response is retried.
-      if (lost && attempt < 3) {
-        await sleep(context.clock, backoff(attempt, context.random));
-        continue;
-      }
-      if (lost || batch.length === 1) return batch.map(() => ({ error }));
-      const half = batch.length >> 1;
-      const first = await commit(database, context, batch.slice(0, half));
-      return [...first, ...(await commit(database, context, batch.slice(half)))];
-    }
-  }
+  const answers = await database.query<Answer>(statement);
+  const byRequest = new Map(answers.map((answer) => [answer.request, answer]));
+  return batch.map((item, i) => outcome(item.request, byRequest.get(i + 1)!));
 }
 
 function outcome({ stream, streamId, expectedSeq }: Append, answer: Answer): Outcome {

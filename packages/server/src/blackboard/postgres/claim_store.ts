@@ -162,7 +162,10 @@ export class ClaimStore {
     if (isAll) turn.allAt = now + ALL_EVERY_MS;
     remember(turn, orgRows, rows, now);
     // One row per org, of any number: too many to be arguments of one call.
-    const nextDue = orgRows.reduce((least, { due }) => Math.min(least, due ?? least), Number.POSITIVE_INFINITY);
+    const nextDue = orgRows.reduce(
+      (least, { due }) => Math.min(least, due ?? least),
+      Number.POSITIVE_INFINITY,
+    );
     const claims: Claim[] = [];
     const missing: Claim[] = [];
     for (const row of inTurn(rows)) {

@@ -1,8 +1,10 @@
+import { busy } from "../../database/commit_each.ts";
+import { isItemFault, isRepeatable, isUncertain } from "../../database/database.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, areAscending, conflict, sameContent, versionKey } from "../model/artifact.ts";
 import type { Task } from "../model/task.ts";
 import { type BoardParts, knownArtifacts, route, tellOfArtifacts } from "./board_parts.ts";
-import { busy, isDuplicate, isRepeatable, isUncertain, waitBeforeRepeat } from "./errors.ts";
+import { isDuplicate, waitBeforeRepeat } from "./errors.ts";
 import { enqueueStatement, putStatement } from "./statements.ts";
 
 type Status = "published" | "duplicate";
@@ -92,7 +94,7 @@ export class Publisher {
         await waitBeforeRepeat(this.#parts.context, TRIES - tries);
         return this.#commit(calls, tries - 1);
       }
-      if (calls.length === 1) return [{ error }];
+      if (calls.length === 1 || !isItemFault(error)) return calls.map(() => ({ error }));
       // It was rolled back. One bad call must fail its own publisher only: halve them until it stands alone.
       const half = calls.length >> 1;
       return this.#inTwo(calls, (i) => i >= half, TRIES);

@@ -1,8 +1,8 @@
+import { isItemFault } from "../../database/database.ts";
 import { runLoop, type Service, type Wake } from "../../kit/service.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { setAsideStatement } from "../observe/set_aside_items.ts";
 import { type BoardParts, route, tellOfTasks } from "./board_parts.ts";
-import { isItemsFault } from "./errors.ts";
 import { BY_INDEX, routeStatement } from "./statements.ts";
 
 const AT_ONCE = 256;
@@ -56,7 +56,7 @@ export function startRouter(parts: BoardParts, wake: Wake, pollMs: number): Serv
         });
         tellOfTasks(parts, items);
       } catch (error) {
-        if (rows.length === 0 || !isItemsFault(error)) throw error;
+        if (rows.length === 0 || !isItemFault(error)) throw error;
         if (rows.length === 1) await setAside(rows[0]!, error);
         else atOnce = rows.length >> 1;
         return true;

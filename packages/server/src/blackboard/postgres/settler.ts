@@ -1,3 +1,4 @@
+import { isItemFault, isRepeatable, isUncertain } from "../../database/database.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
@@ -6,7 +7,7 @@ import { type Artifact, conflict, sameContent, versionKey } from "../model/artif
 import type { DeadLetter, Settlement } from "../model/task.ts";
 import { type BoardParts, knownArtifacts, route, tellOfArtifacts } from "./board_parts.ts";
 import type { Claim } from "./claim_store.ts";
-import { isDuplicate, isLostClaim, isRepeatable, isUncertain, waitBeforeRepeat } from "./errors.ts";
+import { isDuplicate, isLostClaim, waitBeforeRepeat } from "./errors.ts";
 import { BY_INDEX, heldStatement, type Settling, settleStatement, TASKS } from "./statements.ts";
 
 /** A claim whose work has ended, and what becomes of it. */
@@ -93,6 +94,8 @@ export class Settler {
         await waitBeforeRepeat(this.#parts.context, TRIES - tries);
         return this.#commit(items, tries - 1);
       }
+      // Nobody's fault, such as a timeout: to halve the batch would multiply it.
+      if (!isItemFault(error) && !isLostClaim(error)) return items.map(() => ({ error }));
       if (items.length === 1) return this.#unfit(items[0]!, error);
       const half = items.length >> 1;
       const first = await this.#commit(items.slice(0, half), TRIES);

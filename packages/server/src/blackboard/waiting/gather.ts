@@ -1,4 +1,5 @@
-import { type Database, isDataError } from "../../database/database.ts";
+import { commitEach } from "../../database/commit_each.ts";
+import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import type { Service } from "../../kit/service.ts";
@@ -64,23 +65,13 @@ export function openGather(
 
   async function commit(additions: readonly Addition[]): Promise<Outcome[]> {
     const outcomes: Outcome[] = additions.map(() => ({ ok: undefined }));
-    try {
-      const rows = await database.query<{ n: number } & Added>(gatherStatement(additions));
-      for (const { n, ...added } of rows) outcomes[n] = { ok: added };
-    } catch (error) {
-      if (additions.length === 1 || !isOwnFault(error)) throw error;
-      // Retry one by one, so that only the failing artifact fails.
-      for (const [i, addition] of additions.entries())
-        outcomes[i] = await commit([addition]).then(
-          ([outcome]) => outcome!,
-          (cause: unknown) => ({ error: cause }),
-        );
-    }
+    const rows = await database.query<{ n: number } & Added>(gatherStatement(additions));
+    for (const { n, ...added } of rows) outcomes[n] = { ok: added };
     return outcomes;
   }
 
   const writes = new GroupCommit<Addition, Added | undefined>({
-    commit,
+    commit: (additions) => commitEach(context, additions, { commit, isIdempotent: false }),
     sizeOf: ({ bytes }) => bytes,
     maxItems: MAX_AT_ONCE,
     maxBytes: 8 << 20,
@@ -108,9 +99,4 @@ export function openGather(
       await sweep.stop();
     },
   };
-}
-
-/** A deadlock is also retried one by one. */
-function isOwnFault(error: unknown): boolean {
-  return isDataError(error) || (error as { code?: string }).code === "40P01";
 }

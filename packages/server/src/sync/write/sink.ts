@@ -1,9 +1,8 @@
 import { KhalaError } from "@khala/contracts";
-import { type Database, isConnectionFailure, type Row, type Statement } from "../../database/database.ts";
-import { backoff } from "../../kit/backoff.ts";
-import { sleep } from "../../kit/clock.ts";
+import { commitEach } from "../../database/commit_each.ts";
+import type { Database, Row, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
-import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
+import { GroupCommit } from "../../kit/group_commit.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import { isKeyOf, MAX_KEY_BYTES, type Model } from "../model.ts";
 import { type CheckpointMove, isFastPath, writeFastPath } from "./write_fast_path.ts";
@@ -138,30 +137,18 @@ export function openSink(database: Database, context: Context, options: SinkOpti
     options.onCommit(topic, count, notified);
   }
 
-  /** Isolates a failing write by halving the batch, so that only its writer gets the error. */
-  async function commitEach(model: Model, writes: readonly DocumentWrite[], attempt = 0): Promise<Outcome[]> {
-    try {
-      return (await commit(model, writes, { repeated: attempt > 0 })).map((ok) => ({ ok }));
-    } catch (error) {
-      // A lost answer may hide a commit. Repeating is safe, because versions only rise.
-      if (error instanceof KhalaError && isConnectionFailure(error.cause) && attempt < 3) {
-        await sleep(context.clock, backoff(attempt, context.random));
-        return commitEach(model, writes, attempt + 1);
-      }
-      if (writes.length === 1 || error instanceof KhalaError) return writes.map(() => ({ error }));
-      const half = writes.length >> 1;
-      return [
-        ...(await commitEach(model, writes.slice(0, half))),
-        ...(await commitEach(model, writes.slice(half))),
-      ];
-    }
-  }
-
   function queueOf(model: Model): GroupCommit<DocumentWrite, Written> {
     let queue = queues.get(model.topic);
     if (!queue) {
       queue = new GroupCommit({
-        commit: (writes) => commitEach(model, writes),
+        commit: (writes) =>
+          commitEach(context, writes, {
+            async commit(some, attempt) {
+              return (await commit(model, some, { repeated: attempt > 0 })).map((ok) => ({ ok }));
+            },
+            // Versions only rise, so a commit whose answer was lost may be repeated.
+            isIdempotent: true,
+          }),
         sizeOf: (write) => (write.payload?.length ?? 0) + 200,
         maxItems: 512,
         maxBytes: 8 << 20,

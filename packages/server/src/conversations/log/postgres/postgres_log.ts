@@ -1,5 +1,5 @@
-import { KhalaError } from "@khala/contracts";
-import { type Database, isConnectionFailure } from "../../../database/database.ts";
+import { commitEach } from "../../../database/commit_each.ts";
+import { type Database, isUncertain } from "../../../database/database.ts";
 import type { Wakeups } from "../../../database/wakeups.ts";
 import type { Context } from "../../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../../kit/group_commit.ts";
@@ -80,7 +80,7 @@ export function openPostgresLog(
   const ttl = Math.max(1, Math.round(ttlMs));
 
   const appends = new GroupCommit<Append, Bounds>({
-    commit,
+    commit: (batch) => commitEach(context, batch, { commit, isIdempotent: false }),
     sizeOf: (item) => item.bytes,
     maxItems: 512,
     maxBytes: 8 << 20,
@@ -125,19 +125,13 @@ export function openPostgresLog(
       }
       return outcomes;
     } catch (error) {
-      if (error instanceof KhalaError && isConnectionFailure(error.cause)) {
-        // It may have been committed. The caller has to check, and watchers read again.
+      // It may have been committed. The caller has to check, and watchers read again.
+      if (isUncertain(error))
         for (const { stream } of batch) {
           watchers.missed(stream);
           notifyOthers(stream);
         }
-        return batch.map(() => ({ error }));
-      }
-      if (batch.length === 1) return [{ error }];
-      // Rolled back. Split the batch, so that one bad append fails only its own writer.
-      const half = batch.length >> 1;
-      const first = await commit(batch.slice(0, half));
-      return [...first, ...(await commit(batch.slice(half)))];
+      throw error;
     }
   }
 
