@@ -150,6 +150,7 @@ function parameter(value: unknown): string | Buffer | null {
 function element(value: unknown): string {
   if (typeof value === "number" || typeof value === "bigint") return `${value}`;
   if (value === null || value === undefined) return "NULL";
+  if (Buffer.isBuffer(value)) return `"\\\\x${value.toString("hex")}"`;
   if (typeof value !== "string") return scalar(value);
   if (!SPECIAL.test(value)) return `"${value}"`;
   // JSON escapes quotes and backslashes in the same way, and much faster.
@@ -160,6 +161,6 @@ function element(value: unknown): string {
 function scalar(value: unknown): string {
   if (value instanceof Date) return value.toISOString();
   if (typeof value === "object")
-    throw new TypeError("A parameter must be a scalar, a Buffer, or an array of scalars.");
+    throw new TypeError("A parameter must be a scalar, a Buffer, or an array of those.");
   return String(value);
 }

@@ -159,9 +159,10 @@ test("passes values of every type unchanged", async () => {
     [true, false],
     new Date(1_700_000_000_123),
     null,
+    [Buffer.from([0, 0x22, 0x5c, 255]), null, Buffer.alloc(0)],
   ];
   const text = `SELECT $1::bytea AS bytes, $2::text[] AS words, $3::bigint[]::text[] AS numbers, $4::bool[] AS truths,
-    $5::timestamptz AS time, $6::text AS nothing`;
+    $5::timestamptz AS time, $6::text AS nothing, $7::bytea[] AS many`;
   const [[row]] = (await shared.database.transaction([{ text, values }])) as [[Record<string, unknown>]];
   expect(Object.values(row)).toEqual([
     values[0],
@@ -170,6 +171,7 @@ test("passes values of every type unchanged", async () => {
     values[3],
     values[4],
     null,
+    values[6],
   ]);
 });
 
