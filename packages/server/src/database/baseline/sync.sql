@@ -2,10 +2,12 @@
 
 -- next_watermark is the newest watermark in use. Writers hold the row lock until they commit, so watermarks are dense and
 -- become visible in commit order. floor is the newest watermark that retention removed: a cursor below it has a gap.
+-- purged_version is the highest version of a removed tombstone: a document that comes back goes on above it.
 CREATE TABLE runtime.sync_topic_sequences (
   topic text PRIMARY KEY,
   next_watermark bigint NOT NULL DEFAULT 0,
-  floor bigint NOT NULL DEFAULT 0
+  floor bigint NOT NULL DEFAULT 0,
+  purged_version bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
 
 -- The journal: every update of every topic, until retention removes it.

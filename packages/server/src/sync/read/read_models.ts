@@ -49,20 +49,38 @@ export interface DocumentName {
 /** Comes before every document, where they are ordered by org and key. */
 export const BEFORE_ALL: DocumentName = { org: "", docKey: "" };
 
-/** Reads the current documents for a projector, by `documentId`. */
+/** What a projector reads before it applies events. */
+export interface CurrentDocuments {
+  /** By `documentId`. */
+  readonly documents: Map<string, CurrentDocument>;
+  /** The highest version of a document that retention removed. It covers every document that is missing. */
+  readonly purgedVersion: bigint;
+}
+
+/** Reads the current documents for a projector. */
 export async function loadCurrent(
   database: Database,
-  table: string,
+  { topic, table }: Model,
   names: readonly DocumentName[],
-): Promise<Map<string, CurrentDocument>> {
-  const rows = await database.query<CurrentRow>({
+): Promise<CurrentDocuments> {
+  const current = {
     name: `sync_current_${table}`,
     text: `SELECT d.org_id AS org, d.doc_key AS "docKey", d.doc_version AS version, d.payload, d.audience
       FROM unnest($1::text[], $2::text[]) AS i(org_id, doc_key)
       JOIN runtime.${table} d ON d.org_id = i.org_id AND d.doc_key = i.doc_key`,
     values: [names.map(({ org }) => org), names.map(({ docKey }) => docKey)],
-  });
-  return currentDocuments(rows);
+  };
+  // In this order: a tombstone that is removed in between is found, or covered by the version.
+  const purged = {
+    name: "sync_purged_version",
+    text: "SELECT purged_version FROM runtime.sync_topic_sequences WHERE topic = $1",
+    values: [topic],
+  };
+  const [rows, [row]] = (await database.transaction([current, purged])) as unknown as [
+    CurrentRow[],
+    [{ purged_version: bigint }],
+  ];
+  return { documents: currentDocuments(rows), purgedVersion: row.purged_version };
 }
 
 /** Stored documents as a projector uses them, by `documentId`. */

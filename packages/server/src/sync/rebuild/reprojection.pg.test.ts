@@ -16,6 +16,7 @@ import {
 } from "../test_support.ts";
 import { listFailedStreams } from "../write/failed_streams.ts";
 import { type ReprojectionProgress, reproject } from "./reprojection.ts";
+import { trimTopic } from "./retention.ts";
 
 interface Thing {
   readonly name: string;
@@ -101,14 +102,14 @@ test("only the documents that differ are re-emitted: changed, gone, new and narr
     documents: 5n,
     differing: 4n,
   });
-  // Each document began at the sequence of its first event; what is re-emitted is one version newer.
+  // What is re-emitted is one version newer.
   expect(await journalOf(database, today.topic, head)).toMatchObject([
-    { key: "thing:gone", version: 4n, op: "delete", payload: null },
-    { key: "thing:late", version: 5n, op: "upsert", payload: '{"name":"late","seen":1}' },
+    { key: "thing:gone", version: 2n, op: "delete", payload: null },
+    { key: "thing:late", version: 1n, op: "upsert", payload: '{"name":"late","seen":1}' },
     // Those who may not see it any more are told so, and then those who may.
-    { key: "thing:secret", version: 6n, op: "delete", audience: null, hiddenFrom: ["ada"] },
-    { key: "thing:secret", version: 6n, op: "upsert", audience: ["ada"] },
-    { key: "thing:x7", version: 3n, op: "upsert", payload: '{"name":"x7","seen":101}' },
+    { key: "thing:secret", version: 2n, op: "delete", audience: null, hiddenFrom: ["ada"] },
+    { key: "thing:secret", version: 2n, op: "upsert", audience: ["ada"] },
+    { key: "thing:x7", version: 2n, op: "upsert", payload: '{"name":"x7","seen":101}' },
   ]);
   await expectEqualToFold(database, today);
   const left =
@@ -286,6 +287,37 @@ function heldAt(database: Database, nth: number) {
   };
   return { held, reached: reached.promise, release: () => gate.resolve() };
 }
+
+test("a document whose tombstone was purged comes back above its versions, by an event or by a reprojection", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  // Two streams share each document, and a stream that is new starts at sequence 1.
+  const deletes = things((thing) => (thing.seen === 6 ? null : thing));
+  const keeps = things((thing) => thing);
+  const six = (name: string) => Array.from({ length: 6 }, () => name);
+  await using parts = await syncParts(database, { models: [deletes] });
+  await fill(parts, [...six("a"), ...six("b")]);
+  const projector = parts.project(deletes);
+  await expect.poll(() => headOf(database, deletes.topic), { timeout: 30_000 }).toBe(12n);
+  expect(await trimTopic(database, deletes, -86_400_000)).toBe(12);
+  const rows = await database.query({ text: "SELECT doc_key FROM runtime.sync_things" });
+  expect(rows).toEqual([]);
+  const versions = async () =>
+    (await journalOf(database, deletes.topic)).map(({ key, version }) => [key, version]);
+  await projector.stop();
+
+  parts.project(deletes);
+  await appendRun(parts.authority, "another", steps(["a"]));
+  await projected(database, deletes);
+  expect(await versions()).toEqual([["thing:a", 7n]]);
+
+  await reproject(database, parts.context, keeps, { inline: true });
+  expect(await versions()).toEqual([
+    ["thing:a", 7n],
+    ["thing:a", 8n],
+    ["thing:b", 7n],
+  ]);
+});
 
 test("a second one at once is refused", async () => {
   await using own = await testDatabase();

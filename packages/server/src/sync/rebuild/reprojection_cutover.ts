@@ -56,8 +56,8 @@ export async function emitDiffering(
 }
 
 interface Difference extends DocumentName {
-  readonly liveVersion: bigint | null;
-  readonly rebuiltVersion: bigint | null;
+  /** Of the live document, or above all that retention removed. */
+  readonly version: bigint;
   /** Null when the rebuilt model has no such document. */
   readonly payload: Buffer | null;
   readonly audience: string[] | null;
@@ -86,21 +86,19 @@ async function differing(
           CASE WHEN NOT deleted THEN audience END AS audience
         FROM runtime.${model.table} WHERE ${condition}
       ), rebuilt AS (
-        SELECT org_id, doc_key, doc_version, true AS there, payload, payload_hash, audience
+        SELECT org_id, doc_key, true AS there, payload, payload_hash, audience
         FROM runtime.sync_rebuilt_documents WHERE topic = $1 AND ${condition} AND NOT deleted
       )
-      SELECT org_id AS org, doc_key AS "docKey", live.doc_version AS "liveVersion",
-        rebuilt.doc_version AS "rebuiltVersion", rebuilt.payload, rebuilt.audience
+      SELECT org_id AS org, doc_key AS "docKey", rebuilt.payload, rebuilt.audience, coalesce(live.doc_version,
+          (SELECT purged_version FROM runtime.sync_topic_sequences WHERE topic = $1)) AS version
       FROM live FULL JOIN rebuilt USING (org_id, doc_key)
       WHERE (coalesce(live.there, false), live.payload_hash, live.audience)
         IS DISTINCT FROM (coalesce(rebuilt.there, false), rebuilt.payload_hash, rebuilt.audience)
       ORDER BY org_id, doc_key`,
     values: [model.topic, ...values],
   });
-  return rows.map(({ org, docKey, liveVersion, rebuiltVersion, payload, audience }) => {
-    // Retention may have removed a tombstone together with its version; the rebuilt one still counts them all.
-    const docVersion = (liveVersion ?? rebuiltVersion ?? 0n) + 1n;
-    const write = { docKey, docVersion, org, audience };
+  return rows.map(({ org, docKey, version, payload, audience }) => {
+    const write = { docKey, docVersion: version + 1n, org, audience };
     return payload
       ? { ...write, op: "upsert" as const, payload: payload.toString() }
       : { ...write, op: "delete" as const };

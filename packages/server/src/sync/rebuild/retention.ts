@@ -75,9 +75,14 @@ export async function trimTopic(database: Database, model: Model, keepMs: number
     if (tombstones.length > 0) {
       await tx.query({
         name: `sync_buried_${model.table}`,
-        text: `DELETE FROM runtime.${model.table} d USING unnest($1::text[], $2::text[]) AS i(org_id, doc_key)
-          WHERE d.org_id = i.org_id AND d.doc_key = i.doc_key AND d.deleted AND d.watermark <= $3`,
-        values: [tombstones.map(({ org }) => org), tombstones.map(({ tombstone }) => tombstone), found.upTo],
+        text: `WITH buried AS (
+            DELETE FROM runtime.${model.table} d USING unnest($3::text[], $4::text[]) AS i(org_id, doc_key)
+            WHERE d.org_id = i.org_id AND d.doc_key = i.doc_key AND d.deleted AND d.watermark <= $2
+            RETURNING d.doc_version
+          )
+          UPDATE runtime.sync_topic_sequences SET purged_version = greatest(purged_version, newest)
+          FROM (SELECT max(doc_version) AS newest FROM buried) b WHERE topic = $1 AND newest IS NOT NULL`,
+        values: [...values, tombstones.map(({ org }) => org), tombstones.map(({ tombstone }) => tombstone)],
       });
     }
     return deleted.length;

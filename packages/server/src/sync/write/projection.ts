@@ -53,13 +53,15 @@ export function documentsOf(model: Model, events: readonly AuthorityEvent[]): Ma
 }
 
 /**
- * Applies one event to `documents` and returns the write it makes, or undefined when nothing changes.
+ * Applies one event to `documents` and returns the write it makes, or undefined when nothing changes. A new document starts
+ * above `purgedVersion`.
  * Throws BrokenProjection when the model throws or its document cannot be stored.
  */
 export function applyEvent(
   model: Model,
   event: AuthorityEvent,
   documents: Map<string, CurrentDocument>,
+  purgedVersion = 0n,
 ): DocumentWrite | undefined {
   try {
     const docKey = keyFor(model, event);
@@ -70,8 +72,8 @@ export function applyEvent(
     const before = current?.document ?? null;
     const after = model.project(before, event);
     if (after === before || (before === null && (after === tombstone || after === null))) return undefined;
-    // Not 1: the document may have existed before, and clients may still remember its versions.
-    const docVersion = current ? current.version + 1n : event.seq;
+    // The document may have existed before retention removed it, and clients may still remember its versions.
+    const docVersion = (current?.version ?? purgedVersion) + 1n;
     if (after === tombstone || after === null) {
       const { audience } = current!;
       documents.set(id, { version: docVersion, document: null, audience });
@@ -98,12 +100,13 @@ export function foldEvents(
   events: readonly AuthorityEvent[],
   documents: Map<string, CurrentDocument>,
   paused: Set<string>,
+  purgedVersion = 0n,
 ): Folded {
   const folded: Folded = { writes: [], failures: [] };
   for (const event of events) {
     if (paused.size > 0 && paused.has(streamKey(event))) continue;
     try {
-      const write = applyEvent(model, event, documents);
+      const write = applyEvent(model, event, documents, purgedVersion);
       if (write) folded.writes.push(write);
     } catch (error) {
       if (!(error instanceof BrokenProjection)) throw error;

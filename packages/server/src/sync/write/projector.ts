@@ -70,6 +70,8 @@ const UNSTORED_EVENTS = 10_000n;
 export function startProjector(model: Model, context: Context, options: ProjectorOptions): Projector {
   const { database, authority, sink } = options;
   const documents = new Map<string, CurrentDocument>();
+  /** As of the last load, which named every document that is missing. */
+  let purgedVersion = 0n;
   const wake = new Wake();
   /** The position, and the stored checkpoint. */
   let position: bigint | undefined;
@@ -101,7 +103,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
     if (events.length === 0) return (await rebuiltMeanwhile()) || moved;
     await load(events);
     const paused = failed > 0 ? await pausedStreams(database, model.topic, false, events) : new Set<string>();
-    const { writes, failures } = foldEvents(model, events, documents, paused);
+    const { writes, failures } = foldEvents(model, events, documents, paused, purgedVersion);
     const upTo = events.at(-1)!.position;
     // Events of other models need no commit: reading them again is cheap.
     if (writes.length > 0 || failures.length > 0 || upTo - stored >= UNSTORED_EVENTS) {
@@ -170,7 +172,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
     const page = await readStream(database, stream, stream.seq - 1n, limit);
     const events = page.filter((event) => event.position <= position!);
     await load(events);
-    const { writes, failures } = foldEvents(model, events, documents, new Set());
+    const { writes, failures } = foldEvents(model, events, documents, new Set(), purgedVersion);
     const [failure] = failures;
     if (failure?.event.seq === stream.seq) return false;
     const ended = !failure && events.length < limit;
@@ -207,7 +209,9 @@ export function startProjector(model: Model, context: Context, options: Projecto
     const named = [...documentsOf(model, events)];
     const missing = named.filter(([id]) => !documents.has(id)).map(([, name]) => name);
     if (missing.length === 0) return;
-    for (const [id, current] of await loadCurrent(database, model.table, missing)) documents.set(id, current);
+    const loaded = await loadCurrent(database, model, missing);
+    for (const [id, current] of loaded.documents) documents.set(id, current);
+    ({ purgedVersion } = loaded);
   }
 
   function forget(): void {
