@@ -1,5 +1,6 @@
 import type { Plane } from "../kit/plane.ts";
 import { startPostgres } from "../kit/postgres.ts";
+import { audiences } from "./audiences.ts";
 import type { PartRunner } from "./bench.ts";
 import { centrifugoVersion } from "./centrifugo.ts";
 import { fanout } from "./fanout.ts";
@@ -15,6 +16,7 @@ const PARTS: Readonly<Record<string, PartRunner>> = {
   c: latency,
   d: resume,
   e: memory,
+  g: audiences,
 };
 
 /** The sync plane: documents and who is told of them. */

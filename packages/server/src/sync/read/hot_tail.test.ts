@@ -39,14 +39,23 @@ test("whatever is appended, it holds the newest rows within its bytes, and every
           expect(tail.bytes).toBeLessThanOrEqual(limit);
           const kept = all.slice(Number(tail.base - start));
           expect([...tail.after(tail.base)]).toEqual(kept);
-          expect(kept.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(tail.bytes);
+          expect(kept.reduce((sum, { heldBytes }) => sum + heldBytes, 0)).toBe(tail.bytes);
           // One more would not have fitted.
           const before = all.at(-kept.length - 1);
-          if (before && kept.length < all.length) expect(tail.bytes + before.bytes).toBeGreaterThan(limit);
+          if (before && kept.length < all.length)
+            expect(tail.bytes + before.heldBytes).toBeGreaterThan(limit);
         }
       },
     ),
   );
+});
+
+test("its bytes cover the payload and both encodings", () => {
+  const tail = new HotTail(0n, 1_000_000);
+  const rows = [1n, 2n].map((watermark) => update(watermark, 5_000));
+  tail.append(rows);
+  const held = rows.map(({ row, json, proto }) => row.payload!.length + json.length + proto.length);
+  expect(tail.bytes).toBeGreaterThanOrEqual(held[0]! + held[1]!);
 });
 
 test("a position in the middle is continued from there, and the head from nothing", () => {
@@ -57,7 +66,7 @@ test("a position in the middle is continued from there, and the head from nothin
 });
 
 test("rows that are forgotten are given back at once, not kept until there are many of them", async () => {
-  const tail = new HotTail(0n, 10_000);
+  const tail = new HotTail(0n, 30_000);
   const forgotten = new WeakRef(update(1n, 9_000));
   tail.append([forgotten.deref()!]);
   tail.append([update(2n, 9_000)]);

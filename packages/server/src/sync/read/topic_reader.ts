@@ -222,10 +222,10 @@ export class HotTail {
   append(rows: readonly EncodedUpdate[]): void {
     for (const row of rows) {
       this.#rows.push(row);
-      this.#bytes += row.bytes;
+      this.#bytes += row.heldBytes;
     }
     while (this.#bytes > this.#maxBytes && this.#skipped < this.#rows.length) {
-      this.#bytes -= this.#rows[this.#skipped]!.bytes;
+      this.#bytes -= this.#rows[this.#skipped]!.heldBytes;
       this.#rows[this.#skipped++] = undefined;
     }
     // Dropped rows are removed from the array in blocks, which is cheaper than one at a time.

@@ -14,8 +14,12 @@ export interface EncodedUpdate {
   readonly superseded: boolean;
   readonly json: string;
   readonly proto: Uint8Array;
-  /** About how many bytes it takes on the wire and in memory. */
+  /** The row's audience, to look subjects up in. */
+  readonly audience: ReadonlySet<string> | null;
+  /** About how many bytes it takes on the wire. */
   readonly bytes: number;
+  /** About how many bytes it takes in memory, once both encodings are made. */
+  readonly heldBytes: number;
 }
 
 /** Prepares a row for sending. */
@@ -24,10 +28,18 @@ export function encodeUpdate(topic: string, row: JournalRow, maxPayloadBytes: nu
   const superseded = row.op === "upsert" && !oversize && row.payload === null;
   let json: string | undefined;
   let proto: Uint8Array | undefined;
+  let audience: ReadonlySet<string> | null | undefined;
+  const payload = row.payload?.length ?? 0;
   return {
     row,
     superseded,
-    bytes: (row.payload?.length ?? 0) + 300,
+    bytes: payload + 300,
+    // The payload three times: as read, as JSON and as protobuf. A subject is in a list and a set.
+    heldBytes: 3 * (payload + 300) + 100 * ((row.audience?.length ?? 0) + (row.hiddenFrom?.length ?? 0)),
+    get audience() {
+      if (audience === undefined) audience = row.audience && new Set(row.audience);
+      return audience;
+    },
     get json() {
       json ??= updateJson(topic, row, oversize);
       return json;

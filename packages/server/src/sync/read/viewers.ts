@@ -14,9 +14,19 @@ export interface Share<S> {
 }
 
 /** Whether a viewer may see a journal row. */
-export function sees(viewer: Pick<Viewer, "org" | "subject">, { row }: EncodedUpdate): boolean {
+export function sees(
+  viewer: Pick<Viewer, "org" | "subject">,
+  { row, audience }: Pick<EncodedUpdate, "row" | "audience">,
+): boolean {
   if (row.org !== viewer.org || row.hiddenFrom?.includes(viewer.subject)) return false;
-  return row.audience === null || row.audience.includes(viewer.subject);
+  return audience === null || audience.has(viewer.subject);
+}
+
+/** Subjects who see the same rows. `row` is the last one that names them, `before` the group that they were in until then. */
+interface Group {
+  readonly row: number;
+  readonly before: Group | undefined;
+  readonly subjects: Set<string>;
 }
 
 interface Org<S> {
@@ -58,29 +68,59 @@ export class Viewers<S extends Viewer> {
     for (const { everyone } of this.#orgs.values()) yield* everyone;
   }
 
-  /** Who sees which of these rows; those who see none are left out. */
+  /** Who sees which of these rows; those who see none are left out. Subjects who see the same rows share them. */
   *split(updates: readonly EncodedUpdate[]): Generator<Share<S>> {
     for (const [name, own] of Map.groupBy(updates, (update) => update.row.org)) {
       const org = this.#orgs.get(name);
       if (!org) continue;
-      const named = new Set<string>();
-      for (const { row } of own) {
-        for (const subject of row.audience ?? []) named.add(subject);
-        for (const subject of row.hiddenFrom ?? []) named.add(subject);
-      }
-      // Only those who are named in a row see something of their own: the rest share one encoding.
-      for (const subject of named) {
-        const members = org.bySubject.get(subject);
-        const visible = members ? own.filter((update) => sees({ org: name, subject }, update)) : [];
-        if (members && visible.length > 0) yield { updates: visible, members };
+      const groups = groupsOf(own, org.bySubject);
+      for (const group of new Set(groups.values())) {
+        const named = new Set<number>();
+        for (let each: Group | undefined = group; each; each = each.before) named.add(each.row);
+        // To be named in a row is to see it, or not to see what all others do.
+        const visible = own.filter(({ row }, i) => named.has(i) !== (row.audience === null));
+        if (visible.length > 0) yield { updates: visible, members: membersOf(group, org.bySubject) };
       }
       const shared = own.filter(({ row }) => row.audience === null);
-      if (shared.length > 0) yield { updates: shared, members: without(org.everyone, named) };
+      if (shared.length > 0) yield { updates: shared, members: without(org.everyone, groups) };
     }
   }
 }
 
-function without<S extends Viewer>(members: Set<S>, named: ReadonlySet<string>): Iterable<S> {
+/**
+ * The groups of the subjects that a row names, in one pass over each audience: the subjects of a group whom the next row
+ * names move on together into a group of their own.
+ */
+function groupsOf(
+  updates: readonly EncodedUpdate[],
+  online: ReadonlyMap<string, unknown>,
+): ReadonlyMap<string, Group> {
+  const groups = new Map<string, Group>();
+  updates.forEach(({ row: { audience, hiddenFrom } }, i) => {
+    const next = new Map<Group | undefined, Group>();
+    const hidden = audience && hiddenFrom ? new Set(hiddenFrom) : undefined;
+    for (const subject of audience ?? hiddenFrom ?? []) {
+      const before = groups.get(subject);
+      // A subject that is named twice moves once.
+      if (before?.row === i || !online.has(subject) || hidden?.has(subject)) continue;
+      let group = next.get(before);
+      if (!group) {
+        group = { row: i, before, subjects: new Set() };
+        next.set(before, group);
+      }
+      before?.subjects.delete(subject);
+      group.subjects.add(subject);
+      groups.set(subject, group);
+    }
+  });
+  return groups;
+}
+
+function* membersOf<S>({ subjects }: Group, bySubject: ReadonlyMap<string, Iterable<S>>): Generator<S> {
+  for (const subject of subjects) yield* bySubject.get(subject) ?? [];
+}
+
+function without<S extends Viewer>(members: Set<S>, named: ReadonlyMap<string, unknown>): Iterable<S> {
   if (named.size === 0) return members;
   return members.values().filter(({ subject }) => !named.has(subject));
 }
