@@ -151,6 +151,21 @@ test("returns the connection of a pipeline to the pool after use", async () => {
   expect(answers).toHaveLength(5);
 });
 
+test("leaves connections to everybody else, however many pipelines are busy", async () => {
+  await using store = await testDatabase({ poolSize: 2 });
+  const { database } = store;
+  const holder = await database.connect();
+  await holder.query("SELECT pg_advisory_lock(77)");
+  const wait = { text: "SELECT pg_advisory_xact_lock_shared(77)::text AS lock" };
+  const busy = Promise.all(["a", "b", "c"].map((name) => database.transaction([wait], name)));
+  try {
+    expect(await database.query({ text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
+  } finally {
+    await holder.end();
+  }
+  expect(await busy).toHaveLength(3);
+});
+
 test("passes values of every type unchanged", async () => {
   const values = [
     Buffer.from([0, 1, 255, 0x5c]),

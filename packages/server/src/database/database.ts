@@ -127,7 +127,8 @@ export function openDatabase(options: DatabaseOptions): Database {
     if (!closing) options.log.warn({ err: error.message }, "an idle database connection failed");
   });
 
-  const pipelines = new PipelinedConnections(() => pool.connect());
+  // Busy pipelines may never return their connections: the other half of the pool is for everybody else.
+  const pipelines = new PipelinedConnections(() => pool.connect(), Math.max(1, options.poolSize >> 1));
 
   /** A connection for one transaction. */
   async function exclusive(): Promise<Checkout> {

@@ -58,6 +58,33 @@ test("sends a wakeup within the commit when it is quiet, and beside the commits 
   }
 });
 
+test("a commit that rolls back takes no other wakeup with it", async () => {
+  await using own = await testDatabase();
+  const context = await testContext();
+  const clock = new ManualClock();
+  const heard: string[] = [];
+  const listening = Promise.withResolvers<void>();
+  const listener = openWakeups(own.database, context, { enabled: true });
+  listener.on("", (name) => heard.push(name));
+  listener.onListening(listening.resolve);
+  const sender = openWakeups(own.database, { ...context, clock }, { enabled: true, everyMs: 1_000 });
+  listener.start();
+  await listening.promise;
+  try {
+    await own.database.transaction([sender.within("first")!]);
+    sender.send("of another", 5_000);
+    await clock.advance(3_000);
+    const statements = [sender.within("mine", 2_000)!, { text: "SELECT 1/0" }];
+    await expect(own.database.transaction(statements)).rejects.toMatchObject({ code: "22012" });
+    await clock.advance(5_000);
+    await until("the other one", () => heard.includes("of another"));
+    expect(heard).toEqual(["first", "of another"]);
+  } finally {
+    await sender.stop();
+    await listener.stop();
+  }
+});
+
 test("each handler is called with the rest of the names that begin with its prefix", async () => {
   await using own = await testDatabase();
   const context = await testContext();

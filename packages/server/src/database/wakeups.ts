@@ -146,17 +146,10 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
     within(name, afterMs = QUIET * everyMs) {
       // NOTIFY holds a lock until the commit ends. Under load a separate NOTIFY beside the commits is cheaper.
       if (!options.enabled || dueIn(afterMs) > 0) return undefined;
-      waiting.add(name);
-      timer?.();
-      timer = undefined;
       lastSent = context.clock.now();
-      const statement = {
-        name: "hint_within",
-        text: "SELECT pg_notify($1, $2)",
-        values: [CHANNEL, takePayload()],
-      };
-      if (waiting.size > 0) schedule();
-      return statement;
+      // Its own name alone: if the caller rolls back, nobody else's wakeup may be lost with it.
+      const values = [CHANNEL, `${self}\n${name}`];
+      return { name: "hint_within", text: "SELECT pg_notify($1, $2)", values };
     },
     async stop() {
       stopped = true;

@@ -343,3 +343,29 @@ test("while the database is away an append fails as unavailable, which may be tr
   expect(error).toMatchObject({ code: "unavailable", meaning: { retryable: true } });
   await away.close();
 });
+
+test("a read that begins after a commit finds it, also while an earlier read is under way", async () => {
+  const held = Promise.withResolvers<void>();
+  const began = Promise.withResolvers<void>();
+  let reads = 0;
+  const slow: Database = {
+    ...database,
+    async query(statement) {
+      const rows = await database.query(statement);
+      if (statement.name === "authority_read" && ++reads === 1) {
+        began.resolve();
+        await held.promise;
+      }
+      return rows as never;
+    },
+  };
+  const other = openAuthority(slow, await testContext());
+  const head = await other.head();
+  const before = Promise.all([other.read(head, 10), other.read(head, 10)]);
+  await began.promise;
+  await append(freshRun(), [step("a")]);
+  expect(await other.read(head, 10)).toHaveLength(1);
+  held.resolve();
+  expect(await before).toEqual([[], []]);
+  expect(reads).toBe(2);
+});

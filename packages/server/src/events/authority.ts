@@ -96,7 +96,8 @@ export function openAuthority(database: Database, context: Context): Authority {
     exclusiveKey: (item) => `${item.request.stream.kind} ${item.request.streamId} ${item.request.org}`,
   });
 
-  // Projectors that wake together are at the same position: they share one query.
+  // Projectors that wake in one turn of the event loop are at the same position: they share one query. Later ones do not: it
+  // may have begun before the commit that woke them.
   const reading = new Map<string, Promise<readonly AuthorityEvent[]>>();
 
   return {
@@ -128,8 +129,9 @@ export function openAuthority(database: Database, context: Context): Authority {
       const key = `${after} ${limit}`;
       let read = reading.get(key);
       if (!read) {
-        read = readEvents(database, after, limit).finally(() => reading.delete(key));
+        read = readEvents(database, after, limit);
         reading.set(key, read);
+        setImmediate(() => reading.delete(key));
       }
       return read;
     },
