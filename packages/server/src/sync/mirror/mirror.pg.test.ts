@@ -370,6 +370,34 @@ test("it is told only by the process whose turn it is", async () => {
   await followed(here);
 });
 
+test("a batch that lands after its process lost the lease changes nothing", async () => {
+  await using at = await setup();
+  const sink = new Recorder();
+  await at.write("a", 1);
+  const late = Promise.withResolvers<void>();
+  const sent = Promise.withResolvers<void>();
+  sink.before = async () => {
+    sink.before = async () => {};
+    sent.resolve();
+    await late.promise;
+  };
+  let active = true;
+  await using _first = at.follow(sink, { active: () => active });
+  await sent.promise;
+  active = false;
+  await using _second = at.follow(sink);
+  await at.write("a", 2);
+  await followed(at);
+  const before = await place(at.database);
+  const batches = sink.batches.length;
+  late.resolve();
+  await vi.waitFor(() => expect(sink.batches.length).toBe(batches + 1), 30_000);
+  await at.write("a", 3);
+  await followed(at);
+  expect(sink.held.get("run:a")).toMatchObject({ docVersion: 3n });
+  expect((await place(at.database))!.watermark).toBe(before!.watermark + 1n);
+});
+
 test("the noop sink takes everything", async () => {
   await using here = await setup();
   await here.write("a", 1);
