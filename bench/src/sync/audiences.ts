@@ -69,7 +69,7 @@ async function measure(
       org: "acme",
       subject,
       encoding: "json",
-      epoch: "epoch",
+      history: feed.history,
       position: 0n,
       live: false,
       replaying: false,
