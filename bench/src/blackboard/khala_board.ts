@@ -14,6 +14,7 @@ import { openWakeups, type Wakeups } from "../../../packages/server/src/database
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../packages/server/src/kit/ids.ts";
+import { openQuotas } from "../../../packages/server/src/kit/quota.ts";
 import { openTelemetry } from "../../../packages/server/src/kit/telemetry.ts";
 import { type Config, readConfig } from "../../../packages/server/src/main/config.ts";
 import { blackboardSettings } from "../../../packages/server/src/main/settings.ts";
@@ -51,12 +52,14 @@ export async function openKhalaBoard(
       KAFKA_PARTITIONS: String(PARTITIONS),
     }),
   });
+  const telemetry = await openTelemetry();
   const context: Context = {
     clock: systemClock,
     random: Math.random,
     newId: uuidv7(systemClock),
     log: pino({ level: "error" }),
-    telemetry: await openTelemetry(),
+    telemetry,
+    quotas: openQuotas(telemetry.meter),
   };
   const database = openDatabase({ url: store.url, poolSize: config.KHALA_DATABASE_POOL, log: context.log });
   const wakeups = openWakeups(database, context, { enabled: true });

@@ -8,6 +8,7 @@ import { openWakeups } from "../../../../packages/server/src/database/wakeups.ts
 import { systemClock } from "../../../../packages/server/src/kit/clock.ts";
 import type { Context } from "../../../../packages/server/src/kit/context.ts";
 import { uuidv7 } from "../../../../packages/server/src/kit/ids.ts";
+import { openQuotas } from "../../../../packages/server/src/kit/quota.ts";
 import { openTelemetry } from "../../../../packages/server/src/kit/telemetry.ts";
 import type { Store } from "../bench.ts";
 
@@ -21,12 +22,14 @@ const TTL_MS = 3_600_000;
 
 /** Opens the library's log alone. */
 export async function openChatLog({ url, redis }: Store): Promise<ChatLog> {
+  const telemetry = await openTelemetry();
   const context: Context = {
     clock: systemClock,
     random: Math.random,
     newId: uuidv7(systemClock),
     log: pino({ level: "error" }),
-    telemetry: await openTelemetry(),
+    telemetry,
+    quotas: openQuotas(telemetry.meter),
   };
   if (redis) return writer(await openRedisLog(context, { url: redis, ttlMs: TTL_MS }));
   const database = openDatabase({ url, poolSize: 10, log: context.log });

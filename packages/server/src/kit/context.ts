@@ -1,13 +1,15 @@
 import type { Logger } from "pino";
 import type { Clock } from "./clock.ts";
 import type { NewId, Random } from "./ids.ts";
+import type { Quotas } from "./quota.ts";
 import type { Telemetry } from "./telemetry.ts";
 
-/** What every part of the server is given: clock, randomness, ids, log and telemetry. Tests replace them. */
+/** What every part of the server is given: clock, randomness, ids, log, telemetry and quotas. Tests replace them. */
 export interface Context {
   readonly clock: Clock;
   readonly random: Random;
   readonly newId: NewId;
   readonly log: Logger;
   readonly telemetry: Telemetry;
+  readonly quotas: Quotas;
 }

@@ -73,3 +73,23 @@ test("rejections are counted by quota, from zero", async () => {
   expect(scraped).toMatch(/khala_quota_rejections_total\{[^}]*quota="things"[^}]*\} 1\b/);
   expect(scraped).toMatch(/khala_quota_rejections_total\{[^}]*quota="others"[^}]*\} 0\b/);
 });
+
+test("operators see what an org uses of each quota, and which orgs use something", async () => {
+  const { clock, context, taken } = await rateOf(4);
+  const places = openConcurrencyQuota(context, { name: "places", of: "places", limit: 2 });
+  taken("a", 3);
+  places.acquire("b");
+  places.acquire("b");
+  expect(() => places.acquire("b")).toThrow("quota places");
+  const use = (org: string, name: string, limit: number, inUse: number, rejected = 0) =>
+    expect.objectContaining({ org, name, limit, inUse, rejected });
+  expect(await context.quotas.of("a")).toEqual([use("a", "things", 4, 3), use("a", "places", 2, 0)]);
+  const all = [use("a", "things", 4, 3), use("b", "places", 2, 2, 1)];
+  expect(await context.quotas.ofAll(10)).toEqual(all);
+  await clock.advance(500);
+  expect(await context.quotas.of("a")).toContainEqual(use("a", "things", 4, 1));
+  expect(await context.quotas.of("nobody")).toEqual([
+    use("nobody", "things", 4, 0),
+    use("nobody", "places", 2, 0),
+  ]);
+});

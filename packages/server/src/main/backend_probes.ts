@@ -6,6 +6,7 @@ import { probeServer, type RedisServer } from "../conversations/log/redis/redis_
 import { parseRedisUrl } from "../conversations/log/redis/url.ts";
 import { systemClock } from "../kit/clock.ts";
 import { uuidv7 } from "../kit/ids.ts";
+import { openQuotas } from "../kit/quota.ts";
 import { openTelemetry } from "../kit/telemetry.ts";
 import type { Config } from "./config.ts";
 import { kafkaAccess, loadKafkaDriver } from "./kafka.ts";
@@ -17,7 +18,9 @@ export async function probeRedis(url: string): Promise<RedisServer> {
   const { Redis } = await import("ioredis");
   const telemetry = await openTelemetry();
   const log = pino({ level: "silent" });
-  const context = { clock: systemClock, random: Math.random, newId: uuidv7(systemClock), log, telemetry };
+  const quotas = openQuotas(telemetry.meter);
+  const newId = uuidv7(systemClock);
+  const context = { clock: systemClock, random: Math.random, newId, log, telemetry, quotas };
   try {
     const target = parseRedisUrl(url);
     return await probeServer(context, { target, timeoutMs: TIMEOUT_MS, client: Redis });

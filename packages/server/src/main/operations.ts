@@ -8,6 +8,7 @@ import type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
 import { systemClock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { uuidv7 } from "../kit/ids.ts";
+import { openQuotas } from "../kit/quota.ts";
 import { openTelemetry } from "../kit/telemetry.ts";
 import { type ConvexMirrorOptions, convexMirror } from "../sync/mirror/mirror_convex.ts";
 import { compareWithMirror, type ParityReport } from "../sync/mirror/parity.ts";
@@ -180,7 +181,9 @@ async function withDatabase<T>(
   work: (database: Database, context: Context) => Promise<T>,
 ): Promise<T> {
   const telemetry = await openTelemetry();
-  const context = { clock: systemClock, random: Math.random, newId: uuidv7(systemClock), log, telemetry };
+  const quotas = openQuotas(telemetry.meter);
+  const newId = uuidv7(systemClock);
+  const context = { clock: systemClock, random: Math.random, newId, log, telemetry, quotas };
   const database = openDatabase({ url: databaseUrl, poolSize: 4, log });
   try {
     return await work(database, context);

@@ -8,6 +8,7 @@ import { migrate } from "../database/migrate.ts";
 import { type Clock, systemClock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { type NewId, type Random, uuidv7 } from "../kit/ids.ts";
+import { openQuotas } from "../kit/quota.ts";
 import type { SpanRing } from "../kit/span_ring.ts";
 import { openTelemetry } from "../kit/telemetry.ts";
 import type { Config } from "./config.ts";
@@ -38,15 +39,17 @@ export async function openContext(
   spans?: SpanRing,
 ): Promise<Context> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: otlpEndpoint } = config;
+  const telemetry = await openTelemetry({
+    ...(otlpEndpoint && { otlpEndpoint }),
+    ...(spans && { spanProcessor: spans }),
+  });
   return {
     clock,
     random,
     newId: newId ?? uuidv7(clock),
     log: log ?? pino({ level: config.KHALA_LOG_LEVEL }),
-    telemetry: await openTelemetry({
-      ...(otlpEndpoint && { otlpEndpoint }),
-      ...(spans && { spanProcessor: spans }),
-    }),
+    telemetry,
+    quotas: openQuotas(telemetry.meter),
   };
 }
 

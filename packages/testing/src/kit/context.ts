@@ -2,6 +2,7 @@ import { pino } from "pino";
 import { type Clock, systemClock } from "../../../server/src/kit/clock.ts";
 import type { Context } from "../../../server/src/kit/context.ts";
 import { type Random, uuidv7 } from "../../../server/src/kit/ids.ts";
+import { openQuotas } from "../../../server/src/kit/quota.ts";
 import { openTelemetry } from "../../../server/src/kit/telemetry.ts";
 
 export interface TestContextOptions {
@@ -24,7 +25,9 @@ export async function testContext({
   onWarning,
 }: TestContextOptions = {}): Promise<Context> {
   const log = onWarning ? pino({ level: "warn" }, { write: onWarning }) : pino({ level: "silent" });
-  return { clock, random: seeded(seed), newId: uuidv7(clock), log, telemetry: await openTelemetry() };
+  const telemetry = await openTelemetry();
+  const quotas = openQuotas(telemetry.meter);
+  return { clock, random: seeded(seed), newId: uuidv7(clock), log, telemetry, quotas };
 }
 
 /** Randomness in [0, 1) that a seed repeats (mulberry32). */

@@ -1,6 +1,7 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
 import type { Clock } from "../../kit/clock.ts";
+import { openQuotas } from "../../kit/quota.ts";
 import { openTelemetry } from "../../kit/telemetry.ts";
 import { type OverviewOptions, openOverview, type Snapshot } from "./overview.ts";
 
@@ -33,7 +34,8 @@ async function opened(options: Partial<OverviewOptions> = {}) {
   const clock = handClock();
   const telemetry = await openTelemetry();
   const log = pino({ level: "silent" });
-  const context = { clock, telemetry, log, random: Math.random, newId: () => "id" };
+  const quotas = openQuotas(telemetry.meter);
+  const context = { clock, telemetry, quotas, log, random: Math.random, newId: () => "id" };
   const traffic = { sockets: 0, messages: 0, bytes: 0, errors: 0, refused: 0, slowCloses: 0 };
   let looked = 0;
   const overview = openOverview(context, {
