@@ -65,8 +65,10 @@ test("while an agent lags publishing is slowed by how far it is behind, and beyo
   await behind(22);
   clock.jump(10_000);
   const refused = await post(khala, { type: "Job", payload: null });
-  expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "2"]);
-  expect(await refused.json()).toMatchObject({ error: { code: "overloaded", retry_after_ms: 1_100 } });
+  expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "2"]);
+  expect(await refused.json()).toMatchObject({
+    error: { code: "limit_exceeded", field: "waiting_tasks", retry_after_ms: 1_100 },
+  });
   expect([clock.held.length, (await listed(khala, "Job")).length]).toEqual([1, 22]);
   held.letGo();
 });

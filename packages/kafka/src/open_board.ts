@@ -3,6 +3,7 @@ import {
   type Board,
   type BoardOptions,
   type Context,
+  type DeadLetterName,
   type Service,
   withTimeout,
 } from "@khala/server/blackboard";
@@ -117,16 +118,32 @@ export async function openBoard(
       });
     };
 
-    /** Dead letters by agent. Replayed ones stay in the log, and are subtracted. */
+    /** Replayed dead letters stay in the log, and are subtracted. */
+    const withoutReplayed = async (agent: string, letters: readonly DeadLetterName[]): Promise<number> => {
+      const replayed = letters.length > 0 ? ((await options.replayed?.(agent, letters)) ?? 0) : 0;
+      return letters.length - replayed;
+    };
+
     const deadCounts = async (): Promise<ReadonlyMap<string, number>> =>
       new Map(
         await Promise.all(
-          [...(await views.deadNames())].map(async ([agent, letters]) => {
-            const replayed = letters.length > 0 ? ((await options.replayed?.(agent, letters)) ?? 0) : 0;
-            return [agent, letters.length - replayed] as const;
-          }),
+          [...(await views.deadNames())].map(
+            async ([agent, letters]) => [agent, await withoutReplayed(agent, letters)] as const,
+          ),
         ),
       );
+
+    /** Orgs share the partitions, so tasks are counted for all of them; a dead letter names its org. */
+    const countsOf: Board["countsOf"] = async (of) => {
+      const [all, dead] = await Promise.all([counts(), views.deadNames()]);
+      return Promise.all(
+        of.map(async ({ agent, org }) => {
+          const { waiting = 0, running = 0 } = all.find((each) => each.agent === agent) ?? {};
+          const letters = (dead.get(agent) ?? []).filter((letter) => letter.org === org);
+          return { agent, waiting, running, dead: await withoutReplayed(agent, letters) };
+        }),
+      );
+    };
 
     const { get, known, recent, lag, correlations, deadLetters, deadLettersById } = views;
     let stopped: Promise<void> | undefined;
@@ -134,7 +151,7 @@ export async function openBoard(
       get,
       known,
       recent,
-      lag,
+      lag: () => lag(),
       correlations,
       deadLetters,
       deadLettersById,
@@ -178,9 +195,8 @@ export async function openBoard(
         };
       },
       counts,
-      async waiting() {
-        return new Map((await counts()).map(({ agent, waiting, running }) => [agent, waiting + running]));
-      },
+      countsOf,
+      waiting: async () => undefined,
       stop() {
         stopped ??= closing();
         return stopped;

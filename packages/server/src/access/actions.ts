@@ -48,7 +48,8 @@ export const ACTIONS = {
   // A new version hides the one before it, so only those who can read that one may publish it.
   "artifact.replace": { scopes: [SCOPES.blackboardWrite], to: "audience" },
   "artifact.read": { scopes: [SCOPES.blackboardRead], to: "audience", publicToAll: true },
-  "board.read": { scopes: [SCOPES.blackboardRead], to: "org" },
+  // Agents work for every org: an org sees its own tasks, and the platform those of all.
+  "board.read": { scopes: [SCOPES.blackboardRead], to: "org", everyOrg: SCOPES.platform },
   "correlation.read": { scopes: [SCOPES.blackboardRead], to: "org" },
   "correlation.control": {
     scopes: [SCOPES.blackboardWrite, SCOPES.ops],
@@ -72,6 +73,7 @@ export const ACTIONS = {
     audited: true,
   },
   "audit.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
+  "quota.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
   // An org's own sockets, conversations, traces and documents, for its operator.
   "org.inspect": { scopes: [SCOPES.ops], to: "org" },
   // Streams that a projection has set aside, with what the model threw.

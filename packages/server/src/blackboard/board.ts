@@ -54,6 +54,12 @@ export interface AgentCounts {
   readonly dead: number;
 }
 
+/** An agent, as far as it works for an org. */
+export interface AgentOfOrg {
+  readonly agent: string;
+  readonly org: string;
+}
+
 /** A correlation of an org. Another org may use the same name. */
 export interface CorrelationName {
   readonly org: string;
@@ -94,14 +100,16 @@ export interface Board extends Service {
   }): Promise<Artifact[]>;
   /** Handles tasks until it is stopped. Stopping waits for running tasks and requeues the others. */
   consume(consumer: Consumer): Service;
-  /** By partition, for the router and for every agent. */
-  lag(): Promise<readonly PartitionLagJson[]>;
-  counts(): Promise<readonly AgentCounts[]>;
   /**
-   * Open tasks of an org by agent, up to a bound. Cheap enough to ask once a second. On Kafka, where no log is of one org,
-   * those of all orgs.
+   * By partition, for the router and for every agent: of an org, or of all. On Kafka, where orgs share the partitions, it is
+   * always of all.
    */
-  waiting(org: string): Promise<ReadonlyMap<string, number>>;
+  lag(org?: string): Promise<readonly PartitionLagJson[]>;
+  counts(): Promise<readonly AgentCounts[]>;
+  /** The same for agents and orgs, in their order. On Kafka only dead letters are counted by org. */
+  countsOf(of: readonly AgentOfOrg[]): Promise<readonly AgentCounts[]>;
+  /** Open tasks of an org by agent, up to a bound. Cheap enough to ask once a second. Undefined on Kafka, which does not know. */
+  waiting(org: string): Promise<ReadonlyMap<string, number> | undefined>;
   /** The known ones; on Kafka, those in the window. `open: 0` means that nothing was open at this call. */
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;

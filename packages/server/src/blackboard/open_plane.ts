@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
-import { may, notFound } from "../access/access.ts";
+import { may, notFound, orgOf } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openRateQuota } from "../kit/quota.ts";
@@ -12,7 +12,7 @@ import { correlationState, readCorrelations, waitingCounts } from "./observe/cor
 import { openDeadLetters } from "./observe/dead_letters.ts";
 import { boardMetrics, cachedLag, showLag, showSlots } from "./observe/metrics.ts";
 import { boardObserver, everyObserver } from "./observe/observer.ts";
-import { agentCounted, byAgent, type Progress, startProgress } from "./observe/progress.ts";
+import { agentCounted, type Progress, startProgress } from "./observe/progress.ts";
 import { openReplays, replayCounter } from "./observe/replays.ts";
 import { openSetAside } from "./observe/set_aside.ts";
 import { openSetAsideItems } from "./observe/set_aside_items.ts";
@@ -263,15 +263,20 @@ export async function openBlackboardPlane(
     },
 
     async agents(caller) {
-      const [all, done] = await Promise.all([board.counts(), totals.look()]);
-      const counts = byAgent(all);
+      const org = caller && orgOf(caller, "board.read");
+      const [counts, totalsOf] = await Promise.all([
+        org === undefined ? board.counts() : board.countsOf([...names].map((agent) => ({ agent, org }))),
+        totals.look(org === undefined ? undefined : [org]),
+      ]);
+      const byAgent = new Map(counts.map((each) => [each.agent, each]));
       return agents.map((agent) => {
         const { name } = agent;
-        return { name, ...agentCounted(agent, workers.stateOf(name, caller?.org), counts, done) };
+        const state = workers.stateOf(name, caller?.org);
+        return { name, ...agentCounted(agent, state, byAgent.get(name), totalsOf(name, org)) };
       });
     },
 
-    lag: () => board.lag(),
+    lag: (caller) => board.lag(caller && orgOf(caller, "board.read")),
     problems: setAside.problems,
     setAside: setAsideItems.list,
     discardSetAside: setAsideItems.discard,

@@ -50,9 +50,10 @@ export interface BlackboardPlane extends Service {
     query: { readonly type?: string; readonly correlationId?: string; readonly limit: number },
   ): Promise<Artifact[]>;
 
-  /** The agents, each in its state for the caller's org; without a caller in its worst. */
+  /** The agents, each in its state for the caller's org, with the org's tasks; for the platform, and without a caller, with all tasks. */
   agents(caller?: Caller): Promise<AgentStateJson[]>;
-  lag(): Promise<readonly PartitionLagJson[]>;
+  /** How far readers are behind with the tasks of the caller's org; for the platform, and without a caller, with all tasks. */
+  lag(caller?: Caller): Promise<readonly PartitionLagJson[]>;
   /** What could not be processed and is set aside, for health. Names no org. */
   problems(): string[];
   /** What was set aside for good, of the caller's org, or of all for the platform; oldest first. */

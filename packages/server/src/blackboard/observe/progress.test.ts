@@ -3,7 +3,7 @@ import { testContext } from "@khala/testing/kit/context";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { testAgent, testArtifact, testTask } from "@khala/testing/kit/recording_board";
 import { beforeEach, expect, test } from "vitest";
-import type { AgentCounts, CorrelationCounts, CorrelationName } from "../board.ts";
+import type { AgentCounts, AgentOfOrg, CorrelationCounts, CorrelationName } from "../board.ts";
 import type { Settlement } from "../model/task.ts";
 import type { WaitingCounts } from "./correlation_state.ts";
 import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";
@@ -60,7 +60,11 @@ async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
       if (failing) throw new Error("down");
       return names.flatMap(({ name }) => correlations.get(name) ?? []);
     },
-    counts: async () => agents,
+    countsOf: async (of: readonly AgentOfOrg[]) =>
+      of.map(({ agent, org }) => {
+        const counts = (org === "acme" ? agents : []).find((each) => each.agent === agent);
+        return counts ?? { agent, waiting: 0, running: 0, dead: 0 };
+      }),
   };
   return startProgress(board, await testContext({ clock }), {
     agents: [testAgent("reviewer", {})],
@@ -69,8 +73,8 @@ async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
       agent: async (org, name, counted) => void agentReports.push([org, name, counted]),
     },
     totals: {
-      settled: (agent, kind) => void settledTasks.push(`${agent} ${kind}`),
-      look: async () => totals,
+      settled: ({ agent, org }, kind) => void settledTasks.push(`${agent} ${org} ${kind}`),
+      look: async () => (agent) => totals.get(agent) ?? { done: 0, retried: 0 },
       owes: () => false,
     },
     stateOf: () => state,
@@ -235,7 +239,7 @@ test("an agent is reported with its state, what waits, and what all servers did"
     retried: "3",
     dead: "1",
   };
-  expect(settledTasks).toEqual(["reviewer done", "reviewer retry"]);
+  expect(settledTasks).toEqual(["reviewer acme done", "reviewer acme retry"]);
   expect(agentReports).toEqual([["acme", "reviewer", counted]]);
   state = "paused";
   progress.agentChanged("reviewer");

@@ -40,7 +40,7 @@ export interface Progress extends Service {
 
 /** Starts reporting. A change during a report is in the next one, so the last report is the final state. */
 export function startProgress(
-  board: Pick<Board, "counts" | "correlations">,
+  board: Pick<Board, "countsOf" | "correlations">,
   context: Context,
   options: ProgressOptions,
 ): Progress {
@@ -65,12 +65,16 @@ export function startProgress(
   }
 
   async function reportAgents(now: number): Promise<void> {
-    await inParts(seats, now, setAside, async () => {
-      const [all, totals] = await Promise.all([board.counts(), options.totals.look()]);
-      const counts = byAgent(all);
+    await inParts(seats, now, setAside, async (part) => {
+      const [counts, totals] = await Promise.all([
+        board.countsOf(part.map(({ org, name: agent }) => ({ org, agent }))),
+        options.totals.look([...new Set(part.map(({ org }) => org))]),
+      ]);
+      const byKey = new Map(part.map(({ key }, i) => [key, counts[i]!]));
       return async (subject) => {
-        const { org, name } = subject;
-        const counted = agentCounted(agents.get(name)!, options.stateOf(name, org), counts, totals);
+        const { key, org, name } = subject;
+        const state = options.stateOf(name, org);
+        const counted = agentCounted(agents.get(name)!, state, byKey.get(key), totals(name, org));
         const isNews = await tell(seats, subject, counted, () => report.agent(org, name, counted));
         // Another server may have reported older counts at the same time.
         if (isNews || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
@@ -94,7 +98,10 @@ export function startProgress(
     settled(task, settlement) {
       const isAside = settlement.kind === "done" && settlement.aside;
       const isPostponed = settlement.kind === "retry" && settlement.uncounted;
-      if (!isAside && !isPostponed) options.totals.settled(task.agent, settlement.kind);
+      if (!isAside && !isPostponed) {
+        const { agent, artifacts } = task;
+        options.totals.settled({ agent, org: artifacts[0].org_id }, settlement.kind);
+      }
       for (const artifact of task.artifacts) touch(artifact, task.agent);
       if (settlement.kind === "done") for (const output of settlement.outputs) touch(output);
     },
@@ -180,27 +187,20 @@ async function tell(
   return true;
 }
 
-/** Counts by the names of their agents. */
-export function byAgent(counts: readonly AgentCounts[]): ReadonlyMap<string, AgentCounts> {
-  return new Map(counts.map((count) => [count.agent, count]));
-}
-
 /** The state of an agent, as it is reported and listed. */
 export function agentCounted(
-  { name, consumes }: Agent,
+  { consumes }: Agent,
   state: string,
-  counts: ReadonlyMap<string, AgentCounts>,
-  totals: ReadonlyMap<string, AgentTotals>,
+  count: AgentCounts | undefined,
+  total: AgentTotals,
 ): AgentCountedJson {
-  const count = counts.get(name);
-  const total = totals.get(name);
   return {
     consumes: [...consumes],
     state,
     waiting: String(count?.waiting ?? 0),
     running: String(count?.running ?? 0),
-    done: String(total?.done ?? 0),
-    retried: String(total?.retried ?? 0),
+    done: String(total.done),
+    retried: String(total.retried),
     dead: String(count?.dead ?? 0),
   };
 }

@@ -17,25 +17,30 @@ beforeEach(async () => {
 afterAll(() => own[Symbol.asyncDispose]());
 
 const open = (database: Database = own.database) => openTotals(database, context, ["a", "b"]);
+const of = (agent: string, org = "acme") => ({ agent, org });
 
-test("what servers do is added up, and outlives them", async () => {
+test("what servers do is added up by org, and outlives them", async () => {
   const [one, two] = [open(), open()];
-  for (let i = 0; i < 5; i++) one.settled("a", "done");
-  two.settled("a", "done");
-  two.settled("b", "retry");
-  two.settled("b", "dead");
+  for (let i = 0; i < 5; i++) one.settled(of("a"), "done");
+  two.settled(of("a", "zeta"), "done");
+  two.settled(of("b"), "retry");
+  two.settled(of("b"), "dead");
   await Promise.all([one.look(), two.look()]);
-  const all = new Map([
-    ["a", { done: 6, retried: 0 }],
-    ["b", { done: 0, retried: 1 }],
-  ]);
-  expect(await one.look()).toEqual(all);
-  expect(await two.look()).toEqual(all);
-  expect(one.owes()).toBe(false);
-  const next = open();
-  expect(await next.look()).toEqual(all);
-  next.settled("a", "done");
-  expect((await next.look()).get("a")).toEqual({ done: 7, retried: 0 });
+  for (const server of [one, two, open()]) {
+    const all = await server.look();
+    expect([all("a"), all("b")]).toEqual([
+      { done: 6, retried: 0 },
+      { done: 0, retried: 1 },
+    ]);
+    const each = await server.look(["acme", "zeta", "nobody"]);
+    expect([each("a", "acme"), each("a", "zeta"), each("a", "nobody"), each("b", "zeta")]).toEqual([
+      { done: 5, retried: 0 },
+      { done: 1, retried: 0 },
+      { done: 0, retried: 0 },
+      { done: 0, retried: 0 },
+    ]);
+    expect(server.owes()).toBe(false);
+  }
 });
 
 test("looks at the same time add everything once", async () => {
@@ -43,13 +48,16 @@ test("looks at the same time add everything once", async () => {
   await Promise.all(
     servers.flatMap((server) =>
       Array.from({ length: 20 }, async (_, i) => {
-        server.settled(i % 2 ? "a" : "b", i % 5 ? "done" : "retry");
+        server.settled(of(i % 2 ? "a" : "b", i % 3 ? "acme" : "zeta"), i % 5 ? "done" : "retry");
         await server.look();
       }),
     ),
   );
   const all = await open().look();
-  expect([...all.values()].reduce((sum, { done, retried }) => sum + done + retried, 0)).toBe(60);
+  const sum = ["a", "b"]
+    .map((agent) => all(agent))
+    .reduce((total, { done, retried }) => total + done + retried, 0);
+  expect(sum).toBe(60);
 });
 
 test("an answer that was lost does not add twice, and a statement that failed adds later", async () => {
@@ -65,11 +73,11 @@ test("an answer that was lost does not add twice, and a statement that failed ad
     },
   };
   const totals = open(flaky);
-  totals.settled("a", "done");
+  totals.settled(of("a"), "done");
   await expect(totals.look()).rejects.toThrow("away");
-  totals.settled("a", "done");
+  totals.settled(of("a"), "done");
   await expect(totals.look()).rejects.toThrow("lost");
   expect(totals.owes()).toBe(true);
   await totals.look();
-  expect((await totals.look()).get("a")).toEqual({ done: 2, retried: 0 });
+  expect((await totals.look())("a")).toEqual({ done: 2, retried: 0 });
 });

@@ -1,5 +1,6 @@
 import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
+import type { AgentOfOrg } from "../board.ts";
 import type { Settlement } from "../model/task.ts";
 
 /** Totals of an agent. */
@@ -8,19 +9,22 @@ export interface AgentTotals {
   readonly retried: number;
 }
 
+/** The totals of an agent, for the org if orgs were asked for. */
+export type TotalsOf = (agent: string, org?: string) => AgentTotals;
+
 /** Totals of all servers since installation. */
 export interface Totals {
   /** Counts a task that this process settled; other servers see it after the next sync. */
-  settled(agent: string, kind: Settlement["kind"]): void;
-  /** Adds this process's counts since the last call, and returns the totals by agent. */
-  look(): Promise<ReadonlyMap<string, AgentTotals>>;
+  settled(of: AgentOfOrg, kind: Settlement["kind"]): void;
+  /** Adds this process's counts since the last call, and returns the totals of agents for these orgs; for all of them together unless set. */
+  look(orgs?: readonly string[]): Promise<TotalsOf>;
   /** Whether there are counts that other servers do not see yet. */
   owes(): boolean;
 }
 
 interface Told {
   readonly number: number;
-  readonly rows: readonly (readonly [agent: string, done: number, retried: number])[];
+  readonly rows: readonly (AgentOfOrg & AgentTotals)[];
 }
 
 /** Opens the totals. One statement adds all counts since the last call, once however often it is retried. */
@@ -30,48 +34,59 @@ export function openTotals(
   agents: readonly string[],
 ): Totals {
   const server = newId();
-  let owed = new Map<string, { done: number; retried: number }>();
+  let owed = new Map<string, AgentOfOrg & { done: number; retried: number }>();
   /** Counts that were sent and may have been added although no answer arrived. */
   let telling: Told | undefined;
   let number = 0;
-  let looking: Promise<ReadonlyMap<string, AgentTotals>> | undefined;
+  let looking: Promise<TotalsOf> | undefined;
 
   function take(): Told | undefined {
     if (owed.size === 0) return undefined;
-    const rows = [...owed].map(([agent, { done, retried }]) => [agent, done, retried] as const);
+    const rows = [...owed.values()];
     owed = new Map();
     return { number: ++number, rows };
   }
 
-  async function look(): Promise<ReadonlyMap<string, AgentTotals>> {
+  async function look(orgs: readonly string[] | undefined): Promise<TotalsOf> {
     telling ??= take();
-    const read: Statement = {
-      name: "board_totals",
-      text: "SELECT agent, done, retried FROM runtime.board_totals WHERE agent = ANY ($1::text[])",
-      values: [agents],
-    };
+    const read: Statement = orgs
+      ? {
+          name: "board_totals_of",
+          text: `SELECT agent, org_id, done, retried FROM runtime.board_totals
+            WHERE agent = ANY ($1::text[]) AND org_id = ANY ($2::text[])`,
+          values: [agents, orgs],
+        }
+      : {
+          name: "board_totals",
+          text: `SELECT agent, '' AS org_id, sum(done) AS done, sum(retried) AS retried FROM runtime.board_totals
+            WHERE agent = ANY ($1::text[]) GROUP BY agent`,
+          values: [agents],
+        };
     const tell = telling ? [tellStatement(server, telling, new Date(clock.now()))] : [];
     const rows = (await database.transaction([...tell, read])).at(-1)!;
     telling = undefined;
-    return new Map(
-      rows.map(({ agent, done, retried }) => [
-        agent as string,
+    const totals = new Map(
+      rows.map(({ agent, org_id, done, retried }) => [
+        `${agent} ${org_id}`,
         { done: Number(done), retried: Number(retried) },
       ]),
     );
+    return (agent, org = "") => totals.get(`${agent} ${org}`) ?? { done: 0, retried: 0 };
   }
 
   return {
-    settled(agent, kind) {
+    settled({ agent, org }, kind) {
       if (kind === "dead") return;
-      const counts = owed.get(agent) ?? { done: 0, retried: 0 };
-      owed.set(agent, counts);
+      const key = `${agent} ${org}`;
+      const counts = owed.get(key) ?? { agent, org, done: 0, retried: 0 };
+      owed.set(key, counts);
       if (kind === "done") counts.done++;
       else counts.retried++;
     },
     /** One at a time; concurrent callers wait. */
-    look() {
-      const next = (looking ?? Promise.resolve()).then(look, look);
+    look(orgs) {
+      const then = () => look(orgs);
+      const next = (looking ?? Promise.resolve()).then(then, then);
       looking = next;
       return next;
     },
@@ -79,7 +94,7 @@ export function openTotals(
   };
 }
 
-/** Sorted by agent, so that concurrent servers cannot deadlock. */
+/** Sorted, so that concurrent servers cannot deadlock. */
 function tellStatement(server: string, { number, rows }: Told, at: Date): Statement {
   return {
     name: "board_totals_tell",
@@ -89,18 +104,19 @@ function tellStatement(server: string, { number, rows }: Told, at: Date): Statem
           WHERE t.number < excluded.number
         RETURNING 1
       )
-      INSERT INTO runtime.board_totals AS a (agent, done, retried)
-      SELECT u.agent, u.done, u.retried FROM fresh
-      CROSS JOIN unnest($4::text[], $5::bigint[], $6::bigint[]) AS u(agent, done, retried)
-      ORDER BY u.agent COLLATE "C"
-      ON CONFLICT (agent) DO UPDATE SET done = a.done + excluded.done, retried = a.retried + excluded.retried`,
+      INSERT INTO runtime.board_totals AS a (agent, org_id, done, retried)
+      SELECT u.agent, u.org, u.done, u.retried FROM fresh
+      CROSS JOIN unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[]) AS u(agent, org, done, retried)
+      ORDER BY u.agent COLLATE "C", u.org COLLATE "C"
+      ON CONFLICT (agent, org_id) DO UPDATE SET done = a.done + excluded.done, retried = a.retried + excluded.retried`,
     values: [
       server,
       number,
       at,
-      rows.map(([agent]) => agent),
-      rows.map(([, done]) => done),
-      rows.map(([, , retried]) => retried),
+      rows.map(({ agent }) => agent),
+      rows.map(({ org }) => org),
+      rows.map(({ done }) => done),
+      rows.map(({ retried }) => retried),
     ],
   };
 }

@@ -1,6 +1,6 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
-import type { AgentCounts, Board } from "../board.ts";
+import type { AgentCounts, AgentOfOrg, Board } from "../board.ts";
 import type { BoardOptions } from "../board_options.ts";
 import { ROUTER } from "../model/names.ts";
 import { BY_INDEX, TASKS } from "./statements.ts";
@@ -31,6 +31,27 @@ CROSS JOIN LATERAL (
   ) d
 ) d ORDER BY u.n`;
 
+/** The same for agents and orgs, in their order. */
+const COUNTS_OF = `
+SELECT o.open, r.running, d.dead FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(agent, org, n)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS open FROM (
+    SELECT FROM runtime.board_tasks t WHERE t.agent = u.agent AND t.org_id = u.org LIMIT $3
+  ) t
+) o
+CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE t.claimed_by IS NOT NULL) AS running FROM (
+    SELECT t.claimed_by FROM runtime.board_tasks t
+    WHERE t.agent = u.agent AND t.org_id = u.org AND t.ready ORDER BY t.due_at, t.seq LIMIT $3
+  ) t
+) r
+CROSS JOIN LATERAL (
+  SELECT count(*) AS dead FROM (
+    SELECT FROM runtime.board_dead_letters d
+    WHERE d.agent = u.agent AND d.org_id = u.org AND d.replay_id IS NULL LIMIT $3
+  ) d
+) d ORDER BY u.n`;
+
 /** Open tasks of an org: agents, the org, how many are counted of each. */
 const WAITING = `
 SELECT u.agent, o.open FROM unnest($1::text[]) AS u(agent)
@@ -41,7 +62,9 @@ CROSS JOIN LATERAL (
 ) o`;
 
 const UNROUTED = `
-SELECT count(*) AS n FROM (SELECT FROM runtime.board_artifacts a WHERE a.routes IS NULL ORDER BY a.seq LIMIT $1) a`;
+SELECT count(*) AS n FROM (
+  SELECT a.org_id FROM runtime.board_artifacts a WHERE a.routes IS NULL ORDER BY a.seq LIMIT $1
+) a WHERE $2::text IS NULL OR a.org_id = $2`;
 
 type Counted = Readonly<Record<"open" | "running" | "dead", bigint>>;
 
@@ -55,7 +78,7 @@ export interface CountsOptions extends Pick<BoardOptions, "agents"> {
 export function openCounts(
   database: Database,
   { agents, countUpTo }: CountsOptions,
-): Pick<Board, "counts" | "lag" | "waiting"> {
+): Pick<Board, "counts" | "countsOf" | "lag" | "waiting"> {
   const names = agents.map(({ agent }) => agent);
 
   async function count<T>(statement: { name: string; text: string; values: unknown[] }): Promise<T[]> {
@@ -72,33 +95,43 @@ export function openCounts(
     return row!["QUERY PLAN"][0].Plan["Plan Rows"];
   }
 
-  async function countsOf(agent: string, counted: Counted): Promise<AgentCounts> {
+  async function exactOrEstimated(agent: string, org: string | null, counted: Counted): Promise<AgentCounts> {
     const running = Number(counted.running);
     let open = Number(counted.open);
-    if (open >= countUpTo)
-      open = Math.max(open, await estimate("runtime.board_tasks t WHERE t.agent = $1", [agent]));
+    if (open >= countUpTo) {
+      const ofOrg = org === null ? "" : " AND t.org_id = $2";
+      const values = org === null ? [agent] : [agent, org];
+      open = Math.max(open, await estimate(`runtime.board_tasks t WHERE t.agent = $1${ofOrg}`, values));
+    }
     return { agent, waiting: Math.max(0, open - running), running, dead: Number(counted.dead) };
   }
 
   async function counts(): Promise<AgentCounts[]> {
     const values = [names, countUpTo];
     const rows = await count<{ agent: string } & Counted>({ name: "board_counts", text: COUNTS, values });
-    return Promise.all(rows.map(({ agent, ...counted }) => countsOf(agent, counted)));
+    return Promise.all(rows.map(({ agent, ...counted }) => exactOrEstimated(agent, null, counted)));
   }
 
-  async function unrouted(): Promise<number> {
+  async function countsOf(of: readonly AgentOfOrg[]): Promise<AgentCounts[]> {
+    const values = [of.map(({ agent }) => agent), of.map(({ org }) => org), countUpTo];
+    const rows = await count<Counted>({ name: "board_counts_of", text: COUNTS_OF, values });
+    return Promise.all(rows.map((counted, i) => exactOrEstimated(of[i]!.agent, of[i]!.org, counted)));
+  }
+
+  async function unrouted(org: string | null): Promise<number> {
     const [row] = await count<{ n: bigint }>({
       name: "board_unrouted_count",
       text: UNROUTED,
-      values: [countUpTo],
+      values: [countUpTo, org],
     });
     const counted = Number(row!.n);
-    if (counted < countUpTo) return counted;
+    if (org !== null || counted < countUpTo) return counted;
     return Math.max(counted, await estimate("runtime.board_artifacts a WHERE a.routes IS NULL"));
   }
 
   return {
     counts,
+    countsOf,
     async waiting(org) {
       const rows = await count<{ agent: string; open: bigint }>({
         name: "board_waiting",
@@ -107,10 +140,14 @@ export function openCounts(
       });
       return new Map(rows.map(({ agent, open }) => [agent, Number(open)]));
     },
-    async lag() {
+    async lag(org) {
+      const [waiting, counted] = await Promise.all([
+        unrouted(org ?? null),
+        org === undefined ? counts() : countsOf(names.map((agent) => ({ agent, org }))),
+      ]);
       return [
-        lagOf(ROUTER, "runtime.board_artifacts", await unrouted()),
-        ...(await counts()).map(({ agent, waiting, running }) => lagOf(agent, TASKS, waiting + running)),
+        lagOf(ROUTER, "runtime.board_artifacts", waiting),
+        ...counted.map(({ agent, waiting, running }) => lagOf(agent, TASKS, waiting + running)),
       ];
     },
   };

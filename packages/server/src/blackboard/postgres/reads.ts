@@ -10,7 +10,10 @@ interface LetterRow {
   readonly body: string;
 }
 
-type Reads = Omit<Board, "publish" | "enqueue" | "consume" | "stop" | "counts" | "lag" | "waiting">;
+type Reads = Omit<
+  Board,
+  "publish" | "enqueue" | "consume" | "stop" | "counts" | "countsOf" | "lag" | "waiting"
+>;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const NUMBER = /^\d{1,18}$/;

@@ -2,6 +2,7 @@ import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import { testContext } from "@khala/testing/kit/context";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { beforeEach, expect, test } from "vitest";
+import type { Context } from "../../kit/context.ts";
 import { openThrottle, type Throttle } from "./throttle.ts";
 
 let clock: ManualClock;
@@ -9,6 +10,8 @@ let lags: PartitionLagJson[];
 let waiting: Map<string, Map<string, number>>;
 let asked: number;
 let answer: (() => Promise<void>) | undefined;
+let waitingIsKnown: boolean;
+let context: Context;
 let throttle: Throttle;
 beforeEach(async () => {
   clock = new ManualClock();
@@ -16,6 +19,7 @@ beforeEach(async () => {
   waiting = new Map();
   asked = 0;
   answer = undefined;
+  waitingIsKnown = true;
   throttle = await open();
 });
 
@@ -28,9 +32,12 @@ async function open(counts?: (reader: string) => boolean): Promise<Throttle> {
     },
     // Unless a test says otherwise, all that waits is the org's own.
     waiting: async (org: string) =>
-      waiting.get(org) ?? new Map(lags.map(({ reader }) => [reader!, sumOf(reader!)])),
+      waitingIsKnown
+        ? (waiting.get(org) ?? new Map(lags.map(({ reader }) => [reader!, sumOf(reader!)])))
+        : undefined,
   };
-  return openThrottle(board, await testContext({ clock }), {
+  context = await testContext({ clock });
+  return openThrottle(board, context, {
     soft: 100,
     hard: 200,
     agents: [
@@ -79,13 +86,19 @@ test("between the thresholds publishers wait in proportion, by the sum of a read
   expect(await held()).toBe(100);
 });
 
-test("above the hard threshold publishing is refused with the reader, its lag and when to try again", async () => {
+test("above the hard threshold an org has reached its quota, and learns of the agent, its tasks and when to try again", async () => {
   lags = lag("reviewer", 300, 200);
   await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({
-    code: "overloaded",
-    message: expect.stringMatching(/"reviewer" is 500 behind/),
-    details: { retry_after_ms: 2_500 },
+    code: "limit_exceeded",
+    message: expect.stringMatching(/quota waiting_tasks: 200 open tasks .* "reviewer" has 500/),
+    details: { retry_after_ms: 2_500, field: "waiting_tasks" },
   });
+  const use = { org: "acme", name: "waiting_tasks", limit: 200, inUse: 500, rejected: 1 };
+  expect(await context.quotas.of("acme")).toMatchObject([use]);
+  expect(await context.quotas.ofAll(10)).toMatchObject([use]);
+  expect(await context.telemetry.scrape()).toMatch(
+    /khala_quota_rejections_total\{[^}]*quota="waiting_tasks"[^}]*\} 1\b/,
+  );
   lags = lag("reviewer", 99_999_999);
   await clock.advance(10_000);
   await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({ details: { retry_after_ms: 30_000 } });
@@ -102,7 +115,7 @@ test("a thousand publishers ask for the lag once in a second", async () => {
 
 test("while nobody publishes nobody asks, and an old figure holds nobody", async () => {
   lags = lag("reviewer", 500);
-  await expect(throttle.enter("acme", DRAFT)).rejects.toThrow("behind");
+  await expect(throttle.enter("acme", DRAFT)).rejects.toThrow("has 500");
   lags = [];
   await clock.advance(60_000);
   expect(asked).toBe(1);
@@ -126,17 +139,27 @@ test("a reader that does not count holds nobody", async () => {
 test("an agent that consumes none of the types holds nobody", async () => {
   lags = lag("other", 500);
   expect(await held()).toBe(0);
-  await expect(throttle.enter("acme", new Set(["Draft", "Plan"]))).rejects.toThrow(`"other" is 500 behind`);
+  await expect(throttle.enter("acme", new Set(["Draft", "Plan"]))).rejects.toThrow(`"other" has 500`);
 });
 
 test("one org's backlog holds no other org, until all of them together have ten times as much", async () => {
   lags = lag("reviewer", 900);
   waiting.set("acme", new Map([["reviewer", 1]]));
   expect(await held()).toBe(0);
-  await expect(throttle.enter("large", DRAFT)).rejects.toThrow(`"reviewer" is 900 behind`);
+  await expect(throttle.enter("large", DRAFT)).rejects.toThrow(`"reviewer" has 900`);
   lags = lag("reviewer", 2_000);
   await clock.advance(10_000);
-  await expect(throttle.enter("acme", DRAFT)).rejects.toThrow(`"reviewer" is 200 behind`);
+  await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({
+    code: "overloaded",
+    message: expect.stringMatching(/"reviewer" is 200 behind/),
+  });
+});
+
+test("a backend that does not know whose tasks wait is overloaded for all, and nobody has reached a quota", async () => {
+  lags = lag("reviewer", 200);
+  waitingIsKnown = false;
+  await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({ code: "overloaded" });
+  expect(await context.quotas.of("acme")).toMatchObject([{ inUse: undefined, rejected: 0 }]);
 });
 
 test("thresholds in the wrong order are refused", async () => {

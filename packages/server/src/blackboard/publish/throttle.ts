@@ -20,7 +20,8 @@ export interface ThrottleOptions {
 export interface Throttle {
   /**
    * Resolves when the org may publish artifacts of these types, usually at once. Rejects when an agent that consumes one of
-   * them has too many of the org's tasks. Other agents do not matter, and neither do the tasks of other orgs.
+   * them has too many of the org's tasks: its quota `waiting_tasks`. Other agents do not matter. The tasks of other orgs
+   * only matter as a last resort, and then the answer is `overloaded`.
    */
   enter(org: string, types: ReadonlySet<string>): Promise<void>;
 }
@@ -28,6 +29,8 @@ export interface Throttle {
 interface Lag {
   readonly reader: string;
   readonly lag: number;
+  /** Whether these are tasks of the org alone. */
+  readonly own: boolean;
 }
 
 /** What is known of the lag of an org's tasks. */
@@ -51,7 +54,7 @@ const ALL_ORGS = 10;
 /** Opens the throttle. */
 export function openThrottle(
   board: Pick<Board, "lag" | "waiting">,
-  context: Pick<Context, "clock" | "log">,
+  context: Pick<Context, "clock" | "log" | "quotas">,
   options: ThrottleOptions,
 ): Throttle {
   const { soft, hard, agents, counts = () => true } = options;
@@ -60,6 +63,16 @@ export function openThrottle(
   const { clock } = context;
   /** Least recently used first. */
   const readings = new Map<string, Reading>();
+  const reject = context.quotas.add({
+    name: "waiting_tasks",
+    of: "open tasks for one agent",
+    limit: hard,
+    async inUse(org) {
+      const own = await board.waiting(org);
+      return own && Math.max(0, ...own.values());
+    },
+    orgs: (limit) => [...readings.keys()].slice(-limit),
+  });
 
   async function ask(org: string, reading: Reading): Promise<void> {
     reading.askedAt = clock.now();
@@ -104,26 +117,35 @@ export function openThrottle(
       for (const each of await current(org))
         if (concerned.has(each.reader) && counts(each.reader) && each.lag > (worst?.lag ?? 0)) worst = each;
       if (!worst || worst.lag < soft) return;
-      if (worst.lag >= hard) throw refusal(worst, hard);
+      if (worst.lag >= hard) {
+        const retryMs = Math.round(Math.min(LONGEST_RETRY_MS, (FRESH_MS * worst.lag) / Math.max(1, hard)));
+        if (!worst.own) throw overloaded(worst, hard, retryMs);
+        const advice = `The agent "${worst.reader}" has ${worst.lag}. Try again later, or add workers.`;
+        throw reject(org, retryMs, advice);
+      }
       await sleep(clock, (LONGEST_WAIT_MS * (worst.lag - soft)) / (hard - soft));
     },
   };
 }
 
-/** The org's tasks by agent, or the tenth of all orgs' where that is more. The router's lag is everybody's. */
-function lagsOf(all: readonly PartitionLagJson[], own: ReadonlyMap<string, number>): Lag[] {
+/**
+ * The org's tasks by agent, or the tenth of all orgs' where that is more. The router's lag is everybody's, and so is that of
+ * agents where the backend does not know whose tasks wait.
+ */
+function lagsOf(all: readonly PartitionLagJson[], own: ReadonlyMap<string, number> | undefined): Lag[] {
   const byReader = new Map<string, number>();
   for (const { reader = "", lag = "0" } of all)
     byReader.set(reader, (byReader.get(reader) ?? 0) + Number(lag));
   return [...byReader].map(([reader, lag]) => {
-    if (reader === ROUTER) return { reader, lag };
-    return { reader, lag: Math.max(own.get(reader) ?? 0, Math.floor(lag / ALL_ORGS)) };
+    if (reader === ROUTER || !own) return { reader, lag, own: false };
+    const ofOrg = own.get(reader) ?? 0;
+    const share = Math.floor(lag / ALL_ORGS);
+    return { reader, lag: Math.max(ofOrg, share), own: ofOrg >= share };
   });
 }
 
-function refusal({ reader, lag }: Lag, hard: number): KhalaError {
-  const retryMs = Math.round(Math.min(LONGEST_RETRY_MS, (FRESH_MS * lag) / Math.max(1, hard)));
+function overloaded({ reader, lag }: Lag, hard: number, retry_after_ms: number): KhalaError {
   const who = reader === ROUTER ? "The router" : `The agent "${reader}"`;
   const message = `${who} is ${lag} behind, and publishing is refused from ${hard}. Try again later, or add workers.`;
-  return new KhalaError("overloaded", message, { retry_after_ms: retryMs });
+  return new KhalaError("overloaded", message, { retry_after_ms });
 }

@@ -189,11 +189,13 @@ CREATE INDEX board_claims_offered ON runtime.board_claims (agent, claim_id) WHER
 CREATE INDEX board_claims_failed ON runtime.board_claims (work) WHERE state = 'failed' AND outcome IS NULL;
 CREATE INDEX board_claims_age ON runtime.board_claims (created_at);
 
--- Totals per agent across all servers since installation.
+-- Totals per agent and org across all servers since installation.
 CREATE TABLE runtime.board_totals (
-  agent text COLLATE "C" PRIMARY KEY,
+  agent text COLLATE "C" NOT NULL,
+  org_id text COLLATE "C" NOT NULL,
   done bigint NOT NULL,
-  retried bigint NOT NULL
+  retried bigint NOT NULL,
+  PRIMARY KEY (agent, org_id)
 ) WITH (fillfactor = 50);
 
 -- The number of the last report that each server added to the totals: a repeated report is added once.

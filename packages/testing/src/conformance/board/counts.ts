@@ -66,10 +66,28 @@ export function countPromises(open: OpenBoard): void {
   test("the open tasks of an org are counted for each agent", async () => {
     const { a, under } = at();
     const org = newName("org");
-    const waiting = async (of: string) => (await a.waiting(of)).get("owned");
+    const other = newName("org");
+    const waiting = async (of: string) => (await a.waiting(of))?.get("owned");
+    const ofOrgs = async () => a.countsOf([org, other].map((each) => ({ agent: "owned", org: each })));
+    const lag = async (of: string) =>
+      (await a.lag(of)).reduce((sum, each) => sum + (each.reader === "owned" ? Number(each.lag) : 0), 0);
     await a.publish(range(1, 4).map(() => makeTestArtifact({ to: "owned", org_id: org })));
-    await eventually(async () => expect(await waiting(org)).toBe(4));
-    expect(await waiting(newName("org"))).toBe(under.countsOrgs ? 0 : 4);
+    await eventually(async () => expect((await ofOrgs())[0]).toMatchObject({ agent: "owned", waiting: 4 }));
+    // Orgs share the partitions of Kafka, so there the tasks of all are counted.
+    expect((await ofOrgs())[1]).toMatchObject({ waiting: under.countsOrgs ? 0 : 4 });
+    expect([await waiting(org), await waiting(other)]).toEqual(
+      under.countsOrgs ? [4, 0] : [undefined, undefined],
+    );
+    expect([await lag(org), await lag(other)]).toEqual(under.countsOrgs ? [4, 0] : [4, 4]);
+    const worker = new Worker("owned", () => dead());
+    await using _ = start(worker, a);
+    await worker.ran(4);
+    await eventually(async () => {
+      expect(await ofOrgs()).toEqual([
+        { agent: "owned", waiting: 0, running: 0, dead: 4 },
+        { agent: "owned", waiting: 0, running: 0, dead: 0 },
+      ]);
+    });
   });
 
   test("an agent that has nothing to do is counted, too", async () => {

@@ -3,6 +3,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { notFound, type Target } from "../../../access/access.ts";
 import { AGENT_NAME } from "../../../blackboard/model/names.ts";
 import type { BlackboardPlane } from "../../../blackboard/plane.ts";
+import type { StoredBytes } from "../../../database/stored_bytes.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import {
@@ -20,9 +21,15 @@ import {
   readSettlement,
 } from "../blackboard_request.ts";
 import type { Http } from "../http.ts";
+import { bodyBytes } from "../read_request.ts";
 
 /** Artifacts, agents, correlations and approvals: `/blackboard/v1`. */
-export function blackboardRoutes(http: Http, context: Context, board: BlackboardPlane): void {
+export function blackboardRoutes(
+  http: Http,
+  context: Context,
+  board: BlackboardPlane,
+  stored?: StoredBytes,
+): void {
   http.route("artifact.publish", "POST", "/blackboard/v1/artifacts", async (who, request, reply) => {
     const { drafts, alone } = readDrafts(request.body);
     const parent = traceContext(request.headers.traceparent as string | undefined);
@@ -33,6 +40,7 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
     );
     try {
       const trace = traceparent(span);
+      stored?.take(who.org, "blackboard", bodyBytes(request));
       const artifacts = await board.publish({ ...who, ...(trace && { trace }) }, drafts);
       return reply.code(201).send({ artifacts });
     } catch (error) {
@@ -58,8 +66,8 @@ export function blackboardRoutes(http: Http, context: Context, board: Blackboard
     return reply.header("Cache-Control", "no-store").send({ agents: await board.agents(who) });
   });
 
-  http.route("board.read", "GET", "/blackboard/v1/lag", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ partitions: await board.lag() });
+  http.route("board.read", "GET", "/blackboard/v1/lag", async (who, _request, reply) => {
+    return reply.header("Cache-Control", "no-store").send({ partitions: await board.lag(who) });
   });
 
   // An agent works for every org: who stops it operates the whole.
