@@ -124,7 +124,8 @@ export async function openConversationPlane(
     async chat(caller, command) {
       refuseWhenStopping();
       const waitMs = leaseMs;
-      const deps = { log, store, runs, takeover, quota: messages, stopEverywhere, waitMs };
+      const { stored } = options;
+      const deps = { log, store, runs, takeover, quota: messages, stored, stopEverywhere, waitMs };
       return chat(context, deps, caller, command);
     },
 

@@ -1,3 +1,4 @@
+import type { StoredBytes } from "../database/stored_bytes.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { EngineFactory, PublishArtifacts } from "./engines/engine.ts";
 
@@ -60,4 +61,6 @@ export interface ConversationOptions extends ConversationSettings {
     drafts: Parameters<PublishArtifacts>[0],
   ) => ReturnType<PublishArtifacts>;
   readonly wakeups: Pick<Wakeups, "send">;
+  /** Limits what orgs store. */
+  readonly stored?: StoredBytes;
 }

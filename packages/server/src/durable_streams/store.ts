@@ -1,6 +1,7 @@
 import { may } from "../access/access.ts";
 import { commitEach } from "../database/commit_each.ts";
 import type { Database } from "../database/database.ts";
+import type { StoredBytes } from "../database/stored_bytes.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
@@ -38,6 +39,8 @@ export interface DurableStreams extends Service {
 
 export interface DurableStreamsOptions {
   readonly wakeups: Pick<Wakeups, "send">;
+  /** Limits what orgs store. */
+  readonly stored?: StoredBytes;
   /** The polling interval, for changes whose wakeup was lost. */
   readonly pollMs?: number;
   /** How often expired streams are removed. They are hidden at once. */
@@ -52,7 +55,7 @@ const MEBIBYTE = 1 << 20;
 export function openDurableStreams(
   database: Database,
   context: Context,
-  { wakeups, pollMs = 500, sweepMs = 30_000 }: DurableStreamsOptions,
+  { wakeups, stored, pollMs = 500, sweepMs = 30_000 }: DurableStreamsOptions,
 ): DurableStreams {
   const watchers = new Watchers(database, context, pollMs);
   const sweeping = runLoop(context, "durable_streams_sweep", {
@@ -81,8 +84,15 @@ export function openDurableStreams(
   });
 
   return {
-    create: (name, config, data) => createStream(database, name, config, data),
-    append: (append) => commits.write(append),
+    async create(name, config, data) {
+      stored?.take(name.caller.org, "durable_streams", data.length);
+      return createStream(database, name, config, data);
+    },
+    async append(append) {
+      // A stream can be closed by an org that may not store more.
+      if (append.data.length > 0) stored?.take(append.name.caller.org, "durable_streams", append.data.length);
+      return commits.write(append);
+    },
     async find(name) {
       const { org } = name.caller;
       const stream = await findStream(database, name);

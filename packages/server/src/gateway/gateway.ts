@@ -4,6 +4,7 @@ import type { App } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
 import type { Database } from "../database/database.ts";
+import type { StoredBytes } from "../database/stored_bytes.ts";
 import type { DurableStreams } from "../durable_streams/store.ts";
 import type { Authority } from "../events/authority.ts";
 import { sleep } from "../kit/clock.ts";
@@ -28,6 +29,7 @@ import {
   type OpsSources,
   opsAuditRoutes,
   opsConversationRoutes,
+  opsQuotaRoutes,
   opsRoutes,
   opsSetAsideRoutes,
 } from "./http/routes/ops.ts";
@@ -79,6 +81,8 @@ export interface GatewayOptions {
   readonly audit: Audit;
   readonly database: Database;
   readonly authority: Authority;
+  /** Limits what orgs store. */
+  readonly stored?: StoredBytes;
   readonly sync: SyncPlane;
   readonly conversations: ConversationPlane;
   readonly streams: DurableStreams;
@@ -128,13 +132,18 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     maxTtlS: settings.maxTtlS,
     clock: context.clock,
   });
-  runtimeRoutes(http, context, { authority: options.authority, streams: app.streams, metrics: sync.metrics });
+  runtimeRoutes(http, context, {
+    authority: options.authority,
+    streams: app.streams,
+    metrics: sync.metrics,
+    stored: options.stored,
+  });
   syncRoutes(http, { database: options.database, models: app.models });
   const stopping = new AbortController();
   const { signal } = stopping;
   chatRoutes(http, context, conversations);
   if (options.blackboard) {
-    blackboardRoutes(http, context, options.blackboard);
+    blackboardRoutes(http, context, options.blackboard, options.stored);
     deadLetterRoutes(http, options.blackboard);
     workerRoutes(http, options.blackboard, signal);
   }
@@ -177,6 +186,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     opsConversationRoutes(http, conversations);
     opsAuditRoutes(http, options.audit);
     if (options.blackboard) opsSetAsideRoutes(http, options.blackboard);
+    opsQuotaRoutes(http, context.quotas);
     opsSyncRoutes(http, {
       database: options.database,
       authority: options.authority,

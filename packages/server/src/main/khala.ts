@@ -3,6 +3,7 @@ import { type App, defineApp } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openConversationPlane, STOP_WAKEUP } from "../conversations/open_plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
+import { openStoredBytes } from "../database/stored_bytes.ts";
 import { openWakeups } from "../database/wakeups.ts";
 import { openDurableStreams, STREAM_WAKEUP } from "../durable_streams/store.ts";
 import { type Authority, openAuthority } from "../events/authority.ts";
@@ -25,6 +26,7 @@ import {
   conversationSettings,
   convexSettings,
   gatewaySettings,
+  storedBytesOptions,
   syncSettings,
 } from "./settings.ts";
 import {
@@ -91,6 +93,10 @@ export async function createKhala(
       if (!sync.projecting()) wakeups.send(EVENTS_WAKEUP);
     });
 
+    // After the sync plane, which creates some of the tables that are counted.
+    const stored = openStoredBytes(database, context, storedBytesOptions(config, app.models.all));
+    closers.push(() => stored.stop());
+
     // Before the conversations, whose runs publish on it, and so stopped after them.
     const blackboard = await openBlackboard(config, app, { database, context, authority, wakeups });
     closers.push(() => blackboard.stop());
@@ -105,12 +111,13 @@ export async function createKhala(
       runs: runEvents(authority),
       publish: publishForRuns(blackboard),
       wakeups,
+      stored,
     });
     closers.push(() => conversations.stop());
     wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
     closers.push(startConversationCleanup(config, database, chatLog, context, conversations.metrics));
 
-    const streams = openDurableStreams(database, context, { wakeups });
+    const streams = openDurableStreams(database, context, { wakeups, stored });
     closers.push(() => streams.stop());
     wakeups.on(STREAM_WAKEUP, (id) => streams.onWakeup(id));
     wakeups.onListening(() => streams.recheck());
@@ -146,6 +153,7 @@ export async function createKhala(
       audit,
       database,
       authority,
+      stored,
       sync,
       conversations,
       streams,

@@ -1,11 +1,13 @@
 import { join } from "node:path";
 import type { BlackboardSettings } from "../blackboard/options.ts";
 import type { ConversationSettings } from "../conversations/options.ts";
+import type { StoredBytesOptions } from "../database/stored_bytes.ts";
 import type { AuthSettings } from "../gateway/auth/auth.ts";
 import { LOOPBACK_ORIGINS } from "../gateway/auth/origin.ts";
 import type { GatewaySettings } from "../gateway/gateway.ts";
 import type { ListenOptions } from "../gateway/http/http.ts";
 import type { ConvexMirrorOptions } from "../sync/mirror/mirror_convex.ts";
+import type { Model } from "../sync/model.ts";
 import type { SyncSettings } from "../sync/plane.ts";
 import type { Config } from "./config.ts";
 
@@ -39,6 +41,30 @@ export function syncSettings(config: Config): SyncSettings {
     retentionMs: config.KHALA_RETENTION_HOURS * 3_600_000,
     retentionEveryMs: config.KHALA_RETENTION_INTERVAL_S * 1_000,
     stallMs: config.KHALA_STALL_S * 1_000,
+  };
+}
+
+/** The limit of what an org stores, and the tables that count: not those of Redis and Kafka, nor short-lived rows. */
+export function storedBytesOptions(
+  config: Config,
+  models: readonly Pick<Model, "table">[],
+): StoredBytesOptions {
+  return {
+    limit: config.KHALA_MAX_STORED_BYTES_PER_ORG,
+    tables: [
+      { plane: "sync", table: "events", bytes: "pg_column_size(t.data)" },
+      { plane: "sync", table: "sync_stream_events", bytes: "octet_length(t.payload)" },
+      ...models.map(({ table }) => ({ plane: "sync" as const, table, bytes: "octet_length(t.payload)" })),
+      {
+        plane: "conversations",
+        table: "conversations",
+        bytes: "l.bytes",
+        join: "JOIN runtime.log_streams l ON l.stream = t.log_name",
+      },
+      { plane: "durable_streams", table: "durable_streams", bytes: "t.tail" },
+      { plane: "blackboard", table: "board_artifacts", bytes: "octet_length(t.body)" },
+      { plane: "blackboard", table: "board_dead_letters", bytes: "octet_length(t.body)" },
+    ],
   };
 }
 

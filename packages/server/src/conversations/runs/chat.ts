@@ -1,6 +1,7 @@
 import { CONV_ID, KhalaError } from "@khala/contracts";
 import type { ChatResponseJson } from "@khala/contracts/conversation/v1";
 import type { Caller } from "../../access/viewer.ts";
+import type { StoredBytes } from "../../database/stored_bytes.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { RateQuota } from "../../kit/quota.ts";
@@ -21,6 +22,7 @@ export interface ChatDeps {
   readonly takeover: Takeover;
   /** The messages of each org. */
   readonly quota: RateQuota;
+  readonly stored?: StoredBytes | undefined;
   /** Stops a run on any server. */
   readonly stopEverywhere: (runId: string, reason: string) => void;
   /** How long a request waits for an earlier one with the same idempotency key. */
@@ -41,6 +43,7 @@ export async function chat(
 ): Promise<ChatResponseJson> {
   checkCommand(command);
   deps.quota.take(caller.org);
+  deps.stored?.take(caller.org, "conversations", Buffer.byteLength(command.message));
   const { log, runs, takeover } = deps;
   const { convId } = command;
   const conversation = { org: caller.org, convId };

@@ -1,4 +1,4 @@
--- Shared by all planes: the event log, leases, revoked tokens, and durable streams.
+-- Shared by all planes: the event log, leases, revoked tokens, the audit log, stored bytes, and durable streams.
 
 -- The position of the newest event. Appends hold this row's lock until they commit, so positions are dense and become
 -- visible in commit order: a reader at position n has seen everything up to n.
@@ -96,6 +96,23 @@ CREATE TABLE runtime.audit_log (
 );
 CREATE INDEX audit_log_org ON runtime.audit_log (org_id, id);
 CREATE INDEX audit_log_age ON runtime.audit_log USING brin (at);
+
+-- How much each org stores, by plane: what a recount found, and what requests have added since.
+CREATE TABLE runtime.org_usage (
+  org_id text COLLATE "C" NOT NULL,
+  plane text COLLATE "C" NOT NULL,
+  bytes bigint NOT NULL,
+  -- The part of it that was added since the last recount began.
+  since_recount bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (org_id, plane)
+) WITH (fillfactor = 50);
+
+-- When the next recount is due. The server that moves it does it.
+CREATE TABLE runtime.org_usage_recount (
+  one boolean PRIMARY KEY DEFAULT true CHECK (one),
+  next_at timestamptz NOT NULL DEFAULT now() + interval '10 minutes'
+);
+INSERT INTO runtime.org_usage_recount DEFAULT VALUES;
 
 -- Durable Streams: append-only bytes at a path.
 CREATE TABLE runtime.durable_streams (

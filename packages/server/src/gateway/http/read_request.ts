@@ -6,6 +6,12 @@ import {
   type MessageShape,
 } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
+import type { FastifyRequest } from "fastify";
+
+/** The size of a body, of which the header of most requests tells. */
+export function bodyBytes({ headers, body }: Pick<FastifyRequest, "headers" | "body">): number {
+  return Number(headers["content-length"]) || Buffer.byteLength(JSON.stringify(body) ?? "");
+}
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;

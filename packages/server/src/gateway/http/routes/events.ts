@@ -4,6 +4,7 @@ import { AppendRequestSchema } from "@khala/contracts/runtime/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import { may, notFound } from "../../../access/access.ts";
+import type { StoredBytes } from "../../../database/stored_bytes.ts";
 import { appendAs } from "../../../events/append_access.ts";
 import { type Authority, isStreamId } from "../../../events/authority.ts";
 import type { StreamDefinition, StreamEvent } from "../../../events/stream.ts";
@@ -11,7 +12,7 @@ import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import type { Handler, Http } from "../http.ts";
-import { readLimit, readMessage } from "../read_request.ts";
+import { bodyBytes, readLimit, readMessage } from "../read_request.ts";
 
 /** `POST` and `GET <path>/:id/events` for each stream. */
 export function runtimeRoutes(
@@ -21,7 +22,13 @@ export function runtimeRoutes(
     authority,
     streams,
     metrics,
-  }: { authority: Authority; streams: readonly StreamDefinition[]; metrics: SyncMetrics },
+    stored,
+  }: {
+    authority: Authority;
+    streams: readonly StreamDefinition[];
+    metrics: SyncMetrics;
+    stored?: StoredBytes | undefined;
+  },
 ): void {
   for (const stream of streams) {
     const target = () => ({ streamScope: stream.scope });
@@ -36,6 +43,7 @@ export function runtimeRoutes(
       );
       try {
         const trace = traceparent(span);
+        stored?.take(viewer.org, "sync", bodyBytes(request));
         const seq = await appendAs(authority, viewer, {
           stream,
           streamId: id,

@@ -3,14 +3,17 @@ import { KhalaError } from "@khala/contracts";
 import type {
   AboutJson,
   OrgConversationJson,
+  QuotaUseJson,
   SettingJson,
   SpanJson,
   TraceSummaryJson,
 } from "@khala/contracts/ops/v1";
 import type { FastifyRequest } from "fastify";
+import { may, notFound, orgOf } from "../../../access/access.ts";
 import type { Audit } from "../../../access/audit.ts";
 import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
+import type { Quotas } from "../../../kit/quota.ts";
 import type { EndedSpan, SpanRing } from "../../../kit/span_ring.ts";
 import { mayMint } from "../../auth/origin.ts";
 import type { Overview } from "../../ops/overview.ts";
@@ -41,6 +44,7 @@ export interface OpsRouteOptions extends OpsSources {
 }
 
 const LISTED_SOCKETS = 1_000;
+const LISTED_ORGS = 1_000;
 const TRACE_ID = /^[0-9a-f]{32}$/;
 
 /** `/ops/v1`: the state of the server. ops_sync.ts has the routes of the sync plane. */
@@ -186,5 +190,26 @@ export function opsSetAsideRoutes(
   http.route("set_aside.control", "DELETE", "/ops/v1/set-aside/:id", async (viewer, request, reply) => {
     await blackboard.discardSetAside(viewer, idOf(request));
     return reply.code(204).send();
+  });
+}
+
+/** `GET /ops/v1/quotas`: what an org uses of its quotas; of every org for the platform, unless it names one. */
+export function opsQuotaRoutes(http: Http, quotas: Quotas): void {
+  http.route("quota.read", "GET", "/ops/v1/quotas", async (viewer, request, reply) => {
+    const asked = readText((request.query as Record<string, unknown>).org, "org", 256);
+    if (asked !== undefined && !may(viewer, "quota.read", { org: asked })) throw notFound("org", asked);
+    const org = asked ?? orgOf(viewer, "quota.read");
+    const uses = org === undefined ? await quotas.ofAll(LISTED_ORGS) : await quotas.of(org);
+    const listed = uses.map(
+      ({ org: org_id, name, of, limit, inUse, rejected }): QuotaUseJson => ({
+        org_id,
+        name,
+        about: of,
+        limit,
+        ...(inUse !== undefined && { in_use: inUse }),
+        rejected,
+      }),
+    );
+    return reply.header("Cache-Control", "no-store").send({ quotas: listed });
   });
 }

@@ -14,7 +14,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/ops/v1/ops.proto.
  */
 export const file_openagents_ops_v1_ops: GenFile = /*@__PURE__*/
-  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJ+Cg5Qcm9jZXNzRmlndXJlcxIcCglyc3NfYnl0ZXMYASABKAFSCXJzc19ieXRlcxIgCgtjcHVfcGVyY2VudBgCIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYAyABKAFSEWV2ZW50X2xvb3BfcDk5X21zIqcBCgtTeW5jRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESJAoNdXBkYXRlc19wZXJfcxgDIAEoAVINdXBkYXRlc19wZXJfcxIOCgZ0b3BpY3MYBCABKA0SCwoDbGFnGAUgASgBEhMKC3N1YnNjcmliZXJzGAYgASgNEg8KB3Jlc3luY3MYByABKAFCCgoIX21lc3NhZ2UizgEKE0NvbnZlcnNhdGlvbkZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKOAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIgCgt0YXNrc19wZXJfcxgEIAEoAVILdGFza3NfcGVyX3MSKAoPcHVibGlzaGVkX3Blcl9zGAUgASgBUg9wdWJsaXNoZWRfcGVyX3MSCwoDbGFnGAYgASgBEg8KB3dhaXRpbmcYByABKAESDwoHcnVubmluZxgIIAEoARIPCgdyZXRyaWVkGAkgASgBEgwKBGRlYWQYCiABKAESDgoGYWdlbnRzGAsgASgNEg4KBnBhdXNlZBgMIAEoDUIKCghfbWVzc2FnZSLCAQoOR2F0ZXdheUZpZ3VyZXMSDwoHc29ja2V0cxgBIAEoDRImCg5tZXNzYWdlc19wZXJfcxgCIAEoAVIObWVzc2FnZXNfcGVyX3MSIAoLYnl0ZXNfcGVyX3MYAyABKAFSC2J5dGVzX3Blcl9zEiAKC3Nsb3dfY2xvc2VzGAQgASgBUgtzbG93X2Nsb3NlcxIiCgxlcnJvcnNfcGVyX3MYBSABKAFSDGVycm9yc19wZXJfcxIPCgdyZWZ1c2VkGAYgASgBIjoKCUVycm9yTGlzdBItCgZlcnJvcnMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5FcnJvckNvdW50IkMKCkVycm9yQ291bnQSDAoEY29kZRgBIAEoCRINCgVjb3VudBgCIAEoARIYCgdsYXN0X2F0GAMgASgJUgdsYXN0X2F0IjsKC1NldHRpbmdMaXN0EiwKCHNldHRpbmdzGAEgAygLMhoub3BlbmFnZW50cy5vcHMudjEuU2V0dGluZyJWCgdTZXR0aW5nEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkSDwoHZGVmYXVsdBgDIAEoCBIOCgZzZWNyZXQYBCABKAgSDQoFYWJvdXQYBSABKAkibAoTT3JnQ29udmVyc2F0aW9uTGlzdBI5Cg1jb252ZXJzYXRpb25zGAEgAygLMiIub3BlbmFnZW50cy5vcHMudjEuT3JnQ29udmVyc2F0aW9uEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKNAQoPT3JnQ29udmVyc2F0aW9uEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eh4KCnJ1bl9zdGF0dXMYBCABKAlSCnJ1bl9zdGF0dXMSDwoHc29ja2V0cxgFIAEoDSI8CglUcmFjZUxpc3QSLwoGdHJhY2VzGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuVHJhY2VTdW1tYXJ5IpkBCgxUcmFjZVN1bW1hcnkSGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEgwKBG5hbWUYAiABKAkSHgoKc3RhcnRlZF9hdBgDIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgEIAEoAVILZHVyYXRpb25fbXMSDQoFc3BhbnMYBSABKA0SDgoGc3RhdHVzGAYgASgJIksKBVRyYWNlEhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBImCgVzcGFucxgCIAMoCzIXLm9wZW5hZ2VudHMub3BzLnYxLlNwYW4igAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIloKDFNldEFzaWRlTGlzdBIuCgVpdGVtcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlNldEFzaWRlSXRlbRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiwAEKDFNldEFzaWRlSXRlbRIKCgJpZBgBIAEoCRIWCgZvcmdfaWQYAiABKAlSBm9yZ19pZBIMCgRsb29wGAMgASgJEgwKBGtpbmQYBCABKAkSDAoEaXRlbRgFIAEoCRINCgVhZ2VudBgGIAEoCRImCg5jb3JyZWxhdGlvbl9pZBgHIAEoCVIOY29ycmVsYXRpb25faWQSDQoFZXJyb3IYCCABKAkSHAoJZmFpbGVkX2F0GAkgASgJUglmYWlsZWRfYXQiVwoJQXVkaXRMaXN0Ei4KB2VudHJpZXMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5BdWRpdEVudHJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKRAQoKQXVkaXRFbnRyeRIKCgJpZBgBIAEoCRIKCgJhdBgCIAEoCRIWCgZvcmdfaWQYAyABKAlSBm9yZ19pZBIPCgdzdWJqZWN0GAQgASgJEg4KBmFjdGlvbhgFIAEoCRIQCghyZXNvdXJjZRgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEg8KB291dGNvbWUYCCABKAliBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJ+Cg5Qcm9jZXNzRmlndXJlcxIcCglyc3NfYnl0ZXMYASABKAFSCXJzc19ieXRlcxIgCgtjcHVfcGVyY2VudBgCIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYAyABKAFSEWV2ZW50X2xvb3BfcDk5X21zIqcBCgtTeW5jRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESJAoNdXBkYXRlc19wZXJfcxgDIAEoAVINdXBkYXRlc19wZXJfcxIOCgZ0b3BpY3MYBCABKA0SCwoDbGFnGAUgASgBEhMKC3N1YnNjcmliZXJzGAYgASgNEg8KB3Jlc3luY3MYByABKAFCCgoIX21lc3NhZ2UizgEKE0NvbnZlcnNhdGlvbkZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKOAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIgCgt0YXNrc19wZXJfcxgEIAEoAVILdGFza3NfcGVyX3MSKAoPcHVibGlzaGVkX3Blcl9zGAUgASgBUg9wdWJsaXNoZWRfcGVyX3MSCwoDbGFnGAYgASgBEg8KB3dhaXRpbmcYByABKAESDwoHcnVubmluZxgIIAEoARIPCgdyZXRyaWVkGAkgASgBEgwKBGRlYWQYCiABKAESDgoGYWdlbnRzGAsgASgNEg4KBnBhdXNlZBgMIAEoDUIKCghfbWVzc2FnZSLCAQoOR2F0ZXdheUZpZ3VyZXMSDwoHc29ja2V0cxgBIAEoDRImCg5tZXNzYWdlc19wZXJfcxgCIAEoAVIObWVzc2FnZXNfcGVyX3MSIAoLYnl0ZXNfcGVyX3MYAyABKAFSC2J5dGVzX3Blcl9zEiAKC3Nsb3dfY2xvc2VzGAQgASgBUgtzbG93X2Nsb3NlcxIiCgxlcnJvcnNfcGVyX3MYBSABKAFSDGVycm9yc19wZXJfcxIPCgdyZWZ1c2VkGAYgASgBIjoKCUVycm9yTGlzdBItCgZlcnJvcnMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5FcnJvckNvdW50IkMKCkVycm9yQ291bnQSDAoEY29kZRgBIAEoCRINCgVjb3VudBgCIAEoARIYCgdsYXN0X2F0GAMgASgJUgdsYXN0X2F0IjsKC1NldHRpbmdMaXN0EiwKCHNldHRpbmdzGAEgAygLMhoub3BlbmFnZW50cy5vcHMudjEuU2V0dGluZyJWCgdTZXR0aW5nEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkSDwoHZGVmYXVsdBgDIAEoCBIOCgZzZWNyZXQYBCABKAgSDQoFYWJvdXQYBSABKAkibAoTT3JnQ29udmVyc2F0aW9uTGlzdBI5Cg1jb252ZXJzYXRpb25zGAEgAygLMiIub3BlbmFnZW50cy5vcHMudjEuT3JnQ29udmVyc2F0aW9uEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKNAQoPT3JnQ29udmVyc2F0aW9uEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eh4KCnJ1bl9zdGF0dXMYBCABKAlSCnJ1bl9zdGF0dXMSDwoHc29ja2V0cxgFIAEoDSI8CglUcmFjZUxpc3QSLwoGdHJhY2VzGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuVHJhY2VTdW1tYXJ5IpkBCgxUcmFjZVN1bW1hcnkSGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEgwKBG5hbWUYAiABKAkSHgoKc3RhcnRlZF9hdBgDIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgEIAEoAVILZHVyYXRpb25fbXMSDQoFc3BhbnMYBSABKA0SDgoGc3RhdHVzGAYgASgJIksKBVRyYWNlEhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBImCgVzcGFucxgCIAMoCzIXLm9wZW5hZ2VudHMub3BzLnYxLlNwYW4igAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIloKDFNldEFzaWRlTGlzdBIuCgVpdGVtcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlNldEFzaWRlSXRlbRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiwAEKDFNldEFzaWRlSXRlbRIKCgJpZBgBIAEoCRIWCgZvcmdfaWQYAiABKAlSBm9yZ19pZBIMCgRsb29wGAMgASgJEgwKBGtpbmQYBCABKAkSDAoEaXRlbRgFIAEoCRINCgVhZ2VudBgGIAEoCRImCg5jb3JyZWxhdGlvbl9pZBgHIAEoCVIOY29ycmVsYXRpb25faWQSDQoFZXJyb3IYCCABKAkSHAoJZmFpbGVkX2F0GAkgASgJUglmYWlsZWRfYXQiVwoJQXVkaXRMaXN0Ei4KB2VudHJpZXMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5BdWRpdEVudHJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKRAQoKQXVkaXRFbnRyeRIKCgJpZBgBIAEoCRIKCgJhdBgCIAEoCRIWCgZvcmdfaWQYAyABKAlSBm9yZ19pZBIPCgdzdWJqZWN0GAQgASgJEg4KBmFjdGlvbhgFIAEoCRIQCghyZXNvdXJjZRgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEg8KB291dGNvbWUYCCABKAkiOAoJUXVvdGFMaXN0EisKBnF1b3RhcxgBIAMoCzIbLm9wZW5hZ2VudHMub3BzLnYxLlF1b3RhVXNlIogBCghRdW90YVVzZRIWCgZvcmdfaWQYASABKAlSBm9yZ19pZBIMCgRuYW1lGAIgASgJEg0KBWFib3V0GAMgASgJEg0KBWxpbWl0GAQgASgBEhsKBmluX3VzZRgFIAEoAUgAUgZpbl91c2WIAQESEAoIcmVqZWN0ZWQYBiABKAFCCQoHX2luX3VzZWIGcHJvdG8z", [file_google_protobuf_struct]);
 
 /**
  * GET /ops/v1/about, open to all: what runs here.
@@ -1826,4 +1826,136 @@ export type AuditEntryJson = {
  */
 export const AuditEntrySchema: GenMessage<AuditEntry, {jsonType: AuditEntryJson}> = /*@__PURE__*/
   messageDesc(file_openagents_ops_v1_ops, 23);
+
+/**
+ * GET /ops/v1/quotas?org=
+ *
+ * @generated from message openagents.ops.v1.QuotaList
+ */
+export type QuotaList = Message<"openagents.ops.v1.QuotaList"> & {
+  /**
+   * @generated from field: repeated openagents.ops.v1.QuotaUse quotas = 1;
+   */
+  quotas: QuotaUse[];
+};
+
+/**
+ * GET /ops/v1/quotas?org=
+ *
+ * @generated from message openagents.ops.v1.QuotaList
+ */
+export type QuotaListJson = {
+  /**
+   * @generated from field: repeated openagents.ops.v1.QuotaUse quotas = 1;
+   */
+  quotas?: QuotaUseJson[];
+};
+
+/**
+ * Describes the message openagents.ops.v1.QuotaList.
+ * Use `create(QuotaListSchema)` to create a new message.
+ */
+export const QuotaListSchema: GenMessage<QuotaList, {jsonType: QuotaListJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 24);
+
+/**
+ * What an org uses of a quota.
+ *
+ * @generated from message openagents.ops.v1.QuotaUse
+ */
+export type QuotaUse = Message<"openagents.ops.v1.QuotaUse"> & {
+  /**
+   * @generated from field: string org_id = 1 [json_name = "org_id"];
+   */
+  orgId: string;
+
+  /**
+   * The `field` of the error, such as "waiting_tasks".
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * What is counted, such as "sockets on this server".
+   *
+   * @generated from field: string about = 3;
+   */
+  about: string;
+
+  /**
+   * 0 for none.
+   *
+   * @generated from field: double limit = 4;
+   */
+  limit: number;
+
+  /**
+   * Absent where it is not known.
+   *
+   * @generated from field: optional double in_use = 5 [json_name = "in_use"];
+   */
+  inUse?: number | undefined;
+
+  /**
+   * Requests that this server has refused since it started.
+   *
+   * @generated from field: double rejected = 6;
+   */
+  rejected: number;
+};
+
+/**
+ * What an org uses of a quota.
+ *
+ * @generated from message openagents.ops.v1.QuotaUse
+ */
+export type QuotaUseJson = {
+  /**
+   * @generated from field: string org_id = 1 [json_name = "org_id"];
+   */
+  org_id?: string;
+
+  /**
+   * The `field` of the error, such as "waiting_tasks".
+   *
+   * @generated from field: string name = 2;
+   */
+  name?: string;
+
+  /**
+   * What is counted, such as "sockets on this server".
+   *
+   * @generated from field: string about = 3;
+   */
+  about?: string;
+
+  /**
+   * 0 for none.
+   *
+   * @generated from field: double limit = 4;
+   */
+  limit?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * Absent where it is not known.
+   *
+   * @generated from field: optional double in_use = 5 [json_name = "in_use"];
+   */
+  in_use?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * Requests that this server has refused since it started.
+   *
+   * @generated from field: double rejected = 6;
+   */
+  rejected?: number | "NaN" | "Infinity" | "-Infinity";
+};
+
+/**
+ * Describes the message openagents.ops.v1.QuotaUse.
+ * Use `create(QuotaUseSchema)` to create a new message.
+ */
+export const QuotaUseSchema: GenMessage<QuotaUse, {jsonType: QuotaUseJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 25);
 

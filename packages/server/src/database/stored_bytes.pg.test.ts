@@ -1,0 +1,141 @@
+import { testContext } from "@khala/testing/kit/context";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import type { Context } from "../kit/context.ts";
+import type { Database } from "./database.ts";
+import { openStoredBytes } from "./stored_bytes.ts";
+
+let shared: TestDatabase;
+let context: Context;
+beforeAll(async () => {
+  shared = await testDatabase();
+});
+beforeEach(async () => {
+  await query("TRUNCATE runtime.org_usage, runtime.durable_streams, runtime.board_artifacts CASCADE");
+  context = await testContext({ clock: new ManualClock() });
+});
+afterAll(() => shared[Symbol.asyncDispose]());
+
+const query = (text: string) => shared.database.query({ text });
+
+function open(limit: number, database: Database = shared.database) {
+  const stored = openStoredBytes(database, context, {
+    limit,
+    tables: [
+      { plane: "durable_streams", table: "durable_streams", bytes: "t.tail" },
+      { plane: "blackboard", table: "board_artifacts", bytes: "octet_length(t.body)" },
+    ],
+    blocks: 1,
+  });
+  return Object.assign(stored, { [Symbol.asyncDispose]: () => stored.stop() });
+}
+
+/** A recount pauses after each slice. */
+async function recounted(stored: ReturnType<typeof open>): Promise<void> {
+  let isDone = false;
+  const counting = stored.recount().finally(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    await new Promise(setImmediate);
+    await (context.clock as ManualClock).advance(50);
+  }
+  await counting;
+}
+
+const inUse = async (org: string) => (await context.quotas.of(org))[0]!.inUse;
+const full = expect.objectContaining({
+  code: "limit_exceeded",
+  details: { retry_after_ms: 60_000, field: "stored_bytes" },
+});
+
+test("an org that has reached its limit on any server may not store more, and others may", async () => {
+  await using one = open(100);
+  await using two = open(100);
+  one.take("acme", "blackboard", 60);
+  two.take("acme", "durable_streams", 60);
+  await one.sync();
+  await two.sync();
+  expect(() => two.take("acme", "blackboard", 1)).toThrow(full);
+  one.take("zeta", "blackboard", 1);
+  // The other server learns of it with its next sync.
+  one.take("acme", "blackboard", 1);
+  await one.sync();
+  expect(() => one.take("acme", "blackboard", 1)).toThrow(/KHALA_MAX_STORED_BYTES_PER_ORG/);
+  expect(await inUse("acme")).toBe(121);
+  expect(await context.quotas.ofAll(10)).toMatchObject([
+    { org: "acme", name: "stored_bytes", limit: 100, rejected: 1 },
+    { org: "zeta", inUse: 1, rejected: 0 },
+  ]);
+});
+
+test("what is taken counts at once on the server that takes it", async () => {
+  await using stored = open(100);
+  stored.take("acme", "blackboard", 100);
+  expect(() => stored.take("acme", "blackboard", 1)).toThrow(full);
+});
+
+test("a limit of 0 is none, and is counted all the same", async () => {
+  await using stored = open(0);
+  stored.take("acme", "blackboard", 1_000);
+  stored.take("acme", "blackboard", 1_000);
+  await stored.sync();
+  expect(await inUse("acme")).toBe(2_000);
+});
+
+test("a recount finds what was stored without a request and what was deleted, and keeps what is added meanwhile", async () => {
+  await query(`INSERT INTO runtime.durable_streams (org_id, path, owner, content_type, tail)
+    SELECT CASE WHEN i % 2 = 0 THEN 'acme' ELSE 'zeta' END, repeat('p', 200) || i, 'ada', 'text/plain', 10
+    FROM generate_series(1, 1000) i`);
+  let whileCounting = async () => {};
+  await using stored = open(1_000_000, {
+    ...shared.database,
+    async query(statement) {
+      const rows = await shared.database.query(statement);
+      if (statement.text.includes("t.ctid")) await whileCounting();
+      return rows as never;
+    },
+  });
+  stored.take("acme", "durable_streams", 900_000);
+  stored.take("gone", "blackboard", 7);
+  await stored.sync();
+  await recounted(stored);
+  expect([await inUse("acme"), await inUse("zeta"), await inUse("gone")]).toEqual([5_000, 5_000, 0]);
+
+  await query("DELETE FROM runtime.durable_streams WHERE org_id = 'zeta'");
+  whileCounting = async () => {
+    whileCounting = async () => {};
+    stored.take("zeta", "durable_streams", 3);
+    await stored.sync();
+  };
+  await recounted(stored);
+  expect([await inUse("acme"), await inUse("zeta")]).toEqual([5_000, 3]);
+});
+
+test("an org that was refused may go on after a recount found less", async () => {
+  await using stored = open(100);
+  stored.take("acme", "blackboard", 200);
+  await stored.sync();
+  expect(() => stored.take("acme", "blackboard", 1)).toThrow(full);
+  await recounted(stored);
+  await stored.sync();
+  stored.take("acme", "blackboard", 1);
+});
+
+test("what could not be added is added later, and a server that stops adds its last", async () => {
+  let failing = true;
+  const flaky: Database = {
+    ...shared.database,
+    async query(statement) {
+      if (failing) throw new Error("away");
+      return shared.database.query(statement);
+    },
+  };
+  const stored = open(100, flaky);
+  stored.take("acme", "blackboard", 5);
+  await expect(stored.sync()).rejects.toThrow("away");
+  failing = false;
+  await stored.stop();
+  expect(await inUse("acme")).toBe(5);
+});
