@@ -455,6 +455,7 @@ const ROWS: Record<string, Row> = {
     cells: "403 403 404 403 404 403 404",
   },
   "GET /ops/v1/audit": { request: () => ({ path: "/ops/v1/audit" }), cells: "403 403 200 403 200 403 200" },
+  "GET /ops/v1/quotas": { request: () => ({ path: "/ops/v1/quotas" }), cells: "403 403 200 403 200 403 200" },
   "GET /ops/v1/documents": {
     request: () => ({ path: `/ops/v1/documents?topic=${RUNS}` }),
     // The operator's token does not name the topic.

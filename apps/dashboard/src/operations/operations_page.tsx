@@ -4,6 +4,7 @@ import { AuditLog } from "./audit_log.tsx";
 import { Closes } from "./closes.tsx";
 import { Errors } from "./errors.tsx";
 import { Load } from "./load.tsx";
+import { Quotas } from "./quotas.tsx";
 import { Settings } from "./settings.tsx";
 import { Sockets } from "./sockets.tsx";
 import { Traces } from "./traces.tsx";
@@ -16,12 +17,13 @@ const TABS = [
   { id: "errors", label: "Errors", content: <Errors /> },
   { id: "traces", label: "Traces", content: <Traces /> },
   { id: "audit", label: "Audit log", content: <AuditLog /> },
+  { id: "quotas", label: "Quotas", content: <Quotas /> },
   { id: "config", label: "Settings", content: <Settings /> },
 ];
 /** Filter and selection belong to a tab. */
 const NOTHING_SELECTED = { q: "", item: "", trace: "", span: "", correlation: "" };
 
-/** The Operations page: load, sockets, errors, traces, the audit log and settings. */
+/** The Operations page: load, sockets, errors, traces, the audit log, quotas and settings. */
 export default function OperationsPage() {
   const [tab] = useParam("tab");
   return (

@@ -190,6 +190,12 @@ export function declareOperations(khala: Command): void {
     .option("--json", "as JSON")
     .action(async (id, options) => (await import("../commands/set_aside.ts")).discardSetAside(id, options));
 
+  withClientOptions(khala.command("quotas"))
+    .description("show what an org uses of its quotas, and how often it was refused")
+    .option("--org <org>", "of this org; needs a token with the scope platform for another one")
+    .option("--json", "as JSON")
+    .action(async (options) => (await import("../commands/quotas.ts")).quotas(options));
+
   withServerOptions(khala.command("doctor"))
     .description("check what a server needs to start and to work, and print how to fix problems")
     .option("--json", "as JSON")

@@ -17,6 +17,7 @@ test("each question is asked at its route", () => {
   void ops.trace("abc");
   void ops.conversations();
   void ops.audit({ action: "token.mint" });
+  void ops.quotas({ org: "acme" });
   void ops.compareParity();
   expect(hand.http.last.method).toBe("POST");
   expect(hand.http.asked.map(({ path, options }) => [path, options.query])).toEqual([
@@ -27,6 +28,7 @@ test("each question is asked at its route", () => {
     ["/ops/v1/traces/abc", undefined],
     ["/ops/v1/conversations", {}],
     ["/ops/v1/audit", { action: "token.mint" }],
+    ["/ops/v1/quotas", { org: "acme" }],
     ["/ops/v1/parity", undefined],
   ]);
 });

@@ -7,6 +7,7 @@ import type {
   OrgConversationListJson,
   OverviewJson,
   ParityJson,
+  QuotaListJson,
   SettingListJson,
   SocketListJson,
   TopicListJson,
@@ -60,6 +61,8 @@ export interface Ops {
   trace(traceId: string): Promise<TraceJson>;
   /** Who did what, newest first. */
   audit(filter?: AuditFilter): Promise<AuditListJson>;
+  /** What the org uses of its quotas; for the platform of every org, or of one. */
+  quotas(options?: { readonly org?: string }): Promise<QuotaListJson>;
   /** The effective settings, secrets hidden. */
   config(): Promise<SettingListJson>;
 }
@@ -91,6 +94,7 @@ export function openOps(
     traces: (options) => ask(["traces"], { ...options }),
     trace: (traceId) => ask(["traces", traceId]),
     audit: (filter) => ask(["audit"], { ...filter }),
+    quotas: (options) => ask(["quotas"], { ...options }),
     config: () => ask(["config"]),
   };
 }
