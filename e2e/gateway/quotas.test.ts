@@ -1,10 +1,13 @@
 import type { AgentListJson, LagResponseJson } from "@khala/contracts/blackboard/v1";
 import type { QuotaListJson, QuotaUseJson } from "@khala/contracts/ops/v1";
-import { agent } from "@khala/server";
+import { agent, readConfig } from "@khala/server";
+import { testContext } from "@khala/testing/kit/context";
 import { eventually } from "@khala/testing/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startServer, type TestServer } from "@khala/testing/servers/servers";
+import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { openStoredBytes } from "../../packages/server/src/database/stored_bytes.ts";
+import { storedBytesOptions } from "../../packages/server/src/main/settings.ts";
 
 const LIMIT = 2_000;
 const SCOPES = ["runtime:write", "chat", "blackboard:read", "blackboard:write", "ops"];
@@ -130,4 +133,31 @@ test("an org sees its own tasks of an agent and its own lag, and the platform al
   await eventually("they wait", async () => (await waiting(token)) === 3);
   expect([await waiting(other), await waiting(platform)]).toEqual([0, before + 3]);
   expect([await lag(token), await lag(other), await lag(platform)]).toEqual([3, 0, before + 3]);
+});
+
+test("a recount finds what an org stores on every plane", async () => {
+  const token = await tokenOf(org);
+  const text = "x".repeat(100);
+  await send(token, "PUT", `/streams/${org}/s`, text, "text/plain");
+  await send(token, "POST", "/blackboard/v1/artifacts", { type: "Note", payload: text });
+  const events = [{ event_id: "e", type: "run.started", data: { title: text } }];
+  await send(token, "POST", `/runtime/v1/runs/r-${org}/events`, { events });
+  await send(token, "POST", "/chat", { conv_id: `c-${org}`, message: text });
+  await server.caughtUp(RUNS);
+  const config = readConfig({ KHALA_MAX_STORED_BYTES_PER_ORG: "0" });
+  const context = await testContext();
+  const stored = openStoredBytes(
+    database.database,
+    context,
+    storedBytesOptions(config, server.khala.app.models.all),
+  );
+  await stored.recount();
+  await stored.stop();
+  const rows = await database.database.query<{ plane: string; bytes: bigint }>({
+    text: "SELECT plane, bytes FROM runtime.org_usage WHERE org_id = $1 ORDER BY plane",
+    values: [org],
+  });
+  const bytes = new Map(rows.map((row) => [row.plane, Number(row.bytes)]));
+  expect([...bytes.keys()]).toEqual(["blackboard", "conversations", "durable_streams", "sync"]);
+  expect(Math.min(...bytes.values())).toBeGreaterThanOrEqual(100);
 });

@@ -69,7 +69,10 @@ export function openStoredBytes(
     name: "stored_bytes",
     of: "bytes in the database",
     limit,
-    inUse: async (org) => (await readTotals([org])).get(org) ?? 0,
+    async inUse(org) {
+      await sync();
+      return (await readTotals([org])).get(org) ?? 0;
+    },
     async orgs(most) {
       const rows = await database.query<{ org: string }>({
         name: "stored_bytes_orgs",
@@ -89,7 +92,14 @@ export function openStoredBytes(
     return new Map(rows.map(({ org, bytes }) => [org, Number(bytes)]));
   }
 
-  async function sync(): Promise<void> {
+  let last = Promise.resolve();
+  /** One at a time: an older answer must not replace a newer one. */
+  function sync(): Promise<void> {
+    last = last.then(addAndRead, addAndRead);
+    return last;
+  }
+
+  async function addAndRead(): Promise<void> {
     if (taken.size === 0) return;
     const adding = taken;
     taken = new Map();
