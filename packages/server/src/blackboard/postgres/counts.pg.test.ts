@@ -85,6 +85,12 @@ describe.each(["without", "with"])("200,000 open tasks, %s statistics", (how) =>
     expect(await few.pages("board_counts")).toBeLessThan(4 * LIMIT + 500);
     await few.board.lag();
     expect(await few.pages("board_unrouted_count")).toBeLessThan(LIMIT + 100);
+    const ofOrgs = ["acme", "zeta"].map((org) => ({ agent: "free", org }));
+    expect(await few.board.countsOf(ofOrgs)).toMatchObject([
+      { running: 7, dead: 5 },
+      { waiting: 0, running: 0, dead: 0 },
+    ]);
+    expect(await few.pages("board_counts_of")).toBeLessThan(2 * LIMIT + 500);
   });
 
   test("the state of a correlation reads that correlation alone", async () => {

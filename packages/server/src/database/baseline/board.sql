@@ -88,7 +88,7 @@ CREATE TABLE runtime.board_dead_letters (
   PRIMARY KEY (agent, org_id, id)
 );
 CREATE INDEX board_dead_letters_newest ON runtime.board_dead_letters (agent, org_id, seq);
-CREATE INDEX board_dead_letters_open ON runtime.board_dead_letters (agent) WHERE replay_id IS NULL;
+CREATE INDEX board_dead_letters_open ON runtime.board_dead_letters (agent, org_id) WHERE replay_id IS NULL;
 CREATE INDEX board_dead_letters_task ON runtime.board_dead_letters (task_id, org_id, agent);
 CREATE INDEX board_dead_letters_correlation ON runtime.board_dead_letters (org_id, correlation_id, agent, seq)
   WHERE correlation_id IS NOT NULL;
