@@ -17,6 +17,8 @@ export interface HttpAnswer {
 export interface Finding {
   readonly what: string;
   readonly input: string;
+  /** Of a 5xx. */
+  readonly status?: number;
 }
 
 const event = { event_id: "e1", type: "run.step", data: { name: "a step" } };
@@ -87,8 +89,8 @@ export async function fuzzHttp(
   // A connection that the server closes in the middle is an answer to a request that cannot be read.
   if (answer instanceof Error) return undefined;
   values.remember(answer.text);
-  if (answer.status >= 500 && answer.status !== 503)
-    return { what: `${answer.status}: ${answer.text}`, input };
+  if (answer.status >= 500)
+    return { what: `${answer.status}: ${answer.text.slice(0, 500)}`, input, status: answer.status };
   const refused = answer.status === 401 || (answer.status >= 400 && answer.status < 500);
   if (bad && token !== "" && !route.open && !refused)
     return { what: `a bad token got ${answer.status}`, input };

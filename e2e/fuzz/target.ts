@@ -1,7 +1,7 @@
-// The server that is fuzzed, in a process of its own: production settings, the demo's app, an embedded PostgreSQL unless
-// DATABASE_URL names one. Tells its parent where it listens, its routes and its memory.
+// The server that is fuzzed, in a process of its own: production settings, an embedded PostgreSQL unless DATABASE_URL names
+// one. Tells its parent where it listens, its routes and its memory.
 import { createKhala, readConfig } from "@khala/server";
-import app from "../../packages/cli/src/demo/app.ts";
+import app from "./app.ts";
 
 const khala = await createKhala(app, { config: readConfig() });
 const { routes, channels } = khala.gateway;

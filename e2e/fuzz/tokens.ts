@@ -1,6 +1,8 @@
 import { createHmac } from "node:crypto";
 import type { Values } from "./values.ts";
 
+/** The orgs of good tokens. */
+export const ORGS = ["acme", "Acme Inc", "co:x"];
 const SCOPES = [
   "runtime.run_summaries",
   "runtime:write",
@@ -28,16 +30,16 @@ export class Tokens {
 
   good(): string {
     const values = this.#values;
-    const scopes = SCOPES.filter(() => values.chance(0.8));
-    const now = Math.floor(Date.now() / 1_000);
-    return this.#signed({
-      sub: values.pick(["ada", "bob"]),
-      oa_org_id: values.pick(["acme", "Acme Inc", "co:x"]),
-      oa_sync_scopes: scopes,
-      jti: `j${values.below(1e9)}`,
-      iat: now,
-      exp: now + 600,
-    });
+    return this.#token(
+      values.pick(["ada", "bob"]),
+      values.pick(ORGS),
+      SCOPES.filter(() => values.chance(0.8)),
+    );
+  }
+
+  /** A token of an org with every scope, of a subject that the fuzzer does not revoke. */
+  of(org: string): string {
+    return this.#token("eve", org, SCOPES);
   }
 
   /** A token that no server may accept. */
@@ -63,6 +65,12 @@ export class Tokens {
       default:
         return `${header}.${payload}.${values.bytes(32).toString("base64url")}`;
     }
+  }
+
+  #token(sub: string, org: string, scopes: readonly string[]): string {
+    const now = Math.floor(Date.now() / 1_000);
+    const jti = `j${this.#values.below(1e9)}`;
+    return this.#signed({ sub, oa_org_id: org, oa_sync_scopes: scopes, jti, iat: now, exp: now + 600 });
   }
 
   #signed(claims: object): string {

@@ -9,7 +9,7 @@ import {
 } from "@khala/server/blackboard";
 import { abandonBlockingCalls, exitWithoutWaiting } from "./client/blocking_calls.ts";
 import { openBrokerWatch, type WatchedKafka } from "./client/broker_watch.ts";
-import { openKafkaClient, withAdmin } from "./client/client.ts";
+import { listTopics, openKafkaClient, withAdmin } from "./client/client.ts";
 import { openClusterOffsets } from "./client/cluster_offsets.ts";
 import { type AgentWork, consumeTasks } from "./flow/agent_session.ts";
 import { openPublisher } from "./flow/publisher.ts";
@@ -20,7 +20,7 @@ import { supervise } from "./flow/supervise.ts";
 import { openProducers } from "./producers/producers.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
 import { createOrVerifyTopics } from "./topics/topic_setup.ts";
-import { topicNames, topicSpecs } from "./topics/topics.ts";
+import { largestTask, topicNames, topicSpecs } from "./topics/topics.ts";
 import { openViews } from "./views/views.ts";
 
 /** What may be of one partition of an agent's tasks in this process. */
@@ -70,7 +70,8 @@ export async function openBoard(
     const publisher = openPublisher(context, { producers, settings, names, agents, views, observer });
     opened.push(publisher);
     const membership = { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs };
-    const common = { membership, producers, names };
+    const maxTaskBytes = largestTask(settings);
+    const common = { membership, producers, names, maxTaskBytes };
     if (options.routes) {
       const readers = [
         supervise(context, "router", (onFailure) =>
@@ -78,7 +79,15 @@ export async function openBoard(
         ),
         ...retryDelaysMs.map((delayMs) =>
           supervise(context, `retry ${delayMs}`, (onFailure) =>
-            startRetryTier(context, { ...common, observer, delayMs, delaysMs: retryDelaysMs, onFailure }),
+            startRetryTier(context, {
+              ...common,
+              observer,
+              delayMs,
+              delaysMs: retryDelaysMs,
+              topics: specs.map(({ topic }) => topic),
+              listTopics: () => listTopics(kafka),
+              onFailure,
+            }),
           ),
         ),
       ];
@@ -168,6 +177,7 @@ export async function openBoard(
               agent: consumer.agent,
               strict: consumer.strict,
               names,
+              maxTaskBytes,
               retryDelaysMs,
               version: views.version,
               wrote: views.wrote,

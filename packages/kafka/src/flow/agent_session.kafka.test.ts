@@ -10,6 +10,7 @@ import { openProducers, type Producers } from "../producers/producers.ts";
 import { artifact, openStage, type Stage, task } from "../test_support.ts";
 import { decodeArtifact } from "../topics/decoding.ts";
 import { taskRecord } from "../topics/records.ts";
+import { largestTask } from "../topics/topics.ts";
 import { AgentSession, type SessionOptions } from "./agent_session.ts";
 
 interface Remover extends PlainAdmin {
@@ -55,6 +56,7 @@ class Process implements AsyncDisposable {
       agent: AGENT,
       strict: false,
       names,
+      maxTaskBytes: largestTask(settings),
       retryDelaysMs: settings.retryDelaysMs,
       version: () => undefined,
       wrote() {},

@@ -133,8 +133,7 @@ export class AgentSession implements Session {
 
   #assigned(positions: readonly Position[]): void {
     const fresh = positions.map(
-      ({ topic, partition }) =>
-        new PartitionWork({ topic, partition }, this.#consumer.order, this.#options.limits),
+      ({ topic, partition }) => new PartitionWork({ topic, partition }, this.#consumer, this.#options.limits),
     );
     for (const work of fresh) this.#partitions.set(work.partition, work);
     if (fresh.length === 0) return;

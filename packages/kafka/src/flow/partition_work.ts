@@ -45,8 +45,14 @@ export class PartitionWork {
   readonly #idle = Promise.withResolvers<void>();
   readonly #order: Consumer["order"];
   readonly #limits: PartitionLimits;
+  readonly #agent: string;
 
-  constructor({ topic, partition }: TopicPartition, order: Consumer["order"], limits: PartitionLimits) {
+  constructor(
+    { topic, partition }: TopicPartition,
+    { agent, order }: Pick<Consumer, "agent" | "order">,
+    limits: PartitionLimits,
+  ) {
+    this.#agent = agent;
     this.topic = topic;
     this.partition = partition;
     this.#order = order;
@@ -82,7 +88,7 @@ export class PartitionWork {
     for (const record of records) {
       const offset = Number(record.offset);
       if (!this.tracker.take(offset, record.value?.length ?? 0)) continue;
-      const decoded = decodeTask(record);
+      const decoded = decodeTask(record, this.#agent);
       const work: Work = decoded.ok
         ? { partition: this, offset, record, task: decoded.value }
         : { partition: this, offset, record, error: decoded.error };

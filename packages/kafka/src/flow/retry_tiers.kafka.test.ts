@@ -5,12 +5,14 @@ import { testContext } from "@khala/testing/kit/context";
 import { eventually } from "@khala/testing/kit/eventually";
 import { JumpClock } from "@khala/testing/kit/jump_clock";
 import { describe, expect, test } from "vitest";
+import { listTopics } from "../client/client.ts";
 import { openClusterOffsets } from "../client/cluster_offsets.ts";
 import type { Producers } from "../producers/producers.ts";
 import { openStage, type Stage, task } from "../test_support.ts";
 import { decodeTask } from "../topics/decoding.ts";
 import { dueHeader, HEADER } from "../topics/record_headers.ts";
 import { type Outgoing, retryRecord } from "../topics/records.ts";
+import { largestTask } from "../topics/topics.ts";
 import { startRetryTier } from "./retry_tiers.ts";
 
 const DELAY_MS = 60_000;
@@ -63,6 +65,9 @@ async function openTier(
     names,
     delayMs,
     delaysMs: [delayMs],
+    maxTaskBytes: largestTask(settings),
+    topics: [],
+    listTopics: () => listTopics(settings.kafka),
     observer: {},
     onFailure: (error) => failures.push(error),
   });

@@ -1,10 +1,16 @@
-import { type BoardObserver, type Context, ROUTER } from "@khala/server/blackboard";
+import { type BoardObserver, type Context, type RecordPosition, ROUTER } from "@khala/server/blackboard";
 import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeRetry } from "../topics/decoding.ts";
 import type { LogRecord } from "../topics/log_reader.ts";
 import { failureOf, originOf } from "../topics/record_headers.ts";
-import { type Outgoing, retryRecord, returnedRecord, unreadableRecord } from "../topics/records.ts";
+import {
+  type Outgoing,
+  refuseLarge,
+  retryRecord,
+  returnedRecord,
+  unreadableRecord,
+} from "../topics/records.ts";
 import type { TopicNames } from "../topics/topics.ts";
 import type { Session } from "./supervise.ts";
 
@@ -19,14 +25,26 @@ export interface RetryOptions {
   readonly producers: Producers;
   readonly names: TopicNames;
   readonly observer: Pick<BoardObserver, "unreadable">;
+  /** The largest task, as a record. */
+  readonly maxTaskBytes: number;
+  /** The topics of this process's agents. */
+  readonly topics: readonly string[];
+  /** All topics that there are. */
+  listTopics(): Promise<readonly string[]>;
   readonly delayMs: number;
   readonly delaysMs: readonly number[];
   onFailure(error: Error): void;
 }
 
+/** A record that waits for its time. */
+interface Waiting {
+  readonly record: LogRecord;
+  readonly readyAt: number;
+}
+
 /** Records of a partition that wait for their time. */
 class Tier {
-  readonly waiting: LogRecord[] = [];
+  readonly waiting: Waiting[] = [];
   moving: Promise<void> | undefined;
   cancel = () => {};
   paused = false;
@@ -47,12 +65,14 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   const { clock } = context;
   const topic = names.retry(delayMs);
   const tiers = new Map<number, Tier>();
+  /** Where records may go. Other servers may have agents that this one does not know. */
+  let topics: ReadonlySet<string> = new Set(options.topics);
 
   function schedule(partition: number, tier: Tier): void {
     const [head] = tier.waiting;
     if (tier.lost || tier.moving || !head) return;
     tier.cancel();
-    const wait = readyAt(head, delayMs) - clock.now();
+    const wait = head.readyAt - clock.now();
     if (wait > 0) {
       tier.cancel = clock.after(wait, () => schedule(partition, tier));
       return;
@@ -66,10 +86,10 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   }
 
   async function move(partition: number, tier: Tier): Promise<void> {
-    const waits = tier.waiting.findIndex((record) => readyAt(record, delayMs) > clock.now());
+    const waits = tier.waiting.findIndex(({ readyAt }) => readyAt > clock.now());
     const due = waits < 0 ? [...tier.waiting] : tier.waiting.slice(0, waits);
-    const offset = String(due.at(-1)!.at + 1);
-    const moved = due.map((record) => forwarded(context, options, record));
+    const offset = String(due.at(-1)!.record.at + 1);
+    const moved = await forward(due.map(({ record }) => record));
     await producers.transaction(async (transaction) => {
       void transaction.send(moved);
       await transaction.sendOffsets(group.owner, [{ topic, partitions: [{ partition, offset }] }]);
@@ -83,11 +103,23 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
     }
   }
 
+  /** Where each record goes. One that has nowhere to go would hold up all that is behind it, and becomes a dead letter. */
+  async function forward(records: readonly LogRecord[]): Promise<Outgoing[]> {
+    const goals = records.map((record) => forwarded(context, options, record));
+    if (goals.some(({ topic: to }) => !topics.has(to))) topics = new Set(await options.listTopics());
+    return goals.map((goal, i) => {
+      if (topics.has(goal.topic)) return goal;
+      return unreadable(context, names, records[i]!, `There is no topic ${goal.topic}.`);
+    });
+  }
+
   function onBatch({ partition, records }: Batch): void {
     const tier = tiers.get(partition);
     if (!tier || tier.lost) return;
-    const last = tier.waiting.at(-1)?.at ?? -1;
-    tier.waiting.push(...records.filter(({ at }) => at > last));
+    const last = tier.waiting.at(-1)?.record.at ?? -1;
+    const fresh = records.filter(({ at }) => at > last);
+    const now = clock.now();
+    tier.waiting.push(...fresh.map((record) => ({ record, readyAt: readyAt(record, delayMs, now) })));
     if (tier.waiting.length >= MAX_WAITING && !tier.paused) {
       tier.paused = true;
       group.pause({ topic, partition });
@@ -125,24 +157,42 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   return { stop, discard: stop };
 }
 
-/** One delay for all: a due time that is further away only counts when the task comes back. */
-function readyAt(record: LogRecord, delayMs: number): number {
+/**
+ * One delay for all: a due time that is further away only counts when the task comes back. Neither does a record that
+ * another program dated to the future hold up those behind it.
+ */
+function readyAt(record: LogRecord, delayMs: number, now: number): number {
   const decoded = decodeRetry(record);
-  const fixed = Number(record.timestamp) + delayMs;
+  const fixed = Math.min(Number(record.timestamp), now) + delayMs;
   return decoded.ok ? Math.min(decoded.value.dueAt, fixed) : 0;
 }
 
-function forwarded(context: Context, { names, delaysMs }: RetryOptions, record: LogRecord): Outgoing {
-  const position = { topic: record.topic, partition: record.partition, offset: record.offset };
-  const origin = originOf(record, position);
-  const decoded = decodeRetry(record);
-  if (!decoded.ok) {
-    const letter = unreadableRecord(context, decoded.error, record, position, origin);
-    return { topic: names.deadLetters(ROUTER), record: letter };
+function forwarded(context: Context, options: RetryOptions, record: LogRecord): Outgoing {
+  const { names, delaysMs, maxTaskBytes } = options;
+  try {
+    const decoded = decodeRetry(record);
+    if (!decoded.ok) throw new TypeError(decoded.error);
+    const { task, dueAt } = decoded.value;
+    const origin = originOf(record, positionOf(record));
+    const left = dueAt - context.clock.now();
+    const tier = left > 0 ? tierFor(delaysMs, left) : undefined;
+    const goal =
+      tier === undefined
+        ? { topic: names.tasks(task.agent), record: returnedRecord(task, origin) }
+        : { topic: names.retry(tier), record: retryRecord(task, failureOf(record), origin, dueAt) };
+    refuseLarge([goal], maxTaskBytes);
+    return goal;
+  } catch (error) {
+    return unreadable(context, names, record, (error as Error).message);
   }
-  const { task, dueAt } = decoded.value;
-  const left = dueAt - context.clock.now();
-  const tier = left > 0 ? tierFor(delaysMs, left) : undefined;
-  if (tier === undefined) return { topic: names.tasks(task.agent), record: returnedRecord(task, origin) };
-  return { topic: names.retry(tier), record: retryRecord(task, failureOf(record), origin, dueAt) };
+}
+
+function unreadable(context: Context, names: TopicNames, record: LogRecord, reason: string): Outgoing {
+  const position = positionOf(record);
+  const letter = unreadableRecord(context, reason, record, position, originOf(record, position));
+  return { topic: names.deadLetters(ROUTER), record: letter };
+}
+
+function positionOf({ topic, partition, offset }: LogRecord): RecordPosition {
+  return { topic, partition, offset };
 }

@@ -11,10 +11,12 @@ import type { KafkaRecord } from "../client/client_types.ts";
 import { type Batch, joinGroup, type Membership } from "../client/group.ts";
 import type { Producers } from "../producers/producers.ts";
 import { decodeArtifact, withTrace } from "../topics/decoding.ts";
+import type { Origin } from "../topics/record_headers.ts";
 import {
   deadLetterRecord,
   type Outgoing,
   positionText,
+  refuseLarge,
   taskRecord,
   unreadableRecord,
 } from "../topics/records.ts";
@@ -25,6 +27,8 @@ export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> 
   readonly membership: Membership;
   readonly producers: Producers;
   readonly names: TopicNames;
+  /** The largest task, as a record. */
+  readonly maxTaskBytes: number;
   onFailure(error: Error): void;
 }
 
@@ -80,31 +84,44 @@ export async function startRouter(context: Context, options: RouterOptions): Pro
 
 function routeRecord(
   context: Context,
-  { route, names }: RouterOptions,
+  options: RouterOptions,
   record: KafkaRecord,
   position: RecordPosition,
 ): Routed {
   const origin = { ...position, timestamp: Number(record.timestamp) };
-  const decoded = decodeArtifact(record);
-  if (decoded.ok) {
-    const artifact = withTrace(decoded.value, record);
-    const routing = route(artifact);
-    /** An artifact that routing left as it is need not be encoded again. */
-    const jsonOf = ({ artifacts: [only, ...others] }: Task) =>
-      only === decoded.value && others.length === 0 ? (record.value ?? undefined) : undefined;
-    const outgoing = [
-      ...routing.tasks.map((task) => ({
-        topic: names.tasks(task.agent),
-        record: taskRecord(task, jsonOf(task)),
-      })),
-      ...routing.dead.map((letter) => ({
-        topic: names.deadLetters(letter.agent),
-        record: deadLetterRecord({ ...letter, origin: positionText(position) }, origin),
-      })),
-    ];
-    return { position, artifact, routing, outgoing };
+  try {
+    return routeArtifact(options, record, position, origin);
+  } catch (error) {
+    // What cannot be routed is set aside, or it would hold up all that is behind it.
+    const letter = unreadableRecord(context, (error as Error).message, record, position, origin);
+    const outgoing = [{ topic: options.names.deadLetters(ROUTER), record: letter }];
+    return { position, routing: { tasks: [], dead: [] }, outgoing };
   }
-  const letter = unreadableRecord(context, decoded.error, record, position, origin);
-  const outgoing = [{ topic: names.deadLetters(ROUTER), record: letter }];
-  return { position, routing: { tasks: [], dead: [] }, outgoing };
+}
+
+function routeArtifact(
+  { route, names, maxTaskBytes }: RouterOptions,
+  record: KafkaRecord,
+  position: RecordPosition,
+  origin: Origin,
+): Routed {
+  const decoded = decodeArtifact(record);
+  if (!decoded.ok) throw new TypeError(decoded.error);
+  const artifact = withTrace(decoded.value, record);
+  const routing = route(artifact);
+  /** An artifact that routing left as it is need not be encoded again. */
+  const jsonOf = ({ artifacts: [only, ...others] }: Task) =>
+    only === decoded.value && others.length === 0 ? (record.value ?? undefined) : undefined;
+  const outgoing = [
+    ...routing.tasks.map((task) => ({
+      topic: names.tasks(task.agent),
+      record: taskRecord(task, jsonOf(task)),
+    })),
+    ...routing.dead.map((letter) => ({
+      topic: names.deadLetters(letter.agent),
+      record: deadLetterRecord({ ...letter, origin: positionText(position) }, origin),
+    })),
+  ];
+  refuseLarge(outgoing, maxTaskBytes);
+  return { position, artifact, routing, outgoing };
 }

@@ -27,8 +27,8 @@ export type Result =
   | Settlement
   /** The task had been settled before. */
   | { readonly kind: "repeated" }
-  /** It cannot be read, and goes to the dead letters as it is. */
-  | { readonly kind: "unreadable" };
+  /** It cannot be read, or not be settled otherwise, and goes to the dead letters as it is. */
+  | { readonly kind: "unreadable"; readonly error?: string };
 
 /** A record with its result, to be settled. */
 export interface Finished {
@@ -41,6 +41,8 @@ export interface SettlementRules {
   readonly agent: string;
   readonly strict: boolean;
   readonly names: TopicNames;
+  /** The largest task, as a record. */
+  readonly maxTaskBytes: number;
   readonly retryDelaysMs: readonly number[];
   /** The newest version of an artifact that is known. */
   version(artifact: Pick<Artifact, "org_id" | "id">): number | undefined;
@@ -75,7 +77,8 @@ export function recordsOf(
   const { task, partition } = work;
   if (result.kind === "repeated") return [];
   if (!task || result.kind === "unreadable") {
-    const failure: Failure = { class: "UnreadableRecord", message: work.error ?? "", kind: "fatal" };
+    const message = (result.kind === "unreadable" ? result.error : undefined) ?? work.error ?? "";
+    const failure: Failure = { class: "UnreadableRecord", message, kind: "fatal" };
     return [deadRecord(context, rules, work, failure)];
   }
   const now = context.clock.now();
@@ -93,7 +96,8 @@ export function recordsOf(
     });
     return [...outputs, processed("done")];
   }
-  if (result.kind === "dead") return [deadRecord(context, rules, work, result.failure), processed("dead")];
+  if (result.kind === "dead")
+    return [deadRecord(context, rules, work, result.failure, task), processed("dead")];
   const next = nextAttempt(task, result);
   const dueAt = now + result.delayMs;
   if (waitsInPlace(result, rules))
@@ -110,14 +114,15 @@ function deadRecord(
   { names, agent }: SettlementRules,
   work: Work,
   failure: Failure,
+  task?: Task,
 ): Outgoing {
   const origin = work.partition.origin(work);
   const letter: DeadLetter = {
     id: newId(),
     agent,
-    ...(work.task && { task: work.task }),
+    ...(task && { task }),
     failure,
-    attempts: work.task?.attempt ?? 1,
+    attempts: task?.attempt ?? 1,
     failed_at: new Date(clock.now()).toISOString(),
     origin: positionText(origin),
   };

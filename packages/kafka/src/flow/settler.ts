@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { type Artifact, backoff, type Context, sleep } from "@khala/server/blackboard";
 import type { OffsetOwner, TopicOffsets } from "../client/client_types.ts";
 import type { Producers } from "../producers/producers.ts";
-import { type Outgoing, sizeOf } from "../topics/records.ts";
+import { type Outgoing, refuseLarge, sizeOf } from "../topics/records.ts";
 import { type Finished, freshOutputs, offsetsOf, recordsOf, type SettlementRules } from "./settlement.ts";
 
 /** What a settler works with. */
@@ -92,13 +92,28 @@ export class Settler {
     const batch: Written[] = [];
     let bytes = 0;
     for (const finished of this.#queue.slice(0, this.#batch)) {
-      const published = freshOutputs(this.#options.rules, finished.result);
-      const records = recordsOf(this.#context, this.#options.rules, finished, published);
-      bytes += records.reduce((sum, { record }) => sum + sizeOf(record), 0);
+      const written = this.#written(finished);
+      bytes += written.records.reduce((sum, { record }) => sum + sizeOf(record), 0);
       if (batch.length > 0 && bytes > MAX_BYTES) break;
-      batch.push({ ...finished, published, records });
+      batch.push(written);
     }
     return batch;
+  }
+
+  /** What cannot be written becomes a dead letter with the bytes that were read, or it would hold up its partition. */
+  #written(finished: Finished): Written {
+    const { rules } = this.#options;
+    const { work, result } = finished;
+    try {
+      const published = freshOutputs(rules, result);
+      const records = recordsOf(this.#context, rules, finished, published);
+      if (result.kind !== "done") refuseLarge(records, rules.maxTaskBytes);
+      return { ...finished, published, records };
+    } catch (error) {
+      const unreadable = { work, result: { kind: "unreadable", error: (error as Error).message } } as const;
+      const records = recordsOf(this.#context, rules, unreadable, []);
+      return { ...unreadable, published: [], records };
+    }
   }
 
   async #attempt(batch: readonly Written[]): Promise<Error | undefined> {

@@ -3,6 +3,7 @@ import {
   type Consumer,
   type Context,
   idempotencyKey,
+  type Settlement,
   type Task,
   Wake,
 } from "@khala/server/blackboard";
@@ -31,6 +32,8 @@ export interface TaskRunsOptions {
 
 /** Transactions at a time, of different partitions. */
 const SETTLERS = 2;
+/** A timer with a longer delay fires at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Runs the tasks of the partitions that a member has, each when its turn has come, and settles what becomes of them. */
 export class TaskRuns {
@@ -135,10 +138,10 @@ export class TaskRuns {
     // Its own, so that what has ended is not told of what becomes of the partition later.
     const stop = new AbortController();
     partition.stops.add(stop);
-    const handling = Promise.resolve(this.#options.consumer.handle(task, stop.signal)).then(
-      (result) => this.#submit({ work, result }),
-      this.#options.onFailure,
-    );
+    // What it throws at once is a failure like any other, and must not end the dispatch.
+    const handling = new Promise<Settlement>((resolve) =>
+      resolve(this.#options.consumer.handle(task, stop.signal)),
+    ).then((result) => this.#submit({ work, result }), this.#options.onFailure);
     this.#handling.add(handling);
     void handling.then(() => {
       partition.stops.delete(stop);
@@ -193,7 +196,8 @@ export class TaskRuns {
     const lane = partition.laneOf(work);
     const { strict } = this.#options.rules;
     if (!strict) partition.lanes.release(lane);
-    const cancel = this.#context.clock.after(Math.max(0, dueAt - this.#context.clock.now()), () => {
+    const delayMs = Math.min(Math.max(0, dueAt - this.#context.clock.now()), MAX_TIMER_MS);
+    const cancel = this.#context.clock.after(delayMs, () => {
       partition.lost.signal.removeEventListener("abort", cancel);
       if (strict) partition.lanes.putBack(lane, work);
       else partition.lanes.add(lane, work);

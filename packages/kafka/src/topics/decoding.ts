@@ -1,6 +1,8 @@
+import { MAX_NESTING } from "@khala/contracts";
 import {
   type Artifact,
   type DeadLetter,
+  isoTime,
   type RecordPosition,
   sha256,
   type Task,
@@ -23,6 +25,21 @@ export interface Retry {
 
 type Fields = Readonly<Record<string, unknown>>;
 const utf8 = new TextDecoder("utf-8", { fatal: true });
+/** More than the board's own texts have: keys are the longest. */
+const MAX_TEXT = 2_048;
+/** What PostgreSQL's integers hold. */
+const MAX_INT32 = 2 ** 31 - 1;
+/** Far more than an agent may have, and its headers hold the next one, too. */
+const MAX_ATTEMPT = 1_000_000;
+/** The last moment that a Date can be. */
+const MAX_TIME = 8.64e15;
+/** A payload may be nested 128 deep, in an artifact, in the list of a task. */
+const MAX_DEPTH = MAX_NESTING + 4;
+const CONTROL = /\p{Cc}/u;
+const REPLAY = /^[^+]*(\+\d{1,18})?$/;
+const LETTER_ID = /^[\w.:-]{1,128}$/;
+const ARRAY = 0x5b;
+const OBJECT = 0x7b;
 
 /** Reads a record of the log of artifacts or of the index. What a foreign producer may leave out gets its default. */
 export function decodeArtifact(record: Pick<KafkaRecord, "value">): Decoded<Artifact> {
@@ -35,9 +52,13 @@ export function withTrace(artifact: Artifact, record: Pick<KafkaRecord, "headers
   return traceparent === undefined ? artifact : { ...artifact, traceparent };
 }
 
-/** Reads a record of the tasks of an agent. */
-export function decodeTask(record: Pick<KafkaRecord, "value">): Decoded<Task> {
-  return decoded(record, taskOf);
+/** Reads a record of the tasks of an agent, if it is given; of another's it is not readable. */
+export function decodeTask(record: Pick<KafkaRecord, "value">, agent?: string): Decoded<Task> {
+  return decoded(record, (value) => {
+    const task = taskOf(value);
+    if (agent !== undefined && task.agent !== agent) throw new TypeError(`\`agent\` is not "${agent}"`);
+    return task;
+  });
 }
 
 /** Reads a record of a retry topic. */
@@ -60,7 +81,7 @@ export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<Pro
       result,
       at: text(fields, "at"),
       topic: text(fields, "topic"),
-      partition: integer(fields, "partition", 0),
+      partition: integer(fields, "partition", 0, MAX_INT32),
       offset: text(fields, "offset"),
     };
   });
@@ -71,20 +92,19 @@ export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<Waiti
   return decoded(record, (value) => {
     const fields = fieldsOf(value, "the mark");
     if (fields.result !== "waits") throw new TypeError('`result` is not "waits"');
-    return { ...taskEntryOf(fields), due_at: integer(fields, "due_at", 0) };
+    return { ...taskEntryOf(fields), due_at: integer(fields, "due_at", 0, MAX_TIME) };
   });
 }
 
 function taskEntryOf(fields: Fields): TaskEntry {
-  const replay = optionalText(fields, "replay_id");
   const correlation = optionalText(fields, "correlation_id");
   return {
     task_id: text(fields, "task_id"),
     agent: text(fields, "agent"),
-    ...(replay !== undefined && { replay_id: replay }),
+    ...replayOf(fields),
     ...(correlation !== undefined && { correlation_id: correlation }),
     org_id: text(fields, "org_id"),
-    attempt: integer(fields, "attempt", 1),
+    attempt: integer(fields, "attempt", 1, MAX_ATTEMPT),
   };
 }
 
@@ -96,12 +116,12 @@ export function decodeDeadLetter(
 ): DeadLetter {
   const task = decodeTask(record);
   return {
-    id: headerText(record, HEADER.deadLetterId) ?? idOf(position),
+    id: named(headerText(record, HEADER.deadLetterId)) ?? idOf(position),
     agent,
     ...(task.ok && { task: task.value }),
     failure: failureOf(record),
     attempts: headerNumber(record, HEADER.attempts, 4) ?? 1,
-    failed_at: headerText(record, HEADER.failedAt) ?? new Date(Number(record.timestamp)).toISOString(),
+    failed_at: timeText(headerText(record, HEADER.failedAt)) ?? isoTime(writtenAt(record)),
     origin: positionText(originOf(record, position)),
     ...(!task.ok && { raw: (record.value ?? Buffer.alloc(0)).toString("base64") }),
   };
@@ -110,7 +130,9 @@ export function decodeDeadLetter(
 function decoded<T>(record: Pick<KafkaRecord, "value">, read: (value: unknown) => T): Decoded<T> {
   if (record.value === null) return { ok: false, error: "The record has no value.", raw: null };
   try {
-    return { ok: true, value: read(JSON.parse(utf8.decode(record.value))) };
+    const value: unknown = JSON.parse(utf8.decode(record.value));
+    if (isTooDeep(record.value, value)) throw new TypeError(`it is nested deeper than ${MAX_DEPTH} levels`);
+    return { ok: true, value: read(value) };
   } catch (error) {
     const reason = (error as Error).message;
     return { ok: false, error: `The record cannot be read: ${reason}.`, raw: record.value };
@@ -128,8 +150,9 @@ function taskOf(value: unknown): Task {
     id: text(fields, "id"),
     agent: text(fields, "agent"),
     key: text(fields, "key"),
-    attempt: integer(fields, "attempt", 1),
-    created_at: text(fields, "created_at"),
+    ...replayOf(fields),
+    attempt: integer(fields, "attempt", 1, MAX_ATTEMPT),
+    created_at: time(fields, "created_at"),
     artifacts: [first, ...rest],
   };
 }
@@ -140,21 +163,19 @@ function artifactOf(value: unknown, what: string): Artifact {
   for (const name of ["correlation_id", "partition_key", "traceparent"]) optionalText(fields, name);
   const visibility =
     fields.visibility === undefined ? { kind: "org" } : fieldsOf(fields.visibility, "`visibility`");
-  const { tags = [] } = fields;
-  if (!Array.isArray(tags) || tags.some((tag) => typeof tag !== "string"))
-    throw new TypeError("`tags` is not a list of strings");
+  for (const name of ["labels", "agents"]) list(visibility, name);
   return {
     ...fields,
     id: text(fields, "id"),
     type: text(fields, "type"),
     payload: fields.payload as Artifact["payload"],
-    tags: tags as string[],
+    tags: list(fields, "tags"),
     produced_by: text(fields, "produced_by"),
     visibility: { ...visibility, kind: text(visibility, "kind") },
-    version: integer(fields, "version", 1, 1),
-    created_at: text(fields, "created_at"),
+    version: integer(fields, "version", 1, MAX_INT32, 1),
+    created_at: time(fields, "created_at"),
     org_id: text(fields, "org_id"),
-    depth: integer(fields, "depth", 0, 0),
+    depth: integer(fields, "depth", 0, MAX_INT32, 0),
   };
 }
 
@@ -165,22 +186,76 @@ function fieldsOf(value: unknown, what: string): Fields {
 }
 
 function text(fields: Fields, name: string): string {
-  const value = fields[name];
-  if (typeof value !== "string" || value === "") throw new TypeError(`\`${name}\` is not text`);
+  const value = optionalText(fields, name);
+  if (!value) throw new TypeError(`\`${name}\` is not text`);
   return value;
 }
 
+/** Text that every store can hold: PostgreSQL has the states of tasks, and takes no NUL. */
 function optionalText(fields: Fields, name: string): string | undefined {
   const value = fields[name];
-  if (value !== undefined && typeof value !== "string") throw new TypeError(`\`${name}\` is not text`);
+  if (value === undefined || isText(value)) return value;
+  throw new TypeError(`\`${name}\` is not text of up to ${MAX_TEXT} characters without control characters`);
+}
+
+function isText(value: unknown): value is string {
+  return (
+    typeof value === "string" && value.length <= MAX_TEXT && !CONTROL.test(value) && value.isWellFormed()
+  );
+}
+
+function list(fields: Fields, name: string): string[] {
+  const { [name]: value = [] } = fields;
+  if (!Array.isArray(value) || !value.every(isText))
+    throw new TypeError(`\`${name}\` is not a list of texts`);
   return value;
 }
 
-function integer(fields: Fields, name: string, least: number, otherwise?: number): number {
+function time(fields: Fields, name: string): string {
+  const value = timeText(text(fields, name));
+  if (value === undefined) throw new TypeError(`\`${name}\` is not a time`);
+  return value;
+}
+
+function timeText(value: string | undefined): string | undefined {
+  return value === undefined || Number.isNaN(Date.parse(value)) ? undefined : value;
+}
+
+/** The id of a replay, which may end in "+" and the number of a pause. */
+function replayOf(fields: Fields): { readonly replay_id?: string } {
+  const replay = optionalText(fields, "replay_id");
+  if (replay === undefined) return {};
+  if (!REPLAY.test(replay)) throw new TypeError("`replay_id` is not the id of a replay");
+  return { replay_id: replay };
+}
+
+function integer(fields: Fields, name: string, least: number, most: number, otherwise?: number): number {
   const value = fields[name] ?? otherwise;
-  if (!Number.isSafeInteger(value) || (value as number) < least)
-    throw new TypeError(`\`${name}\` is not a whole number from ${least}`);
+  if (!Number.isInteger(value) || (value as number) < least || (value as number) > most)
+    throw new TypeError(`\`${name}\` is not a whole number from ${least} to ${most}`);
   return value as number;
+}
+
+/** Whether it is nested so deep that JSON.stringify could not write it again. Most have too few brackets to be looked at. */
+function isTooDeep(bytes: Buffer, value: unknown): boolean {
+  let brackets = 0;
+  for (const byte of bytes) if (byte === ARRAY || byte === OBJECT) brackets++;
+  return brackets > MAX_DEPTH && isDeeper(value, MAX_DEPTH);
+}
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return levels === 0 || Object.values(value).some((each) => isDeeper(each, levels - 1));
+}
+
+function named(id: string | undefined): string | undefined {
+  return id !== undefined && LETTER_ID.test(id) ? id : undefined;
+}
+
+/** When a record was written. A producer may say anything. */
+function writtenAt({ timestamp }: Pick<KafkaRecord, "timestamp">): number {
+  const at = Number(timestamp);
+  return at >= 0 && at <= MAX_TIME ? at : 0;
 }
 
 /** The id of a letter that came without one: the same whenever it is read. */

@@ -88,12 +88,23 @@ export class LogTail implements Service {
   async #step(signal: AbortSignal): Promise<boolean> {
     const { records, ends } = await this.#poll(signal);
     for (const record of records) {
-      this.#sources.get(record.topic)?.onRecord(record);
+      this.#take(record);
       this.#reach(record, record.at + 1);
     }
     for (const end of ends) this.#reach(end, end.offset);
     for (const advanced of [...this.#advanced]) advanced();
     return true;
+  }
+
+  /** A record that a view cannot take is skipped: those behind it would be lost with it. */
+  #take(record: LogRecord): void {
+    try {
+      this.#sources.get(record.topic)?.onRecord(record);
+    } catch (error) {
+      const { topic, partition, offset } = record;
+      const err = (error as Error).message;
+      this.#context.log.warn({ err, topic, partition, offset }, "a record cannot be read, and is skipped");
+    }
   }
 
   /** Another reader goes on where this one cannot. */

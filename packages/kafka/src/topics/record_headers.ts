@@ -110,7 +110,7 @@ export function headerText(record: Pick<KafkaRecord, "headers">, name: string): 
   return headerBytes(record, name)?.toString("utf8");
 }
 
-/** The last header of that name, as a number of `size` bytes; undefined if it is none. */
+/** The last header of that name, as a number of `size` bytes; undefined if it is none, or not exact in JavaScript. */
 export function headerNumber(
   record: Pick<KafkaRecord, "headers">,
   name: string,
@@ -118,7 +118,8 @@ export function headerNumber(
 ): number | undefined {
   const bytes = headerBytes(record, name);
   if (bytes?.length !== size) return undefined;
-  return size === 4 ? bytes.readInt32BE() : Number(bytes.readBigInt64BE());
+  const value = size === 4 ? bytes.readInt32BE() : Number(bytes.readBigInt64BE());
+  return Number.isSafeInteger(value) ? value : undefined;
 }
 
 function headerBytes({ headers }: Pick<KafkaRecord, "headers">, name: string): Buffer | undefined {

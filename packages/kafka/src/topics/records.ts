@@ -133,9 +133,13 @@ function taskEntry({ id, agent, replay_id, attempt, artifacts: [artifact] }: Tas
   };
 }
 
+/** Of bytes that could not be read: a record that is larger than the board's own must still fit, with headers, into a dead letter. */
+const MAX_RAW_BYTES = 1_048_576;
+const MAX_RAW_KEY_BYTES = 4_096;
+
 /**
- * A dead letter: the task as it was, or the bytes that could not be read, and all else in headers. `raw` is what was
- * read, for a letter without a task.
+ * A dead letter: the task as it was, or the bytes that could not be read, up to a limit, and all else in headers. `raw` is
+ * what was read, for a letter without a task.
  */
 export function deadLetterRecord(
   letter: DeadLetter,
@@ -144,8 +148,8 @@ export function deadLetterRecord(
 ): NewRecord {
   const { task } = letter;
   return {
-    key: task ? keyOf(task) : raw.key,
-    value: task ? JSON.stringify(task) : raw.value,
+    key: task ? keyOf(task) : (raw.key?.subarray(0, MAX_RAW_KEY_BYTES) ?? null),
+    value: task ? JSON.stringify(task) : (raw.value?.subarray(0, MAX_RAW_BYTES) ?? null),
     // Their topics have no other.
     partition: 0,
     headers: {
@@ -185,6 +189,13 @@ export function positionText({ topic, partition, offset }: RecordPosition): stri
 /** The bytes that a record has without its headers. */
 export function sizeOf({ key, value }: NewRecord): number {
   return (key ? Buffer.byteLength(key) : 0) + (value ? Buffer.byteLength(value) : 0);
+}
+
+/** Refuses records that are larger than a task may be: a number may take more room than it had in the record that was read. */
+export function refuseLarge(records: readonly Outgoing[], maxBytes: number): void {
+  for (const { record } of records)
+    if (sizeOf(record) > maxBytes)
+      throw new RangeError(`Its record has ${sizeOf(record)} bytes, and may have ${maxBytes}.`);
 }
 
 function keyOf({ key, artifacts: [{ org_id }] }: Task): string {
