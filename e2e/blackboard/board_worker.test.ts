@@ -103,6 +103,30 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect((await settle(one, claim.claim_id, {})).body.error?.code).toBe("lease_lost");
     });
 
+    test("a claim that waits ends when its token is revoked on another server, and takes nothing", async () => {
+      const token = await two.token({ sub: "worker" });
+      const waiting = two.post<{ error?: { code: string } }>(
+        "/agents/editor/claim",
+        { worker: "w", wait_ms: 30_000 },
+        token,
+      );
+      const { jti } = JSON.parse(Buffer.from(token.split(".")[1]!, "base64url").toString());
+      const revocation = await fetch(`${one.url}/api/sync/revoke`, {
+        method: "POST",
+        headers: {
+          authorization: `Bearer ${await one.token({ scopes: ["ops"] })}`,
+          "content-type": "application/json",
+        },
+        body: JSON.stringify({ jti }),
+      });
+      expect(revocation.status).toBe(204);
+      expect(await waiting).toMatchObject({ status: 401, body: { error: { code: "token_revoked" } } });
+      const id = await one.publish({ type: "Raw", payload: 1 });
+      const claim = await one.claim("editor");
+      expect(claim.task.id).toBe(id);
+      await settle(one, claim.claim_id, {});
+    });
+
     test("a failure is tried again, then it is a dead letter", async () => {
       const correlation_id = randomUUID();
       await one.publish({ type: "Raw", payload: 1, correlation_id });

@@ -145,7 +145,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   if (options.blackboard) {
     blackboardRoutes(http, context, options.blackboard, options.stored);
     deadLetterRoutes(http, options.blackboard);
-    workerRoutes(http, options.blackboard, signal);
+    workerRoutes(http, options.blackboard, revocations, signal);
   }
   aiRoutes(http, context, { conversations, revocations, signal });
   agUiRoutes(http, context, { conversations, revocations, signal });

@@ -10,7 +10,7 @@ import type { DurableStreams } from "../../durable_streams/store.ts";
 import { isJson, type StreamName } from "../../durable_streams/stream.ts";
 import type { Context } from "../../kit/context.ts";
 import { openConcurrencyQuota } from "../../kit/quota.ts";
-import type { Revocations } from "../auth/revocations.ts";
+import { type Revocations, whenRevoked } from "../auth/revocations.ts";
 import type { Http, Route } from "../http/http.ts";
 import { answerAppend, noStream, tailOffset } from "./durable_streams_answer.ts";
 import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
@@ -206,11 +206,10 @@ export function durableStreamsRoutes(
     }
     const leave = liveOfOrg.acquire(viewer.org);
     live++;
-    // A client that does not read would stay connected for ever.
-    const cancel = context.clock.after(ms + GRACE_MS, () => reply.raw.destroy());
-    const forget = revocations.onRevoked(() => {
-      if (revocations.isRevoked(viewer)) reply.raw.destroy();
-    });
+    // A client that does not read would stay connected for ever, and nobody reads on with a token that has expired.
+    const left = Math.max(0, viewer.expiresAt - context.clock.now());
+    const cancel = context.clock.after(Math.min(ms + GRACE_MS, left), () => reply.raw.destroy());
+    const forget = whenRevoked(revocations, viewer, () => reply.raw.destroy());
     reply.raw.once("close", () => {
       live--;
       leave();

@@ -3,7 +3,7 @@ import type { FastifyReply } from "fastify";
 import type { Viewer } from "../../access/viewer.ts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
-import type { Revocations } from "../auth/revocations.ts";
+import { type Revocations, whenRevoked } from "../auth/revocations.ts";
 import { clientError } from "../sockets/connection.ts";
 import { EventStream } from "./ai_event_stream.ts";
 import { type FollowedRun, followRun } from "./ai_run.ts";
@@ -41,10 +41,9 @@ export async function respondWithRun(
   { viewer, run, translator, first, last, headers = {} }: Answer,
 ): Promise<void> {
   const events = new EventStream(reply, context, { headers, signal, expiresAt: viewer.expiresAt });
-  const forget = revocations.onRevoked(() => {
-    if (revocations.isRevoked(viewer)) events.cut();
-  });
-  events.signal.addEventListener("abort", forget);
+  const forget = whenRevoked(revocations, viewer, () => events.cut());
+  if (events.signal.aborted) forget();
+  else events.signal.addEventListener("abort", forget);
   try {
     await events.send(first);
     for await (const event of followRun(context, conversations, run, events.signal)) {

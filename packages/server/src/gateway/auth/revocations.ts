@@ -21,6 +21,25 @@ export interface Revocations {
   onRevoked(listener: () => void): () => void;
 }
 
+/** Calls `end` when the viewer's token is revoked, also if that was while it was verified; the returned function unsubscribes. */
+export function whenRevoked(
+  revocations: Pick<Revocations, "isRevoked" | "onRevoked">,
+  viewer: Viewer,
+  end: () => void,
+): () => void {
+  const look = () => {
+    if (revocations.isRevoked(viewer)) end();
+  };
+  const forget = revocations.onRevoked(look);
+  look();
+  return forget;
+}
+
+/** The error for a token that was revoked while its request waited. */
+export function tokenRevoked(): KhalaError {
+  return new KhalaError("token_revoked", "The token was revoked. Sign in again to get a new one.");
+}
+
 /** How long a revocation outlives its token: covers the clock skew and a clock that is set back. */
 export const REVOCATION_GRACE_MS = 3_600_000;
 

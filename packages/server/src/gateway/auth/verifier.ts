@@ -12,7 +12,7 @@ import { sha256 } from "../../kit/hash.ts";
 import { invalidToken, MAX_TOKEN_CHARS, readClaims } from "./claims.ts";
 import type { PinnedKey } from "./keys/algorithms.ts";
 import type { Keyring } from "./keys/keys.ts";
-import type { Revocations } from "./revocations.ts";
+import { type Revocations, tokenRevoked } from "./revocations.ts";
 
 /** How tokens are verified. */
 export interface VerifierOptions {
@@ -92,9 +92,7 @@ export function createVerifier(options: VerifierOptions): Verifier {
       const digest = sha256(token);
       const known = await recall(digest);
       const { viewer } = known ?? keep(remembered, remember, digest, await verifyFully(token));
-      if (revocations.isRevoked(viewer)) {
-        throw new KhalaError("token_revoked", "The token was revoked. Sign in again to get a new one.");
-      }
+      if (revocations.isRevoked(viewer)) throw tokenRevoked();
       return viewer;
     },
   };

@@ -11,7 +11,7 @@ import { visitInRotation } from "../../kit/rotation.ts";
 import { bearerToken, socketToken } from "../auth/bearer.ts";
 import { requireSameSubject } from "../auth/claims.ts";
 import { originAllowed } from "../auth/origin.ts";
-import type { Revocations } from "../auth/revocations.ts";
+import { type Revocations, tokenRevoked } from "../auth/revocations.ts";
 import type { Verifier } from "../auth/verifier.ts";
 import { closeLabel, type GatewayMetrics, isDenial } from "../metrics.ts";
 import { type ClientSocket, Connection, type ConnectionLimits, type SocketEndpoint } from "./connection.ts";
@@ -81,8 +81,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
 
   const forget = options.revocations.onRevoked(() => {
     for (const socket of open) {
-      if (options.revocations.isRevoked(socket.viewer))
-        socket.end(new KhalaError("token_revoked", "The token was revoked. Sign in again."));
+      if (options.revocations.isRevoked(socket.viewer)) socket.end(tokenRevoked());
     }
   });
 

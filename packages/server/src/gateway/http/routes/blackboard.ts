@@ -6,6 +6,7 @@ import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { StoredBytes } from "../../../database/stored_bytes.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
+import { type Revocations, tokenRevoked, whenRevoked } from "../../auth/revocations.ts";
 import {
   asSentAlone,
   isId,
@@ -227,15 +228,28 @@ export function deadLetterRoutes(http: Http, board: BlackboardPlane): void {
 }
 
 /** Claim, heartbeat and settle, for agents in other languages. Requests that wait end when `signal` aborts. */
-export function workerRoutes(http: Http, board: BlackboardPlane, signal: AbortSignal): void {
+export function workerRoutes(
+  http: Http,
+  board: BlackboardPlane,
+  revocations: Revocations,
+  signal: AbortSignal,
+): void {
   http.route(
     "task.work",
     "POST",
     "/blackboard/v1/agents/:agent/claim",
     async (who, request, reply) => {
       const ask = readClaim(request.body);
-      const over = AbortSignal.any([signal, gone(reply)]);
-      return { claims: await board.claim(who, agentOf(request), ask, over) };
+      const revoked = new AbortController();
+      const forget = whenRevoked(revocations, who, () => revoked.abort());
+      const over = AbortSignal.any([signal, gone(reply), revoked.signal]);
+      try {
+        const claims = await board.claim(who, agentOf(request), ask, over);
+        if (revoked.signal.aborted) throw tokenRevoked();
+        return { claims };
+      } finally {
+        forget();
+      }
     },
     { target: agentTarget },
   );
