@@ -242,3 +242,18 @@ test("a token that is refreshed without the scope ends the channel with the next
   await until("the channel's end", () => channel.state === "closed");
   expect(frames.map(({ type, code }) => code ?? type)).toEqual(["hello", "missing_scope"]);
 });
+
+test("a token that is refreshed without chat:service ends the channel of another's conversation, over any channel", async () => {
+  const convId = newConv();
+  await server.chat(convId, "mine");
+  using it = await connected(CLIENT, { sub: "support", scopes: ["chat", "chat:service"] });
+  const theirs = it.socket.channel(`conversation:${convId}`);
+  const own = it.socket.channel(`conversation:${newConv()}`);
+  const { frames } = followed(theirs);
+  for (const channel of [theirs, own]) await answerOf(channel.join());
+  const token = await server.token({ sub: "support", scopes: ["chat"] });
+  expect(await answerOf(own.push("auth", { token }))).toMatchObject({ status: "ok" });
+  await until("the channel's end", () => theirs.state === "closed");
+  expect(frames.at(-1)).toMatchObject({ type: "error", code: "not_found" });
+  expect(own.state).toBe("joined");
+});

@@ -293,6 +293,17 @@ describe("who is let in", () => {
     expect(await other.first("snapshot")).toMatchObject({ messages: [] });
   });
 
+  test("a token that is refreshed without chat:service ends the socket of another's conversation", async () => {
+    const convId = newConv();
+    await answered(convId, "mine", "secret");
+    const service = await server.token({ sub: "support", scopes: ["chat", "chat:service"] });
+    await using support = await server.connect(convId, {}, service);
+    await support.first("hello");
+    const token = await server.token({ sub: "support", scopes: ["chat"] });
+    support.send(JSON.stringify({ type: "auth", token }));
+    expect(await support.ended()).toEqual({ code: 4404, reason: "not_found" });
+  });
+
   test("a token without the scope is refused at the door", async () => {
     const token = await server.token({ scopes: ["runtime:write"] });
     await expect(server.connect(newConv(), {}, token)).rejects.toMatchObject({

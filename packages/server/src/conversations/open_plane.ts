@@ -1,4 +1,5 @@
 import { KhalaError } from "@khala/contracts";
+import { may, notFound } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
@@ -214,6 +215,9 @@ export async function openConversationPlane(
         throw error;
       }
       return {
+        check(viewer) {
+          if (!may(viewer, "conversation.read", conversation)) throw notFound("conversation", convId);
+        },
         drained: () => attachment.drained(),
         heartbeat: () => attachment.heartbeat(),
         close() {

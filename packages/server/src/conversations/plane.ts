@@ -29,6 +29,8 @@ export interface ChatCommand {
 
 /** A socket's subscription to a conversation. */
 export interface Attached {
+  /** Throws not_found unless this caller may read the conversation: the token of the socket may have changed. */
+  check(caller: Caller): void;
   /** The socket's outbox has drained. */
   drained(): void;
   /** Sends a heartbeat frame. */

@@ -1,6 +1,5 @@
 import { KhalaError } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
-import { requireScope } from "../../access/access.ts";
 import type { Action } from "../../access/actions.ts";
 import type { Viewer } from "../../access/viewer.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
@@ -60,10 +59,10 @@ export function isChannelOf({ topic }: ChannelDefinition, joined: string): boole
   return topic.endsWith(":") ? joined.startsWith(topic) : joined === topic;
 }
 
-/** Ends the channel if the socket's new token does not allow the action any more. */
-export function endUnlessAllowed(socket: ChannelSocket, action: Action): void {
+/** Ends the channel if the socket's new token does not pass the check any more. */
+export function endUnlessAllowed(socket: ChannelSocket, check: () => void): void {
   try {
-    requireScope(socket.viewer(), action);
+    check();
   } catch (error) {
     socket.end(error as KhalaError);
   }

@@ -1,5 +1,6 @@
 import { CONVERSATION_CHANNEL, KhalaError, phoenix } from "@khala/contracts";
 import { AuthSchema } from "@khala/contracts/sync/v1";
+import { requireScope } from "../../access/access.ts";
 import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
 import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
@@ -62,6 +63,8 @@ class ConversationChannel implements Channel {
     );
     if (this.#closed) return attached.close();
     this.#attached = attached;
+    // The token may have changed meanwhile.
+    attached.check(this.#socket.viewer());
     // `onWritable` may have been called before there was an attachment.
     attached.drained();
   }
@@ -83,7 +86,11 @@ class ConversationChannel implements Channel {
   }
 
   viewerChanged(): void {
-    endUnlessAllowed(this.#socket, "conversation.read");
+    endUnlessAllowed(this.#socket, () => {
+      const viewer = this.#socket.viewer();
+      requireScope(viewer, "conversation.read");
+      this.#attached?.check(viewer);
+    });
   }
 
   onWritable(): void {

@@ -2,6 +2,7 @@ import { fromJson, toBinary } from "@bufbuild/protobuf";
 import { OPS_CHANNEL, phoenix } from "@khala/contracts";
 import { type FrameJson, FrameSchema } from "@khala/contracts/ops/v1";
 import { AuthSchema } from "@khala/contracts/sync/v1";
+import { requireScope } from "../../access/access.ts";
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import type { Encoding } from "../../sync/read/update_codec.ts";
 import { readMessage } from "../http/read_request.ts";
@@ -62,7 +63,7 @@ class OpsChannel implements Channel {
   }
 
   viewerChanged(): void {
-    endUnlessAllowed(this.#socket, "server.observe");
+    endUnlessAllowed(this.#socket, () => requireScope(this.#socket.viewer(), "server.observe"));
   }
 
   // A snapshot that did not fit is stale by now: the next one replaces it.

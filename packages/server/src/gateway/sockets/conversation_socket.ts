@@ -54,6 +54,8 @@ class ConversationSocket implements ClientSocket {
       const attached = await conversations.attach(connection.viewer, this.#convId, subscriber, start);
       if (this.#closed) return attached.close();
       this.#attached = attached;
+      // The token may have changed meanwhile.
+      attached.check(connection.viewer);
       // `onWritable` may have been called before there was an attachment.
       attached.drained();
     } catch (error) {
@@ -81,8 +83,14 @@ class ConversationSocket implements ClientSocket {
     );
   }
 
-  // A token that does not allow the conversation is refused before it is used.
-  viewerChanged(): void {}
+  // A token without the scope is refused before it is used. This one may not reach another's conversation any more.
+  viewerChanged(): void {
+    try {
+      this.#attached?.check(this.#connection.viewer);
+    } catch (error) {
+      this.#connection.end(clientError(error, this.#context));
+    }
+  }
 
   onWritable(): void {
     this.#attached?.drained();
