@@ -88,6 +88,36 @@ describe.each(BACKENDS)("on %s", (backend) => {
     await expect(blackboard.cancel(operator, "nothing")).rejects.toMatchObject({ code: "not_found" });
   });
 
+  test("nobody takes a correlation over with an artifact that has its name as its id", async () => {
+    await using servers = await boardServers(backend);
+    const { blackboard } = await servers.start({ agents: [] });
+    const bob = personOf("acme", "bob");
+    const name = "0192c7a0-0000-7000-8000-000000000001";
+    await blackboard.publish(ADA, [{ type: "Topic", payload: null, correlation_id: name }]);
+    await blackboard.publish(bob, [{ id: name, type: "Note", payload: null }]);
+    await expect(blackboard.cancel(bob, name)).rejects.toMatchObject({ code: "not_found" });
+    await blackboard.cancel(ADA, name);
+  });
+
+  test("workers of one org that wait do not keep those of another from its tasks", async () => {
+    await using servers = await boardServers(backend);
+    const { blackboard } = await servers.start({
+      agents: [agent("remote", { consumes: "Errand" })],
+      settings: { KHALA_BOARD_POLL_MS: "60000" },
+    });
+    const leaving = new AbortController();
+    const ask = { worker: "w", max: 1, waitMs: 60_000 };
+    const waiting = Array.from({ length: 1_000 }, () => blackboard.claim(EVE, "remote", ask, leaving.signal));
+    await expect(blackboard.claim(EVE, "remote", ask, leaving.signal)).rejects.toMatchObject({
+      code: "limit_exceeded",
+    });
+    const claimed = blackboard.claim(ADA, "remote", ask, leaving.signal);
+    await blackboard.publish(ADA, [{ type: "Errand", payload: null }]);
+    expect(await claimed).toHaveLength(1);
+    leaving.abort();
+    await Promise.all(waiting);
+  });
+
   test("an approval may exclude who made the request, and ask for a scope", async () => {
     await using servers = await boardServers(backend);
     const rule = { not: "requester", scope: "finance" } as const;

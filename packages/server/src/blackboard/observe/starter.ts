@@ -21,8 +21,12 @@ export async function findStarter(
 ): Promise<Starter | undefined> {
   const found = await board.recent({ org, correlationId, limit: MAX_ARTIFACTS });
   if (found.length === MAX_ARTIFACTS) return {};
-  const first = (await namesake(board, org, correlationId)) ?? found.at(-1);
-  if (first) return starterOf(first);
+  const first = [await namesake(board, org, correlationId), found.at(-1)].filter(
+    (each) => each !== undefined,
+  );
+  // Anybody may publish an artifact with the name of a correlation as its id: the older one counts.
+  first.sort((one, other) => Date.parse(one.created_at) - Date.parse(other.created_at));
+  if (first[0]) return starterOf(first[0]);
   const scheduled = await schedule.first(org, correlationId);
   return scheduled && starterOf(scheduled);
 }

@@ -4,6 +4,7 @@ import { may, notFound, orgOf } from "../../access/access.ts";
 import type { Database } from "../../database/database.ts";
 import type { Wakeups } from "../../database/wakeups.ts";
 import type { Context } from "../../kit/context.ts";
+import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Agent } from "../model/agent.ts";
 import type { ArtifactDraft } from "../model/artifact.ts";
@@ -205,6 +206,7 @@ export interface ClaimQueue {
   stop(): void;
 }
 
+/** Requests of an org that wait at this server. */
 const MAX_WAITING = 1_000;
 
 /** Opens the queue of claim requests at this server. */
@@ -213,13 +215,22 @@ function openClaimQueue(
   claims: Claims,
   { pollMs, leaseMs }: { pollMs: number; leaseMs: number },
 ): ClaimQueue {
-  const queues = new Map<string, Set<Wake>>();
+  /** By agent, then by org: whose task it is only the database knows. Undefined for workers of all orgs. */
+  const queues = new Map<string, Map<string | undefined, Set<Wake>>>();
   const stopping = new AbortController();
-  let waiting = 0;
+  const quota = openConcurrencyQuota(context, {
+    name: "board_claims",
+    of: "waiting claims on this server",
+    limit: MAX_WAITING,
+  });
 
-  /** Wakes one request at a time; a request that finds a task wakes the next. */
+  /** Wakes one request of each org at a time; a request that finds a task wakes the next. */
   function offered(agent: string): void {
-    for (const wake of queues.get(agent) ?? []) return wake.wake();
+    for (const queue of queues.get(agent)?.values() ?? [])
+      for (const wake of queue) {
+        wake.wake();
+        break;
+      }
   }
 
   return {
@@ -230,16 +241,14 @@ function openClaimQueue(
         throw new KhalaError("shutting_down", "The server is shutting down. Ask again in a moment.", {
           retry_after_ms: 1_000,
         });
-      if (waiting >= MAX_WAITING)
-        throw new KhalaError("limit_exceeded", "Too many workers wait here already. Ask for more at once.", {
-          retry_after_ms: 5_000,
-        });
+      const release = quota.acquire(org ?? "");
       const over = AbortSignal.any([signal, stopping.signal]);
       const deadline = context.clock.now() + waitMs;
       const wake = new Wake();
-      const queue = queues.get(agent) ?? new Set();
-      queues.set(agent, queue.add(wake));
-      waiting++;
+      const orgs = queues.get(agent) ?? new Map<string | undefined, Set<Wake>>();
+      queues.set(agent, orgs);
+      const queue = orgs.get(org) ?? new Set();
+      orgs.set(org, queue.add(wake));
       try {
         for (;;) {
           const taken = await claims.take({ agent, worker, max, org });
@@ -259,9 +268,10 @@ function openClaimQueue(
           await wake.wait(context, Math.min(left, pollMs), over);
         }
       } finally {
-        waiting--;
+        release();
         queue.delete(wake);
-        if (queue.size === 0) queues.delete(agent);
+        if (queue.size === 0) orgs.delete(org);
+        if (orgs.size === 0) queues.delete(agent);
         offered(agent);
       }
     },
