@@ -62,7 +62,8 @@ export async function openBlackboardPlane(
 ): Promise<OpenBlackboardPlane> {
   const { agents, schemas, works, wakeups, pollMs, keepMs } = options;
   const names = new Set(agents.map(({ name }) => name));
-  const metrics = boardMetrics(context.telemetry, [...names]);
+  const types = [...agents.flatMap(({ consumes }) => consumes), ...Object.keys(schemas)];
+  const metrics = boardMetrics(context.telemetry, [...names], types);
   const spans = boardSpans(context, options.carrier);
   const route = createRouter(agents, context);
   /** Observers of the board. Some of them need the board first, so they are added later. */

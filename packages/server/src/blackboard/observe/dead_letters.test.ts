@@ -1,13 +1,14 @@
 import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
 import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
+import type { Artifact } from "../model/artifact.ts";
 import type { DeadLetter } from "../model/task.ts";
 import type { Caller } from "../plane.ts";
 import { openDeadLetters } from "./dead_letters.ts";
 import type { Replays } from "./replays.ts";
 
 const failure = { class: "Error", message: "no", kind: "fatal" } as const;
-const letter = (id: string, org?: string): DeadLetter => ({
+const letter = (id: string, org?: string, given: Partial<Artifact> = {}): DeadLetter => ({
   id,
   agent: "a",
   attempts: 1,
@@ -16,9 +17,10 @@ const letter = (id: string, org?: string): DeadLetter => ({
   failure,
   ...(org === undefined
     ? { raw: "c2VjcmV0" }
-    : { task: makeTestTask("a", { ...makeTestArtifact(), org_id: org }) }),
+    : { task: makeTestTask("a", { ...makeTestArtifact(given), org_id: org }) }),
 });
 
+const hidden = { visibility: { kind: "private", agents: ["a"] }, produced_by: "user:bob" };
 const letters = [letter("mine", "acme"), letter("theirs", "other"), letter("unreadable")];
 const replayed: string[] = [];
 const replays: Omit<Replays, "count"> = {
@@ -54,6 +56,18 @@ test("an org sees its own dead letters, and of others nothing; what cannot be re
   expect(await desk.get(ada, "a", "unreadable")).toBeUndefined();
   expect(await desk.get(ada, "a", "theirs")).toBeUndefined();
   await expect(desk.replay(ada, "a", "theirs")).rejects.toMatchObject({ code: "not_found" });
+});
+
+test("who may not read a private artifact replays its dead letter, and does not change it", async () => {
+  const board = {
+    deadLetters: async () => ({ deadLetters: [] }),
+    deadLettersById: async () => [letter("private", "acme", hidden)],
+  };
+  const own = openDeadLetters(board, replays, () => {});
+  const replay = (caller: Caller, edit?: { payload: string }) => own.replay(caller, "a", "private", edit);
+  expect(await replay(ada)).toMatchObject({ status: "replayed" });
+  await expect(replay(ada, { payload: "forged" })).rejects.toMatchObject({ code: "not_found" });
+  expect(await replay({ ...ada, subject: "bob" }, { payload: "mine" })).toMatchObject({ status: "replayed" });
 });
 
 test("a dead letter says whether it was replayed", async () => {

@@ -1,7 +1,7 @@
 import { may, notFound } from "../../access/access.ts";
 import { type Board, NO_ORG } from "../board.ts";
 import type { DeadLetter } from "../model/task.ts";
-import { deadLetterFor } from "../model/visibility.ts";
+import { artifactResource, deadLetterFor } from "../model/visibility.ts";
 import type { BlackboardPlane, Caller } from "../plane.ts";
 import type { Replays } from "./replays.ts";
 
@@ -76,6 +76,11 @@ export function openDeadLetters(
       check(agent);
       const letter = await find(caller, agent, id);
       if (!letter) throw notFound("dead letter", id);
+      // Another payload is another content of the artifact: only who may read that may replace it.
+      const hidden = letter.task?.artifacts.find(
+        (artifact) => !may(caller, "artifact.replace", artifactResource(artifact)),
+      );
+      if (edit && hidden) throw notFound("artifact", hidden.id);
       return replays.replay(agent, letter, edit);
     },
 

@@ -5,17 +5,22 @@ import { ROUTER } from "../model/names.ts";
 import type { BreakerState, Breakers } from "../work/breaker.ts";
 import type { Slots } from "../work/slots.ts";
 
-/** Bounds the series: publishers choose the types of artifacts. */
-const MAX_TYPES = 100;
 const LAG_AGE_MS = 5_000;
 const BREAKER: Record<BreakerState, number> = { closed: 0, half_open: 1, open: 2 };
 
-/** The metrics of the blackboard: rate, errors and duration by agent and partition, and what is queued. */
-export function boardMetrics({ meter }: Pick<Telemetry, "meter">, agents: readonly string[]) {
+/**
+ * The metrics of the blackboard: rate, errors and duration by agent and partition, and what is queued. `types` are the
+ * artifact types that the app itself names.
+ */
+export function boardMetrics(
+  { meter }: Pick<Telemetry, "meter">,
+  agents: readonly string[],
+  types: readonly string[] = [],
+) {
   const counter = (name: string, description: string) => meter.createCounter(name, { description });
   const gauge = (name: string, description: string) => meter.createObservableGauge(name, { description });
   const artifacts = counter("khala_board_artifacts_total", "Artifacts published by this server, by type");
-  const types = new Set<string>();
+  const named = new Set(types);
   const metrics = {
     routed: counter("khala_board_routed_total", "Tasks created by this server's router, by agent"),
     tasks: counter("khala_board_tasks_total", "Attempts settled, by agent, outcome and partition"),
@@ -44,11 +49,9 @@ export function boardMetrics({ meter }: Pick<Telemetry, "meter">, agents: readon
     slotsWaiting: gauge("khala_board_slots_waiting", "Tasks that wait for an execution slot on this server"),
     lag: gauge("khala_board_lag", "Records that a reader can read and has not, by reader and partition"),
     lagHigh: gauge("khala_board_lag_high", "The same, including records held back by open transactions"),
-    /** Counts an artifact. All types beyond the first hundred share one label. */
+    /** Counts an artifact. Publishers of every org choose types, which nobody else may read here: all these share one label. */
     published(type: string): void {
-      const isNamed = types.has(type) || types.size < MAX_TYPES;
-      if (isNamed) types.add(type);
-      artifacts.add(1, { type: isNamed ? type : "other" });
+      artifacts.add(1, { type: named.has(type) ? type : "other" });
     },
   };
   // A rate is only computed from a series that exists, so every counter starts at zero.

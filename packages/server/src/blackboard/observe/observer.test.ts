@@ -30,7 +30,7 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
   const exporter = new InMemorySpanExporter();
   const telemetry = await openTelemetry({ spanProcessor: new SimpleSpanProcessor({ exporter }) });
   const context = { ...(await testContext({ clock })), telemetry };
-  const metrics = boardMetrics(telemetry, ["reviewer"]);
+  const metrics = boardMetrics(telemetry, ["reviewer"], ["Draft"]);
   const spans = boardSpans(context, {
     system: "kafka",
     artifacts: "flock.artifacts",
