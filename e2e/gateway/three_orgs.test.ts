@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { agent, createKhala, FatalError, type Khala, readConfig, runSummaries } from "@khala/server";
-import { scripted } from "@khala/server/engines";
+import { type Engine, scripted } from "@khala/server/engines";
 import { RawClient } from "@khala/testing/clients/clients";
 import { seeded } from "@khala/testing/kit/context";
 import { eventually } from "@khala/testing/kit/eventually";
@@ -52,7 +52,25 @@ const agents = [
   }),
   agent("signer", { consumes: "Contract", approval: true, run: () => {} }),
   agent("remote", { consumes: "Errand" }),
+  agent("flaky", {
+    consumes: "Try",
+    order: "none",
+    retry: { attempts: 2, base: 10, cap: 20 },
+    run({ artifact }) {
+      if (JSON.stringify(artifact.payload).includes(POISON)) throw new Error("This input fails.");
+      return { type: "Tried", payload: artifact.payload };
+    },
+  }),
 ];
+/** What every plane of the test chokes on. */
+const POISON = "POISON";
+const brittleRuns = {
+  ...runSummaries,
+  project(...[before, event, ...rest]: Parameters<typeof runSummaries.project>) {
+    if (JSON.stringify(event.data).includes(POISON)) throw new Error("This stream fails.");
+    return runSummaries.project(before, event, ...rest);
+  },
+};
 
 interface Caller extends Org {
   readonly call: (
@@ -240,6 +258,112 @@ describe.each(BACKENDS)("on %s", (backend) => {
       };
       expect(Object.values(ready.dependencies).map(({ state }) => state)).not.toContain("unavailable");
     } finally {
+      await khala.stop();
+    }
+  });
+
+  test("an org at every quota, with failing work on every plane, keeps no other from its own", async () => {
+    CONV = `main-${randomUUID()}`;
+    await using database = await testDatabase();
+    const config = readConfig({
+      DATABASE_URL: database.url,
+      KHALA_PORT: "0",
+      KHALA_LOG_LEVEL: "silent",
+      KHALA_AUTH_SECRETS: `test:${Buffer.alloc(32, 7).toString("base64")}`,
+      KHALA_BOARD_POLL_MS: "50",
+      KHALA_MAX_SOCKETS_PER_ORG: "3",
+      KHALA_MAX_SUBSCRIPTIONS_PER_ORG: "2",
+      KHALA_CHAT_ORG_RUNS: "2",
+      KHALA_BOARD_PUBLISH_RATE: "20",
+      ...(await settings(backend)),
+    });
+    const released = Promise.withResolvers<void>();
+    const engine = (): Engine => ({
+      async *run({ message }) {
+        if (message.includes(POISON)) await released.promise;
+        yield { text_delta: { text: `You said: ${message}` } };
+      },
+    });
+    const khala = await createKhala({ models: [brittleRuns], agents, engine }, { config, dev: true });
+    try {
+      const [loud, ...others] = await Promise.all(ORGS.map((org) => openCaller(khala, org)));
+      const { call } = loud!;
+      const refusals = new Set<string>();
+      /** Repeats until a quota refuses it. */
+      const exhaust = async (
+        name: string,
+        attempt: (n: number) => Promise<{ status: number; text: string }>,
+      ) =>
+        eventually(`the quota ${name}`, async () => {
+          for (let n = 0; n < 100; n++) {
+            const { status, text } = await attempt(n);
+            if (status !== 429) continue;
+            refusals.add(JSON.parse(text).error.field);
+            return refusals.has(name);
+          }
+          return false;
+        });
+      // A stream, an agent and runs that fail or hang, and tasks that nobody takes.
+      const failing = { events: [{ event_id: "e", type: "run.started", data: { title: POISON } }] };
+      for (let n = 0; n < 5; n++) await call("POST", `/runtime/v1/runs/poison-${n}/events`, failing);
+      await exhaust("chat_runs", (n) =>
+        call("POST", "/chat", { conv_id: `${CONV}-${n}`, message: POISON, policy: "queue" }),
+      );
+      await eventually("the agent's breaker is open", async () => {
+        await call("POST", "/blackboard/v1/artifacts", { type: "Try", payload: POISON });
+        const { agents: listed } = JSON.parse((await call("GET", "/blackboard/v1/agents")).text);
+        return listed.some(({ name, state }: Record<string, string>) => name === "flaky" && state === "open");
+      });
+      await exhaust("board_artifacts", () =>
+        call("POST", "/blackboard/v1/artifacts", { type: "Errand", payload: POISON }),
+      );
+      const topics = [runSummaries.topic, "blackboard.correlations", "blackboard.agents"];
+      await loud!.socket.push("sync:v1", "phx_join", {});
+      await loud!.socket.push("sync:v1", "subscribe", { topics: topics.slice(0, 2) });
+      expect(await loud!.socket.push("sync:v1", "subscribe", { topics: topics.slice(2) })).toMatchObject({
+        status: "error",
+        response: { error: { code: "limit_exceeded", field: "subscriptions" } },
+      });
+      for (let n = 0; n < 2; n++) await openCaller(khala, loud!);
+      await expect(openCaller(khala, loud!)).rejects.toThrow();
+      expect([...refusals]).toEqual(["chat_runs", "board_artifacts"]);
+
+      for (const { call, mark, socket, org } of others) {
+        await socket.push("sync:v1", "phx_join", {});
+        expect(await socket.push("sync:v1", "subscribe", { topics: topics.slice(0, 1) })).toMatchObject({
+          status: "ok",
+        });
+        for (const step of STEPS) {
+          const { status, text } = await step({ call, mark, socket, org, heard: [] }, 0);
+          expect([org, status < 300, text]).toEqual([org, true, text]);
+        }
+        await call("POST", "/blackboard/v1/artifacts", { type: "Try", payload: { mark } });
+        // The tasks of the first org wait for workers that it does not have.
+        const claims = await eventually(`the errand of ${org}`, async () => {
+          const ask = { worker: "w", max: 10, wait_ms: 5_000 };
+          const claimed = await call("POST", "/blackboard/v1/agents/remote/claim", ask);
+          const { claims } = JSON.parse(claimed.text);
+          return claims.length > 0 && claims;
+        });
+        expect(claims).toMatchObject([{ task: { artifacts: [{ payload: { mark } }] } }]);
+        await eventually(`the work of ${org} is done`, async () => {
+          const [documents, chat, drafts, tried] = await Promise.all([
+            call("GET", `/sync/v1/list/${runSummaries.topic}`),
+            call("GET", `/chat/${CONV}/log`),
+            call("GET", "/blackboard/v1/artifacts?type=Draft"),
+            call("GET", "/blackboard/v1/artifacts?type=Tried"),
+          ]);
+          return (
+            documents.text.includes(mark) &&
+            chat.text.includes(`You said: ${mark}`) &&
+            drafts.text.includes(mark) &&
+            tried.text.includes(mark) &&
+            JSON.stringify(socket.received).includes(mark)
+          );
+        });
+      }
+    } finally {
+      released.resolve();
       await khala.stop();
     }
   });

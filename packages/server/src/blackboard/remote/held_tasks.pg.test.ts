@@ -44,7 +44,7 @@ test.each(["is made", "fails"])(
     const held = openHeldTasks(
       context,
       { ...claims, offer: (...asked) => slow.through(() => offer(...asked)) },
-      { timeoutOf: () => 60_000, offered() {}, told() {} },
+      { timeoutOf: () => 60_000, placesOf: () => 100, offered() {}, told() {} },
     );
     const called = new AbortController();
     const work = held.work(makeTestTask("remote", makeTestArtifact()), called.signal);
@@ -76,7 +76,7 @@ test.each(["made", "renewed"] as const)(
           how === "made" ? slow.through(() => claims.offer(...asked)) : claims.offer(...asked),
         renew: () => slow.through(claims.renew),
       },
-      { timeoutOf: () => 60_000, offered: () => offered.resolve(), told() {} },
+      { timeoutOf: () => 60_000, placesOf: () => 100, offered: () => offered.resolve(), told() {} },
     );
     const given = new AbortController();
     const works = [held.work(makeTestTask("remote", makeTestArtifact()), given.signal)];

@@ -25,6 +25,12 @@ interface Held {
   readonly reject: (error: unknown) => void;
   /** Leases that expired in this attempt. */
   losses: number;
+  offeredAt: number;
+}
+
+/** Nobody claimed the task while others waited for its place: it is offered again after them. */
+export class Unclaimed extends Error {
+  override readonly name = "Unclaimed";
 }
 
 /** A task that kills its workers is not offered without limit. */
@@ -32,6 +38,8 @@ const MAX_LOSSES = 3;
 /** The timeout of a settlement. */
 const APPLIED_MS = 60_000;
 const RENEW_EVERY_MS = 10_000;
+/** How long an offer keeps its place from the tasks that wait for one: they may be an org's that has workers. */
+const TURN_MS = 5_000;
 
 /** Opens the remote work of this server. */
 export function openHeldTasks(
@@ -39,6 +47,8 @@ export function openHeldTasks(
   claims: Claims,
   options: {
     timeoutOf(agent: string): number;
+    /** How many tasks of an agent this server offers at a time. */
+    placesOf(agent: string): number;
     /** Called when an offer is available. */
     offered(agent: string): void;
     /** Called when the outcome of a claim is stored. */
@@ -74,6 +84,7 @@ export function openHeldTasks(
   async function offer(work: Held): Promise<void> {
     const claim = await opens(claims.offer(context.newId(), work.task, { closed: draining }));
     held.set(claim.claimId, work);
+    work.offeredAt = context.clock.now();
     options.offered(work.task.agent);
   }
 
@@ -92,7 +103,7 @@ export function openHeldTasks(
     // The board moved the task to another server, and the signal says so.
     if (claim.foreign) return void held.delete(claimId);
     if (claim.settlement !== null) return apply(claimId, work, claim.settlement);
-    if (claim.state !== "claimed") return;
+    if (claim.state !== "claimed") return takeTurn(claimId, work);
     if (claim.ended && (await claims.end(claimId, "lost"))) {
       if (++work.losses < MAX_LOSSES) return again(claimId, work);
       held.delete(claimId);
@@ -105,6 +116,16 @@ export function openHeldTasks(
     work.reject(
       new RetryableError(`The worker ${JSON.stringify(claim.worker)} took longer than ${timeoutMs} ms.`),
     );
+  }
+
+  /** Makes room for the next task when no place is left. */
+  async function takeTurn(claimId: string, work: Held): Promise<void> {
+    const { agent } = work.task;
+    if (draining || context.clock.now() - work.offeredAt < TURN_MS) return;
+    const offered = held.values().reduce((count, { task }) => count + (task.agent === agent ? 1 : 0), 0);
+    if (offered < options.placesOf(agent) || !(await claims.end(claimId, "retracted"))) return;
+    held.delete(claimId);
+    work.reject(new Unclaimed("No worker has claimed the task yet. It is offered again."));
   }
 
   async function again(claimId: string, work: Held): Promise<void> {
@@ -121,7 +142,7 @@ export function openHeldTasks(
     async work(task, signal) {
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<readonly ArtifactDraft[]>();
-      const work: Held = { task, resolve, reject, losses: 0 };
+      const work: Held = { task, resolve, reject, losses: 0, offeredAt: context.clock.now() };
       // It may be aborted before anybody awaits it, and while the offer fails.
       promise.catch(() => {});
       const abort = () => reject(signal.reason);

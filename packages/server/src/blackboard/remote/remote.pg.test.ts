@@ -28,7 +28,7 @@ async function serverOf(agent: string, options: Partial<RemoteOptions> & { timeo
   const context = await testContext();
   const { timeoutMs = 60_000, ...rest } = options;
   const remote = openRemote(shared.database, context, {
-    agents: [{ name: agent, timeoutMs }],
+    agents: [{ name: agent, timeoutMs, concurrency: 100 }],
     wakeups: { send() {} },
     leaseMs: 10_000,
     pollMs: 20,

@@ -16,7 +16,7 @@ import { openHeldTasks, settlementText } from "./held_tasks.ts";
 /** Options of remote work. Times are milliseconds. */
 export interface RemoteOptions {
   /** Agents without `run`, whose tasks workers claim. */
-  readonly agents: readonly Pick<Agent, "name" | "timeoutMs">[];
+  readonly agents: readonly Pick<Agent, "name" | "timeoutMs" | "concurrency">[];
   readonly wakeups: Pick<Wakeups, "send">;
   /** How long a worker keeps a task without a heartbeat. */
   readonly leaseMs: number;
@@ -65,6 +65,7 @@ export function openRemote(database: Database, context: Context, options: Remote
   const takers = openClaimQueue(context, claims, { pollMs, leaseMs });
   const held = openHeldTasks(context, claims, {
     timeoutOf: (agent) => agents.get(agent)?.timeoutMs ?? 300_000,
+    placesOf: (agent) => agents.get(agent)?.concurrency ?? 1,
     offered(agent) {
       takers.offered(agent);
       wakeups.send(`${OFFER_WAKEUP}${agent}`);

@@ -3,11 +3,12 @@ import type { Context } from "../../kit/context.ts";
 import type { Board, Consumer } from "../board.ts";
 import type { Agent, AgentOutput, AgentTask } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
-import { FatalError } from "../model/errors.ts";
+import { FatalError, failureOf } from "../model/errors.ts";
 import { type Settlement, type Task, workKey } from "../model/task.ts";
 import { type BoardMetrics, showAgent } from "../observe/metrics.ts";
 import type { BoardSpans, ProcessSpan } from "../observe/spans.ts";
 import type { DraftRules, MadeArtifact } from "../publish/drafts.ts";
+import { Unclaimed } from "../remote/held_tasks.ts";
 import { type BreakerOptions, type Breakers, openBreakers, type Permit } from "./breaker.ts";
 import { type OutputRules, outputArtifacts } from "./outputs.ts";
 import { openRate, UNLIMITED } from "./rate.ts";
@@ -133,6 +134,13 @@ function consumerOf(
   }
 
   function failed(task: Task, error: unknown): Settlement {
+    if (error instanceof Unclaimed)
+      return {
+        kind: "retry",
+        uncounted: true,
+        delayMs: UNCLAIMED_MS,
+        failure: failureOf(error, "rate_limited"),
+      };
     if (error instanceof TimeoutError) metrics.timeouts.add(1, { agent: agent.name });
     return settlementForError(error, task, agent, context.random);
   }
@@ -263,6 +271,8 @@ const NOT_STARTED: Settlement = {
 /** Another server may be able to run the task, so it is not kept from it for long. */
 const MAX_POSTPONED_MS = 5_000;
 const POSTPONED_PAUSE_MS = 1_000;
+/** Long enough for the tasks that waited to be offered. */
+const UNCLAIMED_MS = 1_000;
 const POSTPONED: Settlement & { kind: "retry" } = {
   kind: "retry",
   uncounted: true,
