@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 120_000 });
 
-const TABS = ["load", "sockets", "closes", "errors", "traces", "config"];
+const TABS = ["load", "sockets", "closes", "errors", "traces", "audit", "quotas", "config"];
 
 describe.skipIf(!chromiumHere())("the Operations page", () => {
   let demo: Demo;
@@ -75,6 +75,14 @@ describe.skipIf(!chromiumHere())("the Operations page", () => {
     expect(await seriousFindings(page)).toEqual([]);
     await page.getByRole("button", { name: /^process writer/ }).press("ArrowDown");
     expect(new URL(page.url()).searchParams.get("span")).toMatch(/^[0-9a-f]{16}$/);
+  });
+
+  test("shows what an org uses of its quotas", async () => {
+    await using operator = await demo.visitor();
+    const page = await live(await operator.open(`${demo.url}/operations?tab=quotas`));
+    await page.getByRole("combobox", { name: "Filter" }).fill("quota:sockets");
+    const rows = page.getByRole("grid", { name: "Quotas" }).getByRole("row");
+    await rows.filter({ hasText: /^demo\s*sockets\s*[1-9]/ }).waitFor();
   });
 
   test("filters settings, and hides secrets", async () => {

@@ -1,5 +1,6 @@
 import { testContext } from "@khala/testing/kit/context";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { until } from "@khala/testing/kit/until";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import type { Context } from "../kit/context.ts";
@@ -141,4 +142,24 @@ test("what could not be added is added later, and a server that stops adds its l
   failing = false;
   await stored.stop();
   expect(await inUse("acme")).toBe(5);
+});
+
+test("a recount that is due is made by one server, and the next one is set", async () => {
+  await query(
+    "INSERT INTO runtime.durable_streams (org_id, path, owner, content_type, tail) VALUES ('acme', '/a', 'ann', 'text/plain', 70)",
+  );
+  await query("UPDATE runtime.org_usage_recount SET next_at = now()");
+  await using _ = await open(100);
+  await using __ = await open(100);
+  const nextAt = () =>
+    query(
+      "SELECT next_at > now() AND next_at < now() + interval '59 minutes' AS is_set FROM runtime.org_usage_recount",
+    );
+  await until("the next one is set", async () => {
+    await (context.clock as ManualClock).advance(50);
+    return (await nextAt())[0]!.is_set;
+  });
+  expect(await query("SELECT bytes::int FROM runtime.org_usage WHERE org_id = 'acme'")).toEqual([
+    { bytes: 70 },
+  ]);
 });
