@@ -93,6 +93,7 @@ test("an operator sees the quotas of its org, and the platform those of every or
   const own = await quotas(token);
   expect(own.map(({ name }) => name).toSorted()).toEqual([
     "board_artifacts",
+    "board_claims",
     "chat_messages",
     "chat_runs",
     "live_streams",
