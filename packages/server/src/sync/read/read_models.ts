@@ -6,7 +6,7 @@ export interface StoredDocument {
   readonly docKey: string;
   readonly docVersion: bigint;
   /** Canonical JSON; null once deleted. */
-  readonly payload: Buffer | null;
+  readonly payload: string | null;
   readonly payloadHash: string | null;
   readonly updatedAt: Date;
 }
@@ -93,7 +93,7 @@ export function currentDocuments(rows: readonly CurrentRow[]): Map<string, Curre
   );
 }
 
-const COLUMNS = `doc_key AS "docKey", doc_version AS "docVersion", payload, encode(payload_hash, 'hex') AS "payloadHash",
+const COLUMNS = `doc_key AS "docKey", doc_version AS "docVersion", convert_from(payload, 'UTF8') AS payload, encode(payload_hash, 'hex') AS "payloadHash",
   updated_at AS "updatedAt"`;
 
 /** The document, if it exists and the viewer may see it. */
@@ -112,9 +112,17 @@ export async function findDocument(
   return row;
 }
 
+interface ListedRow {
+  readonly watermark: bigint;
+  readonly epoch: string;
+  /** How many documents were looked at: some may not fit into the page. Null when there are none. */
+  readonly found: bigint | null;
+}
+
 /** A page of documents, and the watermark of its snapshot. */
 export interface DocumentPage {
   readonly documents: readonly StoredDocument[];
+  readonly hasMore: boolean;
   readonly watermark: bigint;
   readonly epoch: string;
 }
@@ -127,35 +135,35 @@ export async function listDocuments(
   page: { after: string; limit: number; maxBytes: number },
 ): Promise<DocumentPage> {
   // One statement, one snapshot. The two branches each follow an index, so others' documents cost nothing.
-  const rows = await database.query<Partial<StoredDocument> & { watermark: bigint; epoch: string }>({
+  const rows = await database.query<Partial<StoredDocument> & ListedRow>({
     name: `sync_list_${model.table}`,
     text: `
       WITH visible AS (
-        (SELECT doc_key, octet_length(payload) AS bytes FROM runtime.${model.table}
+        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table}
          WHERE org_id = $1 AND audience IS NULL AND NOT deleted AND doc_key > $3
-         ORDER BY doc_key LIMIT $4)
+         ORDER BY doc_key LIMIT $4 + 1)
         UNION ALL
-        (SELECT doc_key, octet_length(payload) FROM runtime.${model.table}
+        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table}
          WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3
-         ORDER BY doc_key LIMIT $4)
-      ), bounded AS (
-        SELECT doc_key FROM (
-          SELECT doc_key, sum(bytes) OVER w AS total, row_number() OVER w AS n FROM visible
-          WINDOW w AS (ORDER BY doc_key)
-        ) sized WHERE n = 1 OR (n <= $4 AND total <= $5)
+         ORDER BY doc_key LIMIT $4 + 1)
+      ), sized AS (
+        SELECT *, sum(octet_length(payload)) OVER w AS total, row_number() OVER w AS n, count(*) OVER () AS found FROM visible
+        WINDOW w AS (ORDER BY doc_key)
       )
       SELECT s.next_watermark AS watermark, e.epoch, d.*
       FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
-      LEFT JOIN (SELECT ${COLUMNS} FROM runtime.${model.table} JOIN bounded USING (doc_key) WHERE org_id = $1) d ON true
+      LEFT JOIN (SELECT ${COLUMNS}, found FROM sized WHERE n = 1 OR (n <= $4 AND total <= $5)) d ON true
       WHERE s.topic = $6
       ORDER BY d."docKey"`,
     values: [viewer.org, viewer.subject, page.after, page.limit, page.maxBytes, model.topic],
   });
   const [first] = rows;
   if (!first) throw new Error(`The topic ${model.topic} has no row in runtime.sync_topic_sequences.`);
+  const documents = rows.filter((row): row is StoredDocument & typeof row => row.docKey != null);
   return {
     watermark: first.watermark,
     epoch: first.epoch,
-    documents: rows.filter((row): row is StoredDocument & typeof row => row.docKey != null),
+    documents,
+    hasMore: (first.found ?? 0n) > documents.length,
   };
 }

@@ -38,23 +38,13 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
     const after = readAfter(query.after);
     const page = await listDocuments(database, model, viewer, {
       after,
-      limit: limit + 1,
+      limit,
       maxBytes: MAX_LIST_BYTES,
     });
-    const listed = page.documents.slice(0, limit);
-    // Fewer than asked for may also mean that the next one did not fit: only an empty page after it proves the end.
-    const more =
-      page.documents.length > limit ||
-      (listed.length > 0 && listed.length < limit && (await hasMore(listed.at(-1)!.docKey)));
-    const next = more ? Buffer.from(listed.at(-1)!.docKey).toString("base64url") : null;
+    const next = page.hasMore ? Buffer.from(page.documents.at(-1)!.docKey).toString("base64url") : null;
     const epoch = viewerEpoch(page.epoch, rightsFingerprint(viewer));
-    const body = `{"documents":[${listed.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
+    const body = `{"documents":[${page.documents.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
     return reply.header("Cache-Control", "no-store").type("application/json").send(body);
-
-    async function hasMore(last: string): Promise<boolean> {
-      const rest = await listDocuments(database, model!, viewer, { after: last, limit: 1, maxBytes: 0 });
-      return rest.documents.length > 0;
-    }
   };
   http.route("document.read", "GET", "/sync/v1/list/:collection", list, {
     target: (request) => ({ topic: (request.params as { collection: string }).collection }),
