@@ -4,12 +4,22 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** Packages are tested from their source, without a build. */
 const resolve = { conditions: ["khala-source"] };
 
+/** They take minutes each: begun last, the other workers would wait for them. */
+const LONG = [
+  "install/docs.",
+  "install/packages.",
+  "install/site.",
+  "dashboard/home_page.",
+  "kafka/kafka_board.",
+];
+
 /** Runs Kafka's files last: where its parts are built from nothing, that takes minutes, and other files need not wait. */
-class KafkaLast extends BaseSequencer {
+class LongFirstKafkaLast extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
-    const usesKafka = ({ moduleId }: TestSpecification) => Number(moduleId.includes("kafka"));
-    return sorted.toSorted((a, b) => usesKafka(a) - usesKafka(b));
+    const rank = ({ moduleId }: TestSpecification) =>
+      (moduleId.includes("kafka") ? 2 : 0) + (LONG.some((name) => moduleId.includes(name)) ? 0 : 1);
+    return sorted.toSorted((a, b) => rank(a) - rank(b));
   }
 }
 
@@ -45,7 +55,7 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     reporters: ["default"],
-    sequence: { sequencer: KafkaLast },
+    sequence: { sequencer: LongFirstKafkaLast },
     // The tiers of scripts/run_tests.ts are made of these.
     projects: [
       {
