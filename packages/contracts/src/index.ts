@@ -1,5 +1,5 @@
 export { artifactKey, type Keyed, murmur2, partitionOf, recordKey } from "./board_key.ts";
-export { canonicalJson, type JsonValue, MAX_NESTING } from "./canonical.ts";
+export { canonicalJson, type JsonValue } from "./canonical.ts";
 export {
   ERRORS,
   type ErrorCode,

@@ -1,4 +1,3 @@
-import { MAX_NESTING } from "@khala/contracts";
 import {
   type Artifact,
   type DeadLetter,
@@ -33,8 +32,8 @@ const MAX_INT32 = 2 ** 31 - 1;
 const MAX_ATTEMPT = 1_000_000;
 /** The last moment that a Date can be. */
 const MAX_TIME = 8.64e15;
-/** A payload may be nested 128 deep, in an artifact, in the list of a task. */
-const MAX_DEPTH = MAX_NESTING + 4;
+/** Far more than a payload has, and far less than what cannot be written as JSON again. */
+const MAX_DEPTH = 1_000;
 const CONTROL = /\p{Cc}/u;
 const REPLAY = /^[^+]*(\+\d{1,18})?$/;
 const LETTER_ID = /^[\w.:-]{1,128}$/;
