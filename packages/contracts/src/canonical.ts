@@ -21,7 +21,8 @@ const NOT_PLAIN = /[^ !#-[\]-\ud7ff\ue000-\uffff]/;
 const LONE_SURROGATE = /[\ud800-\udfff]/u;
 const IDENTIFIER = /^[A-Za-z_$][\w$]*$/;
 
-type Path = (string | number)[];
+/** The keys and indexes that lead to a value. */
+export type Path = (string | number)[];
 
 /** The one text of a JSON value (RFC 8785): equal values give equal bytes, and so equal hashes. */
 export function canonicalJson(value: unknown): string {
@@ -104,7 +105,7 @@ function refusal(reason: string, path: Path, depth: number): KhalaError {
 }
 
 /** `a.b[3]`; a key that is not an identifier is quoted: `a["b c"]`. */
-function fieldOf(path: Path): string {
+export function fieldOf(path: readonly (string | number)[]): string {
   let text = "";
   for (const step of path) {
     if (typeof step === "number") text += `[${step}]`;

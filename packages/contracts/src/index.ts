@@ -8,6 +8,7 @@ export {
   KhalaError,
   type StaleTopicDetail,
 } from "./errors.ts";
+export { INEXACT_INTEGER, inexactInteger, inexactIntegerError, inexactNumber } from "./exact_integers.ts";
 export {
   CONV_ID,
   CONVERSATION_CHANNEL,

@@ -3,6 +3,9 @@ import { callWithScope, type ServerOptions } from "../client/tokens.ts";
 import { DEMO_STREAMS } from "../demo/names.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { print } from "../terminal/terminal.ts";
+import { parseJson } from "./publish.ts";
+
+const ADVICE = 'Quote it for the shell, such as \'{"title":"Hi"}\'.';
 
 export interface AppendOptions extends ServerOptions {
   readonly app?: string;
@@ -22,22 +25,11 @@ export async function append(
   const event_id = options.eventId ?? randomUUID();
   const body = {
     ...(options.expectedSeq !== undefined && { expected_seq: options.expectedSeq }),
-    events: [{ event_id, type, data: readData(data) }],
+    events: [{ event_id, type, data: parseJson(data, "the data", ADVICE) }],
   };
   const events = `${path}/${encodeURIComponent(id)}/events`;
   const { seq } = await callWithScope<{ seq: string }>(options, scope, events, body);
   print(options.json ? JSON.stringify({ seq, event_id }) : `${kind} ${id} is at sequence ${seq}.`);
-}
-
-function readData(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (cause) {
-    const advice = 'Quote it for the shell, such as \'{"title":"Hi"}\'.';
-    throw new Failure(`The data is not valid JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, {
-      cause,
-    });
-  }
 }
 
 async function streamOf(kind: string, app: string | undefined): Promise<{ path: string; scope: string }> {

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
-import { SCOPES } from "@khala/contracts";
+import { inexactInteger, inexactIntegerError, SCOPES } from "@khala/contracts";
 import { callWithScope, type ServerOptions } from "../client/tokens.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { print } from "../terminal/terminal.ts";
@@ -57,12 +57,20 @@ export async function readPayload(given: string): Promise<unknown> {
             throw new Failure(`${source} cannot be read: ${cause.message}. ${advice}`, EXIT.usage, { cause });
           })
         : given;
+  return parseJson(json, source, 'Quote it for the shell, such as \'{"text":"Hi"}\', or name a file with @.');
+}
+
+/** Parses the JSON of `source`. Refuses integers that would be rounded before the server sees them. */
+export function parseJson(json: string, source: string, advice: string): unknown {
+  let value: unknown;
   try {
-    return JSON.parse(json);
+    value = JSON.parse(json);
   } catch (cause) {
-    const advice = 'Quote it for the shell, such as \'{"text":"Hi"}\', or name a file with @.';
     throw new Failure(`${source} is not valid JSON: ${(cause as Error).message}. ${advice}`, EXIT.usage, {
       cause,
     });
   }
+  const rounded = inexactInteger(json);
+  if (rounded === undefined) return value;
+  throw new Failure(`${source} cannot be sent: ${inexactIntegerError(rounded).message}`, EXIT.usage);
 }

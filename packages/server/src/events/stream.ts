@@ -7,7 +7,7 @@ import {
   toJson,
 } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
-import { KhalaError } from "@khala/contracts";
+import { inexactIntegerError, inexactNumber, KhalaError } from "@khala/contracts";
 import type { Caller } from "../access/viewer.ts";
 
 /** A kind of authority stream: its name, its HTTP path and its event types. */
@@ -89,6 +89,8 @@ export function checkEventData(
     const message = `"${type}" is not an event type of a ${stream.kind}. Use one of: ${known}.`;
     throw new KhalaError("unknown_event_type", message, { field: `${field}.type` });
   }
+  const rounded = inexactNumber(data);
+  if (rounded !== undefined) throw inexactIntegerError(`${field}.data.${rounded}`.replace(".[", "["));
   const missing = schema.fields.find((wanted) => isRequired(wanted) && !(wanted.name in Object(data)));
   if (missing) {
     const path = `${field}.data.${missing.name}`;

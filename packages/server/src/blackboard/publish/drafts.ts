@@ -1,4 +1,4 @@
-import { canonicalJson, KhalaError } from "@khala/contracts";
+import { canonicalJson, INEXACT_INTEGER, inexactInteger, KhalaError } from "@khala/contracts";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type Clock, isoTime, sleep } from "../../kit/clock.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
@@ -155,15 +155,25 @@ function isStorable(
       problems.push({ field: "payload", message });
       return false;
     }
-    if (!text.includes("\\u0000") || !NUL.test(text)) return true;
-    problems.push({ field: "payload", message: "must not contain the character NUL" });
+    const rounded = inexactInteger(text);
+    if (rounded !== undefined)
+      problems.push({ field: `payload${stepsTo(rounded)}`, message: INEXACT_INTEGER });
+    else if (!text.includes("\\u0000") || !NUL.test(text)) return true;
+    else problems.push({ field: "payload", message: "must not contain the character NUL" });
   } catch (error) {
     if (!(error instanceof KhalaError)) throw error;
     const { field = "" } = error.details;
-    const path = field === "" || field.startsWith("[") ? field : `.${field}`;
-    problems.push({ field: `payload${path}`, message: error.message.replace(/^.*? cannot/s, "cannot") });
+    problems.push({
+      field: `payload${stepsTo(field)}`,
+      message: error.message.replace(/^.*? cannot/s, "cannot"),
+    });
   }
   return false;
+}
+
+/** A field of the payload, to be written after its name. */
+function stepsTo(field: string): string {
+  return field === "" || field.startsWith("[") ? field : `.${field}`;
 }
 
 /** Refuses an id and version that occur twice in one call, because only one could be published. */

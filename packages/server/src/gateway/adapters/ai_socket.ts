@@ -1,4 +1,4 @@
-import { KhalaError } from "@khala/contracts";
+import { inexactInteger, inexactIntegerError, KhalaError } from "@khala/contracts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { wireFrame } from "../../kit/wire_frame.ts";
@@ -77,8 +77,9 @@ class AiSocket implements ClientSocket {
 
   receive(data: Buffer, binary: boolean): void {
     let frame: Frame | null = null;
+    const text = binary ? "" : data.toString();
     try {
-      if (!binary) frame = JSON.parse(data.toString());
+      frame = JSON.parse(text);
     } catch {
       // Answered below like everything else that is not understood.
     }
@@ -96,7 +97,7 @@ class AiSocket implements ClientSocket {
     }
     const request: Request = { id, leaving: new AbortController(), stop: false, sequence: 0 };
     this.#requests.set(id, request);
-    void this.#answer(request, frame!);
+    void this.#answer(request, frame!, inexactInteger(text));
   }
 
   // A token that does not allow chats is refused before it is used.
@@ -134,9 +135,10 @@ class AiSocket implements ClientSocket {
   }
 
   /** Answers one request to its end. Never rejects. */
-  async #answer(request: Request, frame: Frame): Promise<void> {
+  async #answer(request: Request, frame: Frame, rounded: string | undefined): Promise<void> {
     let run: FollowedRun | undefined;
     try {
+      if (rounded !== undefined) throw inexactIntegerError(rounded);
       if (frame.type === "resume") run = await this.#resume(request, frame);
       else run = await this.#send(request, frame);
       if (run) await this.#frame(request, { type: "end" });

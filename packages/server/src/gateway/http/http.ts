@@ -1,4 +1,4 @@
-import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
+import { ERRORS, type ErrorCode, inexactInteger, inexactIntegerError, KhalaError } from "@khala/contracts";
 import fastify, {
   type FastifyError,
   type FastifyInstance,
@@ -108,7 +108,14 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     },
   });
   // Everything is JSON: a text/plain body would be refused later with a misleading error.
-  app.removeContentTypeParser("text/plain");
+  app.removeContentTypeParser(["text/plain", "application/json"]);
+  const parseJson = app.getDefaultJsonParser("error", "error");
+  app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) =>
+    parseJson(request, body as string, (error, value) => {
+      const rounded = error ? undefined : inexactInteger(body as string);
+      done(rounded === undefined ? error : inexactIntegerError(rounded), value);
+    }),
+  );
 
   const bodies = watchBodies(context.clock);
   app.addHook("onClose", async () => bodies.stop());

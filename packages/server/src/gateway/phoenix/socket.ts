@@ -1,4 +1,4 @@
-import { KhalaError, phoenix } from "@khala/contracts";
+import { inexactInteger, inexactIntegerError, KhalaError, phoenix } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
 import { requireScope } from "../../access/access.ts";
 import type { Context } from "../../kit/context.ts";
@@ -37,6 +37,8 @@ interface Joined {
 const PATH = "/socket/websocket";
 const VERSION = "2.0.0";
 const MAX_QUEUED = 64;
+/** Where the payload is in a text frame. */
+const PAYLOAD = /^\[4\]\.?/;
 
 /** The endpoint for Phoenix clients. */
 export function phoenixEndpoint(context: Context, options: PhoenixOptions): SocketEndpoint {
@@ -96,8 +98,11 @@ class PhoenixSocket implements ClientSocket {
 
   receive(data: Buffer, binary: boolean): void {
     let message: phoenix.Message;
+    let rounded: string | undefined;
     try {
-      message = binary ? phoenix.decodeBinary(data) : phoenix.decodeText(data.toString());
+      const text = binary ? "" : data.toString();
+      message = binary ? phoenix.decodeBinary(data) : phoenix.decodeText(text);
+      rounded = inexactInteger(text);
     } catch (error) {
       return this.#connection.end(
         error instanceof KhalaError ? error : new KhalaError("invalid_request", "The frame cannot be read."),
@@ -111,9 +116,18 @@ class PhoenixSocket implements ClientSocket {
         response: known ? "{}" : '{"reason":"unknown event"}',
       });
     }
+    if (rounded !== undefined) return this.#refuseRounded(message, rounded.replace(PAYLOAD, ""));
     if (event === "phx_join") return this.#join(message);
     if (event === "phx_leave") return this.#leave(message);
     this.#push(message);
+  }
+
+  /** Answers a message with an integer that was rounded when it was parsed. The channel stays joined. */
+  #refuseRounded({ topic, event, ref, joinRef }: phoenix.Message, field: string): void {
+    const error = inexactIntegerError(field);
+    if (event === "phx_join") return this.#refuse(topic, ref, joinRef ?? ref ?? "", error);
+    this.#connection.refused(error.code);
+    this.#reply(joinRef ?? this.#joined.get(topic)?.joinRef ?? null, ref, topic, errorReply(error));
   }
 
   #join({ topic, ref, joinRef, payload }: phoenix.Message): void {
