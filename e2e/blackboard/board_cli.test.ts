@@ -118,6 +118,10 @@ describe("khala publish", () => {
       err: expect.stringContaining("nowhere.json cannot be read"),
     });
     expect(await khala(["publish", "Draft", "--at", "soon"])).toMatchObject({ code: 2 });
+    expect(await khala(["publish", "Draft", "--payload", '{"n":[12345678901234567890123]}'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("n[0] is an integer beyond"),
+    });
     const refused = await khala(["publish", "7", "--payload", "1"]);
     expect(refused).toMatchObject({ code: 1, err: expect.stringContaining("type must be") });
   });
@@ -214,6 +218,39 @@ describe("khala dlq", () => {
     expect(told).toEqual(["100 replayed so far", "120 replayed so far", "120 replayed so far"]);
     const counts = { replayed: 120, already_replayed: 120, undecodable: 0 };
     expect(out.mock.calls).toEqual([[`${JSON.stringify(counts)}\n`]]);
+  });
+});
+
+describe("without the right", () => {
+  withServer();
+  const id = randomUUID();
+
+  test.each([
+    ["dlq", "list", "router"],
+    ["dlq", "show", "router", id],
+    ["dlq", "replay", "router", id],
+    ["dlq", "replay-all", "router"],
+  ])("khala %s %s %s needs platform", async (...args) => {
+    const token = await server.token({ scopes: ["blackboard:read", "blackboard:write", "ops"] });
+    const { code, out, err } = await khala([...args, "--token", token]);
+    expect({ code, out }).toEqual({ code: 1, out: "" });
+    expect(err).toContain('"platform"');
+    expect(err).toContain("(missing_scope)");
+  });
+
+  test.each([
+    [["agents"]],
+    [["dlq", "list", "picky"]],
+    [["dlq", "replay-all", "picky"]],
+    [["audit"]],
+    [["set-aside", "list"]],
+    [["tail", "runtime.run_summaries"]],
+    [["chat", "hello"]],
+  ])("khala %j says so, and fails", async (args) => {
+    const token = await server.token({ scopes: ["nothing"] });
+    const { code, out, err } = await khala([...args, "--token", token]);
+    expect({ code, out }).toEqual({ code: 1, out: "" });
+    expect(err).toMatch(/needs the scope|does not allow the topic/);
   });
 });
 

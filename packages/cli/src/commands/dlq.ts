@@ -141,7 +141,8 @@ async function* pages(
 
 async function connect(agent: string, { url: given, token }: DeadLetterOptions, scope: string) {
   const url = serverUrl(given);
-  const tokens = tokenSource(url, token, [scope]);
+  // Records that the router could not decode may be of any org.
+  const tokens = tokenSource(url, token, agent === "router" ? [scope, SCOPES.platform] : [scope]);
   let current = await tokens.get();
   let renewAt = performance.now() + tokens.renewAfterMs(Date.now());
   const path = `/blackboard/v1/dead-letters/${encodeURIComponent(agent)}`;

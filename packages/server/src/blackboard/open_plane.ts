@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
-import { may, notFound, orgOf } from "../access/access.ts";
+import { may, notFound, orgOf, requireScope } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openRateQuota } from "../kit/quota.ts";
@@ -184,9 +184,10 @@ export async function openBlackboardPlane(
     outbox,
     setAside,
   });
-  const letters = openDeadLetters(board, replays, (agent) => {
-    // Records that the router could not decode have no agent and are listed under the router's name.
-    if (agent !== ROUTER) known(agent);
+  const letters = openDeadLetters(board, replays, (caller, agent) => {
+    // Records that the router could not decode have no agent and no org. They are listed under the router's name.
+    if (agent === ROUTER) requireScope(caller, "server.inspect");
+    else known(agent);
   });
   const purge = startRetention(database, context, { keepMs });
 

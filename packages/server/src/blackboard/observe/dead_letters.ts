@@ -17,11 +17,11 @@ export interface DeadLetters {
 
 const PAGE = 100;
 
-/** Opens the dead letters. `check` throws for an unknown reader. */
+/** Opens the dead letters. `check` throws for an unknown reader, and for one whose dead letters the caller may not see. */
 export function openDeadLetters(
   board: Pick<Board, "deadLetters" | "deadLettersById">,
   replays: Omit<Replays, "count">,
-  check: (agent: string) => void,
+  check: (caller: Caller, agent: string) => void,
 ): DeadLetters {
   async function* pagesOf(caller: Caller, agent: string, correlationId?: string) {
     for (let after: string | undefined; ; ) {
@@ -61,19 +61,19 @@ export function openDeadLetters(
 
   return {
     async list(caller, agent, query) {
-      check(agent);
+      check(caller, agent);
       const page = await board.deadLetters(agent, { ...query, orgs: orgsOf(caller) });
       return { ...page, deadLetters: await shown(caller, agent, page.deadLetters) };
     },
 
     async get(caller, agent, id) {
-      check(agent);
+      check(caller, agent);
       const letter = await find(caller, agent, id);
       return letter && (await shown(caller, agent, [letter]))[0];
     },
 
     async replay(caller, agent, id, edit) {
-      check(agent);
+      check(caller, agent);
       const letter = await find(caller, agent, id);
       if (!letter) throw notFound("dead letter", id);
       // Another payload is another content of the artifact: only who may read that may replace it.
@@ -85,7 +85,7 @@ export function openDeadLetters(
     },
 
     async replayAll(caller, agent, { ids, correlationId }) {
-      check(agent);
+      check(caller, agent);
       const pages = ids ? named(caller, agent, ids) : pagesOf(caller, agent, correlationId);
       return replays.replayMany(agent, pages);
     },
