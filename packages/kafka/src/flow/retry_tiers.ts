@@ -14,10 +14,17 @@ import {
 import type { TopicNames } from "../topics/topics.ts";
 import type { Session } from "./supervise.ts";
 
-/** The delay of the topic that a retry waits in: the shortest that is long enough, else the longest. */
-export function tierFor(delaysMs: readonly number[], delayMs: number): number | undefined {
+/** A retry may be this late, or a tenth of its delay. */
+const LATE_MS = 1_000;
+
+/**
+ * The delay of the topic that a retry waits in next: the longest that does not make it late, else the shortest. What is
+ * left after it is waited for in the next one.
+ */
+export function tierFor(delaysMs: readonly number[], leftMs: number): number | undefined {
+  const latest = leftMs + Math.max(LATE_MS, leftMs / 10);
   const sorted = [...delaysMs].sort((one, other) => one - other);
-  return sorted.find((tier) => tier >= delayMs) ?? sorted.at(-1);
+  return sorted.findLast((tier) => tier <= latest) ?? sorted[0];
 }
 
 export interface RetryOptions {
@@ -56,8 +63,8 @@ const MAX_WAITING = 500;
 const BATCH = 100;
 
 /**
- * Brings the tasks of one retry topic back before their agents when they are due. All records of the topic wait
- * equally long, so that none is held up by the one before it. The offset of one that waits is not committed: another
+ * Brings the tasks of one retry topic back before their agents when they are due, or into the topic for what is left.
+ * No record of the topic waits longer than its delay, so that one is held up by those before it for that long at most. The offset of one that waits is not committed: another
  * member that gets its partition finds the same record with the same due time.
  */
 export async function startRetryTier(context: Context, options: RetryOptions): Promise<Session> {
@@ -158,8 +165,8 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
 }
 
 /**
- * One delay for all: a due time that is further away only counts when the task comes back. Neither does a record that
- * another program dated to the future hold up those behind it.
+ * When it is due, but no later than the topic's delay: the rest of a longer wait is in another topic. Neither does a record
+ * that another program dated to the future hold up those behind it.
  */
 function readyAt(record: LogRecord, delayMs: number, now: number): number {
   const decoded = decodeRetry(record);

@@ -105,8 +105,7 @@ export function recordsOf(
   const origin = partition.origin(work);
   const tier = tierFor(rules.retryDelaysMs, result.delayMs);
   if (tier === undefined) return [{ topic: names.tasks(agent), record: returnedRecord(next, origin) }];
-  const record = retryRecord(next, result.failure, origin, Math.max(dueAt, now + tier));
-  return [{ topic: names.retry(tier), record }];
+  return [{ topic: names.retry(tier), record: retryRecord(next, result.failure, origin, dueAt) }];
 }
 
 function deadRecord(
