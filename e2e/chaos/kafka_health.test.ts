@@ -53,7 +53,30 @@ describe.runIf(ownKafka())("/readyz of a server whose blackboard is on Kafka", (
     expect(await well()).toMatchObject(WELL);
     await broker.kill();
     expect(await readiness(server)).toMatchObject(WITHOUT_BROKER);
+    const publish = async () => {
+      const draft = JSON.stringify({ type: "Draft", payload: 1 });
+      const token = await server.token({ scopes: ["blackboard:write"] });
+      const headers = { "content-type": "application/json", authorization: `Bearer ${token}` };
+      const path = `${server.url}/blackboard/v1/artifacts`;
+      const response = await fetch(path, { method: "POST", headers, body: draft });
+      return { code: response.status, body: (await response.json()) as { error: { message: string } } };
+    };
+    const refused = await eventually("publishing is refused without a try", async () => {
+      const answer = await publish();
+      // One that began before the loss was known ends with the timeouts of the client, but not with its text.
+      expect(answer).toMatchObject({ code: 503, body: { error: { code: "unavailable" } } });
+      expect(answer.body.error.message).not.toMatch(/Local:|Broker:|librdkafka|\(-?\d+\)/);
+      return answer.body.error.message.startsWith("Kafka's brokers do not answer") && answer.body;
+    });
+    expect(refused).toEqual({
+      error: {
+        code: "unavailable",
+        message: "Kafka's brokers do not answer, so nothing was published. Try again.",
+        retry_after_ms: 1_000,
+      },
+    });
     await broker.restart();
     expect(await well()).toMatchObject(WELL);
+    await eventually("publishing works again", async () => (await publish()).code === 201);
   });
 });

@@ -67,7 +67,15 @@ export async function openBoard(
     const retries = await openRetryCounts(context, { offsets, settings, names });
     opened.push(retries);
     const { observer, route } = options;
-    const publisher = openPublisher(context, { producers, settings, names, agents, views, observer });
+    const publisher = openPublisher(context, {
+      producers,
+      settings,
+      names,
+      agents,
+      views,
+      observer,
+      requireBrokers: watch.requireBrokers,
+    });
     opened.push(publisher);
     const membership = { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs };
     const maxTaskBytes = largestTask(settings);
@@ -164,6 +172,7 @@ export async function openBoard(
       correlations,
       deadLetters,
       deadLettersById,
+      requireReachable: watch.requireBrokers,
       publish: publisher.publish,
       enqueue: publisher.enqueue,
       consume(consumer) {

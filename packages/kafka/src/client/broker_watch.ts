@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import { type Context, runLoop, type Service, Wake } from "@khala/server/blackboard";
+import { type Context, runLoop, type Service, Wake, withTimeout } from "@khala/server/blackboard";
 import { blockingCall } from "./blocking_calls.ts";
 import type { KafkaSettings } from "./client.ts";
 import { called, type NativeClient } from "./native_client.ts";
@@ -7,12 +7,14 @@ import { OpenCalls } from "./open_calls.ts";
 import { openPlainAdmin } from "./plain_admin.ts";
 
 /**
- * Notices native clients that no longer see brokers that are there. A broker that its controller has given up says for
+ * Notices brokers that are gone, and native clients that no longer see brokers that are there. A broker that its controller has given up says for
  * a moment that there are none; a client that hears it forgets all that it knew, and looks for none any more
  * (librdkafka's issue 5301). Another client of the same process sees them.
  */
 export interface BrokerWatch extends Service {
   add(native: Pick<NativeClient, "getMetadata">): WatchedClient;
+  /** Throws while no broker answers: a native client would wait for its own timeouts before it says so. */
+  requireBrokers(): void;
 }
 
 /** What one client sees. */
@@ -25,12 +27,13 @@ export interface WatchedClient {
 
 /** Where the brokers are, with the watch over the clients. */
 export interface WatchedKafka extends KafkaSettings {
-  readonly watch?: BrokerWatch;
+  readonly watch?: Pick<BrokerWatch, "add">;
 }
 
+const ASK_MS = 1_000;
 const LOOK_MS = 5_000;
 const ANSWER_MS = 5_000;
-/** A client that was cut off comes back within seconds. */
+/** A client that was cut off comes back within seconds; an answer may be late because this process stood still. */
 const MISSES = 2;
 
 /** Watches the clients of a process. */
@@ -38,20 +41,47 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
   const admin = await openPlainAdmin(kafka);
   const watched = new Set<Watched>();
 
+  let asking: Promise<boolean> | undefined;
+  let unanswered = 0;
+  let gone = false;
+
   /** Asks with another client: if that gets no answer either, the brokers are gone. */
-  async function areThere(): Promise<boolean> {
+  async function ask(): Promise<boolean> {
     try {
       return (await admin.metadata({ topics: [], forceUpdate: true })).brokers.size > 0;
     } catch {
       return false;
+    } finally {
+      asking = undefined;
     }
   }
 
-  const loop = runLoop(context, "kafka watch", {
+  /** Undefined while it is not known. */
+  async function areThere(): Promise<boolean | undefined> {
+    asking ??= ask();
+    const answer = await withTimeout<boolean | undefined>(context.clock, ASK_MS, asking, undefined);
+    unanswered = answer === undefined ? unanswered + 1 : 0;
+    return unanswered >= MISSES ? false : answer;
+  }
+
+  // Two loops: one that waits for a client must not delay what is known of the brokers.
+  const asks = runLoop(context, "kafka brokers", {
+    wake: new Wake(),
+    idleMs: ASK_MS,
+    async step() {
+      const answer = await areThere();
+      if (answer === undefined || answer !== gone) return false;
+      gone = !answer;
+      if (gone) context.log.warn({}, "no Kafka broker answers: publishing is refused until one does");
+      else context.log.info({}, "Kafka's brokers answer again");
+      return false;
+    },
+  });
+  const looks = runLoop(context, "kafka watch", {
     wake: new Wake(),
     idleMs: LOOK_MS,
     async step(signal) {
-      if (watched.size === 0 || !(await areThere())) return false;
+      if (gone) return false;
       // One after the other: each that sees nothing holds a thread until it is known.
       for (const client of watched) if (!signal.aborted) await client.look();
       return false;
@@ -63,8 +93,16 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
       watched.add(client);
       return client;
     },
+    requireBrokers() {
+      if (gone)
+        throw new KhalaError(
+          "unavailable",
+          "Kafka's brokers do not answer, so nothing was published. Try again.",
+          { retry_after_ms: ASK_MS },
+        );
+    },
     async stop() {
-      await loop.stop();
+      await Promise.all([asks.stop(), looks.stop()]);
       await admin.close();
     },
   };

@@ -49,7 +49,7 @@ export function isUnanswered(error: unknown): boolean {
 export function transactionTimedOut(error: unknown): KhalaError {
   return new KhalaError(
     "unavailable",
-    `Kafka ended a transaction that took too long, and nothing was written: ${(error as Error).message}. Try again.`,
+    "Kafka ended a transaction that took too long, and nothing was written. Try again.",
     { retry_after_ms: 500 },
     { cause: error },
   );
@@ -95,29 +95,29 @@ async function retryOn<T>(
   }
 }
 
-/** An error of the client as one of the table, that says what to do; others stay as they are. */
-export function toKhalaError(error: unknown): unknown {
+/** An error of the client as one of the table, that says what to do; others stay as they are. The log has the client's own text. */
+export function toKhalaError({ log }: Pick<Context, "log">, error: unknown): unknown {
   const code = kafkaCode(error);
   if (error instanceof KhalaError || code === undefined) return error;
-  const reason = (error as Error).message;
+  log.warn({ err: (error as Error).message, code }, "Kafka did not accept a write");
   const options = { cause: error };
   if (isFenced(error))
     return new KhalaError(
       "stale_producer",
-      `Another producer has taken over, or this process stood still for too long: nothing was written. (Kafka: ${reason})`,
+      "Another producer has taken over, or this process stood still for too long: nothing was written.",
       {},
       options,
     );
   if (TOO_LARGE.has(code))
     return new KhalaError(
       "payload_too_large",
-      `Kafka refuses the record as too large: ${reason}. Send less, or raise max.message.bytes of the topic and the board's limit.`,
+      "Kafka refuses the record as too large. Send less, or raise max.message.bytes of the topic and the board's limit.",
       {},
       options,
     );
   return new KhalaError(
     "unavailable",
-    `Kafka refused the write: ${reason} (${code}). Try again.`,
+    "Kafka did not accept the write. Try again.",
     { retry_after_ms: 500 },
     options,
   );

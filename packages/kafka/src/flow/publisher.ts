@@ -28,6 +28,8 @@ export interface PublisherOptions {
   readonly agents: readonly string[];
   readonly views: Pick<Views, "version" | "wrote" | "known">;
   readonly observer: Pick<BoardObserver, "published">;
+  /** Throws while no broker answers. */
+  readonly requireBrokers: () => void;
 }
 
 /** Writes artifacts and tasks; concurrent calls share a transaction. */
@@ -60,7 +62,7 @@ const MAX_WAITING_BYTES = 64 * 1_048_576;
 /** Opens the publisher of a board. */
 export function openPublisher(
   context: Context,
-  { producers, settings, names, agents, views, observer }: PublisherOptions,
+  { producers, settings, names, agents, views, observer, requireBrokers }: PublisherOptions,
 ): Publisher {
   const known = new Set(agents);
   /** Undefined if nothing was written, as something is there already and was not compared yet. */
@@ -82,6 +84,7 @@ export function openPublisher(
     });
     const records = [...published.flatMap(({ records }) => records), ...writes.flatMap(({ tasks }) => tasks)];
     if (records.length > 0) {
+      requireBrokers();
       const transactionId = await producers
         .transaction(async (transaction) => {
           void transaction.send(records);
@@ -175,6 +178,8 @@ export function openPublisher(
   return {
     async publish(artifacts) {
       if (artifacts.length === 0) return [];
+      // Not only in the commit: this one would wait for that of others, which began when the brokers answered.
+      requireBrokers();
       const encoded = artifacts.map(encode);
       const sizes = encoded.map(({ records: [log] }) => sizeOf(log.record));
       refuseLarge(sizes, settings.maxRecordBytes, "artifacts");
@@ -191,6 +196,7 @@ export function openPublisher(
       const stranger = tasks.find(({ agent }) => !known.has(agent));
       if (stranger) throw new KhalaError("not_found", `There is no agent "${stranger.agent}".`);
       if (tasks.length === 0) return;
+      requireBrokers();
       const records = tasks.map((task) => ({ topic: names.tasks(task.agent), record: taskRecord(task) }));
       const sizes = records.map(({ record }) => sizeOf(record));
       refuseLarge(sizes, largestTask(settings), "tasks");

@@ -29,7 +29,7 @@ export function plainProducer(
   /** Runs `use` with the producer of now, which stays until it has ended. */
   const shared = async <T>(use: (producer: KafkaProducer) => Promise<T>): Promise<T> => {
     const lease = await pool.take().catch((error: unknown) => {
-      throw toKhalaError(error);
+      throw toKhalaError(context, error);
     });
     const running = use(lease.value);
     users.set(running, lease.value);
@@ -74,7 +74,7 @@ export function plainProducer(
     } catch (error) {
       // The client does not always find its brokers again: each record would end like this one.
       if (isUndelivered(error)) await replace(producer);
-      throw toKhalaError(error);
+      throw toKhalaError(context, error);
     }
   };
   return {

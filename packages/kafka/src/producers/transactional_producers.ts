@@ -64,7 +64,7 @@ export function transactionalProducers(
   return {
     async transaction(work) {
       const lease = await pool.take().catch((error: unknown) => {
-        throw toKhalaError(error);
+        throw toKhalaError(context, error);
       });
       const { id, producer, native } = lease.value;
       const beganAt = context.clock.now();
@@ -92,15 +92,15 @@ export function transactionalProducers(
         return result;
       } catch (error) {
         // The call goes on, and no other can be made.
-        if (isUnanswered(error)) throw toKhalaError(error);
+        if (isUnanswered(error)) throw toKhalaError(context, error);
         const reason = isFenced(error) ? error : await abort(context, producer);
         // The client does not always find a coordinator again that stood still: each call would end like this one.
         healthy = reason === undefined && !isTimeout(error);
-        if (!isFenced(reason)) throw toKhalaError(error);
+        if (!isFenced(reason)) throw toKhalaError(context, error);
         // The brokers abort a transaction that takes too long, as when a broker is lost: no other producer is involved.
         if (context.clock.now() - beganAt >= PRODUCER_TIMEOUT_MS / 2) throw transactionTimedOut(reason);
         id.fenced();
-        throw toKhalaError(reason);
+        throw toKhalaError(context, reason);
       } finally {
         lease.giveBack(healthy);
         if (!healthy) discardProducer(context, producer, sending);

@@ -83,6 +83,8 @@ export interface CorrelationCounts {
  * idempotency key. A settled task does not run again.
  */
 export interface Board extends Service {
+  /** Throws `unavailable` while the backend is known not to answer. Absent where its calls fail in time by themselves. */
+  requireReachable?(): void;
   /** Publishes all or none, with their index, in one transaction. An existing org, id and version is a duplicate. */
   publish(artifacts: readonly Artifact[]): Promise<readonly ("published" | "duplicate")[]>;
   /** Enqueues tasks without routing: all or none. A task that is known, by org, id and replay, is skipped. */

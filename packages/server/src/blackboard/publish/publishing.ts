@@ -24,7 +24,7 @@ export interface Publishing {
 }
 
 export interface PublishingParts {
-  readonly board: Pick<Board, "publish" | "known">;
+  readonly board: Pick<Board, "publish" | "known" | "requireReachable">;
   readonly schedule: Pick<ScheduledArtifacts, "add">;
   readonly throttle: Throttle;
   /** Artifacts that an org publishes per second. */
@@ -72,6 +72,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
       const { org, subject, trace } = caller;
       if (drafts.length === 0)
         throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
+      board.requireReachable?.();
       for (const _ of drafts) quota.take(org);
       await throttle.enter(org, new Set(drafts.flatMap(({ type }) => type ?? [])));
       const { artifacts, statuses } = await spans.publish(
