@@ -50,8 +50,19 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     clock.jump(HOUR);
     await arrived(khala, "Late");
     for (const id of ["signed", "pair", "late"]) await waits(khala, id, "done", {});
-    // A join whose time is up is dropped.
-    await waits(khala, "left", "done", {});
+    // A join whose time is up is a dead letter that says what it missed.
+    expect(await waits(khala, "left", "failed", {})).toMatchObject({ dead: "1", open: "0" });
+    const { deadLetters } = await khala.blackboard.deadLetters(ADA, "pair", { limit: 10 });
+    expect(deadLetters).toMatchObject([
+      {
+        task: { artifacts: [{ type: "Left", correlation_id: "left" }] },
+        failure: {
+          class: "IncompleteJoin",
+          message: expect.stringMatching(/misses "Right" after 3600000 ms.*has "Left"/),
+          kind: "fatal",
+        },
+      },
+    ]);
     // What an agent put aside it has not done.
     const done = (await khala.blackboard.agents()).map(({ name, done }) => [name, done]);
     expect(Object.fromEntries(done)).toEqual({ signer: "1", pair: "1" });

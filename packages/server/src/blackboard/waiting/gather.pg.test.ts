@@ -9,7 +9,7 @@ import type { Database } from "../../database/database.ts";
 import { uuidv7 } from "../../kit/ids.ts";
 import type { Agent } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
-import { type Gather, isGathered, openGather } from "./gather.ts";
+import { type Gather, incompleteJoin, isGathered, openGather } from "./gather.ts";
 
 const HOUR = 3_600_000;
 
@@ -153,17 +153,21 @@ test("of a type that comes twice a join keeps the first, but the newest version 
   expect(task!.artifacts[0]).toEqual(newer);
 });
 
-test("a join that is not complete in time is dropped, and who comes late begins a new one", async () => {
+test("a join that is not complete in time becomes a task with what it has, and who comes late begins a new one", async () => {
   const gather = await start(merger);
-  await add(gather, merger, draft({ correlation_id: "c" }));
+  const lonely = draft({ correlation_id: "c" });
+  await add(gather, merger, lonely);
   await until("its time is known", () => clock.pending > 1);
   await clock.advance(60_000);
   await noGroups();
   const review = draft({ type: "Review", correlation_id: "c" });
   const text = draft({ correlation_id: "c" });
   await add(gather, merger, review, text);
-  const [task] = await tasks(1);
-  expect(ids(task!.artifacts)).toEqual([text.id, review.id]);
+  const [incomplete, complete] = await tasks(2);
+  expect(ids(incomplete!.artifacts)).toEqual([lonely.id]);
+  expect(incompleteJoin(merger, incomplete!)).toMatchObject({ class: "IncompleteJoin" });
+  expect(ids(complete!.artifacts)).toEqual([text.id, review.id]);
+  expect(incompleteJoin(merger, complete!)).toBeUndefined();
 });
 
 test("what a join's function gives null for is left out, and what it throws is thrown", async () => {

@@ -5,7 +5,7 @@ import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import type { Service } from "../../kit/service.ts";
 import type { Board } from "../board.ts";
 import type { Agent } from "../model/agent.ts";
-import type { Task } from "../model/task.ts";
+import type { Failure, Task } from "../model/task.ts";
 import { type Addition, gatherStatement, groupAddition } from "./gather_add.ts";
 import { gatheredId, gatherSweep, MAX_BATCH_BYTES } from "./gather_sweep.ts";
 import { type SweepOptions, startSweep } from "./sweep.ts";
@@ -46,6 +46,16 @@ const MAX_AT_ONCE = 512;
 /** Whether the task is a complete group, not a single artifact. */
 export function isGathered(task: Task): boolean {
   return task.artifacts.length > 1 || task.id === gatheredId(task.agent, task.key, task.artifacts[0]);
+}
+
+/** The failure of a gathered task of a join whose time was up before it was complete; undefined for all others. */
+export function incompleteJoin({ options: { join } }: Agent, task: Task): Failure | undefined {
+  const types = new Set(task.artifacts.map(({ type }) => type));
+  const missing = join?.types.filter((type) => !types.has(type)) ?? [];
+  if (!join || missing.length === 0) return undefined;
+  const list = (names: Iterable<string>) => [...names].map((name) => `"${name}"`).join(", ");
+  const message = `The join "${task.key}" misses ${list(missing)} after ${join.within} ms; it has ${list(types)}. Publish all of them again.`;
+  return { class: "IncompleteJoin", message, kind: "fatal" };
 }
 
 /** Opens the batches and joins of the app's agents. */

@@ -19,7 +19,7 @@ interface GroupRow {
   readonly types: readonly string[];
 }
 
-/** Sends complete groups and batches that timed out, and drops joins that timed out. */
+/** Sends complete groups and groups that timed out. An incomplete join is sent too: its agent's worker makes it a dead letter. */
 export function gatherSweep(
   database: Database,
   board: Pick<Board, "enqueue">,
@@ -52,14 +52,12 @@ export function gatherSweep(
     },
 
     async send(rows) {
-      const ready = rows.filter(({ state }) => state === "ready");
-      if (ready.length === 0) return;
       const arrived = await membersOf(
         database,
-        ready.map(({ id }) => id),
+        rows.map(({ id }) => id),
       );
       const now = context.clock.now();
-      const tasks = ready.flatMap(({ id, agent, key }) => {
+      const tasks = rows.flatMap(({ id, agent, key }) => {
         const artifacts = arrived.get(id);
         // Another process may have sent it while this one was suspended.
         return artifacts ? [gatheredTask(byName.get(agent)!, key, artifacts, now)] : [];
@@ -75,7 +73,7 @@ export function gatherSweep(
       for (const { agent, org, key, state, types } of rows) {
         groups.add(1, { agent, outcome: state === "ready" ? "sent" : "dropped" });
         if (state === "dropped")
-          context.log.warn({ agent, org, key, types }, "a join timed out incomplete and was dropped");
+          context.log.warn({ agent, org, key, types }, "a join timed out incomplete");
       }
     },
 

@@ -10,7 +10,7 @@ import { approvalRules } from "../waiting/approval_rules.ts";
 import type { Approvals } from "../waiting/approvals.ts";
 import type { Controls } from "../waiting/controls.ts";
 import type { CorrelationPause } from "../waiting/controls_state.ts";
-import { type Gather, isGathered } from "../waiting/gather.ts";
+import { type Gather, incompleteJoin, isGathered } from "../waiting/gather.ts";
 import { isAffectedByPause, type Parked } from "../waiting/parked.ts";
 import type { BreakerState } from "./breaker.ts";
 import { cancellationOf, cancelledSettlement } from "./cancellation.ts";
@@ -109,6 +109,8 @@ function withControls(context: Context, agent: Agent, consumer: AgentConsumer, p
     try {
       if (isAffectedByPause(task, pause) && (await parked.holds(task, reason ? undefined : pause)))
         return TAKEN_OFF;
+      const incomplete = !reason && isGathered(task) && incompleteJoin(agent, task);
+      if (incomplete) return { kind: "dead", failure: incomplete };
       if (!reason && mayWait && (await takeOff(task))) return TAKEN_OFF;
     } catch (error) {
       if (error instanceof RuleError) return settlementForError(error.cause, task, agent, context.random);
