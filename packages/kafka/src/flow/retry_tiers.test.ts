@@ -53,7 +53,12 @@ test("a failed task is due at its own time, not at that of its tier", () => {
     work: { task: task(), partition },
     result: { kind: "retry", failure, delayMs: 1_500 },
   } as unknown as Finished;
-  const rules = { agent: "reviewer", strict: false, names, retryDelaysMs: DELAYS } as unknown as SettlementRules;
+  const rules = {
+    agent: "reviewer",
+    strict: false,
+    names,
+    retryDelaysMs: DELAYS,
+  } as unknown as SettlementRules;
   const [retry] = recordsOf({ clock, newId: () => "id" }, rules, finished, []);
   expect(retry!.topic).toBe(names.retry(1_000));
   const due = retry!.record.headers![HEADER.due] as Buffer;

@@ -72,8 +72,7 @@ export function gatherSweep(
       for (const { org, correlation } of left) onDropped(org, correlation);
       for (const { agent, org, key, state, types } of rows) {
         groups.add(1, { agent, outcome: state === "ready" ? "sent" : "dropped" });
-        if (state === "dropped")
-          context.log.warn({ agent, org, key, types }, "a join timed out incomplete");
+        if (state === "dropped") context.log.warn({ agent, org, key, types }, "a join timed out incomplete");
       }
     },
 

@@ -21,7 +21,7 @@ export interface Bounds {
   readonly head: Position;
 }
 
-/** Entries after a position, in order, and the bounds at that time. Starts later than asked when entries were trimmed. */
+/** Entries after a position, in order, and the bounds at that time. Starts later than asked when entries were trimmed, and at the position when a later entry has its number. */
 export interface Page extends Bounds {
   readonly entries: readonly Entry[];
 }

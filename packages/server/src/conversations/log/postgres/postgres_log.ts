@@ -171,7 +171,8 @@ export function openPostgresLog(
       const rows = await database.query<PageRow>({
         name: "log_read",
         text: READ,
-        values: [stream, after.seq, limits.entries, limits.bytes],
+        // A restored database gives lost numbers to later entries: the one at the position itself is then part of the page.
+        values: [stream, after.seq, limits.entries, limits.bytes, after.time],
       });
       const bounds = rows[0] && boundsOf(rows[0]);
       if (!bounds) return undefined;

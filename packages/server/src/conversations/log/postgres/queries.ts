@@ -1,6 +1,6 @@
 // OFFSET 0 makes the planner look up each row by primary key, even without statistics.
 
-/** A stream's bounds, on each row, and its entries after a sequence. Parameters: stream, sequence, max entries, max bytes. */
+/** A stream's bounds, on each row, and its entries after a position. Parameters: stream, sequence, max entries, max bytes, time. */
 export const READ = `
 SELECT s.epoch, s.floor, s.seq, s.time, e.seq AS entry, e.time AS at, e.data
 FROM runtime.log_streams s
@@ -9,7 +9,7 @@ LEFT JOIN LATERAL (
     SELECT e.seq, e.time, e.data, sum(e.bytes) OVER (ORDER BY e.seq) AS total, row_number() OVER (ORDER BY e.seq) AS nth
     FROM (
       SELECT e.seq, e.time, e.data, e.bytes FROM runtime.log_entries e
-      WHERE e.log_id = s.log_id AND e.seq > $2 ORDER BY e.seq LIMIT $3
+      WHERE e.log_id = s.log_id AND e.seq >= $2 AND (e.seq > $2 OR e.time > $5) ORDER BY e.seq LIMIT $3
     ) e
   ) o WHERE o.nth = 1 OR o.total <= $4
 ) e ON true
