@@ -1,16 +1,24 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { chownSync, closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { chownSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { eventually } from "@khala/testing/kit/eventually";
 import { startProgram } from "@khala/testing/processes/programs";
 import pg from "pg";
+import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { systemClock } from "../kit/clock.ts";
+import { type Clock, systemClock } from "../kit/clock.ts";
 import { isRunning } from "./data_folder.ts";
-import { embeddedBinaries, launch, startEmbeddedPostgres, unprivilegedUser } from "./embedded.ts";
+import {
+  type EmbeddedOptions,
+  embeddedBinaries,
+  launch,
+  startEmbeddedPostgres,
+  unprivilegedUser,
+} from "./embedded.ts";
 
 // mkdtemp makes a folder that is closed to every other user: as root, these tests run PostgreSQL behind such a door.
 let dataDir: string;
@@ -19,14 +27,15 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dataDir, { recursive: true, force: true }));
 
-async function start(settings: readonly string[] = [], clock = systemClock) {
+async function start(settings: readonly string[] = [], options: Partial<EmbeddedOptions> = {}) {
   const server = await startEmbeddedPostgres({
     dataDir,
-    clock,
+    clock: systemClock,
     newPassword: randomUUID,
     settings,
+    ...options,
   });
-  return { ...server, [Symbol.asyncDispose]: server.stop };
+  return Object.assign(server, { [Symbol.asyncDispose]: () => server.stop() });
 }
 
 /** A process that ignores SIGINT, as one with a broken disk. */
@@ -98,7 +107,7 @@ test("stops a server whose owner was killed, at the next start", async () => {
 
   await using heir = startProgram("own_postgres", dataDir);
   const server = JSON.parse(await heir.line()) as { url: string; pid: number };
-  expect(isRunning(orphan.pid)).toBe(false);
+  await eventually("the orphan is gone", () => !isRunning(orphan.pid));
   expect(await ask(server.url, "SELECT one FROM kept")).toEqual([{ one: 1 }]);
   heir.child.kill("SIGTERM");
   expect(await heir.ended).toEqual({ code: 0, errors: "" });
@@ -112,9 +121,82 @@ test("kills an orphaned server that does not shut down", async () => {
   using _ = { [Symbol.dispose]: () => deaf.kill("SIGKILL") };
   await once(deaf.stdout, "data");
   writeFileSync(join(cluster, "postmaster.pid"), `${deaf.pid}\n`);
-  await using server = await start([], { ...systemClock, after: (ms, fn) => systemClock.after(ms / 50, fn) });
+  const clock: Clock = { ...systemClock, after: (ms, fn) => systemClock.after(ms / 50, fn) };
+  await using server = await start([], { clock });
   expect(await ended).toEqual([null, "SIGQUIT"]);
   expect(await ask(server.url, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
+});
+
+/** A process of the user that PostgreSQL runs as, which it may therefore signal. */
+async function bystander(...args: readonly string[]) {
+  const { uid, gid } = unprivilegedUser() ?? {};
+  const child = spawn("sleep", ["600", ...args], { stdio: "ignore", ...(uid && { uid, gid: gid! }) });
+  await once(child, "spawn");
+  return { pid: child.pid!, child, [Symbol.dispose]: () => void child.kill("SIGKILL") };
+}
+
+test("starts after a crash although the old pid belongs to another process of the same user", async () => {
+  const crashed = await start();
+  await ask(crashed.url, "CREATE TABLE kept AS SELECT 1 AS one");
+  process.kill(crashed.pid, "SIGQUIT");
+  await eventually("PostgreSQL is gone", () => !isRunning(crashed.pid));
+  const pidFile = join(dataDir, "pg", "postmaster.pid");
+  using other = await bystander();
+  const lines = (existsSync(pidFile) ? readFileSync(pidFile, "utf8") : "0\n").split("\n");
+  writeFileSync(pidFile, [other.pid, ...lines.slice(1)].join("\n"));
+
+  await using server = await start();
+  expect(await ask(server.url, "SELECT one FROM kept")).toEqual([{ one: 1 }]);
+  expect(other.child.exitCode ?? other.child.signalCode).toBe(null);
+});
+
+test("starts a server again that was killed, at the same address, and stops that one in the end", async () => {
+  const lines: string[] = [];
+  const restartLog = pino({}, { write: (line) => void lines.push(line) });
+  await using server = await start([], { restartLog });
+  const { url, pid } = server;
+  await ask(url, "CREATE TABLE kept AS SELECT 1 AS one");
+  process.kill(pid, "SIGKILL");
+  await eventually("it answers again", () =>
+    ask(url, "SELECT one FROM kept").then(
+      () => server.pid !== pid,
+      () => false,
+    ),
+  );
+  await eventually("the log says so", () => lines.some((line) => line.includes("started PostgreSQL again")));
+  expect(lines[0]).toContain("PostgreSQL ended by itself; starting it again");
+  expect(server.url).toBe(url);
+  const next = server.pid;
+  await server.stop();
+  expect(isRunning(next)).toBe(false);
+});
+
+test("leaves no server behind when it cannot write down the address", async () => {
+  await (await start()).stop();
+  const address = join(dataDir, "database_url");
+  await rm(address);
+  mkdirSync(address);
+  await expect(start()).rejects.toThrow("EISDIR");
+  expect(existsSync(join(dataDir, "pg", "postmaster.pid"))).toBe(false);
+});
+
+test("a process that exits while the server starts leaves none behind", async () => {
+  await (await start()).stop();
+  const module = join(import.meta.dirname, "embedded.ts");
+  const program = `import { existsSync } from "node:fs";
+    import { startEmbeddedPostgres } from ${JSON.stringify(module)};
+    const [dataDir] = process.argv.slice(1);
+    const clock = { now: () => Date.now(), after(ms, fn) {
+      // It waits for the server's first answer here.
+      if (existsSync(dataDir + "/pg/postmaster.pid")) process.exit(7);
+      const timer = setTimeout(fn, ms);
+      return () => clearTimeout(timer);
+    } };
+    await startEmbeddedPostgres({ dataDir, clock, newPassword: () => "" });`;
+  const args = ["--conditions=khala-source", "--input-type=module", "-e", program, dataDir];
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "inherit", "inherit"] });
+  expect(await once(child, "exit")).toEqual([7, null]);
+  await eventually("PostgreSQL is gone", () => !existsSync(join(dataDir, "pg", "postmaster.pid")));
 });
 
 test("refuses a data folder in use, names its process, and does not disturb it", async () => {

@@ -17,12 +17,15 @@ import { createRequire } from "node:module";
 import { createServer } from "node:net";
 import { dirname, join, resolve } from "node:path";
 import pg from "pg";
+import type { Logger } from "pino";
 import { type Clock, sleep } from "../kit/clock.ts";
-import { isRunning } from "./data_folder.ts";
+import { stopOrphan } from "./orphan.ts";
 
 /** A PostgreSQL server that belongs to this process. */
 export interface EmbeddedPostgres {
+  /** Stays the same when the server is started again. */
   readonly url: string;
+  /** The process that is running, or was last. */
   readonly pid: number;
   /** Stops the server; open connections are cut, committed work is safe. */
   stop(): Promise<void>;
@@ -36,6 +39,8 @@ export interface EmbeddedOptions {
   /** Further `name=value` server settings. */
   readonly settings?: readonly string[];
   readonly startTimeoutMs?: number;
+  /** Starts the server again whenever it ends by itself, and says so here. Without it, it stays down. */
+  readonly restartLog?: Logger;
 }
 
 const SETTINGS = [
@@ -58,87 +63,154 @@ const SETTINGS = [
 ];
 
 const MAX_LOG_BYTES = 4 << 20;
+const PORTS_TRIED = 10;
+/** The longest pause between two attempts to start a server that ended: a full disk may be freed at any time. */
+const MAX_PAUSE_MS = 10_000;
 
 /** Starts the PostgreSQL that ships with the packages, creating the cluster on the first start. */
 export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   const home = resolve(options.dataDir);
   mkdirSync(home, { recursive: true });
-  const logFile = join(home, "postgres.log");
-  const log = openLog(logFile);
   // The clock's timers do not keep the process alive, and nothing else may at this point.
   const awake = setInterval(() => {}, 60_000);
   try {
-    return await start(options, home, log, logFile);
+    return await start(options, home);
   } finally {
     clearInterval(awake);
+  }
+}
+
+async function start(options: EmbeddedOptions, home: string): Promise<EmbeddedPostgres> {
+  const { settings = [] } = options;
+  const cluster = join(home, "pg");
+  const passwordFile = join(home, "postgres.password");
+  const logFile = join(home, "postgres.log");
+  if (!existsSync(cluster)) {
+    const durable = !settings.includes("fsync=off");
+    await initialise(cluster, { passwordFile, password: options.newPassword(), durable, logFile });
+  }
+  const password = encodeURIComponent(readFileSync(passwordFile, "utf8").trim());
+  const urlAt = (port: number) => `postgres://postgres:${password}@127.0.0.1:${port}/postgres`;
+  const place: Place = { cluster, logFile, urlAt };
+  for (let tries = 0; tries < PORTS_TRIED; tries++) {
+    const port = await freePort();
+    const child = await tryStart(options, place, port);
+    // Another process may take the port before the server binds it: then try another one.
+    if (child === "port taken") continue;
+    try {
+      writeFileSync(join(home, "database_url"), `${urlAt(port)}\n`, { mode: 0o600 });
+    } catch (error) {
+      await stop(child, options.clock);
+      throw error;
+    }
+    return keep(options, place, port, child);
+  }
+  throw new Error(`PostgreSQL found no free port in ${PORTS_TRIED} tries. Its log is ${logFile}.`);
+}
+
+interface Place {
+  readonly cluster: string;
+  readonly logFile: string;
+  readonly urlAt: (port: number) => string;
+}
+
+/** Starts the server on a port, and resolves when it answers. Fails if it ends, or does not answer in time. */
+async function tryStart(
+  options: EmbeddedOptions,
+  { cluster, logFile, urlAt }: Place,
+  port: number,
+): Promise<ChildProcess | "port taken"> {
+  const { clock, settings = [], startTimeoutMs = 30_000 } = options;
+  await stopOrphan(cluster, clock);
+  const args = ["-p", String(port), ...[...SETTINGS, ...settings].flatMap((setting) => ["-c", setting])];
+  const { child, logStart } = launchLogged(embeddedBinaries().postgres, cluster, args, logFile);
+  const answer = await firstAnswer(urlAt(port), child, clock, clock.now() + startTimeoutMs);
+  if (answer === "ready") return child;
+  await stop(child, clock);
+  if (answer === "late") throw new Error(`PostgreSQL did not start in time. Its log is ${logFile}.`);
+  if (readFileSync(logFile, "utf8").slice(logStart).includes("could not bind")) return "port taken";
+  throw new Error(`PostgreSQL stopped while starting. Its log is ${logFile}.`, { cause: answer });
+}
+
+/** Launches a program that writes to the log, and is interrupted when this process exits, whatever ends it. */
+function launchLogged(
+  file: string,
+  cluster: string,
+  args: readonly string[],
+  logFile: string,
+): { child: ChildProcess; logStart: number } {
+  const log = openLog(logFile);
+  try {
+    const logStart = fstatSync(log).size;
+    const child = launch({ file, cluster, args, user: unprivilegedUser(), log });
+    const interrupt = () => child.kill("SIGINT");
+    process.once("exit", interrupt);
+    child.once("exit", () => process.off("exit", interrupt));
+    return { child, logStart };
+  } finally {
     closeSync(log);
   }
 }
 
-async function start(
-  options: EmbeddedOptions,
-  home: string,
-  log: number,
-  logFile: string,
-): Promise<EmbeddedPostgres> {
-  const { clock, settings = [] } = options;
-  const binaries = embeddedBinaries();
-  const cluster = join(home, "pg");
-  const passwordFile = join(home, "postgres.password");
-  if (!existsSync(cluster)) {
-    const durable = !settings.includes("fsync=off");
-    await initialise(binaries, cluster, {
-      passwordFile,
-      password: options.newPassword(),
-      durable,
-      log,
-      logFile,
+/** The server in the hands of its owner. With `restartLog`, one that ends by itself is started again, on the same port. */
+function keep(options: EmbeddedOptions, place: Place, port: number, first: ChildProcess): EmbeddedPostgres {
+  const { clock, restartLog: log } = options;
+  let child = first;
+  const stopping = new AbortController();
+  let restarting: Promise<void> = Promise.resolve();
+
+  async function restart(): Promise<void> {
+    for (let failures = 0; !stopping.signal.aborted; failures++) {
+      await sleep(clock, Math.min(MAX_PAUSE_MS, 100 * 2 ** Math.min(failures, 10)), stopping.signal);
+      if (stopping.signal.aborted) return;
+      try {
+        const next = await tryStart(options, place, port);
+        if (next === "port taken") throw new Error(`Another process has taken the port ${port}.`);
+        child = next;
+        watch();
+        return log!.warn({ pid: child.pid }, "started PostgreSQL again");
+      } catch (error) {
+        log!.error({ err: (error as Error).message }, "PostgreSQL cannot be started again; retrying");
+      }
+    }
+  }
+
+  function watch(): void {
+    if (!log) return;
+    child.once("exit", (code, signal) => {
+      if (stopping.signal.aborted) return;
+      log.error(
+        { ended: signal ?? code, log: place.logFile },
+        "PostgreSQL ended by itself; starting it again",
+      );
+      restarting = restart();
     });
   }
-  await stopOrphan(cluster, clock);
 
-  const password = readFileSync(passwordFile, "utf8").trim();
-  const user = unprivilegedUser();
-  const deadline = clock.now() + (options.startTimeoutMs ?? 30_000);
-  for (;;) {
-    const port = await freePort();
-    const args = ["-p", String(port), ...[...SETTINGS, ...settings].flatMap((setting) => ["-c", setting])];
-    const logStart = fstatSync(log).size;
-    const child = launch({ file: binaries.postgres, cluster, args, user, log });
-    const url = `postgres://postgres:${encodeURIComponent(password)}@127.0.0.1:${port}/postgres`;
-    const answer = await firstAnswer(url, child, clock, deadline);
-    if (answer === "ready") {
-      writeFileSync(join(home, "database_url"), `${url}\n`, { mode: 0o600 });
-      return owned(child, url, clock);
-    }
-    await stop(child, clock);
-    if (answer === "late") throw new Error(`PostgreSQL did not start in time. Its log is ${logFile}.`);
-    // Another process may take the port before the server binds it: then try another one.
-    const portTaken = readFileSync(logFile, "utf8").slice(logStart).includes("could not bind");
-    if (!portTaken)
-      throw new Error(`PostgreSQL stopped while starting. Its log is ${logFile}.`, { cause: answer });
-  }
-}
-
-/** Ties the server to this process: it is stopped on request, or when the process exits. */
-function owned(child: ChildProcess, url: string, clock: Clock): EmbeddedPostgres {
-  const interrupt = () => child.kill("SIGINT");
-  process.once("exit", interrupt);
-  child.once("exit", () => process.off("exit", interrupt));
-  return { url, pid: child.pid!, stop: () => stop(child, clock) };
+  watch();
+  return {
+    url: place.urlAt(port),
+    get pid() {
+      return child.pid!;
+    },
+    async stop() {
+      stopping.abort();
+      await restarting;
+      await stop(child, clock);
+    },
+  };
 }
 
 interface Initialise {
   readonly passwordFile: string;
   readonly password: string;
   readonly durable: boolean;
-  readonly log: number;
   readonly logFile: string;
 }
 
 /** Creates the cluster in a temporary folder and moves it into place, so that an interrupted start leaves none. */
-async function initialise({ initdb }: Binaries, cluster: string, options: Initialise): Promise<void> {
-  const { passwordFile, password, durable, log, logFile } = options;
+async function initialise(cluster: string, options: Initialise): Promise<void> {
+  const { passwordFile, password, durable, logFile } = options;
   const unfinished = `${cluster}.new`;
   const user = unprivilegedUser();
   rmSync(unfinished, { recursive: true, force: true });
@@ -157,46 +229,11 @@ async function initialise({ initdb }: Binaries, cluster: string, options: Initia
     "--locale=C",
   ];
   if (!durable) args.push("--no-sync");
-  const child = launch({ file: initdb, cluster: unfinished, args, user, log });
+  const { child } = launchLogged(embeddedBinaries().initdb, unfinished, args, logFile);
   const [code] = (await once(child, "exit")) as [number | null];
   if (code !== 0)
     throw new Error(`The database could not be created (initdb ended with ${code}). Its log is ${logFile}.`);
   renameSync(unfinished, cluster);
-}
-
-/** Stops the server of a killed owner, which still uses the cluster. */
-async function stopOrphan(cluster: string, clock: Clock): Promise<void> {
-  const pidFile = join(cluster, "postmaster.pid");
-  if (!existsSync(pidFile)) return;
-  const pid = Number(readFileSync(pidFile, "utf8").split("\n")[0]);
-  if (!Number.isInteger(pid) || !isRunning(pid) || !serves(pid, cluster)) return;
-  // A server that does not shut down has a slow disk or hangs: it is stopped at once, and the next one recovers the cluster.
-  for (const [signal, patienceMs] of [
-    ["SIGINT", 10_000],
-    ["SIGQUIT", 20_000],
-  ] as const) {
-    process.kill(pid, signal);
-    for (let waited = 0; waited < patienceMs; waited += 50) {
-      if (!isRunning(pid)) return;
-      await sleep(clock, 50);
-    }
-  }
-  throw new Error(`The PostgreSQL server ${pid} still uses ${cluster}. Stop it and start again.`);
-}
-
-/** Whether the process is the cluster's server, and not another one that reused the pid. False if that is unknown. */
-function serves(pid: number, cluster: string): boolean {
-  try {
-    if (process.platform === "linux") {
-      return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(cluster);
-    }
-    return execFileSync("ps", ["-o", "command=", "-p", String(pid)], {
-      encoding: "utf8",
-      timeout: 5_000,
-    }).includes(cluster);
-  } catch {
-    return false;
-  }
 }
 
 /** Opens the log for appending, and rotates it if it is large. */
