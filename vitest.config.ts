@@ -35,6 +35,7 @@ const onStockPostgres = [
   "packages/server/src/conversations/log/postgres/postgres_log.pg.test.ts",
   "packages/server/src/blackboard/postgres/open_board.pg.test.ts",
   "packages/server/src/{conversations,blackboard/postgres}/plans.pg.test.ts",
+  "packages/server/src/main/backup_operations.pg.test.ts",
   "e2e/stories/{sync,conversations,blackboard}.test.ts",
 ];
 

@@ -202,6 +202,8 @@ export function declareOperations(khala: Command): void {
     .addHelpText("after", "\nExits with 4 when there is a problem, else 0; a warning is no problem.")
     .action(async (options) => (await import("../commands/doctor.ts")).doctor(options));
 
+  declareBackups(khala);
+
   withDatabaseOptions(khala.command("reproject"))
     .description("rebuild the documents of a topic from the log, and send clients those that differ")
     .argument("<topic>", "such as runtime.run_summaries")
@@ -250,6 +252,55 @@ docs/runbooks/MOVE_TO_REDIS.md. Exits with 4 when Redis has other conversations 
     )
     .option("--yes", "do it: every client lists again, all at once")
     .action(async (options) => (await import("../commands/operations.ts")).rotate(options));
+}
+
+function declareBackups(khala: Command): void {
+  const dataDir = ["--data-dir <folder>", "where the embedded PostgreSQL is, without DATABASE_URL"] as const;
+  const backup = khala
+    .command("backup")
+    .description("write the database into a file, as of one moment, and read it back to verify it")
+    .argument("<file>", "the file to create")
+    .option(...dataDir)
+    .option("--json", "as JSON")
+    .addHelpText(
+      "after",
+      `
+Servers may run meanwhile. Without DATABASE_URL it uses the embedded PostgreSQL, and starts it if no server has. The file
+holds all that is in PostgreSQL, unencrypted; data in Redis or Kafka is not part of it. See docs/OPERATIONS.md.
+
+Examples:
+  khala backup khala-$(date +%F).backup
+  khala backup verify khala-2026-11-18.backup`,
+    )
+    .action(async (file, options) => (await import("../commands/backup.ts")).backup(file, options));
+  backup
+    .command("verify")
+    .description("read a backup to its end, and check its checksum and its number of rows")
+    .argument("<file>", "the backup")
+    .option("--json", "as JSON")
+    // The parent has the same option and would take it.
+    .action(async (file, _, command) =>
+      (await import("../commands/backup.ts")).verify(file, command.optsWithGlobals()),
+    );
+
+  khala
+    .command("restore")
+    .description("put a backup into the database, and begin a new epoch: every client lists again")
+    .argument("<file>", "the backup")
+    .option("--replace", "delete what the database has")
+    .option(...dataDir)
+    .option("--json", "as JSON")
+    .addHelpText(
+      "after",
+      `
+All servers and workers must be stopped. It is one transaction: a restore that fails or is stopped changes nothing.
+A backup of another schema is refused: restore it with the Khala that made it.
+
+Examples:
+  khala restore khala.backup                  into an empty database
+  khala restore khala.backup --replace`,
+    )
+    .action(async (file, options) => (await import("../commands/backup.ts")).restore(file, options));
 }
 
 function withDatabaseOptions(command: Command): Command {

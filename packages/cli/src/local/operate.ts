@@ -39,16 +39,26 @@ export async function operate<T>(
     throw new Failure(`There is no database in ${config.KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
   }
   const app = await loadApp(options.app);
+  const stopped = "Stopped. Progress is kept; run the command again to resume.";
+  return untilStopped(stopped, (signal) => work({ config, app, databaseUrl, signal }));
+}
+
+/** Runs `work` with a signal that aborts on Ctrl-C; then it fails with the message. */
+export async function untilStopped<T>(
+  message: string,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
   const stopping = new AbortController();
   const stop = () => stopping.abort();
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, stop);
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+  for (const signal of signals) process.once(signal, stop);
   try {
-    return await work({ config, app, databaseUrl, signal: stopping.signal });
+    return await work(stopping.signal);
   } catch (error) {
     if (!stopping.signal.aborted) throw error;
-    throw new Failure("Stopped. Progress is kept; run the command again to resume.", EXIT.failed, {
-      cause: error,
-    });
+    throw new Failure(message, EXIT.failed, { cause: error });
+  } finally {
+    for (const signal of signals) process.off(signal, stop);
   }
 }
 

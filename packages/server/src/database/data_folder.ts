@@ -12,7 +12,8 @@ export function lockDataFolder(folder: string): () => void {
   const home = resolve(folder);
   mkdirSync(home, { recursive: true });
   const lockFile = join(home, `lock.${process.pid}`);
-  if (existsSync(lockFile) && contents(lockFile) === startOf(process.pid)) throw inUse(home, process.pid);
+  if (existsSync(lockFile) && contents(lockFile) === startOf(process.pid))
+    throw new DataFolderInUse(home, process.pid);
   // Atomically: a lock file without text would look like that of an ended process.
   writeFileSync(`${lockFile}.new`, startOf(process.pid), { mode: 0o600 });
   renameSync(`${lockFile}.new`, lockFile);
@@ -24,16 +25,21 @@ export function lockDataFolder(folder: string): () => void {
     const other = join(home, name);
     if (isRunning(pid) && startOf(pid) === contents(other)) {
       release();
-      throw inUse(home, pid);
+      throw new DataFolderInUse(home, pid);
     }
     rmSync(other, { force: true });
   }
   return release;
 }
 
-function inUse(home: string, pid: number): Error {
-  const advice = "Stop it, or set KHALA_DATA_DIR to another folder.";
-  return new Error(`The data folder ${home} is in use by the process ${pid}. ${advice}`);
+/** Another process has locked the data folder. */
+export class DataFolderInUse extends Error {
+  override readonly name = "DataFolderInUse";
+
+  constructor(home: string, pid: number) {
+    const advice = "Stop it, or set KHALA_DATA_DIR to another folder.";
+    super(`The data folder ${home} is in use by the process ${pid}. ${advice}`);
+  }
 }
 
 /** Whether a process with this id exists, ours or not. */

@@ -33,7 +33,7 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
     await client.query("SET lock_timeout = '60s'");
     await checkEncoding(client);
     await client.query("BEGIN");
-    await client.query("SELECT pg_advisory_xact_lock($1)", [ADVISORY_LOCK]);
+    await lockSchema(client);
     if ((await installedVersion(client)) === 0) {
       await createTables(client);
       log.info({ version: SCHEMA_VERSION }, "created the database schema");
@@ -47,6 +47,26 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
     // Ending the session releases the lock and rolls back an unfinished transaction.
     await client.end();
   }
+}
+
+/** Makes other processes that start wait until this transaction ends. */
+export async function lockSchema(client: pg.Client): Promise<void> {
+  await client.query("SELECT pg_advisory_xact_lock($1)", [ADVISORY_LOCK]);
+}
+
+/** Identifies the tables that this code creates. */
+export function baselineHash(): string {
+  return hashOf(new Map(baseline().map(({ name, hash }) => [name, hash])));
+}
+
+/** Identifies the tables that the database has: the `baselineHash` of the code that created them. */
+export async function installedBaseline(client: pg.Client): Promise<string> {
+  return hashOf(await hashesOf(client, "baseline"));
+}
+
+function hashOf(files: ReadonlyMap<string, string>): string {
+  const lines = [...files].map(([name, hash]) => `${name} ${hash}`).sort();
+  return createHash("sha256").update(lines.join("\n")).digest("hex");
 }
 
 async function checkEncoding(client: pg.Client): Promise<void> {

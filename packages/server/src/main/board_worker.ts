@@ -8,6 +8,7 @@ import { openWorkerHealth } from "./health.ts";
 import { workerListenOptions } from "./settings.ts";
 import {
   type Closers,
+  closeAll,
   EVENTS_WAKEUP,
   type KhalaOptions,
   openContext,
@@ -27,9 +28,7 @@ export interface BoardWorker {
 export async function createBoardWorker(app: App, options: KhalaOptions): Promise<BoardWorker> {
   const { config } = options;
   const closers: Closers = [];
-  const stop = async () => {
-    for (const close of closers.splice(0).reverse()) await close();
-  };
+  const stop = () => closeAll(closers);
   try {
     const context = await openContext(options);
     closers.push(() => context.telemetry.shutdown());
@@ -53,7 +52,9 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     wakeups.start();
     return { blackboard, url: healthServer?.url, stop };
   } catch (error) {
-    await stop();
+    await stop().catch((failure) =>
+      options.log?.warn({ err: failure.message }, "a failed start left something open"),
+    );
     throw error;
   }
 }

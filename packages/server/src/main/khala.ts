@@ -31,6 +31,7 @@ import {
 } from "./settings.ts";
 import {
   type Closers,
+  closeAll,
   EVENTS_WAKEUP,
   type KhalaOptions,
   openContext,
@@ -65,9 +66,7 @@ export async function createKhala(
   const app = "streams" in definition ? definition : defineApp(definition);
   const { config, dev = false } = options;
   const closers: Closers = [];
-  const stop = async () => {
-    for (const close of closers.splice(0).reverse()) await close();
-  };
+  const stop = () => closeAll(closers);
   try {
     const spans = dev ? new SpanRing() : undefined;
     const context = await openContext(options, spans);
@@ -176,7 +175,9 @@ export async function createKhala(
       stop,
     };
   } catch (error) {
-    await stop();
+    await stop().catch((failure) =>
+      options.log?.warn({ err: failure.message }, "a failed start left something open"),
+    );
     throw error;
   }
 }

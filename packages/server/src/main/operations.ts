@@ -40,6 +40,15 @@ export {
 } from "../sync/mirror/parity.ts";
 export type { ReprojectionProgress } from "../sync/rebuild/reprojection.ts";
 export { probeKafka, probeRedis } from "./backend_probes.ts";
+export {
+  type BackupContents,
+  type BackupOptions,
+  type BackupProgress,
+  createBackup,
+  type RestoreBackupOptions,
+  restoreBackup,
+  verifyBackup,
+} from "./backup_operations.ts";
 export type { CopiedConversations, TrimmedConversations } from "./conversation_operations.ts";
 
 /** Signs a token with the keys that these settings name, or with the development key; undefined if they cannot sign. */

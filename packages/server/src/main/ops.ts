@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import type { SettingJson } from "@khala/contracts/ops/v1";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { Health } from "../gateway/http/health.ts";
@@ -10,6 +9,7 @@ import type { SpanRing } from "../kit/span_ring.ts";
 import type { SyncPlane } from "../sync/plane.ts";
 import { type Config, describeConfig, readConfig } from "./config.ts";
 import { blackboardSettings } from "./settings.ts";
+import { VERSION } from "./startup.ts";
 
 /** Dependencies of the operator API. */
 export interface OpsParts {
@@ -49,10 +49,6 @@ export function openOps(config: Config, context: Context, parts: OpsParts): OpsS
     parity,
   };
 }
-
-const VERSION = (
-  JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { version: string }
-).version;
 
 /** Every setting as it would be written into the environment; secrets are masked. */
 export function settingsOf(config: Config): SettingJson[] {

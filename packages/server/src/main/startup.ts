@@ -1,8 +1,9 @@
 import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { lockDataFolder } from "../database/data_folder.ts";
-import { openDatabase } from "../database/database.ts";
+import { type Database, openDatabase } from "../database/database.ts";
 import { startEmbeddedPostgres } from "../database/embedded.ts";
 import { migrate } from "../database/migrate.ts";
 import { type Clock, systemClock } from "../kit/clock.ts";
@@ -25,8 +26,26 @@ export interface KhalaOptions {
   readonly newId?: NewId;
 }
 
+/** The version of this package. */
+export const VERSION = (
+  JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { version: string }
+).version;
+
 /** Closes what was opened; called in reverse order. */
 export type Closers = (() => Promise<void> | void)[];
+
+/** Calls all of them, also when one fails: what was opened first, such as PostgreSQL, must not be left behind. */
+export async function closeAll(closers: Closers): Promise<void> {
+  const failures: unknown[] = [];
+  for (const close of closers.splice(0).reverse()) {
+    try {
+      await close();
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
+}
 
 /** The wakeup that events were appended. */
 export const EVENTS_WAKEUP = "events";
@@ -54,7 +73,18 @@ export async function openContext(
 }
 
 /** The database that the settings name, or the embedded one, with its schema. */
-export async function openServerDatabase(config: Config, context: Context, closers: Closers) {
+export async function openServerDatabase(
+  config: Config,
+  context: Context,
+  closers: Closers,
+): Promise<Database> {
+  const database = await connectDatabase(config, context, closers);
+  await migrate(database, context.log);
+  return database;
+}
+
+/** The same, with the schema that it has. */
+export async function connectDatabase(config: Config, context: Context, closers: Closers): Promise<Database> {
   let url = config.DATABASE_URL;
   if (!url) {
     const { KHALA_DATA_DIR: dataDir } = config;
@@ -63,12 +93,12 @@ export async function openServerDatabase(config: Config, context: Context, close
       dataDir: join(dataDir, "postgres"),
       clock: context.clock,
       newPassword: () => randomBytes(24).toString("base64url"),
+      restartLog: context.log,
     });
     closers.push(() => server.stop());
     url = server.url;
   }
   const database = openDatabase({ url, poolSize: config.KHALA_DATABASE_POOL, log: context.log });
   closers.push(() => database.close());
-  await migrate(database, context.log);
   return database;
 }

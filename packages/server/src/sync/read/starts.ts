@@ -66,10 +66,13 @@ export async function recordStart(tx: Pick<Database, "query">, context: Context)
 }
 
 /** Forgets all earlier starts, so that every cursor is stale: for what cannot be noticed, such as rows changed by hand. */
-export async function rotateEpoch(database: Database, context: Context): Promise<string> {
-  return database.interactive(async (tx) => {
-    await tx.query({ text: "LOCK TABLE runtime.sync_starts IN EXCLUSIVE MODE" });
-    await tx.query({ text: "DELETE FROM runtime.sync_starts" });
-    return recordStart(tx, context);
-  });
+export function rotateEpoch(database: Database, context: Context): Promise<string> {
+  return database.interactive((tx) => rotateEpochWithin(tx, context));
+}
+
+/** The same as part of a transaction. */
+export async function rotateEpochWithin(tx: Pick<Database, "query">, context: Context): Promise<string> {
+  await tx.query({ text: "LOCK TABLE runtime.sync_starts IN EXCLUSIVE MODE" });
+  await tx.query({ text: "DELETE FROM runtime.sync_starts" });
+  return recordStart(tx, context);
 }
