@@ -1,116 +1,55 @@
-import { createSyncClient, type SyncClient } from "@khala/client/sync";
-import { until } from "@khala/testing/kit/until";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { PostgresServer } from "@khala/testing/postgres/server";
-import { freePort } from "@khala/testing/processes/ports";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { runCli } from "@khala/testing/processes/run_cli";
 import { expect, test } from "vitest";
-import { memory } from "../../packages/client/src/storage/memory.ts";
+import { type Backup, clientsFollowRestore } from "./support/restores.ts";
 
-const org = "acme";
-
-/** Makes a backup of a server that runs; the answer puts it back while no Khala runs. */
-type Backup = (postgres: PostgresServer) => Promise<() => Promise<void>>;
-
-const BACKUPS: Readonly<Record<string, Backup>> = {
-  async "a folder that was copied back"(postgres) {
+const BACKUPS: Readonly<Record<string, (postgres: PostgresServer, folder: string) => Backup>> = {
+  "a folder that was copied back": (postgres) => async () => {
     const copy = await postgres.backUp();
     return () => postgres.restore(copy);
   },
-  async "a folder that rsync put back, or the snapshot of a volume"(postgres) {
+  "a folder that rsync put back, or the snapshot of a volume": (postgres) => async () => {
     const copy = await postgres.backUp();
     return () => postgres.rewind(copy);
   },
-  async "a copy of a server that crashed"(postgres) {
+  "a copy of a server that crashed": (postgres) => async () => {
     await postgres.crash();
     const copy = await postgres.copy();
     await postgres.start();
     return () => postgres.restore(copy);
   },
-  async "a standby that was behind"(postgres) {
+  "a standby that was behind": (postgres) => async () => {
     const standby = await postgres.addStandby();
     await standby.detach();
     return () => standby.promote();
   },
+  "recovery to a point in time": (postgres) => async (write) => {
+    const copy = await postgres.baseBackup();
+    await write("replayed");
+    await postgres.database.query({ text: "SELECT pg_create_restore_point('before')" });
+    return () => postgres.recover(copy, "before");
+  },
+  "khala restore": (postgres, folder) => async () => {
+    const file = join(folder, "khala.backup");
+    const env = { DATABASE_URL: postgres.url };
+    expect(await runCli(["backup", file], env)).toMatchObject({ code: 0 });
+    return async () => {
+      // Its own sessions would look like a server's.
+      await postgres.endSessions();
+      expect(await runCli(["restore", file, "--replace"], env)).toMatchObject({ code: 0 });
+    };
+  },
 };
 
-test.for(Object.entries(BACKUPS))("clients end up equal to the server after %s", async ([, backUp]) => {
+test.for(Object.entries(BACKUPS))("clients end up equal to the server after %s", async ([, backup]) => {
   await using postgres = await PostgresServer.start();
-  const settings = { KHALA_PORT: String(await freePort()), KHALA_POLL_MS: "20" };
-  const start = () => startServer(postgres.url, { settings });
-  let server = await start();
-  const clients: SyncClient[] = [];
-  const storage = memory();
-  const open = (options: { storage?: typeof storage } = {}) => {
-    const { url } = server;
-    const client = createSyncClient({ url, token: () => server.token({ org_id: org }), ...options });
-    client.sync.subscribe(RUNS, () => {});
-    clients.push(client);
-    return client;
-  };
+  const folder = await mkdtemp(join(tmpdir(), "khala-restores-"));
   try {
-    for (const name of ["kept", "changed", "deleted"]) await write(server, name, 1, "before");
-    const watching = open();
-    const stored = open({ storage });
-    await agree(server, watching, stored);
-    const restore = await backUp(postgres);
-
-    await write(server, "changed", 2, "lost");
-    await write(server, "deleted", 2);
-    for (let i = 0; i < 5; i++) await write(server, `lost-${i}`, 1, "lost");
-    await agree(server, watching, stored);
-    await stored.close();
-    await server[Symbol.asyncDispose]();
-
-    await restore();
-    server = await start();
-    // The counter passes all that was seen, before anybody asks.
-    for (let i = 0; i < 20; i++) await write(server, `new-${i}`, 1, "after");
-    await write(server, "changed", 2, "after");
-    await agree(server, watching, open({ storage }));
-    expect(contents(watching)).toMatchObject({ "run:changed": "after", "run:deleted": "before" });
-    expect(Object.keys(contents(watching))).not.toContain("run:lost-0");
-
-    // A restart after which nothing is missing makes nobody list.
-    await server[Symbol.asyncDispose]();
-    server = await start();
-    await write(server, "kept", 2, "after");
-    await agree(server, watching);
-    expect(await server.metric("khala_sync_stale_cursors_total")).toBe(0);
+    await clientsFollowRestore(postgres.url, backup(postgres, folder));
   } finally {
-    for (const client of clients) await client.close();
-    await server[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
   }
 });
-
-async function write(server: TestServer, name: string, version: number, text?: string): Promise<void> {
-  const payload = text === undefined ? {} : { payload: { text } };
-  await until("it is written", () =>
-    server.write({ key: `run:${name}`, version, org, ...payload }).then(
-      () => true,
-      () => false,
-    ),
-  );
-}
-
-function contents({ sync }: SyncClient): Record<string, string> {
-  const { items } = sync.list(RUNS);
-  return Object.fromEntries(items.map(({ key, data }) => [key, (data as { text: string }).text]));
-}
-
-async function agree(server: TestServer, ...clients: readonly SyncClient[]): Promise<void> {
-  const response = await server.request(`/sync/v1/list/${RUNS}`, await server.token({ org_id: org }));
-  const { documents } = (await response.json()) as {
-    documents: { doc_key: string; payload: { text: string } }[];
-  };
-  const there = Object.fromEntries(documents.map(({ doc_key: key, payload }) => [key, payload.text]));
-  for (const client of clients) {
-    await until("a client is live", () => client.sync.list(RUNS).phase === "live");
-    await until("a client has what the server has", () => {
-      const here = contents(client);
-      return (
-        JSON.stringify(here, Object.keys(here).toSorted()) ===
-        JSON.stringify(there, Object.keys(there).toSorted())
-      );
-    });
-  }
-}

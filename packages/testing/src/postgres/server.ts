@@ -105,19 +105,56 @@ export class PostgresServer implements AsyncDisposable {
     await this.start();
   }
 
-  /** Starts a standby that follows it. */
-  async addStandby(): Promise<Standby> {
-    const primary = this.#server!;
-    const dataDir = this.#newFolder();
+  /** A base backup: a copy of its folder, taken while it runs. */
+  async baseBackup(): Promise<string> {
+    const copy = this.#newFolder();
     const client = await this.database.connect();
     try {
-      await client.query("SELECT pg_backup_start('standby', fast => true)");
-      await run("cp", ["-a", this.#dataDir, dataDir]);
+      await client.query("SELECT pg_backup_start('copy', fast => true)");
+      await run("cp", ["-a", this.#dataDir, copy]);
       const { rows } = await client.query("SELECT labelfile FROM pg_backup_stop(wait_for_archive => false)");
-      await prepareStandby(join(dataDir, "pg"), primary, rows[0].labelfile);
+      const cluster = join(copy, "pg");
+      await rm(join(cluster, "postmaster.pid"));
+      await writeOwned(cluster, "backup_label", rows[0].labelfile);
     } finally {
       await client.end();
     }
+    return copy;
+  }
+
+  /** Puts a base backup in the place of the folder, and replays the log up to a restore point. */
+  async recover(copy: string, restorePoint: string): Promise<void> {
+    await this.stop();
+    const archive = this.#newFolder();
+    await run("cp", ["-a", join(this.#dataDir, "pg", "pg_wal"), archive]);
+    // As an archive would be: the backup has the beginning of it only.
+    const log = join(copy, "pg", "pg_wal");
+    for (const name of await readdir(log)) if (/^[0-9A-F]{24}$/.test(name)) await rm(join(log, name));
+    await writeOwned(join(copy, "pg"), "recovery.signal", "");
+    const settings = [`restore_command = 'cp ${archive}/%f %p'`, `recovery_target_name = '${restorePoint}'`];
+    const lines = [...settings, "recovery_target_action = 'promote'", ""].join("\n");
+    await appendFile(join(copy, "pg", "postgresql.auto.conf"), lines);
+    await this.restore(copy);
+    await eventually("it is recovered", async () => {
+      const [row] = await this.database.query({ text: "SELECT pg_is_in_recovery() AS recovering" });
+      return row!.recovering === false;
+    });
+  }
+
+  /** Ends what the pool of this test left open. */
+  async endSessions(): Promise<void> {
+    await administer(
+      this.#server!.url,
+      `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`,
+    );
+  }
+
+  /** Starts a standby that follows it. */
+  async addStandby(): Promise<Standby> {
+    const primary = this.#server!;
+    const dataDir = await this.baseBackup();
+    await prepareStandby(join(dataDir, "pg"), primary);
     const server = await launch(dataDir);
     this.#standbys.push(server);
     const followed = async () =>
@@ -168,16 +205,18 @@ export interface Standby {
 }
 
 /** Turns the copy of a running primary into a standby of it. */
-async function prepareStandby(cluster: string, primary: EmbeddedPostgres, label: string): Promise<void> {
+async function prepareStandby(cluster: string, primary: EmbeddedPostgres): Promise<void> {
   const { hostname, port, password } = new URL(primary.url);
   const follow = `host=${hostname} port=${port} user=postgres password=${decodeURIComponent(password)}`;
-  await rm(join(cluster, "postmaster.pid"));
   await appendFile(join(cluster, "postgresql.auto.conf"), `primary_conninfo = '${follow}'\n`);
-  await writeFile(join(cluster, "backup_label"), label);
-  await writeFile(join(cluster, "standby.signal"), "");
-  const owner = await stat(cluster);
-  for (const name of ["backup_label", "standby.signal"])
-    await chown(join(cluster, name), owner.uid, owner.gid);
+  await writeOwned(cluster, "standby.signal", "");
+}
+
+/** Writes a file that belongs to the owner of the cluster. */
+async function writeOwned(cluster: string, name: string, text: string): Promise<void> {
+  const { uid, gid } = await stat(cluster);
+  await writeFile(join(cluster, name), text);
+  await chown(join(cluster, name), uid, gid);
 }
 
 function launch(dataDir: string, settings: readonly string[] = []): Promise<EmbeddedPostgres> {
