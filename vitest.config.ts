@@ -29,6 +29,9 @@ class LongFirstKafkaLast extends BaseSequencer {
  */
 const besideCode = (backend: string) => `packages/*/src/**/*.${backend}.test.ts`;
 
+/** Needs programs that only the system's own PostgreSQL has. */
+const PG_DUMP = "e2e/sync/restores_dump.test.ts";
+
 /** Run again on the system's own PostgreSQL: one that is older, has default settings, and gives us a role without privileges. */
 const onStockPostgres = [
   "packages/server/src/{events,database}/{authority,append_in_order,migrate}.pg.test.ts",
@@ -36,6 +39,7 @@ const onStockPostgres = [
   "packages/server/src/blackboard/postgres/open_board.pg.test.ts",
   "packages/server/src/{conversations,blackboard/postgres}/plans.pg.test.ts",
   "packages/server/src/main/backup_operations.pg.test.ts",
+  PG_DUMP,
   "e2e/stories/{sync,conversations,blackboard}.test.ts",
 ];
 
@@ -83,7 +87,7 @@ export default defineConfig({
         test: {
           name: "backends",
           include: [besideCode("{redis,kafka,convex}"), "e2e/**/*.test.ts"],
-          exclude: ["**/node_modules/**", "e2e/{stories,chaos}/**", "e2e/{sync,client}/property_*"],
+          exclude: ["**/node_modules/**", "e2e/{stories,chaos}/**", "e2e/{sync,client}/property_*", PG_DUMP],
           globalSetup: ["packages/testing/src/services/services.ts"],
           testTimeout: 90_000,
           hookTimeout: 300_000,

@@ -27,7 +27,8 @@ type StockPostgres = { readonly bin: string } | { readonly container: string };
 
 /**
  * The PostgreSQL that users have, for a role without privileges: the server that KHALA_TEST_DATABASE_URL names, or one with default settings, from the
- * system's packages, a container, or, where CI=true or KHALA_TEST_INSTALL=1, the package manager. Its environment is that of `postgres`.
+ * system's packages, a container, or, where CI=true or KHALA_TEST_INSTALL=1, the package manager. Its environment is that of `postgres`, and
+ * PROGRAMS, the folder of its programs, empty if there is none.
  */
 export function stockPostgres(): Service {
   const given = process.env.KHALA_TEST_DATABASE_URL;
@@ -46,7 +47,10 @@ export function stockPostgres(): Service {
       return found ? undefined : problem;
     },
 
-    start: async () => withTemplate(given ? named(given) : await startStockPostgres(found!)),
+    async start() {
+      const { env, stop } = await withTemplate(given ? named(given) : await startStockPostgres(found!));
+      return { env: { ...env, PROGRAMS: found && "bin" in found ? found.bin : "" }, stop };
+    },
   };
 }
 

@@ -49,7 +49,7 @@ CREATE INDEX sync_stream_viewers_watermark ON runtime.sync_stream_viewers (topic
 CREATE TABLE runtime.sync_starts (
   number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   id text NOT NULL UNIQUE,
-  -- When the PostgreSQL server was started, in seconds.
+  -- Which PostgreSQL: when its server was started, in seconds, the database's oid, and the file of this table.
   postgres text NOT NULL,
   heads jsonb NOT NULL,
   started_at timestamptz NOT NULL DEFAULT now()

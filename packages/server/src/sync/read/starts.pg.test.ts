@@ -47,6 +47,22 @@ test("what was seen under a start is covered up to where the next one on another
   expect(starts.covers(randomUUID(), TOPIC, 0n)).toBe(false);
 });
 
+test("a table that was made again under a running PostgreSQL, as pg_restore does, counts as another one", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  await setHead(database, 4);
+  const before = await start(database);
+  await database.interactive(async (tx) => {
+    await tx.query({ text: "CREATE TEMPORARY TABLE dump ON COMMIT DROP AS TABLE runtime.sync_starts" });
+    await tx.query({ text: "TRUNCATE runtime.sync_starts" });
+    await tx.query({ text: "INSERT INTO runtime.sync_starts OVERRIDING SYSTEM VALUE TABLE dump" });
+  });
+  await start(database);
+  await setHead(database, 9);
+  const starts = await readStarts(database);
+  expect([4n, 5n].map((watermark) => starts.covers(before, TOPIC, watermark))).toEqual([true, false]);
+});
+
 test("starts at once are all known, in the order of their heads", async () => {
   await using own = await testDatabase();
   await setHead(own.database, 3);

@@ -7,7 +7,7 @@ const KEPT = 1_000;
 /** A start of a server, and the head of each topic at that moment. */
 export interface Start {
   readonly id: string;
-  /** The PostgreSQL server that it found: when that one was started. */
+  /** The PostgreSQL that it found: when its server was started, and which database and table it has. */
   readonly postgres: string;
   readonly heads: Readonly<Record<string, string>>;
 }
@@ -15,7 +15,7 @@ export interface Start {
 /**
  * The starts that the database knows. A cursor names the start that was the newest when it was given out, so one from a
  * future that a restore undid is recognised: the database does not know its start, or the first start on another
- * PostgreSQL server found a head below the cursor. As long as that server runs, nothing can be restored under it.
+ * PostgreSQL found a head below the cursor. As long as that server runs, only a table that is made again can be restored.
  */
 export class Starts {
   readonly #headsAfter = new Map<string, Start["heads"] | undefined>();
@@ -59,7 +59,9 @@ export async function recordStart(tx: Pick<Database, "query">, context: Context)
   await tx.query({
     text: `WITH old AS (DELETE FROM runtime.sync_starts WHERE number <= (SELECT max(number) FROM runtime.sync_starts) - $2)
       INSERT INTO runtime.sync_starts (id, postgres, heads)
-      SELECT $1, extract(epoch FROM pg_postmaster_start_time())::text, coalesce(jsonb_object_agg(topic, next_watermark::text), '{}') FROM runtime.sync_topic_sequences`,
+      SELECT $1, concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()),
+          (SELECT oid FROM pg_database WHERE datname = current_database()), pg_relation_filenode('runtime.sync_starts')),
+        coalesce(jsonb_object_agg(topic, next_watermark::text), '{}') FROM runtime.sync_topic_sequences`,
     values: [id, KEPT],
   });
   return id;

@@ -1,0 +1,103 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { eventually } from "@khala/testing/kit/eventually";
+import { bareEnv } from "@khala/testing/processes/bare_env";
+import { startKhala } from "@khala/testing/processes/processes";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+
+vi.setConfig({ testTimeout: 300_000 });
+
+const ROOT = join(import.meta.dirname, "../..");
+const SERVER = join(ROOT, "packages/server/src/index.ts");
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "khala-orphans-"));
+});
+afterEach(() => rm(folder, { recursive: true, force: true }));
+
+const pidFile = () => join(folder, "postgres/pg/postmaster.pid");
+const noServer = () => eventually("PostgreSQL is gone", () => !existsSync(pidFile()));
+
+/** Runs `khala dev` with an app of this source; `meanwhile` gets the process once its PostgreSQL is there. */
+async function dev(app: string, meanwhile: (pid: number) => void = () => {}) {
+  const file = join(folder, "app.ts");
+  await writeFile(file, `import { defineApp, runSummaries } from ${JSON.stringify(SERVER)};\n${app}`);
+  const args = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), "dev", "--app", file];
+  const child = spawn(process.execPath, args, {
+    cwd: ROOT,
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...bareEnv(), KHALA_PORT: "0", KHALA_DATA_DIR: folder, PID_FILE: pidFile() },
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding("utf8").on("data", (chunk: string) => {
+      output += chunk;
+    });
+  const closed = once(child, "close");
+  let there = false;
+  await eventually("PostgreSQL is there, or the start has failed", () => {
+    there ||= existsSync(pidFile());
+    return there || child.exitCode !== null;
+  });
+  if (there) meanwhile(child.pid!);
+  const [code] = (await closed) as [number | null];
+  return { code, output, there };
+}
+
+/** A table of Khala's own, which the first start on the database finds out. */
+const WRONG_TABLE = `export default defineApp({ models: [{ ...runSummaries, table: "leases" }] });`;
+
+test("an app that the database refuses leaves no PostgreSQL behind, also with Ctrl-C meanwhile", async () => {
+  const { code, output, there } = await dev(WRONG_TABLE);
+  expect([code, there], output).toEqual([1, true]);
+  expect(output).toContain("khala: ");
+  await noServer();
+  const interrupted = await dev(WRONG_TABLE, (pid) => process.kill(pid, "SIGINT"));
+  expect(interrupted.code, interrupted.output).toBe(1);
+  await noServer();
+});
+
+test("an app that throws while the server starts leaves no PostgreSQL behind", async () => {
+  const { code, output, there } = await dev(`import { existsSync } from "node:fs";
+    setInterval(() => { if (existsSync(process.env.PID_FILE)) throw new Error("a bug of the app"); }, 1);
+    export default defineApp({ models: [runSummaries] });`);
+  expect([code, there], output).toEqual([1, true]);
+  expect(output).toContain("a bug of the app");
+  await noServer();
+});
+
+test("Ctrl-C during the start stops what was started", async () => {
+  const { code, output } = await dev("export default defineApp({ models: [runSummaries] });", (pid) =>
+    process.kill(pid, "SIGINT"),
+  );
+  expect(code, output).toBe(0);
+  await noServer();
+});
+
+test("khala goes on when its PostgreSQL is killed, and the next start stops the one that a kill left", async () => {
+  const start = () => startKhala({ command: "dev", env: { KHALA_DATA_DIR: folder } });
+  await using first = await start();
+  const before = serverPid();
+  process.kill(before, "SIGKILL");
+  await eventually("it is ready again", async () => {
+    const { status } = await fetch(`${first.url}/readyz`);
+    return status === 200 && existsSync(pidFile()) && serverPid() !== before;
+  });
+  const orphan = serverPid();
+  await first.end("SIGKILL");
+  expect(serverPid()).toBe(orphan);
+
+  await using second = await start();
+  expect(serverPid()).not.toBe(orphan);
+  expect(await second.end("SIGTERM"), second.output()).toBe(0);
+  await noServer();
+});
+
+function serverPid(): number {
+  return Number(readFileSync(pidFile(), "utf8").split("\n")[0]);
+}
