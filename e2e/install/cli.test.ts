@@ -298,6 +298,8 @@ describe("the command line", () => {
       "completion",
       "reproject",
       "retention",
+      "backup",
+      "restore",
     ])
       expect(out).toMatch(new RegExp(`^  ${command} `, "m"));
     expect(await khala(["broadcast"])).toMatchObject({
