@@ -50,6 +50,27 @@ test("a failover to a standby that has everything loses nothing, and no client l
   for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
 });
 
+test("servers that reach the standby before it is promoted wait for it, and lose nothing", async () => {
+  const standby = await postgres.addStandby();
+  await standby.awaitCommits();
+  chaos.startWriters();
+  await chaos.steps(100);
+  postgres.proxy.refuse();
+  await postgres.crash();
+  standby.reach();
+  postgres.proxy.resume();
+  // It answers, and is read-only: that is not ready.
+  for (const url of chaos.urls()) {
+    await eventually("the standby is asked", () => postgres.proxy.connections > 0);
+    expect((await fetch(`${url}/readyz`)).status).toBe(503);
+  }
+  await standby.promote();
+  await chaos.steps(100);
+  await chaos.stopWriters();
+  await chaos.agree();
+  for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
+});
+
 test.for([
   ["put back", "restore"],
   ["put back without leaving a mark", "rewind"],

@@ -10,6 +10,17 @@ test("a refused connection names DATABASE_URL; another error keeps its own messa
     message: expect.stringContaining("Check DATABASE_URL"),
     exitCode: EXIT.unreachable,
   });
+  const login = Object.assign(new Error("password authentication failed"), {
+    code: "28P01",
+    severity: "FATAL",
+  });
+  expect(of(login).message).toContain("(password authentication failed)");
+  const host = Object.assign(new Error("Host: db. is not cert's CN"), {
+    code: "ERR_TLS_CERT_ALTNAME_INVALID",
+  });
+  expect(of(host).message).toContain("(Host: db. is not cert's CN)");
+  const table = Object.assign(new Error("no such table"), { code: "42P01", severity: "ERROR" });
+  expect(of(table).message).toBe("The driver is missing.");
   const missing = Object.assign(new Error("Cannot find package"), { code: "ERR_MODULE_NOT_FOUND" });
   expect(of(missing)).toEqual({ message: "The driver is missing.", exitCode: EXIT.unreachable });
 });

@@ -33,15 +33,20 @@ export function explain(error: unknown): { message: string; exitCode: ExitCode }
   return { message: String(error), exitCode: EXIT.failed };
 }
 
-/** A connection error needs advice; an error of the database itself has a message that is enough. */
+/** A connection error needs its reason and advice; for others the message is enough. */
 function unavailable({ message, cause }: KhalaError): string {
-  if (!(cause instanceof Error) || "severity" in cause || isOfNode(cause)) return message;
+  if (!(cause instanceof Error) || isOfStatement(cause) || isOfNode(cause)) return message;
   return `The database cannot be reached (${reasonOf(cause)}). Check DATABASE_URL; \`khala doctor\` looks closer.`;
 }
 
-/** Such as a driver that is not installed. */
-function isOfNode(error: Error & { readonly code?: unknown }): boolean {
-  return typeof error.code === "string" && error.code.startsWith("ERR_");
+/** An error that the database itself reported, other than about a connection or a login. */
+function isOfStatement(error: Error & { readonly code?: unknown }): boolean {
+  return "severity" in error && !/^(08|28|53)/.test(String(error.code));
+}
+
+/** Such as a driver that is not installed. A certificate that names another host is no such error. */
+function isOfNode({ code }: Error & { readonly code?: unknown }): boolean {
+  return typeof code === "string" && code.startsWith("ERR_") && !code.startsWith("ERR_TLS_");
 }
 
 /** The message of an error, or of its inner errors, as a refused connection to `localhost` has them. */

@@ -366,12 +366,35 @@ test("reports a connection of its own that never answers as unavailable", async 
   expect(await failure(remote.database.connect())).toMatchObject({ code: "unavailable" });
 });
 
-test.for(["EAI_AGAIN", "ERR_STREAM_DESTROYED", "28000", "28P01", "57P01", "ECONNRESET"])(
-  "%s is a lost connection",
-  (code) => {
-    expect(isConnectionFailure(Object.assign(new Error("?"), { code }))).toBe(true);
-  },
-);
+test("drops a connection that turns out to be read-only, as to a standby, and reports it as unavailable", async () => {
+  await using single = await testDatabase({ poolSize: 1 });
+  const { database } = single;
+  const admin = (sql: string) => shared.database.query({ text: sql });
+  const name = new URL(single.url).pathname.slice(1);
+  const write = { text: "CREATE TABLE notes ()" };
+  await admin(`ALTER DATABASE "${name}" SET default_transaction_read_only = on`);
+  expect(await failure(database.interactive((tx) => tx.query(write)))).toMatchObject({ code: "unavailable" });
+  expect(await failure(database.transaction([write]))).toMatchObject({ code: "unavailable" });
+  expect(await failure(database.interactive((tx) => tx.query(write)))).toMatchObject({ code: "unavailable" });
+  await admin(`ALTER DATABASE "${name}" RESET default_transaction_read_only`);
+  // A session that was made before would still be read-only.
+  await database.interactive((tx) => tx.query(write));
+});
+
+test.for([
+  "EAI_AGAIN",
+  "ERR_STREAM_DESTROYED",
+  "28000",
+  "28P01",
+  "57P01",
+  "25006",
+  "ECONNRESET",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+  "ERR_TLS_CERT_ALTNAME_INVALID",
+])("%s is a lost connection", (code) => {
+  expect(isConnectionFailure(Object.assign(new Error("?"), { code }))).toBe(true);
+});
 
 test.for(["ERR_INVALID_ARG_TYPE", "57014", "40P01", "23505", "22P02"])(
   "%s is not a lost connection",

@@ -43,8 +43,14 @@ export interface DatabaseOptions {
   readonly answerTimeoutMs?: number;
 }
 
-/** Statements here run for milliseconds: compiling one takes longer than running it, on a stock server up to seconds. */
-const JIT_OFF = "set_config('jit', 'off', false)";
+/**
+ * Sets up a session. By a statement: a pooler refuses such settings as parameters of the connection. Statements here run for
+ * milliseconds: compiling one takes longer than running it, on a stock server up to seconds. A paused process must not hold a
+ * topic's row lock forever.
+ */
+const sessionSettings = (statementTimeoutMs: number) =>
+  `set_config('jit', 'off', false), set_config('statement_timeout', '${statementTimeoutMs}', false),
+    set_config('idle_in_transaction_session_timeout', '15000', false)`;
 
 const types = new pg.TypeOverrides();
 types.setTypeParser(pg.types.builtins.INT8, BigInt);
@@ -58,9 +64,6 @@ export function openDatabase(options: DatabaseOptions): Database {
     keepAlive: true,
     application_name: "khala",
     connectionTimeoutMillis: options.connectTimeoutMs ?? 5_000,
-    statement_timeout: statementTimeoutMs,
-    // A paused process must not hold a topic's row lock forever.
-    idle_in_transaction_session_timeout: 15_000,
   };
   // An unhandled error event would end the process. The running statement fails as well, and its caller handles that.
   const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection failed");
@@ -73,7 +76,9 @@ export function openDatabase(options: DatabaseOptions): Database {
   async function prepare(client: pg.ClientBase): Promise<void> {
     // The pool handles errors of idle connections only.
     client.on("error", broke);
-    const { rows } = await client.query(`SELECT pg_postmaster_start_time()::text AS server, ${JIT_OFF}`);
+    const { rows } = await client.query(
+      `SELECT pg_postmaster_start_time()::text AS server, ${sessionSettings(statementTimeoutMs)}`,
+    );
     const reached: string = rows[0].server;
     if (server !== undefined && reached !== server) {
       if (greeted?.server !== reached) greeted = { server: reached, done: greet(client) };
@@ -176,6 +181,8 @@ export function openDatabase(options: DatabaseOptions): Database {
           broken = cause;
         });
       } catch (error) {
+        // Also one that reaches a standby: the next may reach the new primary.
+        if (isConnectionFailure(error)) broken ??= error as Error;
         return translate(error);
       } finally {
         client.release(broken);
@@ -189,11 +196,11 @@ export function openDatabase(options: DatabaseOptions): Database {
     },
 
     async connect() {
-      const client = new pg.Client({ ...config, statement_timeout: 0 });
+      const client = new pg.Client(config);
       // Before connecting: the server may accept and close it at once.
       client.on("error", broke);
       await client.connect().catch(translate);
-      await client.query(`SELECT ${JIT_OFF}`).catch(translate);
+      await client.query(`SELECT ${sessionSettings(0)}`).catch(translate);
       return client;
     },
 
@@ -212,7 +219,10 @@ const LOST = [
   "Query read timeout",
   "not queryable",
   "Client was closed",
+  "does not support SSL connections",
 ];
+/** OpenSSL's and Node's reasons to refuse a certificate, such as SELF_SIGNED_CERT_IN_CHAIN. */
+const UNTRUSTED = /CERT|^UNABLE_TO_VERIFY|^INVALID_CA$|^HOSTNAME_MISMATCH$/;
 /** Errors of Node's streams on a socket that is gone. Others with ERR_ are faults of the program. */
 const GONE = ["ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END", "ERR_STREAM_PREMATURE_CLOSE"];
 
@@ -221,6 +231,7 @@ export function isConnectionFailure(error: unknown): boolean {
   const { code = "", message = "" } = error as { code?: string; message?: string };
   // Class 08: connection, 28: login, 53: resources, 57P0: shutdown, 25006: a standby. EAI_AGAIN is the resolver's.
   if (/^(08|28|53|57P0|25006$|EAI_)/.test(code) || /^E[A-Z]+$/.test(code) || GONE.includes(code)) return true;
+  if (UNTRUSTED.test(code)) return true;
   return LOST.some((text) => message.includes(text));
 }
 

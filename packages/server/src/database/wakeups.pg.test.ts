@@ -23,6 +23,30 @@ test("stops while it is still connecting", async () => {
   await expect(stopped).resolves.toBeUndefined();
 });
 
+test("listens again after its connection was lost, and says so", async () => {
+  await using own = await testDatabase();
+  const context = await testContext();
+  const heard: string[] = [];
+  let listening = 0;
+  const listener = openWakeups(own.database, context, { enabled: true });
+  listener.on("", (name) => heard.push(name));
+  listener.onListening(() => listening++);
+  const sender = openWakeups(own.database, context, { enabled: true });
+  listener.start();
+  try {
+    await until("it listens", () => listening === 1);
+    const text = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+      WHERE datname = current_database() AND query LIKE 'LISTEN %'`;
+    expect(await own.database.query({ text })).toHaveLength(1);
+    await until("it listens again", () => listening === 2);
+    sender.send("news");
+    await until("the wakeup", () => heard.includes("news"));
+  } finally {
+    await sender.stop();
+    await listener.stop();
+  }
+});
+
 test("sends a wakeup within the commit when it is quiet, and beside the commits under load", async () => {
   await using own = await testDatabase();
   const context = await testContext();

@@ -172,6 +172,7 @@ export class PostgresServer implements AsyncDisposable {
         await administer(server.url, "SELECT pg_reload_conf()");
         await eventually("the standby follows no more", async () => (await followed()) === 0);
       },
+      reach: () => this.proxy.switchTo(targetOf(server)),
       promote: async () => {
         await administer(server.url, "SELECT pg_promote()");
         this.#server = server;
@@ -200,6 +201,8 @@ export interface Standby {
   awaitCommits(): Promise<void>;
   /** Lets it fall behind. */
   detach(): Promise<void>;
+  /** Lets new connections through the proxy reach it, while it is still read-only. */
+  reach(): void;
   /** Makes it the server that new connections through the proxy reach. */
   promote(): Promise<void>;
 }
