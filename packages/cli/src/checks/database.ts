@@ -1,57 +1,124 @@
+import type { TLSSocket } from "node:tls";
 import type { Config } from "@khala/server";
-import { SCHEMA_VERSION } from "@khala/server/operations";
+import { findPooling, NEEDS_SESSIONS, type Pooling, SCHEMA_VERSION } from "@khala/server/operations";
+import type pg from "pg";
+import { COMMAND } from "../environment.ts";
 import { reasonOf } from "../failure.ts";
-import { databaseUrlOf, queryOnce } from "../local/operate.ts";
+import { databaseUrlOf, openClient, queryOnce } from "../local/operate.ts";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
 const MOST_SKEW_MS = 5_000;
+const LOOPBACK = /^(127\.|localhost$|\[?::1\]?$|$)/;
+const VERIFY = "Add ?sslmode=verify-full&sslrootcert=/path/to/ca.pem to DATABASE_URL.";
 
-interface State {
+interface Server {
   readonly version: number;
   readonly release: string;
-  /** Null before the first start. */
-  readonly schema: number | null;
   readonly nowMs: number;
+  readonly role: string;
+  readonly created: boolean;
+  readonly mayCreate: boolean;
 }
 
 /** Checks that the database is reachable and new enough, has a known schema, and agrees on the time. */
 export async function checkDatabase(config: Config): Promise<Finding[]> {
   const url = databaseUrlOf(config);
   if (!url) return [ok("database", "the embedded one has not been started yet")];
-  let state: State;
-  let aheadMs: number;
+  let client: pg.Client;
   try {
-    const asked = Date.now();
-    state = await readState(url);
-    aheadMs = state.nowMs - (asked + Date.now()) / 2;
+    client = await openClient(url);
   } catch (error) {
     // The file stays behind when the embedded server is stopped.
     if (!config.DATABASE_URL)
       return [ok("database", "the embedded one is not running; `khala dev` starts it")];
-    const fix = "Start it, or correct DATABASE_URL: postgres://user:password@host:5432/name.";
-    return [problem("database", `it cannot be reached: ${reasonOf(error as Error)}`, fix)];
+    const reason = reasonOf(error as Error);
+    const fix = /certificate|altnames|SSL/i.test(reason)
+      ? "Correct DATABASE_URL: its host must be one that the certificate names, and sslrootcert the authority that signed it."
+      : "Start it, or correct DATABASE_URL: postgres://user:password@host:5432/name.";
+    return [problem("database", `it cannot be reached: ${reason}`, fix)];
   }
-  return [checkVersion(state), checkSchema(state), checkClock(aheadMs)];
+  try {
+    const asked = Date.now();
+    const server = await readServer(client);
+    const aheadMs = server.nowMs - (asked + Date.now()) / 2;
+    const pooling = await findPooling(client, () => openClient(url));
+    const pooler = pooling && (await nameOfPooler(url));
+    return [
+      checkServer(server, pooling, pooler),
+      checkTls(client, url),
+      await checkSchema(client, server),
+      checkClock(aheadMs),
+    ];
+  } finally {
+    await client.end();
+  }
 }
 
-function checkVersion({ version, release }: State): Finding {
-  if (version >= 140_000) return ok("database", `PostgreSQL ${release} answers`);
-  return problem("database", `PostgreSQL ${release} is too old`, "Use PostgreSQL 14 or later.");
+async function readServer(client: pg.Client): Promise<Server> {
+  const { rows } = await client.query<Server>(
+    `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS release,
+      extract(epoch FROM clock_timestamp())::float8 * 1000 AS "nowMs", current_user AS role,
+      EXISTS (SELECT FROM pg_tables WHERE schemaname = 'runtime' AND tablename = 'schema_migrations') AS created,
+      CASE WHEN to_regnamespace('runtime') IS NULL THEN has_database_privilege(current_database(), 'CREATE')
+        ELSE has_schema_privilege('runtime', 'CREATE') END AS "mayCreate"`,
+  );
+  return rows[0]!;
 }
 
-function checkSchema({ schema }: State): Finding {
-  if (schema === null) return ok("schema", "not created yet; the first start creates it");
+/** PgBouncer lets its administrators ask for its version, and nobody else into that database. */
+async function nameOfPooler(url: string): Promise<string> {
+  try {
+    const console = new URL(url);
+    console.pathname = "/pgbouncer";
+    const [row] = await queryOnce<{ version: string }>(console.toString(), { text: "SHOW VERSION" });
+    return row!.version;
+  } catch (error) {
+    return (error as Error).message === "not allowed" ? "PgBouncer" : "a pooler";
+  }
+}
+
+function checkServer({ version, release }: Server, pooling?: Pooling, pooler?: string): Finding {
+  const server = `PostgreSQL ${release}`;
+  if (version < 140_000) return problem("database", `${server} is too old`, "Use PostgreSQL 14 or later.");
+  if (!pooling) return ok("database", `${server} answers`);
+  const detail = `${pooler} in ${pooling} mode in front of ${server}`;
+  return pooling === "session" ? ok("database", detail) : problem("database", detail, NEEDS_SESSIONS);
+}
+
+function checkTls(client: pg.Client, url: string): Finding {
+  // What pg connects with, once it is connected.
+  const socket = client.connection.stream as TLSSocket;
+  if (socket.encrypted) {
+    const on = `on, ${socket.getProtocol()}`;
+    if (socket.authorized) return ok("TLS to the database", `${on}, with a verified certificate`);
+    return warning("TLS to the database", `${on}, with a certificate that is not verified`, VERIFY);
+  }
+  const { hostname, searchParams } = new URL(url);
+  if (LOOPBACK.test(searchParams.get("host") ?? hostname))
+    return ok("TLS to the database", "off, on this machine");
+  return warning("TLS to the database", "off: the network can read documents", VERIFY);
+}
+
+async function checkSchema(client: pg.Client, { created, mayCreate, role }: Server): Promise<Finding> {
+  const grant = `Run \`${COMMAND} migrate --app <file> --grant ${role}\` with the role that owns the schema.`;
+  if (!created) {
+    if (mayCreate) return ok("schema", "not created yet; the first start creates it");
+    return problem("schema", `not created yet, and the role ${role} may not create it`, grant);
+  }
+  let schema: number;
+  try {
+    const text = "SELECT coalesce(max(version), 0) AS schema FROM runtime.schema_migrations";
+    schema = (await client.query<{ schema: number }>(text)).rows[0]!.schema;
+  } catch (error) {
+    return problem("schema", `it cannot be read: ${reasonOf(error as Error)}`, grant);
+  }
   if (schema > SCHEMA_VERSION) {
     const fix = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
     return problem("schema", `version ${schema}; this Khala supports up to ${SCHEMA_VERSION}`, fix);
   }
-  if (schema < SCHEMA_VERSION)
-    return warning(
-      "schema",
-      `version ${schema} of ${SCHEMA_VERSION}`,
-      "The next start brings it up to date; nothing to do.",
-    );
-  return ok("schema", `version ${schema}`);
+  if (schema === SCHEMA_VERSION) return ok("schema", `version ${schema}`);
+  const fix = mayCreate ? "The next start brings it up to date; nothing to do." : grant;
+  return warning("schema", `version ${schema} of ${SCHEMA_VERSION}`, fix);
 }
 
 function checkClock(aheadMs: number): Finding {
@@ -59,17 +126,4 @@ function checkClock(aheadMs: number): Finding {
   if (Math.abs(aheadMs) < MOST_SKEW_MS) return ok("clock", `agrees with the database's within ${seconds} s`);
   const fix = "Synchronise both machines (NTP): tokens and retention depend on the clock.";
   return problem("clock", `${seconds} s ${aheadMs > 0 ? "behind" : "ahead of"} the database's`, fix);
-}
-
-async function readState(url: string): Promise<State> {
-  const [row] = await queryOnce<Omit<State, "schema"> & { migrated: boolean }>(url, {
-    text: `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS release,
-      extract(epoch FROM clock_timestamp())::float8 * 1000 AS "nowMs",
-      to_regclass('runtime.schema_migrations') IS NOT NULL AS migrated`,
-  });
-  const { migrated, ...state } = row!;
-  if (!migrated) return { ...state, schema: null };
-  const text = "SELECT coalesce(max(version), 0) AS schema FROM runtime.schema_migrations";
-  const [applied] = await queryOnce<{ schema: number }>(url, { text });
-  return { ...state, schema: applied!.schema };
 }

@@ -204,6 +204,20 @@ export function declareOperations(khala: Command): void {
 
   declareBackups(khala);
 
+  withDatabaseOptions(khala.command("migrate"))
+    .description("create or update the schema and the tables of an app, without starting a server")
+    .option("--grant <role>", "a role that may serve with them, and change none")
+    .addHelpText(
+      "after",
+      `
+A server does this itself at its start if its role may. Run it with the role that owns the schema, before servers
+whose role may not: see docs/OPERATIONS.md.
+
+Example:
+  DATABASE_URL=postgres://khala_owner:…@db/khala khala migrate --app app.ts --grant khala_server`,
+    )
+    .action(async (options) => (await import("../commands/operations.ts")).migrate(options));
+
   withDatabaseOptions(khala.command("reproject"))
     .description("rebuild the documents of a topic from the log, and send clients those that differ")
     .argument("<topic>", "such as runtime.run_summaries")

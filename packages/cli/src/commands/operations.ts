@@ -1,9 +1,11 @@
 import {
   parity as compare,
   copyConversationsNow,
+  migrateNow,
   parityLines,
   reproject as rebuild,
   rotateEpoch,
+  SCHEMA_VERSION,
   type TrimmedConversations,
   trimConversationsNow,
   trimNow,
@@ -119,6 +121,18 @@ export async function parity(topics: readonly string[], options: OperatingOption
   if (options.json) print(toJson(report));
   else for (const line of parityLines(report)) print(line);
   process.exitCode = report.equal ? EXIT.ok : EXIT.found;
+}
+
+/** `khala migrate`: creates or updates what servers need, for roles that may not do so themselves. */
+export async function migrate(options: OperatingOptions & { readonly grant?: string }): Promise<void> {
+  const { grant } = options;
+  const topics = await operate(options, async ({ app, databaseUrl, signal }) => {
+    await migrateNow({ app, databaseUrl, signal, ...(grant !== undefined && { grantTo: grant }) });
+    return app.models.all.map(({ topic }) => topic);
+  });
+  if (options.json) return print(JSON.stringify({ schema: SCHEMA_VERSION, topics, granted: grant ?? null }));
+  print(`The schema is at version ${SCHEMA_VERSION}, with ${topics.length} topics: ${topics.join(", ")}.`);
+  if (grant !== undefined) print(`The role ${grant} may serve them.`);
 }
 
 /** `khala reproject`: rebuilds the documents of a topic from the log. */

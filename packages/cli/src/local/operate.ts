@@ -69,11 +69,8 @@ export function toJson(value: unknown): string {
 
 const TIMEOUT_MS = 10_000;
 
-/** Runs one statement on a connection of its own. */
-export async function queryOnce<T>(
-  url: string,
-  { text, values = [] }: { readonly text: string; readonly values?: unknown[] },
-): Promise<T[]> {
+/** Opens a connection, which the caller ends. */
+export async function openClient(url: string): Promise<pg.Client> {
   const client = new pg.Client({
     connectionString: url,
     connectionTimeoutMillis: TIMEOUT_MS,
@@ -81,6 +78,15 @@ export async function queryOnce<T>(
   });
   client.on("error", () => {}); // The statement that it breaks reports it.
   await client.connect();
+  return client;
+}
+
+/** Runs one statement on a connection of its own. */
+export async function queryOnce<T>(
+  url: string,
+  { text, values = [] }: { readonly text: string; readonly values?: unknown[] },
+): Promise<T[]> {
+  const client = await openClient(url);
   try {
     return (await client.query(text, values)).rows as T[];
   } finally {

@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import type pg from "pg";
+import pg from "pg";
 import type { Logger } from "pino";
 import type { Database } from "./database.ts";
+import { findPooling, NEEDS_SESSIONS } from "./pooler.ts";
 
 /** The schema version that this code creates and needs. */
 export const SCHEMA_VERSION = 1;
@@ -24,12 +25,16 @@ const baseline = () =>
 const functions = () => readSql("functions", (sql) => sql);
 
 /**
- * Creates or updates the schema, in one transaction. Safe when many processes start at once. A database of a newer Khala is
- * refused.
+ * Creates or updates the schema, in one transaction. Safe when many processes start at once. Refuses a database of a newer Khala, and a pooler that shares
+ * sessions. If the schema is current, the role needs no right to create anything.
  */
 export async function migrate(database: Database, log: Logger): Promise<void> {
   const client = await database.connect();
   try {
+    if ((await findPooling(client, () => database.connect())) === "transaction")
+      throw new Error(
+        `The pooler in front of PostgreSQL shares its sessions among clients. ${NEEDS_SESSIONS}`,
+      );
     await client.query("SET lock_timeout = '60s'");
     await checkEncoding(client);
     await client.query("BEGIN");
@@ -43,6 +48,8 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
     const changed = await updateFunctions(client);
     if (changed.length > 0) log.debug({ functions: changed }, "updated the SQL functions");
     await client.query("COMMIT");
+  } catch (error) {
+    throw await explainMissingRight(database, error);
   } finally {
     // Ending the session releases the lock and rolls back an unfinished transaction.
     await client.end();
@@ -67,6 +74,38 @@ export async function installedBaseline(client: pg.Client): Promise<string> {
 function hashOf(files: ReadonlyMap<string, string>): string {
   const lines = [...files].map(([name, hash]) => `${name} ${hash}`).sort();
   return createHash("sha256").update(lines.join("\n")).digest("hex");
+}
+
+/** If the role may not create what the schema lacks, an error that says who can. */
+export async function explainMissingRight(database: Database, error: unknown): Promise<unknown> {
+  if ((error as { code?: string }).code !== "42501") return error;
+  const [row] = await database.query<{ role: string }>({ text: "SELECT current_user AS role" });
+  const { role } = row!;
+  return new Error(
+    `The schema is not current, and the role ${role} may not change it (${(error as Error).message}). ` +
+      `Run \`khala migrate --app <file> --grant ${role}\` as the role that owns it, then start again.`,
+    { cause: error },
+  );
+}
+
+/** Gives a role what a server needs that does not change the schema. */
+export async function grantServing(database: Database, role: string): Promise<void> {
+  const to = pg.escapeIdentifier(role);
+  await database.interactive(async (tx) => {
+    const tables = await tx.query<{ name: string }>({
+      text: "SELECT format('runtime.%I', tablename) AS name FROM pg_tables WHERE schemaname = 'runtime'",
+    });
+    // Which version the schema has is for the owner to say.
+    const served = tables.map(({ name }) => name).filter((name) => !name.startsWith("runtime.schema_"));
+    for (const text of [
+      `GRANT USAGE ON SCHEMA runtime TO ${to}`,
+      `GRANT SELECT ON ALL TABLES IN SCHEMA runtime TO ${to}`,
+      `GRANT INSERT, UPDATE, DELETE ON ${served.join(", ")} TO ${to}`,
+      `GRANT USAGE ON ALL SEQUENCES IN SCHEMA runtime TO ${to}`,
+      `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA runtime TO ${to}`,
+    ])
+      await tx.query({ text });
+  });
 }
 
 async function checkEncoding(client: pg.Client): Promise<void> {

@@ -2,6 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { type Logger, pino } from "pino";
 import type { App } from "../app.ts";
 import { type Database, openDatabase } from "../database/database.ts";
+import { grantServing, migrate } from "../database/migrate.ts";
 import { openWakeups } from "../database/wakeups.ts";
 import { openIssuer } from "../gateway/auth/auth.ts";
 import type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
@@ -13,6 +14,7 @@ import { openTelemetry } from "../kit/telemetry.ts";
 import { type ConvexMirrorOptions, convexMirror } from "../sync/mirror/mirror_convex.ts";
 import { compareWithMirror, type ParityReport } from "../sync/mirror/parity.ts";
 import type { Model } from "../sync/model.ts";
+import { createReadModels } from "../sync/read/read_models.ts";
 import { rotateEpoch as beginEpoch, recordStart } from "../sync/read/starts.ts";
 import { type ReprojectionProgress, reproject as rebuild } from "../sync/rebuild/reprojection.ts";
 import { trimTopic } from "../sync/rebuild/retention.ts";
@@ -27,6 +29,7 @@ import { authSettings } from "./settings.ts";
 
 export { embeddedBinaries } from "../database/embedded.ts";
 export { SCHEMA_VERSION } from "../database/migrate.ts";
+export { findPooling, NEEDS_SESSIONS, type Pooling } from "../database/pooler.ts";
 export type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
 export type { ConvexMirrorOptions } from "../sync/mirror/mirror_convex.ts";
 export {
@@ -176,6 +179,22 @@ export async function rotateEpoch(options: OperationOptions): Promise<string> {
   return withDatabase(options, beginEpoch);
 }
 
+export interface MigrateOptions extends OperationOptions {
+  readonly app: App;
+  /** A role that may serve from now on, without the right to change the schema. */
+  readonly grantTo?: string;
+}
+
+/** Creates or updates the schema and the tables of the app's models, as a starting server does. */
+export async function migrateNow(options: MigrateOptions): Promise<void> {
+  const { app, grantTo } = options;
+  return withDatabase(options, async (database, { log }) => {
+    await migrate(database, log);
+    await createReadModels(database, app.models.all);
+    if (grantTo !== undefined) await grantServing(database, grantTo);
+  });
+}
+
 function modelOf(app: App, topic: string): Model {
   const model = app.models.byTopic(topic);
   if (model) return model;
@@ -201,7 +220,7 @@ async function withDatabase<T>(
     // undefined_table, undefined_column, undefined_function, invalid_schema_name
     if (code !== "42P01" && code !== "42703" && code !== "42883" && code !== "3F000") throw error;
     const message =
-      "This database does not have the schema of this Khala version. Start a server of this version on it once, then try again.";
+      "This database does not have the schema of this Khala version. Run `khala migrate`, then try again.";
     throw new KhalaError("unavailable", message, {}, { cause: error });
   } finally {
     await database.close();

@@ -1,25 +1,28 @@
--- Creates the read model of a topic, with its sequence and checkpoint. Every server calls it for each of its models at start.
+-- Creates the read model of a topic, with its sequence and checkpoint. Every server calls it for each of its models at start; one whose role may not create
+-- tables can do so once they exist.
 CREATE FUNCTION runtime.create_read_model(p_topic text, p_table text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-  EXECUTE format(
-    'CREATE TABLE IF NOT EXISTS runtime.%I (
-       org_id text COLLATE "C" NOT NULL,
-       doc_key text COLLATE "C" NOT NULL,
-       doc_version bigint NOT NULL,
-       payload bytea,
-       payload_hash bytea,
-       audience text[],
-       deleted boolean NOT NULL DEFAULT false,
-       watermark bigint NOT NULL,
-       updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-       PRIMARY KEY (org_id, doc_key)
-     ) WITH (fillfactor = 80)', p_table);
-  -- No index has a column that changes with every version, so that updates are HOT: they touch no index.
-  EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON runtime.%I (org_id, doc_key) WHERE audience IS NULL AND NOT deleted',
-                 p_table || '_org', p_table);
-  EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON runtime.%I USING gin (audience) WHERE audience IS NOT NULL AND NOT deleted',
-                 p_table || '_audience', p_table);
+  IF to_regclass(format('runtime.%I', p_table)) IS NULL THEN
+    EXECUTE format(
+      'CREATE TABLE runtime.%I (
+         org_id text COLLATE "C" NOT NULL,
+         doc_key text COLLATE "C" NOT NULL,
+         doc_version bigint NOT NULL,
+         payload bytea,
+         payload_hash bytea,
+         audience text[],
+         deleted boolean NOT NULL DEFAULT false,
+         watermark bigint NOT NULL,
+         updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+         PRIMARY KEY (org_id, doc_key)
+       ) WITH (fillfactor = 80)', p_table);
+    -- No index has a column that changes with every version, so that updates are HOT: they touch no index.
+    EXECUTE format('CREATE INDEX %I ON runtime.%I (org_id, doc_key) WHERE audience IS NULL AND NOT deleted',
+                   p_table || '_org', p_table);
+    EXECUTE format('CREATE INDEX %I ON runtime.%I USING gin (audience) WHERE audience IS NOT NULL AND NOT deleted',
+                   p_table || '_audience', p_table);
+  END IF;
   INSERT INTO runtime.sync_topic_sequences (topic) VALUES (p_topic) ON CONFLICT DO NOTHING;
   INSERT INTO runtime.sync_checkpoints (topic) VALUES (p_topic) ON CONFLICT DO NOTHING;
 END $$;

@@ -1,4 +1,5 @@
 import type { Database } from "../../database/database.ts";
+import { explainMissingRight } from "../../database/migrate.ts";
 import { documentId, type Model } from "../model.ts";
 
 /** A document as the read model has it. */
@@ -13,8 +14,8 @@ export interface StoredDocument {
 
 /** Creates the table, topic and checkpoint of each model. */
 export async function createReadModels(database: Database, models: readonly Model[]): Promise<void> {
-  await database.interactive(async (tx) => {
-    // CREATE TABLE IF NOT EXISTS races with itself: one process at a time.
+  const create = database.interactive(async (tx) => {
+    // Two processes would create the same table: one at a time.
     await tx.query({ text: "SELECT pg_advisory_xact_lock(7240114)" });
     for (const model of models) {
       await tx.query({
@@ -22,6 +23,9 @@ export async function createReadModels(database: Database, models: readonly Mode
         values: [model.topic, model.table],
       });
     }
+  });
+  await create.catch(async (error) => {
+    throw await explainMissingRight(database, error);
   });
 }
 
