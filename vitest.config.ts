@@ -41,6 +41,8 @@ const onStockPostgres = [
   "packages/server/src/main/backup_operations.pg.test.ts",
   PG_DUMP,
   "e2e/stories/{sync,conversations,blackboard}.test.ts",
+  // These run nowhere else.
+  "e2e/stock/*.test.ts",
 ];
 
 /** The durable-streams suite brings a Vitest of its own; inlined, its tests are tests of ours. */
@@ -87,7 +89,12 @@ export default defineConfig({
         test: {
           name: "backends",
           include: [besideCode("{redis,kafka,convex}"), "e2e/**/*.test.ts"],
-          exclude: ["**/node_modules/**", "e2e/{stories,chaos}/**", "e2e/{sync,client}/property_*", PG_DUMP],
+          exclude: [
+            "**/node_modules/**",
+            "e2e/{stories,stock,chaos}/**",
+            "e2e/{sync,client}/property_*",
+            PG_DUMP,
+          ],
           globalSetup: ["packages/testing/src/services/services.ts"],
           testTimeout: 90_000,
           hookTimeout: 300_000,
@@ -100,6 +107,7 @@ export default defineConfig({
           name: "stock",
           include: onStockPostgres,
           globalSetup: ["packages/testing/src/services/stock_postgres.ts"],
+          testTimeout: 90_000,
         },
       },
       {

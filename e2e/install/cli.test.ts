@@ -300,6 +300,7 @@ describe("the command line", () => {
       "retention",
       "backup",
       "restore",
+      "migrate",
     ])
       expect(out).toMatch(new RegExp(`^  ${command} `, "m"));
     expect(await khala(["broadcast"])).toMatchObject({

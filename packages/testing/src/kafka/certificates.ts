@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 
-/** PEM files of an authority, of a broker on loopback that it vouches for, and of a client. */
+/** PEM files of an authority, of a server on loopback that it vouches for, and of a client. */
 export interface Certificates {
   readonly ca: string;
   /** The broker's key and certificate in one file. */

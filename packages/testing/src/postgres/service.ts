@@ -42,7 +42,8 @@ export function postgres({ durable = false }: PostgresServiceOptions = {}): Serv
 }
 
 /** A server that accepts connections. */
-export type StartedPostgres = { readonly url: string } & Pick<RunningService, "stop">;
+export type StartedPostgres = { readonly url: string } & Partial<RunningService> &
+  Pick<RunningService, "stop">;
 
 // Without a log of every page: much less work. PostgreSQL 14 does not know it yet.
 const FILE_COPY = "STRATEGY file_copy";
@@ -70,7 +71,7 @@ export async function withTemplate(server: StartedPostgres, howToCopy = ""): Pro
     throw error;
   }
   return {
-    env: { DATABASE_URL: server.url, TEMPLATE: template, HOW_TO_COPY: howToCopy },
+    env: { ...server.env, DATABASE_URL: server.url, TEMPLATE: template, HOW_TO_COPY: howToCopy },
     async stop() {
       await administer(server.url, `DROP DATABASE ${template}`).finally(server.stop);
     },

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { launch, unprivilegedUser } from "../../../server/src/database/embedded.ts";
+import { makeCertificates } from "../kafka/certificates.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../processes/ports.ts";
 import { installPackage, mayInstall } from "../services/install_package.ts";
@@ -27,8 +28,9 @@ type StockPostgres = { readonly bin: string } | { readonly container: string };
 
 /**
  * The PostgreSQL that users have, for a role without privileges: the server that KHALA_TEST_DATABASE_URL names, or one with default settings, from the
- * system's packages, a container, or, where CI=true or KHALA_TEST_INSTALL=1, the package manager. Its environment is that of `postgres`, and
- * PROGRAMS, the folder of its programs, empty if there is none.
+ * system's packages, a container, or, where CI=true or KHALA_TEST_INSTALL=1, the package manager. Its environment is that of `postgres`, and PROGRAMS, the
+ * folder of its programs, empty if there is none. One that is started here has ADMIN_URL too, for roles, and one from programs CA_FILE: the authority of
+ * its certificate, which is for 127.0.0.1 alone.
  */
 export function stockPostgres(): Service {
   const given = process.env.KHALA_TEST_DATABASE_URL;
@@ -112,11 +114,13 @@ async function startStockPostgres(stock: StockPostgres): Promise<StartedPostgres
   }
   const url = new URL(withDatabase(admin, "khala"));
   url.username = "khala";
-  return { url: url.toString(), stop };
+  const { caFile } = server;
+  return { url: url.toString(), stop, env: { ADMIN_URL: admin, ...(caFile && { CA_FILE: caFile }) } };
 }
 
 interface Launched {
   readonly child: ChildProcess;
+  readonly caFile?: string;
   interrupt(): void;
   output(): Promise<string>;
   cleanUp(): Promise<void>;
@@ -132,10 +136,12 @@ async function launchPrograms(bin: string, port: number, password: string): Prom
   await mkdir(cluster, { mode: 0o700 });
   await writeFile(passwordFile, password, { mode: 0o600 });
   const user = unprivilegedUser();
+  const { ca, broker: certificate } = await makeCertificates(home);
+  await chmod(certificate, 0o600);
   if (user) {
     // It must be able to walk down here.
     await chmod(home, 0o711);
-    for (const path of [cluster, passwordFile]) await chown(path, user.uid, user.gid);
+    for (const path of [cluster, passwordFile, certificate]) await chown(path, user.uid, user.gid);
   }
   await using log = await open(logFile, "a");
   const start = (name: string, args: readonly string[]) =>
@@ -151,17 +157,18 @@ async function launchPrograms(bin: string, port: number, password: string): Prom
   ]);
   const [code] = await once(initdb, "exit");
   if (code !== 0) throw new Error(`initdb ended with ${code}:\n${await output()}`);
-  // The usual folder of the socket belongs to the system's own server.
-  const child = start("postgres", [
-    "-p",
-    String(port),
-    "-c",
+  const settings = [
     "listen_addresses=127.0.0.1",
-    "-c",
+    // The usual folder of the socket belongs to the system's own server.
     "unix_socket_directories=",
-  ]);
+    "ssl=on",
+    `ssl_cert_file=${certificate}`,
+    `ssl_key_file=${certificate}`,
+  ];
+  const child = start("postgres", ["-p", String(port), ...settings.flatMap((setting) => ["-c", setting])]);
   return {
     child,
+    caFile: ca,
     interrupt: () => void child.kill("SIGINT"),
     output,
     cleanUp: () => rm(home, { recursive: true, force: true }),
