@@ -119,7 +119,7 @@ test("a database that no server has started on is a clear error", async () => {
   ])
     await expect(operation()).rejects.toMatchObject({
       code: "unavailable",
-      message: expect.stringContaining("Start a server of this version on it once"),
+      message: expect.stringContaining("Run `khala migrate`"),
     });
 });
 
