@@ -3,6 +3,7 @@
 import { availableParallelism } from "node:os";
 import { checkClientSize } from "./client_size.ts";
 import { runTool } from "./install.ts";
+import { checkMigrations } from "./migrations.ts";
 import { checkBreaking, checkGenerated } from "./proto.ts";
 import { type Finished, ROOT, run } from "./run.ts";
 
@@ -24,6 +25,12 @@ const STEPS: readonly Step[] = [
     run: checkBreaking,
     advice:
       "Programs in use would misread this. Add fields with new numbers instead, and reserve those of removed ones.",
+  },
+  {
+    name: "migrations",
+    run: checkMigrations,
+    advice:
+      "Servers of the last release share the database during an upgrade. See ADR-0070: expand, then contract.",
   },
   {
     name: "generated code",

@@ -105,17 +105,24 @@ async function checkSchema(client: pg.Client, { created, mayCreate, role }: Serv
     if (mayCreate) return ok("schema", "not created yet; the first start creates it");
     return problem("schema", `not created yet, and the role ${role} may not create it`, grant);
   }
-  let schema: number;
+  let applied: { readonly schema: number; readonly contracted: number };
   try {
-    const text = "SELECT coalesce(max(version), 0) AS schema FROM runtime.schema_migrations";
-    schema = (await client.query<{ schema: number }>(text)).rows[0]!.schema;
+    const { rows } = await client.query<typeof applied>(
+      `SELECT coalesce(max(version), 0) AS schema, coalesce(max(version) FILTER (WHERE contracts), 0) AS contracted
+        FROM runtime.schema_migrations`,
+    );
+    applied = rows[0]!;
   } catch (error) {
     return problem("schema", `it cannot be read: ${reasonOf(error as Error)}`, grant);
   }
-  if (schema > SCHEMA_VERSION) {
+  const { schema, contracted } = applied;
+  // Servers from before it cannot work with it.
+  if (contracted > SCHEMA_VERSION) {
     const fix = "Run the newer Khala that migrated it, or restore a backup from before the upgrade.";
     return problem("schema", `version ${schema}; this Khala supports up to ${SCHEMA_VERSION}`, fix);
   }
+  if (schema > SCHEMA_VERSION)
+    return ok("schema", `version ${schema}, of a newer Khala; this one, at ${SCHEMA_VERSION}, works with it`);
   if (schema === SCHEMA_VERSION) return ok("schema", `version ${schema}`);
   const fix = mayCreate ? "The next start brings it up to date; nothing to do." : grant;
   return warning("schema", `version ${schema} of ${SCHEMA_VERSION}`, fix);

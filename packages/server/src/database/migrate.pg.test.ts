@@ -1,11 +1,13 @@
 import { readdirSync, readFileSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { testDatabase } from "@khala/testing/postgres/test_database";
 import { startProgram } from "@khala/testing/processes/programs";
 import { pino } from "pino";
-import { expect, test } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { type Database, openDatabase } from "./database.ts";
-import { migrate, SCHEMA_VERSION } from "./migrate.ts";
+import { migrate, readMigrations, SCHEMA_VERSION } from "./migrate.ts";
 
 const log = pino({ level: "silent" });
 const FUNCTIONS = join(import.meta.dirname, "functions");
@@ -26,7 +28,25 @@ const functionsOf = (database: Database) =>
   });
 
 const versionsOf = (database: Database) =>
-  database.query<{ version: number }>({ text: "SELECT version FROM runtime.schema_migrations" });
+  database.query<{ version: number }>({
+    text: "SELECT version FROM runtime.schema_migrations ORDER BY version",
+  });
+
+const folders: string[] = [];
+afterEach(() => Promise.all(folders.splice(0).map((folder) => rm(folder, { recursive: true }))));
+
+/** Migrations of a later release. */
+async function migrationsOf(files: Readonly<Record<string, string>>) {
+  const folder = await mkdtemp(join(tmpdir(), "khala-migrations-"));
+  folders.push(folder);
+  for (const [name, sql] of Object.entries(files)) await writeFile(join(folder, name), sql);
+  return readMigrations(folder);
+}
+const LATER = {
+  "0002_first.sql": "CREATE TABLE runtime.later (id int PRIMARY KEY);",
+  "0003_second.sql": "ALTER TABLE runtime.later ADD COLUMN note text NOT NULL DEFAULT '';",
+};
+const CONTRACT = "-- contract: since 0.1.0\nALTER TABLE runtime.later DROP COLUMN note;";
 
 test("an empty database gets the schema, and a second start changes nothing", async () => {
   await using fresh = await testDatabase({ empty: true });
@@ -103,18 +123,50 @@ test("a function without a file is dropped if Khala created it, and kept if some
   expect(left).toContain("theirs");
 });
 
-test("a schema newer than the code is refused with what to do, and left alone", async () => {
+test("migrations are applied once and in order, to an old database and to an empty one", async () => {
+  const migrations = await migrationsOf(LATER);
+  await using old = await testDatabase();
+  await using empty = await testDatabase({ empty: true });
+  for (const { database } of [old, empty]) {
+    await migrate(database, log, migrations);
+    await migrate(database, log, migrations);
+    expect(await versionsOf(database)).toEqual([{ version: 1 }, { version: 2 }, { version: 3 }]);
+    expect(await database.query({ text: "SELECT id, note FROM runtime.later" })).toEqual([]);
+  }
+});
+
+test("an older server works with a newer schema, and leaves its functions alone", async () => {
   await using newer = await testDatabase();
+  await migrate(newer.database, log, await migrationsOf(LATER));
   await newer.database.query({
-    text: "INSERT INTO runtime.schema_migrations (version, name) VALUES (9999, 'from_later')",
+    text: "CREATE FUNCTION runtime.of_later() RETURNS int LANGUAGE sql AS 'SELECT 1'",
   });
+  await newer.database.query({
+    text: "INSERT INTO runtime.schema_files VALUES ('functions/of_later.sql', 'x')",
+  });
+  await newer.database.query({
+    text: "UPDATE runtime.schema_files SET hash = 'later' WHERE file = 'functions/trim_log.sql'",
+  });
+  const before = await functionsOf(newer.database);
+  await migrate(newer.database, log);
+  expect(await functionsOf(newer.database)).toEqual(before);
+});
+
+test("a server older than a contracted schema is refused with what to do, and leaves it alone", async () => {
+  await using newer = await testDatabase();
+  await migrate(newer.database, log, await migrationsOf({ ...LATER, "0004_third.sql": CONTRACT }));
   const before = await versionsOf(newer.database);
-  await expect(migrate(newer.database, log)).rejects.toThrow(
-    new RegExp(
-      `schema version 9999, but this Khala knows only up to ${SCHEMA_VERSION}\\..*Run the newer Khala.*or restore a backup`,
-    ),
+  await expect(migrate(newer.database, log, await migrationsOf(LATER))).rejects.toThrow(
+    /schema version 4, but this Khala knows only up to 3\..*Run the newer Khala.*or restore a backup/,
   );
   expect(await versionsOf(newer.database)).toEqual(before);
+});
+
+test("a migration that was edited after it was applied is refused", async () => {
+  await using edited = await testDatabase();
+  await migrate(edited.database, log, await migrationsOf(LATER));
+  const changed = await migrationsOf({ ...LATER, "0002_first.sql": "CREATE TABLE runtime.other (id int);" });
+  await expect(migrate(edited.database, log, changed)).rejects.toThrow(/0002_first\.sql differ/);
 });
 
 test("tables of another baseline are refused with what to do", async () => {

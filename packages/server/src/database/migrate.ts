@@ -1,13 +1,10 @@
 import { createHash } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import pg from "pg";
 import type { Logger } from "pino";
 import type { Database } from "./database.ts";
 import { findPooling, NEEDS_SESSIONS } from "./pooler.ts";
-
-/** The schema version that this code creates and needs. */
-export const SCHEMA_VERSION = 1;
 
 /** Any constant will do, as long as every process uses the same. */
 const ADVISORY_LOCK = 7_240_113;
@@ -18,17 +15,47 @@ interface SqlFile {
   readonly hash: string;
 }
 
-/** The tables, applied once. Their hash ignores comments and layout, so that those may be edited. */
-const baseline = () =>
-  readSql("baseline", (sql) => sql.replaceAll(/--.*$/gm, "").replaceAll(/\s+/g, " ").trim());
+/** A change of the released tables; its version is the number that its file's name begins with. */
+interface Migration extends SqlFile {
+  readonly version: number;
+  /** Whether servers from before it cannot work with its tables. */
+  readonly contracts: boolean;
+}
+
+/** The version of a database that has the baseline alone; migrations count from 2. */
+const BASELINE_VERSION = 1;
+
+/** Hashes of tables ignore comments and layout, so that those may be edited. */
+const statements = (sql: string) => sql.replaceAll(/--.*$/gm, "").replaceAll(/\s+/g, " ").trim();
+/** The tables of the first release, applied once. */
+const baseline = () => readSql(join(import.meta.dirname, "baseline"), statements);
 /** One function per file, named after it; each is applied again when its file has changed. */
-const functions = () => readSql("functions", (sql) => sql);
+const functions = () => readSql(join(import.meta.dirname, "functions"), (sql) => sql);
+
+/** The migrations of a folder, in order. */
+export function readMigrations(folder = join(import.meta.dirname, "migrations")): readonly Migration[] {
+  if (!existsSync(folder)) return [];
+  return readSql(folder, statements).map((file) => {
+    const version = Number(/^(\d{4})_\w+\.sql$/.exec(file.name)?.[1]);
+    return { ...file, version, contracts: /^-- contract: /m.test(file.sql) };
+  });
+}
+
+const versionOf = (migrations: readonly Migration[]) => migrations.at(-1)?.version ?? BASELINE_VERSION;
+
+/** The schema version that this code creates and needs. */
+export const SCHEMA_VERSION = versionOf(readMigrations());
 
 /**
- * Creates or updates the schema, in one transaction. Safe when many processes start at once. Refuses a database of a newer Khala, and a pooler that shares
- * sessions. If the schema is current, the role needs no right to create anything.
+ * Creates or updates the schema, in one transaction. Safe when many processes start at once. A newer schema is left as it is:
+ * servers of two releases work side by side during an upgrade. It is refused once it lacks what this code needs, and so is a pooler
+ * that shares sessions. If the schema is current, the role needs no right to create anything.
  */
-export async function migrate(database: Database, log: Logger): Promise<void> {
+export async function migrate(
+  database: Database,
+  log: Logger,
+  migrations: readonly Migration[] = readMigrations(),
+): Promise<void> {
   const client = await database.connect();
   try {
     if ((await findPooling(client, () => database.connect())) === "transaction")
@@ -39,12 +66,14 @@ export async function migrate(database: Database, log: Logger): Promise<void> {
     await checkEncoding(client);
     await client.query("BEGIN");
     await lockSchema(client);
-    if ((await installedVersion(client)) === 0) {
-      await createTables(client);
-      log.info({ version: SCHEMA_VERSION }, "created the database schema");
-    } else {
-      await checkTables(client);
-    }
+    const target = versionOf(migrations);
+    const installed = await installedVersion(client, target);
+    if (installed === 0) await createTables(client);
+    else await checkTables(client, migrations);
+    for (const migration of migrations) if (migration.version > installed) await apply(client, migration);
+    if (installed < target) log.info({ from: installed, version: target }, "updated the database schema");
+    // Its functions are those of newer servers, and work for this one.
+    if (installed > target) return;
     const changed = await updateFunctions(client);
     if (changed.length > 0) log.debug({ functions: changed }, "updated the SQL functions");
     await client.query("COMMIT");
@@ -62,13 +91,15 @@ export async function lockSchema(client: pg.Client): Promise<void> {
 }
 
 /** Identifies the tables that this code creates. */
-export function baselineHash(): string {
-  return hashOf(new Map(baseline().map(({ name, hash }) => [name, hash])));
+export function tablesHash(): string {
+  return hashOf(new Map([...baseline(), ...readMigrations()].map(({ name, hash }) => [name, hash])));
 }
 
-/** Identifies the tables that the database has: the `baselineHash` of the code that created them. */
-export async function installedBaseline(client: pg.Client): Promise<string> {
-  return hashOf(await hashesOf(client, "baseline"));
+/** Identifies the tables that the database has: the `tablesHash` of the code that created them. */
+export async function installedTables(client: pg.Client): Promise<string> {
+  return hashOf(
+    new Map([...(await hashesOf(client, "baseline")), ...(await hashesOf(client, "migrations"))]),
+  );
 }
 
 function hashOf(files: ReadonlyMap<string, string>): string {
@@ -118,16 +149,17 @@ async function checkEncoding(client: pg.Client): Promise<void> {
 }
 
 /** The version of the schema in the database; 0 if there is none. */
-async function installedVersion(client: pg.Client): Promise<number> {
+async function installedVersion(client: pg.Client, target: number): Promise<number> {
   const found = await client.query("SELECT to_regclass('runtime.schema_migrations') IS NOT NULL AS exists");
   if (!found.rows[0].exists) return 0;
   const { rows } = await client.query(
-    "SELECT coalesce(max(version), 0) AS version FROM runtime.schema_migrations",
+    `SELECT coalesce(max(version), 0) AS version, coalesce(max(version) FILTER (WHERE contracts), 0) AS contracted
+      FROM runtime.schema_migrations`,
   );
-  const { version } = rows[0] as { version: number };
-  if (version > SCHEMA_VERSION) {
+  const { version, contracted } = rows[0] as { version: number; contracted: number };
+  if (contracted > target) {
     throw new Error(
-      `The database has schema version ${version}, but this Khala knows only up to ${SCHEMA_VERSION}. ` +
+      `The database has schema version ${version}, but this Khala knows only up to ${target}. ` +
         "Run the newer Khala that migrated it, or restore a backup from before the upgrade.",
     );
   }
@@ -139,19 +171,36 @@ async function createTables(client: pg.Client): Promise<void> {
   const { rows } = await client.query("SELECT to_regnamespace('runtime') IS NULL AS missing");
   if (rows[0].missing) await client.query("CREATE SCHEMA runtime");
   await client.query(`CREATE TABLE runtime.schema_migrations (
-      version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
+      version integer PRIMARY KEY, name text NOT NULL, contracts boolean NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
     CREATE TABLE runtime.schema_files (file text PRIMARY KEY, hash text NOT NULL)`);
   for (const { name, sql, hash } of baseline()) {
     await client.query(sql);
     await client.query("INSERT INTO runtime.schema_files VALUES ($1, $2)", [`baseline/${name}`, hash]);
   }
-  await client.query("INSERT INTO runtime.schema_migrations VALUES ($1, 'baseline')", [SCHEMA_VERSION]);
+  await recordVersion(client, BASELINE_VERSION, "baseline", false);
 }
 
-/** Until 0.1.0 the baseline is edited in place: tables of another baseline cannot be updated. */
-async function checkTables(client: pg.Client): Promise<void> {
-  const hashes = await hashesOf(client, "baseline");
-  const different = baseline().filter(({ name, hash }) => hashes.get(name) !== hash);
+async function apply(client: pg.Client, { version, name, sql, hash, contracts }: Migration): Promise<void> {
+  await client.query(sql);
+  await client.query("INSERT INTO runtime.schema_files VALUES ($1, $2)", [`migrations/${name}`, hash]);
+  await recordVersion(client, version, name, contracts);
+}
+
+const recordVersion = (client: pg.Client, version: number, name: string, contracts: boolean) =>
+  client.query("INSERT INTO runtime.schema_migrations (version, name, contracts) VALUES ($1, $2, $3)", [
+    version,
+    name,
+    contracts,
+  ]);
+
+/** Before a release its files are edited in place: tables of other ones cannot be updated. */
+async function checkTables(client: pg.Client, migrations: readonly Migration[]): Promise<void> {
+  const created = await hashesOf(client, "baseline");
+  const migrated = await hashesOf(client, "migrations");
+  const different = [
+    ...baseline().filter(({ name, hash }) => created.get(name) !== hash),
+    ...migrations.filter(({ name, hash }) => (migrated.get(name) ?? hash) !== hash),
+  ];
   if (different.length === 0) return;
   throw new Error(
     `The database was created by another development version of Khala: ${different.map(({ name }) => name).join(", ")} differ. ` +
@@ -194,12 +243,11 @@ async function hashesOf(client: pg.Client, folder: string): Promise<Map<string, 
 }
 
 function readSql(folder: string, significant: (sql: string) => string): SqlFile[] {
-  const home = join(import.meta.dirname, folder);
-  return readdirSync(home)
+  return readdirSync(folder)
     .filter((name) => name.endsWith(".sql"))
     .sort()
     .map((name) => {
-      const sql = readFileSync(join(home, name), "utf8");
+      const sql = readFileSync(join(folder, name), "utf8");
       return { name, sql, hash: createHash("sha256").update(significant(sql)).digest("hex") };
     });
 }

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import pg from "pg";
-import { installedBaseline } from "../migrate.ts";
+import { installedTables } from "../migrate.ts";
 import { type BackupTable, BackupWriter, type NewBackup } from "./backup_file.ts";
 import { copyOut } from "./copy.ts";
 
@@ -54,7 +54,7 @@ export async function backUp(client: pg.Client, options: BackUpOptions): Promise
     khala,
     created_at: now.toISOString(),
     postgres: (await client.query("SHOW server_version")).rows[0].server_version,
-    schema: await installedBaseline(client),
+    schema: await installedTables(client),
     tables,
     // Numbers in the tables' snapshot were given out before this is read.
     sequences: await readSequences(client),

@@ -20,7 +20,7 @@ const headerSchema = z.object({
   khala: z.string(),
   postgres: z.string(),
   created_at: z.string(),
-  /** Hash of the schema's tables: see `baselineHash`. */
+  /** Hash of the schema's tables: see `tablesHash`. */
   schema: z.string(),
   tables: z.array(z.object({ name: z.string(), columns: z.array(z.string()) })),
   /** The next number of each sequence. */

@@ -1,6 +1,6 @@
 import type pg from "pg";
 import type { Database } from "../database.ts";
-import { baselineHash, lockSchema } from "../migrate.ts";
+import { lockSchema, tablesHash } from "../migrate.ts";
 import {
   type BackupContents,
   type BackupProgress,
@@ -32,7 +32,7 @@ export interface RestoreOptions extends ReadOptions {
 export async function checkBackup(file: string): Promise<void> {
   await using reader = await BackupReader.open(file);
   const { schema, khala } = reader.header;
-  if (schema === baselineHash()) return;
+  if (schema === tablesHash()) return;
   throw new Error(
     `The backup ${file} was made by Khala ${khala} with another database schema. ` +
       "Restore it with the version that made it, then start this one on that database: it updates the schema, or says why it cannot.",
