@@ -1,15 +1,17 @@
 # syntax=docker/dockerfile:1
-# `khala serve`, from source: Node runs TypeScript as it is. The embedded PostgreSQL is left out: set DATABASE_URL.
+# `khala serve`, from source: Node runs TypeScript as it is. The embedded PostgreSQL is left out: set DATABASE_URL. So are the dashboard and npm.
+# It runs without root and on a read-only root filesystem; scripts/image.ts builds it and tries that.
 #
 # With an app of your own:
 #   FROM khala
 #   COPY --chown=node app/ app/
 #   CMD ["serve", "--app", "app/app.ts"]
+# If it has packages of its own, install them in a stage of node:24, and copy app/ from there.
 # Workers of it are the same image with the command `worker --app app/app.ts`; they are watched on the same port.
 #
 # With the Kafka driver: docker build --build-arg KAFKA=yes .
 
-FROM node:24-slim AS install
+FROM node:24-bookworm-slim AS install
 WORKDIR /khala
 COPY package.json package-lock.json .npmrc ./
 COPY packages/contracts/package.json packages/contracts/
@@ -20,8 +22,13 @@ RUN npm ci --omit=dev --omit=optional --ignore-scripts --workspace=@khala/cli --
 ARG KAFKA=
 COPY packages/kafka/package.json packages/kafka/package-lock.json packages/kafka/.npmrc packages/kafka/
 RUN if [ -n "$KAFKA" ]; then cd packages/kafka && npm ci --omit=dev; fi
+# A quarter of what is installed is for editors and debuggers.
+RUN find . -path '*/node_modules/*' -type f \( -name '*.map' -o -name '*.d.ts' -o -name '*.d.cts' -o -name '*.d.mts' -o -name '*.md' \) -delete
 
-FROM node:24-slim
+# Node alone, on the same Debian: its own image has headers and three package managers besides.
+FROM debian:bookworm-slim
+COPY --from=install /usr/local/bin/node /usr/local/bin/node
+RUN groupadd --gid 1000 node && useradd --uid 1000 --gid node --no-create-home --shell /usr/sbin/nologin node
 ENV NODE_ENV=production KHALA_HOST=0.0.0.0 KHALA_PORT=4000 KHALA_WORKER_PORT=4000
 WORKDIR /khala
 COPY --from=install /khala ./
