@@ -28,11 +28,13 @@ export class Chaos implements AsyncDisposable {
   readonly gateways: GatewayProcess[] = [];
   readonly witnesses: Witness[] = [];
   readonly writers: Writer[] = [];
+  readonly #timeoutMs: number | undefined;
   readonly #marker: Writer;
   #marks = 0;
 
-  /** Gateways are given the database's URL; `seed` is what chance is made of. */
-  constructor(store: { url: string; database: Database }, seed: number) {
+  /** Gateways are given the database's URL; `seed` is what chance is made of; writers wait `timeoutMs` for an answer. */
+  constructor(store: { url: string; database: Database }, seed: number, timeoutMs?: number) {
+    this.#timeoutMs = timeoutMs;
     this.#env = { ...SETTINGS, DATABASE_URL: store.url, KHALA_AUTH_SECRETS: this.#mint.secrets };
     this.#database = store.database;
     this.#random = seeded(seed);
@@ -41,9 +43,14 @@ export class Chaos implements AsyncDisposable {
 
   readonly urls = (): readonly string[] => this.gateways.map(({ url }) => url);
 
-  /** Starts another gateway. */
-  async gateway(env: Readonly<Record<string, string>> = {}): Promise<GatewayProcess> {
-    const gateway = await startGateway({ ...this.#env, ...env });
+  /** A token of this world. */
+  token(org: string, subject: string, scopes: readonly string[]): Promise<string> {
+    return this.#mint.mint(org, subject, { scopes: [...scopes] });
+  }
+
+  /** Starts another gateway, of a program in programs/ or by its path. */
+  async gateway(env: Readonly<Record<string, string>> = {}, program?: string): Promise<GatewayProcess> {
+    const gateway = await startGateway({ ...this.#env, ...env }, program);
     this.#started.push(gateway);
     this.gateways.push(gateway);
     return gateway;
@@ -79,7 +86,8 @@ export class Chaos implements AsyncDisposable {
 
   #newWriter(org: string, subject: string, runs: number): Writer {
     const token = () => this.#mint.mint(org, subject);
-    return new Writer({ org, subject, urls: this.urls, token, random: this.#random, runs });
+    const timeout = this.#timeoutMs !== undefined && { timeoutMs: this.#timeoutMs };
+    return new Writer({ org, subject, urls: this.urls, token, random: this.#random, runs, ...timeout });
   }
 
   /** Two orgs, two subjects each, all watched and all writing. */

@@ -11,6 +11,8 @@ export interface WriterOptions {
   readonly random: Random;
   /** How many runs it works on. */
   readonly runs: number;
+  /** How long it waits for an answer. */
+  readonly timeoutMs?: number;
 }
 
 interface NewEvent {
@@ -27,6 +29,8 @@ export class Writer {
   #running: Promise<void> = Promise.resolve();
   /** Requests that had to be repeated. */
   retries = 0;
+  /** Those of them that were not answered with a 503 that says when to come back. */
+  readonly failures: string[] = [];
 
   constructor(options: WriterOptions) {
     this.#options = options;
@@ -105,7 +109,7 @@ export class Writer {
 
   /** Appends events, however often it takes. Throws when it is refused for good. */
   async append(path: string, id: string, events: readonly NewEvent[]): Promise<void> {
-    const { urls, token, random } = this.#options;
+    const { urls, token, random, timeoutMs = 2_000 } = this.#options;
     const body = JSON.stringify({ events: events.map((event) => ({ event_id: randomUUID(), ...event })) });
     const deadline = Date.now() + 60_000;
     for (let why = ""; ; this.retries++) {
@@ -118,15 +122,17 @@ export class Writer {
           method: "POST",
           headers: { "content-type": "application/json", authorization: `Bearer ${await token()}` },
           body,
-          signal: AbortSignal.timeout(2_000),
+          signal: AbortSignal.timeout(timeoutMs),
         });
         const text = await response.text();
         if (response.status === 201) return;
         if (response.status < 500) throw new RefusedError(`${id}: ${response.status} ${text}`);
         why = `${response.status} ${text}`;
+        if (response.status !== 503 || !text.includes("retry_after_ms")) this.failures.push(why);
       } catch (error) {
         if (error instanceof RefusedError) throw error;
         why = (error as Error).message;
+        this.failures.push(why);
       }
       await delay(20 + random() * 60);
     }

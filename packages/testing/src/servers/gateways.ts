@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { eventually } from "../kit/eventually.ts";
 import { bareEnv } from "../processes/bare_env.ts";
 
@@ -26,12 +26,12 @@ export interface GatewayProcess extends AsyncDisposable {
 const PROGRAMS = join(import.meta.dirname, "../programs");
 const MAX_OUTPUT = 64 << 10;
 
-/** Starts a gateway on a free port and waits until it listens. `program` is one of programs/. */
+/** Starts a gateway on a free port and waits until it listens. `program` is one of programs/, or a path. */
 export async function startGateway(
   env: Readonly<Record<string, string>>,
   program = "gateway.ts",
 ): Promise<GatewayProcess> {
-  const child = spawn(process.execPath, ["--conditions=khala-source", join(PROGRAMS, program)], {
+  const child = spawn(process.execPath, ["--conditions=khala-source", resolve(PROGRAMS, program)], {
     // It ends with its input, so that it never outlives the test that started it, however that one ends.
     stdio: ["pipe", "pipe", "pipe"],
     env: { ...bareEnv(), KHALA_PORT: "0", KHALA_LOG_LEVEL: "warn", ...env },
