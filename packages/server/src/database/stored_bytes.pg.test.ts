@@ -148,7 +148,9 @@ test("a recount that is due is made by one server, and the next one is set", asy
   await query(
     "INSERT INTO runtime.durable_streams (org_id, path, owner, content_type, tail) VALUES ('acme', '/a', 'ann', 'text/plain', 70)",
   );
-  await query("UPDATE runtime.org_usage_recount SET next_at = now()");
+  await query(
+    "INSERT INTO runtime.org_usage_recount (next_at) VALUES (now()) ON CONFLICT (one) DO UPDATE SET next_at = now()",
+  );
   await using _ = await open(100);
   await using __ = await open(100);
   const nextAt = () =>

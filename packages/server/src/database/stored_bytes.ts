@@ -200,11 +200,15 @@ export function openStoredBytes(
     idleMs: RECOUNT_CHECK_MS,
     async step() {
       // Should this server die, another one takes its turn an hour later.
-      const due = await database.query({
+      const [claimed] = await database.query<{ isDue: boolean }>({
         name: "stored_bytes_claim",
-        text: "UPDATE runtime.org_usage_recount SET next_at = now() + interval '1 hour' WHERE next_at <= now() RETURNING 1",
+        // A database without the row is new: there is nothing to recount yet.
+        text: `INSERT INTO runtime.org_usage_recount AS r (next_at) VALUES (now() + $1 * interval '1 ms')
+          ON CONFLICT (one) DO UPDATE SET next_at = now() + interval '1 hour' WHERE r.next_at <= now()
+          RETURNING r.xmax <> 0 AS "isDue"`,
+        values: [RECOUNT_MS],
       });
-      if (due.length === 0) return false;
+      if (!claimed?.isDue) return false;
       const from = context.clock.now();
       await recount();
       const pauseMs = Math.max(RECOUNT_MS, SHARE * (context.clock.now() - from));

@@ -110,9 +110,8 @@ CREATE TABLE runtime.org_usage (
 -- When the next recount is due. The server that moves it does it.
 CREATE TABLE runtime.org_usage_recount (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
-  next_at timestamptz NOT NULL DEFAULT now() + interval '10 minutes'
+  next_at timestamptz NOT NULL
 );
-INSERT INTO runtime.org_usage_recount DEFAULT VALUES;
 
 -- Durable Streams: append-only bytes at a path.
 CREATE TABLE runtime.durable_streams (
