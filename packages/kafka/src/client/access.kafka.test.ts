@@ -220,7 +220,7 @@ describe.runIf(ownKafka() !== undefined)(
         await eventually("publishing is refused", () =>
           publisher.publish([makeTestArtifact()]).then(
             () => false,
-            ({ message }: Error) => /authorization/i.test(message),
+            ({ cause }: Error) => /authorization/i.test((cause as Error).message),
           ),
         );
         await lists.grant("publisher", [missing]);

@@ -22,6 +22,12 @@ BEGIN
                    p_table || '_org', p_table);
     EXECUTE format('CREATE INDEX %I ON runtime.%I USING gin (audience) WHERE audience IS NOT NULL AND NOT deleted',
                    p_table || '_audience', p_table);
+  ELSIF ARRAY['audience', 'deleted', 'doc_key', 'doc_version', 'org_id', 'payload', 'payload_hash', 'updated_at', 'watermark'] <> (
+    SELECT array_agg(a.attname::text ORDER BY a.attname) FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('runtime.%I', p_table)) AND a.attnum > 0 AND NOT a.attisdropped
+  ) THEN
+    RAISE EXCEPTION 'The table runtime.% is not a read model. Choose another name for that of the topic %.', p_table, p_topic
+      USING ERRCODE = 'duplicate_table';
   END IF;
   INSERT INTO runtime.sync_topic_sequences (topic) VALUES (p_topic) ON CONFLICT DO NOTHING;
   INSERT INTO runtime.sync_checkpoints (topic) VALUES (p_topic) ON CONFLICT DO NOTHING;
