@@ -35,7 +35,7 @@ test("PostgreSQL that is stopped or crashes and comes back loses nothing, and no
   for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
 });
 
-test("a failover to a standby that has everything loses nothing, and no client lists anew", async () => {
+test("a failover to a standby that has everything loses nothing, and no client lists again", async () => {
   const standby = await postgres.addStandby();
   await standby.awaitCommits();
   chaos.startWriters();

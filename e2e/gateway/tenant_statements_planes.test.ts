@@ -62,7 +62,7 @@ const SYSTEM: readonly SystemStatement[] = [
   },
   {
     statement: /^conversation_(seize|waiting|untold)$/,
-    reason: "a server takes over the runs of another that died, whoever's they are",
+    reason: "a server takes over the runs of all orgs from a server that died",
   },
   {
     statement:

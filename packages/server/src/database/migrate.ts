@@ -71,7 +71,9 @@ export async function migrate(
     if (installed === 0) await createTables(client);
     else await checkTables(client, migrations);
     for (const migration of migrations) if (migration.version > installed) await apply(client, migration);
-    if (installed < target) log.info({ from: installed, version: target }, "updated the database schema");
+    if (installed === 0) log.info({ version: target }, "created the database schema");
+    else if (installed < target)
+      log.info({ from: installed, version: target }, "updated the database schema");
     // Its functions are those of newer servers, and work for this one.
     if (installed > target) return;
     const changed = await updateFunctions(client);

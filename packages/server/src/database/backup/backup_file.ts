@@ -47,7 +47,7 @@ export class BackupWriter {
     this.#file = file;
     this.#hash.update(header);
     this.#stored = pipeline(this.#compress, handle.createWriteStream({ flush: true }));
-    // Whoever writes next is told.
+    // The next write rejects with it.
     this.#stored.catch(() => {});
   }
 

@@ -77,14 +77,14 @@ export async function loadCurrent(
   // In this order: a tombstone that is removed in between is found, or covered by the version.
   const purged = {
     name: "sync_purged_version",
-    text: "SELECT purged_version FROM runtime.sync_topic_sequences WHERE topic = $1",
+    text: 'SELECT purged_version AS "purgedVersion" FROM runtime.sync_topic_sequences WHERE topic = $1',
     values: [topic],
   };
-  const [rows, [row]] = (await database.transaction([current, purged])) as unknown as [
+  const [rows, [row]] = (await database.transaction([current, purged])) as [
     CurrentRow[],
-    [{ purged_version: bigint }],
+    { purgedVersion: bigint }[],
   ];
-  return { documents: currentDocuments(rows), purgedVersion: row.purged_version };
+  return { documents: currentDocuments(rows), purgedVersion: row!.purgedVersion };
 }
 
 /** Stored documents as a projector uses them, by `documentId`. */
