@@ -22,6 +22,8 @@ CREATE TABLE runtime.conversations (
   lease_until timestamptz,
   -- The number of queued runs.
   queued integer NOT NULL DEFAULT 0,
+  -- The last message of the active branch; null without messages.
+  leaf_id text,
   -- Set while the log is being deleted. The row goes last, so that a new conversation never inherits old entries.
   removed_at timestamptz,
   -- When the janitor last checked the conversation's log.
@@ -51,9 +53,12 @@ CREATE TABLE runtime.conversation_runs (
   sender text NOT NULL,
   status text NOT NULL CHECK (status IN ('queued', 'running', 'finished', 'failed', 'stopped')),
   idempotency_key text,
-  -- The user's message, until the run starts: from then on only the log has it.
+  -- The user's message, until the run starts: from then on runtime.messages has it.
   message text,
   message_id text NOT NULL,
+  -- Its parts, when it is more than a text, and the settings of the turn. Both stay for a run that is resumed.
+  parts jsonb,
+  params jsonb,
   fence bigint,
   epoch text,
   -- The log position before the run; null until its first entry is appended.
@@ -65,7 +70,12 @@ CREATE TABLE runtime.conversation_runs (
   created_at timestamptz NOT NULL DEFAULT now(),
   started_at timestamptz,
   ended_at timestamptz,
+  -- Why it failed: for the end user, and the id of the exception in the server's log.
   error text,
+  error_code text,
+  error_id text,
+  -- How often another server resumed it.
+  resumed integer NOT NULL DEFAULT 0,
   -- W3C traceparent of the request.
   trace text,
   -- Whether the end of the run is in the event log.
@@ -78,6 +88,74 @@ CREATE UNIQUE INDEX conversation_runs_key ON runtime.conversation_runs ((conv_id
 CREATE INDEX conversation_runs_newest ON runtime.conversation_runs (org_id, conv_id, run_id);
 CREATE INDEX conversation_runs_queue ON runtime.conversation_runs (org_id, conv_id, place) WHERE status = 'queued';
 CREATE INDEX conversation_runs_untold ON runtime.conversation_runs (ended_at) WHERE NOT told AND ended_at IS NOT NULL;
+
+-- The messages. They are the history; the log has what live readers still need.
+CREATE TABLE runtime.messages (
+  org_id text COLLATE "C" NOT NULL,
+  conv_id text COLLATE "C" NOT NULL,
+  message_id text COLLATE "C" NOT NULL,
+  -- The message before it; null for the first. Messages with the same parent are branches.
+  parent_id text COLLATE "C",
+  role text NOT NULL CHECK (role IN ('user', 'assistant', 'system')),
+  -- Who wrote it: a subject, or `agent:<name>`. Null when the engine did.
+  author text,
+  run_id text COLLATE "C",
+  -- openagents.conversation.v1.Part, in order.
+  parts jsonb NOT NULL,
+  status text NOT NULL CHECK (status IN ('streaming', 'done', 'failed', 'stopped')),
+  metadata jsonb,
+  -- While it grows: its parts hold the events up to this position of the log.
+  log_epoch text,
+  log_seq bigint,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  updated_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (org_id, conv_id, message_id),
+  FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
+);
+CREATE INDEX messages_children ON runtime.messages (org_id, conv_id, parent_id);
+CREATE INDEX messages_of_run ON runtime.messages (org_id, run_id) WHERE run_id IS NOT NULL;
+
+-- Who may read or write a conversation besides its owner.
+CREATE TABLE runtime.participants (
+  org_id text COLLATE "C" NOT NULL,
+  conv_id text COLLATE "C" NOT NULL,
+  subject text NOT NULL,
+  role text NOT NULL CHECK (role IN ('member', 'viewer')),
+  added_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (org_id, conv_id, subject),
+  FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
+);
+CREATE INDEX participants_of_subject ON runtime.participants (org_id, subject);
+
+-- Files of messages. Their bytes are in file_chunks, or in a bucket under the key `<org_id>/<file_id>`.
+CREATE TABLE runtime.files (
+  org_id text COLLATE "C" NOT NULL,
+  file_id text COLLATE "C" NOT NULL,
+  conv_id text COLLATE "C" NOT NULL,
+  -- Who uploaded it; null when a run made it.
+  author text,
+  name text NOT NULL,
+  media_type text NOT NULL,
+  size bigint NOT NULL,
+  in_bucket boolean NOT NULL DEFAULT false,
+  -- Null while its bytes arrive. The janitor removes files that were never completed.
+  stored_at timestamptz,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (org_id, file_id),
+  FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
+);
+CREATE INDEX files_of_conversation ON runtime.files (org_id, conv_id);
+CREATE INDEX files_incomplete ON runtime.files (created_at) WHERE stored_at IS NULL;
+
+CREATE TABLE runtime.file_chunks (
+  org_id text COLLATE "C" NOT NULL,
+  file_id text COLLATE "C" NOT NULL,
+  chunk integer NOT NULL,
+  data bytea NOT NULL,
+  PRIMARY KEY (org_id, file_id, chunk),
+  FOREIGN KEY (org_id, file_id) REFERENCES runtime.files ON DELETE CASCADE
+);
+ALTER TABLE runtime.file_chunks ALTER COLUMN data SET STORAGE EXTERNAL;
 
 -- Identifies the entries of one life of a stream. A stream that is created again after its end gets a new id, so its
 -- writers never wait until the old entries are deleted.

@@ -6,17 +6,17 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Value, ValueJson } from "@bufbuild/protobuf/wkt";
+import type { StructJson } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
-import type { Custom, CustomJson, Event, EventJson } from "./events_pb.ts";
+import type { Event, EventJson, Part, Participant, ParticipantJson, PartJson, QueuedMessage, QueuedMessageJson, RunFailed, RunFailedJson } from "./events_pb.ts";
 import { file_openagents_conversation_v1_events } from "./events_pb.ts";
-import type { Message } from "@bufbuild/protobuf";
+import type { JsonObject, Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file openagents/conversation/v1/conversation.proto.
  */
 export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIm0KBUhlbGxvEgwKBHR5cGUYASABKAkSGAoHY29udl9pZBgCIAEoCVIHY29udl9pZBIOCgZjdXJzb3IYAyABKAkSLAoDcnVuGAQgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuImkKCFNuYXBzaG90EgwKBHR5cGUYASABKAkSPwoIbWVzc2FnZXMYAiADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZRIOCgZjdXJzb3IYAyABKAkigQEKCkV2ZW50RnJhbWUSDAoEdHlwZRgBIAEoCRILCgNzZXEYAiABKAMSDgoGY3Vyc29yGAMgASgJEhYKBnJ1bl9pZBgEIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAUgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiJgoGUmVzeW5jEgwKBHR5cGUYASABKAkSDgoGcmVhc29uGAIgASgJIikKCUhlYXJ0YmVhdBIMCgR0eXBlGAEgASgJEg4KBmN1cnNvchgCIAEoCSI5CgpFcnJvckZyYW1lEgwKBHR5cGUYASABKAkSDAoEY29kZRgCIAEoCRIPCgdtZXNzYWdlGAMgASgJIk0KA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdCKtAQoRVHJhbnNjcmlwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEhYKBnJ1bl9pZBgDIAEoCVIGcnVuX2lkEi8KBXBhcnRzGAQgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZzdGF0dXMYBSABKAkSEQoJdHJ1bmNhdGVkGAYgASgIIpsBCgRQYXJ0Eg4KBHRleHQYASABKAlIABITCglyZWFzb25pbmcYAiABKAlIABIwCgR0b29sGAMgASgLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbEgAEjQKBmN1c3RvbRgEIAEoCzIiLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkN1c3RvbUgAQgYKBGJvZHkipQEKBFRvb2wSIgoMdG9vbF9jYWxsX2lkGAEgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgCIAEoCRIlCgVpbnB1dBgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRImCgZvdXRwdXQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBSABKAlIAIgBAUIICgZfZXJyb3IimwEKC0NoYXRSZXF1ZXN0EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHbWVzc2FnZRgCIAEoCRItCg9pZGVtcG90ZW5jeV9rZXkYAyABKAlIAFIPaWRlbXBvdGVuY3lfa2V5iAEBEhMKBnBvbGljeRgEIAEoCUgBiAEBQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJQCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkiRwoMU3RvcFJlc3BvbnNlEhsKBnJ1bl9pZBgBIAEoCUgAUgZydW5faWSIAQESDwoHc3RvcHBlZBgCIAEoCEIJCgdfcnVuX2lkIqwBChFDb252ZXJzYXRpb25TdGF0ZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg4KBmN1cnNvchgCIAEoCRIsCgNydW4YAyABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4SPwoIbWVzc2FnZXMYBCADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZSJ2ChBDb252ZXJzYXRpb25MaXN0EkYKDWNvbnZlcnNhdGlvbnMYASADKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Db252ZXJzYXRpb25TdW1tYXJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKMAQoTQ29udmVyc2F0aW9uU3VtbWFyeRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg0KBXRpdGxlGAIgASgJEh4KCnVwZGF0ZWRfYXQYAyABKAlSCnVwZGF0ZWRfYXQSLAoDcnVuGAQgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuIl0KB0xvZ1BhZ2USNgoGZXZlbnRzGAEgAygLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnRGcmFtZRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHRiBnByb3RvMw", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
+  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkigwEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZCL7AQoRVHJhbnNjcmlwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEhYKBnJ1bl9pZBgDIAEoCVIGcnVuX2lkEi8KBXBhcnRzGAQgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZzdGF0dXMYBSABKAkSEQoJdHJ1bmNhdGVkGAYgASgIEhwKCXBhcmVudF9pZBgHIAEoCVIJcGFyZW50X2lkEg4KBmF1dGhvchgIIAEoCRIeCgpjcmVhdGVkX2F0GAkgASgJUgpjcmVhdGVkX2F0IvUBCgtDaGF0UmVxdWVzdBIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB21lc3NhZ2UYAiABKAkSLQoPaWRlbXBvdGVuY3lfa2V5GAMgASgJSABSD2lkZW1wb3RlbmN5X2tleYgBARITCgZwb2xpY3kYBCABKAlIAYgBARIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSJwoGcGFyYW1zGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdEISChBfaWRlbXBvdGVuY3lfa2V5QgkKB19wb2xpY3kicAoMQ2hhdFJlc3BvbnNlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSFgoGcnVuX2lkGAIgASgJUgZydW5faWQSDgoGY3Vyc29yGAMgASgJEh4KCm1lc3NhZ2VfaWQYBCABKAlSCm1lc3NhZ2VfaWQiRwoMU3RvcFJlc3BvbnNlEhsKBnJ1bl9pZBgBIAEoCUgAUgZydW5faWSIAQESDwoHc3RvcHBlZBgCIAEoCEIJCgdfcnVuX2lkIsYCChFDb252ZXJzYXRpb25TdGF0ZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg4KBmN1cnNvchgCIAEoCRIsCgNydW4YAyABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4SPwoIbWVzc2FnZXMYBCADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZRI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlEhMKBmJlZm9yZRgGIAEoCUgAiAEBEj0KDHBhcnRpY2lwYW50cxgHIAMoCzInLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnRpY2lwYW50QgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiRgoRUG9zdEV2ZW50c1JlcXVlc3QSMQoGZXZlbnRzGAEgAygLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiJAoSUG9zdEV2ZW50c1Jlc3BvbnNlEg4KBmN1cnNvchgBIAEoCSKPAQoKU3RvcmVkRmlsZRIYCgdmaWxlX2lkGAEgASgJUgdmaWxlX2lkEgsKA3VybBgCIAEoCRIeCgptZWRpYV90eXBlGAMgASgJUgptZWRpYV90eXBlEgwKBG5hbWUYBCABKAkSDAoEc2l6ZRgFIAEoAxIeCgpjcmVhdGVkX2F0GAYgASgJUgpjcmVhdGVkX2F0IlAKD1BhcnRpY2lwYW50TGlzdBI9CgxwYXJ0aWNpcGFudHMYASADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudCJ2ChBDb252ZXJzYXRpb25MaXN0EkYKDWNvbnZlcnNhdGlvbnMYASADKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Db252ZXJzYXRpb25TdW1tYXJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKMAQoTQ29udmVyc2F0aW9uU3VtbWFyeRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg0KBXRpdGxlGAIgASgJEh4KCnVwZGF0ZWRfYXQYAyABKAlSCnVwZGF0ZWRfYXQSLAoDcnVuGAQgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuIl0KB0xvZ1BhZ2USNgoGZXZlbnRzGAEgAygLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnRGcmFtZRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHRiBnByb3RvMw", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
 
 /**
  * The first frame: where the socket stands, and what runs. `type` is "hello".
@@ -47,6 +47,13 @@ export type Hello = Message<"openagents.conversation.v1.Hello"> & {
    * @generated from field: openagents.conversation.v1.Run run = 4;
    */
   run?: Run | undefined;
+
+  /**
+   * The messages that wait for the run to end.
+   *
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 5;
+   */
+  queued: QueuedMessage[];
 };
 
 /**
@@ -78,6 +85,13 @@ export type HelloJson = {
    * @generated from field: openagents.conversation.v1.Run run = 4;
    */
   run?: RunJson;
+
+  /**
+   * The messages that wait for the run to end.
+   *
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 5;
+   */
+  queued?: QueuedMessageJson[];
 };
 
 /**
@@ -86,6 +100,106 @@ export type HelloJson = {
  */
 export const HelloSchema: GenMessage<Hello, {jsonType: HelloJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_conversation, 0);
+
+/**
+ * Who is connected to the conversation. It is never stored. `type` is "presence".
+ *
+ * @generated from message openagents.conversation.v1.Presence
+ */
+export type Presence = Message<"openagents.conversation.v1.Presence"> & {
+  /**
+   * @generated from field: string type = 1;
+   */
+  type: string;
+
+  /**
+   * It replaces the list before.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Present present = 2;
+   */
+  present: Present[];
+};
+
+/**
+ * Who is connected to the conversation. It is never stored. `type` is "presence".
+ *
+ * @generated from message openagents.conversation.v1.Presence
+ */
+export type PresenceJson = {
+  /**
+   * @generated from field: string type = 1;
+   */
+  type?: string;
+
+  /**
+   * It replaces the list before.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Present present = 2;
+   */
+  present?: PresentJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.Presence.
+ * Use `create(PresenceSchema)` to create a new message.
+ */
+export const PresenceSchema: GenMessage<Presence, {jsonType: PresenceJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 1);
+
+/**
+ * A connected device.
+ *
+ * @generated from message openagents.conversation.v1.Present
+ */
+export type Present = Message<"openagents.conversation.v1.Present"> & {
+  /**
+   * @generated from field: string subject = 1;
+   */
+  subject: string;
+
+  /**
+   * The client's name for the device, or else one that the server made.
+   *
+   * @generated from field: string device = 2;
+   */
+  device: string;
+
+  /**
+   * @generated from field: bool typing = 3;
+   */
+  typing: boolean;
+};
+
+/**
+ * A connected device.
+ *
+ * @generated from message openagents.conversation.v1.Present
+ */
+export type PresentJson = {
+  /**
+   * @generated from field: string subject = 1;
+   */
+  subject?: string;
+
+  /**
+   * The client's name for the device, or else one that the server made.
+   *
+   * @generated from field: string device = 2;
+   */
+  device?: string;
+
+  /**
+   * @generated from field: bool typing = 3;
+   */
+  typing?: boolean;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.Present.
+ * Use `create(PresentSchema)` to create a new message.
+ */
+export const PresentSchema: GenMessage<Present, {jsonType: PresentJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 2);
 
 /**
  * The messages up to a position, deltas put together. `type` is "snapshot".
@@ -136,7 +250,7 @@ export type SnapshotJson = {
  * Use `create(SnapshotSchema)` to create a new message.
  */
 export const SnapshotSchema: GenMessage<Snapshot, {jsonType: SnapshotJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 1);
+  messageDesc(file_openagents_conversation_v1_conversation, 3);
 
 /**
  * One entry of the log. `type` is "event".
@@ -215,7 +329,7 @@ export type EventFrameJson = {
  * Use `create(EventFrameSchema)` to create a new message.
  */
 export const EventFrameSchema: GenMessage<EventFrame, {jsonType: EventFrameJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 2);
+  messageDesc(file_openagents_conversation_v1_conversation, 4);
 
 /**
  * What the client has cannot be continued: a snapshot follows, which replaces it. `type` is "resync".
@@ -260,7 +374,7 @@ export type ResyncJson = {
  * Use `create(ResyncSchema)` to create a new message.
  */
 export const ResyncSchema: GenMessage<Resync, {jsonType: ResyncJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 3);
+  messageDesc(file_openagents_conversation_v1_conversation, 5);
 
 /**
  * A sign of life, so that a client can show that it is connected. `type` is "heartbeat".
@@ -301,7 +415,7 @@ export type HeartbeatJson = {
  * Use `create(HeartbeatSchema)` to create a new message.
  */
 export const HeartbeatSchema: GenMessage<Heartbeat, {jsonType: HeartbeatJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 4);
+  messageDesc(file_openagents_conversation_v1_conversation, 6);
 
 /**
  * Why the socket is about to be closed, or a request of the client was refused. `type` is "error".
@@ -352,7 +466,7 @@ export type ErrorFrameJson = {
  * Use `create(ErrorFrameSchema)` to create a new message.
  */
 export const ErrorFrameSchema: GenMessage<ErrorFrame, {jsonType: ErrorFrameJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 5);
+  messageDesc(file_openagents_conversation_v1_conversation, 7);
 
 /**
  * A run, as far as the outside cares.
@@ -376,6 +490,13 @@ export type Run = Message<"openagents.conversation.v1.Run"> & {
    * @generated from field: string created_at = 3 [json_name = "created_at"];
    */
   createdAt: string;
+
+  /**
+   * Why it failed.
+   *
+   * @generated from field: openagents.conversation.v1.RunFailed error = 4;
+   */
+  error?: RunFailed | undefined;
 };
 
 /**
@@ -400,6 +521,13 @@ export type RunJson = {
    * @generated from field: string created_at = 3 [json_name = "created_at"];
    */
   created_at?: string;
+
+  /**
+   * Why it failed.
+   *
+   * @generated from field: openagents.conversation.v1.RunFailed error = 4;
+   */
+  error?: RunFailedJson;
 };
 
 /**
@@ -407,7 +535,7 @@ export type RunJson = {
  * Use `create(RunSchema)` to create a new message.
  */
 export const RunSchema: GenMessage<Run, {jsonType: RunJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 6);
+  messageDesc(file_openagents_conversation_v1_conversation, 8);
 
 /**
  * A message as it stands: what its events come to.
@@ -450,6 +578,25 @@ export type TranscriptMessage = Message<"openagents.conversation.v1.TranscriptMe
    * @generated from field: bool truncated = 6;
    */
   truncated: boolean;
+
+  /**
+   * The message before it in its branch; empty for the first one.
+   *
+   * @generated from field: string parent_id = 7 [json_name = "parent_id"];
+   */
+  parentId: string;
+
+  /**
+   * Who wrote it; empty when the engine did.
+   *
+   * @generated from field: string author = 8;
+   */
+  author: string;
+
+  /**
+   * @generated from field: string created_at = 9 [json_name = "created_at"];
+   */
+  createdAt: string;
 };
 
 /**
@@ -493,6 +640,25 @@ export type TranscriptMessageJson = {
    * @generated from field: bool truncated = 6;
    */
   truncated?: boolean;
+
+  /**
+   * The message before it in its branch; empty for the first one.
+   *
+   * @generated from field: string parent_id = 7 [json_name = "parent_id"];
+   */
+  parent_id?: string;
+
+  /**
+   * Who wrote it; empty when the engine did.
+   *
+   * @generated from field: string author = 8;
+   */
+  author?: string;
+
+  /**
+   * @generated from field: string created_at = 9 [json_name = "created_at"];
+   */
+  created_at?: string;
 };
 
 /**
@@ -500,147 +666,6 @@ export type TranscriptMessageJson = {
  * Use `create(TranscriptMessageSchema)` to create a new message.
  */
 export const TranscriptMessageSchema: GenMessage<TranscriptMessage, {jsonType: TranscriptMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 7);
-
-/**
- * A piece of a message, in the order in which it was begun.
- *
- * @generated from message openagents.conversation.v1.Part
- */
-export type Part = Message<"openagents.conversation.v1.Part"> & {
-  /**
-   * @generated from oneof openagents.conversation.v1.Part.body
-   */
-  body: {
-    /**
-     * @generated from field: string text = 1;
-     */
-    value: string;
-    case: "text";
-  } | {
-    /**
-     * @generated from field: string reasoning = 2;
-     */
-    value: string;
-    case: "reasoning";
-  } | {
-    /**
-     * @generated from field: openagents.conversation.v1.Tool tool = 3;
-     */
-    value: Tool;
-    case: "tool";
-  } | {
-    /**
-     * @generated from field: openagents.conversation.v1.Custom custom = 4;
-     */
-    value: Custom;
-    case: "custom";
-  } | { case: undefined; value?: undefined };
-};
-
-/**
- * A piece of a message, in the order in which it was begun.
- *
- * @generated from message openagents.conversation.v1.Part
- */
-export type PartJson = {
-  /**
-   * @generated from field: string text = 1;
-   */
-  text?: string;
-
-  /**
-   * @generated from field: string reasoning = 2;
-   */
-  reasoning?: string;
-
-  /**
-   * @generated from field: openagents.conversation.v1.Tool tool = 3;
-   */
-  tool?: ToolJson;
-
-  /**
-   * @generated from field: openagents.conversation.v1.Custom custom = 4;
-   */
-  custom?: CustomJson;
-};
-
-/**
- * Describes the message openagents.conversation.v1.Part.
- * Use `create(PartSchema)` to create a new message.
- */
-export const PartSchema: GenMessage<Part, {jsonType: PartJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 8);
-
-/**
- * A use of a tool, with its result once there is one.
- *
- * @generated from message openagents.conversation.v1.Tool
- */
-export type Tool = Message<"openagents.conversation.v1.Tool"> & {
-  /**
-   * @generated from field: string tool_call_id = 1 [json_name = "tool_call_id"];
-   */
-  toolCallId: string;
-
-  /**
-   * @generated from field: string tool = 2;
-   */
-  tool: string;
-
-  /**
-   * @generated from field: google.protobuf.Value input = 3;
-   */
-  input?: Value | undefined;
-
-  /**
-   * @generated from field: google.protobuf.Value output = 4;
-   */
-  output?: Value | undefined;
-
-  /**
-   * @generated from field: optional string error = 5;
-   */
-  error?: string | undefined;
-};
-
-/**
- * A use of a tool, with its result once there is one.
- *
- * @generated from message openagents.conversation.v1.Tool
- */
-export type ToolJson = {
-  /**
-   * @generated from field: string tool_call_id = 1 [json_name = "tool_call_id"];
-   */
-  tool_call_id?: string;
-
-  /**
-   * @generated from field: string tool = 2;
-   */
-  tool?: string;
-
-  /**
-   * @generated from field: google.protobuf.Value input = 3;
-   */
-  input?: ValueJson;
-
-  /**
-   * @generated from field: google.protobuf.Value output = 4;
-   */
-  output?: ValueJson;
-
-  /**
-   * @generated from field: optional string error = 5;
-   */
-  error?: string;
-};
-
-/**
- * Describes the message openagents.conversation.v1.Tool.
- * Use `create(ToolSchema)` to create a new message.
- */
-export const ToolSchema: GenMessage<Tool, {jsonType: ToolJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_conversation, 9);
 
 /**
@@ -655,6 +680,8 @@ export type ChatRequest = Message<"openagents.conversation.v1.ChatRequest"> & {
   convId: string;
 
   /**
+   * Its text. Either this or `parts`.
+   *
    * @generated from field: string message = 2;
    */
   message: string;
@@ -672,6 +699,20 @@ export type ChatRequest = Message<"openagents.conversation.v1.ChatRequest"> & {
    * @generated from field: optional string policy = 4;
    */
   policy?: string | undefined;
+
+  /**
+   * Texts and files.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 5;
+   */
+  parts: Part[];
+
+  /**
+   * Settings of the turn for the engine, checked by the app's schema.
+   *
+   * @generated from field: google.protobuf.Struct params = 6;
+   */
+  params?: JsonObject | undefined;
 };
 
 /**
@@ -686,6 +727,8 @@ export type ChatRequestJson = {
   conv_id?: string;
 
   /**
+   * Its text. Either this or `parts`.
+   *
    * @generated from field: string message = 2;
    */
   message?: string;
@@ -703,6 +746,20 @@ export type ChatRequestJson = {
    * @generated from field: optional string policy = 4;
    */
   policy?: string;
+
+  /**
+   * Texts and files.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 5;
+   */
+  parts?: PartJson[];
+
+  /**
+   * Settings of the turn for the engine, checked by the app's schema.
+   *
+   * @generated from field: google.protobuf.Struct params = 6;
+   */
+  params?: StructJson;
 };
 
 /**
@@ -734,6 +791,11 @@ export type ChatResponse = Message<"openagents.conversation.v1.ChatResponse"> & 
    * @generated from field: string cursor = 3;
    */
   cursor: string;
+
+  /**
+   * @generated from field: string message_id = 4 [json_name = "message_id"];
+   */
+  messageId: string;
 };
 
 /**
@@ -758,6 +820,11 @@ export type ChatResponseJson = {
    * @generated from field: string cursor = 3;
    */
   cursor?: string;
+
+  /**
+   * @generated from field: string message_id = 4 [json_name = "message_id"];
+   */
+  message_id?: string;
 };
 
 /**
@@ -829,14 +896,37 @@ export type ConversationState = Message<"openagents.conversation.v1.Conversation
   cursor: string;
 
   /**
+   * The active run, or else the newest.
+   *
    * @generated from field: openagents.conversation.v1.Run run = 3;
    */
   run?: Run | undefined;
 
   /**
+   * The newest messages of the active branch, oldest first.
+   *
    * @generated from field: repeated openagents.conversation.v1.TranscriptMessage messages = 4;
    */
   messages: TranscriptMessage[];
+
+  /**
+   * The messages that wait for the run to end.
+   *
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 5;
+   */
+  queued: QueuedMessage[];
+
+  /**
+   * There are older messages: GET /chat/:conv_id/messages?before=
+   *
+   * @generated from field: optional string before = 6;
+   */
+  before?: string | undefined;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Participant participants = 7;
+   */
+  participants: Participant[];
 };
 
 /**
@@ -856,14 +946,37 @@ export type ConversationStateJson = {
   cursor?: string;
 
   /**
+   * The active run, or else the newest.
+   *
    * @generated from field: openagents.conversation.v1.Run run = 3;
    */
   run?: RunJson;
 
   /**
+   * The newest messages of the active branch, oldest first.
+   *
    * @generated from field: repeated openagents.conversation.v1.TranscriptMessage messages = 4;
    */
   messages?: TranscriptMessageJson[];
+
+  /**
+   * The messages that wait for the run to end.
+   *
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 5;
+   */
+  queued?: QueuedMessageJson[];
+
+  /**
+   * There are older messages: GET /chat/:conv_id/messages?before=
+   *
+   * @generated from field: optional string before = 6;
+   */
+  before?: string;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Participant participants = 7;
+   */
+  participants?: ParticipantJson[];
 };
 
 /**
@@ -872,6 +985,294 @@ export type ConversationStateJson = {
  */
 export const ConversationStateSchema: GenMessage<ConversationState, {jsonType: ConversationStateJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_conversation, 13);
+
+/**
+ * GET /chat/:conv_id/messages: a page of the active branch, oldest first.
+ *
+ * @generated from message openagents.conversation.v1.UiMessagePage
+ */
+export type UiMessagePage = Message<"openagents.conversation.v1.UiMessagePage"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.UiMessage messages = 1;
+   */
+  messages: UiMessage[];
+
+  /**
+   * Where older messages go on; absent when there are none.
+   *
+   * @generated from field: optional string before = 2;
+   */
+  before?: string | undefined;
+};
+
+/**
+ * GET /chat/:conv_id/messages: a page of the active branch, oldest first.
+ *
+ * @generated from message openagents.conversation.v1.UiMessagePage
+ */
+export type UiMessagePageJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.UiMessage messages = 1;
+   */
+  messages?: UiMessageJson[];
+
+  /**
+   * Where older messages go on; absent when there are none.
+   *
+   * @generated from field: optional string before = 2;
+   */
+  before?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.UiMessagePage.
+ * Use `create(UiMessagePageSchema)` to create a new message.
+ */
+export const UiMessagePageSchema: GenMessage<UiMessagePage, {jsonType: UiMessagePageJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 14);
+
+/**
+ * A message as the AI SDK's `UIMessage`.
+ *
+ * @generated from message openagents.conversation.v1.UiMessage
+ */
+export type UiMessage = Message<"openagents.conversation.v1.UiMessage"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string role = 2;
+   */
+  role: string;
+
+  /**
+   * @generated from field: google.protobuf.Struct metadata = 3;
+   */
+  metadata?: JsonObject | undefined;
+
+  /**
+   * @generated from field: repeated google.protobuf.Struct parts = 4;
+   */
+  parts: JsonObject[];
+};
+
+/**
+ * A message as the AI SDK's `UIMessage`.
+ *
+ * @generated from message openagents.conversation.v1.UiMessage
+ */
+export type UiMessageJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+
+  /**
+   * @generated from field: string role = 2;
+   */
+  role?: string;
+
+  /**
+   * @generated from field: google.protobuf.Struct metadata = 3;
+   */
+  metadata?: StructJson;
+
+  /**
+   * @generated from field: repeated google.protobuf.Struct parts = 4;
+   */
+  parts?: StructJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.UiMessage.
+ * Use `create(UiMessageSchema)` to create a new message.
+ */
+export const UiMessageSchema: GenMessage<UiMessage, {jsonType: UiMessageJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 15);
+
+/**
+ * POST /chat/:conv_id/events: what another writer adds, with no run.
+ *
+ * @generated from message openagents.conversation.v1.PostEventsRequest
+ */
+export type PostEventsRequest = Message<"openagents.conversation.v1.PostEventsRequest"> & {
+  /**
+   * `message`, `text_delta`, `reasoning_delta`, `tool_call`, `tool_result`, `file_added`, `source_added`, `custom` and `status`.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Event events = 1;
+   */
+  events: Event[];
+};
+
+/**
+ * POST /chat/:conv_id/events: what another writer adds, with no run.
+ *
+ * @generated from message openagents.conversation.v1.PostEventsRequest
+ */
+export type PostEventsRequestJson = {
+  /**
+   * `message`, `text_delta`, `reasoning_delta`, `tool_call`, `tool_result`, `file_added`, `source_added`, `custom` and `status`.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Event events = 1;
+   */
+  events?: EventJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.PostEventsRequest.
+ * Use `create(PostEventsRequestSchema)` to create a new message.
+ */
+export const PostEventsRequestSchema: GenMessage<PostEventsRequest, {jsonType: PostEventsRequestJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 16);
+
+/**
+ * 201: the events are durable.
+ *
+ * @generated from message openagents.conversation.v1.PostEventsResponse
+ */
+export type PostEventsResponse = Message<"openagents.conversation.v1.PostEventsResponse"> & {
+  /**
+   * The position after them.
+   *
+   * @generated from field: string cursor = 1;
+   */
+  cursor: string;
+};
+
+/**
+ * 201: the events are durable.
+ *
+ * @generated from message openagents.conversation.v1.PostEventsResponse
+ */
+export type PostEventsResponseJson = {
+  /**
+   * The position after them.
+   *
+   * @generated from field: string cursor = 1;
+   */
+  cursor?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.PostEventsResponse.
+ * Use `create(PostEventsResponseSchema)` to create a new message.
+ */
+export const PostEventsResponseSchema: GenMessage<PostEventsResponse, {jsonType: PostEventsResponseJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 17);
+
+/**
+ * POST /files: what was stored.
+ *
+ * @generated from message openagents.conversation.v1.StoredFile
+ */
+export type StoredFile = Message<"openagents.conversation.v1.StoredFile"> & {
+  /**
+   * @generated from field: string file_id = 1 [json_name = "file_id"];
+   */
+  fileId: string;
+
+  /**
+   * @generated from field: string url = 2;
+   */
+  url: string;
+
+  /**
+   * @generated from field: string media_type = 3 [json_name = "media_type"];
+   */
+  mediaType: string;
+
+  /**
+   * @generated from field: string name = 4;
+   */
+  name: string;
+
+  /**
+   * @generated from field: int64 size = 5;
+   */
+  size: bigint;
+
+  /**
+   * @generated from field: string created_at = 6 [json_name = "created_at"];
+   */
+  createdAt: string;
+};
+
+/**
+ * POST /files: what was stored.
+ *
+ * @generated from message openagents.conversation.v1.StoredFile
+ */
+export type StoredFileJson = {
+  /**
+   * @generated from field: string file_id = 1 [json_name = "file_id"];
+   */
+  file_id?: string;
+
+  /**
+   * @generated from field: string url = 2;
+   */
+  url?: string;
+
+  /**
+   * @generated from field: string media_type = 3 [json_name = "media_type"];
+   */
+  media_type?: string;
+
+  /**
+   * @generated from field: string name = 4;
+   */
+  name?: string;
+
+  /**
+   * @generated from field: int64 size = 5;
+   */
+  size?: string;
+
+  /**
+   * @generated from field: string created_at = 6 [json_name = "created_at"];
+   */
+  created_at?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.StoredFile.
+ * Use `create(StoredFileSchema)` to create a new message.
+ */
+export const StoredFileSchema: GenMessage<StoredFile, {jsonType: StoredFileJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 18);
+
+/**
+ * GET and PUT /chat/:conv_id/participants
+ *
+ * @generated from message openagents.conversation.v1.ParticipantList
+ */
+export type ParticipantList = Message<"openagents.conversation.v1.ParticipantList"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Participant participants = 1;
+   */
+  participants: Participant[];
+};
+
+/**
+ * GET and PUT /chat/:conv_id/participants
+ *
+ * @generated from message openagents.conversation.v1.ParticipantList
+ */
+export type ParticipantListJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Participant participants = 1;
+   */
+  participants?: ParticipantJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ParticipantList.
+ * Use `create(ParticipantListSchema)` to create a new message.
+ */
+export const ParticipantListSchema: GenMessage<ParticipantList, {jsonType: ParticipantListJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 19);
 
 /**
  * GET /chat: the caller's own, newest first.
@@ -916,7 +1317,7 @@ export type ConversationListJson = {
  * Use `create(ConversationListSchema)` to create a new message.
  */
 export const ConversationListSchema: GenMessage<ConversationList, {jsonType: ConversationListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 14);
+  messageDesc(file_openagents_conversation_v1_conversation, 20);
 
 /**
  * A conversation, to be picked from a list.
@@ -985,7 +1386,7 @@ export type ConversationSummaryJson = {
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export const ConversationSummarySchema: GenMessage<ConversationSummary, {jsonType: ConversationSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 15);
+  messageDesc(file_openagents_conversation_v1_conversation, 21);
 
 /**
  * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
@@ -1030,5 +1431,5 @@ export type LogPageJson = {
  * Use `create(LogPageSchema)` to create a new message.
  */
 export const LogPageSchema: GenMessage<LogPage, {jsonType: LogPageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 16);
+  messageDesc(file_openagents_conversation_v1_conversation, 22);
 

@@ -14,7 +14,7 @@ import type { Message as Message$1 } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/events.proto.
  */
 export const file_openagents_conversation_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("CidvcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9ldmVudHMucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIlEKBUVudHJ5EhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQilgYKBUV2ZW50EkoKC3J1bl9zdGFydGVkGAEgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RhcnRlZEgAUgtydW5fc3RhcnRlZBJNCgxydW5fZmluaXNoZWQYAiABKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5GaW5pc2hlZEgAUgxydW5fZmluaXNoZWQSRwoKcnVuX2ZhaWxlZBgDIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZEgAUgpydW5fZmFpbGVkEkoKC3J1bl9zdG9wcGVkGAQgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RvcHBlZEgAUgtydW5fc3RvcHBlZBI2CgdtZXNzYWdlGAUgASgLMiMub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuTWVzc2FnZUgAEkcKCnRleHRfZGVsdGEYBiABKAsyJS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UZXh0RGVsdGFIAFIKdGV4dF9kZWx0YRJWCg9yZWFzb25pbmdfZGVsdGEYByABKAsyKi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SZWFzb25pbmdEZWx0YUgAUg9yZWFzb25pbmdfZGVsdGESRAoJdG9vbF9jYWxsGAggASgLMiQub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbENhbGxIAFIJdG9vbF9jYWxsEkoKC3Rvb2xfcmVzdWx0GAkgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbFJlc3VsdEgAUgt0b29sX3Jlc3VsdBI0CgZjdXN0b20YCiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DdXN0b21IABI0CgZzdGF0dXMYCyABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5TdGF0dXNIAEIGCgRib2R5Ij0KClJ1blN0YXJ0ZWQSDwoHc3ViamVjdBgBIAEoCRIeCgpzdGFydGVkX2F0GAIgASgJUgpzdGFydGVkX2F0Im4KC1J1bkZpbmlzaGVkEhMKBnJlYXNvbhgBIAEoCUgAiAEBEjUKBXVzYWdlGAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVXNhZ2VIAYgBAUIJCgdfcmVhc29uQggKBl91c2FnZSJ+CgVVc2FnZRInCgxpbnB1dF90b2tlbnMYASABKAVIAFIMaW5wdXRfdG9rZW5ziAEBEikKDW91dHB1dF90b2tlbnMYAiABKAVIAVINb3V0cHV0X3Rva2Vuc4gBAUIPCg1faW5wdXRfdG9rZW5zQhAKDl9vdXRwdXRfdG9rZW5zIioKCVJ1bkZhaWxlZBIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkiLAoKUnVuU3RvcHBlZBITCgZyZWFzb24YASABKAlIAIgBAUIJCgdfcmVhc29uImUKB01lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEgwKBHRleHQYAyABKAkSHgoKY3JlYXRlZF9hdBgEIAEoCVIKY3JlYXRlZF9hdCI5CglUZXh0RGVsdGESHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgR0ZXh0GAIgASgJIj4KDlJlYXNvbmluZ0RlbHRhEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDAoEdGV4dBgCIAEoCSKDAQoIVG9vbENhbGwSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIiCgx0b29sX2NhbGxfaWQYAiABKAlSDHRvb2xfY2FsbF9pZBIMCgR0b29sGAMgASgJEiUKBWlucHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlIqQBCgpUb29sUmVzdWx0Eh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSIgoMdG9vbF9jYWxsX2lkGAIgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgDIAEoCRImCgZvdXRwdXQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBSABKAlIAIgBAUIICgZfZXJyb3IiXAoGQ3VzdG9tEgwKBG5hbWUYASABKAkSJAoEZGF0YRgCIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIeCgptZXNzYWdlX2lkGAMgASgJUgptZXNzYWdlX2lkIhYKBlN0YXR1cxIMCgR0ZXh0GAEgASgJYgZwcm90bzM", [file_google_protobuf_struct]);
+  fileDesc("CidvcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9ldmVudHMucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIlEKBUVudHJ5EhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiswkKBUV2ZW50EkoKC3J1bl9zdGFydGVkGAEgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RhcnRlZEgAUgtydW5fc3RhcnRlZBJNCgxydW5fZmluaXNoZWQYAiABKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5GaW5pc2hlZEgAUgxydW5fZmluaXNoZWQSRwoKcnVuX2ZhaWxlZBgDIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZEgAUgpydW5fZmFpbGVkEkoKC3J1bl9zdG9wcGVkGAQgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RvcHBlZEgAUgtydW5fc3RvcHBlZBI2CgdtZXNzYWdlGAUgASgLMiMub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuTWVzc2FnZUgAEkcKCnRleHRfZGVsdGEYBiABKAsyJS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UZXh0RGVsdGFIAFIKdGV4dF9kZWx0YRJWCg9yZWFzb25pbmdfZGVsdGEYByABKAsyKi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SZWFzb25pbmdEZWx0YUgAUg9yZWFzb25pbmdfZGVsdGESRAoJdG9vbF9jYWxsGAggASgLMiQub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbENhbGxIAFIJdG9vbF9jYWxsEkoKC3Rvb2xfcmVzdWx0GAkgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbFJlc3VsdEgAUgt0b29sX3Jlc3VsdBI0CgZjdXN0b20YCiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DdXN0b21IABI0CgZzdGF0dXMYCyABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5TdGF0dXNIABJHCgpmaWxlX2FkZGVkGAwgASgLMiUub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZUFkZGVkSABSCmZpbGVfYWRkZWQSTQoMc291cmNlX2FkZGVkGA0gASgLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuU291cmNlQWRkZWRIAFIMc291cmNlX2FkZGVkEkoKC3J1bl9yZXN1bWVkGA4gASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuUmVzdW1lZEgAUgtydW5fcmVzdW1lZBJQCg1xdWV1ZV9jaGFuZ2VkGA8gASgLMigub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVDaGFuZ2VkSABSDXF1ZXVlX2NoYW5nZWQSZQoUcGFydGljaXBhbnRzX2NoYW5nZWQYECABKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudHNDaGFuZ2VkSABSFHBhcnRpY2lwYW50c19jaGFuZ2VkQgYKBGJvZHkiPQoKUnVuU3RhcnRlZBIPCgdzdWJqZWN0GAEgASgJEh4KCnN0YXJ0ZWRfYXQYAiABKAlSCnN0YXJ0ZWRfYXQibgoLUnVuRmluaXNoZWQSEwoGcmVhc29uGAEgASgJSACIAQESNQoFdXNhZ2UYAiABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Vc2FnZUgBiAEBQgkKB19yZWFzb25CCAoGX3VzYWdlIn4KBVVzYWdlEicKDGlucHV0X3Rva2VucxgBIAEoBUgAUgxpbnB1dF90b2tlbnOIAQESKQoNb3V0cHV0X3Rva2VucxgCIAEoBUgBUg1vdXRwdXRfdG9rZW5ziAEBQg8KDV9pbnB1dF90b2tlbnNCEAoOX291dHB1dF90b2tlbnMiRgoJUnVuRmFpbGVkEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIaCghlcnJvcl9pZBgDIAEoCVIIZXJyb3JfaWQiVAoKUnVuUmVzdW1lZBIPCgdhdHRlbXB0GAEgASgFEjUKBGtlcHQYAiADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5LZXB0TWVzc2FnZSI8CgtLZXB0TWVzc2FnZRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEg0KBXBhcnRzGAIgASgFIiwKClJ1blN0b3BwZWQSEwoGcmVhc29uGAEgASgJSACIAQFCCQoHX3JlYXNvbiLEAQoHTWVzc2FnZRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHJvbGUYAiABKAkSDAoEdGV4dBgDIAEoCRIeCgpjcmVhdGVkX2F0GAQgASgJUgpjcmVhdGVkX2F0Ei8KBXBhcnRzGAUgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIcCglwYXJlbnRfaWQYBiABKAlSCXBhcmVudF9pZBIOCgZhdXRob3IYByABKAkigwIKBFBhcnQSDgoEdGV4dBgBIAEoCUgAEhMKCXJlYXNvbmluZxgCIAEoCUgAEjAKBHRvb2wYAyABKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Ub29sSAASNAoGY3VzdG9tGAQgASgLMiIub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ3VzdG9tSAASMAoEZmlsZRgFIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkZpbGVIABI0CgZzb3VyY2UYBiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Tb3VyY2VIAEIGCgRib2R5IqUBCgRUb29sEiIKDHRvb2xfY2FsbF9pZBgBIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAiABKAkSJQoFaW5wdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSJgoGb3V0cHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAUgASgJSACIAQFCCAoGX2Vycm9yIk8KBEZpbGUSCwoDdXJsGAEgASgJEh4KCm1lZGlhX3R5cGUYAiABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgDIAEoCRIMCgRzaXplGAQgASgDIkIKBlNvdXJjZRIcCglzb3VyY2VfaWQYASABKAlSCXNvdXJjZV9pZBILCgN1cmwYAiABKAkSDQoFdGl0bGUYAyABKAkiWwoJRmlsZUFkZGVkEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSLgoEZmlsZRgCIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkZpbGUiYQoLU291cmNlQWRkZWQSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIyCgZzb3VyY2UYAiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Tb3VyY2UiSQoMUXVldWVDaGFuZ2VkEjkKBnF1ZXVlZBgBIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2UiqAEKDVF1ZXVlZE1lc3NhZ2USFgoGcnVuX2lkGAEgASgJUgZydW5faWQSHgoKbWVzc2FnZV9pZBgCIAEoCVIKbWVzc2FnZV9pZBIvCgVwYXJ0cxgDIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSDgoGYXV0aG9yGAQgASgJEh4KCmNyZWF0ZWRfYXQYBSABKAlSCmNyZWF0ZWRfYXQiVAoTUGFydGljaXBhbnRzQ2hhbmdlZBI9CgxwYXJ0aWNpcGFudHMYASADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudCIsCgtQYXJ0aWNpcGFudBIPCgdzdWJqZWN0GAEgASgJEgwKBHJvbGUYAiABKAkiOQoJVGV4dERlbHRhEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDAoEdGV4dBgCIAEoCSI+Cg5SZWFzb25pbmdEZWx0YRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHRleHQYAiABKAkigwEKCFRvb2xDYWxsEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSIgoMdG9vbF9jYWxsX2lkGAIgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgDIAEoCRIlCgVpbnB1dBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSKkAQoKVG9vbFJlc3VsdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEiIKDHRvb2xfY2FsbF9pZBgCIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAyABKAkSJgoGb3V0cHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAUgASgJSACIAQFCCAoGX2Vycm9yIlwKBkN1c3RvbRIMCgRuYW1lGAEgASgJEiQKBGRhdGEYAiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSHgoKbWVzc2FnZV9pZBgDIAEoCVIKbWVzc2FnZV9pZCIWCgZTdGF0dXMSDAoEdGV4dBgBIAEoCWIGcHJvdG8z", [file_google_protobuf_struct]);
 
 /**
  * One entry of the log `chat:<conv_id>`.
@@ -136,6 +136,36 @@ export type Event = Message$1<"openagents.conversation.v1.Event"> & {
      */
     value: Status;
     case: "status";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.FileAdded file_added = 12 [json_name = "file_added"];
+     */
+    value: FileAdded;
+    case: "fileAdded";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.SourceAdded source_added = 13 [json_name = "source_added"];
+     */
+    value: SourceAdded;
+    case: "sourceAdded";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.RunResumed run_resumed = 14 [json_name = "run_resumed"];
+     */
+    value: RunResumed;
+    case: "runResumed";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.QueueChanged queue_changed = 15 [json_name = "queue_changed"];
+     */
+    value: QueueChanged;
+    case: "queueChanged";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.ParticipantsChanged participants_changed = 16 [json_name = "participants_changed"];
+     */
+    value: ParticipantsChanged;
+    case: "participantsChanged";
   } | { case: undefined; value?: undefined };
 };
 
@@ -199,6 +229,31 @@ export type EventJson = {
    * @generated from field: openagents.conversation.v1.Status status = 11;
    */
   status?: StatusJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.FileAdded file_added = 12 [json_name = "file_added"];
+   */
+  file_added?: FileAddedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.SourceAdded source_added = 13 [json_name = "source_added"];
+   */
+  source_added?: SourceAddedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.RunResumed run_resumed = 14 [json_name = "run_resumed"];
+   */
+  run_resumed?: RunResumedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.QueueChanged queue_changed = 15 [json_name = "queue_changed"];
+   */
+  queue_changed?: QueueChangedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.ParticipantsChanged participants_changed = 16 [json_name = "participants_changed"];
+   */
+  participants_changed?: ParticipantsChangedJson;
 };
 
 /**
@@ -346,18 +401,25 @@ export const UsageSchema: GenMessage<Usage, {jsonType: UsageJson}> = /*@__PURE__
  */
 export type RunFailed = Message$1<"openagents.conversation.v1.RunFailed"> & {
   /**
-   * "engine_failed", "timeout", "too_large" or "server_lost".
+   * "engine_failed", "timeout", "too_large", "server_lost", "rate_limited", "context_length", "refused" or "network".
    *
    * @generated from field: string code = 1;
    */
   code: string;
 
   /**
-   * For people.
+   * A sentence for the end user. It has nothing of the exception.
    *
    * @generated from field: string message = 2;
    */
   message: string;
+
+  /**
+   * Names the entry in the server's log that has the exception.
+   *
+   * @generated from field: string error_id = 3 [json_name = "error_id"];
+   */
+  errorId: string;
 };
 
 /**
@@ -367,18 +429,25 @@ export type RunFailed = Message$1<"openagents.conversation.v1.RunFailed"> & {
  */
 export type RunFailedJson = {
   /**
-   * "engine_failed", "timeout", "too_large" or "server_lost".
+   * "engine_failed", "timeout", "too_large", "server_lost", "rate_limited", "context_length", "refused" or "network".
    *
    * @generated from field: string code = 1;
    */
   code?: string;
 
   /**
-   * For people.
+   * A sentence for the end user. It has nothing of the exception.
    *
    * @generated from field: string message = 2;
    */
   message?: string;
+
+  /**
+   * Names the entry in the server's log that has the exception.
+   *
+   * @generated from field: string error_id = 3 [json_name = "error_id"];
+   */
+  error_id?: string;
 };
 
 /**
@@ -387,6 +456,102 @@ export type RunFailedJson = {
  */
 export const RunFailedSchema: GenMessage<RunFailed, {jsonType: RunFailedJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_events, 5);
+
+/**
+ * The run goes on after its server was lost: another one calls the engine again. Clients cut the run's messages back
+ * to what is kept.
+ *
+ * @generated from message openagents.conversation.v1.RunResumed
+ */
+export type RunResumed = Message$1<"openagents.conversation.v1.RunResumed"> & {
+  /**
+   * How often the run was resumed, this time included.
+   *
+   * @generated from field: int32 attempt = 1;
+   */
+  attempt: number;
+
+  /**
+   * Messages of the run that are not named here are removed.
+   *
+   * @generated from field: repeated openagents.conversation.v1.KeptMessage kept = 2;
+   */
+  kept: KeptMessage[];
+};
+
+/**
+ * The run goes on after its server was lost: another one calls the engine again. Clients cut the run's messages back
+ * to what is kept.
+ *
+ * @generated from message openagents.conversation.v1.RunResumed
+ */
+export type RunResumedJson = {
+  /**
+   * How often the run was resumed, this time included.
+   *
+   * @generated from field: int32 attempt = 1;
+   */
+  attempt?: number;
+
+  /**
+   * Messages of the run that are not named here are removed.
+   *
+   * @generated from field: repeated openagents.conversation.v1.KeptMessage kept = 2;
+   */
+  kept?: KeptMessageJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.RunResumed.
+ * Use `create(RunResumedSchema)` to create a new message.
+ */
+export const RunResumedSchema: GenMessage<RunResumed, {jsonType: RunResumedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 6);
+
+/**
+ * What is kept of a message of a run that is resumed.
+ *
+ * @generated from message openagents.conversation.v1.KeptMessage
+ */
+export type KeptMessage = Message$1<"openagents.conversation.v1.KeptMessage"> & {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * The first parts, which belong to completed steps. Later ones are removed.
+   *
+   * @generated from field: int32 parts = 2;
+   */
+  parts: number;
+};
+
+/**
+ * What is kept of a message of a run that is resumed.
+ *
+ * @generated from message openagents.conversation.v1.KeptMessage
+ */
+export type KeptMessageJson = {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * The first parts, which belong to completed steps. Later ones are removed.
+   *
+   * @generated from field: int32 parts = 2;
+   */
+  parts?: number;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.KeptMessage.
+ * Use `create(KeptMessageSchema)` to create a new message.
+ */
+export const KeptMessageSchema: GenMessage<KeptMessage, {jsonType: KeptMessageJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 7);
 
 /**
  * Somebody stopped the run, or a newer message interrupted it.
@@ -417,7 +582,7 @@ export type RunStoppedJson = {
  * Use `create(RunStoppedSchema)` to create a new message.
  */
 export const RunStoppedSchema: GenMessage<RunStopped, {jsonType: RunStoppedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 6);
+  messageDesc(file_openagents_conversation_v1_events, 8);
 
 /**
  * A whole message, such as what a person wrote.
@@ -438,6 +603,8 @@ export type Message = Message$1<"openagents.conversation.v1.Message"> & {
   role: string;
 
   /**
+   * Its text. Empty when `parts` is set.
+   *
    * @generated from field: string text = 3;
    */
   text: string;
@@ -446,6 +613,27 @@ export type Message = Message$1<"openagents.conversation.v1.Message"> & {
    * @generated from field: string created_at = 4 [json_name = "created_at"];
    */
   createdAt: string;
+
+  /**
+   * Its parts, when it is more than a text.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 5;
+   */
+  parts: Part[];
+
+  /**
+   * The message before it in its branch; empty for the first one.
+   *
+   * @generated from field: string parent_id = 6 [json_name = "parent_id"];
+   */
+  parentId: string;
+
+  /**
+   * Who wrote it: a subject, or an agent of the blackboard as `agent:<name>`. Empty when the engine did.
+   *
+   * @generated from field: string author = 7;
+   */
+  author: string;
 };
 
 /**
@@ -467,6 +655,8 @@ export type MessageJson = {
   role?: string;
 
   /**
+   * Its text. Empty when `parts` is set.
+   *
    * @generated from field: string text = 3;
    */
   text?: string;
@@ -475,6 +665,27 @@ export type MessageJson = {
    * @generated from field: string created_at = 4 [json_name = "created_at"];
    */
   created_at?: string;
+
+  /**
+   * Its parts, when it is more than a text.
+   *
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 5;
+   */
+  parts?: PartJson[];
+
+  /**
+   * The message before it in its branch; empty for the first one.
+   *
+   * @generated from field: string parent_id = 6 [json_name = "parent_id"];
+   */
+  parent_id?: string;
+
+  /**
+   * Who wrote it: a subject, or an agent of the blackboard as `agent:<name>`. Empty when the engine did.
+   *
+   * @generated from field: string author = 7;
+   */
+  author?: string;
 };
 
 /**
@@ -482,7 +693,558 @@ export type MessageJson = {
  * Use `create(MessageSchema)` to create a new message.
  */
 export const MessageSchema: GenMessage<Message, {jsonType: MessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 7);
+  messageDesc(file_openagents_conversation_v1_events, 9);
+
+/**
+ * A piece of a message, in the order in which it was begun.
+ *
+ * @generated from message openagents.conversation.v1.Part
+ */
+export type Part = Message$1<"openagents.conversation.v1.Part"> & {
+  /**
+   * @generated from oneof openagents.conversation.v1.Part.body
+   */
+  body: {
+    /**
+     * @generated from field: string text = 1;
+     */
+    value: string;
+    case: "text";
+  } | {
+    /**
+     * @generated from field: string reasoning = 2;
+     */
+    value: string;
+    case: "reasoning";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.Tool tool = 3;
+     */
+    value: Tool;
+    case: "tool";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.Custom custom = 4;
+     */
+    value: Custom;
+    case: "custom";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.File file = 5;
+     */
+    value: File;
+    case: "file";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.Source source = 6;
+     */
+    value: Source;
+    case: "source";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * A piece of a message, in the order in which it was begun.
+ *
+ * @generated from message openagents.conversation.v1.Part
+ */
+export type PartJson = {
+  /**
+   * @generated from field: string text = 1;
+   */
+  text?: string;
+
+  /**
+   * @generated from field: string reasoning = 2;
+   */
+  reasoning?: string;
+
+  /**
+   * @generated from field: openagents.conversation.v1.Tool tool = 3;
+   */
+  tool?: ToolJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.Custom custom = 4;
+   */
+  custom?: CustomJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.File file = 5;
+   */
+  file?: FileJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.Source source = 6;
+   */
+  source?: SourceJson;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.Part.
+ * Use `create(PartSchema)` to create a new message.
+ */
+export const PartSchema: GenMessage<Part, {jsonType: PartJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 10);
+
+/**
+ * A use of a tool, with its result once there is one.
+ *
+ * @generated from message openagents.conversation.v1.Tool
+ */
+export type Tool = Message$1<"openagents.conversation.v1.Tool"> & {
+  /**
+   * @generated from field: string tool_call_id = 1 [json_name = "tool_call_id"];
+   */
+  toolCallId: string;
+
+  /**
+   * @generated from field: string tool = 2;
+   */
+  tool: string;
+
+  /**
+   * @generated from field: google.protobuf.Value input = 3;
+   */
+  input?: Value | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Value output = 4;
+   */
+  output?: Value | undefined;
+
+  /**
+   * @generated from field: optional string error = 5;
+   */
+  error?: string | undefined;
+};
+
+/**
+ * A use of a tool, with its result once there is one.
+ *
+ * @generated from message openagents.conversation.v1.Tool
+ */
+export type ToolJson = {
+  /**
+   * @generated from field: string tool_call_id = 1 [json_name = "tool_call_id"];
+   */
+  tool_call_id?: string;
+
+  /**
+   * @generated from field: string tool = 2;
+   */
+  tool?: string;
+
+  /**
+   * @generated from field: google.protobuf.Value input = 3;
+   */
+  input?: ValueJson;
+
+  /**
+   * @generated from field: google.protobuf.Value output = 4;
+   */
+  output?: ValueJson;
+
+  /**
+   * @generated from field: optional string error = 5;
+   */
+  error?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.Tool.
+ * Use `create(ToolSchema)` to create a new message.
+ */
+export const ToolSchema: GenMessage<Tool, {jsonType: ToolJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 11);
+
+/**
+ * A file of a message.
+ *
+ * @generated from message openagents.conversation.v1.File
+ */
+export type File = Message$1<"openagents.conversation.v1.File"> & {
+  /**
+   * Where it can be read: `/files/<file_id>` on this server, or an absolute URL elsewhere.
+   *
+   * @generated from field: string url = 1;
+   */
+  url: string;
+
+  /**
+   * Such as "image/png".
+   *
+   * @generated from field: string media_type = 2 [json_name = "media_type"];
+   */
+  mediaType: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * Bytes; 0 when unknown.
+   *
+   * @generated from field: int64 size = 4;
+   */
+  size: bigint;
+};
+
+/**
+ * A file of a message.
+ *
+ * @generated from message openagents.conversation.v1.File
+ */
+export type FileJson = {
+  /**
+   * Where it can be read: `/files/<file_id>` on this server, or an absolute URL elsewhere.
+   *
+   * @generated from field: string url = 1;
+   */
+  url?: string;
+
+  /**
+   * Such as "image/png".
+   *
+   * @generated from field: string media_type = 2 [json_name = "media_type"];
+   */
+  media_type?: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name?: string;
+
+  /**
+   * Bytes; 0 when unknown.
+   *
+   * @generated from field: int64 size = 4;
+   */
+  size?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.File.
+ * Use `create(FileSchema)` to create a new message.
+ */
+export const FileSchema: GenMessage<File, {jsonType: FileJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 12);
+
+/**
+ * What an answer is based on.
+ *
+ * @generated from message openagents.conversation.v1.Source
+ */
+export type Source = Message$1<"openagents.conversation.v1.Source"> & {
+  /**
+   * @generated from field: string source_id = 1 [json_name = "source_id"];
+   */
+  sourceId: string;
+
+  /**
+   * @generated from field: string url = 2;
+   */
+  url: string;
+
+  /**
+   * @generated from field: string title = 3;
+   */
+  title: string;
+};
+
+/**
+ * What an answer is based on.
+ *
+ * @generated from message openagents.conversation.v1.Source
+ */
+export type SourceJson = {
+  /**
+   * @generated from field: string source_id = 1 [json_name = "source_id"];
+   */
+  source_id?: string;
+
+  /**
+   * @generated from field: string url = 2;
+   */
+  url?: string;
+
+  /**
+   * @generated from field: string title = 3;
+   */
+  title?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.Source.
+ * Use `create(SourceSchema)` to create a new message.
+ */
+export const SourceSchema: GenMessage<Source, {jsonType: SourceJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 13);
+
+/**
+ * A file becomes part of a message that is being written.
+ *
+ * @generated from message openagents.conversation.v1.FileAdded
+ */
+export type FileAdded = Message$1<"openagents.conversation.v1.FileAdded"> & {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * @generated from field: openagents.conversation.v1.File file = 2;
+   */
+  file?: File | undefined;
+};
+
+/**
+ * A file becomes part of a message that is being written.
+ *
+ * @generated from message openagents.conversation.v1.FileAdded
+ */
+export type FileAddedJson = {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * @generated from field: openagents.conversation.v1.File file = 2;
+   */
+  file?: FileJson;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.FileAdded.
+ * Use `create(FileAddedSchema)` to create a new message.
+ */
+export const FileAddedSchema: GenMessage<FileAdded, {jsonType: FileAddedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 14);
+
+/**
+ * A source becomes part of a message that is being written.
+ *
+ * @generated from message openagents.conversation.v1.SourceAdded
+ */
+export type SourceAdded = Message$1<"openagents.conversation.v1.SourceAdded"> & {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * @generated from field: openagents.conversation.v1.Source source = 2;
+   */
+  source?: Source | undefined;
+};
+
+/**
+ * A source becomes part of a message that is being written.
+ *
+ * @generated from message openagents.conversation.v1.SourceAdded
+ */
+export type SourceAddedJson = {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * @generated from field: openagents.conversation.v1.Source source = 2;
+   */
+  source?: SourceJson;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.SourceAdded.
+ * Use `create(SourceAddedSchema)` to create a new message.
+ */
+export const SourceAddedSchema: GenMessage<SourceAdded, {jsonType: SourceAddedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 15);
+
+/**
+ * The messages that wait for the active run to end, in order. It replaces the list before.
+ *
+ * @generated from message openagents.conversation.v1.QueueChanged
+ */
+export type QueueChanged = Message$1<"openagents.conversation.v1.QueueChanged"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 1;
+   */
+  queued: QueuedMessage[];
+};
+
+/**
+ * The messages that wait for the active run to end, in order. It replaces the list before.
+ *
+ * @generated from message openagents.conversation.v1.QueueChanged
+ */
+export type QueueChangedJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 1;
+   */
+  queued?: QueuedMessageJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.QueueChanged.
+ * Use `create(QueueChangedSchema)` to create a new message.
+ */
+export const QueueChangedSchema: GenMessage<QueueChanged, {jsonType: QueueChangedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 16);
+
+/**
+ * A message that waits for its run.
+ *
+ * @generated from message openagents.conversation.v1.QueuedMessage
+ */
+export type QueuedMessage = Message$1<"openagents.conversation.v1.QueuedMessage"> & {
+  /**
+   * @generated from field: string run_id = 1 [json_name = "run_id"];
+   */
+  runId: string;
+
+  /**
+   * @generated from field: string message_id = 2 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 3;
+   */
+  parts: Part[];
+
+  /**
+   * Who sent it.
+   *
+   * @generated from field: string author = 4;
+   */
+  author: string;
+
+  /**
+   * @generated from field: string created_at = 5 [json_name = "created_at"];
+   */
+  createdAt: string;
+};
+
+/**
+ * A message that waits for its run.
+ *
+ * @generated from message openagents.conversation.v1.QueuedMessage
+ */
+export type QueuedMessageJson = {
+  /**
+   * @generated from field: string run_id = 1 [json_name = "run_id"];
+   */
+  run_id?: string;
+
+  /**
+   * @generated from field: string message_id = 2 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 3;
+   */
+  parts?: PartJson[];
+
+  /**
+   * Who sent it.
+   *
+   * @generated from field: string author = 4;
+   */
+  author?: string;
+
+  /**
+   * @generated from field: string created_at = 5 [json_name = "created_at"];
+   */
+  created_at?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.QueuedMessage.
+ * Use `create(QueuedMessageSchema)` to create a new message.
+ */
+export const QueuedMessageSchema: GenMessage<QueuedMessage, {jsonType: QueuedMessageJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 17);
+
+/**
+ * Who takes part, besides the owner. It replaces the list before.
+ *
+ * @generated from message openagents.conversation.v1.ParticipantsChanged
+ */
+export type ParticipantsChanged = Message$1<"openagents.conversation.v1.ParticipantsChanged"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Participant participants = 1;
+   */
+  participants: Participant[];
+};
+
+/**
+ * Who takes part, besides the owner. It replaces the list before.
+ *
+ * @generated from message openagents.conversation.v1.ParticipantsChanged
+ */
+export type ParticipantsChangedJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Participant participants = 1;
+   */
+  participants?: ParticipantJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ParticipantsChanged.
+ * Use `create(ParticipantsChangedSchema)` to create a new message.
+ */
+export const ParticipantsChangedSchema: GenMessage<ParticipantsChanged, {jsonType: ParticipantsChangedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 18);
+
+/**
+ * A person who takes part in a conversation.
+ *
+ * @generated from message openagents.conversation.v1.Participant
+ */
+export type Participant = Message$1<"openagents.conversation.v1.Participant"> & {
+  /**
+   * @generated from field: string subject = 1;
+   */
+  subject: string;
+
+  /**
+   * "owner", "member" (reads and writes) or "viewer" (reads).
+   *
+   * @generated from field: string role = 2;
+   */
+  role: string;
+};
+
+/**
+ * A person who takes part in a conversation.
+ *
+ * @generated from message openagents.conversation.v1.Participant
+ */
+export type ParticipantJson = {
+  /**
+   * @generated from field: string subject = 1;
+   */
+  subject?: string;
+
+  /**
+   * "owner", "member" (reads and writes) or "viewer" (reads).
+   *
+   * @generated from field: string role = 2;
+   */
+  role?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.Participant.
+ * Use `create(ParticipantSchema)` to create a new message.
+ */
+export const ParticipantSchema: GenMessage<Participant, {jsonType: ParticipantJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 19);
 
 /**
  * More text of a message that is being written.
@@ -523,7 +1285,7 @@ export type TextDeltaJson = {
  * Use `create(TextDeltaSchema)` to create a new message.
  */
 export const TextDeltaSchema: GenMessage<TextDelta, {jsonType: TextDeltaJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 8);
+  messageDesc(file_openagents_conversation_v1_events, 20);
 
 /**
  * More of what the model thinks before it answers.
@@ -564,7 +1326,7 @@ export type ReasoningDeltaJson = {
  * Use `create(ReasoningDeltaSchema)` to create a new message.
  */
 export const ReasoningDeltaSchema: GenMessage<ReasoningDelta, {jsonType: ReasoningDeltaJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 9);
+  messageDesc(file_openagents_conversation_v1_events, 21);
 
 /**
  * A tool is used.
@@ -625,7 +1387,7 @@ export type ToolCallJson = {
  * Use `create(ToolCallSchema)` to create a new message.
  */
 export const ToolCallSchema: GenMessage<ToolCall, {jsonType: ToolCallJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 10);
+  messageDesc(file_openagents_conversation_v1_events, 22);
 
 /**
  * What a tool answered.
@@ -700,7 +1462,7 @@ export type ToolResultJson = {
  * Use `create(ToolResultSchema)` to create a new message.
  */
 export const ToolResultSchema: GenMessage<ToolResult, {jsonType: ToolResultJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 11);
+  messageDesc(file_openagents_conversation_v1_events, 23);
 
 /**
  * Something that only this application knows, such as `<tool>_result` for a result that has a view of its own.
@@ -751,7 +1513,7 @@ export type CustomJson = {
  * Use `create(CustomSchema)` to create a new message.
  */
 export const CustomSchema: GenMessage<Custom, {jsonType: CustomJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 12);
+  messageDesc(file_openagents_conversation_v1_events, 24);
 
 /**
  * What is going on, to show while waiting.
@@ -782,5 +1544,5 @@ export type StatusJson = {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status, {jsonType: StatusJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 13);
+  messageDesc(file_openagents_conversation_v1_events, 25);
 
