@@ -1,4 +1,4 @@
-// What @khala/client/sync weighs in a browser, with all that it imports: a promise to whoever embeds it.
+// What @khala/client/sync weighs in a browser, with all that it imports: a promise to the apps that embed it.
 import { gzipSync } from "node:zlib";
 import { rolldown } from "rolldown";
 import { type Finished, ROOT } from "./run.ts";

@@ -4,7 +4,7 @@ import { JumpClock } from "@khala/testing/kit/jump_clock";
 import { ADA, boardServers, Held, listed, publish } from "@khala/testing/servers/board_servers";
 import { expect, test } from "vitest";
 
-/** Whoever publishes does not wait longer for the lag to be known. */
+/** A publisher does not wait longer for the lag to be known. */
 const LAG_WITHIN_MS = 1_000;
 
 /** Keeps those who wait for exactly so long until the test lets them go, and gives a slow database time to say how far behind it is. */

@@ -160,7 +160,7 @@ describe("khala dlq", () => {
     const { correlation_id, letters } = await deadLetters(3);
     const list = await khala(["dlq", "list", "picky", "--correlation", correlation_id]);
     expect(list.out.trim().split("\n")).toHaveLength(4);
-    expect(list.out).toContain("FatalError: This cannot be mended by trying.");
+    expect(list.out).toContain("FatalError: This cannot be fixed by trying.");
     const two = await khala([
       "dlq",
       "list",
@@ -173,7 +173,7 @@ describe("khala dlq", () => {
     ]);
     expect(lines(two.out)).toEqual(letters.slice(0, 2));
     const show = await khala(["dlq", "show", "picky", letters[0]!.id]);
-    expect(show.out).toContain("FatalError (fatal): This cannot be mended by trying.");
+    expect(show.out).toContain("FatalError (fatal): This cannot be fixed by trying.");
     expect(show.out).toContain(correlation_id);
     expect(lines((await khala(["dlq", "show", "picky", letters[0]!.id, "--json"])).out)).toEqual([
       letters[0],

@@ -16,18 +16,18 @@ import {
 import { describe, expect, test } from "vitest";
 
 /** Fails for good unless the payload, or the world by now, is sound. */
-function fragile(world: { mended: boolean; runs: string[] }) {
+function fragile(world: { fixed: boolean; runs: string[] }) {
   return agent("fragile", {
     consumes: "Part",
     run({ artifact, idempotencyKey }) {
       world.runs.push(idempotencyKey);
-      if (!world.mended && artifact.payload !== "sound") throw new FatalError("It broke.");
+      if (!world.fixed && artifact.payload !== "sound") throw new FatalError("It broke.");
       return { type: "Whole", payload: artifact.payload };
     },
   });
 }
 
-const broken = () => ({ mended: false, runs: [] as string[] });
+const broken = () => ({ fixed: false, runs: [] as string[] });
 const parts = (count: number, correlation_id: string) =>
   Array.from({ length: count }, (_, payload) => ({ type: "Part", payload, correlation_id }));
 const stateOf = async ({ blackboard }: Khala, name: string) =>
@@ -198,7 +198,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       await publish(khala, ...payloads.map((payload) => ({ type: "Part", payload, correlation_id: "c" })));
       await arrived(khala, "Shiny", 2);
       expect(await stands(khala, "c", "failed")).toMatchObject({ artifacts: "8", done: "4", dead: "2" });
-      world.mended = true;
+      world.fixed = true;
       expect(await khala.blackboard.resumeCorrelation(ADA, "c")).toBe(2);
       await arrived(khala, "Shiny", 4);
       expect(await stands(khala, "c", "done")).toMatchObject({ artifacts: "12", done: "8", dead: "0" });
@@ -216,7 +216,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       ];
       const [id] = await publish(one, { type: "Part", payload: "cracked" });
       const [letter] = await buried(one, "fragile", 1);
-      world.mended = true;
+      world.fixed = true;
       const clicks = await Promise.all(
         [one, two, one, two].map(({ blackboard }) => blackboard.replay(ADA, "fragile", letter!.id)),
       );
@@ -266,7 +266,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       ];
       await publish(one, ...parts(250, "c"));
       await buried(one, "fragile", 250);
-      world.mended = true;
+      world.fixed = true;
       const [first, second] = await Promise.all([
         one.blackboard.replayAll(ADA, "fragile", {}),
         two.blackboard.replayAll(ADA, "fragile", {}),

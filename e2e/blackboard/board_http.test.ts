@@ -33,7 +33,7 @@ function fragile(name: string) {
     consumes: `Fragile.${name}`,
     run({ artifact }) {
       const { ok } = artifact.payload as { ok?: boolean };
-      if (!ok) throw new FatalError("This cannot be mended by trying.");
+      if (!ok) throw new FatalError("This cannot be fixed by trying.");
       return { type: "Whole", payload: null };
     },
   });
@@ -258,7 +258,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(letter).toMatchObject({
         agent: "edited",
         attempts: 1,
-        failure: { class: "FatalError", message: "This cannot be mended by trying.", kind: "fatal" },
+        failure: { class: "FatalError", message: "This cannot be fixed by trying.", kind: "fatal" },
         task: { id, artifacts: [{ id, payload: {} }] },
       });
       expect((await server.get(`/dead-letters/edited/${letter!.id}`)).body).toEqual(letter);

@@ -183,7 +183,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     test("a client follows a correlation on another server while it progresses, and sees how it ended", async () => {
       await using servers = await boardServers(backend);
       const door = Promise.withResolvers<void>();
-      let mended = false;
+      let fixed = false;
       const agents = [
         agent("writer", { consumes: "Topic", run: () => ({ type: "Draft", payload: null }) }),
         agent("reviewer", {
@@ -196,7 +196,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
         agent("printer", {
           consumes: "Review",
           run() {
-            if (!mended) throw new FatalError("No paper.");
+            if (!fixed) throw new FatalError("No paper.");
           },
         }),
       ];
@@ -214,7 +214,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       door.resolve();
       await shows({ status: "failed", artifacts: "3", open: "0", done: "2", dead: "1" });
       await buried(two, "printer", 1);
-      mended = true;
+      fixed = true;
       await two.blackboard.resumeCorrelation(ADA, "c");
       await shows({ status: "done", artifacts: "3", open: "0", done: "3", dead: "0" });
       await eventually("the agents are idle in their documents", () =>

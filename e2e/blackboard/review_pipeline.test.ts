@@ -83,7 +83,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await approvalsOf(correlation)).toEqual([]);
   });
 
-  test("whoever asks all the time is never told that it is done before all has come of it", async () => {
+  test("frequent reads never say that it is done before everything is", async () => {
     const early: unknown[] = [];
     const follow = async (correlation: string) => {
       for (;;) {

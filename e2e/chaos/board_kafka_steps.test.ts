@@ -18,7 +18,7 @@ const REQUESTS: readonly KafkaRequest[] = [
   "EndTxn",
 ];
 const SLEEPS = [
-  { what: "its commit", name: "EndTxn", by: "whoever has its transactional id", other: "same" },
+  { what: "its commit", name: "EndTxn", by: "the next owner of its transactional id", other: "same" },
   { what: "its offsets", name: "TxnOffsetCommit", by: "its group", other: "another" },
 ] as const;
 const LONG = { deadlineMs: 120_000 };

@@ -57,7 +57,7 @@ test.skipIf(!mayMount)(
     const grown = chaos.writers[0]!.grow(60);
     await eventually("writes are refused", () => retries() > before + 10);
     free();
-    // Without room for its log PostgreSQL ends, sooner or later, and whoever runs it starts it again.
+    // Without room for its log PostgreSQL ends, sooner or later, and its operator starts it again.
     await eventually("PostgreSQL answers", async () => {
       if (!postgres.running) await postgres.start();
       return postgres.database.query({ text: "SELECT 1" }).then(

@@ -58,7 +58,7 @@ describe.runIf(ownKafka())("a broker that stands still until the cluster has giv
         await until("nobody lags", async () => (await lagging(boards[1]))?.length === 0, LONG);
       }
       expect(new Set(worker.runs.map(({ task }) => task.id))).toEqual(new Set(ids));
-      // Without transactions whoever does not hear in time that its offset was taken tells nobody that it is done.
+      // Without transactions a consumer that does not hear in time that its offset was taken tells nobody that it is done.
       if (transactions)
         expect(
           heard

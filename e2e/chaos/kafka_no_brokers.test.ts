@@ -43,7 +43,7 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
   });
   afterAll(() => broker[Symbol.asyncDispose]());
 
-  test("whoever forgets it over that is noticed: who reads by itself goes on, and who is in a group begins anew", {
+  test("a client that forgets it is noticed: plain readers go on, group members start again", {
     timeout: 900_000,
   }, async () => {
     const context = await testContext({ onWarning() {} });
@@ -109,7 +109,7 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
     await producer.connect();
     await producer.send({ topic, messages: [{ value: "news" }] });
     await until("all tails have it", () => read === tails.length, LONG);
-    await until("all groups have it or begin anew", () => answered.size === groups.length, LONG);
+    await until("all groups have it or start again", () => answered.size === groups.length, LONG);
     await producer.disconnect();
     for (const group of groups) await group.leave();
     for (const tail of tails) await tail.stop();

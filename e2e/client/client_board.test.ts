@@ -63,7 +63,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await khala.board.correlation(correlation_id)).toMatchObject({ status: "done" });
   });
 
-  test("what an agent could not do is seen, mended and replayed, and then it is done", async () => {
+  test("what an agent could not do is seen, fixed and replayed, and then it is done", async () => {
     const correlation_id = randomUUID();
     await khala.board.publish({ type: "Topic", payload: { words: 0 }, correlation_id });
     const watch = khala.board.watch(correlation_id);

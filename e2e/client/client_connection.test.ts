@@ -140,7 +140,7 @@ test("a token that cannot be had at first is asked for again, with nothing store
   await until("it is live", () => state() === "live" && khala.sync.list(RUNS).phase === "live");
 });
 
-test("whoever is not signed in is told so, and nothing is tried until connect", async () => {
+test("a signed-out user gets an error, and nothing is tried until connect", async () => {
   let signedIn = false;
   const { khala, state, sockets } = client({
     token: () =>

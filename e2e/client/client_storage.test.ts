@@ -63,7 +63,7 @@ describe.skipIf(!chromiumHere())("storages in a real browser", () => {
     expect(refused).toBe("unavailable");
   });
 
-  it("a database that the browser deletes under a page is made anew by its next commit", async () => {
+  it("a database that the browser deletes under a page is created again by its next commit", async () => {
     await using context = await place();
     const page = await context.open(ORIGIN);
     const cursor = await page.evaluate(`(async () => {

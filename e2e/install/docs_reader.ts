@@ -60,7 +60,7 @@ export class Reader implements AsyncDisposable {
   #servers = 0;
 
   /**
-   * The signal ends what is running: a test that has timed out leaves nothing behind. Whoever starts no server uses that
+   * The signal ends what is running: a test that has timed out leaves nothing behind. A snippet that starts no server uses that
    * of the house.
    */
   constructor(folder: string, signal?: AbortSignal, house?: Reader) {

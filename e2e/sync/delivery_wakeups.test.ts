@@ -84,7 +84,7 @@ test("with the connection for wakeups killed again and again, delivery goes on",
   }
 });
 
-test("whoever listens again looks at once for what was missed meanwhile", async () => {
+test("a listener that reconnects reads at once what it missed", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
   await until("both listen", async () => (await listeners()) === 2);
   await using raw = await following(servers.reader, "missed");

@@ -26,7 +26,7 @@ class Fatal(Exception):
 
 
 class RateLimited(Exception):
-    """Whoever the work calls asks to wait."""
+    """A called service asks to wait."""
 
     def __init__(self, message, retry_after_ms):
         super().__init__(message)
@@ -34,7 +34,7 @@ class RateLimited(Exception):
 
 
 def work(task, idempotency_key, cancelled):
-    """Returns the artifacts to publish. May run twice for a task: hand the key to whatever it calls. Whoever takes long looks
+    """Returns the artifacts to publish. May run twice for a task: hand the key to whatever it calls. A task that takes long checks
     at `cancelled.is_set()` now and then, and returns when it is."""
     text = task["artifacts"][0]["payload"]["text"]
     if not isinstance(text, str):

@@ -66,7 +66,7 @@ export async function openFlow<Where>(
   }
   const lasting = (ms: number) => run((from, now) => now.at - from.at >= ms);
 
-  // Whoever joins a group first waits for it: the warm-up begins when work is under way.
+  // The first member of a group waits for it: the warm-up begins when work is under way.
   await run((from, now) => now.settled - from.settled >= begun);
   await lasting(quick ? 500 : 3_000);
   const processes = stack.move();

@@ -5,7 +5,7 @@ import { join } from "node:path";
 /** A folder that is gone when it is disposed of, or when the program ends. */
 export interface TempFolder extends Disposable {
   readonly path: string;
-  /** To be called once whoever uses the folder has an exit handler of its own: the files go after their owner. */
+  /** To be called once the user of the folder has its own exit handler: the files go after their owner. */
   removeLast(): void;
 }
 

@@ -7,7 +7,7 @@ import type { Artifact } from "../../../packages/server/src/blackboard/model/art
 export function checkRuns(worker: Worker, published: readonly Artifact[]): void {
   const name = worker.agent;
   expect(worker.errors).toEqual([]);
-  // Whoever may be passed by later tasks of its key may also run beside them.
+  // A task that may be passed by later tasks of its key may also run beside them.
   const overlaps = worker.overlaps.filter(
     (pair) => worker.strict || pair.every((task) => task.attempt === 1),
   );

@@ -85,7 +85,7 @@ export class BoardChaos implements AsyncDisposable {
     });
   }
 
-  /** Starts another server. One that its client takes down when a broker comes back is replaced, as whoever runs servers would do. */
+  /** Starts another server. One that its client takes down when a broker comes back is replaced, as an operator would do. */
   async start(env: Readonly<Record<string, string>> = {}): Promise<GatewayProcess> {
     const worker = await this.#server(env);
     this.workers.push(worker);

@@ -5,7 +5,7 @@ export type Command =
   | { do: "append"; stream: number; event: number; audience: readonly string[]; large: boolean }
   | { do: "connect" | "disconnect" | "drop"; witness: number }
   | { do: "claims"; witness: number }
-  | { do: "purge" | "mend"; topic: number }
+  | { do: "purge" | "fix"; topic: number }
   | { do: "restart"; server: number; mode: "inline" | "pointer" }
   | { do: "cut"; what: "listening" | "all" }
   | { do: "epoch" }
@@ -42,7 +42,7 @@ const command: fc.Arbitrary<Command> = fc.oneof(
   {
     weight: 3,
     arbitrary: fc.record({
-      do: fc.constantFrom("purge" as const, "purge" as const, "mend" as const),
+      do: fc.constantFrom("purge" as const, "purge" as const, "fix" as const),
       topic: choice,
     }),
   },

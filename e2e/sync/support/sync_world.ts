@@ -123,8 +123,8 @@ export class SyncWorld implements AsyncDisposable {
         while ((await again(() => trimTopic(this.#store.database, model, 0))) > 0);
         return;
       }
-      case "mend":
-        return this.#mend(MODELS[command.topic % MODELS.length]!);
+      case "fix":
+        return this.#fix(MODELS[command.topic % MODELS.length]!);
       case "restart": {
         const index = command.server % this.#servers.length;
         await this.#servers[index]![Symbol.asyncDispose]();
@@ -155,7 +155,7 @@ export class SyncWorld implements AsyncDisposable {
    * Damages a document as only an accident can, and has the topic rebuilt from its events. Not in who may see it: an event
    * that is projected before that would show it to them.
    */
-  async #mend(model: Model): Promise<void> {
+  async #fix(model: Model): Promise<void> {
     const { database } = this.#store;
     const damaged = `convert_to((convert_from(payload, 'UTF8')::jsonb || '{"damaged":true}')::text, 'UTF8')`;
     const text = `UPDATE runtime.${model.table} SET payload = ${damaged}, payload_hash = sha256(${damaged})

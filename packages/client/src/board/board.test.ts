@@ -95,7 +95,7 @@ describe("watching a correlation", () => {
     expect(hand.topics.sinks(TOPIC)).toEqual([]);
   });
 
-  test("whoever waits is told when the topic is not allowed, and when the caller gives up", async () => {
+  test("a waiting caller is told when the topic is not allowed, and when the caller gives up", async () => {
     const abort = new AbortController();
     const ends = [hand.client.board.watch("c").settled(), hand.client.board.watch("c").settled(abort)];
     const results = Promise.allSettled(ends);

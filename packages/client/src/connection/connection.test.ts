@@ -88,7 +88,7 @@ test("a lost line is opened again after full jitter that doubles up to its cap; 
   expect(place.socket.last("phx_join")).toMatchObject({ topic: "room:1" });
 });
 
-test("the waits begin anew only after it was live for ten seconds", async () => {
+test("the waits start again only after it was live for ten seconds", async () => {
   const { place, connection, live } = testConnection();
   await live();
   const wait = async () => {
@@ -141,7 +141,7 @@ test("two refusals in a row park it, with the reason; connect asks for a new tok
   expect(place.sockets).toHaveLength(3);
 });
 
-test("a close that no token mends parks it at once; one that is for now does not", async () => {
+test("a close that no token fixes parks it at once; one that is for now does not", async () => {
   const { connection, live } = testConnection();
   (await live()).end(4403, "origin_not_allowed");
   expect(connection.status()).toMatchObject({ state: "unauthorised", error: { code: "origin_not_allowed" } });

@@ -72,7 +72,7 @@ test("it is live when every topic is, and says when one is not", () => {
   expect(after("connect", "opened", "stale", "behind", "caught_up").state).toBe("live");
 });
 
-test("after two refusals in a row it parks; connect begins anew with a new token", () => {
+test("after two refusals in a row it parks; connect starts again with a new token", () => {
   const once = after("connect", "refused");
   expect(once.state).toBe("waiting");
   expect(effectsOf(after("connect"), "refused")).toContain("renew");
@@ -91,7 +91,7 @@ test("a refusal after it was live is the first one again; impatience forgives no
   expect(after("connect", "refused", "connect", "refused").state).toBe("unauthorised");
 });
 
-test("what no token mends parks at once", () => {
+test("what no token fixes parks at once", () => {
   expect(after("connect", "denied").state).toBe("unauthorised");
   expect(after("connect", "opened", "caught_up", "denied").state).toBe("unauthorised");
 });

@@ -140,12 +140,12 @@ export function next(machine: Machine, event: Event): { machine: Machine; effect
   const parks = event === "refused" && refusals >= MAX_REFUSALS;
   const [state, ...effects] = TABLE[machine.state][parks ? "denied" : event];
   // An explicit connect after a pause or a refusal resets the counters, and so does being live.
-  const anew = state === "live" || (event === "connect" && FRESH.has(machine.state));
+  const restarted = state === "live" || (event === "connect" && FRESH.has(machine.state));
   return {
     machine: {
       state,
-      attempt: event === "connect" && anew ? 0 : machine.attempt + (effects.includes("wait") ? 1 : 0),
-      refusals: anew ? 0 : refusals,
+      attempt: event === "connect" && restarted ? 0 : machine.attempt + (effects.includes("wait") ? 1 : 0),
+      refusals: restarted ? 0 : refusals,
     },
     effects,
   };

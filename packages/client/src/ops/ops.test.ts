@@ -65,7 +65,7 @@ test("when it does not come, what was heard last stays, with the reason", () => 
   expect(live.state()).toEqual({ live: true, overview: { uptime_s: 1 } });
 });
 
-test("one that was refused is asked for again by whoever subscribes next", () => {
+test("one that was refused is requested again by the next subscriber", () => {
   const { live } = hand.client.ops;
   live.subscribe(() => {});
   hand.connection.channelNow.handlers.onLeft(new KhalaError("missing_scope", "No ops."));

@@ -34,7 +34,7 @@ test("the token says whose documents are shown; nothing is asked before somebody
   expect({ asked, scopes }).toEqual({ asked: 1, scopes: [ADA] });
 });
 
-test("without a token it is whoever was here last, until a token says otherwise", async () => {
+test("without a token it is the last user of the device, until a token says otherwise", async () => {
   const storage = memory();
   const first = identity(async () => jwt({}), storage);
   first.find();
@@ -54,7 +54,7 @@ test("without a token it is whoever was here last, until a token says otherwise"
   expect(slow.scopes).toEqual([ADA, BOB]);
 });
 
-test("whoever is not signed in is shown nothing of whoever was", async () => {
+test("a signed-out user is shown nothing of the user before", async () => {
   const storage = memory();
   const first = identity(async () => jwt({}), storage);
   first.find();

@@ -158,7 +158,7 @@ test("a topic that has documents is never said to be loading, however long the s
   expect(new Set(seen)).toEqual(new Set(["1 replaying", "1 live"]));
 });
 
-test("whoever mirrors a topic is told with the first documents that it is not loading any more", async () => {
+test("a mirror of a topic is told with the first documents that it is not loading any more", async () => {
   const leader = await testSlices();
   const follower = testPlane();
   follower.plane.setStoring(false);

@@ -21,7 +21,7 @@ export interface ClusterOffsets extends Service {
   /**
    * With `stable`, of these partitions, once no transaction that could change that is open. They must be named: without
    * it only what was committed before is found, and not that the first commit of a partition is about to be decided.
-   * `patient` is for whoever cannot ask again, as whoever asks for `stable`.
+   * `patient` is for anyone who cannot ask again, like a caller that asks for `stable`.
    */
   committed(
     groups: readonly string[],

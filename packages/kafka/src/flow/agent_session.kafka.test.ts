@@ -132,7 +132,7 @@ async function visible(stage: Stage, count: number): Promise<unknown[]> {
   });
 }
 
-/** Where whoever has a partition next begins. */
+/** Where the next owner of a partition begins. */
 async function committed(stage: Stage, offsets: ClusterOffsets, partition: number) {
   const groupId = stage.names.agentGroup(AGENT);
   const topic = stage.names.tasks(AGENT);

@@ -52,7 +52,7 @@ export async function documentedRights(): Promise<Right[]> {
   });
 }
 
-/** Opens the access lists, for whoever may change them; `names` are what stands for the names in angle brackets. */
+/** Opens the access lists, for callers that may change them; `names` are what stands for the names in angle brackets. */
 export async function openAccessLists(
   kafka: Parameters<typeof openPlainAdmin>[0],
   names: (user: string) => Readonly<Record<string, string>>,

@@ -45,7 +45,7 @@ export function kafka(): Service {
       const stopping = new AbortController();
       const { signal } = stopping;
       const prepared = prepare({ binary, client, needsBroker: !given, signal });
-      // Told to whoever asks.
+      // Reported to every caller.
       prepared.catch(() => {});
       let shared: Promise<KafkaServer> | undefined;
       const door = await openDoor(async (path) => {

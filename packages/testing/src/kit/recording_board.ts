@@ -4,7 +4,7 @@ import type { Artifact } from "../../../server/src/blackboard/model/artifact.ts"
 import { idempotencyKey, type Task } from "../../../server/src/blackboard/model/task.ts";
 import { Changes } from "./until.ts";
 
-/** The two ways back to a board, for whoever takes work off it: writes down what comes, and fails when it is told to. */
+/** The two ways back to a board, for code that takes work off it: writes down what comes, and fails when it is told to. */
 export class RecordingBoard extends Changes implements Pick<Board, "publish" | "enqueue"> {
   /** Every task and artifact of every call that was not refused, with repetitions. */
   readonly enqueued: Task[] = [];

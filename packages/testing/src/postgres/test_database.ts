@@ -17,7 +17,7 @@ export interface TestDatabaseOptions {
   readonly empty?: boolean;
 }
 
-/** Makes a database. Whoever asked disposes of it: `await using`, or `afterAll` for one that a whole file shares. */
+/** Makes a database. The caller disposes of it: `await using`, or `afterAll` for one that a whole file shares. */
 export async function testDatabase({
   poolSize = 4,
   empty = false,

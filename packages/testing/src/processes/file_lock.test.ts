@@ -54,7 +54,7 @@ test("what a dead process holds is taken over, by one at a time", async () => {
   expect(await readdir(folder)).toEqual([]);
 });
 
-test("whoever fails gives it back, and whoever waits too long is told who has it", async () => {
+test("a holder that fails gives it back, and one that waits too long learns who has it", async () => {
   const failing = withFileLock(lock, { waitMs: 0 }, () => Promise.reject(new Error("no page")));
   await expect(failing).rejects.toThrow("no page");
   await withFileLock(lock, { waitMs: 0 }, async () => {

@@ -2,7 +2,7 @@ import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:net";
 
-// Below those that the system gives to whoever listens on any port or connects: a port that a server of a test leaves
+// Below those that the system gives to programs that listen on any port or connects: a port that a server of a test leaves
 // while it is down is still free when it comes back. Each worker of the run has some of its own.
 const FIRST = 11_000;
 const PER_WORKER = 2_500;

@@ -11,7 +11,7 @@ export default defineApp({
     agent("picky", {
       consumes: "Fragile",
       run({ artifact }) {
-        if (Object(artifact.payload).ok !== true) throw new FatalError("This cannot be mended by trying.");
+        if (Object(artifact.payload).ok !== true) throw new FatalError("This cannot be fixed by trying.");
         return { type: "Whole", payload: null };
       },
     }),

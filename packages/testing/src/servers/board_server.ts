@@ -30,7 +30,7 @@ export interface BoardServer extends AsyncDisposable {
   correlation(id: string, status: string): Promise<CorrelationStateJson>;
 }
 
-/** The scopes of whoever works with the board. */
+/** The scopes of a person who works with the board. */
 export const BOARD_SCOPES = ["blackboard:read", "blackboard:write", "blackboard:work:*"];
 
 /** Starts a server on a database that may be shared with others. */

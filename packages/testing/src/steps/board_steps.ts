@@ -34,7 +34,7 @@ export async function openStepBoard(
     kafka: { bootstrap, clientId },
     prefix,
     transactionalId,
-    // One, so that whoever takes the id over ends the transaction that was left open.
+    // One, so that the next owner of the id ends the transaction that was left open.
     producers: 1,
     partitions: 4,
     retryDelaysMs: [60_000],

@@ -81,7 +81,7 @@ test("a double click does not run it twice, and is answered with the first repla
   expect(await replays.replay("reviewer", dead)).toEqual({ ...answers[0], status: "already_replayed" });
 });
 
-test("a replay that failed again is another dead letter, which is replayed anew", async () => {
+test("a replay that failed again is another dead letter, which is replayed again", async () => {
   const first = await replays.replay("reviewer", deadLetter());
   await empty();
   const second = await replays.replay("reviewer", { ...deadLetter(), task: board.tasks[0]! });

@@ -63,7 +63,8 @@ export function openReplays(
     async replay(agent, deadLetter, edit) {
       const task = deadLetter.task && (edit ? await edited(deadLetter.task, edit) : deadLetter.task);
       if (!task) {
-        const message = "The record could not be decoded, so it cannot run again. Publish the artifact anew.";
+        const message =
+          "The record could not be decoded, so it cannot run again. Publish the artifact again.";
         throw new KhalaError("invalid_request", message);
       }
       const replayId = context.newId();
@@ -96,7 +97,7 @@ export function openReplays(
 
   async function edited(task: Task, { payload }: Edit): Promise<Task> {
     if (task.artifacts.length > 1) {
-      const message = `The task has ${task.artifacts.length} artifacts: replay it as it is, or publish them anew.`;
+      const message = `The task has ${task.artifacts.length} artifacts: replay it as it is, or publish them again.`;
       throw new KhalaError("invalid_request", message, { field: "payload" });
     }
     const [artifact] = task.artifacts;

@@ -1,6 +1,6 @@
 import type { Clock } from "../../kit/clock.ts";
 
-/** Timers take no more than a month. Whoever is called too early looks, and sets it again. */
+/** Timers take no more than a month. A callback that runs too early checks, and sets it again. */
 const MAX_WAIT_MS = 3_600_000;
 
 /** A timer that fires at the earliest of the times it was set to. */

@@ -44,7 +44,7 @@ export class Gate {
       await this.#consumer.gate(signal);
       return !signal.aborted;
     } catch {
-      // Whoever claims meets the same error, and reports it.
+      // The next claim meets the same error, and reports it.
       return false;
     }
   }

@@ -114,7 +114,7 @@ export async function openPostgresBoard(
     for (const worker of workers) if (worker.agent === agent) worker.wake();
   }
 
-  /** If it cannot be parked now, its lease ends, and whoever claims it then parks it. */
+  /** If it cannot be parked now, its lease ends, and the next claim parks it. */
   function park(claim: Claim): void {
     const { agent } = claim.task;
     const parked = settler

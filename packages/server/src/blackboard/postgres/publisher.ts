@@ -86,7 +86,7 @@ export class Publisher {
       await this.#put(calls.flatMap(({ artifacts }) => artifacts));
       return calls.map(({ artifacts }) => ({ ok: artifacts.map((): Status => "published") }));
     } catch (error) {
-      // It may be committed all the same: whoever repeats the call is told of duplicates.
+      // It may be committed all the same: a repeated call reports duplicates.
       if (isUncertain(error)) return calls.map(() => ({ error }));
       if (tries > 1 && isDuplicate(error)) return this.#withoutKnown(calls, tries - 1);
       if (isRepeatable(error)) {

@@ -89,7 +89,7 @@ export class Settler {
       if (tries > 1 && isLostClaim(error)) return this.#withoutLost(items, tries - 1);
       if (tries > 1 && isDuplicate(error)) return this.#withoutKnown(items, tries - 1);
       if (isRepeatable(error)) {
-        // It is nobody's fault, however often it happens: whoever settles tries again.
+        // It is nobody's fault, however often it happens: the settler tries again.
         if (tries <= 1) return items.map(() => ({ error }));
         await waitBeforeRepeat(this.#parts.context, TRIES - tries);
         return this.#commit(items, tries - 1);

@@ -189,7 +189,7 @@ export function openRemote(database: Database, context: Context, options: Remote
 }
 
 function lost(claimId: string): KhalaError {
-  const message = `The claim "${claimId}" is not yours any more: its lease ended, or it was settled otherwise. Drop the work and claim anew.`;
+  const message = `The claim "${claimId}" is not yours any more: its lease ended, or it was settled otherwise. Drop the work and claim again.`;
   return new KhalaError("lease_lost", message);
 }
 

@@ -138,7 +138,7 @@ export class TopicReader {
         await this.#readOnce();
       }
     } finally {
-      // In the same turn as the last look at `dirty`: whoever asks from now on starts a new read.
+      // In the same turn as the last look at `dirty`: a request from now on starts a new read.
       this.#refreshing = undefined;
     }
   }
@@ -156,7 +156,7 @@ export class TopicReader {
   #ingest(rows: readonly JournalRow[]): void {
     const { metrics, batch } = this.#options;
     const floor = rows[0]!.watermark - 1n;
-    // Watermarks are dense: if the next one is missing, retention took it, and whoever was live has a gap.
+    // Watermarks are dense: if the next one is missing, retention took it, and live viewers have a gap.
     if (floor !== this.head) this.#restart({ floor, head: this.bounds.head }, floor);
     const updates = rows.map((row) => encodeUpdate(this.#model.topic, row, batch.payloadBytes));
     const before = this.head;

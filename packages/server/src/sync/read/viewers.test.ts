@@ -64,7 +64,7 @@ const rows = fc.array(
   { maxLength: 8 },
 );
 
-test("whoever is live gets exactly the rows that they see, in order, once", () => {
+test("a live viewer gets exactly the rows that it sees, in order, once", () => {
   fc.assert(
     fc.property(members, rows, fc.array(fc.nat(14)), (keys, accesses, leaving) => {
       const viewers = new Viewers<Viewer>();

@@ -264,7 +264,7 @@ class Reprojection {
     throw new KhalaError("not_found", message);
   }
 
-  /** Each cutover that wrote makes the projector read its documents anew: let it commit something in between. */
+  /** Each cutover that wrote makes the projector read its documents again: let it commit something in between. */
   async #letTheLiveOneMove(from: bigint): Promise<void> {
     const { clock } = this.#context;
     const until = clock.now() + this.#patience;

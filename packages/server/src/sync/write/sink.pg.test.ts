@@ -69,7 +69,7 @@ test("50 writers of two processes get dense watermarks, in the order in which th
     let done = false;
     let seen = 0n;
     const reading = (async () => {
-      // Whoever follows with "after the last one I saw" must never be overtaken.
+      // A client that follows with "after the last one I saw" must never be overtaken.
       for (let last = false; !last; ) {
         last = done;
         for (const row of await journalOf(shared.database, model.topic, seen))
@@ -198,7 +198,7 @@ test("writers that come together share a transaction, and are answered after its
 test("a commit tells of itself if it may, and it is known how many updates it has and how long the last one took", async () => {
   const model = await freshModel();
   const context = await testContext();
-  // Whoever looks at this clock has spent ten milliseconds.
+  // Each read of this clock takes ten milliseconds.
   let now = 0;
   const clock = { ...context.clock, now: () => (now += 10) };
   const asked: unknown[] = [];

@@ -18,7 +18,7 @@ const AGENTS = "backlog leaving joining stolen stolen_out revived apart beyond".
 export function processPromises(open: OpenBoard): void {
   const at = stage(open, [...AGENTS.map((agent) => rules(agent)), rules("hurried", { strict: true })]);
 
-  test("what was published while nobody worked is worked on by whoever comes", async () => {
+  test("what was published while nobody worked is worked on by the next worker", async () => {
     const { a, b, open } = at();
     const keys = range(1, 6).map(() => newName("k"));
     await a.publish(keys.flatMap((key) => numbered("backlog", key, 20)));

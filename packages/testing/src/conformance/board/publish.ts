@@ -51,7 +51,7 @@ export function publishPromises(open: OpenBoard): void {
     expect(await a.publish([])).toEqual([]);
   });
 
-  test("an id and version that are there are duplicates, whoever publishes them, and lead to no more work", async () => {
+  test("an id and version that are there are duplicates, no matter who publishes them, and lead to no more work", async () => {
     const { a, b } = at();
     const worker = new Worker("once");
     await using _ = start(worker, a);

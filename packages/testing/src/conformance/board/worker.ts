@@ -70,7 +70,7 @@ export class Worker implements Consumer {
   }
 
   closeGate(): void {
-    // Whoever waits at a closed gate must be let in by the next opening, however often it was closed.
+    // A claim that waits at a closed gate must be let in by the next opening, however often it was closed.
     if (!this.#isOpen) return;
     this.#isOpen = false;
     this.#gate = Promise.withResolvers();

@@ -11,7 +11,7 @@ import type {
 /** A log that the suite may use as it likes, and what only its driver can arrange. */
 export interface LogUnderTest extends AsyncDisposable {
   readonly log: Log;
-  /** Another server's handle on the same store. Whoever opened the log stops it. */
+  /** Another server's handle on the same store. The opener of the log stops it. */
   another(): Promise<Log>;
   /** Makes a stream's TTL be over. */
   expire?(stream: string): Promise<void>;

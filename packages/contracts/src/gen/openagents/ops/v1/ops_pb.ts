@@ -35,7 +35,7 @@ export type About = Message<"openagents.ops.v1.About"> & {
   dev: boolean;
 
   /**
-   * Whether POST /api/sync/token gives whoever asks from here a token, without a key.
+   * Whether POST /api/sync/token gives a token to anyone who asks from here, without a key.
    *
    * @generated from field: bool mints = 3;
    */
@@ -80,7 +80,7 @@ export type AboutJson = {
   dev?: boolean;
 
   /**
-   * Whether POST /api/sync/token gives whoever asks from here a token, without a key.
+   * Whether POST /api/sync/token gives a token to anyone who asks from here, without a key.
    *
    * @generated from field: bool mints = 3;
    */
