@@ -7,6 +7,7 @@ import { fanout } from "./fanout.ts";
 import { latency } from "./latency.ts";
 import { memory } from "./memory.ts";
 import { resume } from "./resume.ts";
+import { throughGateway } from "./through_gateway.ts";
 import { versions } from "./versions.ts";
 import { writes } from "./writes.ts";
 
@@ -16,6 +17,7 @@ const PARTS: Readonly<Record<string, PartRunner>> = {
   c: latency,
   d: resume,
   e: memory,
+  f: throughGateway,
   g: audiences,
 };
 

@@ -4,10 +4,17 @@ import { createIssuer } from "../../../packages/server/src/gateway/auth/issuer.t
 import { systemClock } from "../../../packages/server/src/kit/clock.ts";
 import { ORG } from "./documents.ts";
 
-const SECRET = Buffer.alloc(32, 7);
+/** The secret that signs the tokens. */
+export const SECRET = Buffer.alloc(32, 7);
 
 /** The setting by which a server here knows the tokens made here. */
 export const AUTH_SECRETS = `bench:${SECRET.toString("base64")}`;
+
+/** A token with these scopes. */
+export async function mintToken(scopes: string[]): Promise<string> {
+  const issuer = createIssuer({ kid: "bench", secret: SECRET, clock: systemClock, newId: randomUUID });
+  return (await issuer.mint({ sub: "user_0", org_id: ORG, scopes, ttl_s: 900 })).token;
+}
 
 /** Tokens of as many different people: `user_0`, `user_1` and so on. */
 export async function mintTokens(count: number, scope: string = runSummaries.topic): Promise<string[]> {
