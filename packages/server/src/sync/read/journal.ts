@@ -87,12 +87,17 @@ export function openJournal(
 
   return {
     async heads() {
-      const rows = await database.query<{ topic: string; head: bigint; floor: bigint; epoch: string }>({
-        name: "sync_heads",
-        text: `SELECT e.epoch, s.topic, s.next_watermark AS head, s.floor
-          FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e`,
-      });
-      return { epoch: rows[0]?.epoch ?? "", topics: new Map(rows.map((row) => [row.topic, row])) };
+      // An app without models has an epoch, too.
+      const rows = await database.query<{ topic: string | null; head: bigint; floor: bigint; epoch: string }>(
+        {
+          name: "sync_heads",
+          text: `SELECT e.epoch, s.topic, s.next_watermark AS head, s.floor
+          FROM runtime.sync_epoch e LEFT JOIN runtime.sync_topic_sequences s ON true`,
+        },
+      );
+      const topics = new Map<string, Bounds>();
+      for (const { topic, head, floor } of rows) if (topic !== null) topics.set(topic, { head, floor });
+      return { epoch: rows[0]?.epoch ?? "", topics };
     },
 
     async read(model, after, limits) {

@@ -5,6 +5,7 @@ import { testDatabase } from "@khala/testing/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database } from "../../database/database.ts";
 import { openDatabase } from "../../database/database.ts";
+import { openJournal } from "./journal.ts";
 import { readStarts, recordStart, rotateEpoch } from "./starts.ts";
 
 const TOPIC = "runtime.run_summaries";
@@ -115,4 +116,12 @@ test("an ordinary role records a start", async () => {
     await administer(own.url, `DROP OWNED BY ${role}`);
     await administer(own.url, `DROP ROLE ${role}`);
   }
+});
+
+test("an app without models has the epoch of its start", async () => {
+  await using own = await testDatabase();
+  const { database } = own;
+  const epoch = await start(database);
+  await database.query({ text: "DELETE FROM runtime.sync_topic_sequences" });
+  expect(await openJournal(database).heads()).toEqual({ epoch, topics: new Map() });
 });
