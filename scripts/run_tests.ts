@@ -42,6 +42,7 @@ async function runChaos(given: readonly string[]): Promise<Counts> {
     else numbers[name as "minutes" | "seed"] = numberOf(`--${name}`, inline ?? given[++i]);
   }
   const deadline = Date.now() + numbers.minutes * 60_000;
+  process.env.KHALA_CHAOS_MINUTES = String(numbers.minutes);
   const total: Counts = { passed: 0, failed: 0, skipped: 0 };
   for (let seed = numbers.seed; ; seed++) {
     console.log(`Chaos with --seed ${seed}`);
