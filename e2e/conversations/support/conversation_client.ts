@@ -8,7 +8,6 @@ import type { OutgoingFrames } from "../../../packages/server/src/conversations/
 
 interface Known {
   text: string;
-  readonly truncated: boolean;
 }
 
 type AnyFrame =
@@ -80,8 +79,8 @@ export class ConversationClient implements TimelineSubscriber {
         this.completeAfter = sequenceOf(frame.cursor);
       }
       this.#resyncing = false;
-      for (const { message_id, parts = [], truncated = false } of frame.messages)
-        this.messages.set(message_id!, { text: parts.map(({ text = "" }) => text).join(""), truncated });
+      for (const { message_id, parts = [] } of frame.messages)
+        this.messages.set(message_id!, { text: parts.map(({ text = "" }) => text).join("") });
       this.cursor = frame.cursor;
     } else if (frame.type === "event") {
       if (BigInt(frame.seq) !== this.seq + 1n)
@@ -90,7 +89,7 @@ export class ConversationClient implements TimelineSubscriber {
       const { message, text_delta } = frame.event;
       const { message_id, text = "" } = message ?? text_delta ?? {};
       if (message_id === undefined) return;
-      const known = this.messages.get(message_id) ?? { text: "", truncated: false };
+      const known = this.messages.get(message_id) ?? { text: "" };
       this.messages.set(message_id, { ...known, text: known.text + text });
     }
   }

@@ -99,9 +99,6 @@ const MessageView = memo(function MessageView({ message }: { readonly message: M
     <li className={`message message-${role}`}>
       <h3>{ROLES[role] ?? role}</h3>
       <div className="message-body">
-        {message.truncated && (
-          <p className="quiet">The beginning of this message was removed by retention.</p>
-        )}
         {parts.map((part, index) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: parts are only appended
           <PartView key={index} part={part} streaming={streaming && index === parts.length - 1} />

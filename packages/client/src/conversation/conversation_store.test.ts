@@ -59,7 +59,6 @@ const said = (text: string, message_id: string): TranscriptMessageJson => ({
   run_id: "",
   parts: [{ text }],
   status: "done",
-  truncated: false,
 });
 
 describe("an offline start", () => {

@@ -84,7 +84,6 @@ describe("following", () => {
       run_id: "",
       parts: [{ text: String(i) }],
       status: "done",
-      truncated: false,
     }));
     joined(...all.slice(500));
     expect(conversation.state().messages).toHaveLength(1_000);

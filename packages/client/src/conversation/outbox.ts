@@ -68,7 +68,6 @@ export class Outbox {
         run_id: "",
         parts: [{ text }],
         status: "sending",
-        truncated: false,
       },
     };
     this.#sending.push(sending);

@@ -1,46 +1,19 @@
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { FOLD_CASES } from "@khala/testing/conformance/fold_cases";
 import { describe, expect, test } from "vitest";
 import { apply, asked, delta, eventFrame, finished, framesOf, ofRun, started } from "./test_support.ts";
 import { EMPTY, leavesGap, reduce, restoreState, withoutRun } from "./transcript.ts";
 
-test("a conversation comes to its messages, with parts in the order in which they were begun", () => {
-  const log = ofRun(
-    "r",
-    started,
-    asked("Hi"),
-    { reasoning_delta: { message_id: "m", text: "Think" } },
-    { reasoning_delta: { message_id: "m", text: "ing" } },
-    delta("Hel"),
-    delta("lo "),
-    { tool_call: { message_id: "m", tool_call_id: "t", tool: "search", input: { q: 1 } } },
-    { status: { text: "searching" } },
-    { tool_result: { message_id: "m", tool_call_id: "t", tool: "search", output: ["a"] } },
-    { custom: { name: "search_result", data: { hits: 1 }, message_id: "m" } },
-    delta("there"),
-    finished,
-  );
-  const transcript = apply(framesOf(log));
-  expect(transcript.messages).toMatchObject([
-    { message_id: "u", role: "user", parts: [{ text: "Hi" }], status: "done" },
-    {
-      message_id: "m",
-      role: "assistant",
-      parts: [
-        { reasoning: "Thinking" },
-        { text: "Hello " },
-        { tool: { tool_call_id: "t", tool: "search", input: { q: 1 }, output: ["a"] } },
-        { custom: { name: "search_result" } },
-        { text: "there" },
-      ],
-      status: "done",
-      truncated: false,
-    },
-  ]);
-  expect(transcript).toMatchObject({
+test.each(FOLD_CASES)("$name", ({ events, messages }) => {
+  expect(apply(framesOf(ofRun("r", ...events))).messages).toEqual(messages);
+});
+
+test("the end of a run is its outcome", () => {
+  expect(apply(framesOf(ofRun("r", started, asked("Hi"), delta("Hello"), finished)))).toMatchObject({
     run: null,
     outcome: { run_id: "r", status: "finished", reason: "stop" },
-    cursor: "e-12",
-    seq: "12",
+    cursor: "e-4",
+    seq: "4",
   });
 });
 
@@ -106,8 +79,15 @@ describe("after resync", () => {
     expect(waiting.messages).toBe(before.messages);
     const after = reduce(waiting, { type: "snapshot", messages: kept, cursor: "f-1" });
     expect(after).toMatchObject({ messages: kept, cursor: "f-1" });
-    // Numbers may begin anew.
+    // Numbers may start again.
     expect(reduce(after, eventFrame({ runId: "s", event: delta("b") }, 2)).messages).toHaveLength(2);
+  });
+
+  test("older messages stay when the snapshot continues them", () => {
+    const waiting = reduce(before, { type: "resync", reason: "trimmed" });
+    const messages = [{ ...kept[0]!, parent_id: "u" }];
+    const after = reduce(waiting, { type: "snapshot", messages, cursor: "f-1" });
+    expect(after.messages.map(({ message_id }) => message_id)).toEqual(["u", "new"]);
   });
 
   test("what was deleted is gone at once, and nothing is known of what comes", () => {
@@ -123,7 +103,6 @@ describe("what another tab has", () => {
   test("is gone on from", () => {
     const after = reduce(restoreState(EMPTY, state), eventFrame({ runId: "r", event: delta("d") }, 6));
     expect(after.messages[1]!.parts).toEqual([{ text: "abcd" }]);
-    expect(after.messages[1]!.truncated).toBe(false);
   });
 
   test("is passed over when it is older, so that no word disappears and comes again", () => {

@@ -11,10 +11,13 @@ import type {
 } from "@khala/contracts/conversation/v1";
 import type { ConversationFrame, ConversationState } from "./source.ts";
 import {
+  addPart,
   addToolCall,
   addToolResult,
   appendText,
   changeMessage,
+  cutBack,
+  replaceMessage,
   reuseObjects,
 } from "./transcript_messages.ts";
 
@@ -39,13 +42,12 @@ interface Memory {
   readonly exact: boolean;
   /** The next snapshot replaces everything. */
   readonly resyncing: boolean;
-  /** The last runs whose start, and whose end, this client received. */
-  readonly started: readonly string[];
+  /** The last runs whose end this client received. */
   readonly ended: readonly string[];
 }
 
 const REMEMBERED_RUNS = 16;
-const NOTHING: Memory = { exact: false, resyncing: false, started: [], ended: [] };
+const NOTHING: Memory = { exact: false, resyncing: false, ended: [] };
 
 /** The empty transcript: no cursor, and `seq` 0. */
 export const EMPTY: Transcript = {
@@ -111,7 +113,9 @@ function isBehind(state: ConversationState, { messages, seq }: Transcript): bool
 
 function afterSnapshot(before: Transcript, { messages = [], cursor = "" }: SnapshotJson): Transcript {
   const { resyncing } = before.memory;
-  const next = resyncing ? reuseObjects(before.messages, messages) : merged(before.messages, messages);
+  const next = resyncing
+    ? reuseObjects(before.messages, [...olderThan(messages, before.messages), ...messages])
+    : merged(before.messages, messages);
   const memory = { ...before.memory, exact: false, resyncing: false };
   return settle({ ...before, messages: next, cursor, memory });
 }
@@ -134,10 +138,7 @@ function afterEvent(before: Transcript, frame: EventFrameJson): Transcript {
 }
 
 function applyEvent(before: Transcript, runId: string, event: EventJson): Transcript {
-  if (event.run_started) {
-    const started = remember(before.memory.started, runId);
-    return { ...before, outcome: undefined, activity: undefined, memory: { ...before.memory, started } };
-  }
+  if (event.run_started) return { ...before, outcome: undefined, activity: undefined };
   if (event.run_finished)
     return ended(before, "done", { run_id: runId, status: "finished", ...event.run_finished });
   if (event.run_failed)
@@ -145,24 +146,20 @@ function applyEvent(before: Transcript, runId: string, event: EventJson): Transc
   if (event.run_stopped)
     return ended(before, "stopped", { run_id: runId, status: "stopped", ...event.run_stopped });
   if (event.status) return { ...before, activity: event.status.text ?? "" };
-  const messages = said(before, runId, event);
+  const messages = said(before.messages, runId, event);
   return messages === before.messages ? before : { ...before, messages, activity: undefined };
 }
 
-function said(before: Transcript, runId: string, event: EventJson): readonly TranscriptMessageJson[] {
-  const { messages } = before;
+function said(
+  messages: readonly TranscriptMessageJson[],
+  runId: string,
+  event: EventJson,
+): readonly TranscriptMessageJson[] {
   const change = (id: string | undefined, make: (message: TranscriptMessageJson) => TranscriptMessageJson) =>
-    changeMessage(messages, { id: id ?? "", runId, truncated: () => startWasTrimmed(before, runId) }, make);
+    changeMessage(messages, { id: id ?? "", runId }, make);
   const { message, text_delta, reasoning_delta, tool_call, tool_result, custom } = event;
-  if (message) {
-    const { message_id: id = "", role = "assistant", text = "" } = message;
-    const truncated = () => role === "assistant" && startWasTrimmed(before, runId);
-    return changeMessage(messages, { id, runId, role, truncated }, (there) => ({
-      ...there,
-      parts: [...(there.parts ?? []), { text }],
-      status: "done",
-    }));
-  }
+  const { file_added, source_added, run_resumed } = event;
+  if (message) return replaceMessage(messages, runId, message);
   if (text_delta) return change(text_delta.message_id, (there) => appendText(there, "text", text_delta.text));
   if (reasoning_delta)
     return change(reasoning_delta.message_id, (there) =>
@@ -170,16 +167,18 @@ function said(before: Transcript, runId: string, event: EventJson): readonly Tra
     );
   if (tool_call) return change(tool_call.message_id, (there) => addToolCall(there, tool_call));
   if (tool_result) return change(tool_result.message_id, (there) => addToolResult(there, tool_result));
-  if (custom)
-    return change(custom.message_id, (there) => ({ ...there, parts: [...(there.parts ?? []), { custom }] }));
+  if (file_added?.file) {
+    const { message_id, file } = file_added;
+    return change(message_id, (there) => addPart(there, { file }));
+  }
+  if (source_added?.source) {
+    const { message_id, source } = source_added;
+    return change(message_id, (there) => addPart(there, { source }));
+  }
+  // One without a message is an event, and part of none.
+  if (custom?.message_id) return change(custom.message_id, (there) => addPart(there, { custom }));
+  if (run_resumed) return cutBack(messages, runId, run_resumed);
   return messages;
-}
-
-/** Whether the start of a run was trimmed before this client received it. */
-function startWasTrimmed({ messages, memory }: Transcript, runId: string): boolean {
-  if (runId === "" || memory.started.includes(runId)) return false;
-  const known = messages.filter(({ run_id }) => run_id === runId);
-  return known.length === 0 || known.some(({ truncated }) => truncated === true);
 }
 
 function ended(before: Transcript, status: string, outcome: RunOutcome): Transcript {
@@ -213,6 +212,15 @@ function settle(before: Transcript): Transcript {
   const answers = ({ run_id, role }: TranscriptMessageJson) =>
     role !== "user" && run_id === before.run?.run_id;
   return before.run && before.messages.some(answers) ? withRun(before, null) : before;
+}
+
+/** The messages that a snapshot of the newest ones continues. */
+function olderThan(
+  [first]: readonly TranscriptMessageJson[],
+  known: readonly TranscriptMessageJson[],
+): readonly TranscriptMessageJson[] {
+  if (!first?.parent_id) return [];
+  return known.slice(0, known.findIndex(({ message_id }) => message_id === first.parent_id) + 1);
 }
 
 /** Replaces or adds the messages of a snapshot; others stay. */

@@ -1,39 +1,76 @@
 import type {
+  MessageJson,
   PartJson,
+  RunResumedJson,
   ToolCallJson,
   ToolJson,
   ToolResultJson,
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 
-/** The message to change, or to create. */
-interface Named {
-  readonly id: string;
-  readonly runId: string;
-  readonly role?: string;
-  /** Called only for a new message. */
-  truncated(): boolean;
-}
+type Messages = readonly TranscriptMessageJson[];
 
-/** The messages with one of them changed or created. */
+/** The messages with one of them changed, or created: then it follows the last one of its run. */
 export function changeMessage(
-  messages: readonly TranscriptMessageJson[],
-  { id, runId, role = "assistant", truncated }: Named,
+  messages: Messages,
+  { id, runId }: { readonly id: string; readonly runId: string },
   change: (message: TranscriptMessageJson) => TranscriptMessageJson,
-): readonly TranscriptMessageJson[] {
+): Messages {
   // Nearly always the last one.
   const index = messages.findLastIndex(({ message_id }) => message_id === id);
   const there = messages[index];
   if (there) return replaced(messages, index, change(there));
+  const before = lastOf(messages, runId);
   const begun = {
     message_id: id,
-    role,
+    role: "assistant",
     run_id: runId,
     parts: [],
     status: "streaming",
-    truncated: truncated(),
+    ...(before?.message_id && { parent_id: before.message_id }),
+    ...(before?.created_at && { created_at: before.created_at }),
   };
   return [...messages, change(begun)];
+}
+
+/** The messages with a whole one, in the place of the one with its id. */
+export function replaceMessage(messages: Messages, runId: string, message: MessageJson): Messages {
+  const { message_id: id = "", role = "assistant", text = "", parts = [], author, created_at } = message;
+  const index = messages.findLastIndex(({ message_id }) => message_id === id);
+  const known = messages[index];
+  const parent_id = message.parent_id || (known ? known.parent_id : lastOf(messages, runId)?.message_id);
+  const whole: TranscriptMessageJson = {
+    message_id: id,
+    role,
+    run_id: runId,
+    parts: parts.length > 0 ? parts : [{ text }],
+    status: "done",
+    ...(parent_id && { parent_id }),
+    ...(author && { author }),
+    ...(created_at && { created_at }),
+  };
+  return known ? replaced(messages, index, whole) : [...messages, whole];
+}
+
+/** The messages after a run was resumed: its own are cut back to those that are kept. What a person wrote stays. */
+export function cutBack(messages: Messages, runId: string, { kept = [] }: RunResumedJson): Messages {
+  const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
+  return messages.flatMap((message) => {
+    if (message.run_id !== runId || message.role === "user") return [message];
+    const count = counts.get(message.message_id ?? "");
+    if (count === undefined) return [];
+    const { parts = [] } = message;
+    return [parts.length > count ? { ...message, parts: parts.slice(0, count) } : message];
+  });
+}
+
+function lastOf(messages: Messages, runId: string): TranscriptMessageJson | undefined {
+  return runId === "" ? undefined : messages.findLast(({ run_id }) => run_id === runId);
+}
+
+/** The message with one more part. */
+export function addPart(message: TranscriptMessageJson, part: PartJson): TranscriptMessageJson {
+  return { ...message, parts: [...(message.parts ?? []), part] };
 }
 
 /** The message with text appended. */
@@ -53,7 +90,7 @@ export function addToolCall(
   message: TranscriptMessageJson,
   { tool_call_id = "", tool = "", input = null }: ToolCallJson,
 ): TranscriptMessageJson {
-  return { ...message, parts: [...(message.parts ?? []), { tool: { tool_call_id, tool, input } }] };
+  return addPart(message, { tool: { tool_call_id, tool, input } });
 }
 
 /** The message with a tool result, merged with its call. */

@@ -10,8 +10,7 @@ import { EMPTY, fromStored, reduce, restoreState, type Transcript } from "./tran
 /** The server's side: what the log comes to after so many entries. */
 function serverAt(log: readonly Entry[], seq: number) {
   const transcript = new ServerTranscript();
-  for (const [i, { runId, event }] of log.slice(0, seq).entries())
-    transcript.add({ seq: BigInt(i + 1), runId, event });
+  for (const { runId, event } of log.slice(0, seq)) transcript.add({ runId, event });
   const run: RunJson | null = transcript.running ? { run_id: transcript.running, status: "running" } : null;
   return { messages: transcript.last(), run };
 }
@@ -29,7 +28,20 @@ const run = fc.record({
       {
         weight: 1,
         arbitrary: fc.record({
-          kind: fc.constantFrom("reasoning", "call", "result", "custom", "status", "whole", "foreign"),
+          kind: fc.constantFrom(
+            "reasoning",
+            "call",
+            "result",
+            "custom",
+            "status",
+            "whole",
+            "again",
+            "parts",
+            "file",
+            "source",
+            "resumed",
+            "foreign",
+          ),
           text: fc.string(),
           message: fc.nat(2),
         }),
@@ -57,6 +69,13 @@ const logs = fc
           custom: { custom: { name: "n", data: text, message_id } },
           status: { status: { text } },
           whole: { message: { message_id: `w-${r}-${i}`, role: "assistant", text } },
+          again: { message: { message_id, role: "assistant", text, author: "agent:a" } },
+          parts: {
+            message: { message_id: `p-${r}-${i}`, role: "assistant", parts: [{ text }, { reasoning: text }] },
+          },
+          file: { file_added: { message_id, file: { url: text } } },
+          source: { source_added: { message_id, source: { url: text } } },
+          resumed: { run_resumed: { attempt: 1, kept: [{ message_id, parts: i }] } },
           foreign: { status: { text } },
         };
         return { runId: kind === "foreign" ? "" : runId, event: of[kind]! };

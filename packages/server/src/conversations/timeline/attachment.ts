@@ -73,7 +73,10 @@ export class Attachment implements Follower {
     const transcript = await this.#reader.transcript();
     if (this.#closed) return;
     if (this.#reader.ended) return this.ended(this.#reader.ended);
-    const messages = start.kind === "replay" ? transcript.last(start.messages) : transcript.current();
+    const messages =
+      start.kind === "replay"
+        ? transcript.last(start.messages)
+        : transcript.last().filter(({ run_id }) => run_id === transcript.running);
     this.#position = this.#reader.head;
     this.#hello(run);
     if (start.kind === "replay" || messages.length > 0)

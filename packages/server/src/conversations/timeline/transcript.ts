@@ -1,5 +1,10 @@
 import type {
+  CustomJson,
+  FileAddedJson,
+  MessageJson,
   PartJson,
+  RunResumedJson,
+  SourceAddedJson,
   ToolCallJson,
   ToolJson,
   ToolResultJson,
@@ -7,22 +12,25 @@ import type {
 } from "@khala/contracts/conversation/v1";
 import type { TimelineEvent } from "./timeline.ts";
 
-interface Message {
-  readonly message_id: string;
-  readonly role: string;
-  readonly run_id: string;
-  readonly parts: PartJson[];
-  status: string;
-  truncated: boolean;
+interface Message extends TranscriptMessageJson {
+  message_id: string;
+  run_id: string;
+  parts: PartJson[];
 }
 
-/** Folds the events of a conversation into messages. Deterministic: every server gets the same messages. */
+/** Folds events into messages. Deterministic, and the twin of the client's: every server and client gets the same messages. */
 export class Transcript {
   readonly #messages = new Map<string, Message>();
-  /** Runs whose start was seen. Messages of other runs may be truncated. */
-  readonly #started = new Set<string>();
   readonly #ended = new Set<string>();
   #running: string | undefined;
+
+  /** Continues from these messages, which may be changed. */
+  constructor(messages: readonly TranscriptMessageJson[] = []) {
+    for (const message of messages) {
+      const { message_id = "", run_id = "", parts = [] } = message;
+      this.#messages.set(message_id, { ...message, message_id, run_id, parts });
+    }
+  }
 
   /** The active run. */
   get running(): string | undefined {
@@ -43,67 +51,119 @@ export class Transcript {
     }));
   }
 
-  /** The messages of the active run, for sockets that join during it. */
-  current(): TranscriptMessageJson[] {
-    return this.last().filter(({ run_id }) => run_id === this.#running);
-  }
-
-  /** Applies the next event. */
-  add({ runId, event }: TimelineEvent): void {
+  /** Applies the next event. Returns the id of the message that it changed, if it changed only one. */
+  add({ runId, event }: Pick<TimelineEvent, "runId" | "event">): string | undefined {
     // A run is active from its first event, even if its start was trimmed.
     if (runId !== "" && !this.#ended.has(runId)) this.#running = runId;
-    if (event.run_started) this.#started.add(runId);
+    if (event.text_delta) return this.#extend(runId, "text", event.text_delta);
+    if (event.reasoning_delta) return this.#extend(runId, "reasoning", event.reasoning_delta);
+    if (event.tool_call) return this.#call(runId, event.tool_call);
+    if (event.tool_result) return this.#result(runId, event.tool_result);
+    if (event.message) return this.#replace(runId, event.message);
+    if (event.file_added) return this.#add(runId, event.file_added);
+    if (event.source_added) return this.#add(runId, event.source_added);
+    if (event.custom) return this.#custom(runId, event.custom);
+    if (event.run_resumed) this.#resume(runId, event.run_resumed);
     else if (event.run_finished) this.#end(runId, "done");
     else if (event.run_failed) this.#end(runId, "failed");
     else if (event.run_stopped) this.#end(runId, "stopped");
-    else if (event.message) {
-      const { message_id = "", role = "assistant", text = "" } = event.message;
-      const message = this.#message(message_id, runId, role);
-      message.parts.push({ text });
-      message.status = "done";
-    } else if (event.text_delta) this.#extend(runId, "text", event.text_delta);
-    else if (event.reasoning_delta) this.#extend(runId, "reasoning", event.reasoning_delta);
-    else if (event.tool_call) this.#call(runId, event.tool_call);
-    else if (event.tool_result) this.#result(runId, event.tool_result);
-    else if (event.custom) {
-      this.#message(event.custom.message_id ?? "", runId).parts.push({ custom: event.custom });
-    }
+    return undefined;
   }
 
-  #message(id: string, runId: string, role = "assistant"): Message {
-    let message = this.#messages.get(id);
-    if (!message) {
-      const truncated = role === "assistant" && runId !== "" && !this.#started.has(runId);
-      message = { message_id: id, role, run_id: runId, parts: [], status: "streaming", truncated };
-      this.#messages.set(id, message);
-    }
+  /** A message without a beginning of its own follows the last one of its run. */
+  #message(id: string, runId: string): Message {
+    const known = this.#messages.get(id);
+    if (known) return known;
+    const before = this.#lastOf(runId);
+    const message: Message = {
+      message_id: id,
+      role: "assistant",
+      run_id: runId,
+      parts: [],
+      status: "streaming",
+      ...(before && { parent_id: before.message_id }),
+      ...(before?.created_at && { created_at: before.created_at }),
+    };
+    this.#messages.set(id, message);
     return message;
+  }
+
+  #lastOf(runId: string): Message | undefined {
+    if (runId === "") return undefined;
+    let last: Message | undefined;
+    for (const message of this.#messages.values()) if (message.run_id === runId) last = message;
+    return last;
+  }
+
+  #replace(runId: string, message: MessageJson): string {
+    const { message_id: id = "", role = "assistant", text = "", parts = [] } = message;
+    const { author, created_at } = message;
+    const known = this.#messages.get(id);
+    const parent_id = message.parent_id || (known ? known.parent_id : this.#lastOf(runId)?.message_id);
+    this.#messages.set(id, {
+      message_id: id,
+      role,
+      run_id: runId,
+      parts: parts.length > 0 ? structuredClone(parts) : [{ text }],
+      status: "done",
+      ...(parent_id && { parent_id }),
+      ...(author && { author }),
+      ...(created_at && { created_at }),
+    });
+    return id;
   }
 
   #extend(
     runId: string,
     kind: "text" | "reasoning",
     delta: { message_id?: string | undefined; text?: string | undefined },
-  ): void {
-    const { parts } = this.#message(delta.message_id ?? "", runId);
+  ): string {
+    const { message_id: id = "", text = "" } = delta;
+    const { parts } = this.#message(id, runId);
     const last = parts.at(-1);
-    const text = delta.text ?? "";
     if (last?.[kind] !== undefined) last[kind] += text;
     else parts.push({ [kind]: text });
+    return id;
   }
 
-  #call(runId: string, { message_id = "", tool_call_id = "", tool = "", input = null }: ToolCallJson): void {
-    this.#message(message_id, runId).parts.push({ tool: { tool_call_id, tool, input } });
+  #call(runId: string, call: ToolCallJson): string {
+    const { message_id: id = "", tool_call_id = "", tool = "", input = null } = call;
+    this.#message(id, runId).parts.push({ tool: { tool_call_id, tool, input } });
+    return id;
   }
 
-  #result(runId: string, result: ToolResultJson): void {
-    const { message_id = "", tool_call_id = "", tool = "", output, error } = result;
-    const { parts } = this.#message(message_id, runId);
+  #result(runId: string, result: ToolResultJson): string {
+    const { message_id: id = "", tool_call_id = "", tool = "", output, error } = result;
+    const { parts } = this.#message(id, runId);
     const known = parts.find((part) => part.tool?.tool_call_id === tool_call_id)?.tool;
     const target: ToolJson = known ?? { tool_call_id, tool };
     if (!known) parts.push({ tool: target });
     if (output !== undefined) target.output = output;
     if (error !== undefined) target.error = error;
+    return id;
+  }
+
+  #add(runId: string, { message_id: id = "", ...part }: FileAddedJson | SourceAddedJson): string {
+    this.#message(id, runId).parts.push(part);
+    return id;
+  }
+
+  /** One without a message is an event, and part of none. */
+  #custom(runId: string, custom: CustomJson): string | undefined {
+    const { message_id: id } = custom;
+    if (id) this.#message(id, runId).parts.push({ custom });
+    return id;
+  }
+
+  /** Cuts the run's messages back to those that are kept. What a person wrote stays. */
+  #resume(runId: string, { kept = [] }: RunResumedJson): void {
+    const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
+    for (const [id, message] of this.#messages) {
+      if (message.run_id !== runId || message.role === "user") continue;
+      const count = counts.get(id);
+      if (count === undefined) this.#messages.delete(id);
+      else message.parts.splice(count);
+    }
   }
 
   #end(runId: string, status: string): void {

@@ -51,7 +51,7 @@ async function read(
 /** Collapsed after `count` events, then live. */
 function resumed(events: readonly EventJson[], count: number): AiChunk[] {
   const transcript = new Transcript();
-  for (const event of events.slice(0, count)) transcript.add({ seq: 0n, runId: "r1", event });
+  for (const event of events.slice(0, count)) transcript.add({ runId: "r1", event });
   const chunks = new AiChunks("r1");
   return [...chunks.replay(transcript.last()), ...play(events.slice(count), chunks)];
 }
