@@ -9,6 +9,7 @@ import { openEngineCache } from "./engines/engine_cache.ts";
 import { listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { parseCursor } from "./log/cursor.ts";
 import type { Log } from "./log/log.ts";
+import { openMessageStore } from "./messages/message_store.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
 import type { ConversationPlane } from "./plane.ts";
@@ -18,10 +19,11 @@ import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
 import { openTakeover } from "./runs/takeover.ts";
 import { openStore } from "./store.ts";
-import { Attachment } from "./timeline/attachment.ts";
+import { Attachment, type LoadSnapshot } from "./timeline/attachment.ts";
 import { followReader } from "./timeline/follow.ts";
 import type { ConversationReader } from "./timeline/reader.ts";
 import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
+import { loadSnapshot, PAGE } from "./timeline/snapshot.ts";
 
 export type { ConversationOptions } from "./options.ts";
 
@@ -38,6 +40,7 @@ export interface OpenConversationPlane extends ConversationPlane {
 /** The prefix of wakeups that ask to stop a run. */
 export const STOP_WAKEUP = "stop:";
 const REPORT_TIMEOUT_MS = 5_000;
+const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
 const READ_TIMEOUT_MS = 10_000;
 
 /** Opens the conversation plane on a log. */
@@ -50,7 +53,6 @@ export async function openConversationPlane(
   const serverId = context.newId();
   const { leaseMs } = options;
   const metrics = conversationMetrics(context.telemetry.meter);
-  const readers = openReaders(context, { ...options, log, metrics, serverId });
   const engines = openEngineCache(context, {
     factory: options.engine,
     idleMs: options.engineIdleMs,
@@ -59,6 +61,9 @@ export async function openConversationPlane(
   const { queueLimit } = options;
   const store = openStore(database, { holder: serverId, leaseMs, queueLimit, newId: context.newId });
   const leases = openLeases(database, { holder: serverId, leaseMs });
+  const { isDeleted } = leases;
+  const readers = openReaders(context, { ...options, log, metrics, serverId, isDeleted });
+  const messageStore = openMessageStore(database);
   const reporter = new RunReporter(context, options.runs, leases.markReported);
   const maxRuns = options.maxEngines;
   const liveRuns = openConcurrencyQuota(context, {
@@ -71,9 +76,26 @@ export async function openConversationPlane(
     of: "messages per second on this server",
     perSecond: options.maxMessagesPerOrg,
   });
-  const ofRuns = { log, leases, reporter, engines, readers, metrics, maxRuns, quota: liveRuns };
+  const ofRuns = {
+    log,
+    leases,
+    reporter,
+    engines,
+    messages: messageStore,
+    metrics,
+    maxRuns,
+    quota: liveRuns,
+  };
   const runs = openRuns(context, { ...options, ...ofRuns });
-  const takeover = openTakeover(context, { log, leases, runs, reporter, metrics, leaseMs });
+  const takeover = openTakeover(context, {
+    log,
+    messages: messageStore,
+    leases,
+    runs,
+    reporter,
+    metrics,
+    leaseMs,
+  });
   const stopping = new AbortController();
   /** The number of sockets per conversation. */
   const attachments = new Map<string, number>();
@@ -145,12 +167,20 @@ export async function openConversationPlane(
       const conversation = await store.check(caller, "conversation.read", convId);
       const { reader, release } = await freshReader(conversation);
       try {
-        const run = await store.running(conversation);
-        const transcript = await reader.transcript();
+        const snapshot = await loadSnapshot(reader, messageStore, conversation);
+        if (!snapshot) throw beingDeleted();
         const { cursor } = reader;
-        // The run's row is updated after its last event: a transcript with that event shows no active run.
-        const active = run && !transcript.hasEnded(run.run_id ?? "");
-        return { conv_id: convId, cursor, ...(active && { run }), messages: transcript.last() };
+        const { messages: newest, before } = snapshot;
+        const run = await store.newest(conversation);
+        // The run's row is updated after its last event.
+        const end = run && ACTIVE.has(run.status) ? snapshot.endOf(run.run_id ?? "") : undefined;
+        return {
+          conv_id: convId,
+          cursor,
+          ...(run && { run: { ...run, ...end } }),
+          messages: [...newest],
+          ...(before !== undefined && { before }),
+        };
       } finally {
         release();
       }
@@ -196,7 +226,9 @@ export async function openConversationPlane(
       checkConvId(convId);
       const conversation = await store.ensure(caller, "conversation.read", convId);
       const { reader, release } = await freshReader(conversation);
-      const attachment = new Attachment(convId, reader, subscriber, context, metrics);
+      const load: LoadSnapshot = (count = PAGE.messages) =>
+        loadSnapshot(reader, messageStore, conversation, { ...PAGE, messages: count });
+      const attachment = new Attachment(conversation, reader, load, subscriber, context, metrics);
       let attached = true;
       countSocket(conversation, 1);
       const detach = () => {

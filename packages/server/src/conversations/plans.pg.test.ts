@@ -4,6 +4,7 @@ import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_da
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Database, Statement } from "../database/database.ts";
 import { listOfOrg, listOwn } from "./listing.ts";
+import { openMessageStore } from "./messages/message_store.ts";
 import { openLeases } from "./runs/leases.ts";
 import { failed } from "./runs/outcome.ts";
 import { openStore } from "./store.ts";
@@ -26,6 +27,13 @@ beforeEach(async () => {
       SELECT 'r' || i, CASE WHEN i % 2 = 0 THEN 'c1' ELSE 'c' || i END, 'acme', 'ada', 'ada', 'finished', 'k' || i, 'm' || i
       FROM generate_series(1, ${MANY}) i`,
   });
+  // It also has very many messages, one after the other.
+  await query({
+    text: `INSERT INTO runtime.messages (org_id, conv_id, message_id, parent_id, role, run_id, parts, status)
+      SELECT 'acme', 'c1', 'm' || i, 'm' || (i - 1), 'user', 'r' || i, '[{"text":"hi"}]', 'done'
+      FROM generate_series(1, ${MANY}) i`,
+  });
+  await query({ text: `UPDATE runtime.conversations SET leaf_id = 'm${MANY}' WHERE conv_id = 'c1'` });
 });
 afterEach(() => shared[Symbol.asyncDispose]());
 
@@ -51,6 +59,7 @@ function recording(database: Database): { database: Database; statements: Statem
 const caller = testViewer();
 const c1 = { org: "acme", convId: "c1" };
 const run = { caller, convId: "c1", runId: "new", message: "hi", messageId: "m", reserve() {} };
+const page = { messages: 10, bytes: 1_000_000 };
 const options = { holder: "me", leaseMs: 60_000, queueLimit: 10, newId: () => "suffix" };
 
 test.each(["without statistics", "with statistics from when nothing ran"])(
@@ -67,7 +76,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     const admission = await store.admit({ ...run, ...more });
     expect(admission.kind).toBe("claimed");
     const held = { ...c1, runId: "new", fence: 1n };
-    await leases.started(held, "e", "e.0-0");
+    await leases.started(held, "e.0-0", { epoch: "e", seq: 2n, time: 0 });
     expect((await store.admit({ ...run, ...more, runId: "next", key: "other" })).kind).toBe("queued");
     await store.running(conversation);
     await store.newest(conversation);
@@ -83,6 +92,14 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     await leases.release({ ...c1, runId: "next", fence: 3n });
     await leases.isDeleted(conversation);
     await leases.markReported({ org: "acme", runId: "new" });
+    const messages = openMessageStore(database);
+    expect((await messages.tail(conversation, page))!.rows).toHaveLength(10);
+    expect((await messages.before(c1, "m500", page)).messages).toHaveLength(10);
+    const writing = { ...c1, runId: "next", fence: 3n };
+    const begun = { message_id: "begun", role: "assistant", parts: [], status: "streaming" };
+    await messages.save(writing, [begun], { epoch: "e", seq: 3n, time: 0 });
+    expect(await messages.ofRun(writing)).toHaveLength(1);
+    await messages.cutBack(writing, []);
     await listOwn(database, caller, { after: "1000 c1", limit: 10 });
     await listOfOrg(database, "acme", { after: "", limit: 10 });
     const planned = [...statements];
@@ -102,7 +119,11 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
         // All that wait are looked for, and in that index nothing else is.
         const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
         const found =
-          /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(/.test(read) || newest || waiting;
+          /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
+            read,
+          ) ||
+          newest ||
+          waiting;
         expect.soft(found, `${statement.name} reads ${read}`).toBe(true);
       }
     }

@@ -5,6 +5,8 @@ import type { Action } from "../access/actions.ts";
 import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
 import type { ConversationId, ConversationRef } from "./conversation.ts";
+import { isoTime } from "./messages/message_row.ts";
+import { insertQuestion } from "./messages/question.ts";
 import type { BusyPolicy } from "./plane.ts";
 import { shortLine } from "./runs/outcome.ts";
 
@@ -19,6 +21,9 @@ export interface ClaimedRun extends ConversationRef {
   readonly sender: string;
   readonly message: string;
   readonly messageId: string;
+  /** The message before the user's, and when the user's was stored. */
+  readonly parentId: string | null;
+  readonly askedAt: string;
   readonly fence: bigint;
   /** W3C traceparent of the request. */
   readonly trace: string | null;
@@ -108,7 +113,20 @@ export interface StoreOptions {
 const TITLE_LENGTH = 80;
 const CONVERSATION = `org_id AS org, conv_id AS "convId", generation, log_name AS "logName", owner, run_id AS run,
   lease_until > clock_timestamp() AS alive, queued, removed_at IS NOT NULL AS removed`;
-const RUN = `r.run_id, r.status, to_char(r.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at`;
+const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id`;
+
+/** A run as it is read. */
+type RunRow = Omit<RunJson, "error"> & {
+  readonly error: string | null;
+  readonly error_code: string | null;
+  readonly error_id: string | null;
+};
+
+function runJson({ error, error_code, error_id, ...run }: RunRow): RunJson {
+  if (run.status !== "failed") return run;
+  const why = { code: error_code ?? "engine_failed", message: error ?? "", ...(error_id && { error_id }) };
+  return { ...run, error: why };
+}
 
 /** Opens the store. */
 export function openStore(database: Database, options: StoreOptions): Store {
@@ -124,7 +142,7 @@ export function openStore(database: Database, options: StoreOptions): Store {
     },
 
     async running({ org, convId, generation }) {
-      const [row] = await database.query<Partial<RunJson>>({
+      const [row] = await database.query<RunRow>({
         name: "conversation_running",
         text: `SELECT ${RUN} FROM runtime.conversations c
           LEFT JOIN LATERAL (
@@ -133,11 +151,11 @@ export function openStore(database: Database, options: StoreOptions): Store {
           WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND c.removed_at IS NULL`,
         values: [org, convId, generation],
       });
-      return row && (row.run_id ? (row as RunJson) : null);
+      return row && (row.run_id ? runJson(row) : null);
     },
 
     async newest({ org, convId, generation }) {
-      const [run] = await database.query<RunJson>({
+      const [run] = await database.query<RunRow>({
         name: "conversation_newest_run",
         text: `SELECT ${RUN} FROM runtime.conversation_runs r
           WHERE r.org_id = $1 AND r.run_id = (
@@ -146,7 +164,7 @@ export function openStore(database: Database, options: StoreOptions): Store {
             FROM runtime.conversations c WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3)`,
         values: [org, convId, generation],
       });
-      return run ?? null;
+      return run ? runJson(run) : null;
     },
 
     async requestStop({ org, convId, generation }, reason) {
@@ -298,7 +316,13 @@ async function claimNew(
     ],
   });
   const { fence } = row!;
-  return { org, convId, generation, logName, runId, subject, sender, message, messageId, trace, fence };
+  const question = { org, convId, runId, messageId, message, sender };
+  const stored = await insertQuestion(tx, question);
+  if (!stored) {
+    const text = `The message id ${messageId} is that of an answer in this conversation. Send another one.`;
+    throw new KhalaError("invalid_request", text, { field: "message_id" });
+  }
+  return { ...question, ...stored, generation, logName, subject, trace, fence };
 }
 
 /** Adds a run to the end of the queue; or to its front, and requests the stop of the run that it interrupts. */

@@ -1,24 +1,26 @@
 import { KhalaError } from "@khala/contracts";
-import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { EventJson, MessageJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
 import type { Turn } from "../engines/engine.ts";
 import type { CheckedOutEngine, EngineCache } from "../engines/engine_cache.ts";
-import { runEngineTurn, untilAborted } from "../engines/engine_turn.ts";
-import type { Cursor } from "../log/cursor.ts";
+import { runEngineTurn } from "../engines/engine_turn.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
+import type { MessageStore } from "../messages/message_store.ts";
+import { RecordedLog } from "../messages/recorded_log.ts";
+import { LeaseLost, RunRecorder } from "../messages/run_recorder.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../store.ts";
-import type { AcquiredReader, Readers } from "../timeline/readers.ts";
+import { messagesOf } from "../timeline/transcript.ts";
 import { endEvent, engineFailure, failed, type RunOutcome } from "./outcome.ts";
 import type { RunLog } from "./run_log.ts";
 import { RunPublisher } from "./run_publisher.ts";
 
 export interface AnswerDeps {
   readonly engines: EngineCache;
-  readonly readers: Readers;
+  readonly messages: MessageStore;
   readonly metrics: ConversationMetrics;
   readonly runTimeoutMs: number;
   readonly runMaxBytes: number;
@@ -42,26 +44,35 @@ export interface ActiveRun {
 const APPEND_TIMEOUT_MS = 15_000;
 const HISTORY = { messages: 200, bytes: 1 << 20 };
 
-/** Answers the turn that began after `start`: appends the engine's events and one end event. Returns the outcome. */
+/** Answers the turn of a run whose start is in the log: appends the engine's events and one end event. Returns the outcome. */
 export async function answerTurn(
   context: Context,
   deps: AnswerDeps,
   active: ActiveRun,
   runLog: RunLog,
-  start: Cursor,
 ): Promise<RunOutcome> {
   const { run, abort, lost } = active;
+  const loseRun = () => {
+    lost.abort();
+    abort.abort({ kind: "lost" } satisfies RunOutcome);
+  };
+  const recorder = new RunRecorder(context, {
+    store: deps.messages,
+    run,
+    messages: messagesOf([{ runId: run.runId, event: { message: questionOf(run) } }]),
+    onLost: loseRun,
+  });
+  const recordedLog = new RecordedLog(runLog, recorder);
   const publisher = new RunPublisher(context.clock, {
     runId: run.runId,
     windowMs: deps.deltaWindowMs,
     chars: deps.deltaChars,
-    append: (entries) => runLog.append(entries, APPEND_TIMEOUT_MS, lost.signal),
+    append: (entries) => recordedLog.append(entries, APPEND_TIMEOUT_MS, lost.signal),
     onAppended: (ms) => deps.metrics.appendMs.record(ms),
     onFailure(error) {
       active.writable = isTakenOver(error);
       if (!active.writable) context.log.error({ err: error, run: run.runId }, "a run could not be written");
-      lost.abort();
-      abort.abort({ kind: "lost" } satisfies RunOutcome);
+      loseRun();
     },
   });
   const cancelTimeout = context.clock.after(deps.runTimeoutMs, () => {
@@ -71,20 +82,28 @@ export async function answerTurn(
     );
   });
   const span = startRunSpan(context, run);
-  const outcome = await runEngine(context, deps, active, publisher, start, span.trace);
+  const outcome = await runEngine(context, deps, active, publisher, span.trace);
   span.end(outcome);
   cancelTimeout();
+  const end = (how: RunOutcome) => appendEnd(publisher, recorder, how, lost.signal);
   try {
-    return await appendEnd(publisher, outcome, lost.signal);
+    return await end(outcome).catch((error) => {
+      if (isTooLarge(error)) return end(failed("too_large", error.message));
+      throw error;
+    });
   } catch (error) {
-    if (isTooLarge(error)) return await appendEnd(publisher, failed("too_large", error.message), lost.signal);
+    // The messages could not be stored: a takeover stores them, and then writes the end.
+    if (!lost.signal.aborted && !(error instanceof LeaseLost)) active.writable = false;
     return { kind: "lost" };
+  } finally {
+    recorder.close();
   }
 }
 
-/** Appends the end event last; or nothing, when the lease is lost. */
+/** Stores the messages, and appends the end event last; or nothing, when the lease is lost. */
 async function appendEnd(
   publisher: RunPublisher,
+  recorder: RunRecorder,
   outcome: RunOutcome,
   lost: AbortSignal,
 ): Promise<RunOutcome> {
@@ -92,6 +111,8 @@ async function appendEnd(
     await publisher.abandon();
     return { kind: "lost" };
   }
+  await publisher.flush();
+  await recorder.flush();
   await publisher.end(endEvent(outcome));
   return outcome;
 }
@@ -102,11 +123,9 @@ async function runEngine(
   deps: AnswerDeps,
   { run, abort: { signal } }: ActiveRun,
   publisher: RunPublisher,
-  start: Cursor,
   trace: string | null,
 ): Promise<RunOutcome> {
-  const { engines, readers, runMaxBytes } = deps;
-  let acquired: AcquiredReader | undefined;
+  const { engines, runMaxBytes } = deps;
   let checkedOut: CheckedOutEngine | undefined;
   let discard = true;
   let bytes = 0;
@@ -120,9 +139,7 @@ async function runEngine(
     return publisher.push(event);
   };
   try {
-    // A new conversation has no history.
-    if (start.seq > 0n) acquired = await readers.acquire(run);
-    const history = acquired ? await readHistory(acquired, run, start, signal) : [];
+    const history = await readHistory(deps.messages, run);
     if (signal.aborted) return signal.reason as RunOutcome;
     const { convId, org, subject, runId, message } = run;
     checkedOut = engines.checkOut(run);
@@ -151,27 +168,31 @@ async function runEngine(
     return isTooLarge(error) ? failed("too_large", error.message) : engineFailure(error);
   } finally {
     checkedOut?.release(discard);
-    acquired?.release();
   }
 }
 
+/** The user's message of a run. */
+export function questionOf({ messageId, message, parentId, sender, askedAt }: ClaimedRun): MessageJson {
+  const parent = parentId === null ? {} : { parent_id: parentId };
+  return {
+    message_id: messageId,
+    role: "user",
+    text: message,
+    ...parent,
+    author: sender,
+    created_at: askedAt,
+  };
+}
+
 /** The newest messages before this turn. */
-async function readHistory(
-  { reader }: AcquiredReader,
-  { runId }: ClaimedRun,
-  start: Cursor,
-  signal: AbortSignal,
-): Promise<TranscriptMessageJson[]> {
-  if (reader.epoch !== start.epoch || reader.head.seq < start.seq)
-    await untilAborted(reader.refresh(), signal);
-  const transcript = await reader.transcript();
-  const before = transcript.last(HISTORY.messages + 2).filter(({ run_id }) => run_id !== runId);
+async function readHistory(messages: MessageStore, run: ClaimedRun): Promise<TranscriptMessageJson[]> {
+  if (run.parentId === null) return [];
+  const { messages: before } = await messages.upTo(run, run.parentId, HISTORY);
   let bytes = 0;
   let from = before.length;
-  while (from > Math.max(0, before.length - HISTORY.messages)) {
+  for (; from > 0; from--) {
     bytes += JSON.stringify(before[from - 1]).length;
     if (bytes > HISTORY.bytes) break;
-    from--;
   }
   return before.slice(from);
 }

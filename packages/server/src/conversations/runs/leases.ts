@@ -1,5 +1,8 @@
 import type { Database } from "../../database/database.ts";
 import type { ConversationId, ConversationRef } from "../conversation.ts";
+import type { Cursor } from "../log/cursor.ts";
+import { endMessages } from "../messages/message_store.ts";
+import { insertQuestion, removeQuestion } from "../messages/question.ts";
 import type { ClaimedRun } from "../store.ts";
 import type { StoredOutcome } from "./outcome.ts";
 
@@ -35,9 +38,12 @@ export interface LeasedRun extends ConversationId {
 export interface Leases {
   /** Renews the leases; runs that are missing in the result are lost. */
   renew(held: readonly LeasedRun[]): Promise<{ runId: string; stop: string | null }[]>;
-  /** Stores that the run's start is in the log. Returns a requested stop, if any; undefined when the lease is lost. */
-  started(run: LeasedRun, epoch: string, cursor: string): Promise<{ stop: string | null } | undefined>;
-  /** The run's start could not be written: frees the idempotency key and releases the lease. */
+  /**
+   * Stores that the run's start is in the log, between the cursor and `at`. Returns a requested stop, if any; undefined when
+   * the lease is lost.
+   */
+  started(run: LeasedRun, cursor: string, at: Cursor): Promise<{ stop: string | null } | undefined>;
+  /** The run's start could not be written: removes its message, frees the idempotency key and releases the lease. */
   startFailed(run: LeasedRun): Promise<void>;
   /**
    * Ends the run, and releases the conversation or claims its next queued run. Returns whether the lease was still held,
@@ -76,7 +82,7 @@ export function openLeases(
 ): Leases {
   /** Claims the next queued run. The caller holds the lock on the conversation's row. */
   async function claimQueued(tx: Tx, { org, convId }: ConversationId): Promise<ClaimedRun | undefined> {
-    const [run] = await tx.query<ClaimedRun>({
+    const [run] = await tx.query<Omit<ClaimedRun, "parentId" | "askedAt">>({
       name: "conversation_claim_next",
       text: `WITH claimed AS (
           UPDATE runtime.conversations SET fence = fence + 1, queued = queued - 1, holder = $3, updated_at = now(),
@@ -91,7 +97,8 @@ export function openLeases(
           r.subject, r.sender, r.message, r.message_id AS "messageId", r.fence, r.trace`,
       values: [org, convId, holder, leaseMs],
     });
-    return run;
+    const stored = run && (await insertQuestion(tx, run));
+    return run && { ...run, parentId: stored?.parentId ?? null, askedAt: stored?.askedAt ?? "" };
   }
 
   return {
@@ -115,25 +122,37 @@ export function openLeases(
             ],
           }),
 
-    async started({ org, runId, fence }, epoch, cursor) {
+    async started({ org, runId, fence }, cursor, at) {
       const [row] = await database.query<{ stop: string | null }>({
         name: "conversation_run_started",
-        text: `UPDATE runtime.conversation_runs SET epoch = $4, cursor = coalesce(cursor, $5)
-          WHERE org_id = $1 AND run_id = $2 AND fence = $3 AND status = 'running' RETURNING stop_requested AS stop`,
-        values: [org, runId, fence, epoch, cursor],
+        // A queued run has the position from when it was queued. If the log was lost since, it is of another epoch.
+        text: `WITH started AS (
+            UPDATE runtime.conversation_runs
+            SET epoch = $4, cursor = CASE WHEN starts_with(cursor, $4 || '.') THEN cursor ELSE $5 END
+            WHERE org_id = $1 AND run_id = $2 AND fence = $3 AND status = 'running' RETURNING stop_requested AS stop
+          ), placed AS (
+            UPDATE runtime.messages SET log_epoch = $4, log_seq = $6, log_time = $7
+            WHERE org_id = $1 AND run_id = $2 AND log_epoch IS NULL AND EXISTS (SELECT FROM started)
+          )
+          SELECT stop FROM started`,
+        values: [org, runId, fence, at.epoch, cursor, at.seq, at.time],
       });
       return row;
     },
 
     async startFailed({ org, convId, runId, fence }) {
-      await database.query({
-        text: `WITH released AS (
-            UPDATE runtime.conversations SET lease_until = now()
-            WHERE org_id = $1 AND conv_id = $2 AND run_id = $3 AND fence = $4 RETURNING 1
-          )
-          UPDATE runtime.conversation_runs SET idempotency_key = NULL
-          WHERE org_id = $1 AND run_id = $3 AND EXISTS (SELECT FROM released)`,
-        values: [org, convId, runId, fence],
+      await database.interactive(async (tx) => {
+        const released = await tx.query({
+          text: `UPDATE runtime.conversations SET lease_until = now()
+            WHERE org_id = $1 AND conv_id = $2 AND run_id = $3 AND fence = $4 RETURNING 1`,
+          values: [org, convId, runId, fence],
+        });
+        if (released.length === 0) return;
+        await tx.query({
+          text: "UPDATE runtime.conversation_runs SET idempotency_key = NULL WHERE org_id = $1 AND run_id = $2",
+          values: [org, runId],
+        });
+        await removeQuestion(tx, { org, convId, runId });
       });
     },
 
@@ -149,15 +168,17 @@ export function openLeases(
         await tx.query({
           name: "conversation_finish_run",
           text: `UPDATE runtime.conversation_runs SET status = $3, error = $4, ended_at = now(), message = NULL,
-              cursor = coalesce(cursor, $5) WHERE org_id = $1 AND run_id = $2`,
+              cursor = coalesce(cursor, $5), error_code = $6 WHERE org_id = $1 AND run_id = $2`,
           values: [
             org,
             runId,
             outcome.kind,
             outcome.kind === "failed" ? outcome.message : null,
             more.cursor ?? null,
+            outcome.kind === "failed" ? outcome.code : null,
           ],
         });
+        await endMessages(tx, { org, runId }, outcome.kind === "finished" ? "done" : outcome.kind);
         const claimed = more.next && row.queued > 0 ? await claimQueued(tx, { org, convId }) : undefined;
         if (!claimed) {
           await tx.query({

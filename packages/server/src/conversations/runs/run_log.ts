@@ -3,7 +3,7 @@ import type { EventJson } from "@khala/contracts/conversation/v1";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import { formatCursor } from "../log/cursor.ts";
+import { type Cursor, formatCursor } from "../log/cursor.ts";
 import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
 
 /** The largest entry, in bytes. */
@@ -45,6 +45,16 @@ export class RunLog {
 
   get epoch(): string {
     return this.#epoch;
+  }
+
+  /** The position after the last append. */
+  get position(): Cursor {
+    return { epoch: this.#epoch, ...this.#head };
+  }
+
+  /** The log was lost: the run continues in a new one of the same name. */
+  reopen(): Promise<RunLog> {
+    return RunLog.open(this.#context, this.#options);
   }
 
   /** Appends the entries; returns the cursor before the first. Retries for `tryForMs`, or until the signal aborts. */

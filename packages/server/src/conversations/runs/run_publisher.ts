@@ -66,6 +66,13 @@ export class RunPublisher {
     return this.#drained.promise;
   }
 
+  /** Publishes the queue. Resolves when all of it is in the log. */
+  async flush(): Promise<void> {
+    if (!this.#closed && !this.#failure) this.#flush();
+    await this.#pumping;
+    if (this.#failure) throw this.#failure.error;
+  }
+
   /** Publishes the queue, then the last event. Resolves when all of it is in the log. */
   async end(event: EventJson): Promise<void> {
     if (!this.#closed && !this.#failure) {

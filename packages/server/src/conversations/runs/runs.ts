@@ -7,10 +7,9 @@ import type { ConcurrencyQuota } from "../../kit/quota.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
 import { idKey } from "../conversation.ts";
-import { parseCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
 import type { ClaimedRun } from "../store.ts";
-import { type ActiveRun, type AnswerDeps, answerTurn } from "./answer.ts";
+import { type ActiveRun, type AnswerDeps, answerTurn, questionOf } from "./answer.ts";
 import type { Leases } from "./leases.ts";
 import { authorityEnd, failed, type RunOutcome, type StoredOutcome, shortLine } from "./outcome.ts";
 import { entryText, RunLog } from "./run_log.ts";
@@ -127,17 +126,17 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       title: shortLine(run.message.trim(), 80),
       audience: [run.subject],
     });
-    const outcome = await answerTurn(context, options, active, runLog, parseCursor(cursor, "cursor"));
+    const outcome = await answerTurn(context, options, active, runLog);
     await end(active, outcome, cursor);
   }
 
   async function writeStart(active: StartedRun): Promise<{ runLog: RunLog; cursor: string }> {
     const { run, lost } = active;
-    const { runId, logName: stream, generation, fence, sender, message, messageId } = run;
+    const { runId, logName: stream, generation, fence, sender } = run;
     const now = new Date(clock.now()).toISOString();
     const entries = [
       entryText(runId, { run_started: { subject: sender, started_at: now } }),
-      entryText(runId, { message: { message_id: messageId, role: "user", text: message, created_at: now } }),
+      entryText(runId, { message: questionOf(run) }),
     ];
     const write = async () => {
       const runLog = await RunLog.open(context, { log, stream, generation, fence });
@@ -154,7 +153,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       });
     });
     try {
-      const row = await leases.started(run, written.runLog.epoch, written.cursor);
+      const row = await leases.started(run, written.cursor, written.runLog.position);
       if (!row) {
         abandon(runId);
         // The conversation was deleted while the run started, and this has brought its log back.

@@ -3,6 +3,8 @@ import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { ConversationId } from "../conversation.ts";
 import { parseCursor } from "../log/cursor.ts";
 import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
+import type { MessageStore } from "../messages/message_store.ts";
+import { recordOrphan } from "../messages/orphan.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import { readEntry } from "../timeline/timeline.ts";
 import type { Leases, OrphanedRun, UnreportedRun } from "./leases.ts";
@@ -13,6 +15,7 @@ import type { Runs } from "./runs.ts";
 
 export interface TakeoverOptions {
   readonly log: Log;
+  readonly messages: MessageStore;
   readonly leases: Leases;
   readonly runs: Runs;
   readonly reporter: RunReporter;
@@ -35,11 +38,11 @@ const PAGE = { entries: 500, bytes: 1 << 20 };
 
 /** Opens the takeover, with a periodic sweep. */
 export function openTakeover(context: Context, options: TakeoverOptions): Takeover {
-  const { log, leases, runs, reporter, metrics } = options;
+  const { log, leases, runs, reporter, metrics, messages } = options;
 
   async function settle(lost: OrphanedRun): Promise<void> {
     try {
-      const outcome = await endInLog(log, lost);
+      const outcome = await endInLog(log, messages, lost);
       const { held, next } = await leases.finish(lost, outcome, { next: runs.hasCapacity(lost.org) });
       if (!held) return;
       metrics.takeovers.add(1);
@@ -106,10 +109,11 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
 }
 
 /** The end of a run in its log: written by its server, or else written now. */
-async function endInLog(log: Log, lost: OrphanedRun): Promise<StoredOutcome> {
+async function endInLog(log: Log, messages: MessageStore, lost: OrphanedRun): Promise<StoredOutcome> {
   const { logName: stream } = lost;
   const epoch = await fenceOff(log, lost);
   if (epoch === undefined) return SERVER_LOST;
+  await recordOrphan(messages, log, lost, epoch);
   const found = await findEnd(log, epoch, lost);
   if (found.end) return found.end;
   if (!found.begun) return SERVER_LOST;
@@ -153,12 +157,14 @@ async function findEnd(
   epoch: string,
   { runId, logName: stream, cursor: text }: OrphanedRun,
 ): Promise<{ begun: boolean; end?: StoredOutcome }> {
-  const cursor = text === null ? undefined : parseCursor(text, "cursor");
+  const stored = text === null ? undefined : parseCursor(text, "cursor");
+  // A cursor of another epoch is of a log that was lost: the run may have started in this one.
+  const cursor = stored?.epoch === epoch ? stored : undefined;
   let position: Position = cursor ?? { seq: 0n, time: 0 };
   let begun = cursor !== undefined;
   for (;;) {
     const page = await log.read(stream, position, PAGE);
-    if (page?.epoch !== epoch || (cursor && cursor.epoch !== epoch)) return { begun: false };
+    if (page?.epoch !== epoch) return { begun: false };
     for (const entry of page.entries) {
       const { runId: of, event } = readEntry(entry);
       if (of !== runId) continue;

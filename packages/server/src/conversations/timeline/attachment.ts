@@ -3,10 +3,12 @@ import type { RunJson } from "@khala/contracts/conversation/v1";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import type { ConversationRef } from "../conversation.ts";
 import { type Cursor, formatCursor } from "../log/cursor.ts";
 import type { Entry, Position } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationReader, Follower } from "./reader.ts";
+import type { Snapshot } from "./snapshot.ts";
 import {
   heartbeatFrame,
   helloFrame,
@@ -34,9 +36,14 @@ export interface TimelineSubscriber {
   end(error: KhalaError): void;
 }
 
+/** Loads the newest messages at the reader's head: so many, or a page. See loadSnapshot. */
+export type LoadSnapshot = (messages?: number) => Promise<Snapshot | undefined>;
+
 /** One socket's subscription to a conversation: replays the backlog, then goes live without a gap. */
 export class Attachment implements Follower {
+  readonly #conversation: ConversationRef;
   readonly #convId: string;
+  readonly #load: LoadSnapshot;
   readonly #reader: ConversationReader;
   readonly #subscriber: TimelineSubscriber;
   readonly #context: Context;
@@ -46,13 +53,16 @@ export class Attachment implements Follower {
   #resumeReplay: (() => void) | undefined;
 
   constructor(
-    convId: string,
+    conversation: ConversationRef,
     reader: ConversationReader,
+    load: LoadSnapshot,
     subscriber: TimelineSubscriber,
     context: Context,
     metrics: ConversationMetrics,
   ) {
-    this.#convId = convId;
+    this.#conversation = conversation;
+    this.#convId = conversation.convId;
+    this.#load = load;
     this.#reader = reader;
     this.#subscriber = subscriber;
     this.#context = context;
@@ -70,13 +80,10 @@ export class Attachment implements Follower {
       return this.#goLive();
     }
     // A socket that joins during an answer gets the part so far.
-    const transcript = await this.#reader.transcript();
+    const snapshot = await this.#load(start.kind === "replay" ? start.messages : 0);
     if (this.#closed) return;
-    if (this.#reader.ended) return this.ended(this.#reader.ended);
-    const messages =
-      start.kind === "replay"
-        ? transcript.last(start.messages)
-        : transcript.last().filter(({ run_id }) => run_id === transcript.running);
+    if (!snapshot) return this.ended(this.#reader.ended!);
+    const messages = start.kind === "replay" ? snapshot.messages : snapshot.current;
     this.#position = this.#reader.head;
     this.#hello(run);
     if (start.kind === "replay" || messages.length > 0)
@@ -134,11 +141,16 @@ export class Attachment implements Follower {
       cursor.epoch === reader.epoch && (cursor.seq > seq || (cursor.seq === seq && cursor.time < time));
     if (foreign || cursor.epoch !== reader.epoch) {
       this.#hello(run);
-      return this.#resync(foreign ? "foreign_cursor" : "deleted");
+      return this.#resync(foreign ? "foreign_cursor" : this.#wasDeleted(cursor) ? "deleted" : "trimmed");
     }
     this.#position = cursor;
     this.#hello(run);
     void this.#catchUp();
+  }
+
+  /** Whether a cursor of another log is of an earlier conversation of this name, whose generation is the time of its creation. */
+  #wasDeleted({ time }: Cursor): boolean {
+    return BigInt(time) * 1_000n < this.#conversation.generation;
   }
 
   #hello(run: RunJson | null): void {
@@ -148,12 +160,12 @@ export class Attachment implements Follower {
 
   async #resync(reason: ResyncReason): Promise<void> {
     this.#metrics.resyncs.add(1, { reason });
-    const transcript = await this.#reader.transcript();
+    const snapshot = await this.#load();
     if (this.#closed) return;
-    if (this.#reader.ended) return this.ended(this.#reader.ended);
+    if (!snapshot) return this.ended(this.#reader.ended!);
     this.#position = this.#reader.head;
     this.#offer(resyncFrame(this.#convId, reason));
-    this.#offer(snapshotFrame(this.#convId, transcript.last(), this.#reader.cursor));
+    this.#offer(snapshotFrame(this.#convId, snapshot.messages, this.#reader.cursor));
     this.#goLive();
   }
 

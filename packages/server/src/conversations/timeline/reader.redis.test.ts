@@ -26,6 +26,7 @@ test("a store that lost its last moments and numbers on is noticed by the first 
     metrics: conversationMetrics(context.telemetry.meter),
     recentBytes: 10_000,
     endOfTick: new EndOfTick(),
+    isDeleted: async () => true,
   };
   const reader = await ConversationReader.start(context, options);
   const ended: string[] = [];

@@ -2,18 +2,10 @@ import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { formatCursor } from "../log/cursor.ts";
-import type { Appended, Bounds, Entry, Log, Page, Position, Watcher } from "../log/log.ts";
+import type { Appended, Bounds, Entry, Log, Position, Watcher } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import { RecentEntries } from "./recent_entries.ts";
-import {
-  eventFrame,
-  type OutgoingFrames,
-  readEntry,
-  runOf,
-  type TimelineFrame,
-  TimelineFrames,
-} from "./timeline.ts";
-import { Transcript } from "./transcript.ts";
+import { eventFrame, type OutgoingFrames, runOf, type TimelineFrame, TimelineFrames } from "./timeline.ts";
 
 /** Is called at the end of the current tick. */
 interface TickListener {
@@ -53,12 +45,12 @@ export interface ReaderOptions {
   readonly convId: string;
   /** The size of the in-memory tail, for clients that resume soon. */
   readonly recentBytes: number;
+  /** Whether the conversation was deleted. */
+  readonly isDeleted: () => Promise<boolean>;
   /** Shared by all readers. */
   readonly endOfTick: EndOfTick;
 }
 
-/** The position before the first entry. */
-const BEGINNING: Position = { seq: 0n, time: 0 };
 const PAGE = { entries: 2_000, bytes: 2 << 20 };
 
 /** The only reader of a conversation on this server: reads each entry once and delivers it to all followers. */
@@ -73,7 +65,6 @@ export class ConversationReader implements Watcher, TickListener {
   #recent!: RecentEntries;
   /** Encoded frames of replayed entries, shared by followers that resume together. */
   #replayed: WeakMap<Entry, TimelineFrame> | undefined;
-  #transcript: Transcript | undefined;
   #catchingUp: Promise<void> | undefined;
   #behind = false;
   /** Whether the log is in the middle of a run at the head. */
@@ -128,7 +119,7 @@ export class ConversationReader implements Watcher, TickListener {
 
   /** Whether a follower that starts here starts in the middle of an answer. */
   get streaming(): boolean {
-    return this.#transcript ? this.#transcript.running !== undefined : this.#streaming;
+    return this.#streaming;
   }
 
   /** The number of live followers. */
@@ -153,8 +144,15 @@ export class ConversationReader implements Watcher, TickListener {
     if (inMemory) return inMemory;
     const { log, stream } = this.#options;
     const page = await log.read(stream, position, PAGE);
-    if (!this.#isSameEpoch(page) || page.entries[0]?.seq !== position.seq + 1n) return undefined;
+    if (page?.epoch !== this.#epoch) return this.#endReplaced();
+    if (page.entries[0]?.seq !== position.seq + 1n) return undefined;
     return this.#upToHead(page.entries);
+  }
+
+  /** The position before the oldest entry that is kept; undefined without a log. */
+  async oldest(): Promise<Position | undefined> {
+    const [bounds] = await this.#options.log.bounds([this.#options.stream]);
+    return bounds && { seq: bounds.floor, time: 0 };
   }
 
   /** The frame of a replayed entry. */
@@ -171,30 +169,6 @@ export class ConversationReader implements Watcher, TickListener {
   /** The log may be ahead of the head: entries after it are delivered live, and must not be sent twice. */
   #upToHead(entries: readonly Entry[]): readonly Entry[] {
     return entries.filter(({ seq }) => seq <= this.head.seq);
-  }
-
-  /** The messages at the head. Valid until the caller awaits again. */
-  async transcript(): Promise<Transcript> {
-    if (this.#transcript) return this.#transcript;
-    const { log, stream } = this.#options;
-    let transcript = new Transcript();
-    let position: Position = BEGINNING;
-    // The check and the assignment happen in one tick: from then on every new entry is added to it.
-    while (!this.#transcript && position.seq < this.head.seq) {
-      const items = this.#recent.after(position);
-      const page = items ? undefined : await log.read(stream, position, PAGE);
-      if (!items && !this.#isSameEpoch(page)) break;
-      const entries = items ?? this.#upToHead(page?.entries ?? []);
-      if (position !== BEGINNING && entries[0] && entries[0].seq !== position.seq + 1n) {
-        // Trimmed while reading: start over with what is left.
-        transcript = new Transcript();
-      }
-      if (entries.length === 0) break;
-      for (const entry of entries) transcript.add(readEntry(entry));
-      position = entries.at(-1)!;
-    }
-    this.#transcript ??= transcript;
-    return this.#transcript;
   }
 
   appended({ epoch, entries }: Appended): void {
@@ -248,7 +222,7 @@ export class ConversationReader implements Watcher, TickListener {
         const page = await log.read(stream, this.head, PAGE);
         failures = 0;
         if (signal.aborted) return;
-        if (!this.#isSameEpoch(page)) return;
+        if (page?.epoch !== this.#epoch) return await this.#endReplaced();
         // Acknowledged entries are gone: the store lost its last writes in a crash or failover.
         if (page.head.seq < this.head.seq) return this.#end("trimmed");
         const [first] = page.entries;
@@ -271,11 +245,9 @@ export class ConversationReader implements Watcher, TickListener {
     }
   }
 
-  /** Whether the stream is still the same one; ends the reader if not. */
-  #isSameEpoch(page: Page | undefined): page is Page {
-    if (page?.epoch === this.epoch) return true;
-    this.#end("deleted");
-    return false;
+  /** The stream is missing, or is another one. A log that expired or was lost is not the end of its conversation. */
+  async #endReplaced(): Promise<undefined> {
+    this.#end((await this.#options.isDeleted()) ? "deleted" : "trimmed");
   }
 
   #advance(entries: readonly Entry[]): void {
@@ -294,7 +266,6 @@ export class ConversationReader implements Watcher, TickListener {
         if (entry === entries.at(-1)) this.#sendSoon();
       } finally {
         this.#recent.add(entry);
-        this.#transcript?.add(readEntry(entry));
       }
     }
   }

@@ -11,6 +11,8 @@ export interface ReadersOptions {
   readonly log: Log;
   readonly metrics: ConversationMetrics;
   readonly serverId: string;
+  /** Whether a conversation was deleted, rather than its log lost. */
+  readonly isDeleted: (conversation: ConversationRef) => Promise<boolean>;
   readonly recentBytes: number;
   /** How long a reader stays open after its last user has left. */
   readonly graceMs: number;
@@ -60,9 +62,11 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
   /** Entries that the last poll found beyond the readers' heads. */
   let lag = 0n;
 
-  function start({ convId, logName: stream, generation }: ConversationRef, key: string): CachedReader {
+  function start(conversation: ConversationRef, key: string): CachedReader {
+    const { convId, logName: stream, generation } = conversation;
     const name = `ws-forwarder:${options.serverId}:${stream}`;
-    const of = { ...options, stream, generation, convId, endOfTick };
+    const isDeleted = () => options.isDeleted(conversation);
+    const of = { ...options, stream, generation, convId, endOfTick, isDeleted };
     const started = ConversationReader.start(context, of).catch((error) => {
       throw error instanceof StreamGone ? notFound("conversation", convId) : error;
     });

@@ -80,8 +80,13 @@ export interface TimelineEvent {
 
 /** Parses an entry of a conversation's log. */
 export function readEntry({ seq, data }: Entry): TimelineEvent {
+  return { seq, ...readEvent(data) };
+}
+
+/** Parses the text of an entry. */
+export function readEvent(data: string): Omit<TimelineEvent, "seq"> {
   const { run_id = "", event = {} } = JSON.parse(data) as EntryJson;
-  return { seq, runId: run_id === ZERO_RUN ? "" : run_id, event };
+  return { runId: run_id === ZERO_RUN ? "" : run_id, event };
 }
 
 /** Whether it is the last event of its run. */

@@ -3,6 +3,7 @@ import type {
   FileAddedJson,
   MessageJson,
   PartJson,
+  RunFailedJson,
   RunResumedJson,
   SourceAddedJson,
   ToolCallJson,
@@ -18,10 +19,25 @@ interface Message extends TranscriptMessageJson {
   parts: PartJson[];
 }
 
+/** How a run ended, as in a RunJson. */
+export interface RunEnd {
+  readonly status: "finished" | "failed" | "stopped";
+  readonly error?: RunFailedJson;
+}
+
+/** The messages that events make. */
+export function messagesOf(
+  events: readonly Pick<TimelineEvent, "runId" | "event">[],
+): TranscriptMessageJson[] {
+  const transcript = new Transcript();
+  for (const event of events) transcript.add(event);
+  return transcript.last();
+}
+
 /** Folds events into messages. Deterministic, and the twin of the client's: every server and client gets the same messages. */
 export class Transcript {
   readonly #messages = new Map<string, Message>();
-  readonly #ended = new Set<string>();
+  readonly #ended = new Map<string, RunEnd>();
   #running: string | undefined;
 
   /** Continues from these messages, which may be changed. */
@@ -37,9 +53,13 @@ export class Transcript {
     return this.#running;
   }
 
-  /** Whether the end of a run was seen. */
-  hasEnded(runId: string): boolean {
-    return this.#ended.has(runId);
+  /** How a run ended, if its end was seen. */
+  endOf(runId: string): RunEnd | undefined {
+    return this.#ended.get(runId);
+  }
+
+  has(messageId: string): boolean {
+    return this.#messages.has(messageId);
   }
 
   /** The last messages, oldest first. */
@@ -64,9 +84,9 @@ export class Transcript {
     if (event.source_added) return this.#add(runId, event.source_added);
     if (event.custom) return this.#custom(runId, event.custom);
     if (event.run_resumed) this.#resume(runId, event.run_resumed);
-    else if (event.run_finished) this.#end(runId, "done");
-    else if (event.run_failed) this.#end(runId, "failed");
-    else if (event.run_stopped) this.#end(runId, "stopped");
+    else if (event.run_finished) this.#end(runId, "done", { status: "finished" });
+    else if (event.run_failed) this.#end(runId, "failed", { status: "failed", error: event.run_failed });
+    else if (event.run_stopped) this.#end(runId, "stopped", { status: "stopped" });
     return undefined;
   }
 
@@ -166,8 +186,8 @@ export class Transcript {
     }
   }
 
-  #end(runId: string, status: string): void {
-    this.#ended.add(runId);
+  #end(runId: string, status: string, end: RunEnd): void {
+    this.#ended.set(runId, end);
     for (const message of this.#messages.values()) {
       if (message.run_id === runId && message.status === "streaming") message.status = status;
     }

@@ -104,15 +104,18 @@ CREATE TABLE runtime.messages (
   parts jsonb NOT NULL,
   status text NOT NULL CHECK (status IN ('streaming', 'done', 'failed', 'stopped')),
   metadata jsonb,
-  -- While it grows: its parts hold the events up to this position of the log.
+  -- Its parts hold the events up to this position of the log. Null until the start of its run is in the log.
   log_epoch text,
   log_seq bigint,
+  -- The time of that entry, in milliseconds: Redis finds a position by both.
+  log_time bigint,
   created_at timestamptz NOT NULL DEFAULT now(),
   updated_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (org_id, conv_id, message_id),
   FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
 );
-CREATE INDEX messages_children ON runtime.messages (org_id, conv_id, parent_id);
+-- The parent first: otherwise the planner may read all messages of a conversation in it instead of one by its key.
+CREATE INDEX messages_children ON runtime.messages (parent_id, conv_id, org_id);
 CREATE INDEX messages_of_run ON runtime.messages (org_id, run_id) WHERE run_id IS NOT NULL;
 
 -- Who may read or write a conversation besides its owner.

@@ -1,0 +1,58 @@
+import type { PartJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { Cursor } from "../log/cursor.ts";
+
+/** A row of `runtime.messages`. */
+export interface MessageRow {
+  readonly message_id: string;
+  readonly parent_id: string | null;
+  readonly role: string;
+  readonly author: string | null;
+  readonly run_id: string | null;
+  readonly parts: PartJson[];
+  readonly status: string;
+  readonly created_at: string;
+  readonly log_epoch: string | null;
+  readonly log_seq: bigint | null;
+  readonly log_time: bigint | null;
+}
+
+/** A time as clients get it. */
+export const isoTime = (column: string) =>
+  `to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+
+/** The columns of a row, of the table `m`. */
+export const MESSAGE = `m.message_id, m.parent_id, m.role, m.author, m.run_id, m.status, m.log_epoch, m.log_seq, m.log_time,
+  ${isoTime("m.created_at")} AS created_at`;
+
+/** The message of a row, as the fold makes it. */
+export function messageOf(row: MessageRow): TranscriptMessageJson {
+  const { message_id, parent_id, role, author, run_id, parts, status, created_at } = row;
+  return {
+    message_id,
+    role,
+    run_id: run_id ?? "",
+    parts,
+    status,
+    ...(parent_id && { parent_id }),
+    ...(author && { author }),
+    created_at,
+  };
+}
+
+/** A value as jsonb, which cannot hold NUL characters and halves of surrogate pairs: each becomes U+FFFD. */
+export function jsonb(value: unknown): string {
+  const text = JSON.stringify(value);
+  if (!/\\u0000|\\ud[89a-f]/i.test(text)) return text;
+  const clean = (part: string) => part.toWellFormed().replaceAll("\0", "\ufffd");
+  return JSON.stringify(value, (_, part) => {
+    if (typeof part === "string") return clean(part);
+    if (typeof part !== "object" || part === null || Array.isArray(part)) return part;
+    return Object.fromEntries(Object.entries(part).map(([key, of]) => [clean(key), of]));
+  });
+}
+
+/** The position up to which a row holds the events. */
+export function positionOf({ log_epoch, log_seq, log_time }: MessageRow): Cursor | undefined {
+  if (log_epoch === null || log_seq === null) return undefined;
+  return { epoch: log_epoch, seq: log_seq, time: Number(log_time ?? 0n) };
+}

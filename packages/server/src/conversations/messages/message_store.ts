@@ -1,0 +1,213 @@
+import { KhalaError } from "@khala/contracts";
+import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { Database } from "../../database/database.ts";
+import type { ConversationId, ConversationRef } from "../conversation.ts";
+import type { Cursor } from "../log/cursor.ts";
+import { jsonb, MESSAGE, type MessageRow, messageOf } from "./message_row.ts";
+
+/** The run whose messages are written. Nothing is written for a run that has lost its lease. */
+export interface WritingRun extends ConversationId {
+  readonly runId: string;
+  readonly fence: bigint;
+}
+
+/** The size of a page. The message that exceeds the bytes is its last. */
+export interface PageLimits {
+  readonly messages: number;
+  readonly bytes: number;
+}
+
+/** The end of the active branch. */
+export interface Tail {
+  /** Oldest first: the newest, and all of the active run. */
+  readonly rows: readonly MessageRow[];
+  readonly activeRun: string | null;
+}
+
+/** A page of a branch, oldest first. */
+export interface MessagePage {
+  readonly messages: readonly TranscriptMessageJson[];
+  /** Where older ones go on. */
+  readonly before: string | undefined;
+}
+
+/** The messages of conversations. */
+export interface MessageStore {
+  /** The newest messages; undefined when the conversation was deleted. */
+  tail(conversation: ConversationRef, limits: PageLimits): Promise<Tail | undefined>;
+  /** The messages before this one; invalid_request when there is no such message. */
+  before(conversation: ConversationId, messageId: string, limits: PageLimits): Promise<MessagePage>;
+  /** The newest messages of the branch that ends with this one. */
+  upTo(conversation: ConversationId, messageId: string, limits: PageLimits): Promise<MessagePage>;
+  /** All messages of a run, oldest first. */
+  ofRun(run: ConversationId & { readonly runId: string }): Promise<readonly MessageRow[]>;
+  /** Stores messages of a run as they are at a position of the log; false when its lease is lost. */
+  save(run: WritingRun, messages: readonly TranscriptMessageJson[], at: Cursor): Promise<boolean>;
+  /** Removes the run's messages, except the user's and these; false when its lease is lost. */
+  cutBack(run: WritingRun, kept: readonly string[]): Promise<boolean>;
+}
+
+/** Follows the parents, one by its key after the other. Parameters: org, conversation, messages, bytes. */
+const walk = (start: string, also = "") => `branch AS (
+    ${start}
+    UNION ALL
+    SELECT ${MESSAGE}, p.parts, b.n + 1, b.bytes + octet_length(p.parts)
+    FROM branch b
+    JOIN runtime.messages m ON m.org_id = $1 AND m.conv_id = $2 AND m.message_id = b.parent_id
+    CROSS JOIN LATERAL (SELECT m.parts::text AS parts OFFSET 0) p
+    WHERE (b.n < $3 AND b.bytes < $4) ${also}
+  )`;
+
+const start = (from: string) => `SELECT ${MESSAGE}, p.parts, 1 AS n, octet_length(p.parts)::bigint AS bytes
+    FROM ${from} CROSS JOIN LATERAL (SELECT m.parts::text AS parts OFFSET 0) p`;
+
+/** A row whose parts are still text: it is measured and sent as such. */
+type Walked = Omit<MessageRow, "parts"> & { readonly parts: string };
+
+const parsed = (row: Walked): MessageRow => ({ ...row, parts: JSON.parse(row.parts) });
+
+/** Opens the messages. */
+export function openMessageStore(database: Database): MessageStore {
+  async function branch(
+    { org, convId }: ConversationId,
+    messageId: string,
+    { messages, bytes }: PageLimits,
+  ): Promise<MessagePage> {
+    const rows = await database.query<Walked>({
+      name: "messages_branch",
+      text: `WITH RECURSIVE ${walk(
+        start(`(SELECT * FROM runtime.messages
+            WHERE org_id = $1 AND conv_id = $2 AND message_id = $5) m`),
+      )}
+        SELECT * FROM branch ORDER BY n DESC`,
+      values: [org, convId, messages, bytes, messageId],
+    });
+    return pageOf(rows.map(parsed));
+  }
+
+  return {
+    async tail({ org, convId, generation }, { messages, bytes }) {
+      const rows = await database.query<Walked & { readonly active: string | null }>({
+        name: "messages_tail",
+        text: `WITH RECURSIVE conversation AS MATERIALIZED (
+            SELECT leaf_id, run_id FROM runtime.conversations
+            WHERE org_id = $1 AND conv_id = $2 AND generation = $5 AND removed_at IS NULL
+          ), ${walk(
+            start(`conversation c JOIN runtime.messages m
+              ON m.org_id = $1 AND m.conv_id = $2 AND m.message_id = c.leaf_id`),
+            "OR m.run_id = (SELECT run_id FROM conversation)",
+          )}
+          SELECT c.run_id AS active, b.* FROM conversation c LEFT JOIN branch b ON true ORDER BY b.n DESC`,
+        values: [org, convId, messages, bytes, generation],
+      });
+      const [first] = rows;
+      if (!first) return undefined;
+      // Without a message there is one row, with nulls.
+      return { activeRun: first.active, rows: rows.filter((row) => row.message_id !== null).map(parsed) };
+    },
+
+    async before({ org, convId }, messageId, limits) {
+      const [row] = await database.query<{ parent: string | null }>({
+        name: "message_parent",
+        text: `SELECT parent_id AS parent FROM runtime.messages
+          WHERE org_id = $1 AND conv_id = $2 AND message_id = $3`,
+        values: [org, convId, messageId],
+      });
+      if (!row) {
+        const message = "`before` names no message of this conversation. Send it exactly as received.";
+        throw new KhalaError("invalid_request", message, { field: "before" });
+      }
+      return row.parent === null
+        ? { messages: [], before: undefined }
+        : branch({ org, convId }, row.parent, limits);
+    },
+
+    upTo: branch,
+
+    ofRun: ({ org, convId, runId }) =>
+      database.query({
+        name: "messages_of_run",
+        text: `SELECT ${MESSAGE}, m.parts FROM runtime.messages m
+          WHERE m.org_id = $1 AND m.run_id = $3 AND m.conv_id = $2 ORDER BY m.log_seq NULLS FIRST, m.created_at`,
+        values: [org, convId, runId],
+      }),
+
+    async save({ org, convId, runId, fence }, messages, { epoch, seq, time }) {
+      const [row] = await database.query<{ held: boolean }>({
+        name: "messages_save",
+        text: `WITH held AS MATERIALIZED (
+            SELECT leaf_id FROM runtime.conversations
+            WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3 FOR NO KEY UPDATE
+          ), incoming AS MATERIALIZED (
+            SELECT i.n, i.v, i.v ->> 'message_id' AS message_id, EXISTS (
+              SELECT FROM runtime.messages m
+              WHERE m.org_id = $1 AND m.conv_id = $2 AND m.message_id = i.v ->> 'message_id') AS known
+            FROM jsonb_array_elements($5::jsonb) WITH ORDINALITY AS i(v, n)
+          ), saved AS (
+            INSERT INTO runtime.messages AS m (org_id, conv_id, message_id, parent_id, role, author, run_id, parts, status,
+              log_epoch, log_seq, log_time, created_at)
+            SELECT $1, $2, i.message_id,
+              coalesce(lag(i.message_id) OVER (PARTITION BY i.known ORDER BY i.n), held.leaf_id),
+              i.v ->> 'role', i.v ->> 'author', $3, i.v -> 'parts', i.v ->> 'status', $6, $7, $8,
+              coalesce((i.v ->> 'created_at')::timestamptz, now())
+            FROM incoming i, held
+            ON CONFLICT (org_id, conv_id, message_id) DO UPDATE SET parts = excluded.parts, status = excluded.status,
+              log_epoch = $6, log_seq = $7, log_time = $8, updated_at = now()
+            WHERE m.run_id = $3
+          ), moved AS (
+            UPDATE runtime.conversations c
+            SET leaf_id = (SELECT message_id FROM incoming WHERE NOT known ORDER BY n DESC LIMIT 1)
+            FROM held WHERE c.org_id = $1 AND c.conv_id = $2 AND EXISTS (SELECT FROM incoming WHERE NOT known)
+          )
+          SELECT EXISTS (SELECT FROM held) AS held`,
+        values: [org, convId, runId, fence, jsonb(messages), epoch, seq, time],
+      });
+      return row!.held;
+    },
+
+    async cutBack({ org, convId, runId, fence }, kept) {
+      const [row] = await database.query<{ held: boolean }>({
+        name: "messages_cut_back",
+        text: `WITH held AS MATERIALIZED (
+            SELECT leaf_id FROM runtime.conversations
+            WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3 FOR NO KEY UPDATE
+          ), gone AS (
+            DELETE FROM runtime.messages m USING held
+            WHERE m.org_id = $1 AND m.run_id = $3 AND m.conv_id = $2 AND m.role <> 'user' AND m.message_id <> ALL ($5::text[])
+            RETURNING m.message_id
+          ), moved AS (
+            UPDATE runtime.conversations c SET leaf_id = $6 FROM held
+            WHERE c.org_id = $1 AND c.conv_id = $2 AND c.leaf_id IN (SELECT message_id FROM gone)
+          ), adopted AS (
+            -- What others wrote after a removed message follows the last that is kept.
+            UPDATE runtime.messages m SET parent_id = $6 FROM gone
+            WHERE m.org_id = $1 AND m.conv_id = $2 AND m.parent_id = gone.message_id
+              AND m.run_id IS DISTINCT FROM $3
+          )
+          SELECT EXISTS (SELECT FROM held) AS held`,
+        values: [org, convId, runId, fence, kept, kept.at(-1) ?? null],
+      });
+      return row!.held;
+    },
+  };
+}
+
+/** The page of rows of a branch. */
+export function pageOf(rows: readonly MessageRow[]): MessagePage {
+  const [oldest] = rows;
+  return { messages: rows.map(messageOf), before: oldest?.parent_id ? oldest.message_id : undefined };
+}
+
+/** Ends the messages of a run that still grow. The caller holds the lock on the conversation's row. */
+export async function endMessages(
+  tx: Pick<Database, "query">,
+  { org, runId }: { readonly org: string; readonly runId: string },
+  status: "done" | "failed" | "stopped",
+): Promise<void> {
+  await tx.query({
+    name: "messages_end",
+    text: `UPDATE runtime.messages SET status = $3, updated_at = now()
+      WHERE org_id = $1 AND run_id = $2 AND status = 'streaming'`,
+    values: [org, runId, status],
+  });
+}

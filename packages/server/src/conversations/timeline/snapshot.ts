@@ -1,0 +1,138 @@
+import { KhalaError } from "@khala/contracts";
+import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { notFound } from "../../access/access.ts";
+import type { ConversationRef } from "../conversation.ts";
+import type { Cursor } from "../log/cursor.ts";
+import type { Position } from "../log/log.ts";
+import { type MessageRow, messageOf, positionOf } from "../messages/message_row.ts";
+import type { MessageStore, PageLimits, Tail } from "../messages/message_store.ts";
+import type { ConversationReader } from "./reader.ts";
+import { readEntry, type TimelineEvent } from "./timeline.ts";
+import { type RunEnd, Transcript } from "./transcript.ts";
+
+/** The newest messages of a conversation at a position of its log. */
+export interface Snapshot {
+  /** Oldest first. */
+  readonly messages: readonly TranscriptMessageJson[];
+  /** Those of the active run. */
+  readonly current: readonly TranscriptMessageJson[];
+  /** Where older ones go on. */
+  readonly before: string | undefined;
+  /** The end of a run, if it came after what is stored. */
+  endOf(runId: string): RunEnd | undefined;
+}
+
+/** A page of messages, unless a caller asks for another one. */
+export const PAGE: PageLimits = { messages: 100, bytes: 4 << 20 };
+const MAX_ATTEMPTS = 5;
+
+/**
+ * The newest messages at the reader's head, from the table and the log's entries after it. Valid until the caller awaits
+ * again. Undefined when the reader has ended.
+ */
+export async function loadSnapshot(
+  reader: ConversationReader,
+  store: Pick<MessageStore, "tail">,
+  conversation: ConversationRef,
+  limits: PageLimits = PAGE,
+): Promise<Snapshot | undefined> {
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const head = reader.head;
+    const tail = await store.tail(conversation, limits);
+    if (!tail) throw notFound("conversation", conversation.convId);
+    if (reader.ended) return undefined;
+    const fold = new TailFold(reader.epoch, head, tail);
+    // The table is ahead of this reader, or may be: runs that ended before the table was read are whole in it.
+    if (!fold.stored || fold.stored.seq > reader.head.seq) await reader.refresh();
+    let position = fold.stored ?? (tail.activeRun === null ? head : await reader.oldest());
+    let usable = true;
+    // The check and the return happen in one tick: every later entry is delivered.
+    while (usable && !reader.ended && position && position.seq < reader.head.seq) {
+      const entries = await reader.after(position);
+      usable =
+        entries !== undefined && entries.length > 0 && entries.every((entry) => fold.add(readEntry(entry)));
+      position = entries?.at(-1) ?? position;
+    }
+    if (reader.ended) return undefined;
+    if (usable) return fold.snapshot(limits);
+  }
+  const message = "The conversation changes faster than it can be read. Try again in a moment.";
+  throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
+}
+
+/** Folds the entries of the log that the table does not have yet. */
+class TailFold {
+  readonly #head: Position;
+  readonly #tail: Tail;
+  readonly #transcript: Transcript;
+  readonly #positions = new Map<string, bigint>();
+  /** Up to here the table has the active run, if its log is this one. */
+  readonly stored: Cursor | undefined;
+  /** The active run was stored in another log. */
+  readonly #moved: boolean;
+  /** Whether everything that follows comes after what the table has. */
+  #begun: boolean;
+
+  constructor(epoch: string, head: Position, tail: Tail) {
+    this.#head = head;
+    this.#tail = tail;
+    this.#transcript = new Transcript(tail.rows.map(messageOf));
+    const stored = tail.rows
+      .filter(({ run_id }) => run_id !== null && run_id === tail.activeRun)
+      .map(positionOf)
+      .filter((position) => position !== undefined);
+    this.stored = stored.filter((at) => at.epoch === epoch).sort((a, b) => (a.seq < b.seq ? 1 : -1))[0];
+    this.#moved = stored.length > 0 && !this.stored;
+    this.#begun = this.stored !== undefined;
+    for (const row of tail.rows) this.#note(row, epoch);
+  }
+
+  #note(row: MessageRow, epoch: string): void {
+    const at = positionOf(row);
+    if (at?.epoch === epoch) this.#positions.set(row.message_id, at.seq);
+  }
+
+  /** Adds an entry; false when the table has to be read again. */
+  add(event: TimelineEvent): boolean {
+    if (event.runId === "") this.#addForeign(event);
+    else if (this.#begun) this.#transcript.add(event);
+    else if (event.runId === this.#tail.activeRun) {
+      // Its row was read before the run continued in this log.
+      if (this.#moved) return false;
+      this.#begun = true;
+      this.#transcript.add(event);
+    }
+    // A run that began after the head was taken, and may have ended before the table was read.
+    else if (event.seq > this.#head.seq) return false;
+    return true;
+  }
+
+  /** An event without a run, whose message may be stored, or may be older than this page. */
+  #addForeign(event: TimelineEvent): void {
+    const id = messageIdOf(event.event);
+    if (!id || event.seq <= (this.#positions.get(id) ?? 0n)) return;
+    if (event.seq <= this.#head.seq && !this.#begun) return;
+    if (event.event.message || this.#transcript.has(id)) this.#transcript.add(event);
+  }
+
+  snapshot(limits: PageLimits): Snapshot {
+    const transcript = this.#transcript;
+    const active = this.#tail.activeRun;
+    const running = transcript.running ?? (active && !transcript.endOf(active) ? active : undefined);
+    const messages = transcript.last(limits.messages);
+    const [oldest] = messages;
+    return {
+      messages,
+      current: transcript.last().filter(({ run_id }) => run_id !== "" && run_id === running),
+      before: oldest?.parent_id ? oldest.message_id : undefined,
+      endOf: (runId) => transcript.endOf(runId),
+    };
+  }
+}
+
+function messageIdOf(event: EventJson): string | undefined {
+  const { message, text_delta, reasoning_delta, tool_call, tool_result, file_added, source_added, custom } =
+    event;
+  const body = message ?? text_delta ?? reasoning_delta ?? tool_call ?? tool_result;
+  return (body ?? file_added ?? source_added ?? custom)?.message_id;
+}
