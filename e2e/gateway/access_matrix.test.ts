@@ -224,6 +224,11 @@ const ROWS: Record<string, Row> = {
     request: (id) => ({ path: `/chat/${id}` }),
     cells: "200 404 404 403 403 200 403",
   },
+  "GET /chat/:conv_id/messages": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/messages` }),
+    cells: "200 404 404 403 403 200 403",
+  },
   "GET /chat/:conv_id/log": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}/log` }),

@@ -76,7 +76,8 @@ export class ConversationClient implements TimelineSubscriber {
     } else if (frame.type === "snapshot") {
       if (this.#resyncing) {
         this.messages.clear();
-        this.completeAfter = sequenceOf(frame.cursor);
+        // The table has everything, whatever the log still holds.
+        this.completeAfter = -1n;
       }
       this.#resyncing = false;
       for (const { message_id, parts = [] } of frame.messages)

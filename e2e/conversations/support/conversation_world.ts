@@ -5,13 +5,16 @@ import { until } from "@khala/testing/kit/until";
 import fc from "fast-check";
 import { expect } from "vitest";
 import { parseCursor } from "../../../packages/server/src/conversations/log/cursor.ts";
-import type { Log } from "../../../packages/server/src/conversations/log/log.ts";
+import type { Log, Position } from "../../../packages/server/src/conversations/log/log.ts";
+import type { MessageRow } from "../../../packages/server/src/conversations/messages/message_row.ts";
 import { conversationMetrics } from "../../../packages/server/src/conversations/metrics.ts";
 import {
   Attachment,
+  type LoadSnapshot,
   type StartPosition,
 } from "../../../packages/server/src/conversations/timeline/attachment.ts";
 import { openReaders, type Readers } from "../../../packages/server/src/conversations/timeline/readers.ts";
+import { loadSnapshot } from "../../../packages/server/src/conversations/timeline/snapshot.ts";
 import type { Context } from "../../../packages/server/src/kit/context.ts";
 import { ConversationClient } from "./conversation_client.ts";
 
@@ -34,6 +37,8 @@ export type Command =
   | { readonly do: "crash"; readonly server: number }
   | { readonly do: "deafen"; readonly server: number; readonly deaf: boolean }
   | { readonly do: "trim"; readonly entries: number }
+  | { readonly do: "store" }
+  | { readonly do: "lose" }
   | { readonly do: "delete" };
 
 const client = fc.nat(4);
@@ -69,13 +74,15 @@ export const commands = fc.array(
       weight: 1,
       arbitrary: fc.record({ do: fc.constant("trim" as const), entries: fc.integer({ min: 1, max: 10 }) }),
     },
+    { weight: 2, arbitrary: fc.record({ do: fc.constant("store" as const) }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("lose" as const) }) },
     { weight: 1, arbitrary: fc.record({ do: fc.constant("delete" as const) }) },
   ),
   { minLength: 10, maxLength: 40 },
 );
 
 interface Said {
-  readonly firstSeq: bigint;
+  firstSeq: bigint;
   text: string;
 }
 
@@ -88,6 +95,9 @@ export class ConversationWorld {
   readonly #deaf = [false, false];
   readonly #clients = Array.from({ length: 5 }, () => new ConversationClient());
   #said = new Map<string, Said>();
+  /** The table of messages. */
+  #rows: MessageRow[] = [];
+  #head: Position = { seq: 0n, time: 0 };
   #seq = 0n;
   #epoch: string | undefined;
   #run: { runId: string; messageId: string } | undefined;
@@ -122,11 +132,18 @@ export class ConversationWorld {
         this.#deaf[command.server] = command.deaf;
         return;
       case "trim":
+        // As the janitor, which keeps what is not stored.
+        this.#store();
         await this.#logs[0]!.trim(this.#stream, { entries: command.entries });
         return;
+      case "store":
+        return this.#store();
+      case "lose":
+        return this.#lose();
       case "delete":
         await this.#logs[0]!.delete(this.#stream);
         this.#said = new Map();
+        this.#rows = [];
         this.#seq = 0n;
         this.#epoch = undefined;
         this.#run = undefined;
@@ -189,9 +206,46 @@ export class ConversationWorld {
     this.#said.set(messageId, { ...said, text: said.text + pieces.join("") });
   }
 
+  /** What a run's server does now and then, and before the end of the run. */
+  #store(): void {
+    const text = this.#run && this.#said.get(this.#run.messageId)?.text;
+    if (!this.#run || text === undefined) return;
+    const { runId, messageId } = this.#run;
+    const before = this.#rows.filter(({ message_id }) => message_id !== messageId);
+    const row: MessageRow = {
+      message_id: messageId,
+      parent_id: before.at(-1)?.message_id ?? null,
+      role: "assistant",
+      author: null,
+      run_id: runId,
+      parts: [{ text }],
+      status: "streaming",
+      created_at: "2026-11-18T08:00:00.000Z",
+      log_epoch: this.#epoch!,
+      log_seq: this.#head.seq,
+      log_time: BigInt(this.#head.time),
+    };
+    this.#rows = [...before, row];
+  }
+
+  /** The log is lost, as by FLUSHALL: the run continues in a new one, after its messages were stored there. */
+  async #lose(): Promise<void> {
+    const [log] = this.#logs;
+    this.#store();
+    await log!.delete(this.#stream);
+    const { epoch, head } = await log!.open(this.#stream, 0n);
+    this.#epoch = epoch;
+    this.#head = head;
+    this.#seq = head.seq;
+    for (const said of this.#said.values()) said.firstSeq = 0n;
+    this.#store();
+  }
+
   async #end(): Promise<void> {
     if (!this.#run) return;
+    this.#store();
     await this.#append([{ run_finished: {} }]);
+    this.#rows = this.#rows.map((row) => ({ ...row, status: "done" }));
     this.#run = undefined;
   }
 
@@ -200,6 +254,7 @@ export class ConversationWorld {
     const log = this.#logs[this.#count % 2]!;
     const { head, epoch } = await log.append(this.#stream, entries);
     this.#seq = head.seq;
+    this.#head = head;
     this.#epoch = epoch;
   }
 
@@ -210,6 +265,7 @@ export class ConversationWorld {
         log: this.#hearing(server),
         metrics: conversationMetrics(this.#context.telemetry.meter),
         serverId: `server-${server}`,
+        isDeleted: async () => false,
         recentBytes: 600,
         graceMs: 20,
         pollMs: 20,
@@ -255,9 +311,13 @@ export class ConversationWorld {
     // The streams of this world are written without any conversation: they have the first generation.
     const of = { org: "acme", convId: this.#convId, logName: topicForConv(this.#convId), generation: 0n };
     const { reader, release } = await this.#readersOf(server).acquire(of);
+    const tail = async () => ({ rows: structuredClone(this.#rows), activeRun: this.#run?.runId ?? null });
+    const load: LoadSnapshot = (messages = 100) =>
+      loadSnapshot(reader, { tail }, of, { messages, bytes: Number.POSITIVE_INFINITY });
     const attachment = new Attachment(
-      this.#convId,
+      of,
       reader,
+      load,
       each,
       this.#context,
       conversationMetrics(this.#context.telemetry.meter),

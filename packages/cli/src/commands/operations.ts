@@ -63,8 +63,8 @@ async function count({ app, databaseUrl, config }: Operation): Promise<Removed> 
   const counted = new Map(old.map(({ topic, rows }) => [topic, rows]));
   const [idle] = await queryOnce<{ conversations: number }>(databaseUrl, {
     text: `SELECT count(*)::int AS conversations FROM runtime.conversations
-      WHERE run_id IS NULL AND queued = 0 AND removed_at IS NULL AND updated_at < now() - $1 * interval '1 hour'`,
-    values: [config.KHALA_CHAT_TTL_HOURS],
+      WHERE run_id IS NULL AND queued = 0 AND removed_at IS NULL AND updated_at < now() - $1 * interval '1 day'`,
+    values: [config.KHALA_CHAT_KEEP_DAYS ?? null],
   });
   return {
     rows: new Map(app.models.all.map(({ topic }) => [topic, counted.get(topic) ?? 0])),

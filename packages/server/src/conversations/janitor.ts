@@ -9,8 +9,8 @@ import type { ConversationMetrics } from "./metrics.ts";
 export interface JanitorOptions {
   /** The retention of each log. Ended runs are kept by age alone. */
   readonly retention: { readonly ageMs: number; readonly entries: number; readonly bytes: number };
-  /** How long a conversation lives after its last run. */
-  readonly ttlMs: number;
+  /** How long a conversation is kept after its last change; undefined: for ever. */
+  readonly keepMs?: number | undefined;
   readonly everyMs: number;
   readonly metrics: Pick<ConversationMetrics, "trims" | "deletions">;
   /** Whether this process is the one that cleans up. */
@@ -31,7 +31,7 @@ export interface JanitorPass {
   readonly more: boolean;
 }
 
-/** Applies the retention to logs, and deletes idle conversations. */
+/** Applies the retention to logs, and deletes conversations that are older than the settings keep them. */
 export interface Janitor extends Service {
   /** Runs one bounded pass now, on any process. */
   pass(): Promise<JanitorPass>;
@@ -44,11 +44,19 @@ const PAUSE_FACTOR = 3;
 /** After this time an unfinished removal is taken over: its server is gone. */
 const UNFINISHED_MS = 60_000;
 
+interface TrimmedConversation extends ConversationRef {
+  /** The sequence up to which the active run is stored: readers need the entries after it. Null without a run. */
+  readonly stored: bigint | null;
+}
+
 interface Removal extends ConversationRef {
   readonly fence: bigint;
 }
 
 const REF = 'org_id AS org, conv_id AS "convId", generation, log_name AS "logName"';
+
+const STORED = `CASE WHEN c.run_id IS NOT NULL THEN coalesce((
+  SELECT max(m.log_seq) FROM runtime.messages m WHERE m.org_id = c.org_id AND m.run_id = c.run_id), 0) END AS stored`;
 
 /** Starts the janitor. */
 export function startJanitor(
@@ -79,8 +87,9 @@ export function startJanitor(
     let trimmed = 0;
     let visited = 0;
     const failures = await inBatches(conversations, signal, {
-      async each({ logName }) {
-        const gone = await log.trim(logName, { since, entries, bytes });
+      async each({ logName, stored }) {
+        const upTo = stored === null ? {} : { upTo: stored };
+        const gone = await log.trim(logName, { since, entries, bytes, ...upTo });
         trimmed += gone;
         if (gone > 0) metrics.trims.add(gone);
       },
@@ -98,8 +107,9 @@ export function startJanitor(
     const unfinished = await unfinishedRemovals(database, batch);
     const lost = await remove(unfinished, "unfinished", signal, pause);
     const limit = signal.aborted ? 0 : batch - unfinished.length;
-    const begun = await beginRemovals(database, options.ttlMs, limit);
-    const idle = await remove(begun, "ttl", signal, pause);
+    const { keepMs } = options;
+    const begun = keepMs === undefined ? [] : await beginRemovals(database, keepMs, limit);
+    const idle = await remove(begun, "age", signal, pause);
     return {
       deleted: lost.deleted + idle.deleted,
       failures: [...lost.failures, ...idle.failures],
@@ -171,21 +181,21 @@ async function conversationsToTrim(
   database: Database,
   batch: number,
   { retention, everyMs }: Pick<JanitorOptions, "retention" | "everyMs">,
-): Promise<{ at: string; conversations: ConversationRef[] }> {
+): Promise<{ at: string; conversations: TrimmedConversation[] }> {
   // First: changes after this moment are trimmed in a later pass.
   const [clock] = await database.query<{ at: string }>({ text: "SELECT now()::text AS at" });
-  const changed = await database.query<ConversationRef>({
+  const changed = await database.query<TrimmedConversation>({
     name: "janitor_changed",
-    text: `SELECT ${REF} FROM runtime.conversations
+    text: `SELECT ${REF}, ${STORED} FROM runtime.conversations c
       WHERE (trimmed_at IS NULL OR trimmed_at < updated_at OR run_id IS NOT NULL)
         AND (trimmed_at IS NULL OR trimmed_at < updated_at OR trimmed_at < now() - $1 * interval '1 ms')
         AND removed_at IS NULL
       ORDER BY trimmed_at NULLS FIRST LIMIT $2`,
     values: [everyMs, batch],
   });
-  const unchanged = await database.query<ConversationRef>({
+  const unchanged = await database.query<TrimmedConversation>({
     name: "janitor_unchanged",
-    text: `SELECT ${REF} FROM runtime.conversations
+    text: `SELECT ${REF}, ${STORED} FROM runtime.conversations c
       WHERE trimmed_at < now() - $1 * interval '1 ms' AND removed_at IS NULL
       ORDER BY trimmed_at LIMIT $2`,
     values: [Math.max(everyMs, retention.ageMs / 4), batch - changed.length],
@@ -243,7 +253,7 @@ async function unfinishedRemovals(database: Database, limit: number): Promise<Re
 }
 
 /** Makes them unusable, and raises the fencing token so that no server can still write to them. */
-async function beginRemovals(database: Database, ttlMs: number, limit: number): Promise<Removal[]> {
+async function beginRemovals(database: Database, keepMs: number, limit: number): Promise<Removal[]> {
   return database.query({
     // A literal limit: with a parameter the planner sorts all idle rows.
     text: `WITH idle AS MATERIALIZED (
@@ -253,11 +263,11 @@ async function beginRemovals(database: Database, ttlMs: number, limit: number): 
       )
       UPDATE runtime.conversations SET fence = fence + 1, removed_at = now()
       WHERE log_name = ANY (ARRAY(SELECT log_name FROM idle)) RETURNING ${REF}, fence`,
-    values: [ttlMs],
+    values: [keepMs],
   });
 }
 
-/** Deletes the rows, and their runs with them. */
+/** Deletes the rows, and their runs, messages and files with them. */
 async function endRemovals(database: Database, removals: readonly Removal[]): Promise<number> {
   const rows = await database.query({
     name: "janitor_end",

@@ -9,7 +9,7 @@ import { openEngineCache } from "./engines/engine_cache.ts";
 import { listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { parseCursor } from "./log/cursor.ts";
 import type { Log } from "./log/log.ts";
-import { openMessageStore } from "./messages/message_store.ts";
+import { openMessageStore, type PageLimits } from "./messages/message_store.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
 import type { ConversationPlane } from "./plane.ts";
@@ -23,7 +23,7 @@ import { Attachment, type LoadSnapshot } from "./timeline/attachment.ts";
 import { followReader } from "./timeline/follow.ts";
 import type { ConversationReader } from "./timeline/reader.ts";
 import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
-import { loadSnapshot, PAGE } from "./timeline/snapshot.ts";
+import { loadSnapshot, PAGE, type Snapshot } from "./timeline/snapshot.ts";
 
 export type { ConversationOptions } from "./options.ts";
 
@@ -136,6 +136,23 @@ export async function openConversationPlane(
     }
   }
 
+  /** The newest messages, and the cursor at which they are. */
+  async function readSnapshot(
+    conversation: ConversationRef,
+    limits: PageLimits,
+  ): Promise<Snapshot & { cursor: string }> {
+    for (;;) {
+      const { reader, release } = await freshReader(conversation);
+      try {
+        const snapshot = await loadSnapshot(reader, messageStore, conversation, limits);
+        // The reader has ended otherwise, and the next one reads the log that replaces its own.
+        if (snapshot) return { ...snapshot, cursor: reader.cursor };
+      } finally {
+        release();
+      }
+    }
+  }
+
   function stopEverywhere(runId: string, reason: string): void {
     if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
   }
@@ -165,25 +182,25 @@ export async function openConversationPlane(
     async state(caller, convId) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.read", convId);
-      const { reader, release } = await freshReader(conversation);
-      try {
-        const snapshot = await loadSnapshot(reader, messageStore, conversation);
-        if (!snapshot) throw beingDeleted();
-        const { cursor } = reader;
-        const { messages: newest, before } = snapshot;
-        const run = await store.newest(conversation);
-        // The run's row is updated after its last event.
-        const end = run && ACTIVE.has(run.status) ? snapshot.endOf(run.run_id ?? "") : undefined;
-        return {
-          conv_id: convId,
-          cursor,
-          ...(run && { run: { ...run, ...end } }),
-          messages: [...newest],
-          ...(before !== undefined && { before }),
-        };
-      } finally {
-        release();
-      }
+      const { messages: newest, before, cursor, endOf } = await readSnapshot(conversation, PAGE);
+      const run = await store.newest(conversation);
+      // The run's row is updated after its last event.
+      const end = run && ACTIVE.has(run.status) ? endOf(run.run_id ?? "") : undefined;
+      return {
+        conv_id: convId,
+        cursor,
+        ...(run && { run: { ...run, ...end } }),
+        messages: [...newest],
+        ...(before !== undefined && { before }),
+      };
+    },
+
+    async messages(caller, convId, { before, limit }) {
+      checkConvId(convId);
+      const conversation = await store.check(caller, "conversation.read", convId);
+      const limits = { ...PAGE, messages: limit };
+      if (before !== undefined) return messageStore.before(conversation, before, limits);
+      return readSnapshot(conversation, limits);
     },
 
     async run(caller, convId) {

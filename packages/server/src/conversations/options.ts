@@ -29,8 +29,10 @@ export interface ConversationSettings {
   readonly deltaChars: number;
   /** What the janitor keeps of each log. */
   readonly retention: { readonly ageMs: number; readonly entries: number; readonly bytes: number };
-  /** How long a conversation lives after its last run. */
+  /** How long a log lives after its last entry. Its messages stay. */
   readonly ttlMs: number;
+  /** How long a conversation is kept after its last change; undefined: for ever. */
+  readonly keepMs?: number | undefined;
   readonly janitorEveryMs: number;
 }
 

@@ -8,6 +8,7 @@ import type {
 import type { Caller } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
 import type { ConversationId } from "./conversation.ts";
+import type { MessagePage } from "./messages/message_store.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import type { StartPosition, TimelineSubscriber } from "./timeline/attachment.ts";
 import type { TimelineEvent } from "./timeline/timeline.ts";
@@ -50,6 +51,12 @@ export interface PageQuery {
   readonly limit: number;
 }
 
+/** A page of messages; `before` is that of the previous page. */
+export interface MessagesQuery {
+  readonly before: string | undefined;
+  readonly limit: number;
+}
+
 /** A page of conversations, newest first. */
 export interface ListPage<Item> {
   readonly conversations: readonly Item[];
@@ -81,8 +88,10 @@ export interface ConversationPlane extends Service {
   chat(caller: Caller, command: ChatCommand): Promise<ChatResponseJson>;
   /** Stops the active run, on any server. */
   stopRun(caller: Caller, convId: string): Promise<StopResponseJson>;
-  /** A snapshot: the messages and their cursor. */
+  /** A snapshot: the newest messages and their cursor. */
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
+  /** The newest messages, or those before one. */
+  messages(caller: Caller, convId: string, query: MessagesQuery): Promise<MessagePage>;
   /** The active run, or the last one; null before the first. */
   run(caller: Caller, convId: string): Promise<RunJson | null>;
   /** The caller's own conversations. */

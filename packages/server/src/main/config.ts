@@ -220,10 +220,17 @@ const SETTINGS = z.object({
   ),
   KHALA_CHAT_DELTA_CHARS: count(128, 1).describe("Characters that end that window early"),
   KHALA_AUDIT_KEEP_DAYS: count(400, 1, 36_500).describe("How long the audit log is kept"),
-  KHALA_CHAT_KEEP_HOURS: hours(168, 1).describe("Events of a conversation that are kept, by age"),
-  KHALA_CHAT_KEEP_EVENTS: count(10_000, 1).describe("Events of a conversation that are kept, by number"),
-  KHALA_CHAT_KEEP_BYTES: bytes(8 << 20, 1_024).describe("Events of a conversation that are kept, by size"),
-  KHALA_CHAT_TTL_HOURS: hours(720, 1).describe("How long a conversation lives after its last event"),
+  KHALA_CHAT_KEEP_HOURS: hours(168, 1).describe("Events of a conversation's log that are kept, by age"),
+  KHALA_CHAT_KEEP_EVENTS: count(10_000, 1).describe(
+    "Events of a conversation's log that are kept, by number",
+  ),
+  KHALA_CHAT_KEEP_BYTES: bytes(8 << 20, 1_024).describe(
+    "Events of a conversation's log that are kept, by size",
+  ),
+  KHALA_CHAT_TTL_HOURS: hours(720, 1).describe("How long an idle log is kept; its messages stay"),
+  KHALA_CHAT_KEEP_DAYS: whole(1, 36_500)
+    .optional()
+    .describe("Conversations that are kept, by days since their last change; unset: for ever"),
   KHALA_CHAT_JANITOR_S: seconds(60, 1).describe("How often conversations are trimmed and removed"),
 
   KHALA_BOARD_AGENTS: flag(true).describe("Whether this server runs the app's agents"),

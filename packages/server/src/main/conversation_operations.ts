@@ -26,13 +26,13 @@ export async function trimConversations(
   signal?: AbortSignal,
   onProgress?: (progress: TrimmedConversations) => void,
 ): Promise<TrimmedConversations> {
-  const { retention, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
+  const { retention, keepMs, janitorEveryMs: everyMs } = conversationSettings(config);
   // Nobody listens here: servers poll for what is gone.
   const log = await openChatLog(config, database, context, { send() {} });
   const metrics = conversationMetrics(context.telemetry.meter);
   const janitor = startJanitor(database, log, context, {
     retention,
-    ttlMs,
+    keepMs,
     everyMs,
     metrics,
     active: () => false,

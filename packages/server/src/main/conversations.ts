@@ -43,10 +43,10 @@ export function startConversationCleanup(
   context: Context,
   metrics: ConversationMetrics,
 ): () => Promise<void> {
-  const { retention, ttlMs, janitorEveryMs: everyMs } = conversationSettings(config);
+  const { retention, keepMs, janitorEveryMs: everyMs } = conversationSettings(config);
   const lease = holdLease(database, context, "conversations", JANITOR_LEASE_MS, () => {});
   const active = () => lease.held();
-  const janitor = startJanitor(database, log, context, { retention, ttlMs, everyMs, metrics, active });
+  const janitor = startJanitor(database, log, context, { retention, keepMs, everyMs, metrics, active });
   // In Redis keys go away by themselves.
   const sweeping = runLoop(context, "log sweep", {
     wake: new Wake(),

@@ -93,6 +93,7 @@ export function conversationSettings(config: Config): ConversationSettings {
       bytes: config.KHALA_CHAT_KEEP_BYTES,
     },
     ttlMs: config.KHALA_CHAT_TTL_HOURS * 3_600_000,
+    keepMs: config.KHALA_CHAT_KEEP_DAYS && config.KHALA_CHAT_KEEP_DAYS * 86_400_000,
     janitorEveryMs: config.KHALA_CHAT_JANITOR_S * 1_000,
   };
 }

@@ -54,6 +54,8 @@ export interface Retention {
   readonly since?: number;
   readonly entries?: number;
   readonly bytes?: number;
+  /** Keeps every entry after this sequence number. */
+  readonly upTo?: bigint;
 }
 
 /** Ordered logs with cursors, by name, on Postgres or Redis Streams. A stream expires one TTL after its last append. */

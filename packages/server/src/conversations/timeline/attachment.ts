@@ -74,8 +74,9 @@ export class Attachment implements Follower {
   async begin(start: StartPosition, run: RunJson | null): Promise<void> {
     if (start.kind !== "now") this.#metrics.replays.add(1);
     if (start.kind === "after") return this.#beginAfter(start.cursor, run);
-    // The log decides, not the run's row: this reader may not have read the run's end yet.
-    if (start.kind === "now" && !this.#reader.streaming) {
+    // The log decides, not the run's row: this reader may not have read the run's end yet. A log that replaces a lost one
+    // may have nothing of the run so far.
+    if (start.kind === "now" && !this.#reader.streaming && !run) {
       this.#hello(run);
       return this.#goLive();
     }

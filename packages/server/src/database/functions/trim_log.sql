@@ -1,5 +1,6 @@
--- Deletes those of the oldest p_most entries that exceed a limit, never the last one; returns how many.
-CREATE FUNCTION runtime.trim_log(p_stream text, p_since bigint, p_entries bigint, p_bytes bigint, p_most int) RETURNS int
+-- Deletes those of the oldest p_most entries that exceed a limit, never the last one, and none after p_up_to; returns how many.
+CREATE FUNCTION runtime.trim_log(p_stream text, p_since bigint, p_entries bigint, p_bytes bigint, p_most int, p_up_to bigint)
+RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
   log runtime.log_streams;
@@ -18,7 +19,7 @@ BEGIN
       WHERE e.log_id = log.log_id AND e.seq > log.floor AND e.seq < log.seq ORDER BY e.seq LIMIT p_most
     ) o
   ) e
-  WHERE e.time < p_since OR e.seq <= log.seq - p_entries OR e.remaining > p_bytes;
+  WHERE e.seq <= coalesce(p_up_to, e.seq) AND (e.time < p_since OR e.seq <= log.seq - p_entries OR e.remaining > p_bytes);
   IF gone = 0 THEN RETURN 0; END IF;
   DELETE FROM runtime.log_entries e WHERE e.log_id = log.log_id AND e.seq > log.floor AND e.seq <= cut;
   UPDATE runtime.log_streams s SET floor = cut, bytes = s.bytes - freed WHERE s.stream = p_stream;

@@ -44,6 +44,15 @@ export function pageAfter(place: string | undefined): { next?: string } {
   return place === undefined ? {} : { next: Buffer.from(place).toString("base64url") };
 }
 
+/** Reads a query that has no other parameters than these. */
+export function readQuery(sent: unknown, names: readonly string[]): Record<string, unknown> {
+  const query = (sent ?? {}) as Record<string, unknown>;
+  const unknown = Object.keys(query).find((name) => !names.includes(name));
+  if (unknown === undefined) return query;
+  const message = `There is no parameter ${JSON.stringify(unknown.slice(0, 100))}. There are ${names.join(" and ")}.`;
+  throw new KhalaError("invalid_request", message, { field: unknown.slice(0, 100) });
+}
+
 /** Reads a text of a query that is sent once, or not at all. */
 export function readText(sent: unknown, field: string, max: number): string | undefined {
   if (sent === undefined) return undefined;

@@ -209,13 +209,13 @@ export function openPostgresLog(
       return 0;
     },
 
-    async trim(stream, { since = null, entries = null, bytes = null }: Nullable<Retention>) {
+    async trim(stream, { since = null, entries = null, bytes = null, upTo = null }: Nullable<Retention>) {
       let removed = 0;
       for (;;) {
         const [row] = await database.query<{ gone: number }>({
           name: "log_trim",
-          text: "SELECT runtime.trim_log($1, $2, $3, $4, $5) AS gone",
-          values: [stream, since, entries, bytes, TRIM_BATCH],
+          text: "SELECT runtime.trim_log($1, $2, $3, $4, $5, $6) AS gone",
+          values: [stream, since, entries, bytes, TRIM_BATCH, upTo],
         });
         removed += row!.gone;
         if (row!.gone < TRIM_BATCH) return removed;

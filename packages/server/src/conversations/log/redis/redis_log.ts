@@ -187,12 +187,14 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
 
     bookmark: (stream, { time, seq }) => bookmarks.write({ stream, time, seq }),
 
-    async trim(stream, { since, entries, bytes }: Retention) {
+    async trim(stream, { since, entries, bytes, upTo }: Retention) {
       const limits = [since, entries, bytes].map((limit) => limit?.toString() ?? "");
       let removed = 0;
       for (let batch = 0; batch < MAX_TRIM_BATCHES; batch++) {
         // Idempotent: a repeated trim removes only the rest.
-        const [trimmed, more] = (await run(stream, TRIM, [...limits, String(TRIM_BATCH)])).map(Number);
+        const [trimmed, more] = (
+          await run(stream, TRIM, [...limits, String(TRIM_BATCH), upTo?.toString() ?? ""])
+        ).map(Number);
         removed += trimmed!;
         if (!more) break;
       }

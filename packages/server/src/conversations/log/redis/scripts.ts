@@ -196,7 +196,7 @@ return pending
 `,
 );
 
-/** ARGV: since, entries, bytes, each or '', and the batch size. Returns the number removed, and 1 if there may be more. */
+/** ARGV: since, entries, bytes, each or '', the batch size, and the last sequence to remove or ''. Returns the number removed, and 1 if there may be more. */
 export const TRIM = script(
   TEXT,
   SPLIT,
@@ -204,12 +204,13 @@ export const TRIM = script(
   FLOOR,
   `
 if not found then return {0, 0} end
-local since, entries, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local since, entries, bytes, upTo = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
 local left, size = redis.call('XLEN', stream), tonumber(found[5] or 0)
 local looked = redis.call('XRANGE', stream, '-', '+', 'COUNT', ARGV[4])
 local keep = 1
 while keep < #looked do
-  local time = split(looked[keep][1])
+  local time, seq = split(looked[keep][1])
+  if upTo and seq > upTo then break end
   local old = since and time < since
   if not (old or (entries and left > entries) or (bytes and size > bytes)) then break end
   left = left - 1

@@ -1,14 +1,17 @@
 import { KhalaError } from "@khala/contracts";
+import type { UiMessagePageJson } from "@khala/contracts/conversation/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
+import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import { readChat, readConvId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
+import { pageAfter, readAfter, readLimit, readQuery, readText } from "../read_request.ts";
 
 const MAX_CURSOR = 200;
+const MAX_MESSAGE_ID = 400;
 
 /** `/chat`: send a message, stop a run, read one conversation or list all, read a log, delete. */
 export function chatRoutes(http: Http, context: Context, conversations: ConversationPlane): void {
@@ -45,6 +48,19 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     // Each is JSON already, the same that sockets get.
     const body = `{"events":[${events.join(",")}]${rest}}`;
     return reply.header("Cache-Control", "no-store").type("application/json").send(body);
+  });
+
+  http.route("conversation.read", "GET", "/chat/:conv_id/messages", async (who, request, reply) => {
+    const { before, limit } = readQuery(request.query, ["before", "limit"]);
+    const page = await conversations.messages(who, convIdOf(request), {
+      before: readText(before, "before", MAX_MESSAGE_ID) || undefined,
+      limit: readLimit(limit),
+    });
+    const body: UiMessagePageJson = {
+      messages: page.messages.map(uiMessageOf),
+      ...(page.before !== undefined && { before: page.before }),
+    };
+    return reply.header("Cache-Control", "no-store").send(body);
   });
 
   http.route("conversation.write", "POST", "/chat/:conv_id/stop", async (who, request) =>
