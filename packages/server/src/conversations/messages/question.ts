@@ -36,8 +36,9 @@ export async function insertQuestion(tx: Tx, question: Question): Promise<Stored
   const [row] = await tx.query<StoredQuestion>({
     name: "message_insert_question",
     text: `WITH stored AS (
-        INSERT INTO runtime.messages AS m (org_id, conv_id, message_id, parent_id, role, author, run_id, parts, status)
-        SELECT $1, $2, $3, c.leaf_id, 'user', $4, $5, $6, 'done' FROM runtime.conversations c
+        INSERT INTO runtime.messages AS m (org_id, conv_id, message_id, parent_id, role, author, run_id, parts, status,
+          created_at)
+        SELECT $1, $2, $3, c.leaf_id, 'user', $4, $5, $6, 'done', date_trunc('milliseconds', now()) FROM runtime.conversations c
         WHERE c.org_id = $1 AND c.conv_id = $2
         ON CONFLICT (org_id, conv_id, message_id) DO UPDATE SET run_id = $5, author = $4, parts = $6, status = 'done',
           log_epoch = NULL, log_seq = NULL, log_time = NULL, updated_at = now()
