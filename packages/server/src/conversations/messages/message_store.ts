@@ -47,13 +47,18 @@ export interface MessageStore {
   cutBack(run: WritingRun, kept: readonly string[]): Promise<boolean>;
 }
 
-/** Follows the parents, one by its key after the other. Parameters: org, conversation, messages, bytes. */
+/**
+ * Follows the parents, one by its key after the other: OFFSET 0 keeps the planner from reading all of a conversation for each
+ * step. Parameters: org, conversation, messages, bytes.
+ */
 const walk = (start: string, also = "") => `branch AS (
     ${start}
     UNION ALL
     SELECT ${MESSAGE}, p.parts, b.n + 1, b.bytes + octet_length(p.parts)
     FROM branch b
-    JOIN runtime.messages m ON m.org_id = $1 AND m.conv_id = $2 AND m.message_id = b.parent_id
+    CROSS JOIN LATERAL (
+      SELECT * FROM runtime.messages m WHERE m.org_id = $1 AND m.conv_id = $2 AND m.message_id = b.parent_id OFFSET 0
+    ) m
     CROSS JOIN LATERAL (SELECT m.parts::text AS parts OFFSET 0) p
     WHERE (b.n < $3 AND b.bytes < $4) ${also}
   )`;
