@@ -49,7 +49,7 @@ export function createClient<App extends AppTypes = AppTypes>(
     ...(options.storage && { storage: options.storage }),
   });
   const topics = { plane: sync, source: core.socketSource };
-  const talks = { plane: conversations, source: socketConversationSource(connection, http) };
+  const talks = { plane: conversations, source: socketConversationSource(connection) };
   if (tabs) tabs.share({ topics, conversations: talks });
   else {
     sync.setSource(topics.source);

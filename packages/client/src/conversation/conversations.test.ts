@@ -77,24 +77,6 @@ describe("following", () => {
     expect(texts()).toEqual([["ab", "streaming"]]);
   });
 
-  test("a conversation with more messages than a join brings is read as a whole, and goes on from there", async () => {
-    const all = Array.from({ length: 1_500 }, (_, i) => ({
-      message_id: `m-${i}`,
-      role: "user",
-      run_id: "",
-      parts: [{ text: String(i) }],
-      status: "done",
-    }));
-    joined(...all.slice(500));
-    expect(conversation.state().messages).toHaveLength(1_000);
-    expect(http.last).toMatchObject({ method: "GET", path: "/chat/c" });
-    http.last.answer({ conv_id: "c", cursor: "e-9", run: null, messages: all });
-    await settled();
-    expect(conversation.state().messages).toHaveLength(1_500);
-    expect(connection.channels[0]!.left).toBe(true);
-    expect(connection.channelNow.join()).toEqual({ after: "e-9" });
-  });
-
   test("listeners hear of the first word at once, then once per picture", async () => {
     joined();
     await settled();
@@ -211,7 +193,7 @@ describe("other tabs", () => {
     expect(connection.channels).toHaveLength(1);
     // The leader is gone: this tab takes the socket, and goes on from where it is.
     conversations.close();
-    follower.setSource(socketConversationSource(connection, http));
+    follower.setSource(socketConversationSource(connection));
     expect(connection.channelNow.join()).toEqual({ after: "e-4" });
     connection.channelNow.events(5, "r", delta("c"));
     expect(there.state().messages[1]!.parts).toEqual([{ text: "abc" }]);

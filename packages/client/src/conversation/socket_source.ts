@@ -1,17 +1,15 @@
-import { CONVERSATION_CHANNEL, KhalaError } from "@khala/contracts";
-import type { ConversationStateJson, SnapshotJson } from "@khala/contracts/conversation/v1";
+import { CONVERSATION_CHANNEL } from "@khala/contracts";
 import type { Channel, Connection } from "../connection/port.ts";
-import type { Http } from "../http.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource } from "./source.ts";
 
-/** Maximum messages of a join; a longer conversation is read over HTTP. */
+/** The newest messages of a join. Older ones are at GET /chat/:conv_id/messages. */
 const REPLAY = 1_000;
 
 /** Follows conversations on this tab's socket. */
-export function socketConversationSource(connection: Connection, http: Http): ConversationSource {
+export function socketConversationSource(connection: Connection): ConversationSource {
   return {
     follow(convId, sink, signal) {
-      if (!signal.aborted) new Following(connection, http, convId, sink, signal).join();
+      if (!signal.aborted) new Following(connection, convId, sink, signal).join();
     },
   };
 }
@@ -19,26 +17,16 @@ export function socketConversationSource(connection: Connection, http: Http): Co
 /** One conversation on its channel. */
 class Following {
   readonly #connection: Connection;
-  readonly #http: Http;
   readonly #convId: string;
   readonly #sink: ConversationSink;
-  readonly #signal: AbortSignal;
   #channel: Channel | undefined;
   /** Whether the state is complete and frames arrive. */
   #live = false;
 
-  constructor(
-    connection: Connection,
-    http: Http,
-    convId: string,
-    sink: ConversationSink,
-    signal: AbortSignal,
-  ) {
+  constructor(connection: Connection, convId: string, sink: ConversationSink, signal: AbortSignal) {
     this.#connection = connection;
-    this.#http = http;
     this.#convId = convId;
     this.#sink = sink;
-    this.#signal = signal;
     signal.addEventListener("abort", () => this.#leave(), { once: true });
   }
 
@@ -58,35 +46,10 @@ class Following {
   }
 
   #frame(frame: ConversationFrame): void {
-    const first = this.#sink.position() === undefined;
     this.#sink.frame(frame);
     if (!this.#live && this.#sink.position() !== undefined) {
       this.#live = true;
       this.#sink.health(true);
-    }
-    if (first && frame.type === "snapshot" && ((frame as SnapshotJson).messages?.length ?? 0) >= REPLAY)
-      void this.#readAll();
-  }
-
-  /** The snapshot may be cut: reads the whole conversation, then joins again from there. */
-  async #readAll(): Promise<void> {
-    const signal = this.#signal;
-    try {
-      const path = `/chat/${encodeURIComponent(this.#convId)}`;
-      const {
-        messages = [],
-        run = null,
-        cursor = "",
-      } = (await this.#http.request("GET", path, { signal })).body as ConversationStateJson;
-      if (signal.aborted) return;
-      this.#leave();
-      this.#sink.restore({ messages, run, cursor, seq: "0" });
-      this.join();
-    } catch (error) {
-      // The last messages are live; the error explains the missing older ones.
-      if (signal.aborted) return;
-      if (!(error instanceof KhalaError)) throw error;
-      this.#sink.health(true, error);
     }
   }
 

@@ -214,7 +214,7 @@ export function handConversation(options: ConversationsOptions = {}) {
   const http = new FakeHttp();
   const environment = new FakeEnvironment();
   const conversations = openConversations(connection, http, environment, options);
-  conversations.setSource(socketConversationSource(connection, http));
+  conversations.setSource(socketConversationSource(connection));
   const conversation: Conversation = conversations.get("c");
   return {
     connection,

@@ -88,7 +88,7 @@ export function handClient() {
   sync.setScope("test");
   sync.setSource(topics);
   const conversations = openConversations(connection, http, environment);
-  conversations.setSource(socketConversationSource(connection, http));
+  conversations.setSource(socketConversationSource(connection));
   const client: KhalaClient<HandDocuments> = {
     connection,
     sync,
