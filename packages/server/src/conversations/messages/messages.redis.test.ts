@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { until } from "@khala/testing/kit/until";
 import { testViewer } from "@khala/testing/kit/viewer";
-import { testRedis } from "@khala/testing/redis/redis";
+import { startRedis } from "@khala/testing/redis/redis";
 import { openTestLog } from "@khala/testing/redis/redis_log";
 import { expect, test } from "vitest";
 import { answerOf, eventsOf, GatedEngine, Servers } from "../test_support.ts";
@@ -9,7 +9,8 @@ import { answerOf, eventsOf, GatedEngine, Servers } from "../test_support.ts";
 const ada = testViewer();
 
 test("FLUSHALL loses no finished message, the live run continues in a new log, and the next message works", async () => {
-  await using redis = await testRedis();
+  // Its own: FLUSHALL would empty the one that all files share.
+  await using redis = await startRedis();
   await using log = await openTestLog(redis.url);
   await using servers = await Servers.open();
   const engine = new GatedEngine();
