@@ -443,6 +443,10 @@ const ROWS: Record<string, Row> = {
     request: () => ({ path: "/ops/v1/conversations" }),
     cells: "403 403 200 403 200 403 403",
   },
+  "GET /ops/v1/failed-runs": {
+    request: () => ({ path: "/ops/v1/failed-runs" }),
+    cells: "403 403 200 403 200 403 403",
+  },
   "GET /ops/v1/failed-streams": {
     request: () => ({ path: "/ops/v1/failed-streams" }),
     cells: "403 403 200 403 200 403 200",

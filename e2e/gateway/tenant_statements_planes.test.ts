@@ -181,7 +181,8 @@ test("no statement of conversations, durable streams and the board touches a ten
     await eventually("the answers", async () =>
       JSON.stringify(await call("GET", "/chat/talk/log")).includes("You said: two"),
     );
-    for (const path of ["/chat", "/chat/talk", "/ops/v1/conversations"]) await call("GET", path);
+    for (const path of ["/chat", "/chat/talk", "/ops/v1/conversations", "/ops/v1/failed-runs"])
+      await call("GET", path);
     await call("DELETE", "/chat/talk");
 
     // Durable streams.

@@ -148,6 +148,7 @@ async function everything({ call }: Caller): Promise<Record<string, string>> {
     `/ops/v1/documents?topic=${runSummaries.topic}`,
     `/ops/v1/history/run:${RUN}`,
     "/ops/v1/conversations",
+    "/ops/v1/failed-runs",
     "/ops/v1/audit",
     "/chat",
     `/chat/${CONV}`,

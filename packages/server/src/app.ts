@@ -2,6 +2,7 @@ import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Agent, Schedule } from "./blackboard/model/agent.ts";
 import { type CheckedSchedule, checkSchedules } from "./blackboard/publish/cron.ts";
 import type { EngineFactory } from "./conversations/engines/engine.ts";
+import { PublicError } from "./conversations/engines/public_error.ts";
 import type { HttpStream, StreamDefinition } from "./events/stream.ts";
 import { runs, workers } from "./events/streams.ts";
 import type { DocumentsOf, Model } from "./sync/model.ts";
@@ -61,7 +62,7 @@ export function defineApp<const M extends readonly Model[]>(definition: AppDefin
 const noEngine: EngineFactory = () => ({
   // biome-ignore lint/correctness/useYield: it has nothing to say.
   async *run() {
-    throw new Error(
+    throw new PublicError(
       "This app has no engine. Give defineApp one, such as scripted() of @khala/server/engines.",
     );
   },

@@ -7,4 +7,8 @@ export type {
   Turn,
 } from "./conversations/engines/engine.ts";
 export { type HttpEngineOptions, http } from "./conversations/engines/http.ts";
+export {
+  type EngineFailureCode,
+  PublicError,
+} from "./conversations/engines/public_error.ts";
 export { type Script, type ScriptedOptions, type Step, scripted } from "./conversations/engines/scripted.ts";

@@ -5,6 +5,7 @@ export { agent } from "./blackboard/model/define_agent.ts";
 export { FatalError, RateLimitedError, RetryableError } from "./blackboard/model/errors.ts";
 export { type BlackboardStore, blackboardStore } from "./blackboard/model/store.ts";
 export type { BlackboardPlane, Caller } from "./blackboard/plane.ts";
+export { type EngineFailureCode, PublicError } from "./conversations/engines/public_error.ts";
 export type { Append, Authority, NewEvent } from "./events/authority.ts";
 export {
   type AuthorityEvent,

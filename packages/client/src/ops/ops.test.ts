@@ -16,6 +16,7 @@ test("each question is asked at its route", () => {
   void ops.traces({ correlation_id: "c" });
   void ops.trace("abc");
   void ops.conversations();
+  void ops.failedRuns({ error_id: "e1" });
   void ops.audit({ action: "token.mint" });
   void ops.quotas({ org: "acme" });
   void ops.compareParity();
@@ -27,6 +28,7 @@ test("each question is asked at its route", () => {
     ["/ops/v1/traces", { correlation_id: "c" }],
     ["/ops/v1/traces/abc", undefined],
     ["/ops/v1/conversations", {}],
+    ["/ops/v1/failed-runs", { error_id: "e1" }],
     ["/ops/v1/audit", { action: "token.mint" }],
     ["/ops/v1/quotas", { org: "acme" }],
     ["/ops/v1/parity", undefined],

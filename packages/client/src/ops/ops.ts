@@ -4,6 +4,7 @@ import type {
   DocumentHistoryJson,
   DocumentListJson,
   ErrorListJson,
+  FailedRunListJson,
   OrgConversationListJson,
   OverviewJson,
   ParityJson,
@@ -52,6 +53,12 @@ export interface Ops {
     readonly limit?: number;
     readonly after?: string;
   }): Promise<OrgConversationListJson>;
+  /** Exceptions that ended runs; or the one with an error id that an end user reported. */
+  failedRuns(options?: {
+    readonly error_id?: string;
+    readonly limit?: number;
+    readonly after?: string;
+  }): Promise<FailedRunListJson>;
   parity(): Promise<ParityJson>;
   /** Compares every document with the mirror; a long comparison continues after the answer. */
   compareParity(): Promise<ParityJson>;
@@ -87,6 +94,7 @@ export function openOps(
     history: (docKey) => ask(["history", docKey]),
     sockets: () => ask(["sockets"]),
     conversations: (options) => ask(["conversations"], { ...options }),
+    failedRuns: (options) => ask(["failed-runs"], { ...options }),
     parity: () => ask(["parity"]),
     compareParity: async () =>
       (await http.request("POST", "/ops/v1/parity", { body: {} })).body as ParityJson,

@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import type { ConversationSummaryJson, RunJson } from "@khala/contracts/conversation/v1";
+import type { ConversationSummaryJson } from "@khala/contracts/conversation/v1";
+import type { FailedRunJson } from "@khala/contracts/ops/v1";
 import { notFound } from "../access/access.ts";
 import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
@@ -8,9 +9,12 @@ import type { Cursor } from "./log/cursor.ts";
 import { formatCursor } from "./log/cursor.ts";
 import { type Log, StreamGone } from "./log/log.ts";
 import type { ListedConversation, ListPage, LogPage, PageQuery } from "./plane.ts";
+import { runJson } from "./store.ts";
 import { eventFrame } from "./timeline/timeline.ts";
 
 const LOG_BYTES = 4 << 20;
+/** Ids are hexadecimal. */
+const AFTER_ALL_IDS = "z";
 const BEGINNING = { seq: 0n, time: 0 };
 
 interface Row {
@@ -23,6 +27,9 @@ interface Row {
   readonly runId: string | null;
   readonly status: string | null;
   readonly createdAt: Date | null;
+  readonly error: string | null;
+  readonly errorCode: string | null;
+  readonly errorId: string | null;
 }
 
 /** A page of conversations, newest first, of an owner or of the org. */
@@ -39,7 +46,7 @@ async function list(
     name,
     text: `
       SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.sort_key AS "sortKey",
-        r.run_id AS "runId", r.status, r.created_at AS "createdAt"
+        r.run_id AS "runId", r.status, r.created_at AS "createdAt", r.error, r.error_code AS "errorCode", r.error_id AS "errorId"
       FROM (
         SELECT org_id, conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS sort_key
         FROM runtime.conversations
@@ -48,7 +55,7 @@ async function list(
         ORDER BY updated_at DESC, conv_id DESC LIMIT $4
       ) c
       LEFT JOIN LATERAL (
-        SELECT run_id, status, created_at FROM runtime.conversation_runs
+        SELECT run_id, status, created_at, error, error_code, error_id FROM runtime.conversation_runs
         WHERE org_id = c.org_id AND run_id = coalesce(c.run_id, (
           SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.org_id = c.org_id AND n.conv_id = c.conv_id))
       ) r ON true
@@ -68,12 +75,29 @@ export async function listOwn(
 ): Promise<ListPage<ConversationSummaryJson>> {
   const { rows, next } = await list(database, org, subject, query);
   const conversations = rows.map(
-    ({ convId, title, updatedAt, runId, status, createdAt }): ConversationSummaryJson => ({
+    ({
+      convId,
+      title,
+      updatedAt,
+      runId,
+      status,
+      createdAt,
+      error,
+      errorCode,
+      errorId,
+    }): ConversationSummaryJson => ({
       conv_id: convId,
       title,
       updated_at: updatedAt.toISOString(),
       ...(runId && {
-        run: { run_id: runId, status: status!, created_at: createdAt!.toISOString() } satisfies RunJson,
+        run: runJson({
+          run_id: runId,
+          status: status!,
+          created_at: createdAt!.toISOString(),
+          error,
+          error_code: errorCode,
+          error_id: errorId,
+        }),
       }),
     }),
   );
@@ -94,6 +118,25 @@ export async function listOfOrg(
     runStatus: status ?? "",
   }));
   return { conversations, next };
+}
+
+/** The runs of an org that an exception ended, newest first; or the one with an error id. */
+export async function listFailedRuns(
+  database: Database,
+  org: string,
+  { after, limit, errorId }: PageQuery & { readonly errorId: string | undefined },
+): Promise<{ runs: FailedRunJson[]; next: string | undefined }> {
+  const rows = await database.query<Required<FailedRunJson>>({
+    name: errorId === undefined ? "conversation_failed_runs" : "conversation_failed_run",
+    text: `SELECT error_id, run_id, conv_id, subject, error_code AS code, error AS message, coalesce(error_detail, '') AS detail,
+        to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS failed_at
+      FROM runtime.conversation_runs
+      WHERE org_id = $1 AND error_id IS NOT NULL AND ${errorId === undefined ? "error_id < $2" : "error_id = $2"}
+      ORDER BY error_id DESC LIMIT $3`,
+    values: [org, errorId ?? (after || AFTER_ALL_IDS), limit + 1],
+  });
+  const runs = rows.slice(0, limit);
+  return { runs, next: rows.length > limit ? runs.at(-1)!.error_id : undefined };
 }
 
 /** A page of a conversation's log after a cursor, or from its oldest entry, as sockets get it. */

@@ -6,7 +6,7 @@ import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
 import { withTimeout } from "../kit/timeout.ts";
 import { type ConversationId, type ConversationRef, idKey } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
-import { listOfOrg, listOwn, readLogPage } from "./listing.ts";
+import { listFailedRuns, listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { parseCursor } from "./log/cursor.ts";
 import type { Log } from "./log/log.ts";
 import { openMessageStore, type PageLimits } from "./messages/message_store.ts";
@@ -210,6 +210,7 @@ export async function openConversationPlane(
 
     list: (caller, query) => listOwn(database, caller, query),
     listOfOrg: (org, query) => listOfOrg(database, org, query),
+    failedRuns: (org, query) => listFailedRuns(database, org, query),
 
     async log(caller, convId, after, limit) {
       checkConvId(convId);

@@ -5,6 +5,7 @@ import type {
   RunJson,
   StopResponseJson,
 } from "@khala/contracts/conversation/v1";
+import type { FailedRunJson } from "@khala/contracts/ops/v1";
 import type { Caller } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
 import type { ConversationId } from "./conversation.ts";
@@ -98,6 +99,11 @@ export interface ConversationPlane extends Service {
   list(caller: Caller, query: PageQuery): Promise<ListPage<ConversationSummaryJson>>;
   /** All conversations of an org. */
   listOfOrg(org: string, query: PageQuery): Promise<ListPage<ListedConversation>>;
+  /** The runs of an org that an exception ended, newest first; or the one with an error id. */
+  failedRuns(
+    org: string,
+    query: PageQuery & { readonly errorId: string | undefined },
+  ): Promise<{ readonly runs: readonly FailedRunJson[]; readonly next: string | undefined }>;
   /** The log after a cursor, or from its oldest entry; stale_cursor when entries were trimmed. */
   log(caller: Caller, convId: string, after: string | undefined, limit: number): Promise<LogPage>;
   /** The number of this server's sockets that follow a conversation. */

@@ -122,7 +122,8 @@ type RunRow = Omit<RunJson, "error"> & {
   readonly error_id: string | null;
 };
 
-function runJson({ error, error_code, error_id, ...run }: RunRow): RunJson {
+/** A run for its readers. */
+export function runJson({ error, error_code, error_id, ...run }: RunRow): RunJson {
   if (run.status !== "failed") return run;
   const why = { code: error_code ?? "engine_failed", message: error ?? "", ...(error_id && { error_id }) };
   return { ...run, error: why };

@@ -29,6 +29,7 @@ import {
   type OpsSources,
   opsAuditRoutes,
   opsConversationRoutes,
+  opsFailedRunRoutes,
   opsQuotaRoutes,
   opsRoutes,
   opsSetAsideRoutes,
@@ -184,6 +185,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     const minted = dev && auth.issuer ? mintedScopes(app) : undefined;
     opsRoutes(http, { ...ops, dev, mintedScopes: minted, traffic, sockets });
     opsConversationRoutes(http, conversations);
+    opsFailedRunRoutes(http, conversations);
     opsAuditRoutes(http, options.audit);
     if (options.blackboard) opsSetAsideRoutes(http, options.blackboard);
     opsQuotaRoutes(http, context.quotas);

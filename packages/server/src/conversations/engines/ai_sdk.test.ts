@@ -4,6 +4,7 @@ import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
 import { expect, test } from "vitest";
 import { must, ROOT } from "../../../../../scripts/run.ts";
 import { aiSdk } from "./ai_sdk.ts";
+import { PublicError } from "./public_error.ts";
 import { play, textOf, turnOf } from "./test_support.ts";
 
 type StreamResult = Awaited<ReturnType<MockLanguageModelV4["doStream"]>>;
@@ -74,8 +75,12 @@ test("tools are used and the model goes on with what they answered, failures too
     [callGreet("1", "Ada"), callGreet("2", "Eve"), finish("tool-calls")],
     [...text("Done."), finish()],
   );
-  const { events, error } = await play(aiSdk(model, { tools: { greet } }), turnOf("Greet them"));
+  const thrown: unknown[] = [];
+  const reportError = (of: unknown) => `The tool failed (error ${thrown.push(of)}).`;
+  const turn = turnOf("Greet them", { reportError });
+  const { events, error } = await play(aiSdk(model, { tools: { greet } }), turn);
   expect(error).toBeUndefined();
+  expect(thrown).toMatchObject([{ message: "Eve is not greeted." }]);
   expect(events).toContainEqual({ tool_call: { tool_call_id: "1", tool: "greet", input: { name: "Ada" } } });
   expect(events).toContainEqual({
     tool_result: {
@@ -85,7 +90,7 @@ test("tools are used and the model goes on with what they answered, failures too
     },
   });
   expect(events).toContainEqual({
-    tool_result: { tool_call_id: "2", tool: "greet", error: "Eve is not greeted." },
+    tool_result: { tool_call_id: "2", tool: "greet", error: "The tool failed (error 1)." },
   });
   expect(textOf(events)).toBe("Done.");
   expect(events.at(-1)).toEqual({
@@ -166,19 +171,16 @@ test("an error in the middle of an answer is thrown after what was said, and can
   const parts = [...text("Half an ans"), { type: "error", error: new Error("The GPU caught fire") } as const];
   const { events, error } = await play(aiSdk(answers([...parts, finish("error")])), turnOf("Hi"));
   expect(textOf(events)).toBe("Half an ans");
-  expect(error).toMatchObject({
-    name: "KhalaError",
-    code: "unavailable",
-    message: "The model failed: The GPU caught fire",
-  });
+  expect(error).toMatchObject({ name: "Error", message: "The GPU caught fire" });
 });
 
 test("a provider that refuses, one whose stream breaks, and one that ends with an error all fail the run", async () => {
-  const refusing = new MockLanguageModelV4({
-    async doStream() {
-      throw Object.assign(new Error("Quota exceeded"), { statusCode: 429 });
-    },
-  });
+  const failing = (error: Error) =>
+    new MockLanguageModelV4({
+      async doStream() {
+        throw error;
+      },
+    });
   const breaking = new MockLanguageModelV4({
     doStream: {
       stream: new ReadableStream({
@@ -186,11 +188,18 @@ test("a provider that refuses, one whose stream breaks, and one that ends with a
       }),
     },
   });
-  const message = async (model: MockLanguageModelV4) =>
-    (await play(aiSdk(model, { settings: { maxRetries: 0 } }), turnOf("Hi"))).error?.message;
-  expect(await message(refusing)).toBe("The model failed: Quota exceeded (status 429)");
-  expect(await message(breaking)).toBe("The model failed: socket hang up");
-  expect(await message(answers([...text("So"), finish("error")]))).toContain("gave no reason");
+  const thrown = async (model: MockLanguageModelV4) =>
+    (await play(aiSdk(model, { settings: { maxRetries: 0 } }), turnOf("Hi"))).error;
+  const quota = Object.assign(new Error("Quota of key sk-1 exceeded"), { statusCode: 429 });
+  expect(await thrown(failing(quota))).toMatchObject({ code: "rate_limited", cause: quota });
+  const long = new Error("This model's maximum context length is 8192 tokens");
+  expect(await thrown(failing(long))).toMatchObject({ code: "context_length" });
+  const refused = new Error("fetch failed", { cause: Object.assign(new Error(), { code: "ECONNREFUSED" }) });
+  expect(await thrown(failing(refused))).toMatchObject({ code: "network" });
+  const own = new PublicError("No model for this plan.", { code: "refused" });
+  expect(await thrown(failing(own))).toBe(own);
+  expect((await thrown(breaking))?.message).toBe("socket hang up");
+  expect((await thrown(answers([...text("So"), finish("error")])))?.message).toContain("gave no reason");
 });
 
 test("an abort reaches the provider and ends the run without an error", async () => {

@@ -1,4 +1,3 @@
-import { KhalaError } from "@khala/contracts";
 import type { CustomJson, PartJson, ToolJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type {
   AssistantModelMessage,
@@ -10,6 +9,8 @@ import type {
   ToolSet,
 } from "ai";
 import type { ConversationKey, EngineEvent, EngineFactory, Turn } from "./engine.ts";
+import { modelError } from "./model_error.ts";
+import { PublicError } from "./public_error.ts";
 
 type StreamTextOptions = Parameters<typeof streamText<ToolSet>>[0];
 
@@ -66,7 +67,7 @@ export function aiSdk(model: ModelChoice, options: AiSdkOptions = {}): EngineFac
           });
           for await (const part of stream) {
             if (signal.aborted) return;
-            const event = engineEvent(part);
+            const event = engineEvent(part, turn);
             if (event) yield event;
           }
         } catch (error) {
@@ -80,7 +81,7 @@ export function aiSdk(model: ModelChoice, options: AiSdkOptions = {}): EngineFac
   };
 }
 
-function engineEvent(part: TextStreamPart<ToolSet>): EngineEvent | undefined {
+function engineEvent(part: TextStreamPart<ToolSet>, turn: Turn): EngineEvent | undefined {
   switch (part.type) {
     case "text-delta":
       return part.text === "" ? undefined : { text_delta: { text: part.text } };
@@ -91,7 +92,7 @@ function engineEvent(part: TextStreamPart<ToolSet>): EngineEvent | undefined {
     case "tool-result":
       return part.preliminary ? undefined : { tool_result: { ...callOf(part), output: json(part.output) } };
     case "tool-error":
-      return { tool_result: { ...callOf(part), error: messageOf(part.error) } };
+      return { tool_result: { ...callOf(part), error: toolError(part.error, turn) } };
     case "tool-output-denied":
       return { tool_result: { ...callOf(part), error: "The use of this tool was denied." } };
     case "tool-approval-request":
@@ -126,6 +127,12 @@ function finishedEvent({
   return { run_finished: { reason: finishReason, usage } };
 }
 
+/** What end users see of a tool's exception. */
+function toolError(error: unknown, { reportError }: Turn): string {
+  if (reportError) return reportError(error);
+  return error instanceof PublicError ? error.message : "The tool failed.";
+}
+
 function callOf({ toolCallId, toolName }: { toolCallId: string; toolName: string }) {
   return { tool_call_id: toolCallId, tool: toolName };
 }
@@ -138,18 +145,6 @@ function json(value: unknown): Json {
   return text === undefined ? null : JSON.parse(text);
 }
 
-function modelError(error: unknown): KhalaError {
-  if (error instanceof KhalaError) return error;
-  return new KhalaError("unavailable", `The model failed: ${messageOf(error)}`, {}, { cause: error });
-}
-
-function messageOf(error: unknown): string {
-  if (typeof error === "string") return error;
-  const { message, statusCode } = Object(error);
-  const text = typeof message === "string" && message !== "" ? message : "no reason was given";
-  return typeof statusCode === "number" ? `${text} (status ${statusCode})` : text;
-}
-
 async function loadAiSdk() {
   try {
     return await import("ai");
@@ -157,8 +152,8 @@ async function loadAiSdk() {
     const missing = Object(cause).code === "ERR_MODULE_NOT_FOUND";
     const message = missing
       ? "The engine aiSdk needs the npm package `ai`, version 7. Run `npm install ai`."
-      : `The npm package \`ai\` could not be loaded: ${messageOf(cause)}`;
-    throw new KhalaError("unavailable", message, {}, { cause });
+      : "The npm package `ai` could not be loaded.";
+    throw new Error(message, { cause });
   }
 }
 

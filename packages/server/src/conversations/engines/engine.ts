@@ -18,6 +18,8 @@ export interface Turn extends ConversationKey {
   readonly history: readonly TranscriptMessageJson[];
   /** W3C traceparent of the turn, for calls to other services. */
   readonly trace?: string;
+  /** Logs an error, such as of a tool, and returns the sentence that end users may see of it. */
+  readonly reportError?: (error: unknown) => string;
   /** Publishes on the blackboard as the conversation's owner, within the turn's trace; absent without a blackboard. */
   readonly publish?: PublishArtifacts;
 }
@@ -31,8 +33,9 @@ export type EngineEvent = Omit<EventJson, "run_started" | "run_failed" | "run_st
 /** Answers turns: a model, a script, or another process. */
 export interface Engine {
   /**
-   * Answers a turn. Events are published in the order in which they are yielded. An exception ends the run with its
-   * message as the error. Must end soon after the signal aborts. `run_finished` may come last, with reason and usage.
+   * Answers a turn. Events are published in the order in which they are yielded. An exception fails the run: end users
+   * see the message of a PublicError, and a plain sentence for any other. Must end soon after the signal aborts.
+   * `run_finished` may come last, with reason and usage.
    */
   run(turn: Turn, signal: AbortSignal): AsyncIterable<EngineEvent>;
   /** Called once, when the conversation is idle for long or the server stops. */

@@ -57,7 +57,7 @@ test("when there are as many as may be, the longest idle one goes", async () => 
 test("when all of them are at work, another one is refused", async () => {
   const { use } = await enginesOf({ max: 1 });
   use("a");
-  expect(() => use("b")).toThrow(expect.objectContaining({ code: "overloaded" }));
+  expect(() => use("b")).toThrow(expect.objectContaining({ name: "PublicError", code: "rate_limited" }));
 });
 
 test("one that misbehaved is not used again", async () => {

@@ -1,9 +1,9 @@
-import { KhalaError } from "@khala/contracts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
 import { type ConversationRef, refKey } from "../conversation.ts";
 import type { ConversationKey, Engine, EngineFactory } from "./engine.ts";
+import { PublicError } from "./public_error.ts";
 
 /** The life of a conversation that an engine belongs to. */
 type EngineOwner = Omit<ConversationRef, "logName">;
@@ -62,7 +62,7 @@ export function openEngineCache(context: Context, { factory, idleMs, max }: Engi
       if (entry.uses === 0) return close(key, entry);
     }
     const message = "This server has reached its limit of engines. Send the message again in a moment.";
-    throw new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
+    throw new PublicError(message, { code: "rate_limited" });
   }
 
   function release(key: string, entry: CachedEngine, discard: boolean): void {

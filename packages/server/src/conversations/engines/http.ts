@@ -3,6 +3,7 @@ import { KhalaError } from "@khala/contracts";
 import { type EventJson, EventSchema } from "@khala/contracts/conversation/v1";
 import { type Clock, systemClock } from "../../kit/clock.ts";
 import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
+import { engineFailureCode, PublicError } from "./public_error.ts";
 
 export interface HttpEngineOptions {
   readonly headers?: Readonly<Record<string, string>>;
@@ -40,7 +41,7 @@ export function http(url: string, options: HttpEngineOptions = {}): EngineFactor
     const leaving = new AbortController();
     /** Waits for a part of the response; aborts the request after the timeout. */
     const readWithin = async <T>(ms: number, late: string, part: Promise<T>): Promise<T> => {
-      const cancel = clock.after(ms, () => leaving.abort(new KhalaError("unavailable", late)));
+      const cancel = clock.after(ms, () => leaving.abort(tooLate(late)));
       return part.finally(cancel);
     };
     try {
@@ -110,8 +111,12 @@ function readEvent({ line, text }: NumberedText): EngineEvent {
   } catch (cause) {
     throw invalid("is not an event", cause);
   }
-  if (event.run_failed)
-    throw new KhalaError("unavailable", event.run_failed.message || "The engine failed and did not say why.");
+  if (event.run_failed) {
+    const { message, code } = event.run_failed;
+    throw new PublicError(message || "The engine failed and did not say why.", {
+      code: engineFailureCode(code),
+    });
+  }
   if (!kind) throw invalid("is an event without a body");
   if (kind === "runStarted" || kind === "runStopped")
     throw invalid("is an event that only the server may send");
@@ -131,22 +136,29 @@ function isFramed({ headers }: Response): boolean {
   return headers.has("content-length") || headers.has("transfer-encoding");
 }
 
-async function statusError(status: number, read: ReadBytes): Promise<KhalaError> {
+async function statusError(status: number, read: ReadBytes): Promise<Error> {
   const decoder = new TextDecoder();
   let text = "";
   for (let bytes = await read(); bytes && text.length < EXCERPT; bytes = await read())
     text += decoder.decode(bytes, { stream: true });
   const said = text.slice(0, EXCERPT).trim();
-  return new KhalaError("unavailable", `The engine answered ${status}${said && `: ${said}`}`);
+  const cause = new KhalaError("unavailable", `The engine answered ${status}${said && `: ${said}`}`);
+  if (status !== 429) return cause;
+  const message = "The engine is busy right now. Send the message again in a moment.";
+  return new PublicError(message, { code: "rate_limited", cause });
 }
 
-/** A connection failure for users, without the address. */
-function connectionError(error: unknown): KhalaError {
-  if (error instanceof KhalaError) return error;
-  const code: unknown = Object((error as Error).cause).code;
-  const why = typeof code === "string" ? ` (${code})` : "";
-  const message = `The connection to the engine failed${why}. Is it running?`;
-  return new KhalaError("unavailable", message, {}, { cause: error });
+/** A connection failure for end users, without the address. */
+function connectionError(error: unknown): Error {
+  if (error instanceof KhalaError || error instanceof PublicError) return error;
+  const message = "The engine cannot be reached right now. Send the message again in a moment.";
+  return new PublicError(message, { code: "network", cause: error });
+}
+
+/** The engine took too long; `detail` is for the log. */
+function tooLate(detail: string): PublicError {
+  const message = "The engine did not answer in time. Send the message again in a moment.";
+  return new PublicError(message, { code: "timeout", cause: new Error(detail) });
 }
 
 /** A piece of the response and the line on which it begins. */

@@ -48,7 +48,7 @@ test("a tool is called, answers, and has a custom result; one that fails says so
 test("/fail breaks off in the middle with a message for people", async () => {
   const { events, error } = await play(scripted(), turnOf("/fail the kettle is empty"));
   expect(textOf(events)).not.toBe("");
-  expect(error).toMatchObject({ name: "KhalaError", message: "the kettle is empty" });
+  expect(error).toMatchObject({ name: "PublicError", message: "the kettle is empty" });
 });
 
 test("/long is as long as it is asked to be, and no longer than the limit", async () => {

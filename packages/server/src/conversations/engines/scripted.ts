@@ -1,6 +1,6 @@
-import { KhalaError } from "@khala/contracts";
 import { type Clock, keepAliveClock, sleep } from "../../kit/clock.ts";
 import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
+import { PublicError } from "./public_error.ts";
 
 /** One step of a script: an event, or a pause. */
 export type Step = EngineEvent | { readonly waitMs: number };
@@ -61,7 +61,7 @@ function* answer(turn: Turn): Generator<Step> {
   const [, command, argument] = /^\/(fail|long|slow)\b\s*([\s\S]*)$/.exec(message.trim()) ?? [];
   if (command === "fail") {
     yield* text("This answer is about to break off");
-    throw new KhalaError("unavailable", argument || "The script was asked to fail. Send another message.");
+    throw new PublicError(argument || "The script was asked to fail. Send another message.");
   }
   if (command === "long") return yield* numbered(argument ?? "");
   if (command === "slow") return yield* slowly(argument || "A slow answer comes word by word.");

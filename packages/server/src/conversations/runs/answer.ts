@@ -14,7 +14,8 @@ import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../store.ts";
 import { messagesOf } from "../timeline/transcript.ts";
-import { endEvent, engineFailure, failed, type RunOutcome } from "./outcome.ts";
+import { engineFailure, toolFailure } from "./failures.ts";
+import { endEvent, failed, type RunOutcome } from "./outcome.ts";
 import type { RunLog } from "./run_log.ts";
 import { RunPublisher } from "./run_publisher.ts";
 
@@ -146,6 +147,7 @@ async function runEngine(
     const { publish: publishOnBoard } = deps;
     const turn: Turn = {
       ...{ convId, org, subject, runId, messageId: context.newId(), message, history },
+      reportError: (error) => toolFailure(context, run, error),
       ...(trace !== null && { trace }),
       ...(publishOnBoard && { publish: (drafts) => publishOnBoard({ org, subject, trace }, drafts) }),
     };
@@ -164,8 +166,7 @@ async function runEngine(
       discard = false;
       return signal.reason as RunOutcome;
     }
-    context.log.warn({ err: error, run: run.runId }, "an engine failed");
-    return isTooLarge(error) ? failed("too_large", error.message) : engineFailure(error);
+    return isTooLarge(error) ? failed("too_large", error.message) : engineFailure(context, run, error);
   } finally {
     checkedOut?.release(discard);
   }

@@ -167,16 +167,9 @@ export function openLeases(
         if (!row) return { held: false, next: undefined };
         await tx.query({
           name: "conversation_finish_run",
-          text: `UPDATE runtime.conversation_runs SET status = $3, error = $4, ended_at = now(), message = NULL,
-              cursor = coalesce(cursor, $5), error_code = $6 WHERE org_id = $1 AND run_id = $2`,
-          values: [
-            org,
-            runId,
-            outcome.kind,
-            outcome.kind === "failed" ? outcome.message : null,
-            more.cursor ?? null,
-            outcome.kind === "failed" ? outcome.code : null,
-          ],
+          text: `UPDATE runtime.conversation_runs SET status = $3, error = $4, error_code = $5, error_id = $6, error_detail = $7,
+              ended_at = now(), message = NULL, cursor = coalesce(cursor, $8) WHERE org_id = $1 AND run_id = $2`,
+          values: [org, runId, outcome.kind, ...errorColumns(outcome), more.cursor ?? null],
         });
         await endMessages(tx, { org, runId }, outcome.kind === "finished" ? "done" : outcome.kind);
         const claimed = more.next && row.queued > 0 ? await claimQueued(tx, { org, convId }) : undefined;
@@ -270,4 +263,10 @@ export function openLeases(
       });
     },
   };
+}
+
+function errorColumns(outcome: StoredOutcome): (string | null)[] {
+  if (outcome.kind !== "failed") return [null, null, null, null];
+  const { message, code, errorId = null, detail = null } = outcome;
+  return [message, code, errorId, detail];
 }

@@ -1,22 +1,29 @@
-import { KhalaError } from "@khala/contracts";
 import type { EventJson, RunFinishedJson } from "@khala/contracts/conversation/v1";
+import type { FailureCode } from "../engines/public_error.ts";
 import type { RunEventType } from "../options.ts";
 
-/** Why a run failed. */
-export type FailureCode = "engine_failed" | "timeout" | "too_large" | "server_lost";
+/** A run that failed: what end users see of it, and the exception for operators. */
+export interface FailedOutcome {
+  readonly kind: "failed";
+  readonly code: FailureCode;
+  readonly message: string;
+  /** Names the entry in the server's log that has the exception. */
+  readonly errorId?: string;
+  readonly detail?: string;
+}
 
 /** How a run ended. `lost`: another server ends it, and this one writes nothing more. */
 export type RunOutcome =
   | { readonly kind: "finished"; readonly finished: RunFinishedJson }
-  | { readonly kind: "failed"; readonly code: FailureCode; readonly message: string }
+  | FailedOutcome
   | { readonly kind: "stopped"; readonly reason: string }
   | { readonly kind: "lost" };
 
 /** An outcome that is stored. */
 export type StoredOutcome = Exclude<RunOutcome, { kind: "lost" }>;
 
-/** A failure with a message for users. */
-export function failed(code: FailureCode, message: string): StoredOutcome {
+/** A failure without an exception. */
+export function failed(code: FailureCode, message: string): FailedOutcome {
   return { kind: "failed", code, message };
 }
 
@@ -31,8 +38,10 @@ export function endEvent(outcome: StoredOutcome): EventJson {
   switch (outcome.kind) {
     case "finished":
       return { run_finished: outcome.finished };
-    case "failed":
-      return { run_failed: { code: outcome.code, message: outcome.message } };
+    case "failed": {
+      const { code, message, errorId } = outcome;
+      return { run_failed: { code, message, ...(errorId !== undefined && { error_id: errorId }) } };
+    }
     case "stopped":
       return { run_stopped: { reason: outcome.reason } };
   }
@@ -42,8 +51,8 @@ export function endEvent(outcome: StoredOutcome): EventJson {
 export function outcomeOf(event: EventJson): StoredOutcome | undefined {
   if (event.run_finished) return { kind: "finished", finished: event.run_finished };
   if (event.run_failed) {
-    const { code = "engine_failed", message = "" } = event.run_failed;
-    return failed(code as FailureCode, message);
+    const { code = "engine_failed", message = "", error_id: errorId } = event.run_failed;
+    return { ...failed(code as FailureCode, message), ...(errorId && { errorId }) };
   }
   if (event.run_stopped) return { kind: "stopped", reason: event.run_stopped.reason ?? "stopped" };
   return undefined;
@@ -69,11 +78,4 @@ export function shortLine(text: string, length: number): string {
     .replaceAll("\0", "");
   const characters = Array.from(line);
   return characters.length > length ? `${characters.slice(0, length - 1).join("")}…` : line;
-}
-
-/** The failure for users when an engine throws: its message, without a stack. */
-export function engineFailure(error: unknown): StoredOutcome {
-  const reason = shortLine(error instanceof Error ? error.message : String(error), 300);
-  if (error instanceof KhalaError) return failed("engine_failed", reason);
-  return failed("engine_failed", `The answer could not be completed: ${reason || "the engine failed"}`);
 }

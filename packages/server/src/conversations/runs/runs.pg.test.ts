@@ -3,6 +3,7 @@ import { until } from "@khala/testing/kit/until";
 import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
 import type { Turn } from "../engines/engine.ts";
+import { PublicError } from "../engines/public_error.ts";
 import { answerOf, endOf, engineOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
 
 const ada = testViewer();
@@ -94,7 +95,7 @@ test("an interruption from another server stops the run, and the server that had
   expect(await endOf(a.log, conv, first.run_id!)).toEqual({ run_stopped: { reason: "interrupted" } });
 });
 
-test("an engine that throws ends its run with an error that people can read, and nothing else", async () => {
+test("an engine that throws ends its run with a sentence and an error id; the exception is for operators", async () => {
   await using servers = await Servers.open();
   const { plane, log, told } = await servers.start({
     engine: engineOf(async function* () {
@@ -104,16 +105,43 @@ test("an engine that throws ends its run with an error that people can read, and
   });
   const conv = convId();
   const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
-  expect(await until("the end", () => endOf(log, conv, run_id!))).toEqual({
-    run_failed: {
-      code: "engine_failed",
-      message: "The answer could not be completed: the model is overloaded",
-    },
+  const { run_failed } = await until("the end", () => endOf(log, conv, run_id!));
+  const error_id = run_failed?.error_id;
+  expect(run_failed).toEqual({
+    code: "engine_failed",
+    message: `The answer could not be completed (error ${error_id}). Send the message again.`,
+    error_id,
   });
   expect(await kindsOf(log, conv)).toEqual(["run_started", "message", "text_delta", "run_failed"]);
   await until("the authority's events", () => told.includes(`${run_id} run.failed`));
   await until("the record", async () => (await plane.run(ada, conv))?.status === "failed");
+  expect((await plane.run(ada, conv))?.error).toEqual(run_failed);
+  const { runs } = await plane.failedRuns(ada.org, { after: "", limit: 10, errorId: error_id });
+  expect(runs).toMatchObject([{ error_id, run_id, conv_id: conv, subject: "ada", ...run_failed }]);
+  expect(runs[0]!.detail).toContain("the model is overloaded");
+  expect((await plane.failedRuns("other", { after: "", limit: 10, errorId: error_id })).runs).toEqual([]);
   await plane.chat(ada, { convId: conv, message: "again" });
+});
+
+test("a PublicError is shown as it is, with its code", async () => {
+  await using servers = await Servers.open();
+  const { plane, log } = await servers.start({
+    // biome-ignore lint/correctness/useYield: it has nothing to say.
+    engine: engineOf(async function* () {
+      throw new PublicError("Your plan has no model.", { code: "refused", cause: new Error("hunter2") });
+    }),
+  });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
+  const { run_failed } = await until("the end", () => endOf(log, conv, run_id!));
+  expect(run_failed).toEqual({
+    code: "refused",
+    message: "Your plan has no model.",
+    error_id: expect.any(String),
+  });
+  await until("the record", async () => (await plane.run(ada, conv))?.status === "failed");
+  const { runs } = await plane.failedRuns(ada.org, { after: "", limit: 10, errorId: undefined });
+  expect(runs[0]!.detail).toMatch(/no model.*Caused by: Error: hunter2/s);
 });
 
 test("an engine that cannot be made, and one that says what nobody knows, end the run the same way", async () => {

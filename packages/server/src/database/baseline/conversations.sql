@@ -74,6 +74,8 @@ CREATE TABLE runtime.conversation_runs (
   error text,
   error_code text,
   error_id text,
+  -- The beginning of the exception, for operators.
+  error_detail text,
   -- How often another server resumed it.
   resumed integer NOT NULL DEFAULT 0,
   -- W3C traceparent of the request.
@@ -87,6 +89,8 @@ CREATE UNIQUE INDEX conversation_runs_key ON runtime.conversation_runs ((conv_id
   WHERE idempotency_key IS NOT NULL;
 CREATE INDEX conversation_runs_newest ON runtime.conversation_runs (org_id, conv_id, run_id);
 CREATE INDEX conversation_runs_queue ON runtime.conversation_runs (org_id, conv_id, place) WHERE status = 'queued';
+-- Error ids rise with time: newest first, or one by its id.
+CREATE INDEX conversation_runs_failed ON runtime.conversation_runs (org_id, error_id) WHERE error_id IS NOT NULL;
 CREATE INDEX conversation_runs_untold ON runtime.conversation_runs (ended_at) WHERE NOT told AND ended_at IS NOT NULL;
 
 -- The messages. They are the history; the log has what live readers still need.

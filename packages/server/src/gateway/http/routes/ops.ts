@@ -148,6 +148,20 @@ export function opsConversationRoutes(http: Http, conversations: ConversationPla
   });
 }
 
+/** `GET /ops/v1/failed-runs`: the exceptions that ended runs of the org. End users see their ids. */
+export function opsFailedRunRoutes(http: Http, conversations: ConversationPlane): void {
+  http.route("org.inspect", "GET", "/ops/v1/failed-runs", async ({ org }, request, reply) => {
+    const { limit, after, error_id } = request.query as Record<string, unknown>;
+    const query = {
+      limit: readLimit(limit),
+      after: readAfter(after),
+      errorId: readText(error_id, "error_id", 100),
+    };
+    const { runs, next } = await conversations.failedRuns(org, query);
+    return reply.header("Cache-Control", "no-store").send({ runs, ...pageAfter(next) });
+  });
+}
+
 /** `GET /ops/v1/audit`: the audit log of the org, newest first. */
 export function opsAuditRoutes(http: Http, audit: Audit): void {
   http.route("audit.read", "GET", "/ops/v1/audit", async (viewer, request, reply) => {

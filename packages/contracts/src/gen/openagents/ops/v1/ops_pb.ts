@@ -14,7 +14,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/ops/v1/ops.proto.
  */
 export const file_openagents_ops_v1_ops: GenFile = /*@__PURE__*/
-  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJ+Cg5Qcm9jZXNzRmlndXJlcxIcCglyc3NfYnl0ZXMYASABKAFSCXJzc19ieXRlcxIgCgtjcHVfcGVyY2VudBgCIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYAyABKAFSEWV2ZW50X2xvb3BfcDk5X21zIqcBCgtTeW5jRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESJAoNdXBkYXRlc19wZXJfcxgDIAEoAVINdXBkYXRlc19wZXJfcxIOCgZ0b3BpY3MYBCABKA0SCwoDbGFnGAUgASgBEhMKC3N1YnNjcmliZXJzGAYgASgNEg8KB3Jlc3luY3MYByABKAFCCgoIX21lc3NhZ2UizgEKE0NvbnZlcnNhdGlvbkZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKOAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIgCgt0YXNrc19wZXJfcxgEIAEoAVILdGFza3NfcGVyX3MSKAoPcHVibGlzaGVkX3Blcl9zGAUgASgBUg9wdWJsaXNoZWRfcGVyX3MSCwoDbGFnGAYgASgBEg8KB3dhaXRpbmcYByABKAESDwoHcnVubmluZxgIIAEoARIPCgdyZXRyaWVkGAkgASgBEgwKBGRlYWQYCiABKAESDgoGYWdlbnRzGAsgASgNEg4KBnBhdXNlZBgMIAEoDUIKCghfbWVzc2FnZSLCAQoOR2F0ZXdheUZpZ3VyZXMSDwoHc29ja2V0cxgBIAEoDRImCg5tZXNzYWdlc19wZXJfcxgCIAEoAVIObWVzc2FnZXNfcGVyX3MSIAoLYnl0ZXNfcGVyX3MYAyABKAFSC2J5dGVzX3Blcl9zEiAKC3Nsb3dfY2xvc2VzGAQgASgBUgtzbG93X2Nsb3NlcxIiCgxlcnJvcnNfcGVyX3MYBSABKAFSDGVycm9yc19wZXJfcxIPCgdyZWZ1c2VkGAYgASgBIjoKCUVycm9yTGlzdBItCgZlcnJvcnMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5FcnJvckNvdW50IkMKCkVycm9yQ291bnQSDAoEY29kZRgBIAEoCRINCgVjb3VudBgCIAEoARIYCgdsYXN0X2F0GAMgASgJUgdsYXN0X2F0IjsKC1NldHRpbmdMaXN0EiwKCHNldHRpbmdzGAEgAygLMhoub3BlbmFnZW50cy5vcHMudjEuU2V0dGluZyJWCgdTZXR0aW5nEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkSDwoHZGVmYXVsdBgDIAEoCBIOCgZzZWNyZXQYBCABKAgSDQoFYWJvdXQYBSABKAkibAoTT3JnQ29udmVyc2F0aW9uTGlzdBI5Cg1jb252ZXJzYXRpb25zGAEgAygLMiIub3BlbmFnZW50cy5vcHMudjEuT3JnQ29udmVyc2F0aW9uEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKNAQoPT3JnQ29udmVyc2F0aW9uEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eh4KCnJ1bl9zdGF0dXMYBCABKAlSCnJ1bl9zdGF0dXMSDwoHc29ja2V0cxgFIAEoDSI8CglUcmFjZUxpc3QSLwoGdHJhY2VzGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuVHJhY2VTdW1tYXJ5IpkBCgxUcmFjZVN1bW1hcnkSGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEgwKBG5hbWUYAiABKAkSHgoKc3RhcnRlZF9hdBgDIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgEIAEoAVILZHVyYXRpb25fbXMSDQoFc3BhbnMYBSABKA0SDgoGc3RhdHVzGAYgASgJIksKBVRyYWNlEhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBImCgVzcGFucxgCIAMoCzIXLm9wZW5hZ2VudHMub3BzLnYxLlNwYW4igAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIloKDFNldEFzaWRlTGlzdBIuCgVpdGVtcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlNldEFzaWRlSXRlbRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiwAEKDFNldEFzaWRlSXRlbRIKCgJpZBgBIAEoCRIWCgZvcmdfaWQYAiABKAlSBm9yZ19pZBIMCgRsb29wGAMgASgJEgwKBGtpbmQYBCABKAkSDAoEaXRlbRgFIAEoCRINCgVhZ2VudBgGIAEoCRImCg5jb3JyZWxhdGlvbl9pZBgHIAEoCVIOY29ycmVsYXRpb25faWQSDQoFZXJyb3IYCCABKAkSHAoJZmFpbGVkX2F0GAkgASgJUglmYWlsZWRfYXQiVwoJQXVkaXRMaXN0Ei4KB2VudHJpZXMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5BdWRpdEVudHJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKRAQoKQXVkaXRFbnRyeRIKCgJpZBgBIAEoCRIKCgJhdBgCIAEoCRIWCgZvcmdfaWQYAyABKAlSBm9yZ19pZBIPCgdzdWJqZWN0GAQgASgJEg4KBmFjdGlvbhgFIAEoCRIQCghyZXNvdXJjZRgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEg8KB291dGNvbWUYCCABKAkiOAoJUXVvdGFMaXN0EisKBnF1b3RhcxgBIAMoCzIbLm9wZW5hZ2VudHMub3BzLnYxLlF1b3RhVXNlIogBCghRdW90YVVzZRIWCgZvcmdfaWQYASABKAlSBm9yZ19pZBIMCgRuYW1lGAIgASgJEg0KBWFib3V0GAMgASgJEg0KBWxpbWl0GAQgASgBEhsKBmluX3VzZRgFIAEoAUgAUgZpbl91c2WIAQESEAoIcmVqZWN0ZWQYBiABKAFCCQoHX2luX3VzZWIGcHJvdG8z", [file_google_protobuf_struct]);
+  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJ+Cg5Qcm9jZXNzRmlndXJlcxIcCglyc3NfYnl0ZXMYASABKAFSCXJzc19ieXRlcxIgCgtjcHVfcGVyY2VudBgCIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYAyABKAFSEWV2ZW50X2xvb3BfcDk5X21zIqcBCgtTeW5jRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESJAoNdXBkYXRlc19wZXJfcxgDIAEoAVINdXBkYXRlc19wZXJfcxIOCgZ0b3BpY3MYBCABKA0SCwoDbGFnGAUgASgBEhMKC3N1YnNjcmliZXJzGAYgASgNEg8KB3Jlc3luY3MYByABKAFCCgoIX21lc3NhZ2UizgEKE0NvbnZlcnNhdGlvbkZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKOAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIgCgt0YXNrc19wZXJfcxgEIAEoAVILdGFza3NfcGVyX3MSKAoPcHVibGlzaGVkX3Blcl9zGAUgASgBUg9wdWJsaXNoZWRfcGVyX3MSCwoDbGFnGAYgASgBEg8KB3dhaXRpbmcYByABKAESDwoHcnVubmluZxgIIAEoARIPCgdyZXRyaWVkGAkgASgBEgwKBGRlYWQYCiABKAESDgoGYWdlbnRzGAsgASgNEg4KBnBhdXNlZBgMIAEoDUIKCghfbWVzc2FnZSLCAQoOR2F0ZXdheUZpZ3VyZXMSDwoHc29ja2V0cxgBIAEoDRImCg5tZXNzYWdlc19wZXJfcxgCIAEoAVIObWVzc2FnZXNfcGVyX3MSIAoLYnl0ZXNfcGVyX3MYAyABKAFSC2J5dGVzX3Blcl9zEiAKC3Nsb3dfY2xvc2VzGAQgASgBUgtzbG93X2Nsb3NlcxIiCgxlcnJvcnNfcGVyX3MYBSABKAFSDGVycm9yc19wZXJfcxIPCgdyZWZ1c2VkGAYgASgBIjoKCUVycm9yTGlzdBItCgZlcnJvcnMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5FcnJvckNvdW50IkMKCkVycm9yQ291bnQSDAoEY29kZRgBIAEoCRINCgVjb3VudBgCIAEoARIYCgdsYXN0X2F0GAMgASgJUgdsYXN0X2F0IjsKC1NldHRpbmdMaXN0EiwKCHNldHRpbmdzGAEgAygLMhoub3BlbmFnZW50cy5vcHMudjEuU2V0dGluZyJWCgdTZXR0aW5nEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkSDwoHZGVmYXVsdBgDIAEoCBIOCgZzZWNyZXQYBCABKAgSDQoFYWJvdXQYBSABKAkibAoTT3JnQ29udmVyc2F0aW9uTGlzdBI5Cg1jb252ZXJzYXRpb25zGAEgAygLMiIub3BlbmFnZW50cy5vcHMudjEuT3JnQ29udmVyc2F0aW9uEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKNAQoPT3JnQ29udmVyc2F0aW9uEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eh4KCnJ1bl9zdGF0dXMYBCABKAlSCnJ1bl9zdGF0dXMSDwoHc29ja2V0cxgFIAEoDSJXCg1GYWlsZWRSdW5MaXN0EioKBHJ1bnMYASADKAsyHC5vcGVuYWdlbnRzLm9wcy52MS5GYWlsZWRSdW4SEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IrcBCglGYWlsZWRSdW4SGgoIZXJyb3JfaWQYASABKAlSCGVycm9yX2lkEhYKBnJ1bl9pZBgCIAEoCVIGcnVuX2lkEhgKB2NvbnZfaWQYAyABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgEIAEoCRIcCglmYWlsZWRfYXQYBSABKAlSCWZhaWxlZF9hdBIMCgRjb2RlGAYgASgJEg8KB21lc3NhZ2UYByABKAkSDgoGZGV0YWlsGAggASgJIjwKCVRyYWNlTGlzdBIvCgZ0cmFjZXMYASADKAsyHy5vcGVuYWdlbnRzLm9wcy52MS5UcmFjZVN1bW1hcnkimQEKDFRyYWNlU3VtbWFyeRIaCgh0cmFjZV9pZBgBIAEoCVIIdHJhY2VfaWQSDAoEbmFtZRgCIAEoCRIeCgpzdGFydGVkX2F0GAMgASgJUgpzdGFydGVkX2F0EiAKC2R1cmF0aW9uX21zGAQgASgBUgtkdXJhdGlvbl9tcxINCgVzcGFucxgFIAEoDRIOCgZzdGF0dXMYBiABKAkiSwoFVHJhY2USGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEiYKBXNwYW5zGAIgAygLMhcub3BlbmFnZW50cy5vcHMudjEuU3BhbiKAAgoEU3BhbhIYCgdzcGFuX2lkGAEgASgJUgdzcGFuX2lkEiEKCXBhcmVudF9pZBgCIAEoCUgAUglwYXJlbnRfaWSIAQESDAoEbmFtZRgDIAEoCRIeCgpzdGFydGVkX2F0GAQgASgJUgpzdGFydGVkX2F0EiAKC2R1cmF0aW9uX21zGAUgASgBUgtkdXJhdGlvbl9tcxIrCgphdHRyaWJ1dGVzGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIOCgZzdGF0dXMYByABKAkSFAoHbWVzc2FnZRgIIAEoCUgBiAEBQgwKCl9wYXJlbnRfaWRCCgoIX21lc3NhZ2UiWgoMU2V0QXNpZGVMaXN0Ei4KBWl0ZW1zGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuU2V0QXNpZGVJdGVtEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCLAAQoMU2V0QXNpZGVJdGVtEgoKAmlkGAEgASgJEhYKBm9yZ19pZBgCIAEoCVIGb3JnX2lkEgwKBGxvb3AYAyABKAkSDAoEa2luZBgEIAEoCRIMCgRpdGVtGAUgASgJEg0KBWFnZW50GAYgASgJEiYKDmNvcnJlbGF0aW9uX2lkGAcgASgJUg5jb3JyZWxhdGlvbl9pZBINCgVlcnJvchgIIAEoCRIcCglmYWlsZWRfYXQYCSABKAlSCWZhaWxlZF9hdCJXCglBdWRpdExpc3QSLgoHZW50cmllcxgBIAMoCzIdLm9wZW5hZ2VudHMub3BzLnYxLkF1ZGl0RW50cnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IpEBCgpBdWRpdEVudHJ5EgoKAmlkGAEgASgJEgoKAmF0GAIgASgJEhYKBm9yZ19pZBgDIAEoCVIGb3JnX2lkEg8KB3N1YmplY3QYBCABKAkSDgoGYWN0aW9uGAUgASgJEhAKCHJlc291cmNlGAYgASgJEg8KB2FkZHJlc3MYByABKAkSDwoHb3V0Y29tZRgIIAEoCSI4CglRdW90YUxpc3QSKwoGcXVvdGFzGAEgAygLMhsub3BlbmFnZW50cy5vcHMudjEuUXVvdGFVc2UiiAEKCFF1b3RhVXNlEhYKBm9yZ19pZBgBIAEoCVIGb3JnX2lkEgwKBG5hbWUYAiABKAkSDQoFYWJvdXQYAyABKAkSDQoFbGltaXQYBCABKAESGwoGaW5fdXNlGAUgASgBSABSBmluX3VzZYgBARIQCghyZWplY3RlZBgGIAEoAUIJCgdfaW5fdXNlYgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * GET /ops/v1/about, open to all: what runs here.
@@ -1220,6 +1220,152 @@ export const OrgConversationSchema: GenMessage<OrgConversation, {jsonType: OrgCo
   messageDesc(file_openagents_ops_v1_ops, 15);
 
 /**
+ * GET /ops/v1/failed-runs: runs of the token's org that an exception ended, newest first.
+ *
+ * @generated from message openagents.ops.v1.FailedRunList
+ */
+export type FailedRunList = Message<"openagents.ops.v1.FailedRunList"> & {
+  /**
+   * @generated from field: repeated openagents.ops.v1.FailedRun runs = 1;
+   */
+  runs: FailedRun[];
+
+  /**
+   * @generated from field: optional string next = 2;
+   */
+  next?: string | undefined;
+};
+
+/**
+ * GET /ops/v1/failed-runs: runs of the token's org that an exception ended, newest first.
+ *
+ * @generated from message openagents.ops.v1.FailedRunList
+ */
+export type FailedRunListJson = {
+  /**
+   * @generated from field: repeated openagents.ops.v1.FailedRun runs = 1;
+   */
+  runs?: FailedRunJson[];
+
+  /**
+   * @generated from field: optional string next = 2;
+   */
+  next?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.FailedRunList.
+ * Use `create(FailedRunListSchema)` to create a new message.
+ */
+export const FailedRunListSchema: GenMessage<FailedRunList, {jsonType: FailedRunListJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 16);
+
+/**
+ * A run that failed: what the end user saw, and the exception.
+ *
+ * @generated from message openagents.ops.v1.FailedRun
+ */
+export type FailedRun = Message<"openagents.ops.v1.FailedRun"> & {
+  /**
+   * @generated from field: string error_id = 1 [json_name = "error_id"];
+   */
+  errorId: string;
+
+  /**
+   * @generated from field: string run_id = 2 [json_name = "run_id"];
+   */
+  runId: string;
+
+  /**
+   * @generated from field: string conv_id = 3 [json_name = "conv_id"];
+   */
+  convId: string;
+
+  /**
+   * @generated from field: string subject = 4;
+   */
+  subject: string;
+
+  /**
+   * @generated from field: string failed_at = 5 [json_name = "failed_at"];
+   */
+  failedAt: string;
+
+  /**
+   * @generated from field: string code = 6;
+   */
+  code: string;
+
+  /**
+   * @generated from field: string message = 7;
+   */
+  message: string;
+
+  /**
+   * The exception and its causes, shortened.
+   *
+   * @generated from field: string detail = 8;
+   */
+  detail: string;
+};
+
+/**
+ * A run that failed: what the end user saw, and the exception.
+ *
+ * @generated from message openagents.ops.v1.FailedRun
+ */
+export type FailedRunJson = {
+  /**
+   * @generated from field: string error_id = 1 [json_name = "error_id"];
+   */
+  error_id?: string;
+
+  /**
+   * @generated from field: string run_id = 2 [json_name = "run_id"];
+   */
+  run_id?: string;
+
+  /**
+   * @generated from field: string conv_id = 3 [json_name = "conv_id"];
+   */
+  conv_id?: string;
+
+  /**
+   * @generated from field: string subject = 4;
+   */
+  subject?: string;
+
+  /**
+   * @generated from field: string failed_at = 5 [json_name = "failed_at"];
+   */
+  failed_at?: string;
+
+  /**
+   * @generated from field: string code = 6;
+   */
+  code?: string;
+
+  /**
+   * @generated from field: string message = 7;
+   */
+  message?: string;
+
+  /**
+   * The exception and its causes, shortened.
+   *
+   * @generated from field: string detail = 8;
+   */
+  detail?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.FailedRun.
+ * Use `create(FailedRunSchema)` to create a new message.
+ */
+export const FailedRunSchema: GenMessage<FailedRun, {jsonType: FailedRunJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 17);
+
+/**
  * GET /ops/v1/traces, newest first. Development only.
  *
  * @generated from message openagents.ops.v1.TraceList
@@ -1248,7 +1394,7 @@ export type TraceListJson = {
  * Use `create(TraceListSchema)` to create a new message.
  */
 export const TraceListSchema: GenMessage<TraceList, {jsonType: TraceListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 16);
+  messageDesc(file_openagents_ops_v1_ops, 18);
 
 /**
  * A trace, as far as it is remembered.
@@ -1337,7 +1483,7 @@ export type TraceSummaryJson = {
  * Use `create(TraceSummarySchema)` to create a new message.
  */
 export const TraceSummarySchema: GenMessage<TraceSummary, {jsonType: TraceSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 17);
+  messageDesc(file_openagents_ops_v1_ops, 19);
 
 /**
  * GET /ops/v1/traces/:trace_id
@@ -1382,7 +1528,7 @@ export type TraceJson = {
  * Use `create(TraceSchema)` to create a new message.
  */
 export const TraceSchema: GenMessage<Trace, {jsonType: TraceJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 18);
+  messageDesc(file_openagents_ops_v1_ops, 20);
 
 /**
  * A step of a trace.
@@ -1491,7 +1637,7 @@ export type SpanJson = {
  * Use `create(SpanSchema)` to create a new message.
  */
 export const SpanSchema: GenMessage<Span, {jsonType: SpanJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 19);
+  messageDesc(file_openagents_ops_v1_ops, 21);
 
 /**
  * GET /ops/v1/set-aside?limit=&after=, oldest first.
@@ -1536,7 +1682,7 @@ export type SetAsideListJson = {
  * Use `create(SetAsideListSchema)` to create a new message.
  */
 export const SetAsideListSchema: GenMessage<SetAsideList, {jsonType: SetAsideListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 20);
+  messageDesc(file_openagents_ops_v1_ops, 22);
 
 /**
  * What a loop of the board could not process for good. It waits until it is retried or discarded.
@@ -1663,7 +1809,7 @@ export type SetAsideItemJson = {
  * Use `create(SetAsideItemSchema)` to create a new message.
  */
 export const SetAsideItemSchema: GenMessage<SetAsideItem, {jsonType: SetAsideItemJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 21);
+  messageDesc(file_openagents_ops_v1_ops, 23);
 
 /**
  * GET /ops/v1/audit, newest first.
@@ -1708,7 +1854,7 @@ export type AuditListJson = {
  * Use `create(AuditListSchema)` to create a new message.
  */
 export const AuditListSchema: GenMessage<AuditList, {jsonType: AuditListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 22);
+  messageDesc(file_openagents_ops_v1_ops, 24);
 
 /**
  * Who did what to which resource.
@@ -1825,7 +1971,7 @@ export type AuditEntryJson = {
  * Use `create(AuditEntrySchema)` to create a new message.
  */
 export const AuditEntrySchema: GenMessage<AuditEntry, {jsonType: AuditEntryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 23);
+  messageDesc(file_openagents_ops_v1_ops, 25);
 
 /**
  * GET /ops/v1/quotas?org=
@@ -1856,7 +2002,7 @@ export type QuotaListJson = {
  * Use `create(QuotaListSchema)` to create a new message.
  */
 export const QuotaListSchema: GenMessage<QuotaList, {jsonType: QuotaListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 24);
+  messageDesc(file_openagents_ops_v1_ops, 26);
 
 /**
  * What an org uses of a quota.
@@ -1957,5 +2103,5 @@ export type QuotaUseJson = {
  * Use `create(QuotaUseSchema)` to create a new message.
  */
 export const QuotaUseSchema: GenMessage<QuotaUse, {jsonType: QuotaUseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 25);
+  messageDesc(file_openagents_ops_v1_ops, 27);
 

@@ -1,0 +1,49 @@
+import { PublicError } from "./public_error.ts";
+
+const TOO_LONG = /context.?(length|window)|prompt is too long|too many (input )?tokens|input is too long/i;
+const NETWORK =
+  /^(ECONN|ENOTFOUND|EAI_AGAIN|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|UND_ERR_(CONNECT|SOCKET|HEADERS|BODY))/;
+const MAX_CAUSES = 5;
+
+/** What the AI SDK threw, with a code and a sentence for end users where the reason is known. */
+export function modelError(error: unknown): Error {
+  const chain = causesOf(error);
+  const known = chain.find((cause) => cause instanceof PublicError);
+  if (known) return known;
+  const status = chain.map(({ statusCode }) => statusCode).find((code) => typeof code === "number");
+  if (status === 429 || status === 529)
+    return new PublicError("The model is busy right now. Send the message again in a moment.", {
+      code: "rate_limited",
+      cause: error,
+    });
+  if (chain.some(({ message }) => TOO_LONG.test(String(message))))
+    return new PublicError("The conversation is too long for the model. Start a new one.", {
+      code: "context_length",
+      cause: error,
+    });
+  if (chain.some(({ code }) => NETWORK.test(String(code))))
+    return new PublicError("The model cannot be reached right now. Send the message again in a moment.", {
+      code: "network",
+      cause: error,
+    });
+  return error instanceof Error ? error : new Error("The model failed.", { cause: error });
+}
+
+interface Thrown {
+  readonly message?: unknown;
+  readonly statusCode?: unknown;
+  readonly code?: unknown;
+  readonly cause?: unknown;
+  /** Of the AI SDK's RetryError. */
+  readonly lastError?: unknown;
+}
+
+function causesOf(error: unknown): Thrown[] {
+  const chain: Thrown[] = [];
+  for (let at = error; at !== undefined && at !== null && chain.length < MAX_CAUSES; ) {
+    const thrown: Thrown = Object(at);
+    chain.push(thrown);
+    at = thrown.cause ?? thrown.lastError;
+  }
+  return chain;
+}
