@@ -68,11 +68,10 @@ test("three servers are replaced one at a time under load, and no request fails,
       return ended && messages;
     });
     expect.soft(said.map(({ role }) => role)).toEqual(["user", "assistant"]);
-    // A server that stops ends its runs, and says so: an answer may be cut off, never lost, doubled or taken for whole.
+    // A server that stops completes its answers first.
     const { status, parts = [] } = said[1]!;
     const answer = parts.map(({ text }) => text).join("");
-    if (status === "failed") expect.soft(ANSWER.startsWith(answer), answer).toBe(true);
-    else expect.soft({ status, answer }).toEqual({ status: "done", answer: ANSWER });
+    expect.soft({ status, answer }).toEqual({ status: "done", answer: ANSWER });
   }
 
   expect(load.drafts.length).toBeGreaterThan(0);

@@ -18,6 +18,15 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]();
 });
 
+/** The runs of a conversation. */
+async function status(convId: string) {
+  const rows = await database.database.query<{ run_id: string; status: string; stop: string | null }>({
+    text: "SELECT run_id, status, stop_requested AS stop FROM runtime.conversation_runs WHERE conv_id = $1",
+    values: [convId],
+  });
+  return { rows };
+}
+
 interface Frame {
   readonly type: string;
   readonly requestId: string;
@@ -27,9 +36,9 @@ interface Frame {
 }
 
 /** A socket that speaks the protocol by hand. */
-async function connect(token?: string) {
+async function connect(token?: string, more = "") {
   const bearer = token ?? (await server.token());
-  const ws = new WebSocket(`${server.url.replace("http", "ws")}/ai/ws?token=${bearer}`);
+  const ws = new WebSocket(`${server.url.replace("http", "ws")}/ai/ws?token=${bearer}${more}`);
   const frames: Frame[] = [];
   let closed: { code: number; reason: string } | undefined;
   ws.on("message", (data) => frames.push(JSON.parse(String(data)) as Frame));
@@ -124,6 +133,26 @@ test("an abort stops the run of its request and no other, also when it comes bef
   kept.finish();
   await socket.ended("a");
   expect(socket.of("b").some(({ type }) => type === "end")).toBe(false);
+});
+
+test("an abort of a request that waits in the queue stops its run before the engine is asked", async () => {
+  const id = newConv();
+  await server.chat(id, "first");
+  const first = await onStage(server, id);
+  using socket = await connect(undefined, "&policy=queue");
+  socket.say(send("q", id, "second"));
+  await until("the request is queued", () => socket.of("q").some(({ type }) => type === "start"));
+  const queued = await until("the queued run", async () => {
+    const { rows } = await status(id);
+    return rows.find(({ status }) => status === "queued")?.run_id;
+  });
+  socket.say({ type: "abort", requestId: "q" });
+  await until("the stop is requested", async () => (await status(id)).rows.some(({ stop }) => stop));
+  first.finish();
+  await until("the queued run stops", async () =>
+    (await status(id)).rows.some((run) => run.run_id === queued && run.status === "stopped"),
+  );
+  expect(server.engine.turns.filter(({ turn }) => turn.convId === id)).toHaveLength(1);
 });
 
 test("a frame that is not understood ends the socket with a code that says so", async () => {

@@ -55,6 +55,26 @@ test("a silent answer shows now and then that it is there", async () => {
   expect(seen.text).toMatch(/data: \[DONE\]\n\n$/);
 });
 
+test("a token that expired within the clock skew starts a run and gets its whole answer, but joins none", async () => {
+  const id = newConv();
+  const token = await server.token({ ttl_s: 60 });
+  clock.jump(61_000);
+  const messages = [{ id: "m1", role: "user", parts: [{ type: "text", text: "Think" }] }];
+  const answer = await server.request(
+    "/ai/chat",
+    { method: "POST", body: JSON.stringify({ id, messages }) },
+    token,
+  );
+  expect(answer.status).toBe(200);
+  const performance = await onStage(server, id);
+  const joining = await server.request(`/ai/chat/${id}/stream`, {}, token);
+  expect(joining.status).toBe(401);
+  expect(await joining.text()).toContain("token_expired");
+  performance.say("Whole");
+  performance.finish();
+  expect(await answer.text()).toMatch(/Whole.*data: \[DONE\]\n\n$/s);
+});
+
 test("a stream lives as long as its token, and is resumed with a new one", async () => {
   const id = newConv();
   await server.chat(id, "Think");

@@ -121,7 +121,7 @@ describe("with helm", { timeout: 60_000 }, () => {
     expect(container.readinessProbe.httpGet.path).toBe("/readyz");
     expect(container.lifecycle.preStop.exec.command).toEqual(["sleep", "5"]);
     // 5 s before SIGTERM, 5 s of KHALA_DRAIN_MS, 30 s after which the server ends by itself, 5 s to spare.
-    expect(spec.terminationGracePeriodSeconds).toBe(45);
+    expect(spec.terminationGracePeriodSeconds).toBe(70);
     expect(one(manifests, "Secret").stringData).toEqual(secret);
   });
 
@@ -180,6 +180,8 @@ describe("the systemd unit", () => {
     )!;
     const stop = Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)![1]);
     expect(stop * 1_000).toBeGreaterThan(readConfig({}).KHALA_DRAIN_MS + Number(grace!.replaceAll("_", "")));
+    const compose = Number(/^ +stop_grace_period: (\d+)s$/m.exec(await read("compose.yaml"))![1]);
+    expect(compose).toBe(stop);
     expect(unit).toMatch(/^RestartPreventExitStatus=2$/m);
     expect(unit).toMatch(/^User=khala$/m);
   });

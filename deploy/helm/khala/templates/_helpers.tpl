@@ -24,6 +24,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{/* The server ends by itself KHALA_DRAIN_MS and 30 s after SIGTERM; the pod is killed later than that. */}}
 {{- define "khala.gracePeriod" -}}
-{{- $drain := .Values.env.KHALA_DRAIN_MS | default 5000 | int64 -}}
+{{- $drain := .Values.env.KHALA_DRAIN_MS | default 30000 | int64 -}}
 {{ add .Values.preStopSeconds (div (add $drain 999) 1000) 35 }}
 {{- end }}

@@ -31,6 +31,8 @@ export type { ConversationOptions } from "./options.ts";
 export interface OpenConversationPlane extends ConversationPlane {
   /** Another server asked to stop a run: the wakeup `stop:<run_id>`. */
   onStopWakeup(runId: string): void;
+  /** Another server left runs behind: the wakeup `takeover`. */
+  onTakeoverWakeup(): void;
   /** Takes over the runs of lost servers now. It also happens periodically. */
   sweep(): Promise<void>;
   /** The id under which this server holds leases. */
@@ -39,6 +41,8 @@ export interface OpenConversationPlane extends ConversationPlane {
 
 /** The prefix of wakeups that ask to stop a run. */
 export const STOP_WAKEUP = "stop:";
+/** The wakeup that a server left runs for others to continue or to start. */
+export const TAKEOVER_WAKEUP = "takeover";
 const REPORT_TIMEOUT_MS = 5_000;
 const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
 const READ_TIMEOUT_MS = 10_000;
@@ -76,7 +80,9 @@ export async function openConversationPlane(
     of: "messages per second on this server",
     perSecond: options.maxMessagesPerOrg,
   });
+  const wakeOthers = () => options.wakeups.send(TAKEOVER_WAKEUP);
   const ofRuns = {
+    wakeOthers,
     log,
     leases,
     reporter,
@@ -97,6 +103,9 @@ export async function openConversationPlane(
     leaseMs,
   });
   const stopping = new AbortController();
+  let draining = false;
+  /** Streams that follow a run. */
+  const follows = new Set<Promise<void>>();
   /** The number of sockets per conversation. */
   const attachments = new Map<string, number>();
   let sockets = 0;
@@ -106,8 +115,8 @@ export async function openConversationPlane(
   metrics.sockets.addCallback((result) => result.observe(sockets));
   metrics.engines.addCallback((result) => result.observe(engines.size));
 
-  function refuseWhenStopping(): void {
-    if (!stopping.signal.aborted) return;
+  function refuseWhenStopping(refuse = stopping.signal.aborted): void {
+    if (!refuse) return;
     throw new KhalaError("shutting_down", "The server is shutting down. Try again in a moment.", {
       retry_after_ms: 1_000,
     });
@@ -162,20 +171,20 @@ export async function openConversationPlane(
     serverId,
 
     async chat(caller, command) {
-      refuseWhenStopping();
+      refuseWhenStopping(draining);
       const waitMs = leaseMs;
       const { stored } = options;
       const deps = { log, store, runs, takeover, quota: messages, stored, stopEverywhere, waitMs };
       return chat(context, deps, caller, command);
     },
 
-    async stopRun(caller, convId) {
+    async stopRun(caller, convId, runId) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.write", convId);
-      const stopped = await store.requestStop(conversation, "stopped");
+      const stopped = await store.requestStop(conversation, "stopped", runId);
       if (!stopped) return { stopped: false };
-      if (stopped.alive) stopEverywhere(stopped.runId, "stopped");
-      else await takeover.recover(conversation);
+      if (stopped.active && stopped.alive) stopEverywhere(stopped.runId, "stopped");
+      else if (stopped.active) await takeover.recover(conversation);
       return { run_id: stopped.runId, stopped: true };
     },
 
@@ -283,22 +292,41 @@ export async function openConversationPlane(
       const cursor = parseCursor(after, "after");
       const conversation = await store.check(caller, "conversation.read", convId);
       const { reader, release } = await readers.acquire(conversation);
+      const { promise: followed, resolve: leave } = Promise.withResolvers<void>();
+      follows.add(followed);
       try {
         yield* followReader(context, reader, cursor, AbortSignal.any([signal, stopping.signal]));
         if (!signal.aborted) refuseWhenStopping();
       } finally {
+        follows.delete(followed);
+        leave();
         release();
       }
     },
 
     onStopWakeup: (runId) => runs.recheck(runId),
+    onTakeoverWakeup: () => takeover.wake(),
 
     async sweep() {
       await takeover.sweep();
     },
 
+    get draining() {
+      return draining;
+    },
+
+    async drain(timeoutMs) {
+      draining = true;
+      await takeover.stop();
+      const ended = runs.drain().then(async () => {
+        while (follows.size > 0) await Promise.all(follows);
+      });
+      await withTimeout(context.clock, timeoutMs, ended, undefined);
+    },
+
     async stop() {
       if (stopping.signal.aborted) return;
+      draining = true;
       stopping.abort();
       await takeover.stop();
       await runs.stop();
@@ -307,6 +335,7 @@ export async function openConversationPlane(
         .catch((error) =>
           context.log.warn({ err: error.message }, "leases could not be released and will expire"),
         );
+      wakeOthers();
       await engines.stop();
       await withTimeout(context.clock, REPORT_TIMEOUT_MS, reporter.drain(), undefined);
       await readers.stop();

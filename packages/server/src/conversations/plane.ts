@@ -85,10 +85,16 @@ export interface LogPage {
  */
 export interface ConversationPlane extends Service {
   readonly metrics: ConversationMetrics;
+  /**
+   * Takes no more runs, and leaves queued ones to other servers. Resolves when the runs under way and the streams that
+   * follow a run have ended, or after `timeoutMs`.
+   */
+  drain(timeoutMs: number): Promise<void>;
+  readonly draining: boolean;
   /** Starts or queues a run. Resolves when it is durable. An idempotency key gets the same response again. */
   chat(caller: Caller, command: ChatCommand): Promise<ChatResponseJson>;
-  /** Stops the active run, on any server. */
-  stopRun(caller: Caller, convId: string): Promise<StopResponseJson>;
+  /** Stops the active run, or the given one if it is active or queued, on any server. A queued run stops as it starts. */
+  stopRun(caller: Caller, convId: string, runId?: string): Promise<StopResponseJson>;
   /** A snapshot: the newest messages and their cursor. */
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
   /** The newest messages, or those before one. */

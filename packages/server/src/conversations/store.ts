@@ -52,7 +52,13 @@ export type Admission =
   /** A repeated idempotency key; without a cursor the run is not in the log yet. */
   | { readonly kind: "known"; readonly runId: string; readonly cursor: string | null }
   /** The policy is to reject, and a run is active. */
-  | { readonly kind: "busy"; readonly runId: string; readonly conversation: ConversationRef }
+  | {
+      readonly kind: "busy";
+      readonly runId: string;
+      readonly conversation: ConversationRef;
+      /** When the lease ends, if its renewal is overdue: the run's server may be lost. */
+      readonly overdueMs: number | undefined;
+    }
   /** The active run's lease has expired. */
   | { readonly kind: "lost" }
   /** No run is active, but one is queued. */
@@ -65,6 +71,8 @@ export interface Conversation extends ConversationRef {
   readonly owner: string;
   readonly run: string | null;
   readonly alive: boolean | null;
+  /** The milliseconds until the lease of the active run ends. */
+  readonly leaseLeftMs: number | null;
   readonly queued: number;
   readonly removed: boolean;
 }
@@ -81,11 +89,12 @@ export interface Store {
   running(conversation: ConversationRef): Promise<RunJson | null | undefined>;
   /** The active run, or else the newest. */
   newest(conversation: ConversationRef): Promise<RunJson | null>;
-  /** Requests a stop of the active run; returns that run. */
+  /** Requests a stop of the active run, or of the given one if it is active or queued; returns that run. */
   requestStop(
     conversation: ConversationRef,
     reason: string,
-  ): Promise<{ runId: string; alive: boolean } | undefined>;
+    runId?: string,
+  ): Promise<{ runId: string; active: boolean; alive: boolean } | undefined>;
   /** Begins a removal: the conversation becomes unusable. Returns the active run, and the fence for `endRemoval`. */
   beginRemoval(
     conversation: ConversationRef,
@@ -112,7 +121,8 @@ export interface StoreOptions {
 /** The length of a conversation's title, taken from its first message. */
 const TITLE_LENGTH = 80;
 const CONVERSATION = `org_id AS org, conv_id AS "convId", generation, log_name AS "logName", owner, run_id AS run,
-  lease_until > clock_timestamp() AS alive, queued, removed_at IS NOT NULL AS removed`;
+  lease_until > clock_timestamp() AS alive,
+  (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", queued, removed_at IS NOT NULL AS removed`;
 const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id`;
 
 /** A run as it is read. */
@@ -168,16 +178,18 @@ export function openStore(database: Database, options: StoreOptions): Store {
       return run ? runJson(run) : null;
     },
 
-    async requestStop({ org, convId, generation }, reason) {
-      const [row] = await database.query<{ run: string; alive: boolean }>({
-        name: "conversation_stop",
+    async requestStop({ org, convId, generation }, reason, runId) {
+      const [row] = await database.query<{ runId: string; active: boolean; alive: boolean }>({
+        name: runId === undefined ? "conversation_stop" : "conversation_stop_run",
         text: `UPDATE runtime.conversation_runs r SET stop_requested = coalesce(r.stop_requested, $4)
           FROM runtime.conversations c
-          WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND r.org_id = c.org_id AND r.run_id = c.run_id
-          RETURNING r.run_id AS run, c.lease_until > clock_timestamp() AS alive`,
-        values: [org, convId, generation, reason],
+          WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND r.org_id = c.org_id
+            AND ${runId === undefined ? "r.run_id = c.run_id" : "r.run_id = $5 AND r.conv_id = c.conv_id AND r.status IN ('queued', 'running')"}
+          RETURNING r.run_id AS "runId", r.run_id IS NOT DISTINCT FROM c.run_id AS active,
+            coalesce(c.lease_until > clock_timestamp(), false) AS alive`,
+        values: [org, convId, generation, reason, ...(runId === undefined ? [] : [runId])],
       });
-      return row && { runId: row.run, alive: row.alive };
+      return row;
     },
 
     beginRemoval: (conversation) => database.interactive((tx) => beginRemoval(tx, conversation)),
@@ -267,7 +279,12 @@ async function admit(tx: Tx, run: NewRun, options: StoreOptions): Promise<Admiss
   if (busyWith && !alive) return { kind: "lost" };
   if (!busyWith && queued > 0) return { kind: "waiting" };
   if (!busyWith) return { kind: "claimed", run: await claimNew(tx, run, conversation, options) };
-  if (policy === "reject" || !opened) return { kind: "busy", runId: busyWith, conversation };
+  if (policy === "reject" || !opened) {
+    const { leaseLeftMs } = conversation;
+    // A live server renews when a third of the lease has passed.
+    const overdueMs = leaseLeftMs !== null && leaseLeftMs < options.leaseMs / 2 ? leaseLeftMs : undefined;
+    return { kind: "busy", runId: busyWith, conversation, overdueMs };
+  }
   if (queued >= options.queueLimit) {
     const message = `The conversation's queue is full (${options.queueLimit} messages). Send this message again later.`;
     throw new KhalaError("limit_exceeded", message, { retry_after_ms: 1_000 });
@@ -326,7 +343,10 @@ async function claimNew(
   return { ...question, ...stored, generation, logName, subject, trace, fence };
 }
 
-/** Adds a run to the end of the queue; or to its front, and requests the stop of the run that it interrupts. */
+/**
+ * Adds a run to the end of the queue; or before those that interrupt nothing, and requests the stop of the run that it
+ * interrupts. Negative places are of runs that interrupt, in the order in which they came.
+ */
 async function enqueue(
   tx: Tx,
   { runId, caller, key, message, messageId, trace }: NewRun,
@@ -346,9 +366,9 @@ async function enqueue(
         (org_id, conv_id, run_id, subject, sender, status, idempotency_key, message, message_id, cursor, trace, place)
       SELECT $1, $2, $3, $4, $5, 'queued', $6, $7, $8, $9, $11, CASE WHEN $10::text IS NULL
         THEN (SELECT coalesce(max(place), 0) + 1 FROM runtime.conversation_runs
-          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued')
-        ELSE (SELECT coalesce(min(place), 0) - 1 FROM runtime.conversation_runs
-          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued')
+          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued' AND place >= 0)
+        ELSE (SELECT coalesce(max(place), -1000000000000) + 1 FROM runtime.conversation_runs
+          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued' AND place < 0)
         END`,
     values: [
       org,

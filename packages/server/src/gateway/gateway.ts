@@ -71,7 +71,8 @@ export interface GatewaySettings {
   readonly maxSubscriptionsPerOrg: number;
   /** Connections per address that are no authenticated sockets; 0: any number. */
   readonly maxConnectionsPerAddress: number;
-  readonly drainMs: number;
+  /** How long open sockets and requests may take to end. */
+  readonly closeMs: number;
   readonly limits: SocketsOptions["limits"] & { channels: number };
 }
 
@@ -213,8 +214,8 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     channels,
     async stop() {
       stopping.abort();
-      await sockets.drain(settings.drainMs);
-      await closeHttp(http, context, settings.drainMs);
+      await sockets.drain(settings.closeMs);
+      await closeHttp(http, context, settings.closeMs);
     },
   };
 }

@@ -44,7 +44,7 @@ const SETTINGS = z.object({
     .enum(["trace", "debug", "info", "warn", "error", "silent"])
     .default("info")
     .describe("Least severe log line"),
-  KHALA_DRAIN_MS: milliseconds(5_000, 0).describe("How long shutdown waits for sockets and requests"),
+  KHALA_DRAIN_MS: milliseconds(30_000, 0).describe("How long shutdown waits for running answers"),
   KHALA_MAX_BODY_BYTES: bytes(1 << 20, 1_024).describe("Largest HTTP body"),
   DATABASE_URL: z
     .string()
@@ -201,7 +201,7 @@ const SETTINGS = z.object({
   KHALA_CHAT_POLL_MS: milliseconds(1_000, 50).describe(
     "How often conversations are polled, for events whose wake-up was lost; thirty times as long on Redis",
   ),
-  KHALA_CHAT_LEASE_MS: milliseconds(10_000, 300).describe(
+  KHALA_CHAT_LEASE_MS: milliseconds(5_000, 300).describe(
     "Lease of a run; another server takes over when it expires",
   ),
   KHALA_CHAT_RUN_TIMEOUT_S: seconds(600, 1).describe("Longest run"),

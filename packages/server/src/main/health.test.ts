@@ -49,6 +49,7 @@ test("a worker that is starting or stopping is unavailable, and asks no closed d
 test("a server that has not polled yet has not been silent since the beginning of time", async () => {
   const time = new ManualClock();
   const health = openHealth({
+    conversations: { draining: false },
     context: { clock: time },
     config: readConfig({}),
     database,

@@ -1,5 +1,6 @@
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { Log } from "../conversations/log/log.ts";
+import type { ConversationPlane } from "../conversations/plane.ts";
 import type { Database } from "../database/database.ts";
 import type { Auth } from "../gateway/auth/auth.ts";
 import type { DependencyState, Health } from "../gateway/http/health.ts";
@@ -15,6 +16,7 @@ export interface HealthParts {
   readonly sync: Pick<SyncPlane, "projections"> & {
     readonly hub: Pick<SyncPlane["hub"], "lastPoll" | "open">;
   };
+  readonly conversations: Pick<ConversationPlane, "draining">;
   readonly chatLog: Pick<Log, "bounds">;
   readonly blackboard: Pick<BlackboardPlane, "lag" | "problems">;
   readonly auth: { readonly keyring: Pick<Auth["keyring"], "problems"> };
@@ -29,6 +31,7 @@ export function openHealth({
   config,
   database,
   sync,
+  conversations,
   chatLog,
   blackboard,
   auth,
@@ -36,6 +39,9 @@ export function openHealth({
   const openedAt = context.clock.now();
 
   async function conversationState(): Promise<DependencyState> {
+    // Load balancers send new requests to other servers.
+    if (conversations.draining)
+      return { state: "unavailable", message: "The server shuts down, and completes its running answers." };
     // In Postgres their state is the database's.
     if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
     const started = performance.now();

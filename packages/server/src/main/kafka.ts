@@ -6,6 +6,7 @@ import type { Database } from "../database/database.ts";
 import { keepSlot } from "../database/lease.ts";
 import type { Context } from "../kit/context.ts";
 import type { Config } from "./config.ts";
+import { closeMs } from "./settings.ts";
 
 /** The part of the Kafka driver that is used here. It is a separate package, because its client is native. */
 interface KafkaDriver {
@@ -91,7 +92,7 @@ export function kafkaSettings(config: Config, slot: () => Promise<number>) {
     readCommitted: config.KAFKA_READ_COMMITTED,
     window: config.FLOCK_INDEX_WINDOW,
     retentionMs: config.KHALA_BOARD_KEEP_HOURS * 3_600_000,
-    drainMs: config.KHALA_DRAIN_MS,
+    drainMs: closeMs(config),
   };
 }
 

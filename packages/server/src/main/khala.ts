@@ -1,7 +1,7 @@
 import { openAudit } from "../access/audit.ts";
 import { type App, defineApp } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
-import { openConversationPlane, STOP_WAKEUP } from "../conversations/open_plane.ts";
+import { openConversationPlane, STOP_WAKEUP, TAKEOVER_WAKEUP } from "../conversations/open_plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
 import { openStoredBytes } from "../database/stored_bytes.ts";
 import { openWakeups } from "../database/wakeups.ts";
@@ -66,7 +66,12 @@ export async function createKhala(
   const app = "streams" in definition ? definition : defineApp(definition);
   const { config, dev = false } = options;
   const closers: Closers = [];
-  const stop = () => closeAll(closers);
+  let drain = async () => {};
+  let stopped: Promise<void> | undefined;
+  const stop = () => {
+    stopped ??= drain().finally(() => closeAll(closers));
+    return stopped;
+  };
   try {
     const spans = dev ? new SpanRing() : undefined;
     const context = await openContext(options, spans);
@@ -113,7 +118,9 @@ export async function createKhala(
       stored,
     });
     closers.push(() => conversations.stop());
+    drain = () => conversations.drain(config.KHALA_DRAIN_MS);
     wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
+    wakeups.on(TAKEOVER_WAKEUP, () => conversations.onTakeoverWakeup());
     closers.push(startConversationCleanup(config, database, chatLog, context, conversations.metrics));
 
     const streams = openDurableStreams(database, context, { wakeups, stored });
@@ -137,7 +144,7 @@ export async function createKhala(
 
     const auth = await openAuth(authSettings(config, dev), context, revocations);
     const traffic = openTraffic(context.clock);
-    const health = openHealth({ context, config, database, sync, chatLog, blackboard, auth });
+    const health = openHealth({ context, config, database, sync, conversations, chatLog, blackboard, auth });
     const parity = openMirrorStatus(database, context, app.models, mirror);
     closers.push(() => parity.stop());
     const ops = openOps(config, context, { health, sync, blackboard, traffic, spans, parity });

@@ -144,7 +144,7 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
     maxTopics: config.KHALA_MAX_TOPICS,
     maxSubscriptionsPerOrg: config.KHALA_MAX_SUBSCRIPTIONS_PER_ORG,
     maxConnectionsPerAddress: config.KHALA_MAX_CONNECTIONS_PER_ADDRESS,
-    drainMs: config.KHALA_DRAIN_MS,
+    closeMs: closeMs(config),
     limits: {
       sockets: config.KHALA_MAX_SOCKETS,
       socketsPerSubject: config.KHALA_MAX_SOCKETS_PER_SUBJECT,
@@ -162,4 +162,9 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
 /** How much of a server one org may use: nearly all of it, so that an org alone notices nothing, but never all. */
 function shareOfOneOrg(whole: number): number {
   return Math.max(1, Math.floor(whole * 0.9));
+}
+
+/** How long sockets, requests and tasks may take to end once the running answers have. */
+export function closeMs({ KHALA_DRAIN_MS }: Config): number {
+  return Math.min(KHALA_DRAIN_MS, 5_000);
 }

@@ -56,6 +56,11 @@ export class ManualTurn extends Changes {
 export class ManualEngine extends Changes {
   readonly #turns: ManualTurn[] = [];
 
+  /** Every turn so far. */
+  get turns(): readonly ManualTurn[] {
+    return this.#turns;
+  }
+
   readonly factory: EngineFactory = () => {
     const engine: Engine = {
       run: (turn, signal) => {

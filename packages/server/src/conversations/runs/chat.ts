@@ -33,6 +33,7 @@ const MAX_ID = 200;
 /** The JSON encoding may be larger than the text. */
 const MAX_MESSAGE_BYTES = MAX_ENTRY_BYTES / 2;
 const MIN_ATTEMPTS = 20;
+const OVERDUE_CHECK_MS = 100;
 
 /** Starts or queues a run, and answers when it is durable. */
 export async function chat(
@@ -66,8 +67,13 @@ export async function chat(
       }
       case "busy":
         // Clients may reply as soon as they see the end: the run's row is updated a moment after its log.
-        if (context.clock.now() >= deadline || !(await runEndsLog(log, admission.conversation)))
-          throw busy(admission.runId);
+        if (context.clock.now() >= deadline) throw busy(admission.runId);
+        if (admission.overdueMs !== undefined) {
+          // Its server may be lost: it renews its lease, or the run is taken over.
+          await sleep(context.clock, Math.min(Math.max(admission.overdueMs, 5), OVERDUE_CHECK_MS));
+          break;
+        }
+        if (!(await runEndsLog(log, admission.conversation))) throw busy(admission.runId);
         await sleep(context.clock, 25);
         break;
       case "lost":

@@ -60,6 +60,8 @@ export interface Leases {
   queuedConversations(limit: number, except: readonly string[]): Promise<ConversationId[]>;
   /** Claims runs with expired leases: of one conversation, or of any. */
   claimExpired(limit: number, conversation?: ConversationId): Promise<OrphanedRun[]>;
+  /** The milliseconds until the first lease of any server ends; undefined without leases. */
+  nextExpiry(): Promise<number | undefined>;
   /** Whether the conversation is deleted, or is being deleted. */
   isDeleted(conversation: ConversationRef): Promise<boolean>;
   /** Runs that ended a while ago and are not marked as reported. */
@@ -222,6 +224,15 @@ export function openLeases(
           FROM taken JOIN runtime.conversation_runs r ON r.run_id = taken.run_id AND r.org_id = taken.org_id`,
         values: [holder, leaseMs, limit, ...(one ? [one.org, one.convId] : [])],
       }),
+
+    async nextExpiry() {
+      const [row] = await database.query<{ ms: number }>({
+        name: "conversation_next_expiry",
+        text: `SELECT (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::float8 AS ms FROM runtime.conversations
+          WHERE lease_until IS NOT NULL ORDER BY lease_until LIMIT 1`,
+      });
+      return row?.ms;
+    },
 
     async isDeleted({ org, convId, generation }) {
       const [row] = await database.query<{ there: boolean }>({

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { until } from "@khala/testing/kit/until";
 import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
@@ -324,6 +325,82 @@ test("a server that stops ends its runs with a reason, leaves the queue to the o
   await until("the second to run", () => engine.started.includes("two"));
   engine.release("two");
   expect(await until("its end", () => endOf(b.log, conv, second.run_id!))).toHaveProperty("run_finished");
+});
+
+test("a server that drains completes its answers, takes no new message, and leaves the queue to others at once", async () => {
+  await using servers = await Servers.open();
+  const [engine, others] = [new GatedEngine(), new GatedEngine()];
+  const a = await servers.start({ engine: engine.factory });
+  // It sweeps by a wakeup alone.
+  const b = await servers.start({ engine: others.factory, leaseMs: 600_000 });
+  await b.plane.sweep();
+  const conv = convId();
+  const first = await a.plane.chat(ada, { convId: conv, message: "one" });
+  const second = await a.plane.chat(ada, { convId: conv, message: "two", policy: "queue" });
+  await until("some text", async () => answerOf(await eventsOf(a.log, conv)));
+  const followed = (async () => {
+    for await (const { event } of a.plane.follow(ada, conv, first.cursor!, new AbortController().signal))
+      if (event.run_finished) return "whole";
+  })();
+  const drained = a.plane.drain(600_000);
+  await expect(a.plane.chat(ada, { convId: convId(), message: "new" })).rejects.toMatchObject({
+    code: "shutting_down",
+  });
+  engine.release("one");
+  await drained;
+  expect(await followed).toBe("whole");
+  expect(await endOf(a.log, conv, first.run_id!)).toHaveProperty("run_finished");
+  await until("the second to run", () => others.started.includes("two"));
+  others.release("two");
+  expect(await until("its end", () => endOf(b.log, conv, second.run_id!))).toHaveProperty("run_finished");
+  expect(engine.started).toEqual(["one"]);
+});
+
+test("a drain without a running answer is over at once, and one whose time is up leaves the rest to the stop", async () => {
+  await using servers = await Servers.open();
+  const clock = new ManualClock(Date.now());
+  const idle = await servers.start({ engine: never, clock });
+  await idle.plane.drain(600_000);
+  const { plane, log } = await servers.start({ engine: never, clock });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "one" });
+  await until("some text", async () => answerOf(await eventsOf(log, conv)));
+  let over = false;
+  const drained = plane.drain(30_000).then(() => {
+    over = true;
+  });
+  await clock.advance(29_000);
+  expect(over).toBe(false);
+  await until("the time is up", async () => {
+    await clock.advance(1_000);
+    return over;
+  });
+  await drained;
+  expect(await endOf(log, conv, run_id!)).toBeUndefined();
+  await plane.stop();
+  expect((await endOf(log, conv, run_id!))?.run_failed?.code).toBe("server_lost");
+});
+
+test("messages that interrupt are answered in the order in which they were sent", async () => {
+  await using servers = await Servers.open();
+  const gate = Promise.withResolvers<void>();
+  const started: string[] = [];
+  const { plane } = await servers.start({
+    engine: engineOf(async function* ({ message }) {
+      started.push(message);
+      yield { text_delta: { text: "so" } };
+      // It takes its time to stop.
+      if (message === "zero") await gate.promise;
+    }),
+  });
+  const conv = convId();
+  await plane.chat(ada, { convId: conv, message: "zero" });
+  await until("it runs", () => started.length === 1);
+  await plane.chat(ada, { convId: conv, message: "waits", policy: "queue" });
+  for (const message of ["one", "two"]) await plane.chat(ada, { convId: conv, message, policy: "interrupt" });
+  gate.resolve();
+  await until("all of them", () => started.length === 4);
+  expect(started).toEqual(["zero", "one", "two", "waits"]);
 });
 
 test("as many runs as there may be engines, and not one more", async () => {

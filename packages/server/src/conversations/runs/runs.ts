@@ -7,7 +7,7 @@ import type { ConcurrencyQuota } from "../../kit/quota.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
 import { idKey } from "../conversation.ts";
-import { type Log, StreamGone } from "../log/log.ts";
+import { Fenced, type Log, StreamGone } from "../log/log.ts";
 import type { ClaimedRun } from "../store.ts";
 import { type ActiveRun, type AnswerDeps, answerTurn, questionOf } from "./answer.ts";
 import type { Leases } from "./leases.ts";
@@ -23,6 +23,8 @@ export interface RunsOptions extends AnswerDeps {
   readonly maxRuns: number;
   /** The live runs of each org. */
   readonly quota: ConcurrencyQuota;
+  /** Tells the other servers that there are runs to take over, or queued ones to start. */
+  readonly wakeOthers: () => void;
 }
 
 /** The active runs of this server. They continue without any socket. */
@@ -43,6 +45,8 @@ export interface Runs extends Service {
   recheck(runId: string): void;
   /** Renews the leases; abandons lost runs and stops those with a requested stop. */
   renew(): Promise<void>;
+  /** Takes no more runs, and leaves queued ones to other servers. Resolves when those under way have ended. */
+  drain(): Promise<void>;
   readonly size: number;
   /** False when the limit of runs, or the org's quota of them, is reached, or the server stops. */
   hasCapacity(org?: string): boolean;
@@ -73,6 +77,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
   const all = new Map<string, StartedRun>();
   /** The places of runs that are about to be claimed. */
   const reserved = new Map<string, () => void>();
+  let draining = false;
   let stopping = false;
 
   function begin(run: ClaimedRun): Promise<string> {
@@ -88,7 +93,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     const leave = reserved.get(run.runId) ?? quota.acquireAnyway(run.org);
     reserved.delete(run.runId);
     all.set(run.runId, active);
-    // Claimed during the shutdown: ends like the others.
+    // Claimed during the stop: ends like the others.
     if (stopping) active.abort.abort(SHUTTING_DOWN);
     active.done = live(active, resolve, reject)
       .catch((error) =>
@@ -111,7 +116,8 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     let cursor: string;
     try {
       ({ runLog, cursor } = await writeStart(active));
-    } catch (error) {
+    } catch (thrown) {
+      const error = thrown instanceof Fenced ? takenOver() : thrown;
       logger.warn({ err: (error as Error).message, run: run.runId }, "a run could not begin");
       await leases
         .startFailed(run)
@@ -171,13 +177,17 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     if (outcome.kind === "lost") {
       metrics.runs.add(1, { outcome: "lost" });
       logger.warn({ run: run.runId, conversation: run.convId }, "a run was lost to another server");
-      if (!active.writable) await leases.release(run);
+      if (!active.writable) {
+        await leases.release(run);
+        options.wakeOthers();
+      }
       return;
     }
     metrics.runs.add(1, { outcome: outcome.kind });
     logger.info({ run: run.runId, conversation: run.convId, outcome: outcome.kind }, "a run ended");
     reporter.report(run, ...authorityEnd(outcome));
     const { next } = await finish(run, outcome, cursor);
+    if (draining) options.wakeOthers();
     if (next)
       begin(next).catch((error) => logger.warn({ err: error.message }, "a queued run could not begin"));
   }
@@ -187,7 +197,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     const deadline = clock.now() + options.leaseMs;
     for (let failures = 0; ; failures++) {
       try {
-        return await leases.finish(run, outcome, { next: !stopping, cursor });
+        return await leases.finish(run, outcome, { next: !draining, cursor });
       } catch (error) {
         if (clock.now() >= deadline) throw error;
         logger.warn(
@@ -238,7 +248,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     while (all.size > 0) await Promise.all([...all.values()].map((active) => active.done));
   }
 
-  const atCapacity = () => stopping || all.size + reserved.size >= options.maxRuns;
+  const atCapacity = () => draining || all.size + reserved.size >= options.maxRuns;
 
   function takePlace(org: string): () => void {
     if (!atCapacity()) return quota.acquire(org);
@@ -268,6 +278,10 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       );
     },
     renew,
+    drain() {
+      draining = true;
+      return allEnded();
+    },
     get size() {
       return all.size;
     },
@@ -275,6 +289,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     requireCapacity: (org) => takePlace(org)(),
     fullOrgs: () => quota.full(),
     async stop() {
+      draining = true;
       stopping = true;
       for (const { abort } of all.values()) abort.abort(SHUTTING_DOWN);
       await withTimeout(clock, SHUTDOWN_TIMEOUT_MS, allEnded(), undefined);
@@ -282,4 +297,10 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       await renewing.stop();
     },
   };
+}
+
+/** This server paused for longer than its lease, before the run had begun. */
+function takenOver(): KhalaError {
+  const message = "The server was interrupted before the answer began. Send the message again.";
+  return new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
 }

@@ -3,7 +3,16 @@ import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { until } from "@khala/testing/kit/until";
 import { testViewer } from "@khala/testing/kit/viewer";
 import { expect, test } from "vitest";
-import { answerOf, endOf, engineOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
+import {
+  answerOf,
+  endOf,
+  engineOf,
+  eventsOf,
+  GatedEngine,
+  kindsOf,
+  Servers,
+  stallFirstOpen,
+} from "../test_support.ts";
 
 const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
@@ -83,6 +92,86 @@ test("a paused server that wakes up in the middle of an answer stops its engine"
     return (await paused.context.telemetry.scrape()).includes("khala_conversation_runs_running 0");
   });
   expect(await textOf(other.log, conv)).toBe(before);
+});
+
+test("a takeover begins when the lease ends, not at a regular sweep after it", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine, 1_000);
+  const conv = convId();
+  const { run_id } = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  // Its own interval is longer than this test may take.
+  const other = await servers.start({ engine: quick, leaseMs: 600_000 });
+  expect(await until("the end", () => endOf(other.log, conv, run_id!))).toHaveProperty("run_failed");
+});
+
+test("a message waits for the takeover of a run whose lease is not renewed, and is answered", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine, 1_000);
+  const other = await servers.start({ engine: quick, leaseMs: 60_000 });
+  await other.plane.sweep();
+  const conv = convId();
+  const first = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  const second = await other.plane.chat(ada, { convId: conv, message: "two" });
+  expect(await until("its end", () => endOf(other.log, conv, second.run_id!))).toHaveProperty("run_finished");
+  expect((await endOf(other.log, conv, first.run_id!))?.run_failed?.code).toBe("server_lost");
+});
+
+test("a server that pauses before it writes a run's first entry writes nothing after the takeover", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const clock = new ManualClock(Date.now());
+  let stall: ReturnType<typeof stallFirstOpen> | undefined;
+  const paused = await servers.start({
+    engine: engine.factory,
+    clock,
+    leaseMs: 200,
+    wrapLog(log) {
+      stall = stallFirstOpen(log);
+      return stall.log;
+    },
+  });
+  const conv = convId();
+  const sent = paused.plane.chat(ada, { convId: conv, message: "one" });
+  const outcome = sent.then(
+    () => "accepted",
+    (error) => error.code,
+  );
+  await stall!.stalled;
+  const other = await servers.start({ engine: quick, leaseMs: 60_000 });
+  await until("the takeover", async () => (await other.plane.run(ada, conv))?.status === "failed");
+  stall!.release();
+  expect(await outcome).toBe("unavailable");
+  expect((await kindsOf(other.log, conv)).filter((kind) => kind.startsWith("run_"))).toEqual([]);
+  await other.plane.chat(ada, { convId: conv, message: "two" });
+});
+
+test("after the log was lost, a run that is taken over has its end in the new one, and so has what waited behind it", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const gone = await pausedServer(servers, engine, 1_000);
+  const conv = convId();
+  const first = await gone.plane.chat(ada, { convId: conv, message: "one" });
+  const second = await gone.plane.chat(ada, { convId: conv, message: "two", policy: "queue" });
+  await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
+  const [lost] = await gone.log.bounds([`chat:${conv}`]);
+  await servers.database.query({ text: "DELETE FROM runtime.log_streams" });
+  const silent = new GatedEngine();
+  const heir = await pausedServer(servers, silent, 1_000);
+  await until("the takeover", async () => {
+    await heir.plane.sweep();
+    return silent.started.includes("two");
+  });
+  expect(await endOf(heir.log, conv, first.run_id!)).toHaveProperty("run_failed");
+  const [row] = await servers.database.query<{ cursor: string }>({
+    text: "SELECT cursor FROM runtime.conversation_runs WHERE run_id = $1",
+    values: [second.run_id!],
+  });
+  expect(row!.cursor.startsWith(lost!.epoch)).toBe(false);
+  // The second server is lost too.
+  const last = await servers.start({ engine: quick, leaseMs: 60_000 });
+  expect(await until("its end", () => endOf(last.log, conv, second.run_id!))).toHaveProperty("run_failed");
 });
 
 test("a message takes the conversation over as soon as the lease is over, without waiting for anybody", async () => {

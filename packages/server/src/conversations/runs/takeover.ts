@@ -31,9 +31,14 @@ export interface Takeover extends Service {
   startQueued(conversation: ConversationId): Promise<void>;
   /** Takes over a batch of any conversations; true when there may be more. */
   sweep(): Promise<boolean>;
+  /** Sweeps soon: another server has released runs. */
+  wake(): void;
 }
 
 const BATCH_SIZE = 50;
+/** A sweep in the millisecond of the expiry would come too early. */
+const EXPIRY_SLACK_MS = 5;
+const MIN_SWEEP_MS = 200;
 const PAGE = { entries: 500, bytes: 1 << 20 };
 
 /** Opens the takeover, with a periodic sweep. */
@@ -92,10 +97,21 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
     return lost.length === BATCH_SIZE;
   }
 
+  const wake = new Wake();
+  const { leaseMs } = options;
+  let idleMs = leaseMs;
   const sweeping = runLoop(context, "conversation sweeper", {
-    wake: new Wake(),
-    idleMs: options.leaseMs,
-    step: sweep,
+    wake,
+    get idleMs() {
+      return idleMs;
+    },
+    async step() {
+      if (await sweep()) return true;
+      // Live servers renew their leases long before this. The minimum bounds the retries of a run that cannot be settled.
+      const nextMs = (await leases.nextExpiry()) ?? leaseMs;
+      idleMs = Math.min(Math.max(nextMs + EXPIRY_SLACK_MS, MIN_SWEEP_MS), leaseMs);
+      return false;
+    },
   });
 
   return {
@@ -104,6 +120,7 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
     },
     startQueued,
     sweep,
+    wake: () => wake.wake(),
     stop: () => sweeping.stop(),
   };
 }
@@ -127,15 +144,14 @@ async function endInLog(log: Log, messages: MessageStore, lost: OrphanedRun): Pr
   return SERVER_LOST;
 }
 
-/** Raises the log's fencing token, so that the lost server cannot write any more. Returns the epoch; undefined without a log. */
+/** Raises the log's fencing token, so that the lost server cannot write any more. Returns the epoch; undefined when the conversation was deleted. */
 async function fenceOff(
   log: Log,
   { logName: stream, generation, fence }: OrphanedRun,
 ): Promise<string | undefined> {
-  const [there] = await log.bounds([stream]);
-  if (!there) return undefined;
   try {
-    // The log may belong to another conversation by now: then this fails.
+    // Created if it does not exist: the lost server may still be about to write the run's start. The log may belong to
+    // another conversation by now: then this fails.
     const { epoch } = await log.open(stream, generation);
     const notice = entryText("", { status: { text: "The server that was answering is gone." } });
     await log.append(stream, [notice], { fence, epoch });
@@ -151,16 +167,17 @@ function endOf({ status, error }: UnreportedRun): StoredOutcome {
   return status === "stopped" ? { kind: "stopped", reason: "stopped" } : failed("engine_failed", error ?? "");
 }
 
-/** Searches the log for the run's end. A run without a cursor may not have started. */
+/**
+ * Searches the log for the run's end. A run without a cursor may not have started; one with a cursor was promised to a
+ * client, and gets its end in the log that there is, even if the cursor is of one that was lost.
+ */
 async function findEnd(
   log: Log,
   epoch: string,
   { runId, logName: stream, cursor: text }: OrphanedRun,
 ): Promise<{ begun: boolean; end?: StoredOutcome }> {
-  const stored = text === null ? undefined : parseCursor(text, "cursor");
-  // A cursor of another epoch is of a log that was lost: the run may have started in this one.
-  const cursor = stored?.epoch === epoch ? stored : undefined;
-  let position: Position = cursor ?? { seq: 0n, time: 0 };
+  const cursor = text === null ? undefined : parseCursor(text, "cursor");
+  let position: Position = cursor?.epoch === epoch ? cursor : { seq: 0n, time: 0 };
   let begun = cursor !== undefined;
   for (;;) {
     const page = await log.read(stream, position, PAGE);

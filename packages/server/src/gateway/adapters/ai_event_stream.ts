@@ -6,8 +6,8 @@ export interface EventStreamOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** The server shuts down. */
   readonly signal: AbortSignal;
-  /** When the token expires, in milliseconds. */
-  readonly expiresAt: number;
+  /** When the token expires, in milliseconds; absent when the stream may outlive it. */
+  readonly expiresAt?: number;
   /** How long a client may take nothing of what waits for it. */
   readonly slowMs?: number;
 }
@@ -32,10 +32,13 @@ export class EventStream {
     this.#raw = reply.raw;
     this.#context = context;
     this.#slowMs = options.slowMs ?? 30_000;
-    const expired = context.clock.after(
-      Math.min(Math.max(0, options.expiresAt - context.clock.now()), LONGEST_TIMER_MS),
-      () => this.cut(),
-    );
+    const { expiresAt } = options;
+    const expired =
+      expiresAt === undefined
+        ? () => {}
+        : context.clock.after(Math.min(Math.max(0, expiresAt - context.clock.now()), LONGEST_TIMER_MS), () =>
+            this.cut(),
+          );
     const onShutdown = () => this.cut();
     options.signal.addEventListener("abort", onShutdown, { once: true });
     reply.hijack();

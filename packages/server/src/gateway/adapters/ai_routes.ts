@@ -26,12 +26,16 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
   });
 
   const resume: Handler = async (viewer, request, reply) => {
+    // The clock skew allows a token that has just expired, but its stream would be cut at once, again and again.
+    if (viewer.expiresAt <= context.clock.now())
+      throw new KhalaError("token_expired", "The token expired. Resume with a fresh one.");
     const run = await joinRun(conversations, viewer, convIdOf(request));
     if (!run) return reply.code(204).header("Cache-Control", "no-store").send();
     const translator = new AiChunks(run.runId);
     await respondWithRun(reply, context, options, {
       viewer,
       run,
+      joins: true,
       translator,
       first: translator.replay(run.messages),
       ...FORM,

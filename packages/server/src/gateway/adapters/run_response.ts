@@ -25,6 +25,8 @@ interface Translator {
 export interface Answer {
   readonly viewer: Viewer;
   readonly run: FollowedRun;
+  /** The request joins a run that another one started: the stream ends with the token. */
+  readonly joins?: true;
   readonly translator: Translator;
   /** Sent before the events of the run. */
   readonly first: readonly unknown[];
@@ -33,14 +35,18 @@ export interface Answer {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Streams the events of a run until it ends. A client that leaves does not stop the run. */
+/**
+ * Streams the events of a run until it ends. A client that leaves does not stop the run. The stream of the request that
+ * started the run may outlive its token: a request that was accepted is answered.
+ */
 export async function respondWithRun(
   reply: FastifyReply,
   context: Context,
   { conversations, revocations, signal }: AdapterOptions,
-  { viewer, run, translator, first, last, headers = {} }: Answer,
+  { viewer, run, joins, translator, first, last, headers = {} }: Answer,
 ): Promise<void> {
-  const events = new EventStream(reply, context, { headers, signal, expiresAt: viewer.expiresAt });
+  const expiry = joins && { expiresAt: viewer.expiresAt };
+  const events = new EventStream(reply, context, { headers, signal, ...expiry });
   const forget = whenRevoked(revocations, viewer, () => events.cut());
   if (events.signal.aborted) forget();
   else events.signal.addEventListener("abort", forget);
