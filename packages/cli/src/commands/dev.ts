@@ -26,7 +26,7 @@ export async function dev(options: DevOptions): Promise<void> {
   const config = await readSettings(options);
   const log = openLog(config.KHALA_LOG_LEVEL, process.stderr);
 
-  await runUntilSignal(config, async () => {
+  await runUntilSignal(config, log, async () => {
     const app = await loadApp(options.app);
     const dashboard = dashboardFolder();
     const khala = await createKhala(app, { config, log, dev: true, ...(dashboard && { dashboard }) });

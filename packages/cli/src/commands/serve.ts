@@ -22,7 +22,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     );
   }
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
-  await runUntilSignal(config, async () => {
+  await runUntilSignal(config, log, async () => {
     const app = await loadApp(options.app);
     const dashboard = dashboardFolder();
     const khala = await createKhala(app, { config, log, ...(dashboard && { dashboard }) });

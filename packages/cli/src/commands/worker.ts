@@ -21,7 +21,7 @@ export async function worker(options: WorkerOptions): Promise<void> {
     throw new Failure(`There is no database in ${config.KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
   }
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
-  await runUntilSignal(config, async () => {
+  await runUntilSignal(config, log, async () => {
     const app = await loadApp(options.app);
     const agents = app.agents.map(({ name }) => name);
     if (agents.length === 0) {

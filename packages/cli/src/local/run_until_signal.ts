@@ -1,6 +1,8 @@
 import { constants } from "node:os";
 import type { Config } from "@khala/server";
+import type { Logger } from "pino";
 import { environment } from "../environment.ts";
+import { Failure } from "../failure.ts";
 import { note } from "../terminal/terminal.ts";
 
 /** A server or worker that can be stopped. */
@@ -16,12 +18,15 @@ const GRACE_MS = 30_000;
 
 /**
  * Starts a server, waits for a signal, then stops it in order. A signal during the start takes effect after it. A second
- * signal, or a stop that takes too long, ends the process at once.
+ * signal, or a stop that takes too long, ends the process at once. An error that nothing caught stops it too, unless it
+ * belongs to a run, and is a failure.
  */
 export async function runUntilSignal(
   { KHALA_DRAIN_MS }: Config,
+  log: Logger,
   start: () => Promise<Stoppable>,
 ): Promise<void> {
+  const { onStrayError } = await import("@khala/server");
   const stopTimeoutMs = KHALA_DRAIN_MS + GRACE_MS;
   const stopAsked = Promise.withResolvers<void>();
   let stopAskedAt: number | undefined;
@@ -39,6 +44,12 @@ export async function runUntilSignal(
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
   for (const signal of signals) process.on(signal, onSignal);
   const unwatch = watchParent(requestStop);
+  let failed = false;
+  const forget = onStrayError((error) => {
+    failed = true;
+    log.fatal({ err: error }, "an error that belongs to no run was not caught; the process stops");
+    requestStop();
+  });
   try {
     const running = await start();
     await stopAsked.promise;
@@ -50,8 +61,11 @@ export async function runUntilSignal(
     clearTimeout(late);
   } finally {
     unwatch();
+    forget();
     for (const signal of signals) process.off(signal, onSignal);
   }
+  if (failed)
+    throw new Failure("The process stopped because of an error that nothing caught. The log has it.");
 }
 
 /** npm passes SIGTERM to the shell between it and us, which ends without passing it on: being orphaned is the signal then. */

@@ -22,6 +22,8 @@ export interface KhalaProcess extends AsyncDisposable {
   /** Where it listens, such as `http://127.0.0.1:41234`. */
   readonly url: string;
   readonly pid: number;
+  /** Resolves with the exit code when it is gone, null when a signal ended it. */
+  readonly exited: Promise<number | null>;
   /** The end of what it has printed, both streams together. */
   output(): string;
   /** Sends a signal and waits until it is gone; resolves with its exit code, null when the signal ended it. */
@@ -54,6 +56,7 @@ export async function startKhala(options: KhalaProcessOptions): Promise<KhalaPro
   process.once("exit", abandon);
   child.once("exit", () => process.off("exit", abandon));
 
+  const exited = once(child, "exit").then(([code]) => code as number | null);
   const end = async (signal: NodeJS.Signals): Promise<number | null> => {
     if (child.exitCode === null && child.signalCode === null) {
       const gone = once(child, "exit");
@@ -75,6 +78,7 @@ export async function startKhala(options: KhalaProcessOptions): Promise<KhalaPro
     return {
       url,
       pid: child.pid!,
+      exited,
       output,
       end,
       freeze: () => child.kill("SIGSTOP"),

@@ -12,6 +12,8 @@ export interface EngineTurnOptions {
   readonly turn: Turn;
   readonly signal: AbortSignal;
   readonly clock: Clock;
+  /** Calls functions of the engine. */
+  readonly enter?: <T>(work: () => T) => T;
   /** Publishes an event. A returned promise is backpressure: the engine waits for it. */
   readonly publish: (event: EventJson) => Promise<void> | undefined;
 }
@@ -24,8 +26,9 @@ export interface EngineTurnEnd {
 
 /** Runs an engine for one turn. Throws what the engine throws. */
 export async function runEngineTurn(options: EngineTurnOptions): Promise<EngineTurnEnd> {
-  const { engine, turn, signal, clock, publish } = options;
-  const events = engine.run(turn, signal)[Symbol.asyncIterator]();
+  const { engine, turn, signal, clock, publish, enter = (work) => work() } = options;
+  const events = enter(() => engine.run(turn, signal)[Symbol.asyncIterator]());
+  const leave = () => enter(() => events.return?.());
   // One promise per step: racing with a promise that lives as long as the run would retain every step.
   let giveUp = () => {};
   let abandoned = false;
@@ -47,7 +50,7 @@ export async function runEngineTurn(options: EngineTurnOptions): Promise<EngineT
   let finished: RunFinishedJson = {};
   try {
     for (;;) {
-      const next = await step<IteratorResult<EngineEvent>>(events.next());
+      const next = await step<IteratorResult<EngineEvent>>(enter(() => events.next()));
       if (next === ABANDONED || !next || next.done) break;
       if (!signal.aborted) {
         const checked = checkEngineEvent(next.value, { messageId: turn.messageId, now: () => clock.now() });
@@ -59,17 +62,17 @@ export async function runEngineTurn(options: EngineTurnOptions): Promise<EngineT
         finished = checked.finished;
       }
       // The engine has finished, or the run was aborted.
-      await step(events.return?.());
+      await step(leave());
       break;
     }
   } catch (error) {
     // The engine's event was refused: end the engine as well.
-    events.return?.().then(undefined, () => {});
+    leave()?.then(undefined, () => {});
     throw error;
   } finally {
     signal.removeEventListener("abort", onAbort);
     cancelTimer();
-    if (abandoned) events.return?.().then(undefined, () => {});
+    if (abandoned) leave()?.then(undefined, () => {});
   }
   return { finished, abandoned };
 }

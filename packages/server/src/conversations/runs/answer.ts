@@ -18,6 +18,7 @@ import { engineFailure, toolFailure } from "./failures.ts";
 import { endEvent, failed, type RunOutcome } from "./outcome.ts";
 import type { RunLog } from "./run_log.ts";
 import { RunPublisher } from "./run_publisher.ts";
+import { RunScope } from "./run_scope.ts";
 
 export interface AnswerDeps {
   readonly engines: EngineCache;
@@ -122,14 +123,25 @@ async function appendEnd(
 async function runEngine(
   context: Context,
   deps: AnswerDeps,
-  { run, abort: { signal } }: ActiveRun,
+  { run, abort }: ActiveRun,
   publisher: RunPublisher,
   trace: string | null,
 ): Promise<RunOutcome> {
   const { engines, runMaxBytes } = deps;
+  const { signal } = abort;
   let checkedOut: CheckedOutEngine | undefined;
   let discard = true;
+  let broken = false;
   let bytes = 0;
+  const { log } = context;
+  const { runId: id } = run;
+  const scope = new RunScope(
+    (error) => {
+      broken = true;
+      abort.abort(engineFailure(context, run, error));
+    },
+    (error) => log.error({ err: error, run: id }, "a run that has ended left an error behind"),
+  );
   const publish = (event: EventJson) => {
     bytes += event.text_delta ? Buffer.byteLength(event.text_delta.text ?? "") : JSON.stringify(event).length;
     if (bytes > runMaxBytes)
@@ -143,7 +155,7 @@ async function runEngine(
     const history = await readHistory(deps.messages, run);
     if (signal.aborted) return signal.reason as RunOutcome;
     const { convId, org, subject, runId, message } = run;
-    checkedOut = engines.checkOut(run);
+    checkedOut = scope.enter(() => engines.checkOut(run));
     const { publish: publishOnBoard } = deps;
     const turn: Turn = {
       ...{ convId, org, subject, runId, messageId: context.newId(), message, history },
@@ -156,6 +168,7 @@ async function runEngine(
       turn,
       signal,
       clock: context.clock,
+      enter: (work) => scope.enter(work),
       publish,
     });
     discard = abandoned;
@@ -168,7 +181,8 @@ async function runEngine(
     }
     return isTooLarge(error) ? failed("too_large", error.message) : engineFailure(context, run, error);
   } finally {
-    checkedOut?.release(discard);
+    scope.end();
+    checkedOut?.release(discard || broken);
   }
 }
 
