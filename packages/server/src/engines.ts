@@ -4,6 +4,7 @@ export type {
   Engine,
   EngineEvent,
   EngineFactory,
+  Resume,
   Turn,
 } from "./conversations/engines/engine.ts";
 export { type HttpEngineOptions, http } from "./conversations/engines/http.ts";

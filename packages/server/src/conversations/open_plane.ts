@@ -322,6 +322,7 @@ export async function openConversationPlane(
         while (follows.size > 0) await Promise.all(follows);
       });
       await withTimeout(context.clock, timeoutMs, ended, undefined);
+      await runs.handOver();
     },
 
     async stop() {

@@ -87,7 +87,7 @@ export interface ConversationPlane extends Service {
   readonly metrics: ConversationMetrics;
   /**
    * Takes no more runs, and leaves queued ones to other servers. Resolves when the runs under way and the streams that
-   * follow a run have ended, or after `timeoutMs`.
+   * follow a run have ended, or after `timeoutMs`: then other servers continue the runs that can be resumed.
    */
   drain(timeoutMs: number): Promise<void>;
   readonly draining: boolean;

@@ -162,6 +162,22 @@ test("the model gets instructions, settings and the history: calls with their re
   ]);
 });
 
+test("an interrupted answer continues after its completed tool calls, which are not made again", async () => {
+  const model = answers([...text("Done."), finish()]);
+  const parts = [
+    { text: "One moment." },
+    { tool: { tool_call_id: "1", tool: "greet", input: { name: "Ada" }, output: { greeting: "Hello Ada" } } },
+  ];
+  const messages = [{ message_id: "m1", role: "assistant", run_id: "r1", parts, status: "streaming" }];
+  const engine = aiSdk(model, { tools: { greet } })(turnOf("Greet Ada"));
+  expect(engine.resumable).toBe(true);
+  const { events } = await play(engine, turnOf("Greet Ada", { resume: { attempt: 1, messages } }));
+  expect(textOf(events)).toBe("Done.");
+  expect(events.some(({ tool_call }) => tool_call)).toBe(false);
+  const prompt = model.doStreamCalls[0]!.prompt.filter(({ role }) => role !== "system");
+  expect(prompt.map(({ role }) => role)).toEqual(["user", "assistant", "tool"]);
+});
+
 test("a conversation can have a model of its own", async () => {
   const engine = aiSdk(({ convId }) => answers([...text(`I am for ${convId}`), finish()]));
   expect(textOf((await play(engine, turnOf("Hi", { convId: "c7" }))).events)).toBe("I am for c7");

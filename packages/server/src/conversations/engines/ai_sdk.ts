@@ -45,6 +45,7 @@ export function aiSdk(model: ModelChoice, options: AiSdkOptions = {}): EngineFac
   return (conversation) => {
     const chosen = typeof model === "function" ? model(conversation) : model;
     return {
+      resumable: true,
       async *run(turn, signal) {
         const { streamText, isStepCount } = await loadAiSdk();
         const { system, tools, maxSteps = 10, stopWhen = isStepCount(maxSteps), settings } = options;
@@ -161,9 +162,14 @@ type AssistantPart = Exclude<AssistantModelMessage["content"], string>[number];
 type ToolPart = ToolModelMessage["content"][number];
 type ToolOutput = Extract<ToolPart, { type: "tool-result" }>["output"];
 
-/** The history and the new message in the AI SDK's format. */
-function modelMessages({ history, message }: Turn): ModelMessage[] {
-  return [...history.flatMap(modelMessage), { role: "user", content: message }];
+/** The history, the new message, and what is kept of an interrupted answer, in the AI SDK's format. */
+function modelMessages({ history, message, resume }: Turn): ModelMessage[] {
+  const kept = resume?.messages ?? [];
+  return [
+    ...history.flatMap(modelMessage),
+    { role: "user", content: message },
+    ...kept.flatMap(modelMessage),
+  ];
 }
 
 function modelMessage({ role = "assistant", parts = [] }: TranscriptMessageJson): ModelMessage[] {

@@ -16,12 +16,22 @@ export interface Turn extends ConversationKey {
   readonly messageId: string;
   readonly message: string;
   readonly history: readonly TranscriptMessageJson[];
+  /** Set when the server that was answering was lost: a resumable engine continues after what is kept. */
+  readonly resume?: Resume;
   /** W3C traceparent of the turn, for calls to other services. */
   readonly trace?: string;
   /** Logs an error, such as of a tool, and returns the sentence that end users may see of it. */
   readonly reportError?: (error: unknown) => string;
   /** Publishes on the blackboard as the conversation's owner, within the turn's trace; absent without a blackboard. */
   readonly publish?: PublishArtifacts;
+}
+
+/** What is kept of an answer whose server was lost. */
+export interface Resume {
+  /** How often the run was resumed, this time included. */
+  readonly attempt: number;
+  /** The run's own messages: completed steps, each tool call with its result. The rest was taken back. */
+  readonly messages: readonly TranscriptMessageJson[];
 }
 
 /** Publishes artifacts, all or none, and returns one result each. */
@@ -38,6 +48,8 @@ export interface Engine {
    * `run_finished` may come last, with reason and usage.
    */
   run(turn: Turn, signal: AbortSignal): AsyncIterable<EngineEvent>;
+  /** Whether another server may call `run` again with `turn.resume` when this one is lost. Otherwise the run fails. */
+  readonly resumable?: boolean;
   /** Called once, when the conversation is idle for long or the server stops. */
   close?(): Promise<void> | void;
 }

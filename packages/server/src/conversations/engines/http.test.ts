@@ -174,6 +174,23 @@ test("each way in which an answer can be wrong is named, with its line", async (
   );
 });
 
+test("an interrupted turn is sent with what is kept of it", async () => {
+  const bodies: string[] = [];
+  await using engine = await engineAt(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    bodies.push(body);
+    response.writeHead(200, NDJSON).end(`${JSON.stringify(finished)}\n`);
+  });
+  expect(http(engine.url)(turnOf("hi")).resumable).toBe(false);
+  const factory = http(engine.url, { resumable: true });
+  expect(factory(turnOf("hi")).resumable).toBe(true);
+  const resume = { attempt: 2, messages: [{ message_id: "m1", role: "assistant", parts: [] }] };
+  await play(factory, turnOf("hi", { resume }));
+  await play(factory, turnOf("hi"));
+  expect(bodies.map((body) => JSON.parse(body).resume)).toEqual([resume, undefined]);
+});
+
 test("an engine says itself that it failed", async () => {
   const { events, error } = await answered(
     `${JSON.stringify(delta("so"))}\n{"run_failed":{"message":"Out of ink"}}`,

@@ -15,6 +15,8 @@ export interface HttpEngineOptions {
   readonly idleTimeoutMs?: number;
   /** The longest line, or event; 1 Mi characters by default. */
   readonly maxLineLength?: number;
+  /** Whether the engine continues a turn whose request has `resume`; false by default. */
+  readonly resumable?: boolean;
   readonly clock?: Clock;
 }
 
@@ -25,7 +27,7 @@ const EXCERPT = 200;
 /** An engine in another process, over HTTP. docs/ENGINES.md is the contract. */
 export function http(url: string, options: HttpEngineOptions = {}): EngineFactory {
   const { connectTimeoutMs = 10_000, idleTimeoutMs = 60_000, maxLineLength = 1_048_576 } = options;
-  const { clock = systemClock, bearer } = options;
+  const { clock = systemClock, bearer, resumable = false } = options;
   if (!/^https?:$/.test(new URL(url).protocol))
     throw new TypeError("The engine's URL must start with http:// or https://.");
   if (idleTimeoutMs > MAX_IDLE_MS)
@@ -70,11 +72,12 @@ export function http(url: string, options: HttpEngineOptions = {}): EngineFactor
     }
   }
 
-  return () => ({ run });
+  return () => ({ run, resumable });
 }
 
-function requestOf({ convId, runId, messageId, message, history, org, subject }: Turn) {
-  return { conv_id: convId, run_id: runId, message_id: messageId, message, history, org, subject };
+function requestOf({ convId, runId, messageId, message, history, org, subject, resume }: Turn) {
+  const turn = { conv_id: convId, run_id: runId, message_id: messageId, message, history, org, subject };
+  return resume ? { ...turn, resume } : turn;
 }
 
 async function* eventsOf(pieces: AsyncIterable<NumberedText>, framed: boolean): AsyncGenerator<EngineEvent> {

@@ -11,6 +11,8 @@ export type Script = (turn: Turn, signal: AbortSignal) => Iterable<Step> | Async
 export interface ScriptedOptions {
   /** The answer; by default an echo with a few commands, see docs/ENGINES.md. */
   readonly script?: Script;
+  /** Whether the script continues a turn with `resume`. The default script does, and others do not unless this says so. */
+  readonly resumable?: boolean;
   /** A pause after each piece of text or reasoning; none by default. */
   readonly tokenMs?: number;
   /** The clock of the pauses. */
@@ -20,7 +22,9 @@ export interface ScriptedOptions {
 /** A deterministic engine: the same turn gets the same events. */
 export function scripted(options: ScriptedOptions = {}): EngineFactory {
   const { script = demoScript, tokenMs = 0, clock = keepAliveClock } = options;
+  const { resumable = options.script === undefined } = options;
   return () => ({
+    resumable,
     async *run(turn, signal) {
       if (signal.aborted) return;
       for await (const step of script(turn, signal)) {
@@ -65,8 +69,10 @@ function* answer(turn: Turn): Generator<Step> {
   }
   if (command === "long") return yield* numbered(argument ?? "");
   if (command === "slow") return yield* slowly(argument || "A slow answer comes word by word.");
-  yield* reasoning(`${words(message).length} words to read, ${history.length} messages before them.`);
-  yield* tools(turn);
+  const done = completedCalls(turn);
+  if (done.size === 0)
+    yield* reasoning(`${words(message).length} words to read, ${history.length} messages before them.`);
+  yield* tools(turn, done);
   yield* text(`You said: ${message}`);
 }
 
@@ -88,11 +94,18 @@ function* reasoning(all: string): Generator<EngineEvent> {
   for (const word of words(all)) yield { reasoning_delta: { text: word } };
 }
 
-function* tools({ runId, message }: Turn): Generator<EngineEvent> {
+/** The tool calls that are kept of an interrupted answer. */
+function completedCalls({ resume }: Turn): Set<string | undefined> {
+  const parts = (resume?.messages ?? []).flatMap((message) => message.parts ?? []);
+  return new Set(parts.flatMap(({ tool }) => (tool ? [tool.tool_call_id] : [])));
+}
+
+function* tools({ runId, message }: Turn, done: ReadonlySet<string | undefined>): Generator<EngineEvent> {
   const city = /\bweather\b(?:\s+(?:in|at|for)\s+([\p{L}-]+))?/iu.exec(message);
-  if (city) yield* weather(`${runId}-weather`, city[1] ?? "Bern");
+  if (city && !done.has(`${runId}-weather`)) yield* weather(`${runId}-weather`, city[1] ?? "Bern");
   const sum = /(-?\d{1,9})\s*([-+*])\s*(-?\d{1,9})/.exec(message);
-  if (sum) yield* calculate(`${runId}-calculate`, Number(sum[1]), sum[2]!, Number(sum[3]));
+  if (sum && !done.has(`${runId}-calculate`))
+    yield* calculate(`${runId}-calculate`, Number(sum[1]), sum[2]!, Number(sum[3]));
 }
 
 function* weather(tool_call_id: string, city: string): Generator<EngineEvent> {

@@ -3,12 +3,13 @@ import type { EventJson, MessageJson, TranscriptMessageJson } from "@khala/contr
 import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
-import type { Turn } from "../engines/engine.ts";
+import type { Resume, Turn } from "../engines/engine.ts";
 import type { CheckedOutEngine, EngineCache } from "../engines/engine_cache.ts";
 import { runEngineTurn } from "../engines/engine_turn.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import { RecordedLog } from "../messages/recorded_log.ts";
+import { resumePoint } from "../messages/resume_point.ts";
 import { LeaseLost, RunRecorder } from "../messages/run_recorder.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
@@ -38,20 +39,33 @@ export interface ActiveRun {
   readonly abort: AbortController;
   /** Aborts when the lease is lost: from then on nothing is written. */
   readonly lost: AbortController;
-  /** False when the log could not be written: a takeover has to complete it. */
+  /** False when this server cannot complete the run: a takeover has to. */
   writable: boolean;
+  /** Whether the engine that answers can continue on another server. */
+  resumable: boolean;
+}
+
+/** A run that this server resumes. */
+export interface ResumedRun {
+  readonly attempt: number;
+  /** The messages of the run as they were stored, the user's included. */
+  readonly messages: readonly TranscriptMessageJson[];
 }
 
 /** How long a failing append is retried before the run is given up. */
 const APPEND_TIMEOUT_MS = 15_000;
 const HISTORY = { messages: 200, bytes: 1 << 20 };
 
-/** Answers the turn of a run whose start is in the log: appends the engine's events and one end event. Returns the outcome. */
+/**
+ * Answers the turn of a run whose start is in the log: appends the engine's events and one end event. A run that is resumed
+ * is cut back to its completed steps first. Returns the outcome.
+ */
 export async function answerTurn(
   context: Context,
   deps: AnswerDeps,
   active: ActiveRun,
   runLog: RunLog,
+  resumed?: ResumedRun,
 ): Promise<RunOutcome> {
   const { run, abort, lost } = active;
   const loseRun = () => {
@@ -61,7 +75,7 @@ export async function answerTurn(
   const recorder = new RunRecorder(context, {
     store: deps.messages,
     run,
-    messages: messagesOf([{ runId: run.runId, event: { message: questionOf(run) } }]),
+    messages: resumed?.messages ?? messagesOf([{ runId: run.runId, event: { message: questionOf(run) } }]),
     onLost: loseRun,
   });
   const recordedLog = new RecordedLog(runLog, recorder);
@@ -84,7 +98,7 @@ export async function answerTurn(
     );
   });
   const span = startRunSpan(context, run);
-  const outcome = await runEngine(context, deps, active, publisher, span.trace);
+  const outcome = await runEngine(context, deps, active, publisher, span.trace, resumed);
   span.end(outcome);
   cancelTimeout();
   const end = (how: RunOutcome) => appendEnd(publisher, recorder, how, lost.signal);
@@ -123,10 +137,12 @@ async function appendEnd(
 async function runEngine(
   context: Context,
   deps: AnswerDeps,
-  { run, abort }: ActiveRun,
+  active: ActiveRun,
   publisher: RunPublisher,
   trace: string | null,
+  resumed: ResumedRun | undefined,
 ): Promise<RunOutcome> {
+  const { run, abort } = active;
   const { engines, runMaxBytes } = deps;
   const { signal } = abort;
   let checkedOut: CheckedOutEngine | undefined;
@@ -156,9 +172,13 @@ async function runEngine(
     if (signal.aborted) return signal.reason as RunOutcome;
     const { convId, org, subject, runId, message } = run;
     checkedOut = scope.enter(() => engines.checkOut(run));
+    active.resumable = checkedOut.engine.resumable === true;
+    const resume = resumed && takeBack(publisher, resumed);
     const { publish: publishOnBoard } = deps;
     const turn: Turn = {
-      ...{ convId, org, subject, runId, messageId: context.newId(), message, history },
+      ...{ convId, org, subject, runId, message, history },
+      messageId: growingMessage(resumed) ?? context.newId(),
+      ...(resume && { resume }),
       reportError: (error) => toolFailure(context, run, error),
       ...(trace !== null && { trace }),
       ...(publishOnBoard && { publish: (drafts) => publishOnBoard({ org, subject, trace }, drafts) }),
@@ -184,6 +204,20 @@ async function runEngine(
     scope.end();
     checkedOut?.release(discard || broken);
   }
+}
+
+/** Takes the unfinished step back, for readers too. Returns what the engine continues after. */
+function takeBack(publisher: RunPublisher, { attempt, messages: all }: ResumedRun): Resume {
+  const { kept, interrupted, messages } = resumePoint(all);
+  publisher.push({ run_resumed: { attempt, kept } });
+  for (const tool_result of interrupted) publisher.push({ tool_result });
+  return { attempt, messages };
+}
+
+/** The id of the message that grew when the run was interrupted: it continues. */
+function growingMessage(resumed: ResumedRun | undefined): string | undefined {
+  const grows = ({ role, status }: TranscriptMessageJson) => role !== "user" && status === "streaming";
+  return resumed?.messages.findLast(grows)?.message_id;
 }
 
 /** The user's message of a run. */

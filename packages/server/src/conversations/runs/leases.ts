@@ -12,10 +12,17 @@ type Tx = Pick<Database, "query">;
 export interface OrphanedRun extends ConversationRef {
   readonly runId: string;
   readonly subject: string;
+  readonly sender: string;
+  readonly message: string;
+  readonly messageId: string;
   readonly fence: bigint;
   /** Null when the run's start may not be in the log. */
   readonly cursor: string | null;
   readonly trace: string | null;
+  /** Why the run shall stop. */
+  readonly stop: string | null;
+  /** How often it was resumed. */
+  readonly resumed: number;
 }
 
 /** An ended run whose end may not be in the authority log. */
@@ -60,6 +67,8 @@ export interface Leases {
   queuedConversations(limit: number, except: readonly string[]): Promise<ConversationId[]>;
   /** Claims runs with expired leases: of one conversation, or of any. */
   claimExpired(limit: number, conversation?: ConversationId): Promise<OrphanedRun[]>;
+  /** Continues an orphaned run on this server, under its new fence. False when the lease is lost. */
+  adopt(run: LeasedRun, resumed: number): Promise<boolean>;
   /** The milliseconds until the first lease of any server ends; undefined without leases. */
   nextExpiry(): Promise<number | undefined>;
   /** Whether the conversation is deleted, or is being deleted. */
@@ -220,10 +229,21 @@ export function openLeases(
             RETURNING c.org_id, c.conv_id, c.generation, c.log_name, c.run_id, c.fence
           )
           SELECT taken.org_id AS org, taken.conv_id AS "convId", taken.generation, taken.log_name AS "logName",
-            taken.run_id AS "runId", r.subject, taken.fence, r.cursor, r.trace
+            taken.run_id AS "runId", r.subject, r.sender, coalesce(r.message, '') AS message, r.message_id AS "messageId",
+            taken.fence, r.cursor, r.trace, r.stop_requested AS stop, r.resumed
           FROM taken JOIN runtime.conversation_runs r ON r.run_id = taken.run_id AND r.org_id = taken.org_id`,
         values: [holder, leaseMs, limit, ...(one ? [one.org, one.convId] : [])],
       }),
+
+    async adopt({ org, convId, runId, fence }, resumed) {
+      const adopted = await database.query({
+        text: `UPDATE runtime.conversation_runs r SET fence = $4, resumed = $5 FROM runtime.conversations c
+          WHERE r.org_id = $1 AND r.run_id = $3 AND r.status = 'running'
+            AND c.org_id = $1 AND c.conv_id = $2 AND c.run_id = $3 AND c.fence = $4 RETURNING 1`,
+        values: [org, convId, runId, fence, resumed],
+      });
+      return adopted.length > 0;
+    },
 
     async nextExpiry() {
       const [row] = await database.query<{ ms: number }>({

@@ -7,13 +7,15 @@ import type { ConcurrencyQuota } from "../../kit/quota.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
 import { idKey } from "../conversation.ts";
+import { formatCursor } from "../log/cursor.ts";
 import { Fenced, type Log, StreamGone } from "../log/log.ts";
 import type { ClaimedRun } from "../store.ts";
-import { type ActiveRun, type AnswerDeps, answerTurn, questionOf } from "./answer.ts";
+import { type ActiveRun, type AnswerDeps, answerTurn, questionOf, type ResumedRun } from "./answer.ts";
 import type { Leases } from "./leases.ts";
 import { authorityEnd, failed, type RunOutcome, type StoredOutcome, shortLine } from "./outcome.ts";
 import { entryText, RunLog } from "./run_log.ts";
 import type { RunReporter } from "./run_reporter.ts";
+import { RunScope } from "./run_scope.ts";
 
 export interface RunsOptions extends AnswerDeps {
   readonly log: Log;
@@ -35,6 +37,10 @@ export interface Runs extends Service {
   cancel(runId: string): void;
   /** Starts a claimed run in the background; resolves with its cursor when its start is durable. */
   begin(run: ClaimedRun): Promise<string>;
+  /** Whether another server's run can continue here: its engine says so, and this server takes runs. */
+  canResume(run: ClaimedRun): boolean;
+  /** Continues a run of another server in the background; resolves when its log is open. */
+  resume(run: ClaimedRun, resumed: ResumedRun): Promise<string>;
   /** The cursor of a run once its start is durable; undefined when it failed or is not on this server. */
   beginning(runId: string): Promise<string | undefined>;
   /** Stops a run, if it is on this server. */
@@ -47,6 +53,8 @@ export interface Runs extends Service {
   renew(): Promise<void>;
   /** Takes no more runs, and leaves queued ones to other servers. Resolves when those under way have ended. */
   drain(): Promise<void>;
+  /** Leaves the runs that can be resumed to other servers. Resolves when their engines have ended. */
+  handOver(): Promise<void>;
   readonly size: number;
   /** False when the limit of runs, or the org's quota of them, is reached, or the server stops. */
   hasCapacity(org?: string): boolean;
@@ -80,13 +88,14 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
   let draining = false;
   let stopping = false;
 
-  function begin(run: ClaimedRun): Promise<string> {
+  function begin(run: ClaimedRun, resumed?: ResumedRun): Promise<string> {
     const { promise, resolve, reject } = Promise.withResolvers<string>();
     const active: StartedRun = {
       run,
       abort: new AbortController(),
       lost: new AbortController(),
       writable: true,
+      resumable: false,
       beginning: promise.catch(() => undefined),
       done: Promise.resolve(),
     };
@@ -95,7 +104,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     all.set(run.runId, active);
     // Claimed during the stop: ends like the others.
     if (stopping) active.abort.abort(SHUTTING_DOWN);
-    active.done = live(active, resolve, reject)
+    active.done = live(active, resumed, resolve, reject)
       .catch((error) =>
         logger.error({ err: error, run: run.runId }, "a run failed and is left for a takeover"),
       )
@@ -108,6 +117,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
 
   async function live(
     active: StartedRun,
+    resumed: ResumedRun | undefined,
     begun: (cursor: string) => void,
     refused: (error: unknown) => void,
   ): Promise<void> {
@@ -115,25 +125,30 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     let runLog: RunLog;
     let cursor: string;
     try {
-      ({ runLog, cursor } = await writeStart(active));
+      ({ runLog, cursor } = await (resumed ? openLog(run) : writeStart(active)));
     } catch (thrown) {
       const error = thrown instanceof Fenced ? takenOver() : thrown;
       logger.warn({ err: (error as Error).message, run: run.runId }, "a run could not begin");
-      await leases
-        .startFailed(run)
-        .catch((cause) =>
-          logger.warn({ err: cause.message }, "a lease could not be released and will expire"),
-        );
+      await (resumed ? leases.release(run) : leases.startFailed(run)).catch((cause) =>
+        logger.warn({ err: cause.message }, "a lease could not be released and will expire"),
+      );
       return refused(error);
     }
     begun(cursor);
-    logger.info({ run: run.runId, conversation: run.convId }, "a run started");
-    reporter.report(run, "run.started", {
-      title: shortLine(run.message.trim(), 80),
-      audience: [run.subject],
-    });
-    const outcome = await answerTurn(context, options, active, runLog);
+    const attempt = resumed && { attempt: resumed.attempt };
+    logger.info({ run: run.runId, conversation: run.convId, ...attempt }, "a run started");
+    if (!resumed)
+      reporter.report(run, "run.started", {
+        title: shortLine(run.message.trim(), 80),
+        audience: [run.subject],
+      });
+    const outcome = await answerTurn(context, options, active, runLog, resumed);
     await end(active, outcome, cursor);
+  }
+
+  async function openLog({ logName: stream, generation, fence }: ClaimedRun) {
+    const runLog = await RunLog.open(context, { log, stream, generation, fence });
+    return { runLog, cursor: formatCursor(runLog.position) };
   }
 
   async function writeStart(active: StartedRun): Promise<{ runLog: RunLog; cursor: string }> {
@@ -248,6 +263,12 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     while (all.size > 0) await Promise.all([...all.values()].map((active) => active.done));
   }
 
+  /** Of engines that are asked whether they can continue a run, and are not running it yet. */
+  const asking = new RunScope(strayOfFactory, strayOfFactory);
+  function strayOfFactory(error: unknown): void {
+    logger.error({ err: error }, "an engine's factory left an error behind");
+  }
+
   const atCapacity = () => draining || all.size + reserved.size >= options.maxRuns;
 
   function takePlace(org: string): () => void {
@@ -266,7 +287,19 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       reserved.get(runId)?.();
       reserved.delete(runId);
     },
-    begin,
+    begin: (run) => begin(run),
+    canResume(run) {
+      if (draining) return false;
+      try {
+        const { engine, release } = asking.enter(() => options.engines.checkOut(run));
+        release();
+        return engine.resumable === true;
+      } catch (error) {
+        logger.warn({ err: error, run: run.runId }, "a run cannot be resumed: its engine cannot be created");
+        return false;
+      }
+    },
+    resume: begin,
     beginning: async (runId) => all.get(runId)?.beginning,
     stopRun,
     abandon,
@@ -281,6 +314,15 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     drain() {
       draining = true;
       return allEnded();
+    },
+    async handOver() {
+      const left = [...all.values()].filter(({ resumable }) => resumable);
+      for (const active of left) {
+        active.writable = false;
+        abandon(active.run.runId);
+      }
+      const ended = Promise.all(left.map(({ done }) => done));
+      await withTimeout(clock, SHUTDOWN_TIMEOUT_MS, ended, undefined);
     },
     get size() {
       return all.size;

@@ -3,9 +3,11 @@ import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { ConversationId } from "../conversation.ts";
 import { parseCursor } from "../log/cursor.ts";
 import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
+import { messageOf } from "../messages/message_row.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import { recordOrphan } from "../messages/orphan.ts";
 import type { ConversationMetrics } from "../metrics.ts";
+import type { ClaimedRun } from "../store.ts";
 import { readEntry } from "../timeline/timeline.ts";
 import type { Leases, OrphanedRun, UnreportedRun } from "./leases.ts";
 import { authorityEnd, endEvent, failed, outcomeOf, SERVER_LOST, type StoredOutcome } from "./outcome.ts";
@@ -36,6 +38,8 @@ export interface Takeover extends Service {
 }
 
 const BATCH_SIZE = 50;
+/** How often a run is resumed. One that ends every server that runs it must not end them all. */
+const MAX_RESUMES = 3;
 /** A sweep in the millisecond of the expiry would come too early. */
 const EXPIRY_SLACK_MS = 5;
 const MIN_SWEEP_MS = 200;
@@ -47,7 +51,14 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
 
   async function settle(lost: OrphanedRun): Promise<void> {
     try {
-      const outcome = await endInLog(log, messages, lost);
+      const epoch = await fenceOff(log, lost);
+      let outcome: StoredOutcome = SERVER_LOST;
+      if (epoch !== undefined) {
+        await recordOrphan(messages, log, lost, epoch);
+        const found = await findEnd(log, epoch, lost);
+        if (!found.end && (await continueRun(lost, found))) return;
+        outcome = found.end ?? (await writeEnd(log, epoch, lost, found));
+      }
       const { held, next } = await leases.finish(lost, outcome, { next: runs.hasCapacity(lost.org) });
       if (!held) return;
       metrics.takeovers.add(1);
@@ -63,6 +74,25 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
       await leases.release(lost);
       throw error;
     }
+  }
+
+  /** Resumes the run, or starts it if its server never did. False when it has to end. */
+  async function continueRun(lost: OrphanedRun, found: FoundRun): Promise<boolean> {
+    // One without a cursor was never accepted. Its sender was told, or sends again.
+    if (lost.stop !== null || (lost.cursor === null && !found.begun)) return false;
+    const rows = await messages.ofRun(lost);
+    const question = rows.find(({ message_id }) => message_id === lost.messageId);
+    if (!question) return false;
+    const run: ClaimedRun = { ...lost, parentId: question.parent_id, askedAt: question.created_at };
+    const started = found.seen || question.log_epoch !== null;
+    const attempt = started ? lost.resumed + 1 : lost.resumed;
+    if (attempt > MAX_RESUMES || (started ? !runs.canResume(run) : !runs.hasCapacity(run.org))) return false;
+    if (!(await leases.adopt(lost, attempt))) throw new Fenced("Another server has taken the run over.");
+    metrics.takeovers.add(1);
+    context.log.warn({ run: run.runId, conversation: run.convId, attempt }, "an orphaned run is continued");
+    if (started) await runs.resume(run, { attempt, messages: rows.map(messageOf) });
+    else await runs.begin(run);
+    return true;
   }
 
   async function startQueued(conversation: ConversationId): Promise<void> {
@@ -125,23 +155,32 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
   };
 }
 
-/** The end of a run in its log: written by its server, or else written now. */
-async function endInLog(log: Log, messages: MessageStore, lost: OrphanedRun): Promise<StoredOutcome> {
-  const { logName: stream } = lost;
-  const epoch = await fenceOff(log, lost);
-  if (epoch === undefined) return SERVER_LOST;
-  await recordOrphan(messages, log, lost, epoch);
-  const found = await findEnd(log, epoch, lost);
-  if (found.end) return found.end;
-  if (!found.begun) return SERVER_LOST;
+/** Writes the end of a run that its server has not written. */
+async function writeEnd(
+  log: Log,
+  epoch: string,
+  lost: OrphanedRun,
+  { begun }: FoundRun,
+): Promise<StoredOutcome> {
+  const outcome: StoredOutcome = lost.stop === null ? SERVER_LOST : { kind: "stopped", reason: lost.stop };
+  if (!begun) return outcome;
   try {
-    const entry = entryText(lost.runId, endEvent(SERVER_LOST));
-    await log.append(stream, [entry], { fence: lost.fence, epoch });
+    const entry = entryText(lost.runId, endEvent(outcome));
+    await log.append(lost.logName, [entry], { fence: lost.fence, epoch });
   } catch (error) {
     // A log that is gone needs no end.
     if (!(error instanceof StreamGone)) throw error;
   }
-  return SERVER_LOST;
+  return outcome;
+}
+
+/** What a log has of a run. */
+interface FoundRun {
+  /** Whether it has, or owes to a client, its start. */
+  readonly begun: boolean;
+  /** Whether it has an entry of the run. */
+  readonly seen: boolean;
+  readonly end?: StoredOutcome;
 }
 
 /** Raises the log's fencing token, so that the lost server cannot write any more. Returns the epoch; undefined when the conversation was deleted. */
@@ -175,22 +214,24 @@ async function findEnd(
   log: Log,
   epoch: string,
   { runId, logName: stream, cursor: text }: OrphanedRun,
-): Promise<{ begun: boolean; end?: StoredOutcome }> {
+): Promise<FoundRun> {
   const cursor = text === null ? undefined : parseCursor(text, "cursor");
   let position: Position = cursor?.epoch === epoch ? cursor : { seq: 0n, time: 0 };
   let begun = cursor !== undefined;
+  let seen = false;
   for (;;) {
     const page = await log.read(stream, position, PAGE);
-    if (page?.epoch !== epoch) return { begun: false };
+    if (page?.epoch !== epoch) return { begun: false, seen: false };
     for (const entry of page.entries) {
       const { runId: of, event } = readEntry(entry);
       if (of !== runId) continue;
       begun = true;
+      seen = true;
       const end = outcomeOf(event);
-      if (end) return { begun, end };
+      if (end) return { begun, seen, end };
     }
     const last = page.entries.at(-1);
-    if (!last) return { begun };
+    if (!last) return { begun, seen };
     position = last;
   }
 }
