@@ -35,7 +35,7 @@ describe.runIf(redisHere().own)("moving from PostgreSQL to Redis", () => {
       const { cursor } = (await answer.json()) as { cursor: string };
       await until("the end", async () => {
         const state = await fetch(`${url}/chat/c1`, { headers });
-        return ((await state.json()) as { run: { status: string } | null }).run?.status === "finished";
+        return ((await state.json()) as { run: unknown }).run === null;
       });
       return cursor;
     };

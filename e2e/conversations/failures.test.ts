@@ -125,7 +125,7 @@ async function doors(kind: string, secret: string): Promise<string[]> {
   said.push(
     await eventually("the end", async () => {
       const text = await ask(`/chat/${id("ws")}`, bearer);
-      return (JSON.parse(text) as ConversationStateJson).run?.status !== "running" && text;
+      return (JSON.parse(text) as ConversationStateJson).last_run && text;
     }),
   );
   said.push(await ask(`/chat/${id("ws")}/log`, bearer), await ask("/chat", bearer));
@@ -143,7 +143,7 @@ test.each(SECRETS)("an exception with %s is shown by no door, and its id leads t
   const said = await doors("engine", secret);
   for (const text of said) expect(text).not.toMatch(LEAK);
   for (const text of said.slice(0, 4)) expect(text).toMatch(/could not be completed \(error [0-9a-f-]{36}\)/);
-  const { run } = JSON.parse(said[3]!) as ConversationStateJson;
+  const { last_run: run } = JSON.parse(said[3]!) as ConversationStateJson;
   expect(run).toMatchObject({ status: "failed", error: { code: "engine_failed" } });
   const { error_id } = run!.error!;
   expect(logged.some((line) => line.includes(error_id!) && line.includes(`connect failed: ${secret}`))).toBe(

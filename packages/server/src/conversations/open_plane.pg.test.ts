@@ -119,7 +119,7 @@ test("a run whose end is in the log is not under way, though its record is writt
   for (const text of moments) await servers.database.query({ text, values: [run_id] });
   expect(await plane.run(ada, conv)).toMatchObject({ run_id, status: "running" });
   const state = await plane.state(ada, conv);
-  expect(state.run).toMatchObject({ run_id, status: "finished" });
+  expect(state.last_run).toMatchObject({ run_id, status: "finished" });
   expect(state.messages!.at(-1)).toMatchObject({ role: "assistant", status: "done" });
 });
 
@@ -139,7 +139,7 @@ test("a snapshot has what was said and its cursor, also right after the message 
   engine.release("hi");
   await until("the record", async () => (await a.plane.run(ada, conv))?.status === "finished");
   const after = await b.plane.state(ada, conv);
-  expect(after.run).toMatchObject({ status: "finished" });
+  expect(after.last_run).toMatchObject({ status: "finished" });
   expect(after.messages!.at(-1)).toMatchObject({
     role: "assistant",
     status: "done",

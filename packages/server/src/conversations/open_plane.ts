@@ -195,10 +195,11 @@ export async function openConversationPlane(
       const run = await store.newest(conversation);
       // The run's row is updated after its last event.
       const end = run && ACTIVE.has(run.status) ? endOf(run.run_id ?? "") : undefined;
+      const isActive = ACTIVE.has(end?.status ?? run?.status);
       return {
         conv_id: convId,
         cursor,
-        ...(run && { run: { ...run, ...end } }),
+        ...(run && { [isActive ? "run" : "last_run"]: { ...run, ...end } }),
         messages: [...newest],
         ...(before !== undefined && { before }),
       };

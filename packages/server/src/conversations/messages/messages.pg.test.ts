@@ -336,7 +336,7 @@ test("a lost server's answer is stored as far as its log has it, and ends with t
     ["one", "done"],
     ["one: ", "failed"],
   ]);
-  expect(state.run).toMatchObject({ run_id, status: "failed", error: { code: "server_lost" } });
+  expect(state.last_run).toMatchObject({ run_id, status: "failed", error: { code: "server_lost" } });
   // The paused server wakes up: its messages are not its own any more.
   const before = await stored(servers, conv);
   engine.release("one");
