@@ -86,3 +86,13 @@ test("a failed tool's result is its error, and a result without a call brings on
   ]);
   expect(events.at(-1)).toMatchObject({ content: '{"error":"There is no such place."}' });
 });
+
+test("a step that is taken back and repeats is said once; one that differs is a new message", () => {
+  const resumed = { run_resumed: { attempt: 1, kept: [] } };
+  const content = (events: readonly { type: string; delta?: unknown }[]) =>
+    events.flatMap(({ type, delta }) => (type === "TEXT_MESSAGE_CONTENT" ? [delta] : []));
+  expect(content(play([text("It is "), resumed, text("It is 7.")]))).toEqual(["It is ", "7."]);
+  const differs = play([text("It is "), resumed, text("It was 7.")]);
+  expect(content(differs)).toEqual(["It is ", "It was 7."]);
+  expect(differs.filter(({ type }) => type === "TEXT_MESSAGE_START")).toHaveLength(2);
+});

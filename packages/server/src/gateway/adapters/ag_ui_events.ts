@@ -4,6 +4,7 @@ import type {
   ToolCallJson,
   ToolResultJson,
 } from "@khala/contracts/conversation/v1";
+import { INTERRUPTED_CALL, type Streamed, UnfinishedStep } from "./unfinished_step.ts";
 
 /** An event of AG-UI 1.0, as it goes on the wire. */
 export interface AgUiEvent {
@@ -11,13 +12,12 @@ export interface AgUiEvent {
   readonly [field: string]: unknown;
 }
 
-type Streamed = "text" | "reasoning";
-
 /** Translates the events of one run to AG-UI. Pure. Everything that was opened is closed before the run ends. */
 export class AgUiEvents {
   readonly #ids: { readonly threadId: string; readonly runId: string };
   readonly #used = new Set<string>();
   readonly #calls = new Set<string>();
+  readonly #step = new UnfinishedStep();
   #open: { readonly kind: Streamed; readonly id: string; readonly messageId: string } | undefined;
   #lastText: string | undefined;
   #ended = false;
@@ -48,6 +48,7 @@ export class AgUiEvents {
     if (event.custom)
       return [{ type: "CUSTOM", name: event.custom.name ?? "", value: event.custom.data ?? null }];
     if (event.status) return [{ type: "CUSTOM", name: "status", value: event.status.text ?? "" }];
+    if (event.run_resumed) return this.#takeBack();
     if (event.run_finished)
       return this.#end({ type: "RUN_FINISHED", ...this.#ids, ...usageOf(event.run_finished) });
     if (event.run_stopped)
@@ -62,9 +63,17 @@ export class AgUiEvents {
     return this.#ended ? [] : this.#end({ type: "RUN_ERROR", message, ...(code && { code }) });
   }
 
-  #delta(kind: Streamed, messageId = "", delta = ""): AgUiEvent[] {
+  /** Calls that were taken back end; the text that follows is compared with what was sent. */
+  #takeBack(): AgUiEvent[] {
+    return this.#step
+      .takenBack()
+      .flatMap((tool_call_id) => this.#result({ tool_call_id, error: INTERRUPTED_CALL }));
+  }
+
+  #delta(kind: Streamed, messageId = "", said = ""): AgUiEvent[] {
+    const { text: delta, fresh } = this.#step.next(kind, said);
     if (delta === "") return [];
-    const events: AgUiEvent[] = [];
+    const events: AgUiEvent[] = fresh ? this.#close() : [];
     if (this.#open?.kind !== kind || this.#open.messageId !== messageId) {
       events.push(...this.#close(), ...this.#start(kind, messageId));
     }
@@ -95,6 +104,9 @@ export class AgUiEvents {
   }
 
   #call({ tool_call_id = "", tool = "", input = null }: ToolCallJson): AgUiEvent[] {
+    this.#step.called(tool_call_id);
+    // Made again after it was taken back.
+    if (this.#calls.has(tool_call_id)) return this.#close();
     this.#calls.add(tool_call_id);
     const parent = this.#lastText !== undefined && { parentMessageId: this.#lastText };
     return [
@@ -107,6 +119,7 @@ export class AgUiEvents {
 
   #result({ tool_call_id = "", tool = "", output = null, error }: ToolResultJson): AgUiEvent[] {
     const call = this.#calls.has(tool_call_id) ? [] : this.#call({ tool_call_id, tool });
+    this.#step.completed(tool_call_id);
     const said = error !== undefined ? { error } : output;
     const content = typeof said === "string" ? said : JSON.stringify(said);
     const messageId = this.#newId(`${tool_call_id}-result`);

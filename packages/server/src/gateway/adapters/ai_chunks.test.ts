@@ -173,3 +173,43 @@ test("messages of one run follow each other as parts", async () => {
   expect(message?.id).toBe("m1");
   expect(message?.parts).toMatchObject([{ type: "step-start" }, { text: "a" }, { text: "b" }]);
 });
+
+test.each([
+  ["repeats", ["It is ", "7 degrees."], ["It is 7 degrees."]],
+  ["repeats in other pieces", ["It ", "is 7", " degrees."], ["It is 7 degrees."]],
+  ["differs", ["It ", "was 7."], ["It is ", "It was 7."]],
+])("a step that was taken back and then %s continues the message", async (_, again, texts) => {
+  const kept = [{ message_id, parts: 2 }];
+  const events = [
+    text("I look."),
+    call("c1"),
+    result("c1"),
+    text("It is "),
+    { run_resumed: { attempt: 1, kept } },
+    ...again.map(text),
+    { run_finished: {} },
+  ];
+  const chunks = new AiChunks("r1");
+  const { message } = await read(events.flatMap((event) => chunks.event(event)));
+  const said = message!.parts.flatMap((part) => (part.type === "text" ? [part.text] : []));
+  expect(said).toEqual(["I look.", ...texts]);
+});
+
+test("a call that was taken back ends, and may be made again under its id", async () => {
+  const chunks = new AiChunks("r1");
+  const taken = { run_resumed: { attempt: 1, kept: [] } };
+  const events = [
+    text("I look."),
+    call("c1"),
+    taken,
+    text("I look."),
+    call("c1"),
+    result("c1"),
+    { run_finished: {} },
+  ];
+  const { message } = await read(events.flatMap((event) => chunks.event(event)));
+  expect(message!.parts.filter(({ type }) => type === "text")).toHaveLength(1);
+  expect(message!.parts.filter(({ type }) => type === "tool-weather")).toMatchObject([
+    { state: "output-available", output: { celsius: 7 } },
+  ]);
+});

@@ -1,4 +1,5 @@
 import type { EventJson, PartJson, ToolJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { INTERRUPTED_CALL, type Streamed, UnfinishedStep } from "./unfinished_step.ts";
 
 /**
  * A chunk of an AI SDK UI message stream. Only chunks and fields that v5, v6 and v7 all know: v5 refuses a field that it
@@ -31,8 +32,6 @@ export type AiChunk =
   | { readonly type: `data-${string}`; readonly data: unknown; readonly transient?: true }
   | { readonly type: "error"; readonly errorText: string };
 
-type Streamed = "text" | "reasoning";
-
 // Tools run on the server: a client must neither run them nor wait for a result of its own.
 const providerExecuted = true;
 
@@ -40,6 +39,7 @@ const providerExecuted = true;
 export class AiChunks {
   readonly #runId: string;
   readonly #calls = new Set<string>();
+  readonly #step = new UnfinishedStep();
   #open: { readonly kind: Streamed; readonly id: string; readonly messageId: string } | undefined;
   #parts = 0;
   #begun = false;
@@ -80,6 +80,7 @@ export class AiChunks {
       return this.#tool(event.tool_result.message_id, { output: null, ...event.tool_result });
     if (event.custom) return this.#part(event.custom.message_id, { custom: event.custom });
     if (event.status) return [{ type: "data-status", data: event.status.text ?? "", transient: true }];
+    if (event.run_resumed) return this.#takeBack();
     if (event.run_finished) return this.#end();
     if (event.run_stopped) return this.#end({ type: "abort" });
     if (event.run_failed) return this.fail(event.run_failed.message || "The run failed.");
@@ -103,9 +104,21 @@ export class AiChunks {
     ];
   }
 
-  #delta(kind: Streamed, messageId = "", delta = ""): AiChunk[] {
+  /** Calls that were taken back end; the text that follows is compared with what was sent. */
+  #takeBack(): AiChunk[] {
+    return this.#step.takenBack().map((toolCallId) => ({
+      type: "tool-output-error",
+      toolCallId,
+      errorText: INTERRUPTED_CALL,
+      providerExecuted,
+    }));
+  }
+
+  #delta(kind: Streamed, messageId = "", said = ""): AiChunk[] {
+    const { text: delta, fresh } = this.#step.next(kind, said);
     if (delta === "") return [];
     const chunks = this.#begin(messageId);
+    if (fresh) chunks.push(...this.#close());
     if (this.#open?.kind !== kind || this.#open.messageId !== messageId) {
       chunks.push(...this.#close());
       this.#open = { kind, id: String(this.#parts++), messageId };
@@ -126,6 +139,8 @@ export class AiChunks {
       const call = { toolCallId: tool_call_id, toolName: tool, input: input ?? null };
       chunks.push({ type: "tool-input-available", ...call, providerExecuted });
     }
+    if (error !== undefined || output !== undefined) this.#step.completed(tool_call_id);
+    else this.#step.called(tool_call_id);
     const result = { toolCallId: tool_call_id, providerExecuted } as const;
     if (error !== undefined) chunks.push({ type: "tool-output-error", errorText: error, ...result });
     else if (output !== undefined) chunks.push({ type: "tool-output-available", output, ...result });
