@@ -24,6 +24,7 @@ import { blackboardRoutes, deadLetterRoutes, workerRoutes } from "./http/routes/
 import { chatRoutes } from "./http/routes/chat.ts";
 import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
 import { runtimeRoutes } from "./http/routes/events.ts";
+import { fileRoutes } from "./http/routes/files.ts";
 import { homeRoute, socketHintRoute } from "./http/routes/home.ts";
 import {
   type OpsSources,
@@ -142,6 +143,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const stopping = new AbortController();
   const { signal } = stopping;
   chatRoutes(http, context, conversations);
+  fileRoutes(http, conversations);
   if (options.blackboard) {
     blackboardRoutes(http, context, options.blackboard, options.stored);
     deadLetterRoutes(http, options.blackboard);

@@ -215,6 +215,7 @@ const SETTINGS = z.object({
     .describe("Live runs of one org on this server; unset: nine tenths of KHALA_CHAT_ENGINES"),
   KHALA_CHAT_ORG_MESSAGES_PER_S: count(1_000, 1).describe("Messages per second of one org on this server"),
   KHALA_CHAT_ENGINE_IDLE_S: seconds(600, 1).describe("How long an idle engine is kept"),
+  KHALA_FILE_MAX_BYTES: bytes(25 << 20, 1_024).describe("Largest file of a conversation"),
   KHALA_CHAT_DELTA_MS: milliseconds(30, 0, 1_000).describe(
     "Window in which text deltas are merged into one event",
   ),
