@@ -183,6 +183,42 @@ test("an upload that is cut off leaves nothing", async () => {
   await until("nothing is left", async () => (await chunksLeft()) === before);
 });
 
+test("a message names files, and the engine reads them", async () => {
+  const conv_id = newConv();
+  const file = await stored(conv_id, PNG, { name: "cat.png" });
+  const parts = [{ text: "What is this?" }, { file: { url: file.url } }];
+  const post = (body: object) =>
+    server.request("/chat", { method: "POST", body: JSON.stringify({ conv_id, ...body }) });
+  const { run_id } = (await (await post({ parts, params: { tone: "dry" } })).json()) as { run_id: string };
+  const answer = await server.engine.turn(run_id);
+  const { turn } = answer;
+  expect(turn).toMatchObject({
+    message: "What is this?",
+    parts: [parts[0], { file: { url: file.url, media_type: "image/png", name: "cat.png" } }],
+    params: { tone: "dry" },
+    sender: "user-1",
+  });
+  expect((await turn.readFile(file.url)).bytes).toHaveLength(PNG.length);
+  answer.finish();
+  await server.settled(conv_id);
+  expect((await server.state(conv_id)).messages![0]!.parts).toEqual(turn.parts);
+
+  const cases: [object, number, string][] = [
+    [{}, 400, "message"],
+    [{ message: "a", parts: [{ text: "b" }] }, 400, "parts"],
+    [{ parts: [{ text: "" }] }, 400, "parts[0].text"],
+    [{ parts: [{ text: "a" }, { reasoning: "b" }] }, 400, "parts[1]"],
+    [{ parts: [{ file: { url: `/files/${randomUUID()}` } }] }, 404, "parts[0].file.url"],
+    [{ message: "a", params: [] }, 400, "params"],
+    [{ parts: [{ file: { url: "ftp://files.example/a" } }] }, 400, "parts[0].file.url"],
+  ];
+  for (const [body, status, field] of cases) {
+    const response = await post(body);
+    const { error } = (await response.json()) as { error: { field: string } };
+    expect([body, response.status, error.field]).toEqual([body, status, field]);
+  }
+});
+
 test("the files of a conversation go with it", async () => {
   const before = await chunksLeft();
   const conv = newConv();

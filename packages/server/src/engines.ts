@@ -5,6 +5,9 @@ export type {
   EngineEvent,
   EngineFactory,
   Turn,
+  TurnFile,
 } from "./conversations/engines/engine.ts";
 export { type HttpEngineOptions, http } from "./conversations/engines/http.ts";
 export { type Script, type ScriptedOptions, type Step, scripted } from "./conversations/engines/scripted.ts";
+export { testTurn } from "./conversations/turns/open_turn.ts";
+export { defineEngine, type EngineDefinition, type ParamsSchema } from "./conversations/turns/params.ts";

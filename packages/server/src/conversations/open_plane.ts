@@ -27,6 +27,7 @@ import { followReader } from "./timeline/follow.ts";
 import type { ConversationReader } from "./timeline/reader.ts";
 import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
 import { loadSnapshot, PAGE, type Snapshot } from "./timeline/snapshot.ts";
+import { prepareTurn } from "./turns/prepare_turn.ts";
 
 export type { ConversationOptions } from "./options.ts";
 
@@ -92,6 +93,7 @@ export async function openConversationPlane(
     leases,
     reporter,
     engines,
+    files,
     messages: messageStore,
     metrics,
     maxRuns,
@@ -177,7 +179,13 @@ export async function openConversationPlane(
       const waitMs = leaseMs;
       const { stored } = options;
       const deps = { log, store, runs, takeover, quota: messages, stored, stopEverywhere, waitMs };
-      return chat(context, deps, caller, command);
+      const prepared = await prepareTurn(
+        context,
+        { store, files, params: options.engine.params },
+        caller,
+        command,
+      );
+      return chat(context, deps, caller, prepared);
     },
 
     async stopRun(caller, convId) {

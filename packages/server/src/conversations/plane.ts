@@ -1,7 +1,9 @@
+import type { JsonObject } from "@bufbuild/protobuf";
 import type {
   ChatResponseJson,
   ConversationStateJson,
   ConversationSummaryJson,
+  PartJson,
   RunJson,
   StopResponseJson,
   StoredFileJson,
@@ -22,7 +24,12 @@ export type BusyPolicy = "reject" | "queue" | "interrupt";
 /** A message that starts a run. */
 export interface ChatCommand {
   readonly convId: string;
+  /** Its text; empty when it has files alone. */
   readonly message: string;
+  /** Its texts and files, when it is more than a text. Files of `data:` URLs are stored. */
+  readonly parts?: readonly PartJson[];
+  /** Settings of the turn, checked by the engine's schema. */
+  readonly params?: JsonObject;
   readonly idempotencyKey?: string;
   readonly policy?: BusyPolicy;
   /** The id of the user's message; generated when absent. */

@@ -1,10 +1,13 @@
 import { fromJson } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import { type EventJson, EventSchema } from "@khala/contracts/conversation/v1";
+import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type Clock, systemClock } from "../../kit/clock.ts";
 import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
 export interface HttpEngineOptions {
+  /** What `params` of a message must be. The engine gets them as they were sent. */
+  readonly params?: StandardSchemaV1;
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent as `Authorization: Bearer …`. */
   readonly bearer?: string;
@@ -69,11 +72,23 @@ export function http(url: string, options: HttpEngineOptions = {}): EngineFactor
     }
   }
 
-  return () => ({ run });
+  return Object.assign(() => ({ run }), options.params && { params: options.params });
 }
 
-function requestOf({ convId, runId, messageId, message, history, org, subject }: Turn) {
-  return { conv_id: convId, run_id: runId, message_id: messageId, message, history, org, subject };
+function requestOf({
+  convId,
+  runId,
+  messageId,
+  message,
+  parts,
+  params,
+  history,
+  org,
+  subject,
+  sender,
+}: Turn) {
+  const ids = { conv_id: convId, run_id: runId, message_id: messageId };
+  return { ...ids, message, parts, params, history, org, subject, sender };
 }
 
 async function* eventsOf(pieces: AsyncIterable<NumberedText>, framed: boolean): AsyncGenerator<EngineEvent> {

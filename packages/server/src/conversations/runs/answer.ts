@@ -3,9 +3,10 @@ import type { EventJson, MessageJson, TranscriptMessageJson } from "@khala/contr
 import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
-import type { Turn } from "../engines/engine.ts";
 import type { CheckedOutEngine, EngineCache } from "../engines/engine_cache.ts";
 import { runEngineTurn } from "../engines/engine_turn.ts";
+import { publishWithFiles } from "../files/event_files.ts";
+import type { Files } from "../files/files.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import { RecordedLog } from "../messages/recorded_log.ts";
@@ -14,6 +15,7 @@ import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../store.ts";
 import { messagesOf } from "../timeline/transcript.ts";
+import { openTurn } from "../turns/open_turn.ts";
 import { endEvent, engineFailure, failed, type RunOutcome } from "./outcome.ts";
 import type { RunLog } from "./run_log.ts";
 import { RunPublisher } from "./run_publisher.ts";
@@ -21,6 +23,7 @@ import { RunPublisher } from "./run_publisher.ts";
 export interface AnswerDeps {
   readonly engines: EngineCache;
   readonly messages: MessageStore;
+  readonly files: Files;
   readonly metrics: ConversationMetrics;
   readonly runTimeoutMs: number;
   readonly runMaxBytes: number;
@@ -125,11 +128,11 @@ async function runEngine(
   publisher: RunPublisher,
   trace: string | null,
 ): Promise<RunOutcome> {
-  const { engines, runMaxBytes } = deps;
+  const { engines, files, runMaxBytes } = deps;
   let checkedOut: CheckedOutEngine | undefined;
   let discard = true;
   let bytes = 0;
-  const publish = (event: EventJson) => {
+  const publish = publishWithFiles(files, run, (event: EventJson) => {
     bytes += event.text_delta ? Buffer.byteLength(event.text_delta.text ?? "") : JSON.stringify(event).length;
     if (bytes > runMaxBytes)
       throw new KhalaError(
@@ -137,18 +140,13 @@ async function runEngine(
         `The answer has more than ${runMaxBytes} bytes and was ended.`,
       );
     return publisher.push(event);
-  };
+  });
   try {
     const history = await readHistory(deps.messages, run);
     if (signal.aborted) return signal.reason as RunOutcome;
-    const { convId, org, subject, runId, message } = run;
     checkedOut = engines.checkOut(run);
-    const { publish: publishOnBoard } = deps;
-    const turn: Turn = {
-      ...{ convId, org, subject, runId, messageId: context.newId(), message, history },
-      ...(trace !== null && { trace }),
-      ...(publishOnBoard && { publish: (drafts) => publishOnBoard({ org, subject, trace }, drafts) }),
-    };
+    const publishOnBoard = deps.publish && { publishOnBoard: deps.publish };
+    const turn = openTurn(context, { run, history, signal, trace, files, publish, ...publishOnBoard });
     const { finished, abandoned } = await runEngineTurn({
       engine: checkedOut.engine,
       turn,
@@ -172,12 +170,12 @@ async function runEngine(
 }
 
 /** The user's message of a run. */
-export function questionOf({ messageId, message, parentId, sender, askedAt }: ClaimedRun): MessageJson {
+export function questionOf({ messageId, message, parts, parentId, sender, askedAt }: ClaimedRun): MessageJson {
   const parent = parentId === null ? {} : { parent_id: parentId };
   return {
     message_id: messageId,
     role: "user",
-    text: message,
+    ...(parts ? { parts: [...parts] } : { text: message }),
     ...parent,
     author: sender,
     created_at: askedAt,
