@@ -98,6 +98,8 @@ export interface GatewayOptions {
 }
 
 const SWEEP_MS = 20;
+/** Clients of other protocols put files into their JSON. What is larger goes through POST /files. */
+const MAX_BODY_WITH_FILES = 8 << 20;
 
 /** Opens the gateway. Resolves when it listens. */
 export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
@@ -149,8 +151,9 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     deadLetterRoutes(http, options.blackboard);
     workerRoutes(http, options.blackboard, revocations, signal);
   }
-  aiRoutes(http, context, { conversations, revocations, signal });
-  agUiRoutes(http, context, { conversations, revocations, signal });
+  const bodyLimit = Math.max(settings.maxBodyBytes, MAX_BODY_WITH_FILES);
+  aiRoutes(http, context, { conversations, revocations, signal, bodyLimit });
+  agUiRoutes(http, context, { conversations, revocations, signal, bodyLimit });
   durableStreamsRoutes(http, context, {
     streams: options.streams,
     signal,
