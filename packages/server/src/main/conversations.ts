@@ -19,6 +19,7 @@ import { runs } from "../events/streams.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, Wake } from "../kit/service.ts";
 import type { Config } from "./config.ts";
+import { openBucket } from "./s3.ts";
 import { conversationSettings } from "./settings.ts";
 
 const JANITOR_LEASE_MS = 10_000;
@@ -45,8 +46,14 @@ export async function openChatFiles(
   context: Context,
   stored?: StoredBytes,
 ): Promise<Files> {
-  const store = openPostgresFileStore(database);
-  return openFiles(database, context, { store, maxBytes: config.KHALA_FILE_MAX_BYTES, stored });
+  const postgres = openPostgresFileStore(database);
+  const bucket = await openBucket(config, context);
+  return openFiles(database, context, {
+    store: bucket ?? postgres,
+    before: postgres,
+    maxBytes: config.KHALA_FILE_MAX_BYTES,
+    stored,
+  });
 }
 
 /** Starts the janitor of conversations, on one server at a time; the answer stops it. */

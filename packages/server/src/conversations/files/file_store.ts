@@ -26,7 +26,10 @@ export interface FileStore {
 }
 
 /** The same bytes in pieces of exactly `size`, except the last. */
-export async function* inPieces(bytes: AsyncIterable<Uint8Array>, size: number): AsyncGenerator<Buffer> {
+export async function* inPieces(
+  bytes: AsyncIterable<Uint8Array>,
+  size: number,
+): AsyncGenerator<Buffer<ArrayBuffer>> {
   let waiting: Uint8Array[] = [];
   let length = 0;
   for await (const piece of bytes) {

@@ -24,11 +24,15 @@ export interface StoredFile extends FileKey {
   readonly name: string;
   readonly mediaType: string;
   readonly size: number;
+  readonly inBucket: boolean;
   readonly createdAt: string;
 }
 
 export interface FilesOptions {
+  /** Where new files are stored. */
   readonly store: FileStore;
+  /** Where files are that were stored before a bucket was named. */
+  readonly before?: FileStore | undefined;
   /** The largest file, in bytes. */
   readonly maxBytes: number;
   /** Limits what orgs store. */
@@ -63,15 +67,22 @@ interface Row {
   readonly name: string;
   readonly mediaType: string;
   readonly size: bigint;
+  readonly inBucket: boolean;
   readonly createdAt: string;
 }
 
-const FILE = `org_id AS org, file_id AS "fileId", conv_id AS "convId", name, media_type AS "mediaType", size,
+const FILE = `org_id AS org, file_id AS "fileId", conv_id AS "convId", name, media_type AS "mediaType", size, in_bucket AS "inBucket",
   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "createdAt"`;
 
 /** Opens the files of conversations. */
 export function openFiles(database: Database, context: Context, options: FilesOptions): Files {
   const { store, maxBytes, stored } = options;
+
+  function storeOf({ inBucket }: StoredFile): FileStore {
+    const found = [store, options.before].find((each) => each?.inBucket === inBucket);
+    if (found) return found;
+    throw new KhalaError("unavailable", "The file is in a bucket that this server does not know.");
+  }
 
   /** Counts the bytes against the limits as they pass. */
   async function* limited(
@@ -189,7 +200,7 @@ export function openFiles(database: Database, context: Context, options: FilesOp
       return write(key, once(bytes));
     },
 
-    read: (file, range = { start: 0, end: file.size }) => store.get(file, range),
+    read: (file, range = { start: 0, end: file.size }) => storeOf(file).get(file, range),
 
     async erase({ org, convId }) {
       const rows = await database.query<FileKey>({
