@@ -170,7 +170,14 @@ async function runEngine(
 }
 
 /** The user's message of a run. */
-export function questionOf({ messageId, message, parts, parentId, sender, askedAt }: ClaimedRun): MessageJson {
+export function questionOf({
+  messageId,
+  message,
+  parts,
+  parentId,
+  sender,
+  askedAt,
+}: ClaimedRun): MessageJson {
   const parent = parentId === null ? {} : { parent_id: parentId };
   return {
     message_id: messageId,

@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import type { EventJson, PartJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { pino } from "pino";
 import { notFound } from "../../access/access.ts";
 import type { Context } from "../../kit/context.ts";
@@ -7,6 +7,7 @@ import type { EngineEvent, Turn, TurnFile } from "../engines/engine.ts";
 import { checkEngineEvent } from "../engines/engine_turn.ts";
 import { fileIdOf } from "../files/file_urls.ts";
 import type { Files } from "../files/files.ts";
+import { partsOf } from "../messages/question.ts";
 import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../store.ts";
 
@@ -38,11 +39,6 @@ export function openTurn(context: Context, options: TurnOptions): Turn {
     readFile: (url) => readFile(options, url),
     ...(publishOnBoard && { publish: (drafts) => publishOnBoard({ org, subject, trace }, drafts) }),
   };
-}
-
-/** The parts of a run's message. */
-export function partsOf({ message, parts }: Pick<ClaimedRun, "message" | "parts">): readonly PartJson[] {
-  return parts ?? [{ text: message }];
 }
 
 /** A turn to test an engine with. Nothing is published, and there are no files, unless `more` has the functions for it. */
