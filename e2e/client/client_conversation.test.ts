@@ -263,3 +263,42 @@ test("own conversations are listed, and a log is read page by page", async () =>
   expect(events.map(({ seq }) => seq)).toEqual(events.map((_, i) => String(i + 1)));
   expect(events[1]).toMatchObject({ event: { message: { text: "Write it down." } } });
 });
+
+test("files are uploaded and sent with the message, and every device can read them", async () => {
+  const convId = newConv();
+  const [sender, other] = [new Device(convId), new Device(convId)];
+  await Promise.all([sender.live(), other.live()]);
+  const png = new Uint8Array([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 1, 2, 3]);
+  const sent = sender.conversation.send({
+    text: "What is this?",
+    files: [
+      new File([png], "cat.png"),
+      { url: "https://files.example/b.pdf", media_type: "application/pdf" },
+    ],
+    params: { tone: "dry" },
+  });
+  expect(sender.conversation.state().messages.at(-1)).toMatchObject({
+    status: "sending",
+    parts: [{ text: "What is this?" }, { file: { name: "cat.png", size: "11" } }, { file: {} }],
+  });
+  const answer = await server.engine.turn((await sent).run_id);
+  expect(answer.turn).toMatchObject({ message: "What is this?", params: { tone: "dry" } });
+  answer.emit({ file_added: { file: { url: "data:text/plain,hello", name: "note.txt" } } });
+  answer.emit({ source_added: { source: { source_id: "s", url: "https://a.example", title: "A" } } });
+  answer.finish();
+  const answered = () => other.conversation.state().messages[1]?.status === "done";
+  await until("the answer", answered, { on: other });
+  const [question, said] = other.conversation.state().messages;
+  expect(question!.parts).toEqual(answer.turn.parts);
+  const read = async (url = "") => new Uint8Array(await (await other.conversation.file(url)).arrayBuffer());
+  expect(await read(question!.parts![1]!.file!.url)).toEqual(png);
+  expect(said!.parts).toMatchObject([{ file: { name: "note.txt" } }, { source: { title: "A" } }]);
+  expect(new TextDecoder().decode(await read(said!.parts![0]!.file!.url))).toBe("hello");
+  await expect(other.conversation.file("https://a.example/files/x")).rejects.toMatchObject({
+    code: "invalid_request",
+  });
+
+  const refused = sender.conversation.send({ files: [new File([], "empty")] });
+  await expect(refused).rejects.toMatchObject({ code: "invalid_request" });
+  expect(sender.conversation.state().messages.map(({ status }) => status)).not.toContain("sending");
+});

@@ -19,7 +19,8 @@ interface Message {
 interface HttpAgent {
   readonly messages: readonly Message[];
   addMessage(message: Message): void;
-  runAgent(parameters: { runId: string }): Promise<unknown>;
+  setState(state: object): void;
+  runAgent(parameters: { runId: string; forwardedProps?: object }): Promise<unknown>;
   abortRun(): void;
   subscribe(subscriber: { onEvent(given: { event: BaseEvent }): void }): void;
 }
@@ -94,6 +95,68 @@ test("an agent's run is streamed, begins and ends with the client's own ids, and
     { role: "assistant", content: "It is cold." },
   ]);
   expect(events).toContainEqual(expect.objectContaining({ type: EventType.CUSTOM, name: "weather_result" }));
+});
+
+test("multimodal content is stored, and state and forwarded properties reach the engine as params", async () => {
+  const thread = newConv();
+  const { agent, events } = await openAgent(thread);
+  const value = Buffer.from("\x89PNG\r\n\x1a\n", "latin1").toString("base64");
+  agent.setState({ page: 2 });
+  agent.addMessage({
+    id: randomUUID(),
+    role: "user",
+    content: [
+      { type: "text", text: "What is this?" },
+      {
+        type: "image",
+        source: { type: "data", value, mimeType: "image/png" },
+        metadata: { filename: "a.png" },
+      },
+      {
+        type: "document",
+        source: { type: "url", value: "https://files.example/b.pdf", mimeType: "application/pdf" },
+      },
+      { type: "image", source: { type: "url", value: "https://files.example/c" } },
+    ],
+  });
+  const run = agent.runAgent({ runId: "r", forwardedProps: { tone: "dry" } });
+  const performance = await onStage(server, thread);
+  expect(performance.turn).toMatchObject({
+    message: "What is this?",
+    parts: [
+      { text: "What is this?" },
+      { file: { url: expect.stringMatching(/^\/files\//), media_type: "image/png", name: "a.png" } },
+      { file: { url: "https://files.example/b.pdf", media_type: "application/pdf" } },
+      { file: { url: "https://files.example/c", media_type: "image/*" } },
+    ],
+    params: { tone: "dry", state: { page: 2 } },
+  });
+  performance.emit({ file_added: { file: { url: `data:image/png;base64,${value}` } } });
+  performance.finish();
+  await run;
+  const file = expect.objectContaining({ url: expect.stringMatching(/^\/files\//) });
+  expect(events).toContainEqual(
+    expect.objectContaining({ type: EventType.CUSTOM, name: "file", value: file }),
+  );
+});
+
+test("what cannot be taken is refused with its field, and not left out", async () => {
+  const user = (content: unknown) => ({ messages: [{ id: "m", role: "user", content }] });
+  const cases: [object, string][] = [
+    [{ ...user("hi"), tools: [{ name: "t", description: "", parameters: {} }] }, "tools"],
+    [{ ...user("hi"), resume: [{ interruptId: "i", status: "resolved" }] }, "resume"],
+    [{ ...user("hi"), forwardedProps: [1] }, "forwardedProps"],
+    [user([{ type: "hologram" }]), "messages[0].content[0]"],
+    [user([{ type: "image", source: { type: "file", value: "f1" } }]), "messages[0].content[0].source"],
+    [user([{ type: "binary", mimeType: "image/png", id: "x" }]), "messages[0].content[0]"],
+    [user([]), "messages"],
+  ];
+  for (const [body, field] of cases) {
+    const sent = JSON.stringify({ threadId: newConv(), runId: randomUUID(), ...body });
+    const response = await server.request("/ag-ui", { method: "POST", body: sent });
+    const { error } = (await response.json()) as { error: { field: string } };
+    expect([response.status, error.field]).toEqual([400, field]);
+  }
 });
 
 test("reasoning is a message of its own, and the next turn follows in the same thread", async () => {

@@ -43,6 +43,53 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(messages?.map(({ message_id }) => message_id)).toEqual(chat.messages.map(({ id }) => id));
   });
 
+  test("files of a message are stored, and the app's body and metadata reach the engine as params", async () => {
+    const conv = newConv();
+    await using chat = openChat(server, transport, conv);
+    const png = Buffer.from("\x89PNG\r\n\x1a\nbytes", "latin1");
+    const data = { type: "file" as const, url: `data:image/png;base64,${png.toString("base64")}` };
+    const files = [
+      { ...data, mediaType: "image/png", filename: "cat.png" },
+      { type: "file" as const, url: "https://files.example/b.pdf", mediaType: "application/pdf" },
+    ];
+    const sent = chat.sendMessage(
+      { text: "What is this?", files, metadata: { from: "a test" } },
+      { body: { tone: "dry" } },
+    );
+    const performance = await onStage(server, conv);
+    const { turn } = performance;
+    expect(turn).toMatchObject({
+      message: "What is this?",
+      parts: [
+        { file: { url: expect.stringMatching(/^\/files\//), media_type: "image/png", name: "cat.png" } },
+        { file: { url: "https://files.example/b.pdf", media_type: "application/pdf" } },
+        { text: "What is this?" },
+      ],
+      params: { tone: "dry", metadata: { from: "a test" } },
+    });
+    expect(Buffer.from((await turn.readFile(turn.parts[0]!.file!.url!)).bytes)).toEqual(png);
+    performance.emit(
+      { source_added: { source: { source_id: "s1", url: "https://a.example", title: "A" } } },
+      { file_added: { file: { url: data.url, media_type: "image/png" } } },
+    );
+    performance.say("A cat.");
+    performance.finish();
+    await sent;
+    expect(chat.error).toBeUndefined();
+    expect(chat.messages.at(-1)!.parts).toMatchObject([
+      { type: "step-start" },
+      { type: "source-url", sourceId: "s1", url: "https://a.example", title: "A" },
+      { type: "file", mediaType: "image/png", url: expect.stringMatching(/^\/files\//) },
+      { type: "text", text: "A cat." },
+    ]);
+
+    const again = chat.sendMessage({ files: [files[0]!] });
+    const next = await onStage(server, conv, 2);
+    expect(next.turn).toMatchObject({ message: "", parts: [{ file: { name: "cat.png" } }] });
+    next.finish();
+    await again;
+  });
+
   test("reasoning, tools, their failures and our own events are parts; a status is not kept", async () => {
     const conv = newConv();
     const data: { type: string; data: unknown }[] = [];

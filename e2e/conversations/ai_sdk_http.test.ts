@@ -18,6 +18,8 @@ afterAll(async () => {
 
 const userMessage = (text: string, id = "u1") => ({ id, role: "user", parts: [{ type: "text", text }] });
 
+const withPart = (part: object) => ({ id: "u1", role: "user", parts: [part] });
+
 function post(
   body: unknown,
   { headers = {}, token }: { headers?: Record<string, string>; token?: string } = {},
@@ -100,12 +102,31 @@ test("what cannot be a message is refused before the stream, with a code and the
     [{ id: newConv(), messages: [{ id: "a1", role: "assistant", parts: [] }] }, "messages"],
     [{ id: newConv(), messages: [userMessage("")] }, "messages"],
     [{ id: newConv(), messages: [userMessage("a")], trigger: "resume-stream" }, "trigger"],
+    [{ id: newConv(), messages: [withPart({ type: "data-chart", data: 1 })] }, "messages[0].parts[0]"],
+    [{ id: newConv(), messages: [withPart({ type: "file", mediaType: "a/b" })] }, "messages[0].parts[0].url"],
+    [{ id: newConv(), messages: [withPart({ type: "file", url: "blob:x" })] }, "parts[0].file.url"],
+    [{ id: newConv(), messages: [withPart({ type: "text" })] }, "messages[0].parts[0].text"],
   ];
   for (const [body, field] of cases) {
     const response = await post(body);
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({ error: { code: "invalid_request", field } });
   }
+});
+
+test("a file in the JSON may make it larger than other bodies, and is refused to strangers before it is read", async () => {
+  const id = newConv();
+  const bytes = Buffer.concat([Buffer.from("\x89PNG\r\n\x1a\n", "latin1"), Buffer.alloc(3 << 20)]);
+  const url = `data:image/png;base64,${bytes.toString("base64")}`;
+  const body = { id, messages: [withPart({ type: "file", mediaType: "image/png", url })] };
+  const sent = post(body);
+  const performance = await onStage(server, id);
+  expect(performance.turn.parts[0]!.file).toMatchObject({ size: String(bytes.length) });
+  performance.finish();
+  expect((await sent).status).toBe(200);
+  expect((await post({ ...body, fill: "x".repeat(8 << 20) })).status).toBe(413);
+  const token = await server.token({ scopes: [] });
+  expect((await post({ ...body, fill: "x".repeat(8 << 20) }, { token })).status).toBe(403);
 });
 
 test("it takes a token with the scope chat", async () => {

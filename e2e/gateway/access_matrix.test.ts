@@ -129,6 +129,12 @@ const make = {
     await asOwner("POST", { path: "/chat", body: { conv_id, message: "Hello" } });
     return conv_id;
   },
+  async file() {
+    const conv_id = await make.conversation();
+    const path = `/files?conv_id=${conv_id}&name=hello.txt`;
+    const stored = await asOwner("POST", { path, headers: { "content-type": "text/plain" }, body: "hello" });
+    return JSON.parse(stored).file_id as string;
+  },
   async stream() {
     const path = `/streams/${randomUUID()}`;
     await asOwner("PUT", { path, headers: { "content-type": "text/plain" }, body: "hello" });
@@ -243,6 +249,25 @@ const ROWS: Record<string, Row> = {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}` }),
     cells: "204 404 404 403 403 204 403",
+  },
+  "POST /files": {
+    make: make.conversation,
+    request: (id) => ({
+      path: `/files?conv_id=${id}`,
+      headers: { "content-type": "text/plain" },
+      body: "hello",
+    }),
+    cells: "201 404 201 403 403 201 403",
+  },
+  "GET /files/:file_id": {
+    make: make.file,
+    request: (id) => ({ path: `/files/${id}` }),
+    cells: "200 404 404 403 403 200 403",
+  },
+  "HEAD /files/:file_id": {
+    make: make.file,
+    request: (id) => ({ path: `/files/${id}` }),
+    cells: "200 404 404 403 403 200 403",
   },
   "POST /ai/chat": {
     make: make.conversation,

@@ -11,9 +11,14 @@ export interface Http {
 
 export interface RequestOptions {
   readonly query?: Readonly<Record<string, string | number | undefined>>;
+  /** Sent as JSON; bytes are sent as they are. */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
+  /** How long to wait for the answer; 15 s unless given. */
+  readonly timeoutMs?: number;
+  /** The answer is bytes: its body is a Blob. */
+  readonly binary?: true;
 }
 
 export interface Answer {
@@ -45,7 +50,7 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
   async function send(method: string, path: string, token: string, options: RequestOptions): Promise<Answer> {
     const late = new AbortController();
     const giveUp = () => late.abort();
-    const stop = environment.timer(TIMEOUT_MS, giveUp);
+    const stop = environment.timer(options.timeoutMs ?? TIMEOUT_MS, giveUp);
     options.signal?.addEventListener("abort", giveUp, { once: true });
     if (options.signal?.aborted) giveUp();
     const sentAt = environment.now();
@@ -57,23 +62,26 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
           ...(options.body !== undefined && { "content-type": "application/json" }),
           ...options.headers,
         },
-        ...(options.body !== undefined && { body: JSON.stringify(options.body) }),
+        ...(options.body !== undefined && {
+          body: options.body instanceof Blob ? options.body : JSON.stringify(options.body),
+        }),
         signal: late.signal,
       });
       learnTime(response.headers.get("date"), sentAt);
-      const text = await response.text();
-      return { status: response.status, headers: response.headers, body: bodyOf(text) };
+      const isBinary = options.binary && response.ok;
+      const body = isBinary ? await response.blob() : bodyOf(await response.text());
+      return { status: response.status, headers: response.headers, body };
     } catch (cause) {
-      throw new KhalaError("unavailable", unreachable(options.signal, late.signal), {}, { cause });
+      throw new KhalaError("unavailable", unreachable(options, late.signal), {}, { cause });
     } finally {
       stop();
       options.signal?.removeEventListener("abort", giveUp);
     }
   }
 
-  function unreachable(asked: AbortSignal | undefined, late: AbortSignal): string {
-    if (asked?.aborted) return "The request was aborted.";
-    if (late.aborted) return `The server did not answer within ${TIMEOUT_MS / 1_000} s.`;
+  function unreachable({ signal, timeoutMs = TIMEOUT_MS }: RequestOptions, late: AbortSignal): string {
+    if (signal?.aborted) return "The request was aborted.";
+    if (late.aborted) return `The server did not answer within ${timeoutMs / 1_000} s.`;
     const { origin } = environment;
     if (origin === undefined || originOf(base, origin) === origin) return "The server cannot be reached.";
     // A browser does not tell which of the two it is.

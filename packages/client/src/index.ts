@@ -8,7 +8,7 @@ export type { ConnectionState, ConnectionStatus } from "./connection/port.ts";
 export type { TokenSource } from "./connection/tokens.ts";
 export type { Conversation, Conversations, PageOptions } from "./conversation/conversations.ts";
 export type { ConversationHealth, ConversationView } from "./conversation/live_conversation.ts";
-export type { SendOptions } from "./conversation/outbox.ts";
+export type { OutgoingMessage, SendOptions } from "./conversation/outbox.ts";
 export { EMPTY, type RunOutcome, reduce, type Transcript } from "./conversation/transcript.ts";
 export type { Environment, Signal, SocketLike } from "./environment.ts";
 export { type Feed, openFeed, type TopicSink, type Update } from "./feed.ts";

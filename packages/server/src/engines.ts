@@ -6,6 +6,7 @@ export type {
   EngineFactory,
   Resume,
   Turn,
+  TurnFile,
 } from "./conversations/engines/engine.ts";
 export { type HttpEngineOptions, http } from "./conversations/engines/http.ts";
 export {
@@ -13,3 +14,5 @@ export {
   PublicError,
 } from "./conversations/engines/public_error.ts";
 export { type Script, type ScriptedOptions, type Step, scripted } from "./conversations/engines/scripted.ts";
+export { testTurn } from "./conversations/turns/open_turn.ts";
+export { defineEngine, type EngineDefinition, type ParamsSchema } from "./conversations/turns/params.ts";

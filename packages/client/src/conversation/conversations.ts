@@ -1,4 +1,10 @@
-import type { ConversationListJson, LogPageJson, StopResponseJson } from "@khala/contracts/conversation/v1";
+import { KhalaError } from "@khala/contracts";
+import type {
+  ConversationListJson,
+  LogPageJson,
+  StopResponseJson,
+  StoredFileJson,
+} from "@khala/contracts/conversation/v1";
 import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
@@ -8,7 +14,7 @@ import type { Storage } from "../storage/storage.ts";
 import { Notifier } from "../sync/notifier.ts";
 import { ConversationStore, StoredConversation } from "./conversation_store.ts";
 import { type ConversationView, LiveConversation, UNOPENED } from "./live_conversation.ts";
-import type { SendOptions } from "./outbox.ts";
+import { type OutgoingMessage, type SendOptions, upload } from "./outbox.ts";
 import type { ConversationSource } from "./source.ts";
 
 /** One conversation. */
@@ -19,7 +25,11 @@ export interface Conversation {
   /** Follows the conversation until the returned function is called, and calls the listener after changes. */
   subscribe(listener: () => void): () => void;
   /** Sends a message. It is shown at once; resolves when the server has it, rejects when it is refused or cannot be delivered. */
-  send(text: string, options?: SendOptions): Promise<{ run_id: string }>;
+  send(message: string | OutgoingMessage, options?: SendOptions): Promise<{ run_id: string }>;
+  /** Uploads a file of the conversation, to be named in a message. `send` does it for the files that it gets. */
+  upload(file: File, options?: { readonly signal?: AbortSignal }): Promise<StoredFileJson>;
+  /** Reads a file of a message by its address. Show it with `URL.createObjectURL`. */
+  file(url: string, options?: { readonly signal?: AbortSignal }): Promise<Blob>;
   /** Stops the current run, whichever device started it; false when nothing ran. */
   stop(): Promise<boolean>;
   /** Deletes the conversation on the server. */
@@ -56,6 +66,8 @@ export interface ConversationsOptions {
   /** Where recent conversations are stored for an offline start. Default: nowhere. */
   readonly storage?: Storage;
 }
+
+const FILE_TIMEOUT_MS = 300_000;
 
 /** Opens conversations. They follow nothing until there is a source. */
 export function openConversations(
@@ -103,7 +115,23 @@ export function openConversations(
       id: convId,
       state: () => current()?.view ?? UNOPENED,
       subscribe: (listener) => open(convId, conversation).subscribe(listener),
-      send: (text, options = {}) => open(convId, conversation).send(text, options),
+      send: (message, options = {}) => open(convId, conversation).send(message, options),
+      upload: (file, { signal } = {}) => upload(http, convId, file, signal),
+      async file(url, { signal } = {}) {
+        // The token is for the own server alone.
+        if (!/^\/files\/[A-Za-z0-9-]+$/.test(url))
+          throw new KhalaError(
+            "invalid_request",
+            "A file of a message is at /files/<file_id>. Fetch other URLs yourself.",
+          );
+        return (
+          await http.request("GET", url, {
+            binary: true,
+            timeoutMs: FILE_TIMEOUT_MS,
+            ...(signal && { signal }),
+          })
+        ).body as Blob;
+      },
       async stop() {
         const { stopped = false } = (await http.request("POST", `${path}/stop`)).body as StopResponseJson;
         if (!stopped) current()?.nothingRuns();

@@ -5,7 +5,7 @@ import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Notifier } from "../sync/notifier.ts";
 import type { StoredConversation } from "./conversation_store.ts";
-import { Outbox, type SendOptions } from "./outbox.ts";
+import { Outbox, type OutgoingMessage, type SendOptions } from "./outbox.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource, ConversationState } from "./source.ts";
 import {
   EMPTY,
@@ -144,11 +144,11 @@ export class LiveConversation implements ConversationSink {
     signal.addEventListener("abort", leave, { once: true });
   }
 
-  async send(text: string, options: SendOptions): Promise<{ run_id: string }> {
+  async send(message: string | OutgoingMessage, options: SendOptions): Promise<{ run_id: string }> {
     const release = this.use();
     try {
       const { messages, cursor } = this.#transcript;
-      const answer = await this.#outbox.send(text, options, cursor === "" ? undefined : messages);
+      const answer = await this.#outbox.send(message, options, cursor === "" ? undefined : messages);
       // The message has created the conversation again.
       if (this.#refused) this.follow();
       return answer;

@@ -3,6 +3,7 @@ import { sleep } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { ConversationRef } from "./conversation.ts";
+import type { Files } from "./files/files.ts";
 import type { Log } from "./log/log.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 
@@ -13,6 +14,7 @@ export interface JanitorOptions {
   readonly keepMs?: number | undefined;
   readonly everyMs: number;
   readonly metrics: Pick<ConversationMetrics, "trims" | "deletions">;
+  readonly files?: Pick<Files, "erase" | "sweep">;
   /** Whether this process is the one that cleans up. */
   readonly active: () => boolean;
   /** The most conversations that one pass trims, and that it deletes. */
@@ -70,13 +72,14 @@ export function startJanitor(
   async function pass(signal: AbortSignal, pause: Pause): Promise<JanitorPass> {
     const trim = await trimLogs(signal, pause);
     const remove = await removeIdle(signal, pause);
+    const moreFiles = (await options.files?.sweep()) ?? false;
     // A failure does not stop the other conversations; it is thrown after them.
     for (const failure of [...trim.failures, ...remove.failures]) throw failure;
     return {
       visited: trim.visited,
       trimmed: trim.trimmed,
       deleted: remove.deleted,
-      more: trim.more || remove.more,
+      more: trim.more || remove.more || moreFiles,
     };
   }
 
@@ -121,7 +124,10 @@ export function startJanitor(
     let deleted = 0;
     const failures = await inBatches(removals, signal, {
       // The log first: a row without a log is found again, a log without a row is not.
-      each: ({ logName, generation }) => log.delete(logName, generation),
+      async each(removal) {
+        await log.delete(removal.logName, removal.generation);
+        await options.files?.erase(removal);
+      },
       async done(batch) {
         const ended = await endRemovals(database, batch);
         deleted += ended;

@@ -6,6 +6,9 @@ import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
 import { withTimeout } from "../kit/timeout.ts";
 import { type ConversationId, type ConversationRef, idKey } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
+import { fileAnswer } from "./files/file_urls.ts";
+import { openFiles } from "./files/files.ts";
+import { openPostgresFileStore } from "./files/postgres_file_store.ts";
 import { listFailedRuns, listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { parseCursor } from "./log/cursor.ts";
 import type { Log } from "./log/log.ts";
@@ -24,6 +27,7 @@ import { followReader } from "./timeline/follow.ts";
 import type { ConversationReader } from "./timeline/reader.ts";
 import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
 import { loadSnapshot, PAGE, type Snapshot } from "./timeline/snapshot.ts";
+import { prepareTurn } from "./turns/prepare_turn.ts";
 
 export type { ConversationOptions } from "./options.ts";
 
@@ -46,6 +50,7 @@ export const TAKEOVER_WAKEUP = "takeover";
 const REPORT_TIMEOUT_MS = 5_000;
 const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
 const READ_TIMEOUT_MS = 10_000;
+const DEFAULT_FILE_BYTES = 25 << 20;
 
 /** Opens the conversation plane on a log. */
 export async function openConversationPlane(
@@ -62,6 +67,13 @@ export async function openConversationPlane(
     idleMs: options.engineIdleMs,
     max: options.maxEngines,
   });
+  const files =
+    options.files ??
+    openFiles(database, context, {
+      store: openPostgresFileStore(database),
+      maxBytes: DEFAULT_FILE_BYTES,
+      stored: options.stored,
+    });
   const { queueLimit } = options;
   const store = openStore(database, { holder: serverId, leaseMs, queueLimit, newId: context.newId });
   const leases = openLeases(database, { holder: serverId, leaseMs });
@@ -87,6 +99,7 @@ export async function openConversationPlane(
     leases,
     reporter,
     engines,
+    files,
     messages: messageStore,
     metrics,
     maxRuns,
@@ -175,7 +188,13 @@ export async function openConversationPlane(
       const waitMs = leaseMs;
       const { stored } = options;
       const deps = { log, store, runs, takeover, quota: messages, stored, stopEverywhere, waitMs };
-      return chat(context, deps, caller, command);
+      const prepared = await prepareTurn(
+        context,
+        { store, files, params: options.engine.params },
+        caller,
+        command,
+      );
+      return chat(context, deps, caller, prepared);
     },
 
     async stopRun(caller, convId, runId) {
@@ -229,6 +248,22 @@ export async function openConversationPlane(
       return readLogPage(log, conversation, cursor, limit);
     },
 
+    async putFile(caller, convId, file) {
+      refuseWhenStopping();
+      checkConvId(convId);
+      const conversation = await store.ensure(caller, "conversation.write", convId);
+      return fileAnswer(await files.put(conversation, { ...file, author: caller.subject }));
+    },
+
+    async file(caller, fileId) {
+      const found = await files.find({ org: caller.org, fileId });
+      if (!found) throw notFound("file", fileId);
+      await store.check(caller, "conversation.read", found.convId).catch((error) => {
+        throw error instanceof KhalaError && error.code === "not_found" ? notFound("file", fileId) : error;
+      });
+      return { ...found, read: (range) => files.read(found, range) };
+    },
+
     attachedTo: (conversation) => attachments.get(idKey(conversation)) ?? 0,
 
     async remove(caller, convId) {
@@ -243,6 +278,7 @@ export async function openConversationPlane(
         reporter.report({ ...run, trace: null }, "run.stopped", {});
       }
       await log.delete(conversation.logName, conversation.generation);
+      await files.erase(conversation);
       await store.endRemoval(conversation, fence);
       engines.drop(conversation);
       readers.missed(conversation);

@@ -1,6 +1,7 @@
 import type { StoredBytes } from "../database/stored_bytes.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { EngineFactory, PublishArtifacts } from "./engines/engine.ts";
+import type { Files } from "./files/files.ts";
 
 /** The settings of conversations. */
 export interface ConversationSettings {
@@ -63,6 +64,8 @@ export interface ConversationOptions extends ConversationSettings {
     drafts: Parameters<PublishArtifacts>[0],
   ) => ReturnType<PublishArtifacts>;
   readonly wakeups: Pick<Wakeups, "send">;
+  /** The files of conversations; in Postgres unless given. */
+  readonly files?: Files;
   /** Limits what orgs store. */
   readonly stored?: StoredBytes;
 }

@@ -1,14 +1,19 @@
+import type { JsonObject } from "@bufbuild/protobuf";
 import type {
   ChatResponseJson,
   ConversationStateJson,
   ConversationSummaryJson,
+  PartJson,
   RunJson,
   StopResponseJson,
+  StoredFileJson,
 } from "@khala/contracts/conversation/v1";
 import type { FailedRunJson } from "@khala/contracts/ops/v1";
 import type { Caller } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
 import type { ConversationId } from "./conversation.ts";
+import type { ByteRange } from "./files/file_store.ts";
+import type { NewFile, StoredFile } from "./files/files.ts";
 import type { MessagePage } from "./messages/message_store.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import type { StartPosition, TimelineSubscriber } from "./timeline/attachment.ts";
@@ -20,7 +25,12 @@ export type BusyPolicy = "reject" | "queue" | "interrupt";
 /** A message that starts a run. */
 export interface ChatCommand {
   readonly convId: string;
+  /** Its text; empty when it has files alone. */
   readonly message: string;
+  /** Its texts and files, when it is more than a text. Files of `data:` URLs are stored. */
+  readonly parts?: readonly PartJson[];
+  /** Settings of the turn, checked by the engine's schema. */
+  readonly params?: JsonObject;
   readonly idempotencyKey?: string;
   readonly policy?: BusyPolicy;
   /** The id of the user's message; generated when absent. */
@@ -44,6 +54,11 @@ export interface Attached {
 /** An event with the cursor after it. */
 export interface FollowedEvent extends TimelineEvent {
   readonly cursor: string;
+}
+
+/** A file whose bytes can be read. */
+export interface ReadableFile extends StoredFile {
+  read(range?: ByteRange): AsyncIterable<Uint8Array>;
 }
 
 /** A page request; `after` is the `next` of the previous page, or empty. */
@@ -112,6 +127,10 @@ export interface ConversationPlane extends Service {
   ): Promise<{ readonly runs: readonly FailedRunJson[]; readonly next: string | undefined }>;
   /** The log after a cursor, or from its oldest entry; stale_cursor when entries were trimmed. */
   log(caller: Caller, convId: string, after: string | undefined, limit: number): Promise<LogPage>;
+  /** Stores a file of a conversation, which is created if it does not exist. */
+  putFile(caller: Caller, convId: string, file: Omit<NewFile, "author">): Promise<StoredFileJson>;
+  /** A file of a conversation that the caller may read. */
+  file(caller: Caller, fileId: string): Promise<ReadableFile>;
   /** The number of this server's sockets that follow a conversation. */
   attachedTo(conversation: ConversationId): number;
   /** Deletes the conversation with its log and runs. */

@@ -1,5 +1,6 @@
+import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError, topicForConv } from "@khala/contracts";
-import type { RunJson } from "@khala/contracts/conversation/v1";
+import type { PartJson, RunJson } from "@khala/contracts/conversation/v1";
 import { may, notFound } from "../access/access.ts";
 import type { Action } from "../access/actions.ts";
 import type { Caller } from "../access/viewer.ts";
@@ -24,6 +25,9 @@ export interface ClaimedRun extends ConversationRef {
   /** The message before the user's, and when the user's was stored. */
   readonly parentId: string | null;
   readonly askedAt: string;
+  /** The parts of the message, when it is more than a text, and the settings of the turn. */
+  readonly parts: readonly PartJson[] | null;
+  readonly params: JsonObject | null;
   readonly fence: bigint;
   /** W3C traceparent of the request. */
   readonly trace: string | null;
@@ -36,6 +40,9 @@ export interface NewRun {
   readonly runId: string;
   readonly message: string;
   readonly messageId: string;
+  /** When it is more than a text. */
+  readonly parts?: readonly PartJson[] | undefined;
+  readonly params?: JsonObject | undefined;
   readonly key: string | undefined;
   readonly policy: BusyPolicy;
   /** The conversation and the head of its log: a queued run starts after it. */
@@ -306,7 +313,7 @@ async function claimNew(
   { holder, leaseMs }: StoreOptions,
 ): Promise<ClaimedRun> {
   run.reserve();
-  const { runId, message, messageId, trace = null } = run;
+  const { runId, message, messageId, parts = null, params = null, trace = null } = run;
   const sender = run.caller.subject;
   const [row] = await tx.query<{ fence: bigint }>({
     name: "conversation_claim_new",
@@ -316,8 +323,9 @@ async function claimNew(
         WHERE org_id = $1 AND conv_id = $2 RETURNING fence
       )
       INSERT INTO runtime.conversation_runs
-        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, message, message_id, trace, fence, started_at)
-      SELECT $3, $1, $2, $6, $7, 'running', $8, $9, $10, $11, fence, now() FROM claimed RETURNING fence`,
+        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, message, message_id, trace, fence,
+        parts, params, started_at)
+      SELECT $3, $1, $2, $6, $7, 'running', $8, $9, $10, $11, fence, $13, $14, now() FROM claimed RETURNING fence`,
     values: [
       org,
       convId,
@@ -330,17 +338,24 @@ async function claimNew(
       message,
       messageId,
       trace,
-      shortLine(message.trim(), TITLE_LENGTH),
+      shortLine(message.trim() || fileNames(parts), TITLE_LENGTH),
+      parts && JSON.stringify(parts),
+      params && JSON.stringify(params),
     ],
   });
   const { fence } = row!;
-  const question = { org, convId, runId, messageId, message, sender };
+  const question = { org, convId, runId, messageId, message, parts, sender };
   const stored = await insertQuestion(tx, question);
   if (!stored) {
     const text = `The message id ${messageId} is that of an answer in this conversation. Send another one.`;
     throw new KhalaError("invalid_request", text, { field: "message_id" });
   }
-  return { ...question, ...stored, generation, logName, subject, trace, fence };
+  return { ...question, ...stored, params, generation, logName, subject, trace, fence };
+}
+
+/** What stands for a message without a text. */
+function fileNames(parts: readonly PartJson[] | null): string {
+  return (parts ?? []).flatMap(({ file }) => file?.name ?? []).join(", ");
 }
 
 /**
@@ -349,7 +364,7 @@ async function claimNew(
  */
 async function enqueue(
   tx: Tx,
-  { runId, caller, key, message, messageId, trace }: NewRun,
+  { runId, caller, key, message, messageId, parts, params, trace }: NewRun,
   { org, convId, owner }: Conversation,
   cursor: string,
   interrupts: string | undefined,
@@ -363,8 +378,9 @@ async function enqueue(
         WHERE org_id = $1 AND run_id = $10
       )
       INSERT INTO runtime.conversation_runs
-        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, message, message_id, cursor, trace, place)
-      SELECT $1, $2, $3, $4, $5, 'queued', $6, $7, $8, $9, $11, CASE WHEN $10::text IS NULL
+        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, message, message_id, cursor, trace,
+        parts, params, place)
+      SELECT $1, $2, $3, $4, $5, 'queued', $6, $7, $8, $9, $11, $12, $13, CASE WHEN $10::text IS NULL
         THEN (SELECT coalesce(max(place), 0) + 1 FROM runtime.conversation_runs
           WHERE org_id = $1 AND conv_id = $2 AND status = 'queued' AND place >= 0)
         ELSE (SELECT coalesce(max(place), -1000000000000) + 1 FROM runtime.conversation_runs
@@ -382,6 +398,8 @@ async function enqueue(
       cursor,
       interrupts ?? null,
       trace ?? null,
+      parts ? JSON.stringify(parts) : null,
+      params ? JSON.stringify(params) : null,
     ],
   });
 }

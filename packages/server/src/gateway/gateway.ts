@@ -24,6 +24,7 @@ import { blackboardRoutes, deadLetterRoutes, workerRoutes } from "./http/routes/
 import { chatRoutes } from "./http/routes/chat.ts";
 import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
 import { runtimeRoutes } from "./http/routes/events.ts";
+import { fileRoutes } from "./http/routes/files.ts";
 import { homeRoute, socketHintRoute } from "./http/routes/home.ts";
 import {
   type OpsSources,
@@ -99,6 +100,8 @@ export interface GatewayOptions {
 }
 
 const SWEEP_MS = 20;
+/** Clients of other protocols put files into their JSON. What is larger goes through POST /files. */
+const MAX_BODY_WITH_FILES = 8 << 20;
 
 /** Opens the gateway. Resolves when it listens. */
 export async function openGateway(context: Context, options: GatewayOptions): Promise<Gateway> {
@@ -144,13 +147,15 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const stopping = new AbortController();
   const { signal } = stopping;
   chatRoutes(http, context, conversations);
+  fileRoutes(http, conversations);
   if (options.blackboard) {
     blackboardRoutes(http, context, options.blackboard, options.stored);
     deadLetterRoutes(http, options.blackboard);
     workerRoutes(http, options.blackboard, revocations, signal);
   }
-  aiRoutes(http, context, { conversations, revocations, signal });
-  agUiRoutes(http, context, { conversations, revocations, signal });
+  const bodyLimit = Math.max(settings.maxBodyBytes, MAX_BODY_WITH_FILES);
+  aiRoutes(http, context, { conversations, revocations, signal, bodyLimit });
+  agUiRoutes(http, context, { conversations, revocations, signal, bodyLimit });
   durableStreamsRoutes(http, context, {
     streams: options.streams,
     signal,

@@ -215,6 +215,15 @@ const SETTINGS = z.object({
     .describe("Live runs of one org on this server; unset: nine tenths of KHALA_CHAT_ENGINES"),
   KHALA_CHAT_ORG_MESSAGES_PER_S: count(1_000, 1).describe("Messages per second of one org on this server"),
   KHALA_CHAT_ENGINE_IDLE_S: seconds(600, 1).describe("How long an idle engine is kept"),
+  KHALA_FILE_MAX_BYTES: bytes(25 << 20, 1_024).describe("Largest file of a conversation"),
+  KHALA_FILES_S3_URL: z
+    .string()
+    .regex(/^https?:\/\//, "must start with https:// or http://")
+    .optional()
+    .describe("Bucket that stores files instead of PostgreSQL, S3-compatible; needs @khala/s3"),
+  KHALA_FILES_S3_REGION: z.string().default("us-east-1").describe("Region of the bucket"),
+  KHALA_FILES_S3_ACCESS_KEY: z.string().optional().describe("Access key id for the bucket"),
+  KHALA_FILES_S3_SECRET_KEY: z.string().optional().describe("Secret access key for the bucket"),
   KHALA_CHAT_DELTA_MS: milliseconds(30, 0, 1_000).describe(
     "Window in which text deltas are merged into one event",
   ),
@@ -280,6 +289,7 @@ const SECRET = new Set([
   "REDIS_URL",
   "CONVEX_SECRET",
   "KAFKA_SASL_PASSWORD",
+  "KHALA_FILES_S3_SECRET_KEY",
   // It may be the key itself, and not the file that has it.
   "KAFKA_SSL_KEY",
   "KAFKA_SSL_KEY_PASSPHRASE",
@@ -302,6 +312,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const config = parsed.data;
   if (config.KHALA_SECOND_SINK === "convex" && !config.CONVEX_URL)
     throw new Error("KHALA_SECOND_SINK=convex needs CONVEX_URL.");
+  if (config.KHALA_FILES_S3_URL && !(config.KHALA_FILES_S3_ACCESS_KEY && config.KHALA_FILES_S3_SECRET_KEY))
+    throw new Error("KHALA_FILES_S3_URL needs KHALA_FILES_S3_ACCESS_KEY and KHALA_FILES_S3_SECRET_KEY.");
   if (config.KAFKA_SASL_MECHANISM && !(config.KAFKA_SASL_USERNAME && config.KAFKA_SASL_PASSWORD))
     throw new Error("KAFKA_SASL_MECHANISM needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD.");
   for (const [names, needed, isThere] of [

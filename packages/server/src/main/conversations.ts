@@ -1,6 +1,8 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError, SCOPES } from "@khala/contracts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
+import { type Files, openFiles } from "../conversations/files/files.ts";
+import { openPostgresFileStore } from "../conversations/files/postgres_file_store.ts";
 import { startJanitor } from "../conversations/janitor.ts";
 import type { Log } from "../conversations/log/log.ts";
 import { openPostgresLog, type PostgresLog } from "../conversations/log/postgres/postgres_log.ts";
@@ -10,12 +12,14 @@ import type { ConversationMetrics } from "../conversations/metrics.ts";
 import type { ConversationOptions, RunEvents } from "../conversations/options.ts";
 import type { Database } from "../database/database.ts";
 import { holdLease } from "../database/lease.ts";
+import type { StoredBytes } from "../database/stored_bytes.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import { runs } from "../events/streams.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, Wake } from "../kit/service.ts";
 import type { Config } from "./config.ts";
+import { openBucket } from "./s3.ts";
 import { conversationSettings } from "./settings.ts";
 
 const JANITOR_LEASE_MS = 10_000;
@@ -35,18 +39,42 @@ export async function openChatLog(
   return { ...log, onWakeup() {}, recheck() {} };
 }
 
+/** The files of conversations. */
+export async function openChatFiles(
+  config: Config,
+  database: Database,
+  context: Context,
+  stored?: StoredBytes,
+): Promise<Files> {
+  const postgres = openPostgresFileStore(database);
+  const bucket = await openBucket(config, context);
+  return openFiles(database, context, {
+    store: bucket ?? postgres,
+    before: postgres,
+    maxBytes: config.KHALA_FILE_MAX_BYTES,
+    stored,
+  });
+}
+
 /** Starts the janitor of conversations, on one server at a time; the answer stops it. */
 export function startConversationCleanup(
   config: Config,
   database: Database,
   log: Log,
   context: Context,
-  metrics: ConversationMetrics,
+  { metrics, files }: { readonly metrics: ConversationMetrics; readonly files: Files },
 ): () => Promise<void> {
   const { retention, keepMs, janitorEveryMs: everyMs } = conversationSettings(config);
   const lease = holdLease(database, context, "conversations", JANITOR_LEASE_MS, () => {});
   const active = () => lease.held();
-  const janitor = startJanitor(database, log, context, { retention, keepMs, everyMs, metrics, active });
+  const janitor = startJanitor(database, log, context, {
+    retention,
+    keepMs,
+    everyMs,
+    metrics,
+    files,
+    active,
+  });
   // In Redis keys go away by themselves.
   const sweeping = runLoop(context, "log sweep", {
     wake: new Wake(),

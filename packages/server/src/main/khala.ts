@@ -18,7 +18,13 @@ import { openMirrorStatus } from "../sync/mirror/mirror_status.ts";
 import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
 import { openBlackboard } from "./blackboard.ts";
 import type { Config } from "./config.ts";
-import { openChatLog, publishForRuns, runEvents, startConversationCleanup } from "./conversations.ts";
+import {
+  openChatFiles,
+  openChatLog,
+  publishForRuns,
+  runEvents,
+  startConversationCleanup,
+} from "./conversations.ts";
 import { openHealth } from "./health.ts";
 import { openOps } from "./ops.ts";
 import {
@@ -109,19 +115,22 @@ export async function createKhala(
     closers.push(() => chatLog.stop());
     wakeups.on(LOG_WAKEUP, (stream) => chatLog.onWakeup(stream));
     wakeups.onListening(() => chatLog.recheck());
+    const files = await openChatFiles(config, database, context, stored);
     const conversations = await openConversationPlane(database, chatLog, context, {
       ...conversationSettings(config),
       engine: app.engine,
       runs: runEvents(authority),
       publish: publishForRuns(blackboard),
       wakeups,
+      files,
       stored,
     });
     closers.push(() => conversations.stop());
     drain = () => conversations.drain(config.KHALA_DRAIN_MS);
     wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
     wakeups.on(TAKEOVER_WAKEUP, () => conversations.onTakeoverWakeup());
-    closers.push(startConversationCleanup(config, database, chatLog, context, conversations.metrics));
+    const { metrics } = conversations;
+    closers.push(startConversationCleanup(config, database, chatLog, context, { metrics, files }));
 
     const streams = openDurableStreams(database, context, { wakeups, stored });
     closers.push(() => streams.stop());

@@ -61,6 +61,7 @@ export function storedBytesOptions(
         bytes: "l.bytes",
         join: "JOIN runtime.log_streams l ON l.stream = t.log_name",
       },
+      { plane: "conversations", table: "files", bytes: "t.size" },
       { plane: "durable_streams", table: "durable_streams", bytes: "t.tail" },
       { plane: "blackboard", table: "board_artifacts", bytes: "octet_length(t.body)" },
       { plane: "blackboard", table: "board_dead_letters", bytes: "octet_length(t.body)" },

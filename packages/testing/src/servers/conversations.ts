@@ -22,7 +22,7 @@ import { openStoredRevocations } from "../../../server/src/gateway/auth/revocati
 import { openGateway } from "../../../server/src/gateway/gateway.ts";
 import type { Clock } from "../../../server/src/kit/clock.ts";
 import type { Context } from "../../../server/src/kit/context.ts";
-import { runEvents } from "../../../server/src/main/conversations.ts";
+import { openChatFiles, runEvents } from "../../../server/src/main/conversations.ts";
 import { authSettings, gatewaySettings, syncSettings } from "../../../server/src/main/settings.ts";
 import { openSyncPlane } from "../../../server/src/sync/plane.ts";
 import { TimelineSocket } from "../clients/timeline_socket.ts";
@@ -126,6 +126,7 @@ export async function startConversations(
     ...conversations,
     engine: engine.factory,
     runs: runEvents(authority),
+    files: await openChatFiles(config, database, context),
     wakeups,
   });
   closers.push(() => plane.stop());
@@ -161,7 +162,7 @@ export async function startConversations(
   const request: ConversationServer["request"] = async (path, init = {}, bearer) => {
     const headers = new Headers(init.headers);
     headers.set("authorization", `Bearer ${bearer ?? (await token())}`);
-    if (init.body) headers.set("content-type", "application/json");
+    if (init.body && !headers.has("content-type")) headers.set("content-type", "application/json");
     return fetch(gateway.url + path, { ...init, headers });
   };
   const sockets = gateway.url.replace("http", "ws");

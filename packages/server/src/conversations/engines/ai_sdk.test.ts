@@ -1,7 +1,9 @@
+import { KhalaError } from "@khala/contracts";
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { jsonSchema, tool } from "ai";
 import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
 import { expect, test } from "vitest";
+import { z } from "zod";
 import { must, ROOT } from "../../../../../scripts/run.ts";
 import { aiSdk } from "./ai_sdk.ts";
 import { PublicError } from "./public_error.ts";
@@ -176,6 +178,122 @@ test("an interrupted answer continues after its completed tool calls, which are 
   expect(events.some(({ tool_call }) => tool_call)).toBe(false);
   const prompt = model.doStreamCalls[0]!.prompt.filter(({ role }) => role !== "system");
   expect(prompt.map(({ role }) => role)).toEqual(["user", "assistant", "tool"]);
+});
+
+const PNG = Buffer.from("\x89PNG\r\n\x1a\n", "latin1");
+
+test("files of the message and of the history reach the model as bytes, and those elsewhere as addresses", async () => {
+  const big = { rows: [1, 2, 3] };
+  const files: Record<string, { mediaType: string; bytes: Uint8Array }> = {
+    "/files/a": { mediaType: "image/png", bytes: PNG },
+    "/files/b": { mediaType: "application/json", bytes: Buffer.from(JSON.stringify(big)) },
+  };
+  const read: string[] = [];
+  const readFile = async (url: string) => {
+    read.push(url);
+    const file = files[url];
+    if (!file) throw new KhalaError("not_found", "There is no such file.");
+    return { name: "a", ...file };
+  };
+  const picture = { file: { url: "/files/a", media_type: "image/png", name: "a.png" } };
+  const pdf = { url: "https://files.example/b.pdf", media_type: "application/pdf", name: "b.pdf" };
+  const gone = { url: "/files/gone", media_type: "image/png", name: "gone.png" };
+  const history: TranscriptMessageJson[] = [
+    { message_id: "1", role: "user", parts: [{ text: "Draw" }, { file: gone }] },
+    {
+      message_id: "2",
+      role: "assistant",
+      parts: [
+        { tool: { tool_call_id: "a", tool: "greet", input: {}, output: { file: "/files/b" } } },
+        picture,
+        { text: "Here." },
+      ],
+    },
+  ];
+  const model = new MockLanguageModelV4({
+    supportedUrls: { "*/*": [/.*/] },
+    doStream: { stream: convertArrayToReadableStream([...text("Yes"), finish()]) },
+  });
+  const parts = [{ text: "What is this?" }, picture, { file: pdf }];
+  const { error } = await play(aiSdk(model), turnOf("What is this?", { parts, history, readFile }));
+  expect(error).toBeUndefined();
+  const [call] = model.doStreamCalls;
+  const image = {
+    type: "file",
+    mediaType: "image/png",
+    filename: "a.png",
+    data: { type: "data", data: PNG },
+  };
+  expect(call!.prompt).toMatchObject([
+    {
+      role: "user",
+      content: [
+        { type: "text", text: "Draw" },
+        { type: "text", text: '[The file "gone.png" is left out.]' },
+      ],
+    },
+    { role: "assistant", content: [{ type: "tool-call", toolCallId: "a" }] },
+    { role: "tool", content: [{ toolCallId: "a", output: { type: "json", value: big } }] },
+    { role: "assistant", content: [image, { type: "text", text: "Here." }] },
+    {
+      role: "user",
+      content: [
+        { type: "text", text: "What is this?" },
+        image,
+        { type: "file", mediaType: "application/pdf", data: { type: "url", url: new URL(pdf.url) } },
+      ],
+    },
+  ]);
+  expect(read.toSorted()).toEqual(["/files/a", "/files/b", "/files/gone"]);
+});
+
+test("images and sources of the model become parts of the answer", async () => {
+  const model = answers([
+    { type: "source", sourceType: "url", id: "s1", url: "https://a.example", title: "A" },
+    { type: "file", mediaType: "image/png", data: { type: "data", data: PNG.toString("base64") } },
+    finish(),
+  ]);
+  const { events } = await play(aiSdk(model), turnOf("Draw"));
+  expect(events.slice(0, 2)).toEqual([
+    { source_added: { source: { source_id: "s1", url: "https://a.example", title: "A" } } },
+    {
+      file_added: {
+        file: { url: `data:image/png;base64,${PNG.toString("base64")}`, media_type: "image/png" },
+      },
+    },
+  ]);
+});
+
+test("model, system prompt, tools and settings may depend on the turn, whose params have the schema's type", async () => {
+  const used: { conversation: string; signal: AbortSignal | undefined }[] = [];
+  const model = answers([callGreet("1", "Ada"), finish("tool-calls")], [...text("Done."), finish()]);
+  const engine = aiSdk(({ params }) => (params.fast ? model : answers([finish()])), {
+    params: z.object({ fast: z.boolean(), heat: z.coerce.number() }),
+    system: ({ params, sender }) => `${sender}: ${params.heat.toFixed(1)}`,
+    settings: ({ params }) => ({ temperature: params.heat }),
+    tools: async ({ convId }) => ({
+      greet: tool({
+        inputSchema: jsonSchema<{ name: string }>({ type: "object" }),
+        execute(_, { abortSignal }) {
+          used.push({ conversation: convId, signal: abortSignal });
+          return convId;
+        },
+      }),
+    }),
+  });
+  const stop = new AbortController();
+  const params = { fast: true, heat: "0.5" };
+  const played = await play(engine, turnOf("Hi", { convId: "c7", params }), {
+    signal: stop.signal,
+    onEvent: ({ run_finished }) => run_finished && stop.abort(),
+  });
+  expect(played.error).toBeUndefined();
+  expect(model.doStreamCalls[0]).toMatchObject({
+    temperature: 0.5,
+    prompt: [{ role: "system", content: "ada: 0.5" }, { role: "user" }],
+  });
+  expect(used).toHaveLength(1);
+  expect(used[0]).toMatchObject({ conversation: "c7", signal: { aborted: true } });
 });
 
 test("a conversation can have a model of its own", async () => {

@@ -1,14 +1,9 @@
-import type { CustomJson, PartJson, ToolJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import type {
-  AssistantModelMessage,
-  LanguageModel,
-  ModelMessage,
-  streamText,
-  TextStreamPart,
-  ToolModelMessage,
-  ToolSet,
-} from "ai";
-import type { ConversationKey, EngineEvent, EngineFactory, Turn } from "./engine.ts";
+import type { JsonObject } from "@bufbuild/protobuf";
+import type { CustomJson } from "@khala/contracts/conversation/v1";
+import type { LanguageModel, streamText, TextStreamPart, ToolSet } from "ai";
+import { type ParamsSchema, withParams } from "../turns/params.ts";
+import { modelMessages } from "./ai_sdk_messages.ts";
+import type { Engine, EngineEvent, EngineFactory, Turn } from "./engine.ts";
 import { modelError } from "./model_error.ts";
 import { PublicError } from "./public_error.ts";
 
@@ -26,63 +21,96 @@ type EngineOwned =
   | "abortSignal"
   | "_internal";
 
-export interface AiSdkOptions {
+/** A value, or a function that makes it for each turn. */
+export type OfTurn<Params, Value> = Value | ((turn: Turn<Params>) => Value | Promise<Value>);
+
+type Settings = Omit<StreamTextOptions, EngineOwned | "stopWhen">;
+
+export interface AiSdkOptions<Params = JsonObject> {
+  /** What `params` of a message must be. Its type is that of the turn's `params` in the functions below. */
+  readonly params?: ParamsSchema<Params>;
   /** The system prompt. */
-  readonly system?: string | ((turn: Turn) => string | Promise<string>);
-  readonly tools?: ToolSet;
+  readonly system?: OfTurn<Params, string>;
+  /** A function knows the conversation and who asks. A tool's `execute` gets the turn's signal as `abortSignal`. */
+  readonly tools?: OfTurn<Params, ToolSet>;
   /** The most model calls per turn, when tools are used; 10 unless `stopWhen` is set. */
   readonly maxSteps?: number;
   readonly stopWhen?: NonNullable<StreamTextOptions["stopWhen"]>;
   /** Passed on to `streamText`: temperature, maxOutputTokens, providerOptions and so on. */
-  readonly settings?: Omit<StreamTextOptions, EngineOwned | "stopWhen">;
+  readonly settings?: OfTurn<Params, Settings>;
 }
 
-/** A model, or a function that picks one per conversation. */
-export type ModelChoice = LanguageModel | ((conversation: ConversationKey) => LanguageModel);
+/** A model, or a function that picks one for each turn. */
+export type ModelChoice<Params = JsonObject> =
+  | LanguageModel
+  | ((turn: Turn<Params>) => LanguageModel | Promise<LanguageModel>);
 
 /** An engine on the AI SDK. The npm package `ai` is installed by the user. */
-export function aiSdk(model: ModelChoice, options: AiSdkOptions = {}): EngineFactory {
-  return (conversation) => {
-    const chosen = typeof model === "function" ? model(conversation) : model;
-    return {
-      resumable: true,
-      async *run(turn, signal) {
-        const { streamText, isStepCount } = await loadAiSdk();
-        const { system, tools, maxSteps = 10, stopWhen = isStepCount(maxSteps), settings } = options;
-        const instructions = typeof system === "function" ? await system(turn) : system;
-        // Leaving the loop below does not end the request to the provider: this does.
-        const ended = new AbortController();
-        try {
-          const { stream } = streamText({
-            // Errors are thrown from the stream below.
-            onError() {},
-            ...settings,
-            model: chosen,
-            messages: modelMessages(turn),
-            // Only an engine can have written system messages.
-            allowSystemInMessages: true,
-            abortSignal: AbortSignal.any([signal, ended.signal]),
-            stopWhen,
-            ...(instructions !== undefined && { instructions }),
-            ...(tools && { tools }),
-          });
-          for await (const part of stream) {
-            if (signal.aborted) return;
-            const event = engineEvent(part, turn);
-            if (event) yield event;
-          }
-        } catch (error) {
+export function aiSdk<Params>(model: ModelChoice<Params>, options: WithSchema<Params>): EngineFactory;
+export function aiSdk(model: ModelChoice, options?: WithoutSchema): EngineFactory;
+export function aiSdk<Params>(
+  model: ModelChoice | ModelChoice<Params>,
+  options: WithoutSchema | WithSchema<Params> = {},
+): EngineFactory {
+  // The overloads keep the types of model and options together.
+  if (options.params)
+    return withParams(options.params, () => engineOn(model as ModelChoice<Params>, options));
+  return () => engineOn(model as ModelChoice, options);
+}
+
+type WithSchema<Params> = AiSdkOptions<Params> & { readonly params: ParamsSchema<Params> };
+type WithoutSchema = AiSdkOptions & { readonly params?: never };
+
+function engineOn<Params>(model: ModelChoice<Params>, options: AiSdkOptions<Params>): Engine<Params> {
+  return {
+    resumable: true,
+    async *run(turn, signal) {
+      const { streamText, isStepCount } = await loadAiSdk();
+      const { maxSteps = 10, stopWhen = isStepCount(maxSteps) } = options;
+      const chosen = typeof model === "function" ? await model(turn) : model;
+      const instructions = await resolveOption(options.system, turn);
+      const tools = await resolveOption(options.tools, turn);
+      const settings = await resolveOption(options.settings, turn);
+      const messages = await modelMessages(turn);
+      // Leaving the loop below does not end the request to the provider: this does.
+      const ended = new AbortController();
+      try {
+        const { stream } = streamText({
+          // Errors are thrown from the stream below.
+          onError() {},
+          ...settings,
+          model: chosen,
+          messages,
+          // Only an engine can have written system messages.
+          allowSystemInMessages: true,
+          abortSignal: AbortSignal.any([signal, ended.signal]),
+          stopWhen,
+          ...(instructions !== undefined && { instructions }),
+          ...(tools && { tools }),
+        });
+        for await (const part of stream) {
           if (signal.aborted) return;
-          throw modelError(error);
-        } finally {
-          ended.abort();
+          const event = engineEvent(part, turn);
+          if (event) yield event;
         }
-      },
-    };
+      } catch (error) {
+        if (signal.aborted) return;
+        throw modelError(error);
+      } finally {
+        ended.abort();
+      }
+    },
   };
 }
 
-function engineEvent(part: TextStreamPart<ToolSet>, turn: Turn): EngineEvent | undefined {
+async function resolveOption<Params, Value extends object | string>(
+  option: OfTurn<Params, Value> | undefined,
+  turn: Turn<Params>,
+): Promise<Value | undefined> {
+  return typeof option === "function" ? option(turn) : option;
+}
+
+function engineEvent<Params>(part: TextStreamPart<ToolSet>, turn: Turn<Params>): EngineEvent | undefined {
   switch (part.type) {
     case "text-delta":
       return part.text === "" ? undefined : { text_delta: { text: part.text } };
@@ -99,11 +127,13 @@ function engineEvent(part: TextStreamPart<ToolSet>, turn: Turn): EngineEvent | u
     case "tool-approval-request":
       return { custom: { name: "tool_approval_request", data: callOf(part.toolCall) } };
     case "source":
-      return { custom: { name: "source", data: json(part) } };
-    case "file": {
-      const { mediaType, base64 } = part.file;
-      return { custom: { name: "file", data: { media_type: mediaType, base64 } } };
-    }
+      return part.sourceType === "url"
+        ? { source_added: { source: { source_id: part.id, url: part.url, title: part.title ?? "" } } }
+        : { custom: { name: "source", data: json(part) } };
+    case "file":
+      return fileEvent(part.file);
+    case "reasoning-file":
+      return fileEvent(part.file);
     case "finish":
       return finishedEvent(part);
     case "error":
@@ -113,6 +143,11 @@ function engineEvent(part: TextStreamPart<ToolSet>, turn: Turn): EngineEvent | u
     default:
       return undefined;
   }
+}
+
+/** The server stores the bytes, and replaces the URL by that of the file. */
+function fileEvent({ mediaType, base64 }: { mediaType: string; base64: string }): EngineEvent {
+  return { file_added: { file: { url: `data:${mediaType};base64,${base64}`, media_type: mediaType } } };
 }
 
 function finishedEvent({
@@ -129,7 +164,7 @@ function finishedEvent({
 }
 
 /** What end users see of a tool's exception. */
-function toolError(error: unknown, { reportError }: Turn): string {
+function toolError(error: unknown, { reportError }: Pick<Turn, "reportError">): string {
   if (reportError) return reportError(error);
   return error instanceof PublicError ? error.message : "The tool failed.";
 }
@@ -156,60 +191,4 @@ async function loadAiSdk() {
       : "The npm package `ai` could not be loaded.";
     throw new Error(message, { cause });
   }
-}
-
-type AssistantPart = Exclude<AssistantModelMessage["content"], string>[number];
-type ToolPart = ToolModelMessage["content"][number];
-type ToolOutput = Extract<ToolPart, { type: "tool-result" }>["output"];
-
-/** The history, the new message, and what is kept of an interrupted answer, in the AI SDK's format. */
-function modelMessages({ history, message, resume }: Turn): ModelMessage[] {
-  const kept = resume?.messages ?? [];
-  return [
-    ...history.flatMap(modelMessage),
-    { role: "user", content: message },
-    ...kept.flatMap(modelMessage),
-  ];
-}
-
-function modelMessage({ role = "assistant", parts = [] }: TranscriptMessageJson): ModelMessage[] {
-  if (role === "assistant") return assistantMessages(parts);
-  const content = parts.map(({ text = "" }) => text).join("");
-  if (content === "") return [];
-  return [role === "system" ? { role, content } : { role: "user", content }];
-}
-
-/**
- * Tool results are separate messages after their calls. Reasoning is left out: a provider accepts only reasoning that it
- * signed itself.
- */
-function assistantMessages(parts: readonly PartJson[]): ModelMessage[] {
-  const messages: ModelMessage[] = [];
-  let content: AssistantPart[] = [];
-  let results: ToolPart[] = [];
-  const flush = () => {
-    if (content.length > 0) messages.push({ role: "assistant", content });
-    if (results.length > 0) messages.push({ role: "tool", content: results });
-    content = [];
-    results = [];
-  };
-  for (const { text, tool } of parts) {
-    if (text) {
-      if (results.length > 0) flush();
-      content.push({ type: "text", text });
-    } else if (tool) {
-      const { tool_call_id: toolCallId = "", tool: toolName = "", input = null } = tool;
-      content.push({ type: "tool-call", toolCallId, toolName, input });
-      results.push({ type: "tool-result", toolCallId, toolName, output: toolOutput(tool) });
-    }
-  }
-  flush();
-  return messages;
-}
-
-/** Every call needs a result, even an interrupted one, or the provider refuses the history. */
-function toolOutput({ output, error }: ToolJson): ToolOutput {
-  if (error !== undefined) return { type: "error-text", value: error };
-  if (output === undefined) return { type: "error-text", value: "The call was interrupted." };
-  return { type: "json", value: output };
 }

@@ -1,5 +1,8 @@
+import type { JsonObject } from "@bufbuild/protobuf";
 import type { ArtifactDraftJson, PublishedJson } from "@khala/contracts/blackboard/v1";
-import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { EventJson, PartJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { StandardSchemaV1 } from "@standard-schema/spec";
+import type { Logger } from "pino";
 
 /** A conversation and its owner. */
 export interface ConversationKey {
@@ -9,19 +12,34 @@ export interface ConversationKey {
   readonly subject: string;
 }
 
-/** A turn: the user's message and the history before it. */
-export interface Turn extends ConversationKey {
+/** A turn: the user's message, the history before it, and what an engine may do. */
+export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly runId: string;
   /** The message id of the answer, for events without one. */
   readonly messageId: string;
+  /** Who sent the message: the owner, a participant or a service. */
+  readonly sender: string;
+  /** The text of the message; empty when it has files alone. */
   readonly message: string;
+  /** The whole message: texts and files, in order. */
+  readonly parts: readonly PartJson[];
+  /** The settings that were sent with the message, after the engine's schema. */
+  readonly params: Params;
   readonly history: readonly TranscriptMessageJson[];
   /** Set when the server that was answering was lost: a resumable engine continues after what is kept. */
   readonly resume?: Resume;
+  /** Aborts when the run is stopped. */
+  readonly signal: AbortSignal;
+  /** Names the run and the conversation in every line. */
+  readonly logger: Logger;
   /** W3C traceparent of the turn, for calls to other services. */
   readonly trace?: string;
   /** Logs an error, such as of a tool, and returns the sentence that end users may see of it. */
   readonly reportError?: (error: unknown) => string;
+  /** Adds events beside the answer, such as from a tool: a status, a custom event, a message of its own. */
+  post(...events: readonly EngineEvent[]): Promise<void>;
+  /** Reads a file of this conversation by its address, `/files/<file_id>`. */
+  readFile(url: string): Promise<TurnFile>;
   /** Publishes on the blackboard as the conversation's owner, within the turn's trace; absent without a blackboard. */
   readonly publish?: PublishArtifacts;
 }
@@ -34,6 +52,13 @@ export interface Resume {
   readonly messages: readonly TranscriptMessageJson[];
 }
 
+/** The content of a file. */
+export interface TurnFile {
+  readonly name: string;
+  readonly mediaType: string;
+  readonly bytes: Uint8Array;
+}
+
 /** Publishes artifacts, all or none, and returns one result each. */
 export type PublishArtifacts = (drafts: readonly ArtifactDraftJson[]) => Promise<readonly PublishedJson[]>;
 
@@ -41,13 +66,13 @@ export type PublishArtifacts = (drafts: readonly ArtifactDraftJson[]) => Promise
 export type EngineEvent = Omit<EventJson, "run_started" | "run_failed" | "run_stopped">;
 
 /** Answers turns: a model, a script, or another process. */
-export interface Engine {
+export interface Engine<Params = JsonObject> {
   /**
    * Answers a turn. Events are published in the order in which they are yielded. An exception fails the run: end users
    * see the message of a PublicError, and a plain sentence for any other. Must end soon after the signal aborts.
    * `run_finished` may come last, with reason and usage.
    */
-  run(turn: Turn, signal: AbortSignal): AsyncIterable<EngineEvent>;
+  run(turn: Turn<Params>, signal: AbortSignal): AsyncIterable<EngineEvent>;
   /** Whether another server may call `run` again with `turn.resume` when this one is lost. Otherwise the run fails. */
   readonly resumable?: boolean;
   /** Called once, when the conversation is idle for long or the server stops. */
@@ -55,4 +80,8 @@ export interface Engine {
 }
 
 /** Creates the engine of a conversation. It is cached for the next turns. */
-export type EngineFactory = (conversation: ConversationKey) => Engine;
+export interface EngineFactory {
+  (conversation: ConversationKey): Engine;
+  /** What `params` of a message must be; anything without a schema. */
+  readonly params?: StandardSchemaV1;
+}

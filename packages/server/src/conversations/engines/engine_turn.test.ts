@@ -1,18 +1,11 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
 import { ManualClock } from "@khala/testing/kit/manual_clock";
 import { expect, test } from "vitest";
-import type { Engine, EngineEvent, Turn } from "./engine.ts";
+import { testTurn } from "../turns/open_turn.ts";
+import type { Engine, EngineEvent } from "./engine.ts";
 import { runEngineTurn } from "./engine_turn.ts";
 
-const turn: Turn = {
-  convId: "c",
-  org: "acme",
-  subject: "ada",
-  runId: "r",
-  messageId: "m",
-  message: "hello",
-  history: [],
-};
+const turn = testTurn("hello", { messageId: "m" });
 
 function turnOf(run: Engine["run"], publish?: (event: EventJson) => Promise<void> | undefined) {
   const clock = new ManualClock();

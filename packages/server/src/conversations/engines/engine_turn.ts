@@ -91,7 +91,10 @@ export async function untilAborted(work: Promise<unknown>, signal: AbortSignal):
 type CheckedEvent = { readonly event: EventJson } | { readonly finished: RunFinishedJson };
 
 /** Checks an event of an engine and fills in the turn's defaults. Throws an error with a message for users. */
-function checkEngineEvent(value: unknown, turn: { messageId: string; now: () => number }): CheckedEvent {
+export function checkEngineEvent(
+  value: unknown,
+  turn: { messageId: string; now: () => number },
+): CheckedEvent {
   const delta = plainTextDelta(value);
   if (delta)
     return { event: { text_delta: { message_id: delta.message_id || turn.messageId, text: delta.text } } };
@@ -107,6 +110,8 @@ function checkEngineEvent(value: unknown, turn: { messageId: string; now: () => 
     "tool_result",
     "custom",
     "message",
+    "file_added",
+    "source_added",
   ] as const) {
     const body = event[kind];
     if (body && !body.message_id) body.message_id = turn.messageId;

@@ -50,6 +50,9 @@ test("the engine gets the turn, the headers and the token", async () => {
   });
   expect(JSON.parse(body)).toEqual({
     conv_id: "c1",
+    sender: "ada",
+    parts: [{ text: "hi" }],
+    params: {},
     run_id: "r1",
     message_id: "m1",
     message: "hi",

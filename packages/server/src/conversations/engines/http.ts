@@ -1,11 +1,14 @@
 import { fromJson } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import { type EventJson, EventSchema } from "@khala/contracts/conversation/v1";
+import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type Clock, systemClock } from "../../kit/clock.ts";
 import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
 import { engineFailureCode, PublicError } from "./public_error.ts";
 
 export interface HttpEngineOptions {
+  /** What `params` of a message must be. The engine gets them as they were sent. */
+  readonly params?: StandardSchemaV1;
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent as `Authorization: Bearer …`. */
   readonly bearer?: string;
@@ -72,12 +75,24 @@ export function http(url: string, options: HttpEngineOptions = {}): EngineFactor
     }
   }
 
-  return () => ({ run, resumable });
+  return Object.assign(() => ({ run, resumable }), options.params && { params: options.params });
 }
 
-function requestOf({ convId, runId, messageId, message, history, org, subject, resume }: Turn) {
-  const turn = { conv_id: convId, run_id: runId, message_id: messageId, message, history, org, subject };
-  return resume ? { ...turn, resume } : turn;
+function requestOf({
+  convId,
+  runId,
+  messageId,
+  message,
+  parts,
+  params,
+  history,
+  org,
+  subject,
+  sender,
+  resume,
+}: Turn) {
+  const ids = { conv_id: convId, run_id: runId, message_id: messageId };
+  return { ...ids, message, parts, params, history, org, subject, sender, ...(resume && { resume }) };
 }
 
 async function* eventsOf(pieces: AsyncIterable<NumberedText>, framed: boolean): AsyncGenerator<EngineEvent> {

@@ -1,18 +1,7 @@
+import { testTurn } from "../turns/open_turn.ts";
 import type { Engine, EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
-/** A turn of a conversation that nobody else has. */
-export function turnOf(message: string, more: Partial<Turn> = {}): Turn {
-  return {
-    convId: "c1",
-    org: "acme",
-    subject: "ada",
-    runId: "r1",
-    messageId: "m1",
-    message,
-    history: [],
-    ...more,
-  };
-}
+export { testTurn as turnOf };
 
 /** What a run came to: its events, and what it threw. */
 export interface Outcome {

@@ -3,9 +3,11 @@ import type { EventJson, MessageJson, TranscriptMessageJson } from "@khala/contr
 import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
-import type { Resume, Turn } from "../engines/engine.ts";
+import type { Resume } from "../engines/engine.ts";
 import type { CheckedOutEngine, EngineCache } from "../engines/engine_cache.ts";
 import { runEngineTurn } from "../engines/engine_turn.ts";
+import { publishWithFiles } from "../files/event_files.ts";
+import type { Files } from "../files/files.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import { RecordedLog } from "../messages/recorded_log.ts";
@@ -15,6 +17,7 @@ import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../store.ts";
 import { messagesOf } from "../timeline/transcript.ts";
+import { openTurn } from "../turns/open_turn.ts";
 import { engineFailure, toolFailure } from "./failures.ts";
 import { endEvent, failed, type RunOutcome } from "./outcome.ts";
 import type { RunLog } from "./run_log.ts";
@@ -24,6 +27,7 @@ import { RunScope } from "./run_scope.ts";
 export interface AnswerDeps {
   readonly engines: EngineCache;
   readonly messages: MessageStore;
+  readonly files: Files;
   readonly metrics: ConversationMetrics;
   readonly runTimeoutMs: number;
   readonly runMaxBytes: number;
@@ -143,7 +147,7 @@ async function runEngine(
   resumed: ResumedRun | undefined,
 ): Promise<RunOutcome> {
   const { run, abort } = active;
-  const { engines, runMaxBytes } = deps;
+  const { engines, files, runMaxBytes } = deps;
   const { signal } = abort;
   let checkedOut: CheckedOutEngine | undefined;
   let discard = true;
@@ -158,7 +162,7 @@ async function runEngine(
     },
     (error) => log.error({ err: error, run: id }, "a run that has ended left an error behind"),
   );
-  const publish = (event: EventJson) => {
+  const publish = publishWithFiles(files, run, (event: EventJson) => {
     bytes += event.text_delta ? Buffer.byteLength(event.text_delta.text ?? "") : JSON.stringify(event).length;
     if (bytes > runMaxBytes)
       throw new KhalaError(
@@ -166,23 +170,20 @@ async function runEngine(
         `The answer has more than ${runMaxBytes} bytes and was ended.`,
       );
     return publisher.push(event);
-  };
+  });
   try {
     const history = await readHistory(deps.messages, run);
     if (signal.aborted) return signal.reason as RunOutcome;
-    const { convId, org, subject, runId, message } = run;
     checkedOut = scope.enter(() => engines.checkOut(run));
     active.resumable = checkedOut.engine.resumable === true;
     const resume = resumed && takeBack(publisher, resumed);
-    const { publish: publishOnBoard } = deps;
-    const turn: Turn = {
-      ...{ convId, org, subject, runId, message, history },
+    const publishOnBoard = deps.publish && { publishOnBoard: deps.publish };
+    const turn = openTurn(context, {
+      ...{ run, history, signal, trace, files, publish, ...publishOnBoard },
       messageId: growingMessage(resumed) ?? context.newId(),
       ...(resume && { resume }),
       reportError: (error) => toolFailure(context, run, error),
-      ...(trace !== null && { trace }),
-      ...(publishOnBoard && { publish: (drafts) => publishOnBoard({ org, subject, trace }, drafts) }),
-    };
+    });
     const { finished, abandoned } = await runEngineTurn({
       engine: checkedOut.engine,
       turn,
@@ -221,12 +222,19 @@ function growingMessage(resumed: ResumedRun | undefined): string | undefined {
 }
 
 /** The user's message of a run. */
-export function questionOf({ messageId, message, parentId, sender, askedAt }: ClaimedRun): MessageJson {
+export function questionOf({
+  messageId,
+  message,
+  parts,
+  parentId,
+  sender,
+  askedAt,
+}: ClaimedRun): MessageJson {
   const parent = parentId === null ? {} : { parent_id: parentId };
   return {
     message_id: messageId,
     role: "user",
-    text: message,
+    ...(parts ? { parts: [...parts] } : { text: message }),
     ...parent,
     author: sender,
     created_at: askedAt,

@@ -95,7 +95,7 @@ async function admit(
   context: Context,
   { log, store, runs }: ChatDeps,
   caller: Caller,
-  { convId, message, messageId, policy = "reject", idempotencyKey: key, trace }: ChatCommand,
+  { convId, message, parts, params, messageId, policy = "reject", idempotencyKey: key, trace }: ChatCommand,
 ): Promise<Admission> {
   const runId = context.newId();
   let opened: { generation: bigint; cursor: string } | undefined;
@@ -106,7 +106,7 @@ async function admit(
     if (!bounds) return { kind: "replaced" };
     opened = { generation, cursor: formatCursor({ epoch: bounds.epoch, ...bounds.head }) };
   }
-  const run = { caller, convId, runId, message, key, policy, opened, trace };
+  const run = { caller, convId, runId, message, parts, params, key, policy, opened, trace };
   let claimed = false;
   try {
     const admission = await store.admit({
@@ -164,13 +164,14 @@ export function checkConvId(convId: string): void {
     );
 }
 
-function checkCommand({ convId, message, idempotencyKey, messageId, policy = "reject" }: ChatCommand): void {
+function checkCommand(command: ChatCommand): void {
+  const { convId, message, parts, idempotencyKey, messageId, policy = "reject" } = command;
   checkConvId(convId);
-  if (typeof message !== "string" || message.trim() === "")
+  if (typeof message !== "string" || (message.trim() === "" && !parts?.some(({ file }) => file)))
     invalid("message", "Send a message that is not empty.");
   if (message.includes("\0") || !message.isWellFormed())
     invalid("message", "A message may not contain a NUL character or half of a surrogate pair.");
-  if (Buffer.byteLength(JSON.stringify(message)) > MAX_MESSAGE_BYTES) {
+  if (Buffer.byteLength(JSON.stringify(parts ?? message)) > MAX_MESSAGE_BYTES) {
     const text = `A message has at most ${MAX_MESSAGE_BYTES} bytes. Send a shorter one.`;
     throw new KhalaError("payload_too_large", text, { field: "message" });
   }

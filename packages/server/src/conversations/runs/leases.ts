@@ -15,6 +15,8 @@ export interface OrphanedRun extends ConversationRef {
   readonly sender: string;
   readonly message: string;
   readonly messageId: string;
+  readonly parts: ClaimedRun["parts"];
+  readonly params: ClaimedRun["params"];
   readonly fence: bigint;
   /** Null when the run's start may not be in the log. */
   readonly cursor: string | null;
@@ -105,7 +107,7 @@ export function openLeases(
         UPDATE runtime.conversation_runs r SET status = 'running', fence = claimed.fence, started_at = now()
         FROM claimed WHERE r.org_id = claimed.org_id AND r.run_id = claimed.run_id
         RETURNING r.org_id AS org, r.conv_id AS "convId", claimed.generation, claimed.log_name AS "logName", r.run_id AS "runId",
-          r.subject, r.sender, r.message, r.message_id AS "messageId", r.fence, r.trace`,
+          r.subject, r.sender, r.message, r.message_id AS "messageId", r.parts, r.params, r.fence, r.trace`,
       values: [org, convId, holder, leaseMs],
     });
     const stored = run && (await insertQuestion(tx, run));
@@ -230,7 +232,7 @@ export function openLeases(
           )
           SELECT taken.org_id AS org, taken.conv_id AS "convId", taken.generation, taken.log_name AS "logName",
             taken.run_id AS "runId", r.subject, r.sender, coalesce(r.message, '') AS message, r.message_id AS "messageId",
-            taken.fence, r.cursor, r.trace, r.stop_requested AS stop, r.resumed
+            r.parts, r.params, taken.fence, r.cursor, r.trace, r.stop_requested AS stop, r.resumed
           FROM taken JOIN runtime.conversation_runs r ON r.run_id = taken.run_id AND r.org_id = taken.org_id`,
         values: [holder, leaseMs, limit, ...(one ? [one.org, one.convId] : [])],
       }),

@@ -113,7 +113,7 @@ test("no token waits for the log: one append at a time, and what comes meanwhile
 test("the engine waits when more than 256 KB wait, until there is room", async () => {
   const { answers, say } = publisherOn({ quick: false });
   let wait: Promise<void> | undefined;
-  for (let i = 0; i < 4 && !wait; i++) wait = say("x".repeat(100_000));
+  for (let i = 0; i < 20 && !wait; i++) wait = say("x".repeat(30_000));
   expect(wait).toBeDefined();
   let room = false;
   void wait!.then(() => {
@@ -125,11 +125,28 @@ test("the engine waits when more than 256 KB wait, until there is room", async (
   await wait;
 });
 
+test("a long delta is split into entries that fit, and no character is cut", async () => {
+  const { publisher, say, events, appends } = publisherOn();
+  const text = `x${"👋🏽".repeat(100_000)}${"\u0001".repeat(100_000)}`;
+  say(text);
+  publisher.push({ reasoning_delta: { message_id: "m", text } });
+  await publisher.end({ run_finished: {} });
+  expect(textOf(events()) === text).toBe(true);
+  const thought = events().map((event) => event.reasoning_delta?.text ?? "");
+  expect(thought.join("") === text).toBe(true);
+  for (const event of appends.flat()) {
+    const said = event.text_delta?.text ?? event.reasoning_delta?.text ?? "";
+    expect(said.isWellFormed()).toBe(true);
+    expect(Buffer.byteLength(JSON.stringify(event))).toBeLessThan(256 << 10);
+  }
+});
+
 test("an event that is too large for the log is refused, and the end can still be written", async () => {
-  const { publisher, say, events } = publisherOn();
-  expect(() => say("x".repeat(300_000))).toThrow(expect.objectContaining({ code: "payload_too_large" }));
-  await publisher.end({ run_failed: { code: "too_large", message: "…" } });
-  expect(events()).toEqual([{ run_failed: { code: "too_large", message: "…" } }]);
+  const { publisher, events } = publisherOn();
+  const status = { status: { text: "x".repeat(300_000) } };
+  expect(() => publisher.push(status)).toThrow(expect.objectContaining({ code: "payload_too_large" }));
+  await publisher.end({ run_failed: { code: "too_large", message: "It is too large." } });
+  expect(events()).toEqual([{ run_failed: expect.anything() }]);
 });
 
 test("after a failed append nothing more is written, and whoever waits is let go", async () => {

@@ -2,6 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { Clock } from "../../kit/clock.ts";
 import { entryText, MAX_ENTRY_BYTES } from "./run_log.ts";
+import { splitText } from "./split_text.ts";
 
 export interface PublisherOptions {
   readonly runId: string;
@@ -109,7 +110,8 @@ export class RunPublisher {
     const batch = this.#batch;
     if (!batch) return;
     this.#batch = undefined;
-    this.#enqueue({ [batch.kind]: { message_id: batch.messageId, text: batch.text } }, batch.at);
+    for (const text of splitText(batch.text))
+      this.#enqueue({ [batch.kind]: { message_id: batch.messageId, text } }, batch.at);
     this.#cancelWindow?.();
     this.#cancelWindow = this.#clock.after(this.#options.windowMs, () => {
       this.#cancelWindow = undefined;

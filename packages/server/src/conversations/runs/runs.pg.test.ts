@@ -185,7 +185,8 @@ test.each([
     engine: engineOf(async function* () {
       try {
         yield { text_delta: { text: "first" } };
-        for (let i = 0; i < times; i++) yield { text_delta: { text } };
+        // A long delta is split; a status is not.
+        for (let i = 0; i < times; i++) yield times === 3 ? { status: { text } } : { text_delta: { text } };
       } finally {
         ended = true;
       }

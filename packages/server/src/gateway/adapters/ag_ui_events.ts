@@ -39,12 +39,18 @@ export class AgUiEvents {
     if (event.reasoning_delta)
       return this.#delta("reasoning", event.reasoning_delta.message_id, event.reasoning_delta.text);
     if (event.message) {
-      const { role, message_id, text } = event.message;
+      const { role, message_id, text = "", parts = [{ text }] } = event.message;
       // The client already has the user's message.
-      return role === "assistant" ? [...this.#delta("text", message_id, text), ...this.#close()] : [];
+      if (role !== "assistant") return [];
+      const said = parts.flatMap((part) =>
+        part.file ? custom("file", part.file) : this.#delta("text", message_id, part.text),
+      );
+      return [...said, ...this.#close()];
     }
     if (event.tool_call) return this.#call(event.tool_call);
     if (event.tool_result) return this.#result(event.tool_result);
+    if (event.file_added) return custom("file", event.file_added.file);
+    if (event.source_added) return custom("source", event.source_added.source);
     if (event.custom)
       return [{ type: "CUSTOM", name: event.custom.name ?? "", value: event.custom.data ?? null }];
     if (event.status) return [{ type: "CUSTOM", name: "status", value: event.status.text ?? "" }];
@@ -143,6 +149,11 @@ export class AgUiEvents {
     this.#ended = true;
     return [...this.#close(), last];
   }
+}
+
+/** What AG-UI has no event for. */
+function custom(name: string, value: unknown): AgUiEvent[] {
+  return [{ type: "CUSTOM", name, value: value ?? null }];
 }
 
 function usageOf({ usage }: RunFinishedJson): { usage?: readonly Readonly<Record<string, number>>[] } {

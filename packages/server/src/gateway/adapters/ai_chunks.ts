@@ -29,6 +29,8 @@ export type AiChunk =
       readonly errorText: string;
       readonly providerExecuted: true;
     }
+  | { readonly type: "file"; readonly url: string; readonly mediaType: string }
+  | { readonly type: "source-url"; readonly sourceId: string; readonly url: string; readonly title?: string }
   | { readonly type: `data-${string}`; readonly data: unknown; readonly transient?: true }
   | { readonly type: "error"; readonly errorText: string };
 
@@ -71,13 +73,16 @@ export class AiChunks {
     if (event.reasoning_delta)
       return this.#delta("reasoning", event.reasoning_delta.message_id, event.reasoning_delta.text);
     if (event.message) {
-      const { role, message_id, text } = event.message;
+      const { role, message_id, text = "", parts = [{ text }] } = event.message;
       // The client already has the user's message.
-      return role === "assistant" ? [...this.#delta("text", message_id, text), ...this.#close()] : [];
+      if (role !== "assistant") return [];
+      return [...parts.flatMap((part) => this.#part(message_id, part)), ...this.#close()];
     }
     if (event.tool_call) return this.#tool(event.tool_call.message_id, event.tool_call);
     if (event.tool_result)
       return this.#tool(event.tool_result.message_id, { output: null, ...event.tool_result });
+    if (event.file_added) return this.#part(event.file_added.message_id, event.file_added);
+    if (event.source_added) return this.#part(event.source_added.message_id, event.source_added);
     if (event.custom) return this.#part(event.custom.message_id, { custom: event.custom });
     if (event.status) return [{ type: "data-status", data: event.status.text ?? "", transient: true }];
     if (event.run_resumed) return this.#takeBack();
@@ -92,16 +97,13 @@ export class AiChunks {
     return this.#ended ? [] : this.#end({ type: "error", errorText });
   }
 
-  #part(messageId: string | undefined, { text, reasoning, tool, custom }: PartJson): AiChunk[] {
+  #part(messageId: string | undefined, part: PartJson): AiChunk[] {
+    const { text, reasoning, tool } = part;
     if (text !== undefined) return this.#delta("text", messageId, text);
     if (reasoning !== undefined) return this.#delta("reasoning", messageId, reasoning);
     if (tool) return this.#tool(messageId, tool);
-    if (!custom) return [];
-    return [
-      ...this.#begin(messageId),
-      ...this.#close(),
-      { type: `data-${custom.name ?? ""}`, data: custom.data ?? null },
-    ];
+    const chunk = wholeChunk(part);
+    return chunk ? [...this.#begin(messageId), ...this.#close(), chunk] : [];
   }
 
   /** Calls that were taken back end; the text that follows is compared with what was sent. */
@@ -167,4 +169,14 @@ export class AiChunks {
     const begin: AiChunk[] = this.#begun ? [] : [{ type: "start" }, { type: "start-step" }];
     return [...begin, ...this.#close(), ...last, { type: "finish-step" }, { type: "finish" }];
   }
+}
+
+/** The chunk of a part that comes in one piece. */
+function wholeChunk({ file, source, custom }: PartJson): AiChunk | undefined {
+  if (file) return { type: "file", url: file.url ?? "", mediaType: file.media_type ?? "" };
+  if (source) {
+    const { source_id: sourceId = "", url = "", title } = source;
+    return { type: "source-url", sourceId, url, ...(title && { title }) };
+  }
+  return custom && { type: `data-${custom.name ?? ""}`, data: custom.data ?? null };
 }

@@ -6,6 +6,7 @@ import { readChat, readConvId } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { AiChunks } from "./ai_chunks.ts";
 import { joinRun, startRun } from "./ai_run.ts";
+import { invalid, readParams, readUiParts } from "./message_parts.ts";
 import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: [DONE]\n\n" };
@@ -18,12 +19,14 @@ const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: 
 export function aiRoutes(http: Http, context: Context, options: AdapterOptions): void {
   const { conversations } = options;
 
-  http.route("conversation.write", "POST", "/ai/chat", async (viewer, request, reply) => {
-    const command = readAiRequest(request.body, policyOf(request));
+  const send: Handler = async (viewer, request, reply) => {
+    const { id, messages, trigger, messageId, ...params } = Object(request.body) as Sent;
+    const command = readAiRequest({ id, messages, trigger, messageId }, params, policyOf(request));
     const run = await startRun(context, conversations, viewer, command, traceOf(request));
     const translator = new AiChunks(run.runId);
     await respondWithRun(reply, context, options, { viewer, run, translator, first: [], ...FORM });
-  });
+  };
+  http.route("conversation.write", "POST", "/ai/chat", send, { bodyLimit: options.bodyLimit });
 
   const resume: Handler = async (viewer, request, reply) => {
     // The clock skew allows a token that has just expired, but its stream would be cut at once, again and again.
@@ -71,6 +74,7 @@ function convIdOf(request: FastifyRequest): string {
   return readConvId((request.params as { id: string }).id);
 }
 
+/** What the AI SDK sends, not validated yet. */
 interface Sent {
   readonly id?: unknown;
   readonly messages?: unknown;
@@ -82,11 +86,15 @@ interface SentMessage {
   readonly id?: unknown;
   readonly role?: unknown;
   readonly parts?: unknown;
+  readonly metadata?: unknown;
 }
 
-/** Reads the request of an AI SDK chat: the last message is the user's; earlier ones are in the log. */
-export function readAiRequest(body: unknown, policy: string | undefined): ChatCommand {
-  const { id, messages, trigger = "submit-message", messageId } = Object(body) as Sent;
+/**
+ * Reads the request of an AI SDK chat: the last message is the user's; earlier ones are in the log. `params` is what the app
+ * adds to the request, its `body`; the message's metadata is in it as `metadata`.
+ */
+export function readAiRequest(sent: Sent, params: object, policy: string | undefined): ChatCommand {
+  const { id, messages, trigger = "submit-message", messageId } = sent;
   if (trigger !== "submit-message" && trigger !== "regenerate-message")
     throw invalid("trigger", "trigger is submit-message or regenerate-message.");
   const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as SentMessage;
@@ -95,25 +103,19 @@ export function readAiRequest(body: unknown, policy: string | undefined): ChatCo
       "The last message must be the user's. Tools run on the server: do not send their results.";
     throw invalid("messages", message);
   }
-  const said = textOf(last.parts);
-  if (said === "") throw invalid("messages", "The last message has no text. Send at least one text part.");
+  const parts = readUiParts(last.parts, `messages[${(messages as unknown[]).length - 1}].parts`);
+  if (parts.length === 0)
+    throw invalid("messages", "The last message is empty. Send at least one text or one file.");
   const key = idempotencyKey(trigger, last.id, messageId);
   const command = readChat({
     conv_id: id,
-    message: said,
+    parts,
+    ...readParams({ metadata: last.metadata, ...params }),
     ...(key !== undefined && { idempotency_key: key }),
     ...(policy !== undefined && { policy }),
   });
   // Said again, as an edit or for another answer, it is a new message: an id names one message for ever.
   return key !== undefined && key === last.id ? { ...command, messageId: key } : command;
-}
-
-/** The text of a message, as the AI SDK and AG-UI write them. */
-export function textOf(content: unknown): string {
-  if (typeof content === "string") return content;
-  if (!Array.isArray(content)) return "";
-  const texts = content.map((part) => Object(part) as { type?: unknown; text?: unknown });
-  return texts.map(({ type, text }) => (type === "text" && typeof text === "string" ? text : "")).join("");
 }
 
 /**
@@ -124,8 +126,4 @@ function idempotencyKey(trigger: string, id: unknown, messageId: unknown): strin
   if (typeof id !== "string" || id === "") return undefined;
   if (trigger === "submit-message") return messageId === undefined ? id : undefined;
   return typeof messageId === "string" && messageId !== id ? `${trigger}:${id}:${messageId}` : undefined;
-}
-
-function invalid(field: string, message: string): KhalaError {
-  return new KhalaError("invalid_request", message, { field });
 }

@@ -25,6 +25,8 @@ interface Frame {
   readonly requestId?: unknown;
   readonly id?: unknown;
   readonly lastSequence?: unknown;
+  readonly body?: unknown;
+  readonly metadata?: unknown;
 }
 
 /** A `send` or `resume` that is being answered. */
@@ -153,7 +155,9 @@ class AiSocket implements ClientSocket {
 
   async #send(request: Request, frame: Frame): Promise<FollowedRun> {
     const { conversations, policy } = this.#options;
-    const command = readAiRequest(frame, policy);
+    const { body, metadata } = frame;
+    const params = { ...(metadata !== undefined && { metadata }), ...Object(body) };
+    const command = readAiRequest(frame, params, policy);
     const run = await startRun(this.#context, conversations, this.#connection.viewer, command);
     await this.#frame(request, { type: "start" });
     await this.#follow(request, run, new AiChunks(run.runId));

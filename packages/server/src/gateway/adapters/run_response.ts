@@ -14,6 +14,8 @@ export interface AdapterOptions {
   readonly revocations: Revocations;
   /** Aborts when the server shuts down: streams are cut, and clients resume them elsewhere. */
   readonly signal: AbortSignal;
+  /** The largest body of a request, which may have files in it. */
+  readonly bodyLimit: number;
 }
 
 /** Translates the events of a run to another protocol. */

@@ -1,5 +1,6 @@
+import { toJson } from "@bufbuild/protobuf";
 import { CONV_ID, KhalaError } from "@khala/contracts";
-import { ChatRequestSchema } from "@khala/contracts/conversation/v1";
+import { ChatRequestSchema, type PartJson, PartSchema } from "@khala/contracts/conversation/v1";
 import { parseCursor } from "../../conversations/log/cursor.ts";
 import type { BusyPolicy, ChatCommand } from "../../conversations/plane.ts";
 import type { StartPosition } from "../../conversations/timeline/attachment.ts";
@@ -37,19 +38,52 @@ export function readStart({ after, replay }: { after?: unknown; replay?: unknown
 
 /** Reads a message that starts a run. `headerKey` is the Idempotency-Key header, if any. */
 export function readChat(body: unknown, headerKey?: string): ChatCommand {
-  const { convId, message, idempotencyKey, policy } = readMessage(ChatRequestSchema, body);
+  checkParams(body);
+  const request = readMessage(ChatRequestSchema, body);
+  const { convId, message, idempotencyKey, policy, params } = request;
   readConvId(convId);
-  if (message === "" || message.includes("\0")) {
+  if (request.parts.length > 0 && message !== "") {
+    const problem = "Send message or parts, not both: message is a text, parts are texts and files.";
+    throw new KhalaError("invalid_request", problem, { field: "parts" });
+  }
+  if (request.parts.length === 0 && (message === "" || message.includes("\0"))) {
     const problem = "message is what the person wrote: not empty, and without NUL characters.";
     throw new KhalaError("invalid_request", problem, { field: "message" });
   }
+  const parts = request.parts.map((part, i) => readPart(toJson(PartSchema, part), `parts[${i}]`));
   const key = readKey(idempotencyKey, headerKey);
   return {
     convId,
-    message,
+    ...(parts.length > 0 ? contentOf(parts) : { message }),
+    ...(params && { params }),
     ...(key !== undefined && { idempotencyKey: key }),
     ...(policy !== undefined && { policy: readPolicy(policy) }),
   };
+}
+
+/** The library's error does not name the field. */
+function checkParams(body: unknown): void {
+  const { params } = Object(body) as { params?: unknown };
+  if (params === undefined || params === null || (typeof params === "object" && !Array.isArray(params)))
+    return;
+  const problem = "params is an object: the settings of the turn, by their names.";
+  throw new KhalaError("invalid_request", problem, { field: "params" });
+}
+
+function readPart(part: PartJson, field: string): PartJson {
+  const { text, file } = part;
+  if (file) return { file };
+  if (text === undefined)
+    throw new KhalaError("invalid_request", "A part of a message has a text or a file.", { field });
+  if (text !== "" && !text.includes("\0")) return { text };
+  const problem = "A text is what the person wrote: not empty, and without NUL characters.";
+  throw new KhalaError("invalid_request", problem, { field: `${field}.text` });
+}
+
+/** A message of one text is a text. */
+function contentOf(parts: readonly PartJson[]): Pick<ChatCommand, "message" | "parts"> {
+  const message = parts.flatMap(({ text }) => text ?? []).join("\n");
+  return parts.length === 1 && !parts[0]!.file ? { message } : { message, parts };
 }
 
 function readPolicy(text: string): BusyPolicy {

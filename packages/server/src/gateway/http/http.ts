@@ -46,6 +46,10 @@ export interface RouteOptions {
   readonly target?: (request: FastifyRequest) => Target;
   /** A client that announces JSON, and then sends none, is served too. */
   readonly bodyOptional?: true;
+  /** The body is a stream of bytes of any type, and the token is checked before it is read. */
+  readonly streamed?: true;
+  /** The largest body, where it is not that of the other routes. The token is checked before it is read. */
+  readonly bodyLimit?: number;
   /** Whether GET answers HEAD too: not where it would wait for the end of a stream. */
   readonly exposeHeadRoute?: false;
 }
@@ -84,7 +88,11 @@ export interface Http {
 }
 
 /** Headers that pages of other origins may send. */
-const ALLOWED_HEADERS = "authorization, content-type, idempotency-key, if-none-match, traceparent";
+const ALLOWED_HEADERS =
+  "authorization, content-type, idempotency-key, if-none-match, if-range, range, traceparent";
+
+/** Headers of responses that those pages may read. */
+const EXPOSED_HEADERS = "ETag, Retry-After, Content-Disposition, Content-Range, Accept-Ranges";
 
 /** How long a request may take to arrive, its headers alone, and how often that is checked. Bodies that stop arriving are cut off before. */
 const REQUEST_MS = 300_000;
@@ -127,7 +135,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     reply
       .header("Access-Control-Allow-Origin", origin)
       .header("Vary", "Origin")
-      .header("Access-Control-Expose-Headers", "ETag, Retry-After");
+      .header("Access-Control-Expose-Headers", EXPOSED_HEADERS);
     // Routes with a preflight of their own answer it.
     if (request.method !== "OPTIONS" || !request.is404) return;
     reply.header("Access-Control-Allow-Methods", "GET, POST, DELETE").header("Access-Control-Max-Age", "600");
@@ -152,7 +160,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
   app.setErrorHandler((error: FastifyError, _request, reply) => answer(error, reply));
 
   function answer(error: FastifyError, reply: FastifyReply): void {
-    const known = asKhalaError(error, maxBodyBytes);
+    const known = asKhalaError(error, reply.request?.routeOptions?.bodyLimit ?? maxBodyBytes);
     if (known.code === "internal") context.log.error({ err: error }, "a request failed");
     traffic.refused(known.code);
     if (isDenial(known.code)) metrics.denials.add(1, { code: known.code });
@@ -192,17 +200,30 @@ export function openHttp(context: Context, options: HttpOptions): Http {
       routes.push({ method, path, action: undefined });
       app.route({ method, url: path, handler });
     },
-    route(action, method, path, handler, { target, bodyOptional, ...rest } = {}) {
+    route(action, method, path, handler, { target, bodyOptional, streamed, ...rest } = {}) {
       routes.push({ method, path, action });
-      app.route({
+      const admitted = new WeakMap<FastifyRequest, Viewer>();
+      const early = streamed || rest.bodyLimit !== undefined;
+      const route: Parameters<FastifyInstance["route"]>[0] = {
         method,
         url: path,
         ...rest,
         ...(bodyOptional && { onRequest: dropEmptyBody }),
+        ...(early && {
+          async onRequest(request: FastifyRequest) {
+            admitted.set(request, await admit(request, action, target?.(request)));
+          },
+        }),
         async handler(request, reply) {
-          const viewer = await admit(request, action, target?.(request));
+          const viewer = admitted.get(request) ?? (await admit(request, action, target?.(request)));
           return audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
         },
+      };
+      if (!streamed) return void app.route(route);
+      app.register(async (scope) => {
+        scope.removeAllContentTypeParsers();
+        scope.addContentTypeParser("*", (_request, body, done) => done(null, body));
+        scope.route(route);
       });
     },
   };
