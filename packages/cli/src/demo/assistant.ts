@@ -13,6 +13,7 @@ export const demoAssistant: EngineFactory = (conversation) => {
   const talks = scripted({ tokenMs: WORD_MS })(conversation);
   const obeys = scripted()(conversation);
   return {
+    resumable: true,
     run(turn, signal) {
       const { message } = turn;
       const engine = /^\s*\//.test(message)
@@ -38,6 +39,9 @@ export function topicOf(message: string): string {
 
 const handsOver: Script = async function* (turn) {
   const topic = topicOf(turn.message) || "Nothing in particular";
+  // Its server was lost after the topic was published.
+  const kept = (turn.resume?.messages ?? []).flatMap(({ parts = [] }) => parts);
+  if (kept.some(({ tool }) => tool?.output !== undefined)) return yield* said("text_delta", next(topic));
   yield* said(
     "reasoning_delta",
     `This is about “${topic}”. Others write better than I do: I hand it to them.`,
@@ -69,7 +73,7 @@ async function publish(
     return { artifact_id: artifact?.id ?? "", status: artifact?.status ?? "" };
   } catch (error) {
     // Part of the answer; the run itself succeeds.
-    return { error: (error as Error).message };
+    return { error: turn.reportError?.(error) ?? "The topic could not be published." };
   }
 }
 
