@@ -11,7 +11,7 @@ import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboa
 /** What a user builds on Khala, in one value. */
 export interface AppDefinition<M extends readonly Model[] = readonly Model[]> {
   /** Projections: how authority events become documents. */
-  readonly models: M;
+  readonly models?: M;
   /** What answers in conversations. Without one every run ends with an error that says so. */
   readonly engine?: EngineFactory;
   /** Who works on what is published on the blackboard. */
@@ -29,14 +29,17 @@ export interface App<M extends readonly Model[] = readonly Model[]> {
   readonly models: Models;
   /** Every kind of stream that can be appended to over HTTP. */
   readonly streams: readonly HttpStream[];
-  readonly engine: EngineFactory;
+  /** Undefined when the app has none. */
+  readonly engine: EngineFactory | undefined;
   readonly agents: readonly Agent[];
   readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
   readonly schedules: readonly CheckedSchedule[];
 }
 
 /** Declares an app. */
-export function defineApp<const M extends readonly Model[]>(definition: AppDefinition<M>): App<M> {
+export function defineApp<const M extends readonly Model[] = readonly []>(
+  definition: AppDefinition<M>,
+): App<M> {
   const streams = new Map<string, StreamDefinition>([runs, workers].map((stream) => [stream.kind, stream]));
   const models = withBoard(definition);
   for (const stream of models.flatMap((model) => model.streams)) {
@@ -44,7 +47,7 @@ export function defineApp<const M extends readonly Model[]>(definition: AppDefin
     if (known && known !== stream) throw new TypeError(`Two streams have the kind "${stream.kind}".`);
     streams.set(stream.kind, stream);
   }
-  const { engine = noEngine, agents = [], schemas = {}, schedules = [] } = definition;
+  const { engine, agents = [], schemas = {}, schedules = [] } = definition;
   const names = agents.map(({ name }) => name);
   const twice = names.find((name, i) => names.indexOf(name) !== i);
   if (twice !== undefined) throw new TypeError(`Two agents have the name "${twice}".`);
@@ -58,7 +61,8 @@ export function defineApp<const M extends readonly Model[]>(definition: AppDefin
   };
 }
 
-const noEngine: EngineFactory = () => ({
+/** The engine of an app without one: every run ends with an error that says so. */
+export const noEngine: EngineFactory = () => ({
   // biome-ignore lint/correctness/useYield: it has nothing to say.
   async *run() {
     throw new Error(
@@ -68,7 +72,7 @@ const noEngine: EngineFactory = () => ({
 });
 
 /** An app with agents shows how they and their work stand. */
-function withBoard({ models, agents = [] }: AppDefinition): readonly Model[] {
+function withBoard({ models = [], agents = [] }: AppDefinition): readonly Model[] {
   const shown = agents.length > 0 ? [boardAgentStates, boardCorrelationStates] : [];
   return [...models, ...shown.filter((model) => !models.includes(model))];
 }

@@ -17,6 +17,7 @@ export { type BoardWorker, createBoardWorker } from "./main/board_worker.ts";
 export { type Config, describeConfig, readConfig } from "./main/config.ts";
 export { createKhala, type Khala } from "./main/khala.ts";
 export type { KhalaOptions } from "./main/startup.ts";
+export { findUnknownSettings } from "./main/unknown_settings.ts";
 export { defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
 export { invoices, lightningControlPlane } from "./sync/models/lightning_control_plane.ts";
 export { notifications, runSummaries, workerSummaries } from "./sync/models/runtime.ts";
