@@ -8,7 +8,10 @@ export type { BlackboardPlane, Caller } from "./blackboard/plane.ts";
 export type { Append, Authority, NewEvent } from "./events/authority.ts";
 export {
   type AuthorityEvent,
+  type DataOf,
   defineStream,
+  type EventOf,
+  type EventSchema,
   type StreamDefinition,
   type StreamState,
 } from "./events/stream.ts";

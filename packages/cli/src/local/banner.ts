@@ -2,6 +2,7 @@ import type { App, Config, Khala } from "@khala/server";
 import { DEV } from "../client/tokens.ts";
 import { COMMAND } from "../environment.ts";
 import { paint, print } from "../terminal/terminal.ts";
+import { sampleOf } from "./sample.ts";
 
 export interface BannerOptions {
   readonly khala: Khala;
@@ -57,7 +58,10 @@ interface Section {
 }
 
 /** A section for each plane that the app uses. */
-export function sectionsOf(url: string, app: Pick<App, "models" | "engine" | "agents">): Section[] {
+export function sectionsOf(
+  url: string,
+  app: Pick<App, "models" | "engine" | "agents" | "schemas">,
+): Section[] {
   return [sync(url, app), app.engine && chat(url), work(url, app)].filter((section) => section !== undefined);
 }
 
@@ -68,7 +72,7 @@ function sync(url: string, { models }: Pick<App, "models">): Section | undefined
     const [event] = Object.entries(stream?.events ?? {});
     if (!stream || !event) continue;
     const [type, schema] = event;
-    const body = JSON.stringify({ events: [{ event_id: "1", type, data: sample(schema) }] });
+    const body = JSON.stringify({ events: [{ event_id: "1", type, data: sampleOf(schema) }] });
     return {
       title: "Append an event, read its document, and follow the topic live:",
       lines: [
@@ -89,26 +93,15 @@ function chat(url: string): Section {
   };
 }
 
-function work(url: string, { agents }: Pick<App, "agents">): Section | undefined {
+function work(url: string, { agents, schemas }: Pick<App, "agents" | "schemas">): Section | undefined {
   const type = agents[0]?.consumes[0];
   if (type === undefined) return undefined;
-  const body = JSON.stringify({ type, payload: { topic: "Otters" } });
+  const schema = schemas[type];
+  const payload = schema ? sampleOf(schema) : { topic: "Otters" };
+  const body = JSON.stringify({ type, payload });
   const path = `${url}/blackboard/v1/artifacts`;
   return {
     title: "Publish an artifact, and list what agents made of it:",
     lines: [`curl -s ${path} ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${path} ${AUTH}`],
   };
 }
-
-type Schema = App["streams"][number]["events"][string];
-
-/** Sample data for an event: its first field, and the required ones. */
-function sample(schema: Schema): Record<string, unknown> {
-  const fields = schema.fields.filter(
-    (field, i) => field.fieldKind === "scalar" && (i === 0 || !field.proto.proto3Optional),
-  );
-  return Object.fromEntries(fields.map((field) => [field.name, VALUES[String(field.scalar)] ?? 1]));
-}
-
-/** By protobuf's number of the type: bool, string, bytes; the rest are numbers. */
-const VALUES: Readonly<Record<string, unknown>> = { "8": true, "9": "Hello", "12": "" };

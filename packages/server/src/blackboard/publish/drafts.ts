@@ -1,6 +1,7 @@
 import { canonicalJson, INEXACT_INTEGER, inexactInteger, KhalaError } from "@khala/contracts";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import { type Clock, isoTime, sleep } from "../../kit/clock.ts";
+import { type Clock, isoTime } from "../../kit/clock.ts";
+import { inTime, pathOf } from "../../kit/standard_schema.ts";
 import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
 import { type DraftFields, type Problem, readFields } from "./draft_fields.ts";
 
@@ -118,27 +119,13 @@ async function validate(
     const result = answer instanceof Promise ? await inTime(answer, clock, limits.schemaMs) : answer;
     if (!result.issues) return result.value;
     for (const issue of result.issues.slice(0, MAX_PROBLEMS)) {
-      problems.push({ field: `payload${pathOf(issue.path ?? [])}`, message: issue.message });
+      problems.push({ field: `payload${pathOf(issue.path)}`, message: issue.message });
     }
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     problems.push({ field: "payload", message: `could not be checked: ${reason}` });
   }
   return null;
-}
-
-async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<T> {
-  const done = new AbortController();
-  const late = sleep(clock, ms, done.signal).then(() => {
-    throw new Error(`the schema did not answer within ${ms} ms`);
-  });
-  // If the answer arrives first, nobody awaits the timeout's rejection.
-  late.catch(() => undefined);
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    done.abort();
-  }
 }
 
 /** Whether every backend can store the payload as JSON: its nesting, its Unicode, its size. */
@@ -238,12 +225,3 @@ function make(
 }
 
 type Writable<T> = { -readonly [Field in keyof T]: T[Field] };
-
-/** The path as `.a.b[3]`, bounded. */
-function pathOf(path: readonly (PropertyKey | StandardSchemaV1.PathSegment)[]): string {
-  return path
-    .map((step) => (typeof step === "object" ? step.key : step))
-    .map((step) => (typeof step === "number" ? `[${step}]` : `.${String(step)}`))
-    .join("")
-    .slice(0, 200);
-}

@@ -1,0 +1,53 @@
+import type { StandardJSONSchemaV1, StandardSchemaV1 } from "@standard-schema/spec";
+import { type Clock, sleep } from "./clock.ts";
+
+/** Schemas by name: zod, valibot, arktype, or anything that is a Standard Schema. */
+export type Schemas = Readonly<Record<string, StandardSchemaV1>>;
+
+/** What JSON keeps of a value: a Date becomes a text. */
+export type Stored<T> = 0 extends 1 & T
+  ? T
+  : T extends { toJSON(): infer Json }
+    ? Json
+    : T extends bigint | symbol | ((...args: never[]) => unknown)
+      ? never
+      : T extends object
+        ? { [Key in keyof T]: Stored<T[Key]> }
+        : T;
+
+/** Whether a value is a Standard Schema. Those of arktype are functions. */
+export function isStandardSchema(value: unknown): value is StandardSchemaV1 {
+  if ((typeof value !== "object" && typeof value !== "function") || value === null) return false;
+  const { "~standard": standard } = value as { "~standard"?: { version?: unknown; validate?: unknown } };
+  return standard?.version === 1 && typeof standard.validate === "function";
+}
+
+/** The JSON Schema of what a schema accepts; undefined where the library does not tell. Throws for what JSON cannot hold. */
+export function inputJsonSchema(schema: StandardSchemaV1): Readonly<Record<string, unknown>> | undefined {
+  const { jsonSchema } = schema["~standard"] as Partial<StandardJSONSchemaV1["~standard"]>;
+  return jsonSchema?.input({ target: "draft-2020-12" });
+}
+
+/** The answer of a schema that needs time, or an error when it needs too much. */
+export async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<T> {
+  const done = new AbortController();
+  const late = sleep(clock, ms, done.signal).then(() => {
+    throw new Error(`the schema did not answer within ${ms} ms`);
+  });
+  // If the answer arrives first, nobody awaits the timeout's rejection.
+  late.catch(() => undefined);
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    done.abort();
+  }
+}
+
+/** The path of an issue as `.a.b[3]`, bounded. */
+export function pathOf(path: StandardSchemaV1.Issue["path"] = []): string {
+  return path
+    .map((step) => (typeof step === "object" ? step.key : step))
+    .map((step) => (typeof step === "number" ? `[${step}]` : `.${String(step)}`))
+    .join("")
+    .slice(0, 200);
+}
