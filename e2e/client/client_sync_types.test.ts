@@ -2,8 +2,9 @@ import { createClient, type Item } from "@khala/client";
 import { createSyncClient } from "@khala/client/sync";
 import type { CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 import type { RunSummaryJson } from "@khala/contracts/runtime/v1";
-import { defineApp, defineModel, runSummaries } from "@khala/server";
+import { agent, defineApp, defineModel, defineStream, runSummaries } from "@khala/server";
 import { expectTypeOf, test } from "vitest";
+import { z } from "zod";
 
 interface Task {
   readonly title: string;
@@ -44,4 +45,36 @@ test("the board's topics are known without an app, other topics are unknown", ()
   >();
   expectTypeOf(khala.sync.get("app.tasks", "task:1").data).toEqualTypeOf<unknown>();
   expectTypeOf(createClient<typeof app>(options).sync.get("app.untyped", "x").data).toEqualTypeOf<unknown>();
+});
+
+const notes = defineStream({
+  kind: "note",
+  path: "/app/v1/notes",
+  scope: "notes:write",
+  events: { "note.written": z.object({ text: z.string(), stars: z.number().default(0) }) },
+});
+const latest = defineModel({
+  topic: "app.notes",
+  prefix: "note",
+  streams: [notes],
+  project: (_: { text: string } | null, event) => ({ text: event.data.text }),
+});
+const schemas = { Note: z.object({ text: z.string() }), Count: z.object({ words: z.number() }) };
+const counter = agent("counter", {
+  schemas,
+  consumes: "Note",
+  run: ({ artifact }) => ({ type: "Count", payload: { words: artifact.payload.text.length } }),
+});
+const typed = defineApp({ models: [latest], agents: [counter], schemas });
+
+test("schemas give their types to the client: documents, and what may be published", () => {
+  const khala = createClient<typeof typed>(options);
+  expectTypeOf(khala.sync.get("app.notes", "note:1").data).toEqualTypeOf<{ text: string } | undefined>();
+  const publish = () => khala.board.publish({ type: "Note", payload: { text: "hi" } });
+  expectTypeOf(publish).toBeFunction();
+  // @ts-expect-error: a Note has a text.
+  const wrong = () => khala.board.publish({ type: "Note", payload: { words: 1 } });
+  expectTypeOf(wrong).toBeFunction();
+  // Without an app any artifact may be published.
+  expectTypeOf(() => createClient(options).board.publish({ type: "Any", payload: 1 })).toBeFunction();
 });

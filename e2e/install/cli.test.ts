@@ -72,8 +72,9 @@ async function tryWhatItPrints(server: KhalaProcess): Promise<void> {
     .map((line) => line.trim());
   const token = lines.find((line) => line.startsWith("export TOKEN="));
   const commands = lines.filter((line) => line.startsWith("curl "));
-  // Two to append and read, two to chat, and two to publish where there are agents.
-  expect(commands).toHaveLength(server.output().includes("Publish an artifact") ? 6 : 4);
+  // Two for each plane that the app uses.
+  const planes = ["Append an event", "Send a message", "Publish an artifact"];
+  expect(commands).toHaveLength(planes.filter((plane) => server.output().includes(plane)).length * 2);
   const script = commands.map((command) => `${command} -f`).join("\n");
   const shell = spawn("bash", ["-c", `set -e\n${token}\n${script}`], { stdio: "ignore" });
   expect((await once(shell, "exit"))[0], script).toBe(0);
@@ -234,7 +235,7 @@ test("tail continues after a restart of khala serve, and lists again when its cu
   const settings = { DATABASE_URL: database.url, KHALA_AUTH_SECRETS: SECRETS };
   await using first = await startKhala({ command: "serve", env: settings });
   const { port } = new URL(first.url);
-  const KHALA_TOKEN = (await khala(["token"], settings)).out.trim();
+  const KHALA_TOKEN = (await khala(["token", "--scope", RUNS, "runtime:write"], settings)).out.trim();
   const env = { ...settings, KHALA_URL: first.url, KHALA_PORT: port, KHALA_TOKEN };
   const append = async (title: string) => {
     const appended = await khala(["append", "run", title, "run.started", JSON.stringify({ title })], env);

@@ -62,6 +62,16 @@ test("an app that the database refuses leaves no PostgreSQL behind, also with Ct
   await noServer();
 });
 
+test("an app whose definition is wrong is refused before anything is started", async () => {
+  const { code, output, there } =
+    await dev(`import { defineModel, defineStream } from ${JSON.stringify(SERVER)};
+    const tasks = defineStream({ kind: "task", path: "/tasks", scope: "tasks", events: { "task.added": { title: "text" } } });
+    export default defineApp({ models: [runSummaries] });`);
+  expect([code, there], output).toEqual([1, false]);
+  expect(output).toContain('The event "task.added" of the stream "task" needs a schema');
+  await noServer();
+});
+
 test("an app that throws while the server starts leaves no PostgreSQL behind", async () => {
   const { code, output, there } = await dev(`import { existsSync } from "node:fs";
     setInterval(() => { if (existsSync(process.env.PID_FILE)) throw new Error("a bug of the app"); }, 1);

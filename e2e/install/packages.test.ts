@@ -138,12 +138,12 @@ test("npm create khala makes an app that runs, and whose client has its types", 
   const url = /ready.* at (http:\S+)/.exec(dev.output())![1]!;
   const watch = start("npm", ["run", "watch"], app, { KHALA_URL: url });
   const khala = (...args: string[]) => must("npx", ["khala", ...args, "--url", url], app);
-  await khala("append", "run", "first", "run.started", '{"title":"My first run"}');
-  await khala("append", "run", "first", "run.step", '{"name":"think"}');
-  await khala("append", "run", "first", "run.completed");
+  await khala("append", "job", "first", "job.started", '{"title":"My first job"}');
+  await khala("append", "job", "first", "job.step", '{"name":"think"}');
+  await khala("append", "job", "first", "job.done");
   await expect
     .poll(() => watch.output(), { timeout: 30_000 })
-    .toContain("progress:first My first run ✓ think");
+    .toContain("progress:first My first job ✓ think");
   expect(await khala("publish", "Note", "--payload", '{"text":"three short words"}')).toContain("published");
   expect(await khala("chat", "How is the weather in Oslo?")).not.toBe("");
   expect((await fetch(url)).headers.get("content-type")).toContain("text/html");

@@ -49,6 +49,24 @@ export function wantsStack(argv: readonly string[]): boolean {
   return argv.includes("--verbose") || ["debug", "trace"].includes(environment.KHALA_LOG_LEVEL ?? "");
 }
 
+/** Read by commands alone. */
+const OF_COMMANDS = ["KHALA_URL", "KHALA_TOKEN"];
+
+/** Settings of the environment that no server and no command reads, such as misspelt ones: what is wrong, and what to do. */
+export async function unknownSettings(): Promise<{ name: string; problem: string; fix: string }[]> {
+  const { findUnknownSettings } = await import("@khala/server");
+  return findUnknownSettings(environment, OF_COMMANDS).map(({ name, nearest }) => ({
+    name,
+    problem: `${name} is not a setting, and has no effect`,
+    fix: nearest ? `Did you mean ${nearest}?` : "Remove it; `khala config` lists all settings.",
+  }));
+}
+
+/** Logs each unknown setting, at the start of a server. */
+export async function warnOfUnknownSettings(log: { warn(message: string): void }): Promise<void> {
+  for (const { problem, fix } of await unknownSettings()) log.warn(`${problem}. ${fix}`);
+}
+
 /** Reads the settings of the environment and the command line. */
 export async function readSettings(options: SettingOptions): Promise<Config> {
   const { readConfig } = await import("@khala/server");

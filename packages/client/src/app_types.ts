@@ -1,9 +1,15 @@
-import type { AgentStateJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
+import type { AgentStateJson, ArtifactDraftJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 
 /** The part of `typeof app` (of `defineApp`) that the client uses: the document type of each topic. Types only. */
 export interface AppTypes {
   readonly documents?: object;
+  /** What may be published on the board. */
+  readonly drafts?: object;
 }
+
+/** The drafts that an app's schemas allow; any, for an app without schemas. */
+export type DraftsOf<App extends AppTypes> =
+  object extends NonNullable<App["drafts"]> ? ArtifactDraftJson : NonNullable<App["drafts"]>;
 
 /** Topics that every server with agents has. */
 export interface BoardTopics {

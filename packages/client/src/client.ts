@@ -1,4 +1,5 @@
-import type { AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
+import type { ArtifactDraftJson } from "@khala/contracts/blackboard/v1";
+import type { AppTypes, BoardTopics, DraftsOf, TopicsOf } from "./app_types.ts";
 import { type Board, openBoard } from "./board/board.ts";
 import type { Connection } from "./connection/port.ts";
 import { type Conversation, type Conversations, openConversations } from "./conversation/conversations.ts";
@@ -17,14 +18,14 @@ export interface ClientOptions extends CoreOptions {
 export type ConnectionView = Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
 
 /** A connected client: sync, conversations, board and operations. */
-export interface KhalaClient<T extends Topics = BoardTopics> {
+export interface KhalaClient<T extends Topics = BoardTopics, Draft extends object = ArtifactDraftJson> {
   readonly connection: ConnectionView;
   /** Documents that stay up to date. */
   readonly sync: Sync<T>;
   /** One conversation; the same object while it is in use. */
   conversation(convId: string): Conversation;
   readonly conversations: Pick<Conversations, "list" | "log">;
-  readonly board: Board;
+  readonly board: Board<Draft>;
   readonly ops: Ops;
   /** Disconnects, and closes the storage. */
   close(): Promise<void>;
@@ -33,7 +34,7 @@ export interface KhalaClient<T extends Topics = BoardTopics> {
 /** Creates a client. It sends no request until something is used. */
 export function createClient<App extends AppTypes = AppTypes>(
   options: ClientOptions,
-): KhalaClient<TopicsOf<App>> {
+): KhalaClient<TopicsOf<App>, DraftsOf<App>> {
   let identified = false;
   const core = openCore<TopicsOf<App>>(options, (scope) => {
     identified = true;

@@ -113,5 +113,5 @@ test("a page of another origin is told of KHALA_ORIGINS when the server cannot b
       .catch(({ message }: Error) => message);
   expect(await messageFor("http://localhost:5173")).toMatch(/http:\/\/localhost:5173.*KHALA_ORIGINS/);
   for (const origin of [undefined, "http://khala.test"])
-    expect(await messageFor(origin)).toBe("The server cannot be reached.");
+    expect(await messageFor(origin)).toBe("The server at http://khala.test cannot be reached.");
 });

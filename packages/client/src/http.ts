@@ -83,7 +83,8 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
     if (signal?.aborted) return "The request was aborted.";
     if (late.aborted) return `The server did not answer within ${timeoutMs / 1_000} s.`;
     const { origin } = environment;
-    if (origin === undefined || originOf(base, origin) === origin) return "The server cannot be reached.";
+    if (origin === undefined || originOf(base, origin) === origin)
+      return `The server at ${base} cannot be reached.`;
     // A browser does not tell which of the two it is.
     return `The server at ${base} cannot be reached, or does not accept pages of ${origin}. Name that origin in the server's KHALA_ORIGINS.`;
   }

@@ -1,42 +1,60 @@
-import { agent, defineApp, defineModel, runs, tombstone } from "@khala/server";
+import { agent, defineApp, defineModel, defineStream, tombstone } from "@khala/server";
 import { scripted } from "@khala/server/engines";
+import { z } from "zod";
 
-/** What a screen shows of a run. */
+/** Events of a job. `khala append job <id> <type> <data>` appends one, and so does `POST /app/v1/jobs/<id>/events`. */
+const jobs = defineStream({
+  kind: "job",
+  path: "/app/v1/jobs",
+  scope: "jobs:write",
+  events: {
+    "job.started": z.object({ title: z.string().min(1) }),
+    "job.step": z.object({ name: z.string() }),
+    "job.done": z.object({}),
+    "job.deleted": z.object({}),
+  },
+});
+
+/** What a screen shows of a job. */
 interface Progress {
   readonly title: string;
   readonly steps: readonly string[];
   readonly done: boolean;
 }
 
-/** Events become documents: one per run, `progress:<run_id>`. Every client that may see it follows it live. */
+/** Events become documents: one per job, `progress:<id>`. Every client that may see it follows it live. */
 const progress = defineModel({
   topic: "app.progress",
   prefix: "progress",
-  streams: [runs],
+  streams: [jobs],
   project(before: Progress | null, event) {
     const document = before ?? { title: event.streamId, steps: [], done: false };
-    const data = event.data as { title?: string; name?: string };
     switch (event.type) {
-      case "run.started":
-        return { ...document, title: data.title ?? document.title };
-      case "run.step":
-        return { ...document, steps: [...document.steps, data.name ?? ""] };
-      case "run.completed":
+      case "job.started":
+        return { ...document, title: event.data.title };
+      case "job.step":
+        return { ...document, steps: [...document.steps, event.data.name] };
+      case "job.done":
         return { ...document, done: true };
-      case "run.deleted":
+      case "job.deleted":
         return tombstone;
-      default:
-        return document;
     }
   },
 });
 
+/** What is published on the blackboard, by type. */
+const schemas = {
+  Note: z.object({ text: z.string() }),
+  Summary: z.object({ words: z.number() }),
+};
+
 /** Works on every `Note` that is published; what it returns is published again, for other agents to take up. */
 const summariser = agent("summariser", {
+  schemas,
   consumes: "Note",
   run({ artifact }) {
-    const { text = "" } = artifact.payload as { text?: string };
-    return { type: "Summary", payload: { words: text.split(/\s+/).filter(Boolean).length } };
+    const words = artifact.payload.text.split(/\s+/).filter(Boolean).length;
+    return { type: "Summary", payload: { words } };
   },
 });
 
@@ -45,4 +63,5 @@ export default defineApp({
   // Answers in conversations without a model. `aiSdk(model)` of the same place takes its place.
   engine: scripted(),
   agents: [summariser],
+  schemas,
 });

@@ -1,43 +1,50 @@
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Agent, Schedule } from "./blackboard/model/agent.ts";
+import type { DraftOf } from "./blackboard/model/artifact.ts";
 import { type CheckedSchedule, checkSchedules } from "./blackboard/publish/cron.ts";
 import type { EngineFactory } from "./conversations/engines/engine.ts";
 import { PublicError } from "./conversations/engines/public_error.ts";
 import type { HttpStream, StreamDefinition } from "./events/stream.ts";
 import { runs, workers } from "./events/streams.ts";
+import { isStandardSchema, type Schemas } from "./kit/standard_schema.ts";
 import type { DocumentsOf, Model } from "./sync/model.ts";
 import { Models } from "./sync/model.ts";
 import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboard.ts";
 
 /** What a user builds on Khala, in one value. */
-export interface AppDefinition<M extends readonly Model[] = readonly Model[]> {
+export interface AppDefinition<M extends readonly Model[] = readonly Model[], S extends Schemas = Schemas> {
   /** Projections: how authority events become documents. */
-  readonly models: M;
+  readonly models?: M;
   /** What answers in conversations. Without one every run ends with an error that says so. */
   readonly engine?: EngineFactory;
   /** Who works on what is published on the blackboard. */
   readonly agents?: readonly Agent[];
   /** What payloads must be, by the type of their artifact: zod, valibot, arktype, or anything that is a Standard Schema. */
-  readonly schemas?: Readonly<Record<string, StandardSchemaV1>>;
+  readonly schemas?: S;
   /** What is published by the clock. */
   readonly schedules?: readonly Schedule[];
 }
 
 /** An app, checked. */
-export interface App<M extends readonly Model[] = readonly Model[]> {
+export interface App<M extends readonly Model[] = readonly Model[], S extends Schemas = Schemas> {
   /** For types alone, never set: what `createClient<typeof app>` knows of the topics. */
   readonly documents?: DocumentsOf<M>;
+  /** For types alone, never set: the drafts that `createClient<typeof app>` may publish. */
+  readonly drafts?: DraftOf<S>;
   readonly models: Models;
   /** Every kind of stream that can be appended to over HTTP. */
   readonly streams: readonly HttpStream[];
-  readonly engine: EngineFactory;
+  /** Undefined when the app has none. */
+  readonly engine: EngineFactory | undefined;
   readonly agents: readonly Agent[];
-  readonly schemas: Readonly<Record<string, StandardSchemaV1>>;
+  readonly schemas: Schemas;
   readonly schedules: readonly CheckedSchedule[];
 }
 
 /** Declares an app. */
-export function defineApp<const M extends readonly Model[]>(definition: AppDefinition<M>): App<M> {
+export function defineApp<const M extends readonly Model[] = readonly [], S extends Schemas = Schemas>(
+  definition: AppDefinition<M, S>,
+): App<M, S> {
   const streams = new Map<string, StreamDefinition>([runs, workers].map((stream) => [stream.kind, stream]));
   const models = withBoard(definition);
   for (const stream of models.flatMap((model) => model.streams)) {
@@ -45,7 +52,7 @@ export function defineApp<const M extends readonly Model[]>(definition: AppDefin
     if (known && known !== stream) throw new TypeError(`Two streams have the kind "${stream.kind}".`);
     streams.set(stream.kind, stream);
   }
-  const { engine = noEngine, agents = [], schemas = {}, schedules = [] } = definition;
+  const { engine, agents = [], schedules = [] } = definition;
   const names = agents.map(({ name }) => name);
   const twice = names.find((name, i) => names.indexOf(name) !== i);
   if (twice !== undefined) throw new TypeError(`Two agents have the name "${twice}".`);
@@ -54,12 +61,13 @@ export function defineApp<const M extends readonly Model[]>(definition: AppDefin
     streams: [...streams.values()].filter((stream): stream is HttpStream => stream.path !== undefined),
     engine,
     agents,
-    schemas,
+    schemas: allSchemas(definition),
     schedules: checkSchedules(schedules),
   };
 }
 
-const noEngine: EngineFactory = () => ({
+/** The engine of an app without one: every run ends with an error that says so. */
+export const noEngine: EngineFactory = () => ({
   // biome-ignore lint/correctness/useYield: it has nothing to say.
   async *run() {
     throw new PublicError(
@@ -68,8 +76,23 @@ const noEngine: EngineFactory = () => ({
   },
 });
 
+/** The schemas of the app and of its agents. A type has one schema. */
+function allSchemas({ schemas = {}, agents = [] }: AppDefinition): Schemas {
+  const given = [schemas, ...agents.map(({ options }) => options.schemas ?? {})];
+  const all = new Map<string, StandardSchemaV1>();
+  for (const [type, schema] of given.flatMap((each) => Object.entries(each))) {
+    if (!isStandardSchema(schema))
+      throw new TypeError(`The schema of "${type}" is no Standard Schema. Use one such as z.object({ … }).`);
+    const known = all.get(type);
+    if (known && known !== schema)
+      throw new TypeError(`Two schemas are given for "${type}". Share one between the app and its agents.`);
+    all.set(type, schema);
+  }
+  return Object.fromEntries(all);
+}
+
 /** An app with agents shows how they and their work stand. */
-function withBoard({ models, agents = [] }: AppDefinition): readonly Model[] {
+function withBoard({ models = [], agents = [] }: AppDefinition): readonly Model[] {
   const shown = agents.length > 0 ? [boardAgentStates, boardCorrelationStates] : [];
   return [...models, ...shown.filter((model) => !models.includes(model))];
 }

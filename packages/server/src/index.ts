@@ -9,7 +9,10 @@ export { type EngineFailureCode, PublicError } from "./conversations/engines/pub
 export type { Append, Authority, NewEvent } from "./events/authority.ts";
 export {
   type AuthorityEvent,
+  type DataOf,
   defineStream,
+  type EventOf,
+  type EventSchema,
   type StreamDefinition,
   type StreamState,
 } from "./events/stream.ts";
@@ -19,6 +22,7 @@ export { type Config, describeConfig, readConfig } from "./main/config.ts";
 export { createKhala, type Khala } from "./main/khala.ts";
 export type { KhalaOptions } from "./main/startup.ts";
 export { onStrayError } from "./main/stray_errors.ts";
+export { findUnknownSettings } from "./main/unknown_settings.ts";
 export { defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
 export { invoices, lightningControlPlane } from "./sync/models/lightning_control_plane.ts";
 export { notifications, runSummaries, workerSummaries } from "./sync/models/runtime.ts";

@@ -1,7 +1,9 @@
-import { DEV } from "../demo/names.ts";
 import { COMMAND, environment, serverUrl } from "../environment.ts";
 import { Failure } from "../failure.ts";
 import { callServer, ServerRefusal } from "./call_server.ts";
+
+/** Subject and org of the demo and of development tokens. */
+export const DEV = { sub: "dev", org: "demo" } as const;
 
 /** A token, as `POST /api/sync/token` answers. */
 export interface Minted {

@@ -59,10 +59,10 @@ export function declareClient(khala: Command): void {
     .description("print a token")
     .option("--sub <subject>", "the subject (default: dev)")
     .option("--org <org>", "the org of the subject (default: demo)")
-    .option("--scope <scope...>", "topics and rights (default: every topic and every right)")
+    .option("--scope <scope...>", "topics and rights (default: every topic and every right of the app)")
     .option("--ttl <seconds>", "lifetime (default: the longest allowed)", positiveInteger)
     .option("--url <url>", "ask this server instead of signing here")
-    .option("--app <file>", "the app whose topics are the default scopes")
+    .option("--app <file>", "the app (default: the one that `khala dev` served last from the data folder)")
     .option("--data-dir <folder>", "where the development key is")
     .option("--json", "print token, expires_at and kid")
     .addHelpText(
@@ -70,6 +70,8 @@ export function declareClient(khala: Command): void {
       `
 Signs with the first of KHALA_AUTH_SECRETS, or with the key that \`khala dev\` made in the data folder. With --url it asks
 that server: a development server answers every program on its machine, others need KHALA_AUTH_ISSUER_KEY.
+
+Where \`khala dev\` has served no app and --app names none, the default is every right and no topic.
 
 Examples:
   export TOKEN=$(khala token)
@@ -79,13 +81,13 @@ Examples:
 
   withClientOptions(khala.command("append"))
     .description("append an event to a run, a worker or another stream")
-    .argument("<kind>", "run, worker, invoice, or a kind of your app")
+    .argument("<kind>", "run, worker, or a kind of your app")
     .argument("<id>", "the id of the stream")
     .argument("<type>", "the type of the event, such as run.started")
     .argument("[data]", "the event's data, as JSON", "{}")
     .option("--expected-seq <n>", "append only if the stream is at this sequence; 0 for a new one")
     .option("--event-id <id>", "an id of your own: repeating it appends nothing")
-    .option("--app <file>", "the app that has the kind")
+    .option("--app <file>", "the app that has the kind (default: the one that `khala dev` served last here)")
     .option("--json", "print seq and event_id")
     .addHelpText(
       "after",

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { callWithScope, type ServerOptions } from "../client/tokens.ts";
-import { DEMO_STREAMS } from "../demo/names.ts";
+import { dataFolder } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
+import { findNames } from "../local/app_names.ts";
 import { print } from "../terminal/terminal.ts";
 import { parseJson } from "./publish.ts";
 
@@ -33,17 +34,10 @@ export async function append(
 }
 
 async function streamOf(kind: string, app: string | undefined): Promise<{ path: string; scope: string }> {
-  const streams = app ? await streamsOf(app) : DEMO_STREAMS;
+  const { streams } = await findNames(app, dataFolder());
   const stream = streams[kind];
   if (stream) return stream;
   const advice = app ? "" : " Name the app that has others with --app.";
   const known = Object.keys(streams).join(", ");
   throw new Failure(`There is no kind of stream "${kind}". There are: ${known}.${advice}`, EXIT.usage);
-}
-
-async function streamsOf(file: string) {
-  // Loaded only here: the demo's streams are known without it.
-  const { loadApp } = await import("../local/load_app.ts");
-  const { streams } = await loadApp(file);
-  return Object.fromEntries(streams.map((stream) => [stream.kind, stream]));
 }

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { createInterface } from "node:readline/promises";
+import { createInterface } from "node:readline";
 import { type Conversation, type ConversationView, createClient } from "@khala/client";
-import { SCOPES } from "@khala/contracts";
+import { KhalaError, SCOPES } from "@khala/contracts";
 import { defaultConversation } from "../client/default_conversation.ts";
-import { type ServerOptions, tokenSource } from "../client/tokens.ts";
+import { type ServerOptions, tokenExpired, tokenSource } from "../client/tokens.ts";
 import { dataFolder, serverUrl } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { note, paint, print } from "../terminal/terminal.ts";
@@ -35,8 +35,12 @@ export async function chat(words: readonly string[], options: ChatOptions): Prom
   const stop = () => stopping.abort();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
   try {
-    if (words.length > 0) await say(conversation, words.join(" "), options, stopping.signal);
-    else await talk(conversation, convId, options, stopping.signal);
+    const chatting: Chatting = { conversation, options, signal: stopping.signal };
+    if (words.length > 0) await say(chatting, words.join(" "));
+    else await talk(chatting, convId, stop);
+  } catch (error) {
+    const expired = error instanceof KhalaError && error.code === "token_expired" && !tokens.renewable;
+    throw expired ? tokenExpired() : error;
   } finally {
     for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.off(signal, stop);
     client.close();
@@ -50,55 +54,60 @@ function ownConversation(url: string, token: string, name: boolean): string {
   return convId;
 }
 
-async function talk(
-  conversation: Conversation,
-  convId: string,
-  options: ChatOptions,
-  signal: AbortSignal,
-): Promise<void> {
-  note(paint("dim", `# ${convId}; an empty line or Ctrl-D ends it`, process.stderr));
+/** A conversation in this terminal. */
+interface Chatting {
+  readonly conversation: Conversation;
+  readonly options: ChatOptions;
+  /** Aborts on Ctrl-C. */
+  readonly signal: AbortSignal;
+}
+
+/** Sends each line of the input as a message, after the answer to the one before. */
+async function talk(chatting: Chatting, convId: string, stop: () => void): Promise<void> {
+  const { isTTY } = process.stdin;
+  note(paint("dim", `# ${convId}${isTTY ? "; an empty line or Ctrl-D ends it" : ""}`, process.stderr));
   const input = createInterface({
     input: process.stdin,
     output: process.stderr,
-    terminal: process.stdin.isTTY,
+    terminal: isTTY,
+    prompt: paint("bold", "you: ", process.stderr),
   });
+  // On a terminal the interface receives Ctrl-C instead of the process.
+  input.on("SIGINT", stop);
+  const close = () => input.close();
+  chatting.signal.addEventListener("abort", close);
   try {
-    while (!signal.aborted) {
-      const line = await input.question(paint("bold", "you: ", process.stderr), { signal }).catch(ended);
-      if (!line?.trim()) return;
-      await say(conversation, line, options, signal);
+    if (isTTY) input.prompt();
+    for await (const line of input) {
+      if (line.trim()) await say(chatting, line);
+      else if (isTTY) return;
+      if (chatting.signal.aborted) return;
+      if (isTTY) input.prompt();
     }
   } finally {
+    chatting.signal.removeEventListener("abort", close);
     input.close();
   }
 }
 
-/** A closed input or an abort ends the chat; neither is an error. */
-function ended(error: unknown): undefined {
-  const { name, code } = error as NodeJS.ErrnoException;
-  if (name === "AbortError" || code === "ERR_USE_AFTER_CLOSE") return undefined;
-  throw error;
-}
-
 /** Sends a message and prints the run's output until it ends. Ctrl-C stops the run, here and on every device. */
-async function say(
-  conversation: Conversation,
-  message: string,
-  options: ChatOptions,
-  signal: AbortSignal,
-): Promise<void> {
+async function say({ conversation, options, signal }: Chatting, message: string): Promise<void> {
   const printer = new RunPrinter(options);
   const over = Promise.withResolvers<void>();
   let runId: string | undefined;
   const update = () => {
-    if (runId === undefined) return;
-    if (printer.update(conversation.state(), runId)) over.resolve();
+    const view = conversation.state();
+    // A refused token ends it: the client would wait for another one.
+    if (view.health === "error" && view.error) return over.reject(view.error);
+    if (runId !== undefined && printer.update(view, runId)) over.resolve();
   };
   const unsubscribe = conversation.subscribe(update);
   const stop = () => conversation.stop().catch(over.reject);
   signal.addEventListener("abort", stop);
   try {
-    ({ run_id: runId } = await conversation.send(message, options.policy ? { policy: options.policy } : {}));
+    const sent = conversation.send(message, options.policy ? { policy: options.policy } : {});
+    const answer = await Promise.race([sent, over.promise]);
+    runId = answer?.run_id;
     update();
     await over.promise;
   } finally {

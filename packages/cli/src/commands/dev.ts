@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { flushCompileCache } from "node:module";
-import { SCOPES } from "@khala/contracts";
-import { DEV } from "../demo/names.ts";
-import { readSettings, type SettingOptions } from "../environment.ts";
+import { DEV } from "../client/tokens.ts";
+import { readSettings, type SettingOptions, warnOfUnknownSettings } from "../environment.ts";
+import { everyScope, namesOf, rememberApp } from "../local/app_names.ts";
 import { banner } from "../local/banner.ts";
 import { dashboardFolder } from "../local/dashboard_folder.ts";
 import { runUntilSignal } from "../local/run_until_signal.ts";
@@ -24,7 +24,9 @@ export async function dev(options: DevOptions): Promise<void> {
     import("../terminal/log.ts"),
   ]);
   const config = await readSettings(options);
-  const log = openLog(config.KHALA_LOG_LEVEL, process.stderr);
+  // Also in a pipe, such as that of a program which runs this beside a bundler: people read it.
+  const log = openLog(config.KHALA_LOG_LEVEL, process.stderr, true);
+  await warnOfUnknownSettings(log);
 
   await runUntilSignal(config, log, async () => {
     const app = await loadApp(options.app);
@@ -40,14 +42,12 @@ export async function dev(options: DevOptions): Promise<void> {
           log.warn({ err: (error as Error).message }, "the demo could not generate activity"),
       });
     }
-    const topics = app.models.all.map((model) => model.topic);
+    const names = namesOf(app);
+    rememberApp(config.KHALA_DATA_DIR, names);
     const token = await khala.auth.issuer?.mint({
       sub: DEV.sub,
       org_id: DEV.org,
-      scopes: [
-        ...topics,
-        ...new Set([...app.streams.map((stream) => stream.scope), ...Object.values(SCOPES)]),
-      ],
+      scopes: everyScope(names),
       ttl_s: config.KHALA_AUTH_MAX_TTL_S,
     });
     banner({

@@ -1,9 +1,9 @@
 import type { Config } from "@khala/server";
 import { checkBackends } from "../checks/backends.ts";
 import { checkDatabase } from "../checks/database.ts";
-import { type Finding, ok, problem } from "../checks/finding.ts";
+import { type Finding, ok, problem, warning } from "../checks/finding.ts";
 import { checkDataFolder, checkEmbedded, checkKeys, checkNode, checkPort } from "../checks/machine.ts";
-import { readSettings, type SettingOptions } from "../environment.ts";
+import { readSettings, type SettingOptions, unknownSettings } from "../environment.ts";
 import { EXIT } from "../failure.ts";
 import { paint, print } from "../terminal/terminal.ts";
 
@@ -30,7 +30,9 @@ async function examine(options: SettingOptions): Promise<Finding[]> {
   } catch (error) {
     return [...found, problem("settings", (error as Error).message, "Correct them and run this again.")];
   }
-  found.push(ok("settings", "all valid; `khala config` lists them"));
+  const unknown = await unknownSettings();
+  for (const { problem: detail, fix } of unknown) found.push(warning("settings", detail, fix));
+  if (unknown.length === 0) found.push(ok("settings", "all valid; `khala config` lists them"));
   if (!config.DATABASE_URL) found.push(checkEmbedded());
   found.push(checkDataFolder(config), await checkPort(config));
   return [...found, ...(await checkDatabase(config)), ...(await checkBackends(config)), checkKeys(config)];

@@ -1,4 +1,4 @@
-import { readSettings, type SettingOptions } from "../environment.ts";
+import { readSettings, type SettingOptions, warnOfUnknownSettings } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { dashboardFolder } from "../local/dashboard_folder.ts";
 import { runUntilSignal } from "../local/run_until_signal.ts";
@@ -22,6 +22,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     );
   }
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
+  await warnOfUnknownSettings(log);
   await runUntilSignal(config, log, async () => {
     const app = await loadApp(options.app);
     const dashboard = dashboardFolder();

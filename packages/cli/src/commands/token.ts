@@ -1,11 +1,11 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { KhalaError, SCOPES } from "@khala/contracts";
+import { KhalaError } from "@khala/contracts";
 import type { Config } from "@khala/server";
-import { type Minted, requestToken, type TokenRequest } from "../client/tokens.ts";
-import { DEMO_TOPICS, DEV } from "../demo/names.ts";
-import { COMMAND, readSettings, type SettingOptions } from "../environment.ts";
+import { DEV, type Minted, requestToken, type TokenRequest } from "../client/tokens.ts";
+import { COMMAND, dataFolder, readSettings, type SettingOptions } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
+import { everyScope, findNames } from "../local/app_names.ts";
 import { note, print } from "../terminal/terminal.ts";
 
 export interface TokenOptions extends SettingOptions {
@@ -23,7 +23,7 @@ export async function token(options: TokenOptions): Promise<void> {
   const request: TokenRequest = {
     sub: options.sub ?? DEV.sub,
     org: options.org ?? DEV.org,
-    scopes: options.scope ?? (await everyScope(options.app)),
+    scopes: options.scope ?? everyScope(await findNames(options.app, options.dataDir ?? dataFolder())),
     ...(options.ttl !== undefined && { ttl: options.ttl }),
   };
   const minted = options.url
@@ -32,16 +32,6 @@ export async function token(options: TokenOptions): Promise<void> {
   print(options.json ? JSON.stringify(minted) : minted.token);
   if (!options.json && process.stdout.isTTY)
     note(`For "${request.sub}" of "${request.org}", until ${minted.expires_at}: ${request.scopes.join(" ")}`);
-}
-
-/** Every topic and every right of an app. */
-async function everyScope(app: string | undefined): Promise<string[]> {
-  if (!app) return [...DEMO_TOPICS, ...Object.values(SCOPES)];
-  const { models, streams } = await (await import("../local/load_app.ts")).loadApp(app);
-  return [
-    ...models.all.map(({ topic }) => topic),
-    ...new Set([...streams.map(({ scope }) => scope), ...Object.values(SCOPES)]),
-  ];
 }
 
 /** Signs a token with the keys on this machine, as the server of this folder or these settings would accept it. */

@@ -1,4 +1,4 @@
-import { COMMAND, readSettings, type SettingOptions } from "../environment.ts";
+import { COMMAND, readSettings, type SettingOptions, warnOfUnknownSettings } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { databaseUrlOf } from "../local/operate.ts";
 import { runUntilSignal } from "../local/run_until_signal.ts";
@@ -21,6 +21,7 @@ export async function worker(options: WorkerOptions): Promise<void> {
     throw new Failure(`There is no database in ${config.KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
   }
   const log = openLog(config.KHALA_LOG_LEVEL, process.stdout);
+  await warnOfUnknownSettings(log);
   await runUntilSignal(config, log, async () => {
     const app = await loadApp(options.app);
     const agents = app.agents.map(({ name }) => name);

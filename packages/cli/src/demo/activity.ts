@@ -6,7 +6,7 @@ import {
   type StreamDefinition,
   workers,
 } from "@khala/server";
-import { DEV } from "./names.ts";
+import { DEV } from "../client/tokens.ts";
 
 export interface ActivityOptions {
   readonly everyMs: number;

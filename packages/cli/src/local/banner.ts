@@ -1,7 +1,8 @@
 import type { App, Config, Khala } from "@khala/server";
-import { DEV } from "../demo/names.ts";
+import { DEV } from "../client/tokens.ts";
 import { COMMAND } from "../environment.ts";
 import { paint, print } from "../terminal/terminal.ts";
+import { sampleOf } from "./sample.ts";
 
 export interface BannerOptions {
   readonly khala: Khala;
@@ -34,15 +35,14 @@ export function banner({ khala, app, config, token, seconds, page }: BannerOptio
   );
   print(`  export TOKEN=${token.token}`);
   print("");
-  print("Append an event, read its document, and follow the topic live:");
-  for (const line of tries(url, app)) print(`  ${line}`);
-  print("");
-  print("Send a message to the agent, and read the conversation:");
-  for (const line of talk(url)) print(`  ${line}`);
-  print("");
-  if (app.agents.length > 0) {
-    print("Publish an artifact, and list what agents made of it:");
-    for (const line of work(url, app)) print(`  ${line}`);
+  const sections = sectionsOf(url, app);
+  for (const { title, lines } of sections) {
+    print(title);
+    for (const line of lines) print(`  ${line}`);
+    print("");
+  }
+  if (sections.length === 0) {
+    print("The app is empty: give defineApp models, an engine or agents. See docs/DEFINING_MODELS.md.");
     print("");
   }
   print(`${paint("dim", "Ctrl-C stops it. Next: docs/GETTING_STARTED.md.")}`);
@@ -51,39 +51,57 @@ export function banner({ khala, app, config, token, seconds, page }: BannerOptio
 const AUTH = '-H "Authorization: Bearer $TOKEN"';
 const JSON_BODY = "-H 'Content-Type: application/json'";
 
-function talk(url: string): string[] {
+/** Commands that show one plane of an app. */
+interface Section {
+  readonly title: string;
+  readonly lines: readonly string[];
+}
+
+/** A section for each plane that the app uses. */
+export function sectionsOf(
+  url: string,
+  app: Pick<App, "models" | "engine" | "agents" | "schemas">,
+): Section[] {
+  return [sync(url, app), app.engine && chat(url), work(url, app)].filter((section) => section !== undefined);
+}
+
+function sync(url: string, { models }: Pick<App, "models">): Section | undefined {
+  for (const model of models.all) {
+    // The events of some models come from the server itself.
+    const stream = model.streams.find(({ path }) => path !== undefined);
+    const [event] = Object.entries(stream?.events ?? {});
+    if (!stream || !event) continue;
+    const [type, schema] = event;
+    const body = JSON.stringify({ events: [{ event_id: "1", type, data: sampleOf(schema) }] });
+    return {
+      title: "Append an event, read its document, and follow the topic live:",
+      lines: [
+        `curl -s ${url}${stream.path}/hello/events ${AUTH} ${JSON_BODY} -d '${body}'`,
+        `curl -s ${url}/sync/v1/list/${model.topic} ${AUTH}`,
+        `${COMMAND} tail ${model.topic} --url ${url}`,
+      ],
+    };
+  }
+  return undefined;
+}
+
+function chat(url: string): Section {
   const body = JSON.stringify({ conv_id: "hello", message: "How is the weather in Oslo?" });
-  return [`curl -s ${url}/chat ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${url}/chat/hello ${AUTH}`];
+  return {
+    title: "Send a message to the agent, and read the conversation:",
+    lines: [`curl -s ${url}/chat ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${url}/chat/hello ${AUTH}`],
+  };
 }
 
-function work(url: string, app: App): string[] {
-  const body = JSON.stringify({ type: app.agents[0]!.consumes[0], payload: { topic: "Otters" } });
+function work(url: string, { agents, schemas }: Pick<App, "agents" | "schemas">): Section | undefined {
+  const type = agents[0]?.consumes[0];
+  if (type === undefined) return undefined;
+  const schema = schemas[type];
+  const payload = schema ? sampleOf(schema) : { topic: "Otters" };
+  const body = JSON.stringify({ type, payload });
   const path = `${url}/blackboard/v1/artifacts`;
-  return [`curl -s ${path} ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${path} ${AUTH}`];
+  return {
+    title: "Publish an artifact, and list what agents made of it:",
+    lines: [`curl -s ${path} ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${path} ${AUTH}`],
+  };
 }
-
-function tries(url: string, app: App): string[] {
-  const model = app.models.all[0];
-  const stream = model?.streams[0];
-  if (!model || !stream) return [`curl -s ${url}/readyz`];
-  const [[type, schema]] = Object.entries(stream.events) as [[string, Schema]];
-  const body = JSON.stringify({ events: [{ event_id: "1", type, data: sample(schema) }] });
-  return [
-    `curl -s ${url}${stream.path}/hello/events ${AUTH} ${JSON_BODY} -d '${body}'`,
-    `curl -s ${url}/sync/v1/list/${model.topic} ${AUTH}`,
-    `${COMMAND} tail ${model.topic} --url ${url}`,
-  ];
-}
-
-type Schema = App["streams"][number]["events"][string];
-
-/** Sample data for an event: its first field, and the required ones. */
-function sample(schema: Schema): Record<string, unknown> {
-  const fields = schema.fields.filter(
-    (field, i) => field.fieldKind === "scalar" && (i === 0 || !field.proto.proto3Optional),
-  );
-  return Object.fromEntries(fields.map((field) => [field.name, VALUES[String(field.scalar)] ?? 1]));
-}
-
-/** By protobuf's number of the type: bool, string, bytes; the rest are numbers. */
-const VALUES: Readonly<Record<string, unknown>> = { "8": true, "9": "Hello", "12": "" };

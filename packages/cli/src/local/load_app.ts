@@ -22,17 +22,20 @@ export async function loadApp(file: string | undefined): Promise<App> {
   const app = exported.default;
   if (isApp(app)) return app;
   if (isDefinition(app)) return defineApp(app);
-  throw new Failure(`The app ${file} needs \`export default defineApp({ models: […] })\`.`);
+  throw new Failure(`The app ${file} needs \`export default defineApp({ … })\`.`);
 }
 
 function isApp(value: unknown): value is App {
-  return isDefinitionLike(value) && "streams" in value;
+  return isObject(value) && "models" in value && "streams" in value;
 }
+
+/** What an app is made of, one of which a definition has. */
+const PARTS: readonly (keyof AppDefinition)[] = ["models", "engine", "agents", "schemas", "schedules"];
 
 function isDefinition(value: unknown): value is AppDefinition {
-  return isDefinitionLike(value) && Array.isArray(value.models);
+  return isObject(value) && PARTS.some((part) => part in value);
 }
 
-function isDefinitionLike(value: unknown): value is { models: unknown } {
-  return typeof value === "object" && value !== null && "models" in value;
+function isObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null;
 }

@@ -10,9 +10,13 @@ const NAMES: Record<number, [name: string, style: Parameters<typeof paint>[0]]> 
   60: ["fatal", "red"],
 };
 
-/** The log of a server: readable lines on a terminal, JSON for programs. */
-export function openLog(level: string, stream: NodeJS.WriteStream & { readonly fd: number }): Logger {
-  if (!stream.isTTY) return pino({ level }, pino.destination({ fd: stream.fd, sync: true }));
+/** The log of a server: readable lines for people, JSON for programs. Default: people read a terminal. */
+export function openLog(
+  level: string,
+  stream: NodeJS.WriteStream & { readonly fd: number },
+  forPeople: boolean = stream.isTTY,
+): Logger {
+  if (!forPeople) return pino({ level }, pino.destination({ fd: stream.fd, sync: true }));
   return pino({ level, base: null }, { write: (line) => stream.write(`${readable(line, stream)}\n`) });
 }
 

@@ -33,11 +33,11 @@ export interface DeadLetterFilter {
 }
 
 /** The blackboard: artifacts, agents and dead letters. */
-export interface Board {
+export interface Board<Draft extends object = ArtifactDraftJson> {
   /** Publishes one artifact. Set its `id` to be able to retry. */
-  publish(draft: ArtifactDraftJson): Promise<PublishedJson>;
+  publish(draft: Draft): Promise<PublishedJson>;
   /** Publishes up to 1,000 artifacts, all or none. */
-  publish(drafts: readonly ArtifactDraftJson[]): Promise<readonly PublishedJson[]>;
+  publish(drafts: readonly Draft[]): Promise<readonly PublishedJson[]>;
   /** The latest version. */
   artifact(id: string): Promise<ArtifactJson>;
   /** The recent window, newest first. */

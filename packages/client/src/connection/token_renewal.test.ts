@@ -171,3 +171,17 @@ test("what a token says of itself is read, also beyond ASCII; what is no token s
   expect(await read("opaque")).toEqual({ text: "opaque", subject: "", org: "" });
   await settled();
 });
+
+test("a page whose token function cannot fetch is told of origins", async () => {
+  const fail = () => Promise.reject(new TypeError("Failed to fetch"));
+  const messageAt = (origin?: string) => {
+    const place = new FakeEnvironment();
+    return new Tokens(fail, origin === undefined ? place : Object.assign(place, { origin }))
+      .get()
+      .then(String, ({ message }: Error) => message);
+  };
+  expect(await messageAt("http://localhost:5173")).toMatch(
+    /Failed to fetch\. .*http:\/\/localhost:5173.*backend/,
+  );
+  expect(await messageAt()).toBe("The client's `token` failed: Failed to fetch");
+});

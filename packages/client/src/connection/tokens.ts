@@ -140,19 +140,27 @@ export class Tokens {
       );
       Promise.resolve()
         .then(source)
-        .then(resolve, (cause: unknown) => reject(asTokenError(cause)))
+        .then(resolve, (cause: unknown) => reject(asTokenError(cause, this.#environment.origin)))
         .finally(stop);
     });
   }
 }
 
 /** Keeps an error that has one of our codes: it may come from our route or another copy of the package. */
-function asTokenError(cause: unknown): KhalaError {
+function asTokenError(cause: unknown, origin: string | undefined): KhalaError {
   if (cause instanceof KhalaError) return cause;
   const why = cause instanceof Error ? cause.message : String(cause);
   const code = errorCode((cause as { code?: unknown } | null | undefined)?.code);
   if (code) return new KhalaError(code, why, {}, { cause });
-  return new KhalaError("unavailable", `The client's \`token\` failed: ${why}`, {}, { cause });
+  const message = `The client's \`token\` failed: ${why}`;
+  // A browser does not tell a page why its request failed.
+  const hint =
+    origin !== undefined && cause instanceof TypeError ? `${message}. ${crossOrigin(origin)}` : message;
+  return new KhalaError("unavailable", hint, {}, { cause });
+}
+
+function crossOrigin(origin: string): string {
+  return `If it calls another origin, that one must accept pages of ${origin}. A Khala server mints for pages of its own origin alone, whatever its KHALA_ORIGINS: get tokens from your backend, or proxy /api of the page's server to Khala.`;
 }
 
 interface Claims {

@@ -3,9 +3,11 @@ import { KhalaError } from "@khala/contracts";
 import { notFound } from "../access/access.ts";
 import { commitEach } from "../database/commit_each.ts";
 import type { Database } from "../database/database.ts";
+import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
-import { type AuthorityEvent, checkEventData, type StreamDefinition, type StreamEvent } from "./stream.ts";
+import { checkEventData } from "./event_schema.ts";
+import type { AuthorityEvent, ProposedEvent, StreamDefinition, StreamEvent } from "./stream.ts";
 
 /** An event that a caller wants appended. */
 export interface NewEvent {
@@ -24,6 +26,8 @@ export interface Append {
   readonly actor: string;
   /** Whether a stream that another actor owns refuses it. Default: the server itself appends to any stream of the org. */
   readonly ownerOnly?: boolean;
+  /** Throws if the actor may not append a valid event. */
+  readonly authorize?: (event: ProposedEvent) => void;
   /** W3C traceparent of the caller. */
   readonly trace?: string;
 }
@@ -101,7 +105,7 @@ export function openAuthority(database: Database, context: Context): Authority {
   const reading = new Map<string, Promise<readonly AuthorityEvent[]>>();
 
   return {
-    append: async (request) => queue.write(prepare(request)),
+    append: async (request) => queue.write(await prepare(request, context.clock)),
     onAppend(listener) {
       listeners.push(listener);
     },
@@ -172,25 +176,36 @@ export function readEvents(
 }
 
 /** Validates a request before it shares a transaction with others. */
-function prepare(request: Append): Prepared {
+async function prepare(request: Append, clock: Clock): Promise<Prepared> {
   const { stream, streamId, events } = request;
   if (!isStreamId(streamId)) invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
   if (events.length === 0) invalid("events", "Send at least one event.");
   if (events.length > MAX_EVENTS)
     invalid("events", `Send at most ${MAX_EVENTS} events at once, not ${events.length}.`);
   const seen = new Set<string>();
-  const data = events.map((event, i) => {
+  const data: string[] = [];
+  for (const [i, event] of events.entries()) {
     if (!ID.test(event.event_id))
       invalid(`events[${i}].event_id`, "An event_id has 1 to 200 letters, digits or . _ : @ -");
     if (seen.has(event.event_id))
       invalid(`events[${i}].event_id`, `The event_id "${event.event_id}" is used twice in this request.`);
     seen.add(event.event_id);
-    const text = JSON.stringify(checkEventData(stream, event.type, event.data ?? {}, `events[${i}]`));
+    const checked = checkEventData(stream, event.type, event.data ?? {}, `events[${i}]`, clock);
+    const stored = checked instanceof Promise ? await checked : checked;
+    request.authorize?.({ type: event.type, data: stored });
+    const text = textOf(stored, event.type);
     if (UNSTORABLE.test(text))
       invalid(`events[${i}].data`, "A text may not contain a NUL character or half of a surrogate pair.");
-    return text;
-  });
+    data.push(text);
+  }
   return { request, data, bytes: data.reduce((sum, text) => sum + text.length + 200, 0) };
+}
+
+/** A schema may return what it did not receive, such as a bigint. */
+function textOf(data: unknown, type: string): string {
+  const text = typeof data === "object" && data !== null ? JSON.stringify(data) : undefined;
+  if (text === undefined) throw new TypeError(`The schema of "${type}" returns what is no JSON object.`);
+  return text;
 }
 
 function invalid(field: string, message: string): never {

@@ -1,14 +1,11 @@
-import {
-  type DescField,
-  type DescMessage,
-  fromJson,
-  type JsonObject,
-  type JsonValue,
-  toJson,
-} from "@bufbuild/protobuf";
-import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
-import { inexactIntegerError, inexactNumber, KhalaError } from "@khala/contracts";
+import type { DescMessage, JsonObject, JsonValue, MessageJsonType } from "@bufbuild/protobuf";
+import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Caller } from "../access/viewer.ts";
+import type { Stored } from "../kit/standard_schema.ts";
+import { checkEventSchema } from "./event_schema.ts";
+
+/** What the data of an event must be: a Standard Schema (zod, valibot, arktype), or a message that protobuf generated. */
+export type EventSchema = StandardSchemaV1 | DescMessage;
 
 /** A kind of authority stream: its name, its HTTP path and its event types. */
 export interface StreamDefinition {
@@ -23,8 +20,8 @@ export interface StreamDefinition {
    * false refuses it to everybody, undefined leaves it to the scopes. Each append then reads the stream's row first.
    */
   authorize?(caller: Caller, stream: StreamState, event: ProposedEvent): boolean | undefined;
-  /** Event types and the message that each one's data must be. */
-  readonly events: Readonly<Record<string, DescMessage>>;
+  /** Event types, and what each one's data must be. */
+  readonly events: Readonly<Record<string, EventSchema>>;
 }
 
 /** A stream that somebody wants to append to. */
@@ -45,21 +42,48 @@ export interface ProposedEvent {
 /** A stream with an HTTP path. */
 export type HttpStream = StreamDefinition & { readonly path: string };
 
-/** Defines a stream. */
-export function defineStream<Definition extends StreamDefinition>(definition: Definition): Definition {
-  if (!/^[a-z][a-z0-9_]{0,62}$/.test(definition.kind)) {
-    throw new TypeError(`A stream's kind is a lowercase name, not "${definition.kind}".`);
-  }
+/** Defines a stream. A schema that cannot work is refused here, and not with the first event. */
+export function defineStream<const Definition extends StreamDefinition>(definition: Definition): Definition {
+  const { kind, events } = definition;
+  if (!/^[a-z][a-z0-9_]{0,62}$/.test(kind))
+    throw new TypeError(`A stream's kind is a lowercase name, not "${kind}".`);
+  if (typeof events !== "object" || events === null || Object.keys(events).length === 0)
+    throw new TypeError(`The stream "${kind}" needs \`events\`: at least one type of event, and its schema.`);
+  for (const [type, schema] of Object.entries(events)) checkEventSchema(kind, type, schema);
   return Object.freeze(definition);
 }
 
+/** The data of an event, as its schema has it and JSON keeps it. */
+export type DataOf<Schema> = Schema extends StandardSchemaV1
+  ? Stored<StandardSchemaV1.InferOutput<Schema>>
+  : Schema extends DescMessage
+    ? MessageJsonType<Schema>
+    : JsonObject;
+
+/** The events of a stream: a union of its types, each with its data. */
+export type EventOf<Stream extends StreamDefinition> = Stream extends StreamDefinition
+  ? string extends keyof Stream["events"]
+    ? AuthorityEvent
+    : {
+        [Type in keyof Stream["events"] & string]: AuthorityEvent<
+          DataOf<Stream["events"][Type]>,
+          Type,
+          Stream["kind"]
+        >;
+      }[keyof Stream["events"] & string]
+  : never;
+
 /** An event of the authority log. */
-export interface AuthorityEvent<Data = JsonObject> {
+export interface AuthorityEvent<
+  Data = JsonObject,
+  Type extends string = string,
+  Kind extends string = string,
+> {
   readonly position: bigint;
-  readonly kind: string;
+  readonly kind: Kind;
   readonly streamId: string;
   readonly seq: bigint;
-  readonly type: string;
+  readonly type: Type;
   readonly data: Data;
   readonly org: string;
   /** Who started the stream. */
@@ -74,44 +98,4 @@ export interface AuthorityEvent<Data = JsonObject> {
 /** An event with the id that its sender chose. */
 export interface StreamEvent extends AuthorityEvent {
   readonly eventId: string;
-}
-
-/** Checks an event's data against its type; returns the stored form. */
-export function checkEventData(
-  stream: StreamDefinition,
-  type: string,
-  data: JsonValue,
-  field: string,
-): JsonValue {
-  const schema = Object.hasOwn(stream.events, type) ? stream.events[type] : undefined;
-  if (!schema) {
-    const known = Object.keys(stream.events).join(", ");
-    const message = `"${type}" is not an event type of a ${stream.kind}. Use one of: ${known}.`;
-    throw new KhalaError("unknown_event_type", message, { field: `${field}.type` });
-  }
-  const rounded = inexactNumber(data);
-  if (rounded !== undefined) throw inexactIntegerError(`${field}.data.${rounded}`.replace(".[", "["));
-  const missing = schema.fields.find((wanted) => isRequired(wanted) && !(wanted.name in Object(data)));
-  if (missing) {
-    const path = `${field}.data.${missing.name}`;
-    throw new KhalaError("invalid_request", `A "${type}" event needs \`${missing.name}\`.`, { field: path });
-  }
-  try {
-    return toJson(schema, fromJson(schema, data, { ignoreUnknownFields: false }), {
-      useProtoFieldName: true,
-    });
-  } catch (cause) {
-    const reason = (cause as Error).message;
-    throw new KhalaError(
-      "invalid_request",
-      `The data of "${type}" is not valid: ${reason}.`,
-      { field: `${field}.data` },
-      { cause },
-    );
-  }
-}
-
-/** Proto3 has no required fields: here a scalar that is not marked `optional` must be sent. */
-function isRequired(field: DescField): boolean {
-  return field.fieldKind === "scalar" && field.presence === FeatureSet_FieldPresence.IMPLICIT;
 }

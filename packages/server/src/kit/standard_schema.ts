@@ -1,5 +1,32 @@
-import type { StandardSchemaV1 } from "@standard-schema/spec";
+import type { StandardJSONSchemaV1, StandardSchemaV1 } from "@standard-schema/spec";
 import { type Clock, sleep } from "./clock.ts";
+
+/** Schemas by name: zod, valibot, arktype, or anything that is a Standard Schema. */
+export type Schemas = Readonly<Record<string, StandardSchemaV1>>;
+
+/** What JSON keeps of a value: a Date becomes a text. */
+export type Stored<T> = 0 extends 1 & T
+  ? T
+  : T extends { toJSON(): infer Json }
+    ? Json
+    : T extends bigint | symbol | ((...args: never[]) => unknown)
+      ? never
+      : T extends object
+        ? { [Key in keyof T]: Stored<T[Key]> }
+        : T;
+
+/** Whether a value is a Standard Schema. Those of arktype are functions. */
+export function isStandardSchema(value: unknown): value is StandardSchemaV1 {
+  if ((typeof value !== "object" && typeof value !== "function") || value === null) return false;
+  const { "~standard": standard } = value as { "~standard"?: { version?: unknown; validate?: unknown } };
+  return standard?.version === 1 && typeof standard.validate === "function";
+}
+
+/** The JSON Schema of what a schema accepts; undefined where the library does not tell. Throws for what JSON cannot hold. */
+export function inputJsonSchema(schema: StandardSchemaV1): Readonly<Record<string, unknown>> | undefined {
+  const { jsonSchema } = schema["~standard"] as Partial<StandardJSONSchemaV1["~standard"]>;
+  return jsonSchema?.input({ target: "draft-2020-12" });
+}
 
 /** What a schema does not accept; the path as `.a.b[3]`. */
 export interface SchemaIssue {
@@ -35,7 +62,8 @@ export async function validate<T>(
   }
 }
 
-async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<T> {
+/** The answer of a schema that needs time, or an error when it needs too much. */
+export async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<T> {
   const done = new AbortController();
   const late = sleep(clock, ms, done.signal).then(() => {
     throw new Error(`the schema did not answer within ${ms} ms`);
@@ -49,8 +77,8 @@ async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<
   }
 }
 
-/** The path as `.a.b[3]`, bounded. */
-function pathOf(path: readonly (PropertyKey | StandardSchemaV1.PathSegment)[]): string {
+/** The path of an issue as `.a.b[3]`, bounded. */
+export function pathOf(path: StandardSchemaV1.Issue["path"] = []): string {
   return path
     .map((step) => (typeof step === "object" ? step.key : step))
     .map((step) => (typeof step === "number" ? `[${step}]` : `.${String(step)}`))

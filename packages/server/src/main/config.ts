@@ -279,6 +279,9 @@ const SETTINGS = z.object({
     .describe("URL of a trace viewer, with {trace_id} for the id"),
 });
 
+/** The names of all settings. */
+export const SETTING_NAMES: readonly string[] = Object.keys(SETTINGS.shape);
+
 /** The settings of a server, checked and frozen. */
 export type Config = Readonly<z.infer<typeof SETTINGS>>;
 
@@ -301,9 +304,7 @@ const TLS = ["KAFKA_SSL_CA", "KAFKA_SSL_CERT", "KAFKA_SSL_KEY", "KAFKA_SSL_KEY_P
 
 /** Reads the environment once. A bad value is an error that names the setting. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>> = process.env): Config {
-  const known = Object.fromEntries(
-    Object.keys(SETTINGS.shape).map((name) => [name, environment[name] || undefined]),
-  );
+  const known = Object.fromEntries(SETTING_NAMES.map((name) => [name, environment[name] || undefined]));
   const parsed = SETTINGS.safeParse(known);
   if (!parsed.success) {
     const problems = parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);

@@ -1,5 +1,5 @@
 import { openAudit } from "../access/audit.ts";
-import { type App, defineApp } from "../app.ts";
+import { type App, defineApp, noEngine } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openConversationPlane, STOP_WAKEUP, TAKEOVER_WAKEUP } from "../conversations/open_plane.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
@@ -118,7 +118,7 @@ export async function createKhala(
     const files = await openChatFiles(config, database, context, stored);
     const conversations = await openConversationPlane(database, chatLog, context, {
       ...conversationSettings(config),
-      engine: app.engine,
+      engine: app.engine ?? noEngine,
       runs: runEvents(authority),
       publish: publishForRuns(blackboard),
       wakeups,

@@ -1,4 +1,4 @@
-import type { AuthorityEvent, StreamDefinition } from "../events/stream.ts";
+import type { AuthorityEvent, EventOf, StreamDefinition } from "../events/stream.ts";
 
 /** What a projection returns to delete its document. */
 export const tombstone: unique symbol = Symbol("khala.tombstone");
@@ -21,19 +21,31 @@ export interface Model<Document extends object = object, Topic extends string = 
 }
 
 /** A model as an app defines it. */
-export interface ModelDefinition<Document extends object, Topic extends string = string> {
+export interface ModelDefinition<
+  Document extends object,
+  Topic extends string = string,
+  Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
+> {
   readonly topic: Topic;
   readonly prefix: string;
-  readonly streams: readonly StreamDefinition[];
+  readonly streams: Streams;
   /** Default: `sync_` and the topic's last part. */
   readonly table?: string;
   /** Default: the id of the stream. */
-  readonly id?: (event: AuthorityEvent) => string | null;
+  readonly id?: (event: EventsOf<Streams>) => string | null;
   /** Pure: the next document, `tombstone` to delete it, or the same document for no change. */
-  readonly project: (document: Document | null, event: AuthorityEvent) => Document | typeof tombstone | null;
+  readonly project: (
+    document: Document | null,
+    event: EventsOf<Streams>,
+  ) => Document | typeof tombstone | null;
   /** Default: the whole org. Return subjects to narrow it; null or none is the whole org. */
-  readonly audience?: (document: Document, event: AuthorityEvent) => readonly string[] | null | undefined;
+  readonly audience?: (document: Document, event: EventsOf<Streams>) => readonly string[] | null | undefined;
 }
+
+/** The events of several streams: `event.type` decides what `event.data` is. */
+export type EventsOf<Streams extends readonly StreamDefinition[]> = [Streams[number]] extends [never]
+  ? AuthorityEvent
+  : EventOf<Streams[number]>;
 
 /** Document types by topic; models without a literal topic are left out. */
 export type DocumentsOf<M extends readonly Model[]> = {
@@ -48,12 +60,16 @@ const NAME = /^[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+$/;
 
 /**
  * Declares a model, with its types: annotate the document parameter of `project` (and `audience`),
- * and clients know the document type of the topic.
+ * and clients know the document type of the topic. The events have the types of the streams' schemas.
  */
-export function defineModel<Document extends object, const Topic extends string = string>(
-  definition: ModelDefinition<Document, Topic>,
-): Model<Document, Topic> {
-  const { topic, prefix, streams, project, audience } = definition;
+export function defineModel<
+  Document extends object,
+  const Topic extends string = string,
+  const Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
+>(definition: ModelDefinition<Document, Topic, Streams>): Model<Document, Topic> {
+  // The log has events of any type; a server hands a model those of its streams.
+  const wide = definition as unknown as ModelDefinition<Document, Topic>;
+  const { topic, prefix, streams, id, project, audience } = wide;
   if (!NAME.test(topic))
     throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))
@@ -69,7 +85,7 @@ export function defineModel<Document extends object, const Topic extends string 
     table,
     prefix,
     streams,
-    id: definition.id ?? ((event) => event.streamId),
+    id: id ?? ((event) => event.streamId),
     project,
     audience(document, event) {
       const subjects = audience?.(document, event);

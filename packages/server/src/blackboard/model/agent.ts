@@ -1,12 +1,13 @@
+import type { Schemas } from "../../kit/standard_schema.ts";
 import type { Order } from "../board.ts";
-import type { Artifact, ArtifactDraft } from "./artifact.ts";
+import type { Artifact, ArtifactDraft, ArtifactOf, DraftOf } from "./artifact.ts";
 
 /** The task as the agent's code sees it. */
-export interface AgentTask {
+export interface AgentTask<A = Artifact> {
   readonly id: string;
   /** The first artifact: the only one, unless the agent has a batch or a join. */
-  readonly artifact: Artifact;
-  readonly artifacts: readonly Artifact[];
+  readonly artifact: A;
+  readonly artifacts: readonly A[];
   readonly correlationId: string | undefined;
   /** Starts at 1. */
   readonly attempt: number;
@@ -17,7 +18,7 @@ export interface AgentTask {
 }
 
 /** What the agent publishes: nothing, one artifact or several. They become visible together, exactly once. */
-export type AgentOutput = ArtifactDraft | readonly ArtifactDraft[] | undefined;
+export type AgentOutput<D = ArtifactDraft> = D | readonly D[] | undefined;
 
 /** The retry policy. Times are milliseconds. */
 export interface RetryOptions {
@@ -39,9 +40,9 @@ export interface BatchOptions {
 }
 
 /** Waits until there is an artifact of each type with the same value of `by`. */
-export interface JoinOptions {
+export interface JoinOptions<A = Artifact> {
   /** Default "correlation_id". An artifact for which it returns null is not joined. */
-  readonly by?: "correlation_id" | ((artifact: Artifact) => string | null);
+  readonly by?: "correlation_id" | ((artifact: A) => string | null);
   readonly types: readonly string[];
   /** Milliseconds after the first artifact; then an incomplete join is dropped. */
   readonly within: number;
@@ -56,10 +57,16 @@ export interface ApprovalRule {
 }
 
 /** What an agent consumes, and how it runs. Times are milliseconds. */
-export interface AgentOptions {
-  readonly consumes: string | readonly string[];
+export interface AgentOptions<
+  S extends Schemas = Schemas,
+  Type extends string = string,
+  A = ArtifactOf<S, Type>,
+> {
+  readonly consumes: Type | readonly Type[];
+  /** What payloads must be, by type: the app checks them, and they have their types here. Name every type that it publishes. */
+  readonly schemas?: S;
   /** A pure filter. An artifact for which it throws becomes a dead letter of this agent. */
-  readonly where?: (artifact: Artifact) => boolean;
+  readonly where?: (artifact: A) => boolean;
   /** The artifact must have all of these. */
   readonly tags?: readonly string[];
   /** Producers: "agent:<name>", "user:<subject>", "schedule:<name>", or a prefix that ends in `*`. */
@@ -67,11 +74,11 @@ export interface AgentOptions {
   /** Labelled artifacts that it may consume. */
   readonly labels?: readonly string[];
   readonly batch?: BatchOptions;
-  readonly join?: JoinOptions;
+  readonly join?: JoinOptions<A>;
   /** Concurrent tasks in each process; default 10. */
   readonly concurrency?: number;
   /** The ordering key of a task; default: the artifact's partition key. */
-  readonly key?: (artifact: Artifact) => string;
+  readonly key?: (artifact: A) => string;
   /** Default "key". */
   readonly order?: Order;
   /** A retry blocks the later tasks of its key. */
@@ -86,10 +93,13 @@ export interface AgentOptions {
   /** Whether it may consume artifacts that it published itself. */
   readonly selfTrigger?: boolean;
   /** A person must approve each task before it runs; a rule says who may. */
-  readonly approval?: boolean | ApprovalRule | ((artifact: Artifact) => boolean | ApprovalRule);
+  readonly approval?: boolean | ApprovalRule | ((artifact: A) => boolean | ApprovalRule);
   /** The agent's code. Without it, workers claim the tasks over HTTP. */
-  // biome-ignore lint/suspicious/noConfusingVoidType: an agent that publishes nothing has no return.
-  readonly run?: (task: AgentTask, signal: AbortSignal) => Promise<AgentOutput | void> | AgentOutput | void;
+  readonly run?: (
+    task: AgentTask<A>,
+    signal: AbortSignal,
+    // biome-ignore lint/suspicious/noConfusingVoidType: an agent that publishes nothing has no return.
+  ) => Promise<AgentOutput<DraftOf<S>> | void> | AgentOutput<DraftOf<S>> | void;
 }
 
 /** A validated agent with its defaults. */

@@ -1,6 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import { KhalaError } from "@khala/contracts";
 import type { ArtifactDraftJson, ArtifactJson } from "@khala/contracts/blackboard/v1";
+import type { StandardSchemaV1 } from "@standard-schema/spec";
+import type { Schemas, Stored } from "../../kit/standard_schema.ts";
 
 type Given =
   | "id"
@@ -19,6 +21,26 @@ export type Artifact = Readonly<ArtifactJson & Required<Pick<ArtifactJson, Given
 
 /** An artifact as a publisher or an agent submits it. */
 export type ArtifactDraft = Readonly<ArtifactDraftJson>;
+
+/** An artifact of these types, whose payload is as its schema has it; types without a schema have any payload. */
+export type ArtifactOf<S extends Schemas, Type extends string> = string extends keyof S
+  ? Artifact
+  : Type extends keyof S
+    ? Omit<Artifact, "type" | "payload"> & {
+        readonly type: Type;
+        readonly payload: Stored<StandardSchemaV1.InferOutput<S[Type]>>;
+      }
+    : Omit<Artifact, "type"> & { readonly type: Type };
+
+/** A draft of one of the types that have a schema; without schemas, any draft. */
+export type DraftOf<S extends Schemas> = string extends keyof S
+  ? ArtifactDraft
+  : {
+      [Type in keyof S & string]: Omit<ArtifactDraft, "type" | "payload"> & {
+        readonly type: Type;
+        readonly payload: StandardSchemaV1.InferInput<S[Type]>;
+      };
+    }[keyof S & string];
 
 /** The unique key of one version of an artifact. It begins with the id, so that the keys of new artifacts ascend. */
 export function versionKey({ org_id, id, version }: Pick<Artifact, "org_id" | "id" | "version">): string {

@@ -95,7 +95,7 @@ const cases: [string, object, RegExp][] = [
   ["nothing to consume", { consumes: undefined }, /consumes is a list/],
   ["a type twice", { consumes: ["A", "A"] }, /consumes is a list .* once/],
   ["a type that is none", { consumes: "my draft" }, /consumes has types of letters/],
-  ["a misspelt option", { timeOut: 5 }, /timeOut is not an option; there are consumes, where/],
+  ["a misspelt option", { timeOut: 5 }, /timeOut is not an option; there are consumes, schemas, where/],
   ["a misspelt part of an option", { retry: { attempt: 3 } }, /retry\.attempt is not an option; there are attempts/],
   ["where that is no function", { where: true }, /where is a function, not true/],
   ["run that is no function", { run: "go" }, /run is a function, not "go"/],

@@ -1,8 +1,10 @@
+import { isStandardSchema, type Schemas } from "../../kit/standard_schema.ts";
 import type { Agent, AgentOptions, BatchOptions, JoinOptions, RetryOptions } from "./agent.ts";
 import { AGENT_NAME, ARTIFACT_TYPE, ROUTER } from "./names.ts";
 
 const OPTIONS: { readonly [Option in keyof Required<AgentOptions>]: true } = {
   consumes: true,
+  schemas: true,
   where: true,
   tags: true,
   from: true,
@@ -28,8 +30,13 @@ const MAX_BATCH = 1_000;
 const MAX_ATTEMPTS = 1_000;
 const MAX_CONCURRENCY = 10_000;
 
-/** Defines an agent. Its options are validated and frozen. */
-export function agent(name: string, options: AgentOptions): Agent {
+/** Defines an agent. Its options are validated and frozen. Payloads have the types of its `schemas`. */
+export function agent<const Type extends string, S extends Schemas = Schemas>(
+  name: string,
+  given: AgentOptions<S, Type>,
+): Agent {
+  // A board hands an agent artifacts of the types that it consumes, each checked by its schema.
+  const options = given as unknown as AgentOptions;
   if (typeof name !== "string" || !AGENT_NAME.test(name)) {
     throw new TypeError(
       `An agent's name is a letter, then up to 63 letters, digits, "-" or "_", such as "reviewer"; not ${shown(name)}.`,
@@ -43,6 +50,8 @@ export function agent(name: string, options: AgentOptions): Agent {
     check.texts("consumes", typeof options.consumes === "string" ? [options.consumes] : options.consumes),
   );
   for (const type of consumes) check.that(ARTIFACT_TYPE.test(type), "consumes", typeRule(type));
+  for (const [type, schema] of Object.entries(options.schemas ?? {}))
+    check.that(isStandardSchema(schema), `schemas.${type}`, "is a Standard Schema, such as z.object({ … })");
   check.filters(options);
   check.gathering(options, consumes);
   const { order = "key", strict = false, retry = {} } = options;

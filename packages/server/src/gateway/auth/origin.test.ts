@@ -53,13 +53,16 @@ describe("origins", () => {
     expect(originAllowed(origin, [entry], SELF)).toBe(false);
   });
 
-  test.each(["http://localhost:5173", "http://localhost", "http://127.0.0.1:3000", "http://[::1]:8080"])(
-    "%s is a loopback origin: a development server lets it read data and open sockets",
-    (origin) => {
-      expect(originAllowed(origin, LOOPBACK_ORIGINS, "127.0.0.1:4000")).toBe(true);
-      expect(originAllowed(origin, [], "127.0.0.1:4000")).toBe(false);
-    },
-  );
+  test.each([
+    "http://localhost:5173",
+    "http://localhost",
+    "http://127.0.0.1:3000",
+    "http://[::1]:8080",
+    "https://localhost:5173",
+  ])("%s is a loopback origin: a development server lets it read data and open sockets", (origin) => {
+    expect(originAllowed(origin, LOOPBACK_ORIGINS, "127.0.0.1:4000")).toBe(true);
+    expect(originAllowed(origin, [], "127.0.0.1:4000")).toBe(false);
+  });
 
   test.each([
     "http://localhost.evil.test",

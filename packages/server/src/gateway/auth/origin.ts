@@ -1,7 +1,9 @@
 import type { FastifyRequest } from "fastify";
 
 /** Pages of this machine, on any port, such as those of a bundler's development server. */
-export const LOOPBACK_ORIGINS = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"] as const;
+export const LOOPBACK_ORIGINS: readonly string[] = ["http", "https"].flatMap((scheme) =>
+  ["localhost", "127.0.0.1", "[::1]"].map((host) => `${scheme}://${host}:*`),
+);
 
 /**
  * Whether a browser page of this origin may connect. `allow` holds exact origins, patterns such as `https://*.example.com`

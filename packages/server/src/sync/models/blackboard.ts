@@ -1,9 +1,4 @@
-import type {
-  AgentCountedJson,
-  AgentStateJson,
-  CorrelationCountedJson,
-  CorrelationStateJson,
-} from "@khala/contracts/blackboard/v1";
+import type { AgentStateJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 import { boardAgents, boardCorrelations } from "../../events/streams.ts";
 import { defineModel } from "../model.ts";
 
@@ -22,7 +17,7 @@ export const boardAgentStates = defineModel({
     done: "0",
     retried: "0",
     dead: "0",
-    ...(event.data as AgentCountedJson),
+    ...event.data,
   }),
 });
 
@@ -38,7 +33,7 @@ export const boardCorrelationStates = defineModel({
     done: "0",
     dead: "0",
     correlation_id: "",
-    ...(event.data as CorrelationCountedJson),
+    ...event.data,
     updated_at: event.at,
   }),
 });

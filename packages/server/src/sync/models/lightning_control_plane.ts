@@ -1,15 +1,11 @@
 import { SCOPES } from "@khala/contracts";
 import {
   InvoiceCancelledSchema,
-  type InvoiceCreatedJson,
   InvoiceCreatedSchema,
   InvoiceExpiredSchema,
-  type InvoiceFailedJson,
   InvoiceFailedSchema,
   type InvoiceJson,
-  type InvoiceSettledJson,
   InvoiceSettledSchema,
-  type PaymentStartedJson,
   PaymentStartedSchema,
 } from "@khala/contracts/lightning/v1";
 import { defineStream } from "../../events/stream.ts";
@@ -48,7 +44,7 @@ export const lightningControlPlane = defineModel({
   project(before: InvoiceJson | null, event) {
     if (event.type === "invoice.created") {
       if (before) return before;
-      const { amount_msat = "0", memo, expires_at } = event.data as InvoiceCreatedJson;
+      const { amount_msat = "0", memo, expires_at } = event.data;
       const invoice = { invoice_id: event.streamId, state: "open", amount_msat, attempts: 0 };
       const times = {
         created_at: event.at,
@@ -65,13 +61,13 @@ export const lightningControlPlane = defineModel({
       case "invoice.payment_started":
         return {
           ...invoice,
-          payment_hash: (event.data as PaymentStartedJson).payment_hash ?? "",
+          payment_hash: event.data.payment_hash ?? "",
           attempts: (before.attempts ?? 0) + 1,
         };
       case "invoice.settled":
-        return { ...invoice, preimage: (event.data as InvoiceSettledJson).preimage ?? "" };
+        return { ...invoice, preimage: event.data.preimage ?? "" };
       case "invoice.failed":
-        return { ...invoice, failure: (event.data as InvoiceFailedJson).reason ?? "" };
+        return { ...invoice, failure: event.data.reason ?? "" };
       default:
         return invoice;
     }

@@ -1,18 +1,7 @@
-import type {
-  NotificationJson,
-  RunCompletedJson,
-  RunFailedJson,
-  RunSharedJson,
-  RunStartedJson,
-  RunStepJson,
-  RunSummaryJson,
-  WorkerRegisteredJson,
-  WorkerStatusJson,
-  WorkerSummaryJson,
-} from "@khala/contracts/runtime/v1";
+import type { NotificationJson, RunSummaryJson, WorkerSummaryJson } from "@khala/contracts/runtime/v1";
 import type { AuthorityEvent } from "../../events/stream.ts";
 import { runs, workers } from "../../events/streams.ts";
-import { defineModel, tombstone } from "../model.ts";
+import { defineModel, type EventsOf, tombstone } from "../model.ts";
 
 /** `runtime.run_summaries`: one document per run, `run:<run_id>`. */
 export const runSummaries = defineModel({
@@ -25,11 +14,11 @@ export const runSummaries = defineModel({
     const run = { ...(before ?? begun(event)), updated_at: event.at };
     switch (event.type) {
       case "run.started": {
-        const { title, audience } = event.data as RunStartedJson;
+        const { title, audience } = event.data;
         return { ...run, ...(title !== undefined && { title }), ...(audience && { audience }) };
       }
       case "run.step": {
-        const { name, status } = event.data as RunStepJson;
+        const { name, status } = event.data;
         const { last_step_status: _, ...rest } = run;
         return {
           ...rest,
@@ -39,7 +28,7 @@ export const runSummaries = defineModel({
         };
       }
       case "run.completed": {
-        const { result } = event.data as RunCompletedJson;
+        const { result } = event.data;
         return {
           ...run,
           status: "completed",
@@ -52,12 +41,12 @@ export const runSummaries = defineModel({
           ...run,
           status: "failed",
           finished_at: event.at,
-          error: (event.data as RunFailedJson).error ?? "",
+          error: event.data.error ?? "",
         };
       case "run.stopped":
         return { ...run, status: "stopped", finished_at: event.at };
       case "run.shared":
-        return { ...run, audience: (event.data as RunSharedJson).audience ?? [] };
+        return { ...run, audience: event.data.audience ?? [] };
       case "run.deleted":
         return tombstone;
       default:
@@ -85,13 +74,13 @@ export const workerSummaries = defineModel({
     const worker = { ...known, updated_at: event.at };
     switch (event.type) {
       case "worker.registered": {
-        const { name, capabilities = [] } = event.data as WorkerRegisteredJson;
+        const { name, capabilities = [] } = event.data;
         return { ...worker, status: "registered", capabilities, ...(name !== undefined && { name }) };
       }
       case "worker.heartbeat":
         return { ...worker, last_heartbeat_at: event.at };
       case "worker.status":
-        return { ...worker, status: (event.data as WorkerStatusJson).status ?? "" };
+        return { ...worker, status: event.data.status ?? "" };
       case "worker.retired":
         return { ...worker, status: "retired" };
       default:
@@ -100,27 +89,34 @@ export const workerSummaries = defineModel({
   },
 });
 
-const TEXTS: Record<string, (event: AuthorityEvent) => string> = {
-  "run.completed": (event) => `Run ${event.streamId} is done.`,
-  "run.failed": (event) =>
-    `Run ${event.streamId} failed: ${(event.data as RunFailedJson).error ?? "no reason given"}`,
-  "worker.retired": (event) => `Worker ${event.streamId} has retired.`,
-};
+/** What to tell of an event; undefined for those that are no news. */
+function newsOf(event: EventsOf<readonly [typeof runs, typeof workers]>): string | undefined {
+  switch (event.type) {
+    case "run.completed":
+      return `Run ${event.streamId} is done.`;
+    case "run.failed":
+      return `Run ${event.streamId} failed: ${event.data.error ?? "no reason given"}`;
+    case "worker.retired":
+      return `Worker ${event.streamId} has retired.`;
+    default:
+      return undefined;
+  }
+}
 
 /** `runtime.notifications`: what the owner of a run or worker should hear of, and nobody else. */
 export const notifications = defineModel({
   topic: "runtime.notifications",
   prefix: "notification",
   streams: [runs, workers],
-  id: (event) => (TEXTS[event.type] ? `${event.kind}:${event.streamId}:${event.seq}` : null),
+  id: (event) => (newsOf(event) !== undefined ? `${event.kind}:${event.streamId}:${event.seq}` : null),
   audience: (_: NotificationJson, event) => [event.owner],
   project(before: NotificationJson | null, event) {
-    const text = TEXTS[event.type];
-    if (!text) return before;
+    const text = newsOf(event);
+    if (text === undefined) return before;
     return {
       kind: event.type,
       about: `${event.kind}:${event.streamId}`,
-      text: text(event),
+      text,
       created_at: event.at,
     };
   },

@@ -1,0 +1,20 @@
+import { expect, test } from "vitest";
+import { defineApp } from "./app.ts";
+import { agent } from "./blackboard/model/define_agent.ts";
+import { scripted } from "./engines.ts";
+
+const nothing = agent("nothing", { consumes: "Note", run: () => undefined });
+
+test("an app may have an engine alone, agents alone, or nothing", () => {
+  expect(defineApp({}).models.all).toEqual([]);
+  const engine = scripted();
+  expect(defineApp({ engine })).toMatchObject({ engine, agents: [] });
+  expect(defineApp({ agents: [nothing] }).models.all.map(({ topic }) => topic)).toEqual([
+    "blackboard.agents",
+    "blackboard.correlations",
+  ]);
+});
+
+test("runs and workers can be appended to in every app", () => {
+  expect(defineApp({}).streams.map(({ kind }) => kind)).toEqual(["run", "worker"]);
+});

@@ -1,0 +1,96 @@
+import { type } from "arktype";
+import * as v from "valibot";
+import { expectTypeOf, test } from "vitest";
+import { z } from "zod";
+import { agent } from "./blackboard/model/define_agent.ts";
+import { defineStream } from "./events/stream.ts";
+import { runs } from "./events/streams.ts";
+import { defineModel, tombstone } from "./sync/model.ts";
+
+interface Task {
+  readonly title: string;
+}
+
+const tasks = defineStream({
+  kind: "task",
+  path: "/tasks/v1/tasks",
+  scope: "tasks:write",
+  events: {
+    "task.added": z.object({ title: z.string(), stars: z.number().default(0) }),
+    "task.renamed": v.object({ title: v.string() }),
+    "task.moved": type({ "to?": "string" }),
+  },
+});
+
+test("event.data has the type of its schema: zod, valibot, arktype, protobuf", () => {
+  defineModel({
+    topic: "app.tasks",
+    prefix: "task",
+    streams: [tasks, runs],
+    project(before: Task | null, event) {
+      switch (event.type) {
+        case "task.added":
+          expectTypeOf(event.data).toEqualTypeOf<{ title: string; stars: number }>();
+          expectTypeOf(event.kind).toEqualTypeOf<"task">();
+          return { title: event.data.title };
+        case "task.renamed":
+          expectTypeOf(event.data).toEqualTypeOf<{ title: string }>();
+          return before;
+        case "task.moved":
+          expectTypeOf(event.data.to).toEqualTypeOf<string | undefined>();
+          return before;
+        case "run.started":
+          expectTypeOf(event.data.title).toEqualTypeOf<string | undefined>();
+          return before;
+        case "run.deleted":
+          return tombstone;
+        // @ts-expect-error: no stream has such an event.
+        case "task.exploded":
+          return before;
+        default:
+          return before;
+      }
+    },
+  });
+});
+
+test("a stream without known events has JSON data", () => {
+  defineModel<Task>({
+    topic: "app.any",
+    prefix: "any",
+    streams: [runs],
+    project(before, event) {
+      expectTypeOf(event.type).toEqualTypeOf<string>();
+      return before;
+    },
+  });
+});
+
+test("payloads of artifacts have the types of the agent's schemas", () => {
+  const schemas = {
+    Note: z.object({ text: z.string() }),
+    Summary: z.object({ words: z.number(), lang: z.string().default("en") }),
+  };
+  agent("summariser", {
+    schemas,
+    consumes: "Note",
+    where: ({ payload }) => payload.text !== "",
+    run({ artifact }) {
+      expectTypeOf(artifact.payload).toEqualTypeOf<{ text: string }>();
+      return { type: "Summary", payload: { words: artifact.payload.text.length } };
+    },
+  });
+  agent("wrong", {
+    schemas,
+    consumes: ["Note", "Summary"],
+    // @ts-expect-error: the words of a Summary are a number.
+    run({ artifact }) {
+      if (artifact.type === "Summary") expectTypeOf(artifact.payload.words).toEqualTypeOf<number>();
+      return { type: "Summary", payload: { words: "three" } };
+    },
+  });
+  agent("free", {
+    consumes: "Anything",
+    run: ({ artifact }) => ({ type: "Else", payload: artifact.payload }),
+  });
+});
