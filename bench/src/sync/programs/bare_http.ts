@@ -1,16 +1,10 @@
 import { randomUUID } from "node:crypto";
-import { createRequire } from "node:module";
 import { runSummaries } from "@khala/server";
-import type { FastifyInstance, FastifyRequest } from "fastify";
-import type * as jose from "jose";
+import { type FastifyInstance, type FastifyRequest, fastify } from "fastify";
+import { jwtVerify } from "jose";
 import pg from "pg";
 import { serve } from "../../kit/program.ts";
 import { SECRET } from "../tokens.ts";
-
-// Of the server's own versions: the comparison is with what it does beyond them.
-const require = createRequire(new URL("../../../../packages/server/package.json", import.meta.url));
-const { fastify } = require("fastify") as typeof import("fastify");
-const { jwtVerify } = require("jose") as typeof jose;
 
 const READ = `SELECT doc_key, doc_version::text, payload, encode(payload_hash, 'hex') AS payload_hash, updated_at
   FROM runtime.${runSummaries.table}`;

@@ -78,7 +78,7 @@ export async function runEngineTurn(options: EngineTurnOptions): Promise<EngineT
 }
 
 /** Waits for the work or the signal, whichever comes first. */
-export async function untilAborted(work: Promise<unknown>, signal: AbortSignal): Promise<void> {
+async function untilAborted(work: Promise<unknown>, signal: AbortSignal): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<unknown>();
   const aborted = () => resolve(undefined);
   if (signal.aborted) aborted();

@@ -198,7 +198,7 @@ export function openMessageStore(database: Database): MessageStore {
 }
 
 /** The page of rows of a branch. */
-export function pageOf(rows: readonly MessageRow[]): MessagePage {
+function pageOf(rows: readonly MessageRow[]): MessagePage {
   const [oldest] = rows;
   return { messages: rows.map(messageOf), before: oldest?.parent_id ? oldest.message_id : undefined };
 }

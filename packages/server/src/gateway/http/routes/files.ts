@@ -82,7 +82,7 @@ function send(request: FastifyRequest, reply: FastifyReply, file: ReadableFile):
 }
 
 /** One range of bytes; undefined for the whole file, which is also the answer to several ranges and to what is no range. */
-export function readRange(header: string | undefined, size: number): ByteRange | "unsatisfiable" | undefined {
+function readRange(header: string | undefined, size: number): ByteRange | "unsatisfiable" | undefined {
   const [, from, to] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.replaceAll(" ", "") ?? "") ?? [];
   if (from === undefined || (from === "" && to === "")) return undefined;
   const last = to === "" ? size - 1 : Number(to);
