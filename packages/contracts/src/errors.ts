@@ -38,6 +38,7 @@ export const ERRORS = {
   artifact_conflict: meaning(409, 4409),
   lease_lost: meaning(409, 4409),
   conversation_busy: meaning(409, 4409, true),
+  idempotency_conflict: meaning(409, 4409),
   stale_cursor: meaning(410, 4410),
   payload_too_large: meaning(413, 1009),
   upgrade_required: meaning(426, 4426),

@@ -58,8 +58,9 @@ function recording(database: Database): { database: Database; statements: Statem
 
 const caller = testViewer();
 const c1 = { org: "acme", convId: "c1" };
-const run = { caller, convId: "c1", runId: "new", message: "hi", messageId: "m", reserve() {} };
 const page = { messages: 10, bytes: 1_000_000 };
+const content = { message: "hi", messageId: "m", contentHash: "h" };
+const run = { caller, convId: "c1", runId: "new", ...content, reserve() {} };
 const options = { holder: "me", leaseMs: 60_000, queueLimit: 10, newId: () => "suffix" };
 
 test.each(["without statistics", "with statistics from when nothing ran"])(

@@ -37,6 +37,8 @@ export interface NewRun {
   readonly message: string;
   readonly messageId: string;
   readonly key: string | undefined;
+  /** The hash of the content, which a repeated key must have too. */
+  readonly contentHash: string;
   readonly policy: BusyPolicy;
   /** The conversation and the head of its log: a queued run starts after it. */
   readonly opened: { readonly generation: bigint; readonly cursor: string } | undefined;
@@ -48,9 +50,21 @@ export interface NewRun {
 /** The decision about a message. */
 export type Admission =
   | { readonly kind: "claimed"; readonly run: ClaimedRun }
-  | { readonly kind: "queued"; readonly runId: string; readonly cursor: string; readonly interrupts?: string }
+  | {
+      readonly kind: "queued";
+      readonly runId: string;
+      readonly messageId: string;
+      readonly cursor: string;
+      readonly conversation: ConversationRef;
+      readonly interrupts?: string;
+    }
   /** A repeated idempotency key; without a cursor the run is not in the log yet. */
-  | { readonly kind: "known"; readonly runId: string; readonly cursor: string | null }
+  | {
+      readonly kind: "known";
+      readonly runId: string;
+      readonly messageId: string;
+      readonly cursor: string | null;
+    }
   /** The policy is to reject, and a run is active. */
   | { readonly kind: "busy"; readonly runId: string; readonly conversation: ConversationRef }
   /** The active run's lease has expired. */
@@ -111,6 +125,8 @@ export interface StoreOptions {
 
 /** The length of a conversation's title, taken from its first message. */
 const TITLE_LENGTH = 80;
+/** The place before the first interrupt. Between it and zero there is room for all that a queue ever holds. */
+const FIRST_INTERRUPT = -(2 ** 40);
 const CONVERSATION = `org_id AS org, conv_id AS "convId", generation, log_name AS "logName", owner, run_id AS run,
   lease_until > clock_timestamp() AS alive, queued, removed_at IS NOT NULL AS removed`;
 const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id`;
@@ -254,31 +270,68 @@ async function admit(tx: Tx, run: NewRun, options: StoreOptions): Promise<Admiss
   const conversation = await findOrCreate(tx, caller, "conversation.write", convId, options, true);
   const { run: busyWith, alive, queued } = conversation;
   if (opened && opened.generation !== conversation.generation) return { kind: "replaced" };
-  if (key !== undefined) {
-    const [known] = await tx.query<{ runId: string; cursor: string | null }>({
-      name: "conversation_run_by_key",
-      text: `SELECT run_id AS "runId", cursor FROM runtime.conversation_runs
-        WHERE conv_id || ' ' || idempotency_key = $2 AND org_id = $1 AND idempotency_key IS NOT NULL`,
-      values: [caller.org, `${convId} ${key}`],
-    });
-    if (known) return { kind: "known", ...known };
-  }
+  const known = key === undefined ? undefined : await runByKey(tx, caller.org, convId, key);
+  if (known && known.contentHash !== run.contentHash) throw keyConflict();
+  // The content of a failed run may try again. A stopped one was stopped on purpose.
+  if (known && known.status !== "failed") return { kind: "known", ...known };
   if (busyWith && !alive) return { kind: "lost" };
   if (!busyWith && queued > 0) return { kind: "waiting" };
-  if (!busyWith) return { kind: "claimed", run: await claimNew(tx, run, conversation, options) };
+  const admitted = known ? { ...run, messageId: known.messageId } : run;
+  if (!busyWith) {
+    if (known) await releaseKey(tx, caller.org, known.runId);
+    return { kind: "claimed", run: await claimNew(tx, admitted, conversation, options) };
+  }
   if (policy === "reject" || !opened) return { kind: "busy", runId: busyWith, conversation };
   if (queued >= options.queueLimit) {
     const message = `The conversation's queue is full (${options.queueLimit} messages). Send this message again later.`;
     throw new KhalaError("limit_exceeded", message, { retry_after_ms: 1_000 });
   }
   const { cursor } = opened;
-  await enqueue(tx, run, conversation, cursor, policy === "interrupt" ? busyWith : undefined);
+  if (known) await releaseKey(tx, caller.org, known.runId);
+  await enqueue(tx, admitted, conversation, cursor, policy === "interrupt" ? busyWith : undefined);
   return {
     kind: "queued",
     runId: run.runId,
+    messageId: admitted.messageId,
     cursor,
+    conversation,
     ...(policy === "interrupt" && { interrupts: busyWith }),
   };
+}
+
+interface KnownRun {
+  readonly runId: string;
+  readonly messageId: string;
+  readonly status: string;
+  readonly contentHash: string | null;
+  readonly cursor: string | null;
+}
+
+/** The run that an idempotency key has started. */
+async function runByKey(tx: Tx, org: string, convId: string, key: string): Promise<KnownRun | undefined> {
+  const [known] = await tx.query<KnownRun>({
+    name: "conversation_run_by_key",
+    text: `SELECT run_id AS "runId", message_id AS "messageId", status, content_hash AS "contentHash", cursor
+      FROM runtime.conversation_runs
+      WHERE conv_id || ' ' || idempotency_key = $2 AND org_id = $1 AND idempotency_key IS NOT NULL`,
+    values: [org, `${convId} ${key}`],
+  });
+  return known;
+}
+
+/** Frees the key of a failed run for the run that tries again. */
+async function releaseKey(tx: Tx, org: string, runId: string): Promise<void> {
+  await tx.query({
+    name: "conversation_release_key",
+    text: "UPDATE runtime.conversation_runs SET idempotency_key = NULL WHERE org_id = $1 AND run_id = $2",
+    values: [org, runId],
+  });
+}
+
+function keyConflict(): KhalaError {
+  const message =
+    "The idempotency key was used for another message of this conversation. Send this one with a key of its own.";
+  return new KhalaError("idempotency_conflict", message, { field: "idempotency_key" });
 }
 
 async function claimNew(
@@ -298,8 +351,9 @@ async function claimNew(
         WHERE org_id = $1 AND conv_id = $2 RETURNING fence
       )
       INSERT INTO runtime.conversation_runs
-        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, message, message_id, trace, fence, started_at)
-      SELECT $3, $1, $2, $6, $7, 'running', $8, $9, $10, $11, fence, now() FROM claimed RETURNING fence`,
+        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, content_hash, message, message_id, trace, fence,
+          started_at)
+      SELECT $3, $1, $2, $6, $7, 'running', $8, $13, $9, $10, $11, fence, now() FROM claimed RETURNING fence`,
     values: [
       org,
       convId,
@@ -313,6 +367,7 @@ async function claimNew(
       messageId,
       trace,
       shortLine(message.trim(), TITLE_LENGTH),
+      run.contentHash,
     ],
   });
   const { fence } = row!;
@@ -325,10 +380,13 @@ async function claimNew(
   return { ...question, ...stored, generation, logName, subject, trace, fence };
 }
 
-/** Adds a run to the end of the queue; or to its front, and requests the stop of the run that it interrupts. */
+/**
+ * Adds a run to the end of the queue; or behind the interrupts at its front, and requests the stop of the run that it
+ * interrupts. Interrupts have negative places, the others positive ones.
+ */
 async function enqueue(
   tx: Tx,
-  { runId, caller, key, message, messageId, trace }: NewRun,
+  { runId, caller, key, contentHash, message, messageId, trace }: NewRun,
   { org, convId, owner }: Conversation,
   cursor: string,
   interrupts: string | undefined,
@@ -342,13 +400,13 @@ async function enqueue(
         WHERE org_id = $1 AND run_id = $10
       )
       INSERT INTO runtime.conversation_runs
-        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, message, message_id, cursor, trace, place)
-      SELECT $1, $2, $3, $4, $5, 'queued', $6, $7, $8, $9, $11, CASE WHEN $10::text IS NULL
-        THEN (SELECT coalesce(max(place), 0) + 1 FROM runtime.conversation_runs
-          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued')
-        ELSE (SELECT coalesce(min(place), 0) - 1 FROM runtime.conversation_runs
-          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued')
-        END`,
+        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, content_hash, message, message_id, cursor, trace,
+          place)
+      SELECT $1, $2, $3, $4, $5, 'queued', $6, $12, $7, $8, $9, $11, CASE WHEN $10::text IS NULL
+        THEN greatest(coalesce(max(place), 0), 0) + 1
+        ELSE coalesce(max(place) FILTER (WHERE place < 0), ${FIRST_INTERRUPT}) + 1
+        END
+      FROM runtime.conversation_runs WHERE org_id = $1 AND conv_id = $2 AND status = 'queued'`,
     values: [
       org,
       convId,
@@ -361,6 +419,7 @@ async function enqueue(
       cursor,
       interrupts ?? null,
       trace ?? null,
+      contentHash,
     ],
   });
 }

@@ -59,6 +59,11 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     "A run is in progress, and a conversation has one run at a time.",
     "Wait for it, stop it, or send with the policy “queue”.",
   ),
+  idempotency_conflict: help(
+    "Idempotency conflict",
+    "The idempotency key was used for another content.",
+    "Send the new content with a key of its own.",
+  ),
   stale_cursor: help(
     "Stale cursor",
     "Retention removed updates after this position.",

@@ -9,6 +9,7 @@ import type { ConversationRef } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
 import type { ChatCommand } from "../plane.ts";
+import { contentHash } from "../queue/content_hash.ts";
 import type { Admission, ClaimedRun, Store } from "../store.ts";
 import { endsRun, readEntry } from "../timeline/timeline.ts";
 import { MAX_ENTRY_BYTES } from "./run_log.ts";
@@ -47,20 +48,29 @@ export async function chat(
   const { log, runs, takeover } = deps;
   const { convId } = command;
   const conversation = { org: caller.org, convId };
-  const answer = (runId: string, cursor: string) => ({ conv_id: convId, run_id: runId, cursor });
+  const answer = (runId: string, messageId: string, cursor: string) => ({
+    conv_id: convId,
+    run_id: runId,
+    cursor,
+    message_id: messageId,
+  });
   const deadline = context.clock.now() + deps.waitMs;
   for (let attempt = 0; attempt < MIN_ATTEMPTS || context.clock.now() < deadline; attempt++) {
     const admission = await admit(context, deps, caller, command);
     switch (admission.kind) {
       case "claimed":
-        return answer(admission.run.runId, await begin(context, deps, admission.run));
+        return answer(
+          admission.run.runId,
+          admission.run.messageId,
+          await begin(context, deps, admission.run),
+        );
       case "queued":
         if (admission.interrupts) deps.stopEverywhere(admission.interrupts, "interrupted");
-        return answer(admission.runId, admission.cursor);
+        return answer(admission.runId, admission.messageId, admission.cursor);
       case "known": {
         // Wait for the first request with this key: both get the same response.
         const cursor = admission.cursor ?? (await runs.beginning(admission.runId));
-        if (cursor) return answer(admission.runId, cursor);
+        if (cursor) return answer(admission.runId, admission.messageId, cursor);
         await sleep(context.clock, 25);
         break;
       }
@@ -89,8 +99,9 @@ async function admit(
   context: Context,
   { log, store, runs }: ChatDeps,
   caller: Caller,
-  { convId, message, messageId, policy = "reject", idempotencyKey: key, trace }: ChatCommand,
+  command: ChatCommand,
 ): Promise<Admission> {
+  const { convId, message, messageId, policy = "reject", idempotencyKey: key, trace } = command;
   const runId = context.newId();
   let opened: { generation: bigint; cursor: string } | undefined;
   if (policy !== "reject") {
@@ -106,6 +117,7 @@ async function admit(
     const admission = await store.admit({
       ...run,
       messageId: messageId ?? context.newId(),
+      contentHash: contentHash(command),
       reserve: () => runs.reserve({ org: caller.org, runId }),
     });
     claimed = admission.kind === "claimed";

@@ -53,6 +53,8 @@ CREATE TABLE runtime.conversation_runs (
   sender text NOT NULL,
   status text NOT NULL CHECK (status IN ('queued', 'running', 'finished', 'failed', 'stopped')),
   idempotency_key text,
+  -- Of what was sent with the key: a repeated key must come with the same content.
+  content_hash text,
   -- The user's message, until the run starts: from then on runtime.messages has it.
   message text,
   message_id text NOT NULL,
