@@ -244,6 +244,22 @@ const ROWS: Record<string, Row> = {
     request: (id) => ({ path: `/chat/${id}` }),
     cells: "204 404 404 403 403 204 403",
   },
+  "GET /chat/:conv_id/queue": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/queue` }),
+    cells: "200 404 404 403 403 200 403",
+  },
+  "PATCH /chat/:conv_id/queue/:run_id": {
+    make: make.conversation,
+    // Nothing is queued there, which only those learn who may write.
+    request: (id) => ({ path: `/chat/${id}/queue/nothing`, body: { message: "Other" } }),
+    cells: "404 404 404 403 403 404 403",
+  },
+  "DELETE /chat/:conv_id/queue/:run_id": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/queue/nothing` }),
+    cells: "404 404 404 403 403 404 403",
+  },
   "POST /ai/chat": {
     make: make.conversation,
     request: (id) => ({ path: "/ai/chat?policy=queue", body: aiBody(id) }),

@@ -39,6 +39,8 @@ export const ACTIONS = {
 
   "conversation.read": chat,
   "conversation.write": chat,
+  // A queued message, whose owner is its author.
+  "queued_message.edit": chat,
   "conversation.delete": { ...chat, audited: true },
   "durable_stream.read": chat,
   "durable_stream.write": chat,

@@ -13,7 +13,9 @@ import { openMessageStore, type PageLimits } from "./messages/message_store.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
 import type { ConversationPlane } from "./plane.ts";
-import { chat, checkConvId } from "./runs/chat.ts";
+import { frameOf } from "./queue/frame_queue.ts";
+import { openQueue, readQueuedContent } from "./queue/queue.ts";
+import { chat, checkConvId, checkMessage } from "./runs/chat.ts";
 import { openLeases } from "./runs/leases.ts";
 import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
@@ -86,7 +88,9 @@ export async function openConversationPlane(
     maxRuns,
     quota: liveRuns,
   };
-  const runs = openRuns(context, { ...options, ...ofRuns });
+  const queue = openQueue(context, database, log);
+  const onDequeued = (run: ConversationRef) => void queue.announce(run);
+  const runs = openRuns(context, { ...options, ...ofRuns, onDequeued });
   const takeover = openTakeover(context, {
     log,
     messages: messageStore,
@@ -157,6 +161,18 @@ export async function openConversationPlane(
     if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
   }
 
+  /** Cancels the run if it is queued. */
+  async function cancelled(conversation: ConversationRef, runId: string): Promise<boolean> {
+    try {
+      await queue.cancel(conversation, runId);
+      return true;
+    } catch (error) {
+      if (error instanceof KhalaError && (error.code === "run_begun" || error.code === "not_found"))
+        return false;
+      throw error;
+    }
+  }
+
   return {
     metrics,
     serverId,
@@ -165,25 +181,46 @@ export async function openConversationPlane(
       refuseWhenStopping();
       const waitMs = leaseMs;
       const { stored } = options;
-      const deps = { log, store, runs, takeover, quota: messages, stored, stopEverywhere, waitMs };
+      const deps = { log, store, runs, takeover, queue, quota: messages, stored, stopEverywhere, waitMs };
       return chat(context, deps, caller, command);
     },
 
-    async stopRun(caller, convId) {
+    async stopRun(caller, convId, runId) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.write", convId);
-      const stopped = await store.requestStop(conversation, "stopped");
+      if (runId !== undefined && (await cancelled(conversation, runId)))
+        return { run_id: runId, stopped: true };
+      const stopped = await store.requestStop(conversation, "stopped", runId);
       if (!stopped) return { stopped: false };
       if (stopped.alive) stopEverywhere(stopped.runId, "stopped");
       else await takeover.recover(conversation);
       return { run_id: stopped.runId, stopped: true };
     },
 
+    async queue(caller, convId) {
+      checkConvId(convId);
+      return queue.list(await store.check(caller, "conversation.read", convId));
+    },
+
+    async editQueued(caller, convId, runId, edited) {
+      checkConvId(convId);
+      const content = readQueuedContent(edited);
+      checkMessage(content.message);
+      const conversation = await store.check(caller, "conversation.write", convId);
+      return queue.edit(caller, conversation, runId, content);
+    },
+
+    async cancelQueued(caller, convId, runId) {
+      checkConvId(convId);
+      return queue.cancel(await store.check(caller, "conversation.write", convId), runId);
+    },
+
     async state(caller, convId) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.read", convId);
       const { messages: newest, before, cursor, endOf } = await readSnapshot(conversation, PAGE);
-      const run = await store.newest(conversation);
+      const { queued = [] } = await queue.list(conversation);
+      const run = await store.run(conversation);
       // The run's row is updated after its last event.
       const end = run && ACTIVE.has(run.status) ? endOf(run.run_id ?? "") : undefined;
       return {
@@ -191,6 +228,8 @@ export async function openConversationPlane(
         cursor,
         ...(run && { run: { ...run, ...end } }),
         messages: [...newest],
+        // It may have begun in between.
+        queued: queued.filter(({ run_id }) => run_id !== run?.run_id),
         ...(before !== undefined && { before }),
       };
     },
@@ -203,9 +242,9 @@ export async function openConversationPlane(
       return readSnapshot(conversation, limits);
     },
 
-    async run(caller, convId) {
+    async run(caller, convId, runId) {
       checkConvId(convId);
-      return store.newest(await store.check(caller, "conversation.read", convId));
+      return store.run(await store.check(caller, "conversation.read", convId), runId);
     },
 
     list: (caller, query) => listOwn(database, caller, query),
@@ -255,9 +294,9 @@ export async function openConversationPlane(
         release();
       };
       try {
-        const run = await store.running(conversation);
-        if (run === undefined) throw beingDeleted();
-        await attachment.begin(start, run);
+        const current = await store.current(conversation);
+        if (!current) throw beingDeleted();
+        await attachment.begin(start, current.run, frameOf(current.queued));
       } catch (error) {
         attachment.close();
         detach();

@@ -2,6 +2,8 @@ import type {
   ChatResponseJson,
   ConversationStateJson,
   ConversationSummaryJson,
+  EditQueuedRequestJson,
+  QueueStateJson,
   RunJson,
   StopResponseJson,
 } from "@khala/contracts/conversation/v1";
@@ -86,14 +88,25 @@ export interface ConversationPlane extends Service {
   readonly metrics: ConversationMetrics;
   /** Starts or queues a run. Resolves when it is durable. An idempotency key gets the same response again. */
   chat(caller: Caller, command: ChatCommand): Promise<ChatResponseJson>;
-  /** Stops the active run, on any server. */
-  stopRun(caller: Caller, convId: string): Promise<StopResponseJson>;
+  /** Stops the active run, on any server; with a run's id that run alone, even while it is queued. */
+  stopRun(caller: Caller, convId: string, runId?: string): Promise<StopResponseJson>;
+  /** The messages that wait for the active run to end. */
+  queue(caller: Caller, convId: string): Promise<QueueStateJson>;
+  /** Replaces the content of a queued message; run_begun once its run has begun. */
+  editQueued(
+    caller: Caller,
+    convId: string,
+    runId: string,
+    edited: EditQueuedRequestJson,
+  ): Promise<QueueStateJson>;
+  /** Cancels a queued message; run_begun once its run has begun. */
+  cancelQueued(caller: Caller, convId: string, runId: string): Promise<QueueStateJson>;
   /** A snapshot: the newest messages and their cursor. */
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
   /** The newest messages, or those before one. */
   messages(caller: Caller, convId: string, query: MessagesQuery): Promise<MessagePage>;
-  /** The active run, or the last one; null before the first. */
-  run(caller: Caller, convId: string): Promise<RunJson | null>;
+  /** The run of this id; without one the active run, or the last one. Null when there is none. */
+  run(caller: Caller, convId: string, runId?: string): Promise<RunJson | null>;
   /** The caller's own conversations. */
   list(caller: Caller, query: PageQuery): Promise<ListPage<ConversationSummaryJson>>;
   /** All conversations of an org. */

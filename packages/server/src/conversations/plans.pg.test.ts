@@ -1,9 +1,12 @@
+import { testContext } from "@khala/testing/kit/context";
 import { testViewer } from "@khala/testing/kit/viewer";
 import { readsOf, withoutStatistics } from "@khala/testing/postgres/plans";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Database, Statement } from "../database/database.ts";
 import { listOfOrg, listOwn } from "./listing.ts";
+import { type Log, StreamGone } from "./log/log.ts";
+import { openQueue } from "./queue/queue.ts";
 import { openMessageStore } from "./messages/message_store.ts";
 import { openLeases } from "./runs/leases.ts";
 import { failed } from "./runs/outcome.ts";
@@ -61,6 +64,9 @@ const c1 = { org: "acme", convId: "c1" };
 const page = { messages: 10, bytes: 1_000_000 };
 const content = { message: "hi", messageId: "m", contentHash: "h" };
 const run = { caller, convId: "c1", runId: "new", ...content, reserve() {} };
+const withoutStreams = {
+  open: () => Promise.reject(new StreamGone("There are no streams here.")),
+} as unknown as Log;
 const options = { holder: "me", leaseMs: 60_000, queueLimit: 10, newId: () => "suffix" };
 
 test.each(["without statistics", "with statistics from when nothing ran"])(
@@ -79,8 +85,13 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     const held = { ...c1, runId: "new", fence: 1n };
     await leases.started(held, "e.0-0", { epoch: "e", seq: 2n, time: 0 });
     expect((await store.admit({ ...run, ...more, runId: "next", key: "other" })).kind).toBe("queued");
-    await store.running(conversation);
-    await store.newest(conversation);
+    await store.current(conversation);
+    await store.run(conversation);
+    await store.run(conversation, "new");
+    const queue = openQueue(await testContext(), database, withoutStreams);
+    await store.admit({ ...run, ...more, runId: "last", key: "last" });
+    await queue.edit(caller, conversation, "last", { message: "x" });
+    expect((await queue.cancel(conversation, "last")).queued).toHaveLength(1);
     await store.requestStop(conversation, "stopped");
     await leases.renew([held]);
     await leases.finish(held, failed("timeout", "late"), { next: false });
@@ -120,7 +131,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
         // All that wait are looked for, and in that index nothing else is.
         const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
         const found =
-          /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
+          /_pkey: \(|AND \(run_id = |_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
             read,
           ) ||
           newest ||

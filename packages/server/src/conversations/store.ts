@@ -1,5 +1,5 @@
 import { KhalaError, topicForConv } from "@khala/contracts";
-import type { RunJson } from "@khala/contracts/conversation/v1";
+import type { QueuedMessageJson, RunJson } from "@khala/contracts/conversation/v1";
 import { may, notFound } from "../access/access.ts";
 import type { Action } from "../access/actions.ts";
 import type { Caller } from "../access/viewer.ts";
@@ -8,6 +8,7 @@ import type { ConversationId, ConversationRef } from "./conversation.ts";
 import { isoTime } from "./messages/message_row.ts";
 import { insertQuestion } from "./messages/question.ts";
 import type { BusyPolicy } from "./plane.ts";
+import { QUEUED } from "./queue/queue.ts";
 import { shortLine } from "./runs/outcome.ts";
 
 type Tx = Pick<Database, "query">;
@@ -27,6 +28,8 @@ export interface ClaimedRun extends ConversationRef {
   readonly fence: bigint;
   /** W3C traceparent of the request. */
   readonly trace: string | null;
+  /** Whether it was queued. */
+  readonly dequeued?: boolean;
 }
 
 /** A message that starts a run. */
@@ -91,14 +94,15 @@ export interface Store {
   ensure(caller: Caller, action: Action, convId: string): Promise<Conversation>;
   /** The conversation; not_found unless the caller may do the action to it. */
   check(caller: Caller, action: Action, convId: string): Promise<Conversation>;
-  /** The active run; undefined when the conversation was deleted. */
-  running(conversation: ConversationRef): Promise<RunJson | null | undefined>;
-  /** The active run, or else the newest. */
-  newest(conversation: ConversationRef): Promise<RunJson | null>;
-  /** Requests a stop of the active run; returns that run. */
+  /** The active run and the queue; undefined when the conversation was deleted. */
+  current(conversation: ConversationRef): Promise<CurrentRuns | undefined>;
+  /** The run of this id; without one, the active run, or else the newest. */
+  run(conversation: ConversationRef, runId?: string): Promise<RunJson | null>;
+  /** Requests a stop of the active run, if it is this one; returns that run. */
   requestStop(
     conversation: ConversationRef,
     reason: string,
+    runId?: string,
   ): Promise<{ runId: string; alive: boolean } | undefined>;
   /** Begins a removal: the conversation becomes unusable. Returns the active run, and the fence for `endRemoval`. */
   beginRemoval(
@@ -106,6 +110,12 @@ export interface Store {
   ): Promise<{ fence: bigint; run: RunningRun | undefined } | undefined>;
   /** Ends a removal after the log is deleted. The janitor ends unfinished ones. */
   endRemoval(conversation: ConversationRef, fence: bigint): Promise<void>;
+}
+
+/** What runs in a conversation, and what waits. */
+export interface CurrentRuns {
+  readonly run: RunJson | null;
+  readonly queued: QueuedMessageJson[];
 }
 
 /** A run that was active. */
@@ -157,20 +167,31 @@ export function openStore(database: Database, options: StoreOptions): Store {
       return usable(conversation, caller, action);
     },
 
-    async running({ org, convId, generation }) {
-      const [row] = await database.query<RunRow>({
-        name: "conversation_running",
-        text: `SELECT ${RUN} FROM runtime.conversations c
+    async current({ org, convId, generation }) {
+      const [row] = await database.query<RunRow & { queued: QueuedMessageJson[] | null }>({
+        name: "conversation_current",
+        text: `SELECT ${RUN}, ${QUEUED} AS queued FROM runtime.conversations c
           LEFT JOIN LATERAL (
             SELECT r.* FROM runtime.conversation_runs r WHERE r.run_id = c.run_id AND r.org_id = c.org_id OFFSET 0
           ) r ON true
           WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND c.removed_at IS NULL`,
         values: [org, convId, generation],
       });
-      return row && (row.run_id ? runJson(row) : null);
+      if (!row) return undefined;
+      const { queued, ...run } = row;
+      return { run: run.run_id ? runJson(run) : null, queued: queued ?? [] };
     },
 
-    async newest({ org, convId, generation }) {
+    async run({ org, convId, generation }, runId) {
+      if (runId !== undefined) {
+        const [named] = await database.query<RunRow>({
+          name: "conversation_run",
+          text: `SELECT ${RUN} FROM runtime.conversation_runs r
+            WHERE r.org_id = $1 AND r.run_id = $3 AND r.conv_id = $2`,
+          values: [org, convId, runId],
+        });
+        return named ? runJson(named) : null;
+      }
       const [run] = await database.query<RunRow>({
         name: "conversation_newest_run",
         text: `SELECT ${RUN} FROM runtime.conversation_runs r
@@ -183,14 +204,15 @@ export function openStore(database: Database, options: StoreOptions): Store {
       return run ? runJson(run) : null;
     },
 
-    async requestStop({ org, convId, generation }, reason) {
+    async requestStop({ org, convId, generation }, reason, runId) {
       const [row] = await database.query<{ run: string; alive: boolean }>({
         name: "conversation_stop",
         text: `UPDATE runtime.conversation_runs r SET stop_requested = coalesce(r.stop_requested, $4)
           FROM runtime.conversations c
           WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND r.org_id = c.org_id AND r.run_id = c.run_id
+            AND coalesce($5, c.run_id) = c.run_id
           RETURNING r.run_id AS run, c.lease_until > clock_timestamp() AS alive`,
-        values: [org, convId, generation, reason],
+        values: [org, convId, generation, reason, runId ?? null],
       });
       return row && { runId: row.run, alive: row.alive };
     },

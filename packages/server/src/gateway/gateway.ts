@@ -34,6 +34,7 @@ import {
   opsSetAsideRoutes,
 } from "./http/routes/ops.ts";
 import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
+import { queueRoutes } from "./http/routes/queue.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
 import { gatewayMetrics } from "./metrics.ts";
@@ -142,6 +143,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const stopping = new AbortController();
   const { signal } = stopping;
   chatRoutes(http, context, conversations);
+  queueRoutes(http, conversations);
   if (options.blackboard) {
     blackboardRoutes(http, context, options.blackboard, options.stored);
     deadLetterRoutes(http, options.blackboard);

@@ -64,6 +64,11 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     "The idempotency key was used for another content.",
     "Send the new content with a key of its own.",
   ),
+  run_begun: help(
+    "Already begun",
+    "The message does not wait in the queue any more.",
+    "Stop the run, or send another message.",
+  ),
   stale_cursor: help(
     "Stale cursor",
     "Retention removed updates after this position.",

@@ -10,6 +10,7 @@ import { formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
 import type { ChatCommand } from "../plane.ts";
 import { contentHash } from "../queue/content_hash.ts";
+import type { Queue } from "../queue/queue.ts";
 import type { Admission, ClaimedRun, Store } from "../store.ts";
 import { endsRun, readEntry } from "../timeline/timeline.ts";
 import { MAX_ENTRY_BYTES } from "./run_log.ts";
@@ -21,6 +22,7 @@ export interface ChatDeps {
   readonly store: Store;
   readonly runs: Runs;
   readonly takeover: Takeover;
+  readonly queue: Pick<Queue, "announce">;
   /** The messages of each org. */
   readonly quota: RateQuota;
   readonly stored?: StoredBytes | undefined;
@@ -34,6 +36,10 @@ const MAX_ID = 200;
 /** The JSON encoding may be larger than the text. */
 const MAX_MESSAGE_BYTES = MAX_ENTRY_BYTES / 2;
 const MIN_ATTEMPTS = 20;
+/** Where the end of a run is looked for: the last entries, or those of the last second. */
+const LAST_ENTRIES = 20n;
+const LAST_MS = 1_000;
+const MAX_LAST = 200;
 
 /** Starts or queues a run, and answers when it is durable. */
 export async function chat(
@@ -45,7 +51,7 @@ export async function chat(
   checkCommand(command);
   deps.quota.take(caller.org);
   deps.stored?.take(caller.org, "conversations", Buffer.byteLength(command.message));
-  const { log, runs, takeover } = deps;
+  const { log, runs, takeover, queue } = deps;
   const { convId } = command;
   const conversation = { org: caller.org, convId };
   const answer = (runId: string, messageId: string, cursor: string) => ({
@@ -66,6 +72,7 @@ export async function chat(
         );
       case "queued":
         if (admission.interrupts) deps.stopEverywhere(admission.interrupts, "interrupted");
+        await queue.announce(admission.conversation);
         return answer(admission.runId, admission.messageId, admission.cursor);
       case "known": {
         // Wait for the first request with this key: both get the same response.
@@ -76,7 +83,10 @@ export async function chat(
       }
       case "busy":
         // Clients may reply as soon as they see the end: the run's row is updated a moment after its log.
-        if (context.clock.now() >= deadline || !(await runEndsLog(log, admission.conversation)))
+        if (
+          context.clock.now() >= deadline ||
+          !(await hasEndInLog(log, admission.conversation, admission.runId))
+        )
           throw busy(admission.runId);
         await sleep(context.clock, 25);
         break;
@@ -151,14 +161,22 @@ function busy(runId: string): KhalaError {
   return new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
 }
 
-/** Whether the log's last entry is the end of a run. */
-async function runEndsLog(log: Log, { logName, generation }: ConversationRef): Promise<boolean> {
+/** Whether the run's end is among the log's last entries: others may have written after it. */
+async function hasEndInLog(
+  log: Log,
+  { logName, generation }: ConversationRef,
+  runId: string,
+): Promise<boolean> {
   const bounds = await log.open(logName, generation).catch(unlessGone);
   if (!bounds || bounds.head.seq === 0n) return false;
-  const before = { ...bounds.head, seq: bounds.head.seq - 1n };
-  const page = await log.read(logName, before, { entries: 1, bytes: MAX_ENTRY_BYTES });
-  const last = page?.entries[0];
-  return last !== undefined && endsRun(readEntry(last));
+  const { seq, time } = bounds.head;
+  // Postgres finds entries by their sequence, Redis by their time.
+  const before = { seq: seq > LAST_ENTRIES ? seq - LAST_ENTRIES : 0n, time: Math.max(0, time - LAST_MS) };
+  const page = await log.read(logName, before, { entries: MAX_LAST, bytes: 4 * MAX_ENTRY_BYTES });
+  return (page?.entries ?? []).some((entry) => {
+    const event = readEntry(entry);
+    return event.runId === runId && endsRun(event);
+  });
 }
 
 /** Refuses an invalid conversation id. */
@@ -170,8 +188,8 @@ export function checkConvId(convId: string): void {
     );
 }
 
-function checkCommand({ convId, message, idempotencyKey, messageId, policy = "reject" }: ChatCommand): void {
-  checkConvId(convId);
+/** Refuses a text that cannot be a message. */
+export function checkMessage(message: string): void {
   if (typeof message !== "string" || message.trim() === "")
     invalid("message", "Send a message that is not empty.");
   if (message.includes("\0") || !message.isWellFormed())
@@ -180,6 +198,11 @@ function checkCommand({ convId, message, idempotencyKey, messageId, policy = "re
     const text = `A message has at most ${MAX_MESSAGE_BYTES} bytes. Send a shorter one.`;
     throw new KhalaError("payload_too_large", text, { field: "message" });
   }
+}
+
+function checkCommand({ convId, message, idempotencyKey, messageId, policy = "reject" }: ChatCommand): void {
+  checkConvId(convId);
+  checkMessage(message);
   checkId("idempotency_key", idempotencyKey);
   checkId("message_id", messageId);
   if (!["reject", "queue", "interrupt"].includes(policy))

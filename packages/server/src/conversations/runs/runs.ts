@@ -23,6 +23,8 @@ export interface RunsOptions extends AnswerDeps {
   readonly maxRuns: number;
   /** The live runs of each org. */
   readonly quota: ConcurrencyQuota;
+  /** A run of the queue has begun. */
+  readonly onDequeued: (run: ClaimedRun) => void;
 }
 
 /** The active runs of this server. They continue without any socket. */
@@ -121,6 +123,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       return refused(error);
     }
     begun(cursor);
+    if (run.dequeued) options.onDequeued(run);
     logger.info({ run: run.runId, conversation: run.convId }, "a run started");
     reporter.report(run, "run.started", {
       title: shortLine(run.message.trim(), 80),

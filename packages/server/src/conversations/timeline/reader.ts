@@ -67,8 +67,8 @@ export class ConversationReader implements Watcher, TickListener {
   #replayed: WeakMap<Entry, TimelineFrame> | undefined;
   #catchingUp: Promise<void> | undefined;
   #behind = false;
-  /** Whether the log is in the middle of a run at the head. */
-  #streaming = false;
+  /** The run in whose middle the log is at the head; empty when it is not known which. */
+  #streaming: string | undefined;
   #ended: "deleted" | "trimmed" | undefined;
   /** Created per batch: a long-lived array would move its entries to the old generation of the heap. */
   #unsent: Entry[] | undefined;
@@ -86,7 +86,7 @@ export class ConversationReader implements Watcher, TickListener {
     reader.#unwatch = await options.log.watch(options.stream, reader);
     try {
       const bounds = await options.log.open(options.stream, options.generation);
-      reader.#streaming = await endsInARun(options, bounds);
+      reader.#streaming = await lastRun(options, bounds);
       reader.#epoch = bounds.epoch;
       reader.#head = bounds.head;
       reader.#recent = new RecentEntries(bounds.head, options.recentBytes);
@@ -119,7 +119,7 @@ export class ConversationReader implements Watcher, TickListener {
 
   /** Whether a follower that starts here starts in the middle of an answer. */
   get streaming(): boolean {
-    return this.#streaming;
+    return this.#streaming !== undefined;
   }
 
   /** The number of live followers. */
@@ -254,7 +254,9 @@ export class ConversationReader implements Watcher, TickListener {
     this.#options.metrics.reads.count += entries.length;
     for (const entry of entries) {
       const { runId, ends } = runOf(entry);
-      if (runId !== "") this.#streaming = !ends;
+      // The end of another run is that of a cancelled queued message.
+      if (runId !== "" && !ends) this.#streaming = runId;
+      else if (ends && this.#streaming === runId) this.#streaming = undefined;
       // Without the text, to not retain it.
       this.#head = { seq: entry.seq, time: entry.time };
       if (this.#live.size > 0) {
@@ -310,10 +312,12 @@ export class ConversationReader implements Watcher, TickListener {
   }
 }
 
-/** Whether the last entry is not the end of a run. An entry without a run counts as the middle of one. */
-async function endsInARun({ log, stream }: ReaderOptions, { head }: Bounds): Promise<boolean> {
-  if (head.seq === 0n) return false;
+/** The run of the last entry; undefined if that is its end. An entry without a run counts as the middle of one. */
+async function lastRun({ log, stream }: ReaderOptions, { head }: Bounds): Promise<string | undefined> {
+  if (head.seq === 0n) return undefined;
   const page = await log.read(stream, { ...head, seq: head.seq - 1n }, { entries: 1, bytes: PAGE.bytes });
   const last = page?.entries[0];
-  return last !== undefined && !runOf(last).ends;
+  if (!last) return undefined;
+  const { runId, ends } = runOf(last);
+  return ends ? undefined : runId;
 }

@@ -1,5 +1,11 @@
 import { CONVERSATION_CHANNEL } from "@khala/contracts";
-import type { EntryJson, EventJson, RunJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type {
+  EntryJson,
+  EventJson,
+  QueuedMessageJson,
+  RunJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Entry } from "../log/log.ts";
@@ -90,7 +96,7 @@ export function readEvent(data: string): Omit<TimelineEvent, "seq"> {
 }
 
 /** Whether it is the last event of its run. */
-export function endsRun({ event }: TimelineEvent): boolean {
+export function endsRun({ event }: Pick<TimelineEvent, "event">): boolean {
   return (event.run_finished ?? event.run_failed ?? event.run_stopped) !== undefined;
 }
 
@@ -132,8 +138,13 @@ export function eventFrame(convId: string, epoch: string, entry: Entry): Timelin
 }
 
 /** The first frame on a socket. */
-export function helloFrame(convId: string, cursor: string, run: RunJson | null): TimelineFrame {
-  return new TimelineFrame(convId, JSON.stringify({ type: "hello", conv_id: convId, cursor, run }));
+export function helloFrame(
+  convId: string,
+  cursor: string,
+  run: RunJson | null,
+  queued: readonly QueuedMessageJson[],
+): TimelineFrame {
+  return new TimelineFrame(convId, JSON.stringify({ type: "hello", conv_id: convId, cursor, run, queued }));
 }
 
 /** The messages up to a cursor. */

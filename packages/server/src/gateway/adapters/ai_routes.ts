@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
-import { readChat, readConvId } from "../http/conversation_request.ts";
+import { readChat, readConvId, readRunId } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { AiChunks } from "./ai_chunks.ts";
 import { joinRun, startRun } from "./ai_run.ts";
@@ -42,7 +42,11 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
 
   for (const method of ["POST", "DELETE"] as const)
     http.route("conversation.write", method, "/ai/chat/:id/stop", async (viewer, request) =>
-      conversations.stopRun(viewer, convIdOf(request)),
+      conversations.stopRun(
+        viewer,
+        convIdOf(request),
+        readRunId((request.query as { run_id?: unknown }).run_id),
+      ),
     );
 
   http.open("GET", "/ai/ws", async () => {

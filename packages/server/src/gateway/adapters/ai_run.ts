@@ -69,15 +69,6 @@ export async function joinRun(
   }
 }
 
-/** Stops a run, unless it has ended or was replaced by another one. */
-export async function stopRun(
-  conversations: ConversationPlane,
-  { caller, convId, runId }: FollowedRun,
-): Promise<void> {
-  const run = await conversations.run(caller, convId);
-  if (run?.run_id === runId && ACTIVE.has(run.status)) await conversations.stopRun(caller, convId);
-}
-
 /**
  * The events of a run up to its end; undefined as a keep-alive while it is silent. Events that belong to no run are part
  * of the active one. Throws when the log cannot be read; ends early when the signal aborts.
@@ -125,10 +116,10 @@ export async function* followRun(
     await events.return?.();
   }
 
-  /** Whether the run ended without our seeing it. One that waits in the queue is not the conversation's current one yet. */
+  /** Whether the run ended without our seeing it. */
   async function isOver(): Promise<boolean> {
-    const run = await conversations.run(caller, convId);
-    return run?.run_id === runId ? !ACTIVE.has(run.status) : started;
+    const run = await conversations.run(caller, convId, runId);
+    return !run || !ACTIVE.has(run.status);
   }
 }
 

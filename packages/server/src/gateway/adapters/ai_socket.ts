@@ -11,7 +11,7 @@ import {
 } from "../sockets/connection.ts";
 import { type AiChunk, AiChunks } from "./ai_chunks.ts";
 import { readAiRequest } from "./ai_routes.ts";
-import { type FollowedRun, followRun, joinRun, startRun, stopRun } from "./ai_run.ts";
+import { type FollowedRun, followRun, joinRun, startRun } from "./ai_run.ts";
 
 export interface AiDoorOptions {
   readonly conversations: ConversationPlane;
@@ -192,7 +192,7 @@ class AiSocket implements ClientSocket {
     } catch (error) {
       await this.#chunks(request, chunks.fail(clientError(error, this.#context).message));
     }
-    if (request.stop) await stopRun(conversations, run);
+    if (request.stop) await conversations.stopRun(run.caller, run.convId, run.runId);
   }
 
   async #chunks(request: Request, chunks: readonly AiChunk[]): Promise<void> {

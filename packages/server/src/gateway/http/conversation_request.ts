@@ -18,6 +18,16 @@ export function readConvId(sent: unknown): string {
   );
 }
 
+/** Reads the id of a run, which may be absent where it says which run is meant. */
+export function readRunId(sent: string): string;
+export function readRunId(sent: unknown): string | undefined;
+export function readRunId(sent: unknown): string | undefined {
+  if (sent === undefined || (typeof sent === "string" && /^[\x21-\x7e]{1,200}$/.test(sent))) return sent;
+  throw new KhalaError("invalid_request", "run_id is the id of a run, as the server sent it.", {
+    field: "run_id",
+  });
+}
+
 /** Reads where following begins. */
 export function readStart({ after, replay }: { after?: unknown; replay?: unknown }): StartPosition {
   if (after !== undefined && replay !== undefined) {

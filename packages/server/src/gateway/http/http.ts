@@ -31,7 +31,7 @@ export interface HttpOptions {
   readonly recognise?: (request: FastifyRequest, action: Action) => Viewer | undefined;
 }
 
-type Method = "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
+type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 /** A request whose caller may do the route's action. `audited` is what the audit log will say, where the action is audited. */
 export type Handler = (
@@ -130,7 +130,8 @@ export function openHttp(context: Context, options: HttpOptions): Http {
       .header("Access-Control-Expose-Headers", "ETag, Retry-After");
     // Routes with a preflight of their own answer it.
     if (request.method !== "OPTIONS" || !request.is404) return;
-    reply.header("Access-Control-Allow-Methods", "GET, POST, DELETE").header("Access-Control-Max-Age", "600");
+    reply.header("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
+    reply.header("Access-Control-Max-Age", "600");
     reply.header("Access-Control-Allow-Headers", ALLOWED_HEADERS);
     return reply.code(204).send();
   });

@@ -4,7 +4,7 @@ import { requireScope } from "../../access/access.ts";
 import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
 import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
-import { readChat, readConvId, readStart } from "../http/conversation_request.ts";
+import { readChat, readConvId, readRunId, readStart } from "../http/conversation_request.ts";
 import { readMessage } from "../http/read_request.ts";
 import {
   type Channel,
@@ -75,7 +75,7 @@ class ConversationChannel implements Channel {
       case "chat":
         return ok(JSON.stringify(await this.#conversations.chat(viewer, this.#readChat(payload))));
       case "stop":
-        return ok(JSON.stringify(await this.#conversations.stopRun(viewer, this.#convId)));
+        return ok(JSON.stringify(await this.#conversations.stopRun(viewer, this.#convId, runIdOf(payload))));
       case "state":
         return ok(JSON.stringify(await this.#conversations.state(viewer, this.#convId)));
       default: {
@@ -117,4 +117,9 @@ class ConversationChannel implements Channel {
     if (!isObject) throw new KhalaError("invalid_request", 'Push chat with {"message":"…"}.');
     return readChat({ ...payload, conv_id: this.#convId });
   }
+}
+
+function runIdOf(payload: unknown): string | undefined {
+  // Null is how JavaScript says "none" in JSON.
+  return readRunId((Object(payload) as { run_id?: unknown }).run_id ?? undefined);
 }

@@ -6,7 +6,7 @@ import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
-import { readChat, readConvId } from "../conversation_request.ts";
+import { readChat, readConvId, readRunId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
 import { pageAfter, readAfter, readLimit, readQuery, readText } from "../read_request.ts";
 
@@ -64,7 +64,7 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   });
 
   http.route("conversation.write", "POST", "/chat/:conv_id/stop", async (who, request) =>
-    conversations.stopRun(who, convIdOf(request)),
+    conversations.stopRun(who, convIdOf(request), readRunId((request.query as { run_id?: unknown }).run_id)),
   );
 
   http.route("conversation.read", "GET", "/chat/:conv_id", async (who, request, reply) => {
