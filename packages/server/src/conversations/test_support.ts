@@ -38,6 +38,8 @@ const SETTINGS: ConversationSettings = {
 export interface TestServerOptions extends Partial<ConversationSettings> {
   readonly engine: EngineFactory;
   readonly clock?: Clock;
+  /** Replaces the context, and the clock with it. */
+  readonly context?: Context;
   /** Replaces the log, such as by one that fails. */
   readonly wrapLog?: (log: Log) => Log;
   readonly runs?: RunEvents;
@@ -74,11 +76,12 @@ export class Servers implements AsyncDisposable {
   async start({
     engine,
     clock,
+    context: given,
     wrapLog = (log) => log,
     runs,
     ...settings
   }: TestServerOptions): Promise<TestServer> {
-    const context = await testContext({ ...(clock && { clock }) });
+    const context = given ?? (await testContext({ ...(clock && { clock }) }));
     const told: string[] = [];
     const wakeups = { send: (name: string) => this.#onWakeup(server, name) };
     const log = openPostgresLog(this.database, context, { ttlMs: 3_600_000, wakeups });

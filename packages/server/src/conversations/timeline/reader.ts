@@ -4,6 +4,7 @@ import type { Context } from "../../kit/context.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Appended, Bounds, Entry, Log, Position, Watcher } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
+import { isForeign } from "./foreign.ts";
 import { RecentEntries } from "./recent_entries.ts";
 import { eventFrame, type OutgoingFrames, runOf, type TimelineFrame, TimelineFrames } from "./timeline.ts";
 
@@ -253,6 +254,7 @@ export class ConversationReader implements Watcher, TickListener {
   #advance(entries: readonly Entry[]): void {
     this.#options.metrics.reads.count += entries.length;
     for (const entry of entries) {
+      if (isForeign(entry)) this.#noteForeign(entry);
       const { runId, ends } = runOf(entry);
       // The end of another run is that of a cancelled queued message.
       if (runId !== "" && !ends) this.#streaming = runId;
@@ -270,6 +272,15 @@ export class ConversationReader implements Watcher, TickListener {
         this.#recent.add(entry);
       }
     }
+  }
+
+  #noteForeign(entry: Entry): void {
+    if (Object.keys(readEntry(entry).event).length > 0) return;
+    const { stream } = this.#options;
+    this.#context.log.warn(
+      { stream, seq: String(entry.seq) },
+      "a record that another program added to the stream is no event, and was set aside",
+    );
   }
 
   /** Sends the first entry at once, and the others of this tick in one write at its end. */

@@ -9,6 +9,7 @@ import type {
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Entry } from "../log/log.ts";
+import { isForeign, readForeign } from "./foreign.ts";
 
 /** One or several frames for one socket write, encoded once per protocol for all sockets. */
 export interface OutgoingFrames {
@@ -84,14 +85,16 @@ export interface TimelineEvent {
   readonly event: EventJson;
 }
 
-/** Parses an entry of a conversation's log. */
+/** Parses an entry of a conversation's log. The event is empty for another program's record that is none. */
 export function readEntry({ seq, data }: Entry): TimelineEvent {
   return { seq, ...readEvent(data) };
 }
 
 /** Parses the text of an entry. */
 export function readEvent(data: string): Omit<TimelineEvent, "seq"> {
-  const { run_id = "", event = {} } = JSON.parse(data) as EntryJson;
+  const { run_id = "", event = {} } = isForeign({ data })
+    ? readForeign(data)
+    : (JSON.parse(data) as EntryJson);
   return { runId: run_id === ZERO_RUN ? "" : run_id, event };
 }
 
