@@ -26,6 +26,7 @@ export const ERRORS = {
   token_revoked: meaning(401, 4401),
   forbidden_topic: meaning(403, 4403),
   missing_scope: meaning(403, 4403),
+  missing_role: meaning(403, 4403),
   subject_mismatch: meaning(403, 4403),
   origin_not_allowed: meaning(403, 4403),
   unsupported_protocol_version: meaning(403, 4403),

@@ -1,9 +1,11 @@
 import { KhalaError } from "@khala/contracts";
 import { may, notFound } from "../access/access.ts";
+import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
 import { withTimeout } from "../kit/timeout.ts";
+import { openAnnouncer } from "./announce.ts";
 import { type ConversationId, type ConversationRef, idKey } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
 import { listOfOrg, listOwn, readLogPage } from "./listing.ts";
@@ -12,6 +14,8 @@ import type { Log } from "./log/log.ts";
 import { openMessageStore, type PageLimits } from "./messages/message_store.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
+import { openMemberships } from "./people/memberships.ts";
+import { checkParticipant, openParticipants } from "./people/participants.ts";
 import type { ConversationPlane } from "./plane.ts";
 import { frameOf } from "./queue/frame_queue.ts";
 import { openQueue, readQueuedContent } from "./queue/queue.ts";
@@ -20,7 +24,7 @@ import { openLeases } from "./runs/leases.ts";
 import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
 import { openTakeover } from "./runs/takeover.ts";
-import { openStore } from "./store.ts";
+import { type Conversation, openStore } from "./store.ts";
 import { Attachment, type LoadSnapshot } from "./timeline/attachment.ts";
 import { followReader } from "./timeline/follow.ts";
 import type { ConversationReader } from "./timeline/reader.ts";
@@ -33,6 +37,8 @@ export type { ConversationOptions } from "./options.ts";
 export interface OpenConversationPlane extends ConversationPlane {
   /** Another server asked to stop a run: the wakeup `stop:<run_id>`. */
   onStopWakeup(runId: string): void;
+  /** Another server changed who takes part in a conversation: the wakeup `people`. */
+  onPeopleWakeup(): void;
   /** Takes over the runs of lost servers now. It also happens periodically. */
   sweep(): Promise<void>;
   /** The id under which this server holds leases. */
@@ -41,6 +47,8 @@ export interface OpenConversationPlane extends ConversationPlane {
 
 /** The prefix of wakeups that ask to stop a run. */
 export const STOP_WAKEUP = "stop:";
+/** The wakeup that says that participants of some conversation have changed. */
+export const PEOPLE_WAKEUP = "people";
 const REPORT_TIMEOUT_MS = 5_000;
 const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
 const READ_TIMEOUT_MS = 10_000;
@@ -88,7 +96,13 @@ export async function openConversationPlane(
     maxRuns,
     quota: liveRuns,
   };
-  const queue = openQueue(context, database, log);
+  const announcer = openAnnouncer(context, log);
+  const queue = openQueue(database, announcer);
+  const memberships = openMemberships(context, database);
+  const participants = openParticipants(database, announcer, () => {
+    memberships.recheck();
+    options.wakeups.send(PEOPLE_WAKEUP);
+  });
   const onDequeued = (run: ConversationRef) => void queue.announce(run);
   const runs = openRuns(context, { ...options, ...ofRuns, onDequeued });
   const takeover = openTakeover(context, {
@@ -161,6 +175,27 @@ export async function openConversationPlane(
     if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
   }
 
+  /** Calls `lost` when the caller may not read the conversation any more, because its role has changed. */
+  function watchAccess(conversation: Conversation, caller: Caller, lost: (error: KhalaError) => void) {
+    let viewer = caller;
+    let { role } = conversation;
+    const mayRead = (as: Caller) => may(as, "conversation.read", { ...conversation, role });
+    // Without a role there is nothing that can change.
+    const forget = role
+      ? memberships.watch({ ...conversation, subject: caller.subject, role }, (now) => {
+          role = now;
+          if (!mayRead(viewer)) lost(notFound("conversation", conversation.convId));
+        })
+      : () => {};
+    return {
+      forget,
+      check(as: Caller) {
+        viewer = as;
+        if (!mayRead(as)) throw notFound("conversation", conversation.convId);
+      },
+    };
+  }
+
   /** Cancels the run if it is queued. */
   async function cancelled(conversation: ConversationRef, runId: string): Promise<boolean> {
     try {
@@ -215,11 +250,29 @@ export async function openConversationPlane(
       return queue.cancel(await store.check(caller, "conversation.write", convId), runId);
     },
 
+    async participants(caller, convId) {
+      checkConvId(convId);
+      return participants.list(await store.check(caller, "conversation.read", convId));
+    },
+
+    async putParticipant(caller, convId, { subject, role }) {
+      checkConvId(convId);
+      const checked = checkParticipant(subject, role);
+      return participants.put(await store.check(caller, "conversation.manage", convId), subject, checked);
+    },
+
+    async removeParticipant(caller, convId, subject) {
+      checkConvId(convId);
+      checkParticipant(subject);
+      return participants.remove(await store.check(caller, "conversation.manage", convId), subject);
+    },
+
     async state(caller, convId) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.read", convId);
       const { messages: newest, before, cursor, endOf } = await readSnapshot(conversation, PAGE);
       const { queued = [] } = await queue.list(conversation);
+      const people = await participants.list(conversation);
       const run = await store.run(conversation);
       // The run's row is updated after its last event.
       const end = run && ACTIVE.has(run.status) ? endOf(run.run_id ?? "") : undefined;
@@ -231,6 +284,7 @@ export async function openConversationPlane(
         // It may have begun in between.
         queued: queued.filter(({ run_id }) => run_id !== run?.run_id),
         ...(before !== undefined && { before }),
+        ...people,
       };
     },
 
@@ -287,9 +341,15 @@ export async function openConversationPlane(
       const attachment = new Attachment(conversation, reader, load, subscriber, context, metrics);
       let attached = true;
       countSocket(conversation, 1);
+      const access = watchAccess(conversation, caller, (error) => {
+        attachment.close();
+        detach();
+        subscriber.end(error);
+      });
       const detach = () => {
         if (!attached) return;
         attached = false;
+        access.forget();
         countSocket(conversation, -1);
         release();
       };
@@ -303,9 +363,7 @@ export async function openConversationPlane(
         throw error;
       }
       return {
-        check(viewer) {
-          if (!may(viewer, "conversation.read", conversation)) throw notFound("conversation", convId);
-        },
+        check: access.check,
         drained: () => attachment.drained(),
         heartbeat: () => attachment.heartbeat(),
         close() {
@@ -320,16 +378,25 @@ export async function openConversationPlane(
       checkConvId(convId);
       const cursor = parseCursor(after, "after");
       const conversation = await store.check(caller, "conversation.read", convId);
-      const { reader, release } = await readers.acquire(conversation);
+      const removed = new AbortController();
+      const access = watchAccess(conversation, caller, (error) => removed.abort(error));
       try {
-        yield* followReader(context, reader, cursor, AbortSignal.any([signal, stopping.signal]));
-        if (!signal.aborted) refuseWhenStopping();
+        const { reader, release } = await readers.acquire(conversation);
+        try {
+          const until = AbortSignal.any([signal, stopping.signal, removed.signal]);
+          yield* followReader(context, reader, cursor, until);
+          removed.signal.throwIfAborted();
+          if (!signal.aborted) refuseWhenStopping();
+        } finally {
+          release();
+        }
       } finally {
-        release();
+        access.forget();
       }
     },
 
     onStopWakeup: (runId) => runs.recheck(runId),
+    onPeopleWakeup: () => memberships.recheck(),
 
     async sweep() {
       await takeover.sweep();
@@ -340,6 +407,7 @@ export async function openConversationPlane(
       stopping.abort();
       await takeover.stop();
       await runs.stop();
+      await memberships.stop();
       await leases
         .releaseAll()
         .catch((error) =>

@@ -3,6 +3,7 @@ import type {
   ConversationStateJson,
   ConversationSummaryJson,
   EditQueuedRequestJson,
+  ParticipantListJson,
   QueueStateJson,
   RunJson,
   StopResponseJson,
@@ -101,6 +102,16 @@ export interface ConversationPlane extends Service {
   ): Promise<QueueStateJson>;
   /** Cancels a queued message; run_begun once its run has begun. */
   cancelQueued(caller: Caller, convId: string, runId: string): Promise<QueueStateJson>;
+  /** Who takes part, the owner first. */
+  participants(caller: Caller, convId: string): Promise<ParticipantListJson>;
+  /** Adds a participant, or changes its role to "member" or "viewer". */
+  putParticipant(
+    caller: Caller,
+    convId: string,
+    participant: { readonly subject: string; readonly role: string },
+  ): Promise<ParticipantListJson>;
+  /** Removes a participant. Its sockets and streams end. */
+  removeParticipant(caller: Caller, convId: string, subject: string): Promise<ParticipantListJson>;
   /** A snapshot: the newest messages and their cursor. */
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
   /** The newest messages, or those before one. */

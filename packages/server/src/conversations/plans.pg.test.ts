@@ -4,8 +4,10 @@ import { readsOf, withoutStatistics } from "@khala/testing/postgres/plans";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Database, Statement } from "../database/database.ts";
+import { openAnnouncer } from "./announce.ts";
 import { listOfOrg, listOwn } from "./listing.ts";
 import { type Log, StreamGone } from "./log/log.ts";
+import { openParticipants } from "./people/participants.ts";
 import { openQueue } from "./queue/queue.ts";
 import { openMessageStore } from "./messages/message_store.ts";
 import { openLeases } from "./runs/leases.ts";
@@ -37,6 +39,10 @@ beforeEach(async () => {
       FROM generate_series(1, ${MANY}) i`,
   });
   await query({ text: `UPDATE runtime.conversations SET leaf_id = 'm${MANY}' WHERE conv_id = 'c1'` });
+  await query({
+    text: `INSERT INTO runtime.participants (org_id, conv_id, subject, role)
+      SELECT 'acme', 'c' || i, 's' || (i % 100), 'viewer' FROM generate_series(1, ${MANY}) i`,
+  });
 });
 afterEach(() => shared[Symbol.asyncDispose]());
 
@@ -88,10 +94,14 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     await store.current(conversation);
     await store.run(conversation);
     await store.run(conversation, "new");
-    const queue = openQueue(await testContext(), database, withoutStreams);
+    const announcer = openAnnouncer(await testContext(), withoutStreams);
+    const queue = openQueue(database, announcer);
     await store.admit({ ...run, ...more, runId: "last", key: "last" });
     await queue.edit(caller, conversation, "last", { message: "x" });
     expect((await queue.cancel(conversation, "last")).queued).toHaveLength(1);
+    const participants = openParticipants(database, announcer, () => {});
+    await participants.put(conversation, "bob", "viewer");
+    await participants.remove(conversation, "bob");
     await store.requestStop(conversation, "stopped");
     await leases.renew([held]);
     await leases.finish(held, failed("timeout", "late"), { next: false });
@@ -131,7 +141,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
         // All that wait are looked for, and in that index nothing else is.
         const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
         const found =
-          /_pkey: \(|AND \(run_id = |_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
+          /_pkey: \(|_subject: \(|AND \(run_id = |_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
             read,
           ) ||
           newest ||

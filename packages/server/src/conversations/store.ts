@@ -1,10 +1,10 @@
 import { KhalaError, topicForConv } from "@khala/contracts";
 import type { QueuedMessageJson, RunJson } from "@khala/contracts/conversation/v1";
 import { may, notFound } from "../access/access.ts";
-import type { Action } from "../access/actions.ts";
+import type { Action, ParticipantRole } from "../access/actions.ts";
 import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
-import type { ConversationId, ConversationRef } from "./conversation.ts";
+import type { ConversationRef } from "./conversation.ts";
 import { isoTime } from "./messages/message_row.ts";
 import { insertQuestion } from "./messages/question.ts";
 import type { BusyPolicy } from "./plane.ts";
@@ -80,6 +80,8 @@ export type Admission =
 /** A conversation's row. */
 export interface Conversation extends ConversationRef {
   readonly owner: string;
+  /** The caller's role, if it takes part without being the owner. */
+  readonly role: ParticipantRole | null;
   readonly run: string | null;
   readonly alive: boolean | null;
   readonly queued: number;
@@ -137,8 +139,8 @@ export interface StoreOptions {
 const TITLE_LENGTH = 80;
 /** The place before the first interrupt. Between it and zero there is room for all that a queue ever holds. */
 const FIRST_INTERRUPT = -(2 ** 40);
-const CONVERSATION = `org_id AS org, conv_id AS "convId", generation, log_name AS "logName", owner, run_id AS run,
-  lease_until > clock_timestamp() AS alive, queued, removed_at IS NOT NULL AS removed`;
+const CONVERSATION = `c.org_id AS org, c.conv_id AS "convId", c.generation, c.log_name AS "logName", c.owner, c.run_id AS run,
+  c.lease_until > clock_timestamp() AS alive, c.queued, c.removed_at IS NOT NULL AS removed`;
 const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id`;
 
 /** A run as it is read. */
@@ -162,7 +164,7 @@ export function openStore(database: Database, options: StoreOptions): Store {
     ensure: (caller, action, convId) => findOrCreate(database, caller, action, convId, options),
 
     async check(caller, action, convId) {
-      const conversation = await find(database, { org: caller.org, convId });
+      const conversation = await find(database, caller, convId);
       if (!conversation) throw notFound("conversation", convId);
       return usable(conversation, caller, action);
     },
@@ -231,13 +233,17 @@ export function openStore(database: Database, options: StoreOptions): Store {
 
 async function find(
   tx: Tx,
-  { org, convId }: ConversationId,
+  { org, subject }: Caller,
+  convId: string,
   lock = false,
 ): Promise<Conversation | undefined> {
   const [row] = await tx.query<Conversation>({
     name: lock ? "conversation_lock" : "conversation_find",
-    text: `SELECT ${CONVERSATION} FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2 ${lock ? "FOR UPDATE" : ""}`,
-    values: [org, convId],
+    text: `SELECT ${CONVERSATION}, (
+        SELECT p.role FROM runtime.participants p WHERE p.org_id = $1 AND p.conv_id = $2 AND p.subject = $3
+      ) AS role
+      FROM runtime.conversations c WHERE c.org_id = $1 AND c.conv_id = $2 ${lock ? "FOR UPDATE" : ""}`,
+    values: [org, convId, subject],
   });
   return row;
 }
@@ -250,12 +256,11 @@ async function findOrCreate(
   { newId }: StoreOptions,
   lock = false,
 ): Promise<Conversation> {
-  const id = { org: caller.org, convId };
-  let conversation = await find(tx, id, lock);
+  let conversation = await find(tx, caller, convId, lock);
   // Another org may have the first name, and somebody else may create the same conversation at the same time.
   for (const suffix of ["", `:${newId()}`]) {
     conversation ??= await create(tx, caller, convId, `${topicForConv(convId)}${suffix}`);
-    conversation ??= await find(tx, id, lock);
+    conversation ??= await find(tx, caller, convId, lock);
   }
   if (!conversation) throw notFound("conversation", convId);
   return usable(conversation, caller, action);
@@ -270,16 +275,23 @@ async function create(
 ): Promise<Conversation | undefined> {
   const [row] = await tx.query<Conversation>({
     name: "conversation_create",
-    text: `INSERT INTO runtime.conversations (org_id, conv_id, log_name, owner) VALUES ($1, $2, $3, $4)
-      ON CONFLICT DO NOTHING RETURNING ${CONVERSATION}`,
+    text: `INSERT INTO runtime.conversations AS c (org_id, conv_id, log_name, owner) VALUES ($1, $2, $3, $4)
+      ON CONFLICT DO NOTHING RETURNING ${CONVERSATION}, NULL AS role`,
     values: [org, convId, logName, subject],
   });
   return row;
 }
 
+/** Whoever may read the conversation learns that its role is too low; for all others it does not exist. */
+function refusal(conversation: Conversation, caller: Caller): KhalaError {
+  if (!may(caller, "conversation.read", conversation)) return notFound("conversation", conversation.convId);
+  const message = `Your role in the conversation, ${conversation.role}, does not allow this. Ask its owner.`;
+  return new KhalaError("missing_role", message);
+}
+
 /** Refuses a conversation that is not the caller's to use, as if it did not exist, and one that is being deleted. */
 function usable(conversation: Conversation, caller: Caller, action: Action): Conversation {
-  if (!may(caller, action, conversation)) throw notFound("conversation", conversation.convId);
+  if (!may(caller, action, conversation)) throw refusal(conversation, caller);
   if (conversation.removed) {
     const message = "The conversation is being deleted. Try again in a moment to start a new one.";
     throw new KhalaError("unavailable", message, { retry_after_ms: 500 });

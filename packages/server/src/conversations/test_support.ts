@@ -10,7 +10,12 @@ import type { Context } from "../kit/context.ts";
 import type { Engine, EngineEvent, EngineFactory } from "./engines/engine.ts";
 import type { Bounds, Log } from "./log/log.ts";
 import { openPostgresLog, type PostgresLog } from "./log/postgres/postgres_log.ts";
-import { type OpenConversationPlane, openConversationPlane, STOP_WAKEUP } from "./open_plane.ts";
+import {
+  type OpenConversationPlane,
+  openConversationPlane,
+  PEOPLE_WAKEUP,
+  STOP_WAKEUP,
+} from "./open_plane.ts";
 import type { ConversationSettings, RunEvents } from "./options.ts";
 import { readEntry, type TimelineEvent } from "./timeline/timeline.ts";
 
@@ -102,7 +107,8 @@ export class Servers implements AsyncDisposable {
   #onWakeup(from: TestServer, name: string): void {
     if (!this.wakeupsOn) return;
     for (const { plane, log } of this.#servers.filter((server) => server !== from)) {
-      if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
+      if (name === PEOPLE_WAKEUP) plane.onPeopleWakeup();
+      else if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
       else log.onWakeup(name.slice("log:".length));
     }
   }

@@ -8,7 +8,11 @@ import { readConfig } from "@khala/server";
 import { defineApp } from "../../../server/src/app.ts";
 import type { Log, Position } from "../../../server/src/conversations/log/log.ts";
 import { openPostgresLog } from "../../../server/src/conversations/log/postgres/postgres_log.ts";
-import { openConversationPlane, STOP_WAKEUP } from "../../../server/src/conversations/open_plane.ts";
+import {
+  openConversationPlane,
+  PEOPLE_WAKEUP,
+  STOP_WAKEUP,
+} from "../../../server/src/conversations/open_plane.ts";
 import type { ConversationSettings } from "../../../server/src/conversations/options.ts";
 import type { ConversationPlane } from "../../../server/src/conversations/plane.ts";
 import { readEntry } from "../../../server/src/conversations/timeline/timeline.ts";
@@ -133,6 +137,7 @@ export async function startConversations(
   closers.push(() => streams.stop());
   wakeups.on("log:", (stream) => log.onWakeup(stream));
   wakeups.on(STOP_WAKEUP, (runId) => plane.onStopWakeup(runId));
+  wakeups.on(PEOPLE_WAKEUP, () => plane.onPeopleWakeup());
   wakeups.onListening(() => log.recheck());
   wakeups.start();
   closers.push(() => wakeups.stop());

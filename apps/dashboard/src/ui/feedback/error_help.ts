@@ -39,6 +39,11 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     "The token lacks a required scope.",
     "Use a token with the scope named in the message.",
   ),
+  missing_role: help(
+    "Missing role",
+    "Your role in this conversation does not allow this.",
+    "Ask the owner for another role.",
+  ),
   not_found: help(
     "Not found",
     "It was deleted, removed by retention, belongs to another org, or the server has no such route.",

@@ -8,9 +8,8 @@ import type {
 import { may, notFound } from "../../access/access.ts";
 import type { Caller } from "../../access/viewer.ts";
 import type { Database } from "../../database/database.ts";
-import type { Context } from "../../kit/context.ts";
+import type { Announcer } from "../announce.ts";
 import type { ConversationRef } from "../conversation.ts";
-import { type Log, StreamGone } from "../log/log.ts";
 import { entryText } from "../runs/run_log.ts";
 import { frameOf } from "./frame_queue.ts";
 
@@ -45,13 +44,10 @@ export const QUEUED = `CASE WHEN c.queued > 0 THEN (
     FROM runtime.conversation_runs q WHERE q.org_id = c.org_id AND q.conv_id = c.conv_id AND q.status = 'queued'
   ) END`;
 
-/** How often a change by another server is announced again. */
-const MAX_ANNOUNCEMENTS = 5;
-
 type Tx = Pick<Database, "query">;
 
 /** Opens the queues. */
-export function openQueue(context: Pick<Context, "log">, database: Database, log: Log): Queue {
+export function openQueue(database: Database, announcer: Announcer): Queue {
   async function queued({ org, convId, generation }: ConversationRef): Promise<QueuedMessageJson[]> {
     const [row] = await database.query<{ queued: QueuedMessageJson[] | null }>({
       name: "conversation_queue",
@@ -62,29 +58,12 @@ export function openQueue(context: Pick<Context, "log">, database: Database, log
     return row?.queued ?? [];
   }
 
-  /**
-   * Appends the queue after other entries. Two servers may append their lists in the wrong order, so each reads the queue
-   * again afterwards: the last list in the log is the true one.
-   */
-  async function announce(conversation: ConversationRef, before: readonly string[] = []): Promise<void> {
-    const { logName, generation } = conversation;
-    try {
-      const { epoch } = await log.open(logName, generation);
-      let told: string | undefined;
-      for (let i = 0; i < MAX_ANNOUNCEMENTS; i++) {
-        const change = entryText("", { queue_changed: { queued: frameOf(await queued(conversation)) } });
-        if (change === told) return;
-        await log.append(logName, i === 0 ? [...before, change] : [change], { epoch });
-        told = change;
-      }
-    } catch (error) {
-      if (error instanceof StreamGone) return;
-      context.log.warn(
-        { err: (error as Error).message, conversation: conversation.convId },
-        "a change of a queue could not be announced",
-      );
-    }
-  }
+  const announce = (conversation: ConversationRef, before?: readonly string[]) =>
+    announcer.announce(
+      conversation,
+      async () => ({ queue_changed: { queued: frameOf(await queued(conversation)) } }),
+      before,
+    );
 
   return {
     list: async (conversation) => ({ queued: await queued(conversation) }),

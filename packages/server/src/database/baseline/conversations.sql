@@ -130,7 +130,8 @@ CREATE TABLE runtime.participants (
   PRIMARY KEY (org_id, conv_id, subject),
   FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
 );
-CREATE INDEX participants_of_subject ON runtime.participants (org_id, subject);
+-- Both in one text, so that it does not qualify for looking up one participant.
+CREATE INDEX participants_of_subject ON runtime.participants ((subject || ' ' || org_id));
 
 -- Files of messages. Their bytes are in file_chunks, or in a bucket under the key `<org_id>/<file_id>`.
 CREATE TABLE runtime.files (

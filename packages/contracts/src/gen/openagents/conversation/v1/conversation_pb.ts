@@ -1310,7 +1310,7 @@ export const StoredFileSchema: GenMessage<StoredFile, {jsonType: StoredFileJson}
   messageDesc(file_openagents_conversation_v1_conversation, 20);
 
 /**
- * GET and PUT /chat/:conv_id/participants
+ * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
  *
  * @generated from message openagents.conversation.v1.ParticipantList
  */
@@ -1322,7 +1322,7 @@ export type ParticipantList = Message<"openagents.conversation.v1.ParticipantLis
 };
 
 /**
- * GET and PUT /chat/:conv_id/participants
+ * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
  *
  * @generated from message openagents.conversation.v1.ParticipantList
  */
