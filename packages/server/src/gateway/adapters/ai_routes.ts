@@ -12,7 +12,7 @@ const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: 
 
 /**
  * `/ai/chat` for `DefaultChatTransport` of the AI SDK, 5 to 7: POST sends and streams, GET `/:id/stream` resumes, POST or
- * DELETE `/:id/stop` stops. Leaving the stream does not stop the run, so a client's own `stop()` needs the DELETE too.
+ * DELETE `/:id/stop` stops. Leaving the stream does not stop the run: a client's own `stop()` does with `stopOnAbort`.
  * Only the last message is read: `prepareSendMessagesRequest` may leave the others out, which keeps requests small.
  */
 export function aiRoutes(http: Http, context: Context, options: AdapterOptions): void {
@@ -22,7 +22,14 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const command = readAiRequest(request.body, policyOf(request));
     const run = await startRun(context, conversations, viewer, command, traceOf(request));
     const translator = new AiChunks(run.runId);
-    await respondWithRun(reply, context, options, { viewer, run, translator, first: [], ...FORM });
+    await respondWithRun(reply, context, options, {
+      viewer,
+      run,
+      translator,
+      first: [],
+      root: "../",
+      ...FORM,
+    });
   });
 
   const resume: Handler = async (viewer, request, reply) => {
@@ -34,6 +41,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
       run,
       translator,
       first: translator.replay(run.messages),
+      root: "../../../",
       ...FORM,
     });
   };

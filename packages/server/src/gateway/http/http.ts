@@ -127,7 +127,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     reply
       .header("Access-Control-Allow-Origin", origin)
       .header("Vary", "Origin")
-      .header("Access-Control-Expose-Headers", "ETag, Retry-After");
+      .header("Access-Control-Expose-Headers", "ETag, Khala-Stop, Retry-After");
     // Routes with a preflight of their own answer it.
     if (request.method !== "OPTIONS" || !request.is404) return;
     reply.header("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
