@@ -632,6 +632,11 @@ const CHANNELS: Record<
     cells: "ok - ok - - ok - ok missing_role",
   },
   "conversation: state": { topic: make.conversation, payload: () => ({}), cells: "ok - ok - - ok - ok ok" },
+  "conversation: typing": {
+    topic: make.conversation,
+    payload: () => ({ typing: true }),
+    cells: "ok - ok - - ok - ok ok",
+  },
   "ops:v1 phx_join": {
     payload: () => ({}),
     cells: "missing_scope missing_scope ok missing_scope ok missing_scope ok missing_scope missing_scope",
@@ -662,7 +667,7 @@ describe.each(Object.keys(CHANNELS))("%s", (name) => {
         return status === "ok" ? "ok" : response.error?.code;
       };
       if (event !== "phx_join") {
-        const join = await reply("phx_join", {});
+        const join = await reply("phx_join", event === "typing" ? { device: "laptop" } : {});
         // A role that may not join has nothing to push to.
         if (expected === "-") return expect(join).not.toBe("ok");
       }

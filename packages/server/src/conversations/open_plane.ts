@@ -16,6 +16,7 @@ import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
 import { openMemberships } from "./people/memberships.ts";
 import { checkParticipant, openParticipants } from "./people/participants.ts";
+import { openPresence, type Place } from "./people/presence.ts";
 import type { ConversationPlane } from "./plane.ts";
 import { frameOf } from "./queue/frame_queue.ts";
 import { openQueue, readQueuedContent } from "./queue/queue.ts";
@@ -30,6 +31,7 @@ import { followReader } from "./timeline/follow.ts";
 import type { ConversationReader } from "./timeline/reader.ts";
 import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
 import { loadSnapshot, PAGE, type Snapshot } from "./timeline/snapshot.ts";
+import type { TimelineFrame } from "./timeline/timeline.ts";
 
 export type { ConversationOptions } from "./options.ts";
 
@@ -39,6 +41,8 @@ export interface OpenConversationPlane extends ConversationPlane {
   onStopWakeup(runId: string): void;
   /** Another server changed who takes part in a conversation: the wakeup `people`. */
   onPeopleWakeup(): void;
+  /** Another server announces who is connected there: the wakeup `presence:<announcement>`. */
+  onPresenceWakeup(text: string): void;
   /** Takes over the runs of lost servers now. It also happens periodically. */
   sweep(): Promise<void>;
   /** The id under which this server holds leases. */
@@ -114,6 +118,7 @@ export async function openConversationPlane(
     metrics,
     leaseMs,
   });
+  const presence = openPresence(context, { serverId, send: (name) => options.wakeups.send(name) });
   const stopping = new AbortController();
   /** The number of sockets per conversation. */
   const attachments = new Map<string, number>();
@@ -331,7 +336,7 @@ export async function openConversationPlane(
       metrics.deletions.add(1, { cause: "request" });
     },
 
-    async attach(caller, convId, subscriber, start) {
+    async attach(caller, convId, subscriber, start, shown) {
       refuseWhenStopping();
       checkConvId(convId);
       const conversation = await store.ensure(caller, "conversation.read", convId);
@@ -340,6 +345,7 @@ export async function openConversationPlane(
         loadSnapshot(reader, messageStore, conversation, { ...PAGE, messages: count });
       const attachment = new Attachment(conversation, reader, load, subscriber, context, metrics);
       let attached = true;
+      let place: Place | undefined;
       countSocket(conversation, 1);
       const access = watchAccess(conversation, caller, (error) => {
         attachment.close();
@@ -349,6 +355,7 @@ export async function openConversationPlane(
       const detach = () => {
         if (!attached) return;
         attached = false;
+        place?.leave();
         access.forget();
         countSocket(conversation, -1);
         release();
@@ -362,10 +369,20 @@ export async function openConversationPlane(
         detach();
         throw error;
       }
+      // The first frame is hello.
+      if (shown && attached) {
+        const { device = context.newId().slice(-8) } = shown;
+        const offer = (frame: TimelineFrame) => void subscriber.offer(frame);
+        place = presence.join(conversation, { subject: caller.subject, device, offer });
+      }
       return {
         check: access.check,
         drained: () => attachment.drained(),
         heartbeat: () => attachment.heartbeat(),
+        typing(on) {
+          if (!place) throw notPresent();
+          place.typing(on);
+        },
         close() {
           attachment.close();
           detach();
@@ -397,6 +414,7 @@ export async function openConversationPlane(
 
     onStopWakeup: (runId) => runs.recheck(runId),
     onPeopleWakeup: () => memberships.recheck(),
+    onPresenceWakeup: (text) => presence.onWakeup(text),
 
     async sweep() {
       await takeover.sweep();
@@ -407,7 +425,7 @@ export async function openConversationPlane(
       stopping.abort();
       await takeover.stop();
       await runs.stop();
-      await memberships.stop();
+      await Promise.all([memberships.stop(), presence.stop()]);
       await leases
         .releaseAll()
         .catch((error) =>
@@ -418,6 +436,12 @@ export async function openConversationPlane(
       await readers.stop();
     },
   };
+}
+
+function notPresent(): KhalaError {
+  const message =
+    "This socket does not take part in the presence. Connect with device=<name>, or presence=1.";
+  return new KhalaError("invalid_request", message);
 }
 
 /** The conversation was deleted between two steps of a request. */

@@ -31,6 +31,12 @@ export interface ChatCommand {
   readonly trace?: string;
 }
 
+/** A socket that shows who is connected, and is shown itself. */
+export interface PresenceParams {
+  /** The client's name for its device; the server makes one when it is absent. */
+  readonly device?: string;
+}
+
 /** A socket's subscription to a conversation. */
 export interface Attached {
   /** Throws not_found unless this caller may read the conversation: the token of the socket may have changed. */
@@ -39,6 +45,8 @@ export interface Attached {
   drained(): void;
   /** Sends a heartbeat frame. */
   heartbeat(): void;
+  /** The person writes, or has stopped; invalid_request for a socket that does not take part in the presence. */
+  typing(on: boolean): void;
   /** Detaches. The reader stays for a grace period, in case the client reconnects. */
   close(): void;
 }
@@ -134,6 +142,7 @@ export interface ConversationPlane extends Service {
     convId: string,
     subscriber: TimelineSubscriber,
     start: StartPosition,
+    presence?: PresenceParams,
   ): Promise<Attached>;
   /** Follows the events after a cursor until the signal aborts; stale_cursor when entries were trimmed. */
   follow(caller: Caller, convId: string, after: string, signal: AbortSignal): AsyncIterable<FollowedEvent>;

@@ -17,6 +17,7 @@ import {
   STOP_WAKEUP,
 } from "./open_plane.ts";
 import type { ConversationSettings, RunEvents } from "./options.ts";
+import { PRESENCE_WAKEUP } from "./people/presence.ts";
 import { readEntry, type TimelineEvent } from "./timeline/timeline.ts";
 
 /** Settings under which nothing happens by itself within a test, except what a test is about. */
@@ -108,6 +109,7 @@ export class Servers implements AsyncDisposable {
     if (!this.wakeupsOn) return;
     for (const { plane, log } of this.#servers.filter((server) => server !== from)) {
       if (name === PEOPLE_WAKEUP) plane.onPeopleWakeup();
+      else if (name.startsWith(PRESENCE_WAKEUP)) plane.onPresenceWakeup(name.slice(PRESENCE_WAKEUP.length));
       else if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
       else log.onWakeup(name.slice("log:".length));
     }

@@ -2,6 +2,7 @@ import { openAudit } from "../access/audit.ts";
 import { type App, defineApp } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import { openConversationPlane, PEOPLE_WAKEUP, STOP_WAKEUP } from "../conversations/open_plane.ts";
+import { PRESENCE_WAKEUP } from "../conversations/people/presence.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
 import { openStoredBytes } from "../database/stored_bytes.ts";
 import { openWakeups } from "../database/wakeups.ts";
@@ -115,6 +116,7 @@ export async function createKhala(
     closers.push(() => conversations.stop());
     wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
     wakeups.on(PEOPLE_WAKEUP, () => conversations.onPeopleWakeup());
+    wakeups.on(PRESENCE_WAKEUP, (text) => conversations.onPresenceWakeup(text));
     closers.push(startConversationCleanup(config, database, chatLog, context, conversations.metrics));
 
     const streams = openDurableStreams(database, context, { wakeups, stored });

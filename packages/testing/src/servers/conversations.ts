@@ -14,6 +14,7 @@ import {
   STOP_WAKEUP,
 } from "../../../server/src/conversations/open_plane.ts";
 import type { ConversationSettings } from "../../../server/src/conversations/options.ts";
+import { PRESENCE_WAKEUP } from "../../../server/src/conversations/people/presence.ts";
 import type { ConversationPlane } from "../../../server/src/conversations/plane.ts";
 import { readEntry } from "../../../server/src/conversations/timeline/timeline.ts";
 import { openDatabase } from "../../../server/src/database/database.ts";
@@ -138,6 +139,7 @@ export async function startConversations(
   wakeups.on("log:", (stream) => log.onWakeup(stream));
   wakeups.on(STOP_WAKEUP, (runId) => plane.onStopWakeup(runId));
   wakeups.on(PEOPLE_WAKEUP, () => plane.onPeopleWakeup());
+  wakeups.on(PRESENCE_WAKEUP, (text) => plane.onPresenceWakeup(text));
   wakeups.onListening(() => log.recheck());
   wakeups.start();
   closers.push(() => wakeups.stop());

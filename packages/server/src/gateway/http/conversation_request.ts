@@ -1,7 +1,7 @@
 import { CONV_ID, KhalaError } from "@khala/contracts";
 import { ChatRequestSchema } from "@khala/contracts/conversation/v1";
 import { parseCursor } from "../../conversations/log/cursor.ts";
-import type { BusyPolicy, ChatCommand } from "../../conversations/plane.ts";
+import type { BusyPolicy, ChatCommand, PresenceParams } from "../../conversations/plane.ts";
 import type { StartPosition } from "../../conversations/timeline/attachment.ts";
 import { readMessage } from "./read_request.ts";
 
@@ -43,6 +43,22 @@ export function readStart({ after, replay }: { after?: unknown; replay?: unknown
   throw new KhalaError("invalid_request", `replay is a whole number from 1 to ${MAX_REPLAY}.`, {
     field: "replay",
   });
+}
+
+/** Reads whether a socket takes part in the presence, and the name of its device. */
+export function readPresence({
+  device,
+  presence,
+}: {
+  device?: unknown;
+  presence?: unknown;
+}): PresenceParams | undefined {
+  if (device === undefined)
+    return presence === undefined || presence === "0" || presence === false ? undefined : {};
+  if (typeof device === "string" && /^\P{Cc}{1,64}$/u.test(device) && device.isWellFormed())
+    return { device };
+  const message = "device is the name of a device: 1 to 64 characters, none of them control characters.";
+  throw new KhalaError("invalid_request", message, { field: "device" });
 }
 
 /** Reads a message that starts a run. `headerKey` is the Idempotency-Key header, if any. */
