@@ -128,14 +128,15 @@ test.each([true, false])(
     await a.plane.putParticipant(ada, conv, { subject: "bob", role: "member" });
     const sockets = [await attach(a, bob, conv), await attach(b, bob, conv)];
     const kept = [await attach(b, ada, conv), await attach(b, service, conv)];
-    const followed = (async () => {
+    const follow = async () => {
       for await (const _ of b.plane.follow(bob, conv, cursor!, AbortSignal.timeout(30_000)));
-    })();
+    };
+    const followed = expect(follow()).rejects.toMatchObject({ code: "not_found" });
     // A lower role keeps what it allows.
     servers.wakeupsOn = wakeups;
     await a.plane.putParticipant(ada, conv, { subject: "bob", role: "viewer" });
     await a.plane.removeParticipant(ada, conv, "bob");
-    await expect(followed).rejects.toMatchObject({ code: "not_found" });
+    await followed;
     await until("their sockets to end", () => sockets.every(({ ended }) => ended.length === 1));
     for (const { ended, attached } of sockets) {
       expect(ended[0]).toMatchObject({ code: "not_found", meaning: { close: 4404 } });

@@ -6,7 +6,14 @@ import type { Appended, Bounds, Entry, Log, Position, Watcher } from "../log/log
 import type { ConversationMetrics } from "../metrics.ts";
 import { isForeign } from "./foreign.ts";
 import { RecentEntries } from "./recent_entries.ts";
-import { eventFrame, type OutgoingFrames, readEntry, runOf, type TimelineFrame, TimelineFrames } from "./timeline.ts";
+import {
+  eventFrame,
+  type OutgoingFrames,
+  readEntry,
+  runOf,
+  type TimelineFrame,
+  TimelineFrames,
+} from "./timeline.ts";
 
 /** Is called at the end of the current tick. */
 interface TickListener {
