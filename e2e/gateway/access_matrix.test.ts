@@ -232,7 +232,7 @@ const ROWS: Record<string, Row> = {
   "GET /chat/:conv_id/messages": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}/messages` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 200",
   },
   "GET /chat/:conv_id/log": {
     make: make.conversation,
@@ -248,6 +248,11 @@ const ROWS: Record<string, Row> = {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}` }),
     cells: "204 404 404 403 403 204 403 403 403",
+  },
+  "POST /chat/:conv_id/events": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/events`, body: { events: [{ status: { text: "Looking" } }] } }),
+    cells: "201 404 404 403 403 201 403 201 403",
   },
   "GET /chat/:conv_id/queue": {
     make: make.conversation,

@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import { may, notFound } from "../access/access.ts";
+import { may, notFound, reachesOrg } from "../access/access.ts";
 import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
@@ -16,6 +16,7 @@ import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
 import { openMemberships } from "./people/memberships.ts";
 import { checkParticipant, openParticipants } from "./people/participants.ts";
+import { postEvents } from "./people/post_events.ts";
 import { openPresence, type Place } from "./people/presence.ts";
 import type { ConversationPlane } from "./plane.ts";
 import { frameOf } from "./queue/frame_queue.ts";
@@ -253,6 +254,17 @@ export async function openConversationPlane(
     async cancelQueued(caller, convId, runId) {
       checkConvId(convId);
       return queue.cancel(await store.check(caller, "conversation.write", convId), runId);
+    },
+
+    async post(caller, convId, events) {
+      checkConvId(convId);
+      messages.take(caller.org);
+      const conversation = await store.check(caller, "conversation.write", convId);
+      options.stored?.take(caller.org, "conversations", Buffer.byteLength(JSON.stringify(events)));
+      const asSystem = reachesOrg(caller, "conversation.write");
+      const deps = { database, log, newId: context.newId, now: () => context.clock.now() };
+      const poster = { author: caller.subject, asSystem };
+      return { cursor: await postEvents(deps, conversation, poster, events) };
     },
 
     async participants(caller, convId) {

@@ -3,7 +3,9 @@ import type {
   ConversationStateJson,
   ConversationSummaryJson,
   EditQueuedRequestJson,
+  EventJson,
   ParticipantListJson,
+  PostEventsResponseJson,
   QueueStateJson,
   RunJson,
   StopResponseJson,
@@ -110,6 +112,8 @@ export interface ConversationPlane extends Service {
   ): Promise<QueueStateJson>;
   /** Cancels a queued message; run_begun once its run has begun. */
   cancelQueued(caller: Caller, convId: string, runId: string): Promise<QueueStateJson>;
+  /** Adds events without a run, and stores their messages. */
+  post(caller: Caller, convId: string, events: readonly EventJson[]): Promise<PostEventsResponseJson>;
   /** Who takes part, the owner first. */
   participants(caller: Caller, convId: string): Promise<ParticipantListJson>;
   /** Adds a participant, or changes its role to "member" or "viewer". */
