@@ -62,7 +62,12 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     );
     expect({ status, response }).toEqual({
       status: "ok",
-      response: { conv_id: convId, run_id: expect.any(String), cursor: expect.any(String) },
+      response: {
+        conv_id: convId,
+        run_id: expect.any(String),
+        message_id: expect.any(String),
+        cursor: expect.any(String),
+      },
     });
     const performance = await server.engine.turn(response.run_id);
     performance.say("wör", "ld");

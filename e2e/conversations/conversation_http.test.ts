@@ -32,7 +32,12 @@ describe("POST /chat", () => {
     const response = await post({ conv_id: convId, message: "hello" });
     expect(response.status).toBe(202);
     const body = (await response.json()) as { conv_id: string; run_id: string; cursor: string };
-    expect(body).toEqual({ conv_id: convId, run_id: expect.any(String), cursor: expect.any(String) });
+    expect(body).toEqual({
+      conv_id: convId,
+      run_id: expect.any(String),
+      message_id: expect.any(String),
+      cursor: expect.any(String),
+    });
     await using client = await server.connect(convId, { after: body.cursor });
     const performance = await server.engine.turn(body.run_id);
     performance.say("hi");

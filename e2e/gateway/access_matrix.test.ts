@@ -28,6 +28,9 @@ const ROLES = {
   operator: { org_id: "acme", sub: "olga", scopes: ["ops"] },
   service: { org_id: "acme", sub: "svc", scopes: ["runtime:service", "chat:service"] },
   platform: { org_id: "host", sub: "pia", scopes: ["platform"] },
+  // They take part in the owner's conversations; everywhere else they are others.
+  member: { org_id: "acme", sub: "mel", scopes: PERSON },
+  viewer: { org_id: "acme", sub: "vic", scopes: PERSON },
 } as const;
 type Role = keyof typeof ROLES;
 const roles = Object.keys(ROLES) as Role[];
@@ -127,6 +130,8 @@ const make = {
   async conversation() {
     const conv_id = `conv-${randomUUID()}`;
     await asOwner("POST", { path: "/chat", body: { conv_id, message: "Hello" } });
+    for (const role of ["member", "viewer"] as const)
+      await asOwner("PUT", { path: `/chat/${conv_id}/participants/${ROLES[role].sub}`, body: { role } });
     return conv_id;
   },
   async file() {
@@ -186,69 +191,105 @@ const aiBody = (id: string) => ({
   messages: [{ id: randomUUID(), role: "user", parts: [{ type: "text", text: "Again" }] }],
 });
 
-//                                                    owner other foreign bare operator service platform
+//                                                    owner other foreign bare operator service platform member viewer
 const ROWS: Record<string, Row> = {
   "POST /runtime/v1/runs/:id/events": {
     make: make.run,
     request: append("runs", "run.stopped"),
-    cells: "201 404 201 403 403 201 403",
+    cells: "201 404 201 403 403 201 403 404 404",
   },
   "GET /runtime/v1/runs/:id/events": {
     make: make.run,
     request: (id) => ({ path: `/runtime/v1/runs/${id}/events` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 404 404",
   },
   "POST /runtime/v1/workers/:id/events": {
     make: make.worker,
     request: append("workers", "worker.heartbeat"),
-    cells: "201 404 201 403 403 201 403",
+    cells: "201 404 201 403 403 201 403 404 404",
   },
   "GET /runtime/v1/workers/:id/events": {
     make: make.worker,
     request: (id) => ({ path: `/runtime/v1/workers/${id}/events` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 404 404",
   },
   "GET /sync/v1/doc/:doc_key": {
     make: make.document,
     unknown: "run:nothing",
     request: (key) => ({ path: `/sync/v1/doc/${key}` }),
-    cells: "200 404 404 404 404 404 404",
+    cells: "200 404 404 404 404 404 404 404 404",
   },
   "GET /sync/v1/list/:collection": {
     request: () => ({ path: `/sync/v1/list/${RUNS}` }),
-    cells: "200 200 200 403 403 403 403",
+    cells: "200 200 200 403 403 403 403 200 200",
   },
 
   "POST /chat": {
     make: make.conversation,
     request: (id) => ({ path: "/chat", body: chatBody(id) }),
-    cells: "202 404 202 403 403 202 403",
+    cells: "202 404 202 403 403 202 403 202 403",
   },
-  "GET /chat": { request: () => ({ path: "/chat" }), cells: "200 200 200 403 403 200 403" },
+  "GET /chat": { request: () => ({ path: "/chat" }), cells: "200 200 200 403 403 200 403 200 200" },
   "GET /chat/:conv_id": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 200",
   },
   "GET /chat/:conv_id/messages": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}/messages` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 200",
   },
   "GET /chat/:conv_id/log": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}/log` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 200",
   },
   "POST /chat/:conv_id/stop": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}/stop` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 403",
   },
   "DELETE /chat/:conv_id": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}` }),
-    cells: "204 404 404 403 403 204 403",
+    cells: "204 404 404 403 403 204 403 403 403",
+  },
+  "POST /chat/:conv_id/events": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/events`, body: { events: [{ status: { text: "Looking" } }] } }),
+    cells: "201 404 404 403 403 201 403 201 403",
+  },
+  "GET /chat/:conv_id/queue": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/queue` }),
+    cells: "200 404 404 403 403 200 403 200 200",
+  },
+  "PATCH /chat/:conv_id/queue/:run_id": {
+    make: make.conversation,
+    // Nothing is queued there, which only those learn who may write.
+    request: (id) => ({ path: `/chat/${id}/queue/nothing`, body: { message: "Other" } }),
+    cells: "404 404 404 403 403 404 403 404 403",
+  },
+  "DELETE /chat/:conv_id/queue/:run_id": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/queue/nothing` }),
+    cells: "404 404 404 403 403 404 403 404 403",
+  },
+  "GET /chat/:conv_id/participants": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/participants` }),
+    cells: "200 404 404 403 403 200 403 200 200",
+  },
+  "PUT /chat/:conv_id/participants/:subject": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/participants/carl`, body: { role: "viewer" } }),
+    cells: "200 404 404 403 403 200 403 403 403",
+  },
+  "DELETE /chat/:conv_id/participants/:subject": {
+    make: make.conversation,
+    request: (id) => ({ path: `/chat/${id}/participants/carl` }),
+    cells: "200 404 404 403 403 200 403 403 403",
   },
   "POST /files": {
     make: make.conversation,
@@ -272,23 +313,23 @@ const ROWS: Record<string, Row> = {
   "POST /ai/chat": {
     make: make.conversation,
     request: (id) => ({ path: "/ai/chat?policy=queue", body: aiBody(id) }),
-    cells: "200 404 200 403 403 200 403",
+    cells: "200 404 200 403 403 200 403 200 403",
   },
   "GET /ai/chat/:id/stream": {
     make: make.conversation,
     request: (id) => ({ path: `/ai/chat/${id}/stream` }),
     // Without a run there is nothing to resume, whether the conversation is there or not.
-    cells: "20x 204 204 403 403 20x 403",
+    cells: "20x 204 204 403 403 20x 403 20x 20x",
   },
   "POST /ai/chat/:id/stop": {
     make: make.conversation,
     request: (id) => ({ path: `/ai/chat/${id}/stop` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 403",
   },
   "DELETE /ai/chat/:id/stop": {
     make: make.conversation,
     request: (id) => ({ path: `/ai/chat/${id}/stop` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 403",
   },
   "POST /ag-ui": {
     make: make.conversation,
@@ -296,7 +337,7 @@ const ROWS: Record<string, Row> = {
       path: "/ag-ui?policy=queue",
       body: { threadId, runId: randomUUID(), messages: [{ id: "m", role: "user", content: "Again" }] },
     }),
-    cells: "200 404 200 403 403 200 403",
+    cells: "200 404 200 403 403 200 403 200 403",
   },
 
   "PUT /streams/*": {
@@ -304,31 +345,31 @@ const ROWS: Record<string, Row> = {
     unknown: "/streams/nothing",
     creates: true,
     request: (path) => ({ path, headers: { "content-type": "text/plain" }, body: "" }),
-    cells: "200 404 201 403 403 200 403",
+    cells: "200 404 201 403 403 200 403 404 404",
   },
   "POST /streams/*": {
     make: make.stream,
     unknown: "/streams/nothing",
     request: (path) => ({ path, headers: { "content-type": "text/plain" }, body: "more" }),
-    cells: "204 404 404 403 403 204 403",
+    cells: "204 404 404 403 403 204 403 404 404",
   },
   "GET /streams/*": {
     make: make.stream,
     unknown: "/streams/nothing",
     request: (path) => ({ path }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 404 404",
   },
   "HEAD /streams/*": {
     make: make.stream,
     unknown: "/streams/nothing",
     request: (path) => ({ path }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 404 404",
   },
   "DELETE /streams/*": {
     make: make.stream,
     unknown: "/streams/nothing",
     request: (path) => ({ path }),
-    cells: "204 404 404 403 403 204 403",
+    cells: "204 404 404 403 403 204 403 404 404",
   },
 
   "POST /blackboard/v1/artifacts": {
@@ -338,135 +379,147 @@ const ROWS: Record<string, Row> = {
       path: "/blackboard/v1/artifacts",
       body: { id, version: 2, type: "Note", payload: {} },
     }),
-    cells: "201 404 201 403 403 403 403",
+    cells: "201 404 201 403 403 403 403 404 404",
   },
   "GET /blackboard/v1/artifacts": {
     request: () => ({ path: "/blackboard/v1/artifacts" }),
-    cells: "200 200 200 403 403 403 403",
+    cells: "200 200 200 403 403 403 403 200 200",
   },
   "GET /blackboard/v1/artifacts/:id": {
     make: make.privateArtifact,
     unknown: randomUUID(),
     request: (id) => ({ path: `/blackboard/v1/artifacts/${id}` }),
-    cells: "200 404 404 403 403 403 403",
+    cells: "200 404 404 403 403 403 403 404 404",
   },
   "GET /blackboard/v1/agents": {
     request: () => ({ path: "/blackboard/v1/agents" }),
-    cells: "200 200 200 403 403 403 403",
+    cells: "200 200 200 403 403 403 403 200 200",
   },
   "GET /blackboard/v1/lag": {
     request: () => ({ path: "/blackboard/v1/lag" }),
-    cells: "200 200 200 403 403 403 403",
+    cells: "200 200 200 403 403 403 403 200 200",
   },
   "POST /blackboard/v1/agents/:agent/pause": {
     request: () => ({ path: "/blackboard/v1/agents/reviewer/pause" }),
-    cells: "403 403 403 403 403 403 204",
+    cells: "403 403 403 403 403 403 204 403 403",
   },
   "POST /blackboard/v1/agents/:agent/resume": {
     request: () => ({ path: "/blackboard/v1/agents/reviewer/resume" }),
-    cells: "403 403 403 403 403 403 204",
+    cells: "403 403 403 403 403 403 204 403 403",
   },
   "POST /blackboard/v1/agents/:agent/cancel": {
     request: () => ({ path: "/blackboard/v1/agents/reviewer/cancel" }),
-    cells: "403 403 403 403 403 403 204",
+    cells: "403 403 403 403 403 403 204 403 403",
   },
   "GET /blackboard/v1/correlations/:correlation_id": {
     make: make.correlation,
     request: (id) => ({ path: `/blackboard/v1/correlations/${id}` }),
-    cells: "200 200 404 403 403 403 403",
+    cells: "200 200 404 403 403 403 403 200 200",
   },
   "POST /blackboard/v1/correlations/:correlation_id/pause": {
     make: make.correlation,
     request: (id) => ({ path: `/blackboard/v1/correlations/${id}/pause` }),
-    cells: "204 404 404 403 204 403 403",
+    cells: "204 404 404 403 204 403 403 404 404",
   },
   "POST /blackboard/v1/correlations/:correlation_id/cancel": {
     make: make.correlation,
     request: (id) => ({ path: `/blackboard/v1/correlations/${id}/cancel` }),
-    cells: "204 404 404 403 204 403 403",
+    cells: "204 404 404 403 204 403 403 404 404",
   },
   "POST /blackboard/v1/correlations/:correlation_id/resume": {
     make: make.correlation,
     request: (id) => ({ path: `/blackboard/v1/correlations/${id}/resume` }),
-    cells: "202 404 404 403 202 403 403",
+    cells: "202 404 404 403 202 403 403 404 404",
   },
   "GET /blackboard/v1/approvals": {
     request: () => ({ path: "/blackboard/v1/approvals" }),
-    cells: "200 200 200 403 403 403 403",
+    cells: "200 200 200 403 403 403 403 200 200",
   },
   "POST /blackboard/v1/approvals/:id": {
     make: make.approval,
     unknown: randomUUID(),
     request: (id) => ({ path: `/blackboard/v1/approvals/${id}`, body: { approved: true } }),
-    cells: "204 204 404 403 403 403 403",
+    cells: "204 204 404 403 403 403 403 204 204",
   },
   "GET /blackboard/v1/dead-letters/:agent": {
     request: () => ({ path: "/blackboard/v1/dead-letters/failing" }),
-    cells: "200 200 200 403 403 403 403",
+    cells: "200 200 200 403 403 403 403 200 200",
   },
   "GET /blackboard/v1/dead-letters/:agent/:id": {
     make: make.deadLetter,
     unknown: randomUUID(),
     request: (id) => ({ path: `/blackboard/v1/dead-letters/failing/${id}` }),
-    cells: "200 200 404 403 403 403 403",
+    cells: "200 200 404 403 403 403 403 200 200",
   },
   "POST /blackboard/v1/dead-letters/:agent/:id/replay": {
     make: make.deadLetter,
     unknown: randomUUID(),
     request: (id) => ({ path: `/blackboard/v1/dead-letters/failing/${id}/replay` }),
-    cells: "202 202 404 403 403 403 403",
+    cells: "202 202 404 403 403 403 403 202 202",
   },
   "POST /blackboard/v1/dead-letters/:agent/replay": {
     request: () => ({ path: "/blackboard/v1/dead-letters/failing/replay", body: {} }),
-    cells: "202 202 202 403 403 403 403",
+    cells: "202 202 202 403 403 403 403 202 202",
   },
   "POST /blackboard/v1/agents/:agent/claim": {
     request: () => ({
       path: "/blackboard/v1/agents/editor/claim",
       body: { worker: "w", max: 1, wait_ms: 0 },
     }),
-    cells: "200 200 200 403 403 403 403",
+    cells: "200 200 200 403 403 403 403 200 200",
   },
   "POST /blackboard/v1/claims/:claim_id/heartbeat": {
     make: make.claim,
     unknown: randomUUID(),
     request: (id) => ({ path: `/blackboard/v1/claims/${id}/heartbeat` }),
-    cells: "200 200 404 403 403 403 403",
+    cells: "200 200 404 403 403 403 403 200 200",
   },
   "POST /blackboard/v1/claims/:claim_id/settle": {
     make: make.claim,
     unknown: randomUUID(),
     request: (id) => ({ path: `/blackboard/v1/claims/${id}/settle`, body: { outputs: [] } }),
-    cells: "200 200 404 403 403 403 403",
+    cells: "200 200 404 403 403 403 403 200 200",
   },
 
   "POST /api/sync/token": {
     request: () => ({ path: "/api/sync/token", body: { sub: "x", org_id: "acme", scopes: [] } }),
-    cells: "401 401 401 401 401 401 401",
+    cells: "401 401 401 401 401 401 401 401 401",
   },
   "POST /api/sync/revoke": {
     request: () => ({ path: "/api/sync/revoke", body: { jti: "a token of nobody" } }),
-    cells: "403 403 204 403 204 403 204",
+    cells: "403 403 204 403 204 403 204 403 403",
   },
   "GET /ops/v1/overview": {
     request: () => ({ path: "/ops/v1/overview" }),
-    cells: "403 403 200 403 200 403 200",
+    cells: "403 403 200 403 200 403 200 403 403",
   },
-  "GET /ops/v1/errors": { request: () => ({ path: "/ops/v1/errors" }), cells: "403 403 200 403 200 403 200" },
-  "GET /ops/v1/topics": { request: () => ({ path: "/ops/v1/topics" }), cells: "403 403 200 403 200 403 200" },
-  "GET /ops/v1/config": { request: () => ({ path: "/ops/v1/config" }), cells: "403 403 403 403 403 403 200" },
-  "GET /ops/v1/parity": { request: () => ({ path: "/ops/v1/parity" }), cells: "403 403 403 403 403 403 200" },
+  "GET /ops/v1/errors": {
+    request: () => ({ path: "/ops/v1/errors" }),
+    cells: "403 403 200 403 200 403 200 403 403",
+  },
+  "GET /ops/v1/topics": {
+    request: () => ({ path: "/ops/v1/topics" }),
+    cells: "403 403 200 403 200 403 200 403 403",
+  },
+  "GET /ops/v1/config": {
+    request: () => ({ path: "/ops/v1/config" }),
+    cells: "403 403 403 403 403 403 200 403 403",
+  },
+  "GET /ops/v1/parity": {
+    request: () => ({ path: "/ops/v1/parity" }),
+    cells: "403 403 403 403 403 403 200 403 403",
+  },
   "POST /ops/v1/parity": {
     request: () => ({ path: "/ops/v1/parity" }),
-    cells: "403 403 403 403 403 403 400",
+    cells: "403 403 403 403 403 403 400 403 403",
   },
   "GET /ops/v1/sockets": {
     request: () => ({ path: "/ops/v1/sockets" }),
-    cells: "403 403 200 403 200 403 403",
+    cells: "403 403 200 403 200 403 403 403 403",
   },
   "GET /ops/v1/conversations": {
     request: () => ({ path: "/ops/v1/conversations" }),
-    cells: "403 403 200 403 200 403 403",
+    cells: "403 403 200 403 200 403 403 403 403",
   },
   "GET /ops/v1/failed-runs": {
     request: () => ({ path: "/ops/v1/failed-runs" }),
@@ -474,38 +527,47 @@ const ROWS: Record<string, Row> = {
   },
   "GET /ops/v1/failed-streams": {
     request: () => ({ path: "/ops/v1/failed-streams" }),
-    cells: "403 403 200 403 200 403 200",
+    cells: "403 403 200 403 200 403 200 403 403",
   },
   "GET /ops/v1/set-aside": {
     request: () => ({ path: "/ops/v1/set-aside" }),
-    cells: "403 403 200 403 200 403 200",
+    cells: "403 403 200 403 200 403 200 403 403",
   },
   "POST /ops/v1/set-aside/:id/retry": {
     request: () => ({ path: "/ops/v1/set-aside/1/retry" }),
-    cells: "403 403 404 403 404 403 404",
+    cells: "403 403 404 403 404 403 404 403 403",
   },
   "DELETE /ops/v1/set-aside/:id": {
     request: () => ({ path: "/ops/v1/set-aside/1" }),
-    cells: "403 403 404 403 404 403 404",
+    cells: "403 403 404 403 404 403 404 403 403",
   },
-  "GET /ops/v1/audit": { request: () => ({ path: "/ops/v1/audit" }), cells: "403 403 200 403 200 403 200" },
-  "GET /ops/v1/quotas": { request: () => ({ path: "/ops/v1/quotas" }), cells: "403 403 200 403 200 403 200" },
+  "GET /ops/v1/audit": {
+    request: () => ({ path: "/ops/v1/audit" }),
+    cells: "403 403 200 403 200 403 200 403 403",
+  },
+  "GET /ops/v1/quotas": {
+    request: () => ({ path: "/ops/v1/quotas" }),
+    cells: "403 403 200 403 200 403 200 403 403",
+  },
   "GET /ops/v1/documents": {
     request: () => ({ path: `/ops/v1/documents?topic=${RUNS}` }),
     // The operator's token does not name the topic.
-    cells: "403 403 200 403 403 403 403",
+    cells: "403 403 200 403 403 403 403 403 403",
   },
   "GET /ops/v1/history/:doc_key": {
     make: make.document,
     unknown: "run:nothing",
     request: (key) => ({ path: `/ops/v1/history/${key}` }),
-    cells: "403 403 404 403 404 403 403",
+    cells: "403 403 404 403 404 403 403 403 403",
   },
   // A production server keeps no traces.
-  "GET /ops/v1/traces": { request: () => ({ path: "/ops/v1/traces" }), cells: "403 403 404 403 404 403 403" },
+  "GET /ops/v1/traces": {
+    request: () => ({ path: "/ops/v1/traces" }),
+    cells: "403 403 404 403 404 403 403 403 403",
+  },
   "GET /ops/v1/traces/:trace_id": {
     request: () => ({ path: `/ops/v1/traces/${"0".repeat(32)}` }),
-    cells: "403 403 404 403 404 403 403",
+    cells: "403 403 404 403 404 403 403 403 403",
   },
 };
 
@@ -581,28 +643,37 @@ const CHANNELS: Record<
   string,
   { payload: () => Promise<object> | object; topic?: () => Promise<string>; cells: string }
 > = {
-  "sync:v1 phx_join": { payload: () => ({}), cells: "ok ok ok ok ok ok ok" },
+  "sync:v1 phx_join": { payload: () => ({}), cells: "ok ok ok ok ok ok ok ok ok" },
   "sync:v1 subscribe": {
     payload: () => ({ topics: [RUNS] }),
-    cells: "ok ok ok forbidden_topic forbidden_topic forbidden_topic forbidden_topic",
+    cells: "ok ok ok forbidden_topic forbidden_topic forbidden_topic forbidden_topic ok ok",
   },
-  "sync:v1 unsubscribe": { payload: () => ({ topics: [RUNS] }), cells: "ok ok ok ok ok ok ok" },
-  "sync:v1 heartbeat": { payload: () => ({}), cells: "ok ok ok ok ok ok ok" },
+  "sync:v1 unsubscribe": { payload: () => ({ topics: [RUNS] }), cells: "ok ok ok ok ok ok ok ok ok" },
+  "sync:v1 heartbeat": { payload: () => ({}), cells: "ok ok ok ok ok ok ok ok ok" },
   "conversation: phx_join": {
     topic: make.conversation,
     payload: () => ({}),
-    cells: "ok not_found ok missing_scope missing_scope ok missing_scope",
+    cells: "ok not_found ok missing_scope missing_scope ok missing_scope ok ok",
   },
   "conversation: chat": {
     topic: make.conversation,
     payload: () => ({ message: "Again", policy: "queue" }),
-    cells: "ok - ok - - ok -",
+    cells: "ok - ok - - ok - ok missing_role",
   },
-  "conversation: stop": { topic: make.conversation, payload: () => ({}), cells: "ok - ok - - ok -" },
-  "conversation: state": { topic: make.conversation, payload: () => ({}), cells: "ok - ok - - ok -" },
+  "conversation: stop": {
+    topic: make.conversation,
+    payload: () => ({}),
+    cells: "ok - ok - - ok - ok missing_role",
+  },
+  "conversation: state": { topic: make.conversation, payload: () => ({}), cells: "ok - ok - - ok - ok ok" },
+  "conversation: typing": {
+    topic: make.conversation,
+    payload: () => ({ typing: true }),
+    cells: "ok - ok - - ok - ok ok",
+  },
   "ops:v1 phx_join": {
     payload: () => ({}),
-    cells: "missing_scope missing_scope ok missing_scope ok missing_scope ok",
+    cells: "missing_scope missing_scope ok missing_scope ok missing_scope ok missing_scope missing_scope",
   },
 };
 
@@ -630,7 +701,7 @@ describe.each(Object.keys(CHANNELS))("%s", (name) => {
         return status === "ok" ? "ok" : response.error?.code;
       };
       if (event !== "phx_join") {
-        const join = await reply("phx_join", {});
+        const join = await reply("phx_join", event === "typing" ? { device: "laptop" } : {});
         // A role that may not join has nothing to push to.
         if (expected === "-") return expect(join).not.toBe("ok");
       }

@@ -1,4 +1,5 @@
 export { type ErrorCode, KhalaError } from "@khala/contracts";
+export { stopOnAbort } from "./adapters/stop_on_abort.ts";
 export type { AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
 export type { ArtifactFilter, Board, DeadLetterFilter } from "./board/board.ts";
 export type { CorrelationWatch } from "./board/correlation_watch.ts";

@@ -1,5 +1,5 @@
 import { KhalaError, SCOPES, workScope } from "@khala/contracts";
-import { ACTIONS, type Action, type Rule } from "./actions.ts";
+import { ACTIONS, type Action, type ParticipantRole, type Rule } from "./actions.ts";
 import type { Caller } from "./viewer.ts";
 
 /** What the scopes of an action depend on: the topic, the stream's own scope, or the agent. */
@@ -13,6 +13,8 @@ export interface Target {
 export interface Resource extends Target {
   readonly org: string;
   readonly owner?: string;
+  /** The caller's role, where it takes part in what another one owns. */
+  readonly role?: ParticipantRole | null;
   /** The subjects of the org that see it; null or absent for all of them. */
   readonly audience?: readonly string[] | null;
   readonly hiddenFrom?: readonly string[] | null;
@@ -27,7 +29,8 @@ export function may(caller: Caller, action: Action, resource: Resource): boolean
   if (rule.publicToAll && resource.isPublic) return true;
   if (resource.org !== caller.org) return false;
   if (rule.to === "org" || holds(caller, rule.orgWide)) return true;
-  return rule.to === "owner" ? resource.owner === caller.subject : sees(caller, resource);
+  if (rule.to !== "owner") return sees(caller, resource);
+  return resource.owner === caller.subject || (!!resource.role && !!rule.roles?.includes(resource.role));
 }
 
 /** Throws missing_scope, or forbidden_topic, unless the caller's token allows the action to some resource. */

@@ -1,5 +1,8 @@
 import { SCOPES } from "@khala/contracts";
 
+/** What a participant may do to a conversation of another one: a member reads and writes, a viewer reads. */
+export type ParticipantRole = "member" | "viewer";
+
 /** Who may do an action, and to what. */
 export interface Rule {
   /** A token needs one of these. `<topic>`, `<stream>` and `<agent>` stand for the scope that the resource itself names. */
@@ -9,6 +12,8 @@ export interface Rule {
    * installation belongs to no org, so the scope alone decides.
    */
   readonly to: "org" | "owner" | "audience" | "installation";
+  /** Participants with one of these roles may do it as the owner may. */
+  readonly roles?: readonly ParticipantRole[];
   /** A token with this scope may do it to everything of its org. */
   readonly orgWide?: string;
   /** A token with this scope may do it in every org. */
@@ -37,8 +42,12 @@ export const ACTIONS = {
   "stream.read": stream,
   "document.read": { scopes: ["<topic>"], to: "audience" },
 
-  "conversation.read": chat,
-  "conversation.write": chat,
+  "conversation.read": { ...chat, roles: ["member", "viewer"] },
+  "conversation.write": { ...chat, roles: ["member"] },
+  // Who takes part.
+  "conversation.manage": { ...chat, audited: true },
+  // A queued message, whose owner is its author.
+  "queued_message.edit": chat,
   "conversation.delete": { ...chat, audited: true },
   "durable_stream.read": chat,
   "durable_stream.write": chat,

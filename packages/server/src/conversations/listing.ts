@@ -32,7 +32,7 @@ interface Row {
   readonly errorId: string | null;
 }
 
-/** A page of conversations, newest first, of an owner or of the org. */
+/** A page of conversations, newest first: those that a person owns or takes part in, or all of the org. */
 async function list(
   database: Database,
   org: string,
@@ -40,19 +40,31 @@ async function list(
   { after, limit }: PageQuery,
 ): Promise<{ rows: Row[]; next: string | undefined }> {
   const { sortKey, convId } = readPageStart(after);
-  const [name, own] =
-    owner === undefined ? ["conversations_of_org", ""] : ["conversations_of_owner", "AND owner = $5"];
+  const newest = (from: string) => `
+        SELECT c.org_id, c.conv_id, c.owner, c.title, c.updated_at, c.run_id,
+          (extract(epoch FROM c.updated_at) * 1000000)::bigint AS sort_key
+        FROM ${from} AND c.removed_at IS NULL
+          AND (c.updated_at, c.conv_id) < (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3)
+        ORDER BY c.updated_at DESC, c.conv_id DESC LIMIT $4`;
+  const ofOrg = "runtime.conversations c WHERE c.org_id = $1";
+  const own = newest(`${ofOrg} AND c.owner = $5`);
+  const shared =
+    newest(`runtime.participants p JOIN runtime.conversations c ON c.org_id = $1 AND c.conv_id = p.conv_id
+        WHERE p.subject || ' ' || p.org_id = $5 || ' ' || $1 AND p.org_id = $1 AND p.subject = $5`);
+  const [name, found] =
+    owner === undefined
+      ? ["conversations_of_org", newest(ofOrg)]
+      : [
+          "conversations_of_owner",
+          `SELECT * FROM ((${own}) UNION ALL (${shared})) c
+          ORDER BY c.updated_at DESC, c.conv_id DESC LIMIT $4`,
+        ];
   const rows = await database.query<Row>({
     name,
     text: `
       SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.sort_key AS "sortKey",
         r.run_id AS "runId", r.status, r.created_at AS "createdAt", r.error, r.error_code AS "errorCode", r.error_id AS "errorId"
-      FROM (
-        SELECT org_id, conv_id, owner, title, updated_at, run_id, (extract(epoch FROM updated_at) * 1000000)::bigint AS sort_key
-        FROM runtime.conversations
-        WHERE org_id = $1 ${own} AND removed_at IS NULL
-          AND (updated_at, conv_id) < (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3)
-        ORDER BY updated_at DESC, conv_id DESC LIMIT $4
+      FROM (${found}
       ) c
       LEFT JOIN LATERAL (
         SELECT run_id, status, created_at, error, error_code, error_id FROM runtime.conversation_runs
@@ -67,7 +79,7 @@ async function list(
   return { rows: page, next: last && rows.length > limit ? `${last.sortKey} ${last.convId}` : undefined };
 }
 
-/** The caller's own conversations. */
+/** The conversations that the caller owns or takes part in. */
 export async function listOwn(
   database: Database,
   { org, subject }: Caller,

@@ -1,9 +1,11 @@
 import { KhalaError } from "@khala/contracts";
-import { may, notFound } from "../access/access.ts";
+import { may, notFound, reachesOrg } from "../access/access.ts";
+import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
 import { withTimeout } from "../kit/timeout.ts";
+import { openAnnouncer } from "./announce.ts";
 import { type ConversationId, type ConversationRef, idKey } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
 import { fileAnswer } from "./files/file_urls.ts";
@@ -15,18 +17,26 @@ import type { Log } from "./log/log.ts";
 import { openMessageStore, type PageLimits } from "./messages/message_store.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
+import { openMemberships } from "./people/memberships.ts";
+import { checkParticipant, openParticipants } from "./people/participants.ts";
+import { postEvents } from "./people/post_events.ts";
+import { openPresence, type Place } from "./people/presence.ts";
 import type { ConversationPlane } from "./plane.ts";
-import { chat, checkConvId } from "./runs/chat.ts";
+import { contentHash } from "./queue/content_hash.ts";
+import { frameOf } from "./queue/frame_queue.ts";
+import { openQueue, readQueuedContent } from "./queue/queue.ts";
+import { chat, checkConvId, checkMessage } from "./runs/chat.ts";
 import { openLeases } from "./runs/leases.ts";
 import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
 import { openTakeover } from "./runs/takeover.ts";
-import { openStore } from "./store.ts";
+import { type Conversation, openStore } from "./store.ts";
 import { Attachment, type LoadSnapshot } from "./timeline/attachment.ts";
 import { followReader } from "./timeline/follow.ts";
 import type { ConversationReader } from "./timeline/reader.ts";
 import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
 import { loadSnapshot, PAGE, type Snapshot } from "./timeline/snapshot.ts";
+import type { TimelineFrame } from "./timeline/timeline.ts";
 import { prepareTurn } from "./turns/prepare_turn.ts";
 
 export type { ConversationOptions } from "./options.ts";
@@ -37,6 +47,10 @@ export interface OpenConversationPlane extends ConversationPlane {
   onStopWakeup(runId: string): void;
   /** Another server left runs behind: the wakeup `takeover`. */
   onTakeoverWakeup(): void;
+  /** Another server changed who takes part in a conversation: the wakeup `people`. */
+  onPeopleWakeup(): void;
+  /** Another server announces who is connected there: the wakeup `presence:<announcement>`. */
+  onPresenceWakeup(text: string): void;
   /** Takes over the runs of lost servers now. It also happens periodically. */
   sweep(): Promise<void>;
   /** The id under which this server holds leases. */
@@ -47,6 +61,8 @@ export interface OpenConversationPlane extends ConversationPlane {
 export const STOP_WAKEUP = "stop:";
 /** The wakeup that a server left runs for others to continue or to start. */
 export const TAKEOVER_WAKEUP = "takeover";
+/** The wakeup that says that participants of some conversation have changed. */
+export const PEOPLE_WAKEUP = "people";
 const REPORT_TIMEOUT_MS = 5_000;
 const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
 const READ_TIMEOUT_MS = 10_000;
@@ -105,7 +121,15 @@ export async function openConversationPlane(
     maxRuns,
     quota: liveRuns,
   };
-  const runs = openRuns(context, { ...options, ...ofRuns });
+  const announcer = openAnnouncer(context, log);
+  const queue = openQueue(database, announcer);
+  const memberships = openMemberships(context, database);
+  const participants = openParticipants(database, announcer, () => {
+    memberships.recheck();
+    options.wakeups.send(PEOPLE_WAKEUP);
+  });
+  const onDequeued = (run: ConversationRef) => void queue.announce(run);
+  const runs = openRuns(context, { ...options, ...ofRuns, onDequeued });
   const takeover = openTakeover(context, {
     log,
     messages: messageStore,
@@ -115,6 +139,7 @@ export async function openConversationPlane(
     metrics,
     leaseMs,
   });
+  const presence = openPresence(context, { serverId, send: (name) => options.wakeups.send(name) });
   const stopping = new AbortController();
   let draining = false;
   /** Streams that follow a run. */
@@ -179,6 +204,39 @@ export async function openConversationPlane(
     if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
   }
 
+  /** Calls `lost` when the caller may not read the conversation any more, because its role has changed. */
+  function watchAccess(conversation: Conversation, caller: Caller, lost: (error: KhalaError) => void) {
+    let viewer = caller;
+    let { role } = conversation;
+    const mayRead = (as: Caller) => may(as, "conversation.read", { ...conversation, role });
+    // Without a role there is nothing that can change.
+    const forget = role
+      ? memberships.watch({ ...conversation, subject: caller.subject, role }, (now) => {
+          role = now;
+          if (!mayRead(viewer)) lost(notFound("conversation", conversation.convId));
+        })
+      : () => {};
+    return {
+      forget,
+      check(as: Caller) {
+        viewer = as;
+        if (!mayRead(as)) throw notFound("conversation", conversation.convId);
+      },
+    };
+  }
+
+  /** Cancels the run if it is queued. */
+  async function cancelled(conversation: ConversationRef, runId: string): Promise<boolean> {
+    try {
+      await queue.cancel(conversation, runId);
+      return true;
+    } catch (error) {
+      if (error instanceof KhalaError && (error.code === "run_begun" || error.code === "not_found"))
+        return false;
+      throw error;
+    }
+  }
+
   return {
     metrics,
     serverId,
@@ -187,19 +245,21 @@ export async function openConversationPlane(
       refuseWhenStopping(draining);
       const waitMs = leaseMs;
       const { stored } = options;
-      const deps = { log, store, runs, takeover, quota: messages, stored, stopEverywhere, waitMs };
+      const deps = { log, store, runs, takeover, queue, quota: messages, stored, stopEverywhere, waitMs };
       const prepared = await prepareTurn(
         context,
         { store, files, params: options.engine.params },
         caller,
         command,
       );
-      return chat(context, deps, caller, prepared);
+      return chat(context, deps, caller, prepared, contentHash(command));
     },
 
     async stopRun(caller, convId, runId) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.write", convId);
+      if (runId !== undefined && (await cancelled(conversation, runId)))
+        return { run_id: runId, stopped: true };
       const stopped = await store.requestStop(conversation, "stopped", runId);
       if (!stopped) return { stopped: false };
       if (stopped.active && stopped.alive) stopEverywhere(stopped.runId, "stopped");
@@ -207,11 +267,59 @@ export async function openConversationPlane(
       return { run_id: stopped.runId, stopped: true };
     },
 
+    async queue(caller, convId) {
+      checkConvId(convId);
+      return queue.list(await store.check(caller, "conversation.read", convId));
+    },
+
+    async editQueued(caller, convId, runId, edited) {
+      checkConvId(convId);
+      const content = readQueuedContent(edited);
+      checkMessage(content.message);
+      const conversation = await store.check(caller, "conversation.write", convId);
+      return queue.edit(caller, conversation, runId, content);
+    },
+
+    async cancelQueued(caller, convId, runId) {
+      checkConvId(convId);
+      return queue.cancel(await store.check(caller, "conversation.write", convId), runId);
+    },
+
+    async post(caller, convId, events) {
+      checkConvId(convId);
+      messages.take(caller.org);
+      const conversation = await store.check(caller, "conversation.write", convId);
+      options.stored?.take(caller.org, "conversations", Buffer.byteLength(JSON.stringify(events)));
+      const asSystem = reachesOrg(caller, "conversation.write");
+      const deps = { database, log, newId: context.newId, now: () => context.clock.now() };
+      const poster = { author: caller.subject, asSystem };
+      return { cursor: await postEvents(deps, conversation, poster, events) };
+    },
+
+    async participants(caller, convId) {
+      checkConvId(convId);
+      return participants.list(await store.check(caller, "conversation.read", convId));
+    },
+
+    async putParticipant(caller, convId, { subject, role }) {
+      checkConvId(convId);
+      const checked = checkParticipant(subject, role);
+      return participants.put(await store.check(caller, "conversation.manage", convId), subject, checked);
+    },
+
+    async removeParticipant(caller, convId, subject) {
+      checkConvId(convId);
+      checkParticipant(subject);
+      return participants.remove(await store.check(caller, "conversation.manage", convId), subject);
+    },
+
     async state(caller, convId) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.read", convId);
       const { messages: newest, before, cursor, endOf } = await readSnapshot(conversation, PAGE);
-      const run = await store.newest(conversation);
+      const { queued = [] } = await queue.list(conversation);
+      const people = await participants.list(conversation);
+      const run = await store.run(conversation);
       // The run's row is updated after its last event.
       const end = run && ACTIVE.has(run.status) ? endOf(run.run_id ?? "") : undefined;
       const isActive = ACTIVE.has(end?.status ?? run?.status);
@@ -220,7 +328,10 @@ export async function openConversationPlane(
         cursor,
         ...(run && { [isActive ? "run" : "last_run"]: { ...run, ...end } }),
         messages: [...newest],
+        // It may have begun in between.
+        queued: queued.filter(({ run_id }) => run_id !== run?.run_id),
         ...(before !== undefined && { before }),
+        ...people,
       };
     },
 
@@ -232,9 +343,9 @@ export async function openConversationPlane(
       return readSnapshot(conversation, limits);
     },
 
-    async run(caller, convId) {
+    async run(caller, convId, runId) {
       checkConvId(convId);
-      return store.newest(await store.check(caller, "conversation.read", convId));
+      return store.run(await store.check(caller, "conversation.read", convId), runId);
     },
 
     list: (caller, query) => listOwn(database, caller, query),
@@ -285,7 +396,7 @@ export async function openConversationPlane(
       metrics.deletions.add(1, { cause: "request" });
     },
 
-    async attach(caller, convId, subscriber, start) {
+    async attach(caller, convId, subscriber, start, shown) {
       refuseWhenStopping();
       checkConvId(convId);
       const conversation = await store.ensure(caller, "conversation.read", convId);
@@ -294,28 +405,44 @@ export async function openConversationPlane(
         loadSnapshot(reader, messageStore, conversation, { ...PAGE, messages: count });
       const attachment = new Attachment(conversation, reader, load, subscriber, context, metrics);
       let attached = true;
+      let place: Place | undefined;
       countSocket(conversation, 1);
+      const access = watchAccess(conversation, caller, (error) => {
+        attachment.close();
+        detach();
+        subscriber.end(error);
+      });
       const detach = () => {
         if (!attached) return;
         attached = false;
+        place?.leave();
+        access.forget();
         countSocket(conversation, -1);
         release();
       };
       try {
-        const run = await store.running(conversation);
-        if (run === undefined) throw beingDeleted();
-        await attachment.begin(start, run);
+        const current = await store.current(conversation);
+        if (!current) throw beingDeleted();
+        await attachment.begin(start, current.run, frameOf(current.queued));
       } catch (error) {
         attachment.close();
         detach();
         throw error;
       }
+      // The first frame is hello.
+      if (shown && attached) {
+        const { device = context.newId().slice(-8) } = shown;
+        const offer = (frame: TimelineFrame) => void subscriber.offer(frame);
+        place = presence.join(conversation, { subject: caller.subject, device, offer });
+      }
       return {
-        check(viewer) {
-          if (!may(viewer, "conversation.read", conversation)) throw notFound("conversation", convId);
-        },
+        check: access.check,
         drained: () => attachment.drained(),
         heartbeat: () => attachment.heartbeat(),
+        typing(on) {
+          if (!place) throw notPresent();
+          place.typing(on);
+        },
         close() {
           attachment.close();
           detach();
@@ -328,21 +455,31 @@ export async function openConversationPlane(
       checkConvId(convId);
       const cursor = parseCursor(after, "after");
       const conversation = await store.check(caller, "conversation.read", convId);
-      const { reader, release } = await readers.acquire(conversation);
       const { promise: followed, resolve: leave } = Promise.withResolvers<void>();
       follows.add(followed);
+      const removed = new AbortController();
+      const access = watchAccess(conversation, caller, (error) => removed.abort(error));
       try {
-        yield* followReader(context, reader, cursor, AbortSignal.any([signal, stopping.signal]));
-        if (!signal.aborted) refuseWhenStopping();
+        const { reader, release } = await readers.acquire(conversation);
+        try {
+          const until = AbortSignal.any([signal, stopping.signal, removed.signal]);
+          yield* followReader(context, reader, cursor, until);
+          removed.signal.throwIfAborted();
+          if (!signal.aborted) refuseWhenStopping();
+        } finally {
+          release();
+        }
       } finally {
         follows.delete(followed);
         leave();
-        release();
+        access.forget();
       }
     },
 
     onStopWakeup: (runId) => runs.recheck(runId),
     onTakeoverWakeup: () => takeover.wake(),
+    onPeopleWakeup: () => memberships.recheck(),
+    onPresenceWakeup: (text) => presence.onWakeup(text),
 
     async sweep() {
       await takeover.sweep();
@@ -368,6 +505,7 @@ export async function openConversationPlane(
       stopping.abort();
       await takeover.stop();
       await runs.stop();
+      await Promise.all([memberships.stop(), presence.stop()]);
       await leases
         .releaseAll()
         .catch((error) =>
@@ -379,6 +517,12 @@ export async function openConversationPlane(
       await readers.stop();
     },
   };
+}
+
+function notPresent(): KhalaError {
+  const message =
+    "This socket does not take part in the presence. Connect with device=<name>, or presence=1.";
+  return new KhalaError("invalid_request", message);
 }
 
 /** The conversation was deleted between two steps of a request. */

@@ -3,7 +3,12 @@ import type {
   ChatResponseJson,
   ConversationStateJson,
   ConversationSummaryJson,
+  EditQueuedRequestJson,
+  EventJson,
+  ParticipantListJson,
   PartJson,
+  PostEventsResponseJson,
+  QueueStateJson,
   RunJson,
   StopResponseJson,
   StoredFileJson,
@@ -39,6 +44,12 @@ export interface ChatCommand {
   readonly trace?: string;
 }
 
+/** A socket that shows who is connected, and is shown itself. */
+export interface PresenceParams {
+  /** The client's name for its device; the server makes one when it is absent. */
+  readonly device?: string;
+}
+
 /** A socket's subscription to a conversation. */
 export interface Attached {
   /** Throws not_found unless this caller may read the conversation: the token of the socket may have changed. */
@@ -47,6 +58,8 @@ export interface Attached {
   drained(): void;
   /** Sends a heartbeat frame. */
   heartbeat(): void;
+  /** The person writes, or has stopped; invalid_request for a socket that does not take part in the presence. */
+  typing(on: boolean): void;
   /** Detaches. The reader stays for a grace period, in case the client reconnects. */
   close(): void;
 }
@@ -108,14 +121,37 @@ export interface ConversationPlane extends Service {
   readonly draining: boolean;
   /** Starts or queues a run. Resolves when it is durable. An idempotency key gets the same response again. */
   chat(caller: Caller, command: ChatCommand): Promise<ChatResponseJson>;
-  /** Stops the active run, or the given one if it is active or queued, on any server. A queued run stops as it starts. */
+  /** Stops the active run, on any server; with a run's id that run alone, even while it is queued. */
   stopRun(caller: Caller, convId: string, runId?: string): Promise<StopResponseJson>;
+  /** The messages that wait for the active run to end. */
+  queue(caller: Caller, convId: string): Promise<QueueStateJson>;
+  /** Replaces the content of a queued message; run_begun once its run has begun. */
+  editQueued(
+    caller: Caller,
+    convId: string,
+    runId: string,
+    edited: EditQueuedRequestJson,
+  ): Promise<QueueStateJson>;
+  /** Cancels a queued message; run_begun once its run has begun. */
+  cancelQueued(caller: Caller, convId: string, runId: string): Promise<QueueStateJson>;
+  /** Adds events without a run, and stores their messages. */
+  post(caller: Caller, convId: string, events: readonly EventJson[]): Promise<PostEventsResponseJson>;
+  /** Who takes part, the owner first. */
+  participants(caller: Caller, convId: string): Promise<ParticipantListJson>;
+  /** Adds a participant, or changes its role to "member" or "viewer". */
+  putParticipant(
+    caller: Caller,
+    convId: string,
+    participant: { readonly subject: string; readonly role: string },
+  ): Promise<ParticipantListJson>;
+  /** Removes a participant. Its sockets and streams end. */
+  removeParticipant(caller: Caller, convId: string, subject: string): Promise<ParticipantListJson>;
   /** A snapshot: the newest messages and their cursor. */
   state(caller: Caller, convId: string): Promise<ConversationStateJson>;
   /** The newest messages, or those before one. */
   messages(caller: Caller, convId: string, query: MessagesQuery): Promise<MessagePage>;
-  /** The active run, or the last one; null before the first. */
-  run(caller: Caller, convId: string): Promise<RunJson | null>;
+  /** The run of this id; without one the active run, or the last one. Null when there is none. */
+  run(caller: Caller, convId: string, runId?: string): Promise<RunJson | null>;
   /** The caller's own conversations. */
   list(caller: Caller, query: PageQuery): Promise<ListPage<ConversationSummaryJson>>;
   /** All conversations of an org. */
@@ -141,6 +177,7 @@ export interface ConversationPlane extends Service {
     convId: string,
     subscriber: TimelineSubscriber,
     start: StartPosition,
+    presence?: PresenceParams,
   ): Promise<Attached>;
   /** Follows the events after a cursor until the signal aborts; stale_cursor when entries were trimmed. */
   follow(caller: Caller, convId: string, after: string, signal: AbortSignal): AsyncIterable<FollowedEvent>;

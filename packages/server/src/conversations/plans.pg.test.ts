@@ -1,10 +1,15 @@
+import { testContext } from "@khala/testing/kit/context";
 import { testViewer } from "@khala/testing/kit/viewer";
 import { readsOf, withoutStatistics } from "@khala/testing/postgres/plans";
 import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Database, Statement } from "../database/database.ts";
+import { openAnnouncer } from "./announce.ts";
 import { listOfOrg, listOwn } from "./listing.ts";
+import { type Log, StreamGone } from "./log/log.ts";
 import { openMessageStore } from "./messages/message_store.ts";
+import { openParticipants } from "./people/participants.ts";
+import { openQueue } from "./queue/queue.ts";
 import { openLeases } from "./runs/leases.ts";
 import { failed } from "./runs/outcome.ts";
 import { openStore } from "./store.ts";
@@ -34,6 +39,10 @@ beforeEach(async () => {
       FROM generate_series(1, ${MANY}) i`,
   });
   await query({ text: `UPDATE runtime.conversations SET leaf_id = 'm${MANY}' WHERE conv_id = 'c1'` });
+  await query({
+    text: `INSERT INTO runtime.participants (org_id, conv_id, subject, role)
+      SELECT 'acme', 'c' || i, 's' || (i % 100), 'viewer' FROM generate_series(1, ${MANY}) i`,
+  });
 });
 afterEach(() => shared[Symbol.asyncDispose]());
 
@@ -58,8 +67,12 @@ function recording(database: Database): { database: Database; statements: Statem
 
 const caller = testViewer();
 const c1 = { org: "acme", convId: "c1" };
-const run = { caller, convId: "c1", runId: "new", message: "hi", messageId: "m", reserve() {} };
 const page = { messages: 10, bytes: 1_000_000 };
+const content = { message: "hi", messageId: "m", contentHash: "h" };
+const run = { caller, convId: "c1", runId: "new", ...content, reserve() {} };
+const withoutStreams = {
+  open: () => Promise.reject(new StreamGone("There are no streams here.")),
+} as unknown as Log;
 const options = { holder: "me", leaseMs: 60_000, queueLimit: 10, newId: () => "suffix" };
 
 test.each(["without statistics", "with statistics from when nothing ran"])(
@@ -78,8 +91,17 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     const held = { ...c1, runId: "new", fence: 1n };
     await leases.started(held, "e.0-0", { epoch: "e", seq: 2n, time: 0 });
     expect((await store.admit({ ...run, ...more, runId: "next", key: "other" })).kind).toBe("queued");
-    await store.running(conversation);
-    await store.newest(conversation);
+    await store.current(conversation);
+    await store.run(conversation);
+    await store.run(conversation, "new");
+    const announcer = openAnnouncer(await testContext(), withoutStreams);
+    const queue = openQueue(database, announcer);
+    await store.admit({ ...run, ...more, runId: "last", key: "last" });
+    await queue.edit(caller, conversation, "last", { message: "x" });
+    expect((await queue.cancel(conversation, "last")).queued).toHaveLength(1);
+    const participants = openParticipants(database, announcer, () => {});
+    await participants.put(conversation, "bob", "viewer");
+    await participants.remove(conversation, "bob");
     await store.requestStop(conversation, "stopped");
     await leases.renew([held]);
     await leases.finish(held, failed("timeout", "late"), { next: false });
@@ -119,7 +141,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
         // All that wait are looked for, and in that index nothing else is.
         const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
         const found =
-          /_pkey: \(|_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
+          /_pkey: \(|_subject: \(|AND \(run_id = |_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
             read,
           ) ||
           newest ||

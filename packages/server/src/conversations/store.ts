@@ -1,14 +1,15 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError, topicForConv } from "@khala/contracts";
-import type { PartJson, RunJson } from "@khala/contracts/conversation/v1";
+import type { PartJson, QueuedMessageJson, RunJson } from "@khala/contracts/conversation/v1";
 import { may, notFound } from "../access/access.ts";
-import type { Action } from "../access/actions.ts";
+import type { Action, ParticipantRole } from "../access/actions.ts";
 import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
-import type { ConversationId, ConversationRef } from "./conversation.ts";
+import type { ConversationRef } from "./conversation.ts";
 import { isoTime } from "./messages/message_row.ts";
 import { insertQuestion } from "./messages/question.ts";
 import type { BusyPolicy } from "./plane.ts";
+import { QUEUED } from "./queue/queue.ts";
 import { shortLine } from "./runs/outcome.ts";
 
 type Tx = Pick<Database, "query">;
@@ -31,6 +32,8 @@ export interface ClaimedRun extends ConversationRef {
   readonly fence: bigint;
   /** W3C traceparent of the request. */
   readonly trace: string | null;
+  /** Whether it was queued. */
+  readonly dequeued?: boolean;
 }
 
 /** A message that starts a run. */
@@ -44,6 +47,8 @@ export interface NewRun {
   readonly parts?: readonly PartJson[] | undefined;
   readonly params?: JsonObject | undefined;
   readonly key: string | undefined;
+  /** The hash of the content, which a repeated key must have too. */
+  readonly contentHash: string;
   readonly policy: BusyPolicy;
   /** The conversation and the head of its log: a queued run starts after it. */
   readonly opened: { readonly generation: bigint; readonly cursor: string } | undefined;
@@ -55,9 +60,21 @@ export interface NewRun {
 /** The decision about a message. */
 export type Admission =
   | { readonly kind: "claimed"; readonly run: ClaimedRun }
-  | { readonly kind: "queued"; readonly runId: string; readonly cursor: string; readonly interrupts?: string }
+  | {
+      readonly kind: "queued";
+      readonly runId: string;
+      readonly messageId: string;
+      readonly cursor: string;
+      readonly conversation: ConversationRef;
+      readonly interrupts?: string;
+    }
   /** A repeated idempotency key; without a cursor the run is not in the log yet. */
-  | { readonly kind: "known"; readonly runId: string; readonly cursor: string | null }
+  | {
+      readonly kind: "known";
+      readonly runId: string;
+      readonly messageId: string;
+      readonly cursor: string | null;
+    }
   /** The policy is to reject, and a run is active. */
   | {
       readonly kind: "busy";
@@ -76,6 +93,8 @@ export type Admission =
 /** A conversation's row. */
 export interface Conversation extends ConversationRef {
   readonly owner: string;
+  /** The caller's role, if it takes part without being the owner. */
+  readonly role: ParticipantRole | null;
   readonly run: string | null;
   readonly alive: boolean | null;
   /** The milliseconds until the lease of the active run ends. */
@@ -92,11 +111,11 @@ export interface Store {
   ensure(caller: Caller, action: Action, convId: string): Promise<Conversation>;
   /** The conversation; not_found unless the caller may do the action to it. */
   check(caller: Caller, action: Action, convId: string): Promise<Conversation>;
-  /** The active run; undefined when the conversation was deleted. */
-  running(conversation: ConversationRef): Promise<RunJson | null | undefined>;
-  /** The active run, or else the newest. */
-  newest(conversation: ConversationRef): Promise<RunJson | null>;
-  /** Requests a stop of the active run, or of the given one if it is active or queued; returns that run. */
+  /** The active run and the queue; undefined when the conversation was deleted. */
+  current(conversation: ConversationRef): Promise<CurrentRuns | undefined>;
+  /** The run of this id; without one, the active run, or else the newest. */
+  run(conversation: ConversationRef, runId?: string): Promise<RunJson | null>;
+  /** Requests a stop of the active run, if it is this one; returns that run. */
   requestStop(
     conversation: ConversationRef,
     reason: string,
@@ -108,6 +127,12 @@ export interface Store {
   ): Promise<{ fence: bigint; run: RunningRun | undefined } | undefined>;
   /** Ends a removal after the log is deleted. The janitor ends unfinished ones. */
   endRemoval(conversation: ConversationRef, fence: bigint): Promise<void>;
+}
+
+/** What runs in a conversation, and what waits. */
+export interface CurrentRuns {
+  readonly run: RunJson | null;
+  readonly queued: QueuedMessageJson[];
 }
 
 /** A run that was active. */
@@ -127,9 +152,11 @@ export interface StoreOptions {
 
 /** The length of a conversation's title, taken from its first message. */
 const TITLE_LENGTH = 80;
-const CONVERSATION = `org_id AS org, conv_id AS "convId", generation, log_name AS "logName", owner, run_id AS run,
-  lease_until > clock_timestamp() AS alive,
-  (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", queued, removed_at IS NOT NULL AS removed`;
+/** The place before the first interrupt. Between it and zero there is room for all that a queue ever holds. */
+const FIRST_INTERRUPT = -(2 ** 40);
+const CONVERSATION = `c.org_id AS org, c.conv_id AS "convId", c.generation, c.log_name AS "logName", c.owner, c.run_id AS run,
+  c.lease_until > clock_timestamp() AS alive,
+  (extract(epoch FROM c.lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", c.queued, c.removed_at IS NOT NULL AS removed`;
 const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id`;
 
 /** A run as it is read. */
@@ -154,25 +181,36 @@ export function openStore(database: Database, options: StoreOptions): Store {
     ensure: (caller, action, convId) => findOrCreate(database, caller, action, convId, options),
 
     async check(caller, action, convId) {
-      const conversation = await find(database, { org: caller.org, convId });
+      const conversation = await find(database, caller, convId);
       if (!conversation) throw notFound("conversation", convId);
       return usable(conversation, caller, action);
     },
 
-    async running({ org, convId, generation }) {
-      const [row] = await database.query<RunRow>({
-        name: "conversation_running",
-        text: `SELECT ${RUN} FROM runtime.conversations c
+    async current({ org, convId, generation }) {
+      const [row] = await database.query<RunRow & { queued: QueuedMessageJson[] | null }>({
+        name: "conversation_current",
+        text: `SELECT ${RUN}, ${QUEUED} AS queued FROM runtime.conversations c
           LEFT JOIN LATERAL (
             SELECT r.* FROM runtime.conversation_runs r WHERE r.run_id = c.run_id AND r.org_id = c.org_id OFFSET 0
           ) r ON true
           WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND c.removed_at IS NULL`,
         values: [org, convId, generation],
       });
-      return row && (row.run_id ? runJson(row) : null);
+      if (!row) return undefined;
+      const { queued, ...run } = row;
+      return { run: run.run_id ? runJson(run) : null, queued: queued ?? [] };
     },
 
-    async newest({ org, convId, generation }) {
+    async run({ org, convId, generation }, runId) {
+      if (runId !== undefined) {
+        const [named] = await database.query<RunRow>({
+          name: "conversation_run",
+          text: `SELECT ${RUN} FROM runtime.conversation_runs r
+            WHERE r.org_id = $1 AND r.run_id = $3 AND r.conv_id = $2`,
+          values: [org, convId, runId],
+        });
+        return named ? runJson(named) : null;
+      }
       const [run] = await database.query<RunRow>({
         name: "conversation_newest_run",
         text: `SELECT ${RUN} FROM runtime.conversation_runs r
@@ -213,13 +251,17 @@ export function openStore(database: Database, options: StoreOptions): Store {
 
 async function find(
   tx: Tx,
-  { org, convId }: ConversationId,
+  { org, subject }: Caller,
+  convId: string,
   lock = false,
 ): Promise<Conversation | undefined> {
   const [row] = await tx.query<Conversation>({
     name: lock ? "conversation_lock" : "conversation_find",
-    text: `SELECT ${CONVERSATION} FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2 ${lock ? "FOR UPDATE" : ""}`,
-    values: [org, convId],
+    text: `SELECT ${CONVERSATION}, (
+        SELECT p.role FROM runtime.participants p WHERE p.org_id = $1 AND p.conv_id = $2 AND p.subject = $3
+      ) AS role
+      FROM runtime.conversations c WHERE c.org_id = $1 AND c.conv_id = $2 ${lock ? "FOR UPDATE" : ""}`,
+    values: [org, convId, subject],
   });
   return row;
 }
@@ -232,12 +274,11 @@ async function findOrCreate(
   { newId }: StoreOptions,
   lock = false,
 ): Promise<Conversation> {
-  const id = { org: caller.org, convId };
-  let conversation = await find(tx, id, lock);
+  let conversation = await find(tx, caller, convId, lock);
   // Another org may have the first name, and somebody else may create the same conversation at the same time.
   for (const suffix of ["", `:${newId()}`]) {
     conversation ??= await create(tx, caller, convId, `${topicForConv(convId)}${suffix}`);
-    conversation ??= await find(tx, id, lock);
+    conversation ??= await find(tx, caller, convId, lock);
   }
   if (!conversation) throw notFound("conversation", convId);
   return usable(conversation, caller, action);
@@ -252,16 +293,23 @@ async function create(
 ): Promise<Conversation | undefined> {
   const [row] = await tx.query<Conversation>({
     name: "conversation_create",
-    text: `INSERT INTO runtime.conversations (org_id, conv_id, log_name, owner) VALUES ($1, $2, $3, $4)
-      ON CONFLICT DO NOTHING RETURNING ${CONVERSATION}`,
+    text: `INSERT INTO runtime.conversations AS c (org_id, conv_id, log_name, owner) VALUES ($1, $2, $3, $4)
+      ON CONFLICT DO NOTHING RETURNING ${CONVERSATION}, NULL AS role`,
     values: [org, convId, logName, subject],
   });
   return row;
 }
 
+/** Whoever may read the conversation learns that its role is too low; for all others it does not exist. */
+function refusal(conversation: Conversation, caller: Caller): KhalaError {
+  if (!may(caller, "conversation.read", conversation)) return notFound("conversation", conversation.convId);
+  const message = `Your role in the conversation, ${conversation.role}, does not allow this. Ask its owner.`;
+  return new KhalaError("missing_role", message);
+}
+
 /** Refuses a conversation that is not the caller's to use, as if it did not exist, and one that is being deleted. */
 function usable(conversation: Conversation, caller: Caller, action: Action): Conversation {
-  if (!may(caller, action, conversation)) throw notFound("conversation", conversation.convId);
+  if (!may(caller, action, conversation)) throw refusal(conversation, caller);
   if (conversation.removed) {
     const message = "The conversation is being deleted. Try again in a moment to start a new one.";
     throw new KhalaError("unavailable", message, { retry_after_ms: 500 });
@@ -274,18 +322,17 @@ async function admit(tx: Tx, run: NewRun, options: StoreOptions): Promise<Admiss
   const conversation = await findOrCreate(tx, caller, "conversation.write", convId, options, true);
   const { run: busyWith, alive, queued } = conversation;
   if (opened && opened.generation !== conversation.generation) return { kind: "replaced" };
-  if (key !== undefined) {
-    const [known] = await tx.query<{ runId: string; cursor: string | null }>({
-      name: "conversation_run_by_key",
-      text: `SELECT run_id AS "runId", cursor FROM runtime.conversation_runs
-        WHERE conv_id || ' ' || idempotency_key = $2 AND org_id = $1 AND idempotency_key IS NOT NULL`,
-      values: [caller.org, `${convId} ${key}`],
-    });
-    if (known) return { kind: "known", ...known };
-  }
+  const known = key === undefined ? undefined : await runByKey(tx, caller.org, convId, key);
+  if (known && known.contentHash !== run.contentHash) throw keyConflict();
+  // The content of a failed run may try again. A stopped one was stopped on purpose.
+  if (known && known.status !== "failed") return { kind: "known", ...known };
   if (busyWith && !alive) return { kind: "lost" };
   if (!busyWith && queued > 0) return { kind: "waiting" };
-  if (!busyWith) return { kind: "claimed", run: await claimNew(tx, run, conversation, options) };
+  const admitted = known ? { ...run, messageId: known.messageId } : run;
+  if (!busyWith) {
+    if (known) await releaseKey(tx, caller.org, known.runId);
+    return { kind: "claimed", run: await claimNew(tx, admitted, conversation, options) };
+  }
   if (policy === "reject" || !opened) {
     const { leaseLeftMs } = conversation;
     // A live server renews when a third of the lease has passed.
@@ -297,13 +344,51 @@ async function admit(tx: Tx, run: NewRun, options: StoreOptions): Promise<Admiss
     throw new KhalaError("limit_exceeded", message, { retry_after_ms: 1_000 });
   }
   const { cursor } = opened;
-  await enqueue(tx, run, conversation, cursor, policy === "interrupt" ? busyWith : undefined);
+  if (known) await releaseKey(tx, caller.org, known.runId);
+  await enqueue(tx, admitted, conversation, cursor, policy === "interrupt" ? busyWith : undefined);
   return {
     kind: "queued",
     runId: run.runId,
+    messageId: admitted.messageId,
     cursor,
+    conversation,
     ...(policy === "interrupt" && { interrupts: busyWith }),
   };
+}
+
+interface KnownRun {
+  readonly runId: string;
+  readonly messageId: string;
+  readonly status: string;
+  readonly contentHash: string | null;
+  readonly cursor: string | null;
+}
+
+/** The run that an idempotency key has started. */
+async function runByKey(tx: Tx, org: string, convId: string, key: string): Promise<KnownRun | undefined> {
+  const [known] = await tx.query<KnownRun>({
+    name: "conversation_run_by_key",
+    text: `SELECT run_id AS "runId", message_id AS "messageId", status, content_hash AS "contentHash", cursor
+      FROM runtime.conversation_runs
+      WHERE conv_id || ' ' || idempotency_key = $2 AND org_id = $1 AND idempotency_key IS NOT NULL`,
+    values: [org, `${convId} ${key}`],
+  });
+  return known;
+}
+
+/** Frees the key of a failed run for the run that tries again. */
+async function releaseKey(tx: Tx, org: string, runId: string): Promise<void> {
+  await tx.query({
+    name: "conversation_release_key",
+    text: "UPDATE runtime.conversation_runs SET idempotency_key = NULL WHERE org_id = $1 AND run_id = $2",
+    values: [org, runId],
+  });
+}
+
+function keyConflict(): KhalaError {
+  const message =
+    "The idempotency key was used for another message of this conversation. Send this one with a key of its own.";
+  return new KhalaError("idempotency_conflict", message, { field: "idempotency_key" });
 }
 
 async function claimNew(
@@ -323,9 +408,9 @@ async function claimNew(
         WHERE org_id = $1 AND conv_id = $2 RETURNING fence
       )
       INSERT INTO runtime.conversation_runs
-        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, message, message_id, trace, fence,
-        parts, params, started_at)
-      SELECT $3, $1, $2, $6, $7, 'running', $8, $9, $10, $11, fence, $13, $14, now() FROM claimed RETURNING fence`,
+        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, content_hash, message, message_id, trace, fence,
+          parts, params, started_at)
+      SELECT $3, $1, $2, $6, $7, 'running', $8, $13, $9, $10, $11, fence, $14, $15, now() FROM claimed RETURNING fence`,
     values: [
       org,
       convId,
@@ -339,6 +424,7 @@ async function claimNew(
       messageId,
       trace,
       shortLine(message.trim() || fileNames(parts), TITLE_LENGTH),
+      run.contentHash,
       parts && JSON.stringify(parts),
       params && JSON.stringify(params),
     ],
@@ -359,12 +445,12 @@ function fileNames(parts: readonly PartJson[] | null): string {
 }
 
 /**
- * Adds a run to the end of the queue; or before those that interrupt nothing, and requests the stop of the run that it
- * interrupts. Negative places are of runs that interrupt, in the order in which they came.
+ * Adds a run to the end of the queue; or behind the interrupts at its front, and requests the stop of the run that it
+ * interrupts. Interrupts have negative places, the others positive ones.
  */
 async function enqueue(
   tx: Tx,
-  { runId, caller, key, message, messageId, parts, params, trace }: NewRun,
+  { runId, caller, key, contentHash, message, messageId, parts, params, trace }: NewRun,
   { org, convId, owner }: Conversation,
   cursor: string,
   interrupts: string | undefined,
@@ -378,14 +464,13 @@ async function enqueue(
         WHERE org_id = $1 AND run_id = $10
       )
       INSERT INTO runtime.conversation_runs
-        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, message, message_id, cursor, trace,
-        parts, params, place)
-      SELECT $1, $2, $3, $4, $5, 'queued', $6, $7, $8, $9, $11, $12, $13, CASE WHEN $10::text IS NULL
-        THEN (SELECT coalesce(max(place), 0) + 1 FROM runtime.conversation_runs
-          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued' AND place >= 0)
-        ELSE (SELECT coalesce(max(place), -1000000000000) + 1 FROM runtime.conversation_runs
-          WHERE org_id = $1 AND conv_id = $2 AND status = 'queued' AND place < 0)
-        END`,
+        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, content_hash, message, message_id, cursor, trace,
+          parts, params, place)
+      SELECT $1, $2, $3, $4, $5, 'queued', $6, $12, $7, $8, $9, $11, $13, $14, CASE WHEN $10::text IS NULL
+        THEN greatest(coalesce(max(place), 0), 0) + 1
+        ELSE coalesce(max(place) FILTER (WHERE place < 0), ${FIRST_INTERRUPT}) + 1
+        END
+      FROM runtime.conversation_runs WHERE org_id = $1 AND conv_id = $2 AND status = 'queued'`,
     values: [
       org,
       convId,
@@ -398,6 +483,7 @@ async function enqueue(
       cursor,
       interrupts ?? null,
       trace ?? null,
+      contentHash,
       parts ? JSON.stringify(parts) : null,
       params ? JSON.stringify(params) : null,
     ],

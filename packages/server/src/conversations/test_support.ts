@@ -13,10 +13,12 @@ import { openPostgresLog, type PostgresLog } from "./log/postgres/postgres_log.t
 import {
   type OpenConversationPlane,
   openConversationPlane,
+  PEOPLE_WAKEUP,
   STOP_WAKEUP,
   TAKEOVER_WAKEUP,
 } from "./open_plane.ts";
 import type { ConversationSettings, RunEvents } from "./options.ts";
+import { PRESENCE_WAKEUP } from "./people/presence.ts";
 import { readEntry, type TimelineEvent } from "./timeline/timeline.ts";
 
 /** Settings under which nothing happens by itself within a test, except what a test is about. */
@@ -43,6 +45,8 @@ const SETTINGS: ConversationSettings = {
 export interface TestServerOptions extends Partial<ConversationSettings> {
   readonly engine: EngineFactory;
   readonly clock?: Clock;
+  /** Replaces the context, and the clock with it. */
+  readonly context?: Context;
   /** Replaces the log, such as by one that fails. */
   readonly wrapLog?: (log: Log) => Log;
   readonly runs?: RunEvents;
@@ -79,11 +83,12 @@ export class Servers implements AsyncDisposable {
   async start({
     engine,
     clock,
+    context: given,
     wrapLog = (log) => log,
     runs,
     ...settings
   }: TestServerOptions): Promise<TestServer> {
-    const context = await testContext({ ...(clock && { clock }) });
+    const context = given ?? (await testContext({ ...(clock && { clock }) }));
     const told: string[] = [];
     const wakeups = { send: (name: string) => this.#onWakeup(server, name) };
     const log = openPostgresLog(this.database, context, { ttlMs: 3_600_000, wakeups });
@@ -105,6 +110,8 @@ export class Servers implements AsyncDisposable {
     if (!this.wakeupsOn) return;
     for (const { plane, log } of this.#servers.filter((server) => server !== from)) {
       if (name === TAKEOVER_WAKEUP) plane.onTakeoverWakeup();
+      else if (name === PEOPLE_WAKEUP) plane.onPeopleWakeup();
+      else if (name.startsWith(PRESENCE_WAKEUP)) plane.onPresenceWakeup(name.slice(PRESENCE_WAKEUP.length));
       else if (name.startsWith(STOP_WAKEUP)) plane.onStopWakeup(name.slice(STOP_WAKEUP.length));
       else log.onWakeup(name.slice("log:".length));
     }

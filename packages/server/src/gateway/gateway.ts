@@ -36,6 +36,8 @@ import {
   opsSetAsideRoutes,
 } from "./http/routes/ops.ts";
 import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
+import { participantRoutes } from "./http/routes/participants.ts";
+import { queueRoutes } from "./http/routes/queue.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
 import { gatewayMetrics } from "./metrics.ts";
@@ -148,6 +150,8 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const { signal } = stopping;
   chatRoutes(http, context, conversations);
   fileRoutes(http, conversations);
+  queueRoutes(http, conversations);
+  participantRoutes(http, conversations);
   if (options.blackboard) {
     blackboardRoutes(http, context, options.blackboard, options.stored);
     deadLetterRoutes(http, options.blackboard);

@@ -1,7 +1,13 @@
 import { openAudit } from "../access/audit.ts";
 import { type App, defineApp, noEngine } from "../app.ts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
-import { openConversationPlane, STOP_WAKEUP, TAKEOVER_WAKEUP } from "../conversations/open_plane.ts";
+import {
+  openConversationPlane,
+  PEOPLE_WAKEUP,
+  STOP_WAKEUP,
+  TAKEOVER_WAKEUP,
+} from "../conversations/open_plane.ts";
+import { PRESENCE_WAKEUP } from "../conversations/people/presence.ts";
 import type { ConversationPlane } from "../conversations/plane.ts";
 import { openStoredBytes } from "../database/stored_bytes.ts";
 import { openWakeups } from "../database/wakeups.ts";
@@ -129,6 +135,8 @@ export async function createKhala(
     drain = () => conversations.drain(config.KHALA_DRAIN_MS);
     wakeups.on(STOP_WAKEUP, (runId) => conversations.onStopWakeup(runId));
     wakeups.on(TAKEOVER_WAKEUP, () => conversations.onTakeoverWakeup());
+    wakeups.on(PEOPLE_WAKEUP, () => conversations.onPeopleWakeup());
+    wakeups.on(PRESENCE_WAKEUP, (text) => conversations.onPresenceWakeup(text));
     const { metrics } = conversations;
     closers.push(startConversationCleanup(config, database, chatLog, context, { metrics, files }));
 

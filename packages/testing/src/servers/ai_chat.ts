@@ -18,6 +18,8 @@ export type TransportName = (typeof TRANSPORTS)[number];
 export interface ChatOptions {
   readonly token?: string;
   readonly policy?: string;
+  /** Of the HTTP transport. */
+  readonly fetch?: typeof globalThis.fetch;
   readonly messages?: UIMessage[];
   readonly onData?: (part: { type: string; data: unknown }) => void;
 }
@@ -26,7 +28,7 @@ export interface ChatOptions {
 export function openTransport(
   server: ConversationServer,
   name: TransportName,
-  { token, policy }: Pick<ChatOptions, "token" | "policy"> = {},
+  { token, policy, fetch }: Pick<ChatOptions, "token" | "policy" | "fetch"> = {},
 ) {
   const bearer = async () => token ?? (await server.token());
   const params = policy ? { policy } : {};
@@ -35,6 +37,7 @@ export function openTransport(
     return new DefaultChatTransport({
       api: `${server.url}/ai/chat${query && `?${query}`}`,
       headers: async () => ({ authorization: `Bearer ${await bearer()}` }),
+      ...(fetch && { fetch }),
     });
   }
   return new WebSocketChatTransport({

@@ -8,8 +8,13 @@ import { readConfig } from "@khala/server";
 import { defineApp } from "../../../server/src/app.ts";
 import type { Log, Position } from "../../../server/src/conversations/log/log.ts";
 import { openPostgresLog } from "../../../server/src/conversations/log/postgres/postgres_log.ts";
-import { openConversationPlane, STOP_WAKEUP } from "../../../server/src/conversations/open_plane.ts";
+import {
+  openConversationPlane,
+  PEOPLE_WAKEUP,
+  STOP_WAKEUP,
+} from "../../../server/src/conversations/open_plane.ts";
 import type { ConversationSettings } from "../../../server/src/conversations/options.ts";
+import { PRESENCE_WAKEUP } from "../../../server/src/conversations/people/presence.ts";
 import type { ConversationPlane } from "../../../server/src/conversations/plane.ts";
 import { readEntry } from "../../../server/src/conversations/timeline/timeline.ts";
 import { openDatabase } from "../../../server/src/database/database.ts";
@@ -134,6 +139,8 @@ export async function startConversations(
   closers.push(() => streams.stop());
   wakeups.on("log:", (stream) => log.onWakeup(stream));
   wakeups.on(STOP_WAKEUP, (runId) => plane.onStopWakeup(runId));
+  wakeups.on(PEOPLE_WAKEUP, () => plane.onPeopleWakeup());
+  wakeups.on(PRESENCE_WAKEUP, (text) => plane.onPresenceWakeup(text));
   wakeups.onListening(() => log.recheck());
   wakeups.start();
   closers.push(() => wakeups.stop());

@@ -39,6 +39,11 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     "The token lacks a required scope.",
     "Use a token with the scope named in the message.",
   ),
+  missing_role: help(
+    "Missing role",
+    "Your role in this conversation does not allow this.",
+    "Ask the owner for another role.",
+  ),
   not_found: help(
     "Not found",
     "It was deleted, removed by retention, belongs to another org, or the server has no such route.",
@@ -58,6 +63,16 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     "Conversation busy",
     "A run is in progress, and a conversation has one run at a time.",
     "Wait for it, stop it, or send with the policy “queue”.",
+  ),
+  idempotency_conflict: help(
+    "Idempotency conflict",
+    "The idempotency key was used for another content.",
+    "Send the new content with a key of its own.",
+  ),
+  run_begun: help(
+    "Already begun",
+    "The message does not wait in the queue any more.",
+    "Stop the run, or send another message.",
   ),
   stale_cursor: help(
     "Stale cursor",

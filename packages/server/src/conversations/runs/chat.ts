@@ -1,5 +1,5 @@
 import { CONV_ID, KhalaError } from "@khala/contracts";
-import type { ChatResponseJson } from "@khala/contracts/conversation/v1";
+import type { ChatResponseJson, PartJson } from "@khala/contracts/conversation/v1";
 import type { Caller } from "../../access/viewer.ts";
 import type { StoredBytes } from "../../database/stored_bytes.ts";
 import { sleep } from "../../kit/clock.ts";
@@ -9,6 +9,7 @@ import type { ConversationRef } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
 import type { ChatCommand } from "../plane.ts";
+import type { Queue } from "../queue/queue.ts";
 import type { Admission, ClaimedRun, Store } from "../store.ts";
 import { endsRun, readEntry } from "../timeline/timeline.ts";
 import { MAX_ENTRY_BYTES } from "./run_log.ts";
@@ -20,6 +21,7 @@ export interface ChatDeps {
   readonly store: Store;
   readonly runs: Runs;
   readonly takeover: Takeover;
+  readonly queue: Pick<Queue, "announce">;
   /** The messages of each org. */
   readonly quota: RateQuota;
   readonly stored?: StoredBytes | undefined;
@@ -34,6 +36,10 @@ const MAX_ID = 200;
 const MAX_MESSAGE_BYTES = MAX_ENTRY_BYTES / 2;
 const MIN_ATTEMPTS = 20;
 const OVERDUE_CHECK_MS = 100;
+/** Where the end of a run is looked for: the last entries, or those of the last second. */
+const LAST_ENTRIES = 20n;
+const LAST_MS = 1_000;
+const MAX_LAST = 200;
 
 /** Starts or queues a run, and answers when it is durable. */
 export async function chat(
@@ -41,27 +47,39 @@ export async function chat(
   deps: ChatDeps,
   caller: Caller,
   command: ChatCommand,
+  /** The hash of the content as it was sent, for a repeated idempotency key. */
+  hash: string,
 ): Promise<ChatResponseJson> {
   checkCommand(command);
   deps.quota.take(caller.org);
   deps.stored?.take(caller.org, "conversations", Buffer.byteLength(command.message));
-  const { log, runs, takeover } = deps;
+  const { log, runs, takeover, queue } = deps;
   const { convId } = command;
   const conversation = { org: caller.org, convId };
-  const answer = (runId: string, cursor: string) => ({ conv_id: convId, run_id: runId, cursor });
+  const answer = (runId: string, messageId: string, cursor: string) => ({
+    conv_id: convId,
+    run_id: runId,
+    cursor,
+    message_id: messageId,
+  });
   const deadline = context.clock.now() + deps.waitMs;
   for (let attempt = 0; attempt < MIN_ATTEMPTS || context.clock.now() < deadline; attempt++) {
-    const admission = await admit(context, deps, caller, command);
+    const admission = await admit(context, deps, caller, command, hash);
     switch (admission.kind) {
       case "claimed":
-        return answer(admission.run.runId, await begin(context, deps, admission.run));
+        return answer(
+          admission.run.runId,
+          admission.run.messageId,
+          await begin(context, deps, admission.run),
+        );
       case "queued":
         if (admission.interrupts) deps.stopEverywhere(admission.interrupts, "interrupted");
-        return answer(admission.runId, admission.cursor);
+        await queue.announce(admission.conversation);
+        return answer(admission.runId, admission.messageId, admission.cursor);
       case "known": {
         // Wait for the first request with this key: both get the same response.
         const cursor = admission.cursor ?? (await runs.beginning(admission.runId));
-        if (cursor) return answer(admission.runId, cursor);
+        if (cursor) return answer(admission.runId, admission.messageId, cursor);
         await sleep(context.clock, 25);
         break;
       }
@@ -73,7 +91,7 @@ export async function chat(
           await sleep(context.clock, Math.min(Math.max(admission.overdueMs, 5), OVERDUE_CHECK_MS));
           break;
         }
-        if (!(await runEndsLog(log, admission.conversation))) throw busy(admission.runId);
+        if (!(await hasEndInLog(log, admission.conversation, admission.runId))) throw busy(admission.runId);
         await sleep(context.clock, 25);
         break;
       case "lost":
@@ -95,8 +113,19 @@ async function admit(
   context: Context,
   { log, store, runs }: ChatDeps,
   caller: Caller,
-  { convId, message, parts, params, messageId, policy = "reject", idempotencyKey: key, trace }: ChatCommand,
+  command: ChatCommand,
+  hash: string,
 ): Promise<Admission> {
+  const {
+    convId,
+    message,
+    parts,
+    params,
+    messageId,
+    policy = "reject",
+    idempotencyKey: key,
+    trace,
+  } = command;
   const runId = context.newId();
   let opened: { generation: bigint; cursor: string } | undefined;
   if (policy !== "reject") {
@@ -112,6 +141,7 @@ async function admit(
     const admission = await store.admit({
       ...run,
       messageId: messageId ?? context.newId(),
+      contentHash: hash,
       reserve: () => runs.reserve({ org: caller.org, runId }),
     });
     claimed = admission.kind === "claimed";
@@ -145,14 +175,22 @@ function busy(runId: string): KhalaError {
   return new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
 }
 
-/** Whether the log's last entry is the end of a run. */
-async function runEndsLog(log: Log, { logName, generation }: ConversationRef): Promise<boolean> {
+/** Whether the run's end is among the log's last entries: others may have written after it. */
+async function hasEndInLog(
+  log: Log,
+  { logName, generation }: ConversationRef,
+  runId: string,
+): Promise<boolean> {
   const bounds = await log.open(logName, generation).catch(unlessGone);
   if (!bounds || bounds.head.seq === 0n) return false;
-  const before = { ...bounds.head, seq: bounds.head.seq - 1n };
-  const page = await log.read(logName, before, { entries: 1, bytes: MAX_ENTRY_BYTES });
-  const last = page?.entries[0];
-  return last !== undefined && endsRun(readEntry(last));
+  const { seq, time } = bounds.head;
+  // Postgres finds entries by their sequence, Redis by their time.
+  const before = { seq: seq > LAST_ENTRIES ? seq - LAST_ENTRIES : 0n, time: Math.max(0, time - LAST_MS) };
+  const page = await log.read(logName, before, { entries: MAX_LAST, bytes: 4 * MAX_ENTRY_BYTES });
+  return (page?.entries ?? []).some((entry) => {
+    const event = readEntry(entry);
+    return event.runId === runId && endsRun(event);
+  });
 }
 
 /** Refuses an invalid conversation id. */
@@ -164,9 +202,8 @@ export function checkConvId(convId: string): void {
     );
 }
 
-function checkCommand(command: ChatCommand): void {
-  const { convId, message, parts, idempotencyKey, messageId, policy = "reject" } = command;
-  checkConvId(convId);
+/** Refuses a text that cannot be a message. One with files may be empty. */
+export function checkMessage(message: string, parts?: readonly PartJson[]): void {
   if (typeof message !== "string" || (message.trim() === "" && !parts?.some(({ file }) => file)))
     invalid("message", "Send a message that is not empty.");
   if (message.includes("\0") || !message.isWellFormed())
@@ -175,6 +212,12 @@ function checkCommand(command: ChatCommand): void {
     const text = `A message has at most ${MAX_MESSAGE_BYTES} bytes. Send a shorter one.`;
     throw new KhalaError("payload_too_large", text, { field: "message" });
   }
+}
+
+function checkCommand(command: ChatCommand): void {
+  const { convId, message, parts, idempotencyKey, messageId, policy = "reject" } = command;
+  checkConvId(convId);
+  checkMessage(message, parts);
   checkId("idempotency_key", idempotencyKey);
   checkId("message_id", messageId);
   if (!["reject", "queue", "interrupt"].includes(policy))

@@ -107,7 +107,8 @@ export function openLeases(
         UPDATE runtime.conversation_runs r SET status = 'running', fence = claimed.fence, started_at = now()
         FROM claimed WHERE r.org_id = claimed.org_id AND r.run_id = claimed.run_id
         RETURNING r.org_id AS org, r.conv_id AS "convId", claimed.generation, claimed.log_name AS "logName", r.run_id AS "runId",
-          r.subject, r.sender, r.message, r.message_id AS "messageId", r.parts, r.params, r.fence, r.trace`,
+          r.subject, r.sender, r.message, r.message_id AS "messageId", r.parts, r.params, r.fence, r.trace,
+          true AS dequeued`,
       values: [org, convId, holder, leaseMs],
     });
     const stored = run && (await insertQuestion(tx, run));

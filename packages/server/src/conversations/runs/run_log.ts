@@ -9,6 +9,8 @@ import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
 /** The largest entry, in bytes. */
 export const MAX_ENTRY_BYTES = 256 << 10;
 
+const FIND_PAGE = { entries: 1_000, bytes: 16 << 20 };
+
 /** An event as an entry of the log. */
 export function entryText(runId: string, event: EventJson): string {
   return JSON.stringify({ run_id: runId, event });
@@ -79,14 +81,26 @@ export class RunLog {
     }
   }
 
-  /** The position of the entries, if the failed append was committed. Fencing makes this the only writer, so they come next. */
+  /**
+   * The position of the entries, if the failed append was committed. Fencing makes this the run's only writer; others may
+   * have written in between, but never within one append.
+   */
   async #find(entries: readonly string[]): Promise<Position | undefined> {
     const { log, stream } = this.#options;
-    const page = await log.read(stream, this.#head, { entries: entries.length, bytes: 16 << 20 });
-    if (!page || page.epoch !== this.#epoch) throw new StreamGone("The stream was deleted.");
-    const at = page.entries.findIndex(({ data }) => data === entries[0]);
-    if (at < 0) return undefined;
-    return page.entries[at + entries.length - 1] ?? page.head;
+    let found: Position | undefined;
+    let length = 0;
+    for (let after = this.#head; ; ) {
+      const page = await log.read(stream, after, FIND_PAGE);
+      if (!page || page.epoch !== this.#epoch) throw new StreamGone("The stream was deleted.");
+      for (const entry of page.entries) {
+        if (length === 0 && entry.data !== entries[0]) continue;
+        found = entry;
+        if (++length === entries.length) return found;
+      }
+      const last = page.entries.at(-1);
+      if (!last) return found;
+      after = last;
+    }
   }
 }
 

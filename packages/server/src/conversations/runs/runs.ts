@@ -27,6 +27,8 @@ export interface RunsOptions extends AnswerDeps {
   readonly quota: ConcurrencyQuota;
   /** Tells the other servers that there are runs to take over, or queued ones to start. */
   readonly wakeOthers: () => void;
+  /** A run of the queue has begun. */
+  readonly onDequeued: (run: ClaimedRun) => void;
 }
 
 /** The active runs of this server. They continue without any socket. */
@@ -135,6 +137,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       return refused(error);
     }
     begun(cursor);
+    if (run.dequeued) options.onDequeued(run);
     const attempt = resumed && { attempt: resumed.attempt };
     logger.info({ run: run.runId, conversation: run.convId, ...attempt }, "a run started");
     if (!resumed)

@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import type { RunJson } from "@khala/contracts/conversation/v1";
+import type { QueuedMessageJson, RunJson } from "@khala/contracts/conversation/v1";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
@@ -51,6 +51,7 @@ export class Attachment implements Follower {
   readonly #closing = new AbortController();
   #position: Position;
   #resumeReplay: (() => void) | undefined;
+  #queued: QueuedMessageJson[] = [];
 
   constructor(
     conversation: ConversationRef,
@@ -71,7 +72,8 @@ export class Attachment implements Follower {
   }
 
   /** Sends `hello` and starts the replay, if any. */
-  async begin(start: StartPosition, run: RunJson | null): Promise<void> {
+  async begin(start: StartPosition, run: RunJson | null, queued: QueuedMessageJson[] = []): Promise<void> {
+    this.#queued = queued;
     if (start.kind !== "now") this.#metrics.replays.add(1);
     if (start.kind === "after") return this.#beginAfter(start.cursor, run);
     // The log decides, not the run's row: this reader may not have read the run's end yet. A log that replaces a lost one
@@ -156,7 +158,8 @@ export class Attachment implements Follower {
 
   #hello(run: RunJson | null): void {
     const cursor = formatCursor({ epoch: this.#reader.epoch, ...this.#position });
-    this.#offer(helloFrame(this.#convId, cursor, run));
+    this.#offer(helloFrame(this.#convId, cursor, run, this.#queued));
+    this.#queued = [];
   }
 
   async #resync(reason: ResyncReason): Promise<void> {

@@ -4,8 +4,16 @@ import type { Context } from "../../kit/context.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Appended, Bounds, Entry, Log, Position, Watcher } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
+import { isForeign } from "./foreign.ts";
 import { RecentEntries } from "./recent_entries.ts";
-import { eventFrame, type OutgoingFrames, runOf, type TimelineFrame, TimelineFrames } from "./timeline.ts";
+import {
+  eventFrame,
+  type OutgoingFrames,
+  readEntry,
+  runOf,
+  type TimelineFrame,
+  TimelineFrames,
+} from "./timeline.ts";
 
 /** Is called at the end of the current tick. */
 interface TickListener {
@@ -67,8 +75,8 @@ export class ConversationReader implements Watcher, TickListener {
   #replayed: WeakMap<Entry, TimelineFrame> | undefined;
   #catchingUp: Promise<void> | undefined;
   #behind = false;
-  /** Whether the log is in the middle of a run at the head. */
-  #streaming = false;
+  /** The run in whose middle the log is at the head; empty when it is not known which. */
+  #streaming: string | undefined;
   #ended: "deleted" | "trimmed" | undefined;
   /** Created per batch: a long-lived array would move its entries to the old generation of the heap. */
   #unsent: Entry[] | undefined;
@@ -86,7 +94,7 @@ export class ConversationReader implements Watcher, TickListener {
     reader.#unwatch = await options.log.watch(options.stream, reader);
     try {
       const bounds = await options.log.open(options.stream, options.generation);
-      reader.#streaming = await endsInARun(options, bounds);
+      reader.#streaming = await lastRun(options, bounds);
       reader.#epoch = bounds.epoch;
       reader.#head = bounds.head;
       reader.#recent = new RecentEntries(bounds.head, options.recentBytes);
@@ -119,7 +127,7 @@ export class ConversationReader implements Watcher, TickListener {
 
   /** Whether a follower that starts here starts in the middle of an answer. */
   get streaming(): boolean {
-    return this.#streaming;
+    return this.#streaming !== undefined;
   }
 
   /** The number of live followers. */
@@ -253,8 +261,11 @@ export class ConversationReader implements Watcher, TickListener {
   #advance(entries: readonly Entry[]): void {
     this.#options.metrics.reads.count += entries.length;
     for (const entry of entries) {
+      if (isForeign(entry)) this.#noteForeign(entry);
       const { runId, ends } = runOf(entry);
-      if (runId !== "") this.#streaming = !ends;
+      // The end of another run is that of a cancelled queued message.
+      if (runId !== "" && !ends) this.#streaming = runId;
+      else if (ends && this.#streaming === runId) this.#streaming = undefined;
       // Without the text, to not retain it.
       this.#head = { seq: entry.seq, time: entry.time };
       if (this.#live.size > 0) {
@@ -268,6 +279,15 @@ export class ConversationReader implements Watcher, TickListener {
         this.#recent.add(entry);
       }
     }
+  }
+
+  #noteForeign(entry: Entry): void {
+    if (Object.keys(readEntry(entry).event).length > 0) return;
+    const { stream } = this.#options;
+    this.#context.log.warn(
+      { stream, seq: String(entry.seq) },
+      "a record that another program added to the stream is no event, and was set aside",
+    );
   }
 
   /** Sends the first entry at once, and the others of this tick in one write at its end. */
@@ -310,10 +330,12 @@ export class ConversationReader implements Watcher, TickListener {
   }
 }
 
-/** Whether the last entry is not the end of a run. An entry without a run counts as the middle of one. */
-async function endsInARun({ log, stream }: ReaderOptions, { head }: Bounds): Promise<boolean> {
-  if (head.seq === 0n) return false;
+/** The run of the last entry; undefined if that is its end. An entry without a run counts as the middle of one. */
+async function lastRun({ log, stream }: ReaderOptions, { head }: Bounds): Promise<string | undefined> {
+  if (head.seq === 0n) return undefined;
   const page = await log.read(stream, { ...head, seq: head.seq - 1n }, { entries: 1, bytes: PAGE.bytes });
   const last = page?.entries[0];
-  return last !== undefined && !runOf(last).ends;
+  if (!last) return undefined;
+  const { runId, ends } = runOf(last);
+  return ends ? undefined : runId;
 }

@@ -30,7 +30,7 @@ test.each([
 });
 
 test("a frame is encoded once for each kind of socket, and says the same on both", () => {
-  const frame = helloFrame("c1", "e1.0-0", null);
+  const frame = helloFrame("c1", "e1.0-0", null, []);
   expect(frame.plain).toBe(frame.plain);
   expect(frame.phoenix).toBe(frame.phoenix);
   const text = String(frame.phoenix.bytes.subarray(2));

@@ -1,8 +1,15 @@
 import { CONVERSATION_CHANNEL } from "@khala/contracts";
-import type { EntryJson, EventJson, RunJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type {
+  EntryJson,
+  EventJson,
+  QueuedMessageJson,
+  RunJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
 import { type WireFrame, wireFrame } from "../../kit/wire_frame.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Entry } from "../log/log.ts";
+import { isForeign, readForeign } from "./foreign.ts";
 
 /** One or several frames for one socket write, encoded once per protocol for all sockets. */
 export interface OutgoingFrames {
@@ -78,19 +85,21 @@ export interface TimelineEvent {
   readonly event: EventJson;
 }
 
-/** Parses an entry of a conversation's log. */
+/** Parses an entry of a conversation's log. The event is empty for another program's record that is none. */
 export function readEntry({ seq, data }: Entry): TimelineEvent {
   return { seq, ...readEvent(data) };
 }
 
 /** Parses the text of an entry. */
 export function readEvent(data: string): Omit<TimelineEvent, "seq"> {
-  const { run_id = "", event = {} } = JSON.parse(data) as EntryJson;
+  const { run_id = "", event = {} } = isForeign({ data })
+    ? readForeign(data)
+    : (JSON.parse(data) as EntryJson);
   return { runId: run_id === ZERO_RUN ? "" : run_id, event };
 }
 
 /** Whether it is the last event of its run. */
-export function endsRun({ event }: TimelineEvent): boolean {
+export function endsRun({ event }: Pick<TimelineEvent, "event">): boolean {
   return (event.run_finished ?? event.run_failed ?? event.run_stopped) !== undefined;
 }
 
@@ -132,8 +141,13 @@ export function eventFrame(convId: string, epoch: string, entry: Entry): Timelin
 }
 
 /** The first frame on a socket. */
-export function helloFrame(convId: string, cursor: string, run: RunJson | null): TimelineFrame {
-  return new TimelineFrame(convId, JSON.stringify({ type: "hello", conv_id: convId, cursor, run }));
+export function helloFrame(
+  convId: string,
+  cursor: string,
+  run: RunJson | null,
+  queued: readonly QueuedMessageJson[],
+): TimelineFrame {
+  return new TimelineFrame(convId, JSON.stringify({ type: "hello", conv_id: convId, cursor, run, queued }));
 }
 
 /** The messages up to a cursor. */

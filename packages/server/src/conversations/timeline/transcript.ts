@@ -11,7 +11,7 @@ import type {
   ToolResultJson,
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
-import type { TimelineEvent } from "./timeline.ts";
+import { endsRun, type TimelineEvent } from "./timeline.ts";
 
 interface Message extends TranscriptMessageJson {
   message_id: string;
@@ -74,7 +74,8 @@ export class Transcript {
   /** Applies the next event. Returns the id of the message that it changed, if it changed only one. */
   add({ runId, event }: Pick<TimelineEvent, "runId" | "event">): string | undefined {
     // A run is active from its first event, even if its start was trimmed.
-    if (runId !== "" && !this.#ended.has(runId)) this.#running = runId;
+    // The end of another one is that of a cancelled queued message.
+    if (runId !== "" && !this.#ended.has(runId) && !endsRun({ event })) this.#running = runId;
     if (event.text_delta) return this.#extend(runId, "text", event.text_delta);
     if (event.reasoning_delta) return this.#extend(runId, "reasoning", event.reasoning_delta);
     if (event.tool_call) return this.#call(runId, event.tool_call);

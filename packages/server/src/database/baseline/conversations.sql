@@ -53,6 +53,8 @@ CREATE TABLE runtime.conversation_runs (
   sender text NOT NULL,
   status text NOT NULL CHECK (status IN ('queued', 'running', 'finished', 'failed', 'stopped')),
   idempotency_key text,
+  -- Of what was sent with the key: a repeated key must come with the same content.
+  content_hash text,
   -- The user's message, until the run starts: from then on runtime.messages has it.
   message text,
   message_id text NOT NULL,
@@ -132,7 +134,8 @@ CREATE TABLE runtime.participants (
   PRIMARY KEY (org_id, conv_id, subject),
   FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
 );
-CREATE INDEX participants_of_subject ON runtime.participants (org_id, subject);
+-- Both in one text, so that it does not qualify for looking up one participant.
+CREATE INDEX participants_of_subject ON runtime.participants ((subject || ' ' || org_id));
 
 -- Files of messages. Their bytes are in file_chunks, or in a bucket under the key `<org_id>/<file_id>`.
 CREATE TABLE runtime.files (

@@ -10,14 +10,15 @@ import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 /**
  * `POST /ag-ui` for `HttpAgent` of AG-UI: a thread is a conversation, and a `runId` starts one run, however often it is
- * sent. `abortRun()` only leaves the stream; `POST /chat/:conv_id/stop` with the thread's id stops the run.
+ * sent. `abortRun()` only leaves the stream, unless the agent's `fetch` is `stopOnAbort` of the client.
  */
 export function agUiRoutes(http: Http, context: Context, options: AdapterOptions): void {
   const answer: Handler = async (viewer, request, reply) => {
     const { command, runId } = readRunAgentInput(request.body, policyOf(request));
     const run = await startRun(context, options.conversations, viewer, command, traceOf(request));
     const translator = new AgUiEvents(command.convId, runId);
-    await respondWithRun(reply, context, options, { viewer, run, translator, first: translator.begin() });
+    const first = translator.begin();
+    await respondWithRun(reply, context, options, { viewer, run, translator, first, root: "" });
   };
   http.route("conversation.write", "POST", "/ag-ui", answer, { bodyLimit: options.bodyLimit });
 }

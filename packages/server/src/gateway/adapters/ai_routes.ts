@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
-import { readChat, readConvId } from "../http/conversation_request.ts";
+import { readChat, readConvId, readRunId } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { AiChunks } from "./ai_chunks.ts";
 import { joinRun, startRun } from "./ai_run.ts";
@@ -13,7 +13,7 @@ const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: 
 
 /**
  * `/ai/chat` for `DefaultChatTransport` of the AI SDK, 5 to 7: POST sends and streams, GET `/:id/stream` resumes, POST or
- * DELETE `/:id/stop` stops. Leaving the stream does not stop the run, so a client's own `stop()` needs the DELETE too.
+ * DELETE `/:id/stop` stops. Leaving the stream does not stop the run: a client's own `stop()` does with `stopOnAbort`.
  * Only the last message is read: `prepareSendMessagesRequest` may leave the others out, which keeps requests small.
  */
 export function aiRoutes(http: Http, context: Context, options: AdapterOptions): void {
@@ -24,7 +24,14 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const command = readAiRequest({ id, messages, trigger, messageId }, params, policyOf(request));
     const run = await startRun(context, conversations, viewer, command, traceOf(request));
     const translator = new AiChunks(run.runId);
-    await respondWithRun(reply, context, options, { viewer, run, translator, first: [], ...FORM });
+    await respondWithRun(reply, context, options, {
+      viewer,
+      run,
+      translator,
+      first: [],
+      root: "../",
+      ...FORM,
+    });
   };
   http.route("conversation.write", "POST", "/ai/chat", send, { bodyLimit: options.bodyLimit });
 
@@ -41,6 +48,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
       joins: true,
       translator,
       first: translator.replay(run.messages),
+      root: "../../../",
       ...FORM,
     });
   };
@@ -49,7 +57,11 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
 
   for (const method of ["POST", "DELETE"] as const)
     http.route("conversation.write", method, "/ai/chat/:id/stop", async (viewer, request) =>
-      conversations.stopRun(viewer, convIdOf(request)),
+      conversations.stopRun(
+        viewer,
+        convIdOf(request),
+        readRunId((request.query as { run_id?: unknown }).run_id),
+      ),
     );
 
   http.open("GET", "/ai/ws", async () => {

@@ -56,7 +56,7 @@ test("a run has its own events and those of no run, from its beginning to its en
 
 test("while a run is silent or waits in the queue there is a sign of life now and then", async () => {
   const clock = new ManualClock();
-  const plane = conversation([], ["r0 running", "r1 queued", "r1 running"]);
+  const plane = conversation([], ["r1 queued", "r1 queued", "r1 running"]);
   const leaving = new AbortController();
   const events = followRun(await testContext({ clock }), plane, RUN, leaving.signal);
   for (let i = 0; i < 4; i++) {
@@ -72,7 +72,7 @@ test("while a run is silent or waits in the queue there is a sign of life now an
 });
 
 test("a run that is over without an end that can be read is not waited for", async () => {
-  for (const over of ["r1 failed", "r2 running"]) {
+  for (const over of ["r1 failed", "r1 stopped"]) {
     const clock = new ManualClock();
     const plane = conversation([], [over]);
     const events = followRun(

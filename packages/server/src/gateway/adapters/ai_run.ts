@@ -116,10 +116,10 @@ export async function* followRun(
     await events.return?.();
   }
 
-  /** Whether the run ended without our seeing it. One that waits in the queue is not the conversation's current one yet. */
+  /** Whether the run ended without our seeing it. */
   async function isOver(): Promise<boolean> {
-    const run = await conversations.run(caller, convId);
-    return run?.run_id === runId ? !ACTIVE.has(run.status) : started;
+    const run = await conversations.run(caller, convId, runId);
+    return !run || !ACTIVE.has(run.status);
   }
 }
 

@@ -35,6 +35,8 @@ export interface Answer {
   /** Written at the end. */
   readonly last?: string;
   readonly headers?: Readonly<Record<string, string>>;
+  /** The server's root, relative to the request's address: a proxy may have moved it. */
+  readonly root: string;
 }
 
 /**
@@ -45,8 +47,11 @@ export async function respondWithRun(
   reply: FastifyReply,
   context: Context,
   { conversations, revocations, signal }: AdapterOptions,
-  { viewer, run, joins, translator, first, last, headers = {} }: Answer,
+  { viewer, run, joins, translator, first, last, headers: given = {}, root }: Answer,
 ): Promise<void> {
+  // For clients that abort a stream to stop its run: see stopOnAbort of the client.
+  const stop = `${root}chat/${encodeURIComponent(run.convId)}/stop?run_id=${encodeURIComponent(run.runId)}`;
+  const headers = { ...given, "khala-stop": stop };
   const expiry = joins && { expiresAt: viewer.expiresAt };
   const events = new EventStream(reply, context, { headers, signal, ...expiry });
   const forget = whenRevoked(revocations, viewer, () => events.cut());

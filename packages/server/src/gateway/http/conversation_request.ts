@@ -2,7 +2,7 @@ import { toJson } from "@bufbuild/protobuf";
 import { CONV_ID, KhalaError } from "@khala/contracts";
 import { ChatRequestSchema, type PartJson, PartSchema } from "@khala/contracts/conversation/v1";
 import { parseCursor } from "../../conversations/log/cursor.ts";
-import type { BusyPolicy, ChatCommand } from "../../conversations/plane.ts";
+import type { BusyPolicy, ChatCommand, PresenceParams } from "../../conversations/plane.ts";
 import type { StartPosition } from "../../conversations/timeline/attachment.ts";
 import { readMessage } from "./read_request.ts";
 
@@ -17,6 +17,16 @@ export function readConvId(sent: unknown): string {
     "conv_id is 1 to 128 of A-Z a-z 0-9 . _ ~ -, and begins with a letter or a digit.",
     { field: "conv_id" },
   );
+}
+
+/** Reads the id of a run, which may be absent where it says which run is meant. */
+export function readRunId(sent: string): string;
+export function readRunId(sent: unknown): string | undefined;
+export function readRunId(sent: unknown): string | undefined {
+  if (sent === undefined || (typeof sent === "string" && /^[\x21-\x7e]{1,200}$/.test(sent))) return sent;
+  throw new KhalaError("invalid_request", "run_id is the id of a run, as the server sent it.", {
+    field: "run_id",
+  });
 }
 
 /** Reads where following begins. */
@@ -34,6 +44,22 @@ export function readStart({ after, replay }: { after?: unknown; replay?: unknown
   throw new KhalaError("invalid_request", `replay is a whole number from 1 to ${MAX_REPLAY}.`, {
     field: "replay",
   });
+}
+
+/** Reads whether a socket takes part in the presence, and the name of its device. */
+export function readPresence({
+  device,
+  presence,
+}: {
+  device?: unknown;
+  presence?: unknown;
+}): PresenceParams | undefined {
+  if (device === undefined)
+    return presence === undefined || presence === "0" || presence === false ? undefined : {};
+  if (typeof device === "string" && /^\P{Cc}{1,64}$/u.test(device) && device.isWellFormed())
+    return { device };
+  const message = "device is the name of a device: 1 to 64 characters, none of them control characters.";
+  throw new KhalaError("invalid_request", message, { field: "device" });
 }
 
 /** Reads a message that starts a run. `headerKey` is the Idempotency-Key header, if any. */

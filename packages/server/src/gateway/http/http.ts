@@ -31,7 +31,7 @@ export interface HttpOptions {
   readonly recognise?: (request: FastifyRequest, action: Action) => Viewer | undefined;
 }
 
-type Method = "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
+type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 /** A request whose caller may do the route's action. `audited` is what the audit log will say, where the action is audited. */
 export type Handler = (
@@ -92,7 +92,7 @@ const ALLOWED_HEADERS =
   "authorization, content-type, idempotency-key, if-none-match, if-range, range, traceparent";
 
 /** Headers of responses that those pages may read. */
-const EXPOSED_HEADERS = "ETag, Retry-After, Content-Disposition, Content-Range, Accept-Ranges";
+const EXPOSED_HEADERS = "ETag, Khala-Stop, Retry-After, Content-Disposition, Content-Range, Accept-Ranges";
 
 /** How long a request may take to arrive, its headers alone, and how often that is checked. Bodies that stop arriving are cut off before. */
 const REQUEST_MS = 300_000;
@@ -138,7 +138,8 @@ export function openHttp(context: Context, options: HttpOptions): Http {
       .header("Access-Control-Expose-Headers", EXPOSED_HEADERS);
     // Routes with a preflight of their own answer it.
     if (request.method !== "OPTIONS" || !request.is404) return;
-    reply.header("Access-Control-Allow-Methods", "GET, POST, DELETE").header("Access-Control-Max-Age", "600");
+    reply.header("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
+    reply.header("Access-Control-Max-Age", "600");
     reply.header("Access-Control-Allow-Headers", ALLOWED_HEADERS);
     return reply.code(204).send();
   });

@@ -1,10 +1,10 @@
 import { CONVERSATION_CHANNEL, KhalaError, phoenix } from "@khala/contracts";
 import { AuthSchema } from "@khala/contracts/sync/v1";
 import { requireScope } from "../../access/access.ts";
-import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
+import type { Attached, ConversationPlane, PresenceParams } from "../../conversations/plane.ts";
 import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
-import { readChat, readConvId, readStart } from "../http/conversation_request.ts";
+import { readChat, readConvId, readPresence, readRunId, readStart } from "../http/conversation_request.ts";
 import { readMessage } from "../http/read_request.ts";
 import {
   type Channel,
@@ -20,29 +20,40 @@ export function conversationChannel(conversations: ConversationPlane): ChannelDe
   return {
     topic: CONVERSATION_CHANNEL,
     join: "conversation.read",
-    events: { chat: "conversation.write", stop: "conversation.write", state: "conversation.read" },
+    events: {
+      chat: "conversation.write",
+      stop: "conversation.write",
+      state: "conversation.read",
+      typing: "conversation.read",
+    },
     open(socket, params) {
       const convId = readConvId(socket.topic.slice(CONVERSATION_CHANNEL.length));
-      const { after, replay } = (params ?? {}) as { after?: unknown; replay?: unknown };
+      const { after, replay, device, presence } = (params ?? {}) as Readonly<Record<string, unknown>>;
       // Null is how JavaScript says "none" in JSON.
       const start = readStart({ after: after ?? undefined, replay: replay ?? undefined });
-      return new ConversationChannel(socket, convId, start, conversations);
+      const present = readPresence({ device: device ?? undefined, presence: presence ?? undefined });
+      return new ConversationChannel(socket, convId, { start, present }, conversations);
     },
   };
+}
+
+interface JoinParams {
+  readonly start: StartPosition;
+  readonly present: PresenceParams | undefined;
 }
 
 class ConversationChannel implements Channel {
   readonly #socket: ChannelSocket;
   readonly #convId: string;
-  readonly #start: StartPosition;
+  readonly #params: JoinParams;
   readonly #conversations: ConversationPlane;
   #attached: Attached | undefined;
   #closed = false;
 
-  constructor(socket: ChannelSocket, convId: string, start: StartPosition, conversations: ConversationPlane) {
+  constructor(socket: ChannelSocket, convId: string, params: JoinParams, conversations: ConversationPlane) {
     this.#socket = socket;
     this.#convId = convId;
-    this.#start = start;
+    this.#params = params;
     this.#conversations = conversations;
   }
 
@@ -59,7 +70,8 @@ class ConversationChannel implements Channel {
       this.#socket.viewer(),
       this.#convId,
       subscriber,
-      this.#start,
+      this.#params.start,
+      this.#params.present,
     );
     if (this.#closed) return attached.close();
     this.#attached = attached;
@@ -75,9 +87,12 @@ class ConversationChannel implements Channel {
       case "chat":
         return ok(JSON.stringify(await this.#conversations.chat(viewer, this.#readChat(payload))));
       case "stop":
-        return ok(JSON.stringify(await this.#conversations.stopRun(viewer, this.#convId)));
+        return ok(JSON.stringify(await this.#conversations.stopRun(viewer, this.#convId, runIdOf(payload))));
       case "state":
         return ok(JSON.stringify(await this.#conversations.state(viewer, this.#convId)));
+      case "typing":
+        this.#attached?.typing((Object(payload) as { typing?: unknown }).typing === true);
+        return ok();
       default: {
         const { expiresAt } = await this.#socket.authenticate(readMessage(AuthSchema, payload).token);
         return ok(JSON.stringify({ expires_at: new Date(expiresAt).toISOString() }));
@@ -117,4 +132,9 @@ class ConversationChannel implements Channel {
     if (!isObject) throw new KhalaError("invalid_request", 'Push chat with {"message":"…"}.');
     return readChat({ ...payload, conv_id: this.#convId });
   }
+}
+
+function runIdOf(payload: unknown): string | undefined {
+  // Null is how JavaScript says "none" in JSON.
+  return readRunId((Object(payload) as { run_id?: unknown }).run_id ?? undefined);
 }

@@ -1,13 +1,13 @@
 import { CONVERSATION_CHANNEL, KhalaError } from "@khala/contracts";
 import type { SocketChannelJson } from "@khala/contracts/ops/v1";
-import type { Attached, ConversationPlane } from "../../conversations/plane.ts";
+import type { Attached, ConversationPlane, PresenceParams } from "../../conversations/plane.ts";
 import type { StartPosition, TimelineSubscriber } from "../../conversations/timeline/attachment.ts";
 import { errorFrame } from "../../conversations/timeline/timeline.ts";
 import type { Context } from "../../kit/context.ts";
-import { readConvId, readStart } from "../http/conversation_request.ts";
+import { readConvId, readPresence, readStart } from "../http/conversation_request.ts";
 import { type ClientSocket, type Connection, clientError, type SocketEndpoint } from "./connection.ts";
 
-/** `/ws?conv_id=&token=[&after=<cursor>|&replay=<n>]`: one conversation in plain JSON. */
+/** `/ws?conv_id=&token=[&after=<cursor>|&replay=<n>][&device=<name>]`: one conversation in plain JSON. */
 export function conversationEndpoint(context: Context, conversations: ConversationPlane): SocketEndpoint {
   return {
     path: "/ws",
@@ -19,9 +19,13 @@ export function conversationEndpoint(context: Context, conversations: Conversati
         after: searchParams.get("after") ?? undefined,
         replay: searchParams.get("replay") ?? undefined,
       });
+      const presence = readPresence({
+        device: searchParams.get("device") ?? undefined,
+        presence: searchParams.get("presence") ?? undefined,
+      });
       return (connection) => {
         const socket = new ConversationSocket(connection, convId, context);
-        void socket.attach(conversations, start);
+        void socket.attach(conversations, start, presence);
         return socket;
       };
     },
@@ -44,14 +48,19 @@ class ConversationSocket implements ClientSocket {
   }
 
   /** Joins the conversation; ends the connection when that cannot be. Never rejects. */
-  async attach(conversations: ConversationPlane, start: StartPosition): Promise<void> {
+  async attach(
+    conversations: ConversationPlane,
+    start: StartPosition,
+    presence: PresenceParams | undefined,
+  ): Promise<void> {
     const connection = this.#connection;
     const subscriber: TimelineSubscriber = {
       offer: (frame) => connection.outbox.offer(frame.plain),
       end: (error) => connection.end(error),
     };
     try {
-      const attached = await conversations.attach(connection.viewer, this.#convId, subscriber, start);
+      const { viewer } = connection;
+      const attached = await conversations.attach(viewer, this.#convId, subscriber, start, presence);
       if (this.#closed) return attached.close();
       this.#attached = attached;
       // The token may have changed meanwhile.
@@ -66,7 +75,7 @@ class ConversationSocket implements ClientSocket {
   }
 
   receive(data: Buffer, binary: boolean): void {
-    let message: { type?: unknown; token?: unknown } | null = null;
+    let message: { type?: unknown; token?: unknown; typing?: unknown } | null = null;
     try {
       if (!binary) message = JSON.parse(data.toString());
     } catch {
@@ -75,10 +84,12 @@ class ConversationSocket implements ClientSocket {
     if (message?.type === "ping") return this.#connection.outbox.send('{"type":"pong"}');
     if (message?.type === "auth" && typeof message.token === "string")
       return void this.#authenticate(message.token);
+    if (message?.type === "typing" && typeof message.typing === "boolean")
+      return this.#typing(message.typing);
     this.#refuse(
       new KhalaError(
         "invalid_request",
-        'Send {"type":"ping"} or {"type":"auth","token":"…"} as text. To say something, POST /chat.',
+        'Send {"type":"ping"}, {"type":"typing","typing":true} or {"type":"auth","token":"…"} as text. To say something, POST /chat.',
       ),
     );
   }
@@ -113,6 +124,14 @@ class ConversationSocket implements ClientSocket {
 
   channels(): SocketChannelJson[] {
     return [{ topic: `${CONVERSATION_CHANNEL}${this.#convId}` }];
+  }
+
+  #typing(on: boolean): void {
+    try {
+      this.#attached?.typing(on);
+    } catch (error) {
+      this.#refuse(clientError(error, this.#context));
+    }
   }
 
   async #authenticate(token: string): Promise<void> {

@@ -165,7 +165,8 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
     async bounds(streams) {
       const all: (Bounds | undefined)[] = [];
       for (let at = 0; at < streams.length; at += BATCH_SIZE) {
-        const answers = await runForAll<string[]>(streams.slice(at, at + BATCH_SIZE), BOUNDS);
+        const args = () => [String(context.clock.now()), publish];
+        const answers = await runForAll<string[]>(streams.slice(at, at + BATCH_SIZE), BOUNDS, args);
         for (const answer of answers) all.push(answer.length === 0 ? undefined : boundsOf(answer));
       }
       return all;
@@ -174,7 +175,9 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
     watch: (stream: string, watcher: Watcher) => watchers.watch(stream, watcher),
 
     async open(stream, generation) {
-      const answer = await run(stream, OPEN, [newEpoch(), ttl, generation?.toString() ?? ""]);
+      const now = String(context.clock.now());
+      const args = [newEpoch(), ttl, generation?.toString() ?? "", now, publish];
+      const answer = await run(stream, OPEN, args);
       if (answer[0] === "gone") throw new StreamGone(`The stream "${stream}" belongs to a newer generation.`);
       const bounds = boundsOf(answer);
       if (answer[4] === "1")

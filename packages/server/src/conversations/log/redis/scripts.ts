@@ -13,6 +13,10 @@ export function keysOf(stream: string): [stream: string, meta: string] {
   return [stream, `{${stream}}:meta`];
 }
 
+/** The largest record of another program that is kept, and the latest time at which entries can be added. */
+const MAX_FOREIGN_BYTES = 256 << 10;
+const MAX_TIME = 1e14;
+
 // Each script contains only the functions that it uses: Lua creates them at every call.
 
 // Lua prints large numbers as 1.7e+12 without a format.
@@ -49,7 +53,62 @@ local function floor()
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
   if not first then return found[2] end
   local _, oldest = split(first[1])
+  -- A record of another program, which has no number yet.
+  if oldest < 1 or oldest > tonumber(found[2]) then return found[2] end
   return text(oldest - 1)
+end`;
+
+// Another program may have added records, which have no number of ours. They are always at the end: an id must be above the
+// last one. They are taken out, to be added again with the next numbers: `records`, not before the time `after`. Nothing can be
+// added after an enormous id, so such a stream counts as missing. XLEN is cheap, and no function is made when all is well.
+const FOREIGN = `
+local records, after = nil, 0
+if found and redis.call('XLEN', stream) ~= tonumber(found[2]) - tonumber(found[4] or 0) then
+  local last, top = found[3] .. '-' .. found[2], nil
+  while true do
+    local some = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 100)
+    for _, entry in ipairs(some) do
+      local fields, size = {}, 0
+      for i = 1, #entry[2], 2 do
+        fields[entry[2][i]] = entry[2][i + 1]
+        size = size + #entry[2][i] + #entry[2][i + 1]
+      end
+      records = records or {}
+      records[#records + 1] = '{"foreign":' .. (size > ${MAX_FOREIGN_BYTES} and 'null' or cjson.encode(fields)) .. '}'
+      redis.call('XDEL', stream, entry[1])
+      top = entry[1]
+    end
+    if #some < 100 then break end
+  end
+  if top then
+    local time, seq = string.match(top, '^(%d+)-(%d+)$')
+    after = tonumber(time)
+    if tonumber(seq) > tonumber(found[2]) then after = after + 1 end
+    if after > ${MAX_TIME} then
+      redis.call('DEL', stream, meta)
+      found = nil
+    end
+  end
+end`;
+
+// Adds what FOREIGN has found. Needs TEXT, `now` and `publish`.
+const NUMBER_FOREIGN = `
+${FOREIGN}
+if found and records then
+  local seq, bytes = tonumber(found[2]), tonumber(found[5] or 0)
+  local time = text(math.max(now, tonumber(found[3]), after))
+  local lines = {found[1] .. ' ' .. time .. ' ' .. text(seq + 1)}
+  for _, data in ipairs(records) do
+    seq = seq + 1
+    redis.call('XADD', stream, time .. '-' .. text(seq), 'd', data)
+    bytes = bytes + #data
+    lines[#lines + 1] = data
+  end
+  found[2], found[3] = text(seq), time
+  redis.call('HSET', meta, 'seq', found[2], 'time', time, 'bytes', text(bytes))
+  redis.call(publish, stream, table.concat(lines, '\\n'))
+elseif not found and after > 0 then
+  redis.call(publish, stream, '')
 end`;
 
 function script(...parts: readonly string[]): RedisScript {
@@ -68,6 +127,7 @@ export const APPEND = script(
   CLEAR,
   `
 local expected, now, ttl, fence = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+${FOREIGN}
 if expected ~= '' and not (found and found[1] == expected) then return {'gone'} end
 local seen = found and found[6] or ''
 if fence ~= '' and below(fence, seen) then return {'fenced'} end
@@ -77,8 +137,14 @@ if not found then
   found = {ARGV[2], '0', '0', '0', '0'}
 end
 local epoch, seq, bytes = found[1], tonumber(found[2]), tonumber(found[5] or 0)
-local time = text(math.max(now, tonumber(found[3])))
+local time = text(math.max(now, tonumber(found[3]), after))
 local lines = {epoch .. ' ' .. time .. ' ' .. text(seq + 1)}
+for _, data in ipairs(records or {}) do
+  seq = seq + 1
+  redis.call('XADD', stream, time .. '-' .. text(seq), 'd', data)
+  bytes = bytes + #data
+  lines[#lines + 1] = data
+end
 for i = 7, #ARGV do
   seq = seq + 1
   redis.call('XADD', stream, time .. '-' .. text(seq), 'd', ARGV[i])
@@ -103,9 +169,11 @@ export const READ = script(
 if not found then return {} end
 local page = {found[1], found[2], found[3], floor()}
 local after, entries, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+-- What another program has added after it has no number yet.
+local last = found[3] .. '-' .. found[2]
 while entries > 0 do
   local size = math.min(entries, 64)
-  local some = redis.call('XRANGE', stream, '(' .. after, '+', 'COUNT', size)
+  local some = redis.call('XRANGE', stream, '(' .. after, last, 'COUNT', size)
   for _, entry in ipairs(some) do
     local data = entry[2][2]
     bytes = bytes - #data
@@ -121,7 +189,7 @@ return page
 `,
 );
 
-/** Many streams. Returns {} or {epoch, seq, time, floor} for each. */
+/** Many streams. ARGV: now and the publish command for each. Returns {} or {epoch, seq, time, floor} for each. */
 export const BOUNDS = script(
   TEXT,
   SPLIT,
@@ -129,7 +197,9 @@ export const BOUNDS = script(
 local heads = {}
 for k = 1, #KEYS, 2 do
   local stream, meta = KEYS[k], KEYS[k + 1]
+  local now, publish = tonumber(ARGV[k]), ARGV[k + 1]
   ${LOOK}
+  ${NUMBER_FOREIGN}
   ${FLOOR}
   heads[#heads + 1] = found and {found[1], found[2], found[3], floor()} or {}
 end
@@ -137,7 +207,7 @@ return heads
 `,
 );
 
-/** ARGV: a new epoch, the TTL, the generation or ''. Returns {'gone'} or {epoch, seq, time, floor, '1' if the group was created}. */
+/** ARGV: a new epoch, the TTL, the generation or '', now, the publish command. Returns {'gone'} or {epoch, seq, time, floor, '1' if the group was created}. */
 export const OPEN = script(
   TEXT,
   SPLIT,
@@ -146,7 +216,8 @@ export const OPEN = script(
   CLEAR,
   FLOOR,
   `
-local generation = ARGV[3]
+local generation, now, publish = ARGV[3], tonumber(ARGV[4]), ARGV[5]
+${NUMBER_FOREIGN}
 if found and generation ~= '' then
   local seen = found[7] or '0'
   if below(generation, seen) then return {'gone'} end

@@ -1,14 +1,16 @@
+import { toJson } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import type { UiMessagePageJson } from "@khala/contracts/conversation/v1";
+import { PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
-import { readChat, readConvId } from "../conversation_request.ts";
+import { readChat, readConvId, readRunId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readQuery, readText } from "../read_request.ts";
+import { pageAfter, readAfter, readLimit, readMessage, readQuery, readText } from "../read_request.ts";
 
 const MAX_CURSOR = 200;
 const MAX_MESSAGE_ID = 400;
@@ -64,8 +66,16 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   });
 
   http.route("conversation.write", "POST", "/chat/:conv_id/stop", async (who, request) =>
-    conversations.stopRun(who, convIdOf(request)),
+    conversations.stopRun(who, convIdOf(request), readRunId((request.query as { run_id?: unknown }).run_id)),
   );
+
+  http.route("conversation.write", "POST", "/chat/:conv_id/events", async (who, request, reply) => {
+    const { events = [] } = toJson(
+      PostEventsRequestSchema,
+      readMessage(PostEventsRequestSchema, request.body),
+    );
+    return reply.code(201).send(await conversations.post(who, convIdOf(request), events));
+  });
 
   http.route("conversation.read", "GET", "/chat/:conv_id", async (who, request, reply) => {
     const state = await conversations.state(who, convIdOf(request));

@@ -16,7 +16,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/conversation.proto.
  */
 export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkigwEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZCLoAQoRVHJhbnNjcmlwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEhYKBnJ1bl9pZBgDIAEoCVIGcnVuX2lkEi8KBXBhcnRzGAQgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZzdGF0dXMYBSABKAkSHAoJcGFyZW50X2lkGAYgASgJUglwYXJlbnRfaWQSDgoGYXV0aG9yGAcgASgJEh4KCmNyZWF0ZWRfYXQYCCABKAlSCmNyZWF0ZWRfYXQi9QEKC0NoYXRSZXF1ZXN0EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHbWVzc2FnZRgCIAEoCRItCg9pZGVtcG90ZW5jeV9rZXkYAyABKAlIAFIPaWRlbXBvdGVuY3lfa2V5iAEBEhMKBnBvbGljeRgEIAEoCUgBiAEBEi8KBXBhcnRzGAUgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBInCgZwYXJhbXMYBiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0QhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJwCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkSHgoKbWVzc2FnZV9pZBgEIAEoCVIKbWVzc2FnZV9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiRgoRUG9zdEV2ZW50c1JlcXVlc3QSMQoGZXZlbnRzGAEgAygLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiJAoSUG9zdEV2ZW50c1Jlc3BvbnNlEg4KBmN1cnNvchgBIAEoCSKPAQoKU3RvcmVkRmlsZRIYCgdmaWxlX2lkGAEgASgJUgdmaWxlX2lkEgsKA3VybBgCIAEoCRIeCgptZWRpYV90eXBlGAMgASgJUgptZWRpYV90eXBlEgwKBG5hbWUYBCABKAkSDAoEc2l6ZRgFIAEoAxIeCgpjcmVhdGVkX2F0GAYgASgJUgpjcmVhdGVkX2F0IlAKD1BhcnRpY2lwYW50TGlzdBI9CgxwYXJ0aWNpcGFudHMYASADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudCJ2ChBDb252ZXJzYXRpb25MaXN0EkYKDWNvbnZlcnNhdGlvbnMYASADKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Db252ZXJzYXRpb25TdW1tYXJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKMAQoTQ29udmVyc2F0aW9uU3VtbWFyeRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg0KBXRpdGxlGAIgASgJEh4KCnVwZGF0ZWRfYXQYAyABKAlSCnVwZGF0ZWRfYXQSLAoDcnVuGAQgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuIl0KB0xvZ1BhZ2USNgoGZXZlbnRzGAEgAygLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnRGcmFtZRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHRiBnByb3RvMw", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
+  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkigwEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZCLoAQoRVHJhbnNjcmlwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEhYKBnJ1bl9pZBgDIAEoCVIGcnVuX2lkEi8KBXBhcnRzGAQgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZzdGF0dXMYBSABKAkSHAoJcGFyZW50X2lkGAYgASgJUglwYXJlbnRfaWQSDgoGYXV0aG9yGAcgASgJEh4KCmNyZWF0ZWRfYXQYCCABKAlSCmNyZWF0ZWRfYXQi9QEKC0NoYXRSZXF1ZXN0EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHbWVzc2FnZRgCIAEoCRItCg9pZGVtcG90ZW5jeV9rZXkYAyABKAlIAFIPaWRlbXBvdGVuY3lfa2V5iAEBEhMKBnBvbGljeRgEIAEoCUgBiAEBEi8KBXBhcnRzGAUgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBInCgZwYXJhbXMYBiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0QhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJwCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkSHgoKbWVzc2FnZV9pZBgEIAEoCVIKbWVzc2FnZV9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiRwoKUXVldWVTdGF0ZRI5CgZxdWV1ZWQYASADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIlUKEUVkaXRRdWV1ZWRSZXF1ZXN0Eg8KB21lc3NhZ2UYASABKAkSLwoFcGFydHMYAiADKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0IkYKEVBvc3RFdmVudHNSZXF1ZXN0EjEKBmV2ZW50cxgBIAMoCzIhLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50IiQKElBvc3RFdmVudHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAkijwEKClN0b3JlZEZpbGUSGAoHZmlsZV9pZBgBIAEoCVIHZmlsZV9pZBILCgN1cmwYAiABKAkSHgoKbWVkaWFfdHlwZRgDIAEoCVIKbWVkaWFfdHlwZRIMCgRuYW1lGAQgASgJEgwKBHNpemUYBSABKAMSHgoKY3JlYXRlZF9hdBgGIAEoCVIKY3JlYXRlZF9hdCJQCg9QYXJ0aWNpcGFudExpc3QSPQoMcGFydGljaXBhbnRzGAEgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQidgoQQ29udmVyc2F0aW9uTGlzdBJGCg1jb252ZXJzYXRpb25zGAEgAygLMi8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ29udmVyc2F0aW9uU3VtbWFyeRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQijAEKE0NvbnZlcnNhdGlvblN1bW1hcnkSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBINCgV0aXRsZRgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0EiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1biJdCgdMb2dQYWdlEjYKBmV2ZW50cxgBIAMoCzImLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50RnJhbWUSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0YgZwcm90bzM", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
 
 /**
  * The first frame: where the socket stands, and what runs. `type` is "hello".
@@ -1097,6 +1097,82 @@ export const UiMessageSchema: GenMessage<UiMessage, {jsonType: UiMessageJson}> =
   messageDesc(file_openagents_conversation_v1_conversation, 15);
 
 /**
+ * GET /chat/:conv_id/queue, and the answer to PATCH and DELETE of one message of it.
+ *
+ * @generated from message openagents.conversation.v1.QueueState
+ */
+export type QueueState = Message<"openagents.conversation.v1.QueueState"> & {
+  /**
+   * In the order in which they will be answered.
+   *
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 1;
+   */
+  queued: QueuedMessage[];
+};
+
+/**
+ * GET /chat/:conv_id/queue, and the answer to PATCH and DELETE of one message of it.
+ *
+ * @generated from message openagents.conversation.v1.QueueState
+ */
+export type QueueStateJson = {
+  /**
+   * In the order in which they will be answered.
+   *
+   * @generated from field: repeated openagents.conversation.v1.QueuedMessage queued = 1;
+   */
+  queued?: QueuedMessageJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.QueueState.
+ * Use `create(QueueStateSchema)` to create a new message.
+ */
+export const QueueStateSchema: GenMessage<QueueState, {jsonType: QueueStateJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 16);
+
+/**
+ * PATCH /chat/:conv_id/queue/:run_id: either of the two.
+ *
+ * @generated from message openagents.conversation.v1.EditQueuedRequest
+ */
+export type EditQueuedRequest = Message<"openagents.conversation.v1.EditQueuedRequest"> & {
+  /**
+   * @generated from field: string message = 1;
+   */
+  message: string;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 2;
+   */
+  parts: Part[];
+};
+
+/**
+ * PATCH /chat/:conv_id/queue/:run_id: either of the two.
+ *
+ * @generated from message openagents.conversation.v1.EditQueuedRequest
+ */
+export type EditQueuedRequestJson = {
+  /**
+   * @generated from field: string message = 1;
+   */
+  message?: string;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 2;
+   */
+  parts?: PartJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.EditQueuedRequest.
+ * Use `create(EditQueuedRequestSchema)` to create a new message.
+ */
+export const EditQueuedRequestSchema: GenMessage<EditQueuedRequest, {jsonType: EditQueuedRequestJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 17);
+
+/**
  * POST /chat/:conv_id/events: what another writer adds, with no run.
  *
  * @generated from message openagents.conversation.v1.PostEventsRequest
@@ -1129,7 +1205,7 @@ export type PostEventsRequestJson = {
  * Use `create(PostEventsRequestSchema)` to create a new message.
  */
 export const PostEventsRequestSchema: GenMessage<PostEventsRequest, {jsonType: PostEventsRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 16);
+  messageDesc(file_openagents_conversation_v1_conversation, 18);
 
 /**
  * 201: the events are durable.
@@ -1164,7 +1240,7 @@ export type PostEventsResponseJson = {
  * Use `create(PostEventsResponseSchema)` to create a new message.
  */
 export const PostEventsResponseSchema: GenMessage<PostEventsResponse, {jsonType: PostEventsResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 17);
+  messageDesc(file_openagents_conversation_v1_conversation, 19);
 
 /**
  * POST /files: what was stored.
@@ -1245,10 +1321,10 @@ export type StoredFileJson = {
  * Use `create(StoredFileSchema)` to create a new message.
  */
 export const StoredFileSchema: GenMessage<StoredFile, {jsonType: StoredFileJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 18);
+  messageDesc(file_openagents_conversation_v1_conversation, 20);
 
 /**
- * GET and PUT /chat/:conv_id/participants
+ * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
  *
  * @generated from message openagents.conversation.v1.ParticipantList
  */
@@ -1260,7 +1336,7 @@ export type ParticipantList = Message<"openagents.conversation.v1.ParticipantLis
 };
 
 /**
- * GET and PUT /chat/:conv_id/participants
+ * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
  *
  * @generated from message openagents.conversation.v1.ParticipantList
  */
@@ -1276,7 +1352,7 @@ export type ParticipantListJson = {
  * Use `create(ParticipantListSchema)` to create a new message.
  */
 export const ParticipantListSchema: GenMessage<ParticipantList, {jsonType: ParticipantListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 19);
+  messageDesc(file_openagents_conversation_v1_conversation, 21);
 
 /**
  * GET /chat: the caller's own, newest first.
@@ -1321,7 +1397,7 @@ export type ConversationListJson = {
  * Use `create(ConversationListSchema)` to create a new message.
  */
 export const ConversationListSchema: GenMessage<ConversationList, {jsonType: ConversationListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 20);
+  messageDesc(file_openagents_conversation_v1_conversation, 22);
 
 /**
  * A conversation, to be picked from a list.
@@ -1390,7 +1466,7 @@ export type ConversationSummaryJson = {
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export const ConversationSummarySchema: GenMessage<ConversationSummary, {jsonType: ConversationSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 21);
+  messageDesc(file_openagents_conversation_v1_conversation, 23);
 
 /**
  * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
@@ -1435,5 +1511,5 @@ export type LogPageJson = {
  * Use `create(LogPageSchema)` to create a new message.
  */
 export const LogPageSchema: GenMessage<LogPage, {jsonType: LogPageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 22);
+  messageDesc(file_openagents_conversation_v1_conversation, 24);
 

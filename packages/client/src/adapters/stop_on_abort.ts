@@ -1,0 +1,52 @@
+/** The response header that names the address at which the streamed run is stopped. */
+const STOP_HEADER = "khala-stop";
+
+type Fetch = typeof globalThis.fetch;
+
+/**
+ * A `fetch` for `DefaultChatTransport` of the AI SDK and `HttpAgent` of AG-UI: an abort also stops the run on the server, so
+ * that `stop()` and `abortRun()` mean what they say. A page that is closed or reloaded aborts nothing, and its run continues.
+ */
+export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(input, init)): Fetch {
+  return async (input, init) => {
+    const request = typeof input === "string" || input instanceof URL ? undefined : input;
+    const signal = init?.signal ?? request?.signal;
+    if (!signal) return fetch(input, init);
+    signal.throwIfAborted();
+    // Until the answer names its run, the request goes on: otherwise nobody could stop the run that it has started.
+    const leaving = new AbortController();
+    const sent = fetch(input, { ...init, signal: leaving.signal });
+    const headers = new Headers(init?.headers ?? request?.headers);
+    const stop = async () => {
+      try {
+        const response = await sent;
+        const address = response.headers.get(STOP_HEADER);
+        leaving.abort(signal.reason);
+        if (address === null) return;
+        const authorization = headers.get("authorization");
+        const credentials = init?.credentials ?? request?.credentials;
+        await fetch(new URL(address, response.url), {
+          method: "POST",
+          ...(authorization !== null && { headers: { authorization } }),
+          ...(credentials && { credentials }),
+        });
+      } catch {
+        // Without an answer there is no run to stop; and a stop that fails leaves a run that ends by itself.
+        leaving.abort(signal.reason);
+      }
+    };
+    const aborted = new Promise<never>((_, reject) => {
+      signal.addEventListener(
+        "abort",
+        () => {
+          void stop();
+          reject(signal.reason);
+        },
+        { once: true },
+      );
+    });
+    // It may be aborted after the answer, when nobody waits for this any more.
+    aborted.catch(() => {});
+    return Promise.race([sent, aborted]);
+  };
+}

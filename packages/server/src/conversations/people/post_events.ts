@@ -1,0 +1,173 @@
+import { KhalaError } from "@khala/contracts";
+import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { Database } from "../../database/database.ts";
+import type { ConversationRef } from "../conversation.ts";
+import { formatCursor } from "../log/cursor.ts";
+import { type Log, StreamGone } from "../log/log.ts";
+import { jsonb, MESSAGE, type MessageRow, messageOf } from "../messages/message_row.ts";
+import { entryText, MAX_ENTRY_BYTES } from "../runs/run_log.ts";
+import { Transcript } from "../timeline/transcript.ts";
+
+/** Who writes, and what it may. */
+export interface Poster {
+  readonly author: string;
+  /** Whether it may write messages with the role "system". */
+  readonly asSystem: boolean;
+}
+
+export interface PostDeps {
+  readonly database: Database;
+  readonly log: Log;
+  readonly newId: () => string;
+  readonly now: () => number;
+}
+
+type Tx = Pick<Database, "query">;
+
+const MAX_EVENTS = 100;
+const MAX_BYTES = 1 << 20;
+/** Events that are part of a message. */
+const OF_MESSAGES = [
+  "text_delta",
+  "reasoning_delta",
+  "tool_call",
+  "tool_result",
+  "file_added",
+  "source_added",
+] as const satisfies (keyof EventJson)[];
+const ROLES = ["user", "assistant", "system"];
+
+/**
+ * Appends events without a run, and stores their messages at the end of the active branch. Returns the cursor after them. The
+ * conversation's row is locked meanwhile, so that messages are stored in the order of the log, with their position in it.
+ */
+export async function postEvents(
+  deps: PostDeps,
+  conversation: ConversationRef,
+  poster: Poster,
+  sent: readonly EventJson[],
+): Promise<string> {
+  const { database, log } = deps;
+  const { org, convId, generation, logName } = conversation;
+  const events = checkEvents(deps, poster, sent);
+  return database.interactive(async (tx) => {
+    const [row] = await tx.query<{ leaf: string | null; run: string | null }>({
+      name: "conversation_post_lock",
+      text: `SELECT leaf_id AS leaf, run_id AS run FROM runtime.conversations
+        WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL FOR NO KEY UPDATE`,
+      values: [org, convId, generation],
+    });
+    if (!row) throw deleted();
+    const { named, changed } = await fold(tx, conversation, row, events);
+    const entries = events.map((event) => entryText("", event));
+    const { epoch } = await log.open(logName, generation).catch(unlessGone);
+    const { head } = await log.append(logName, entries, { epoch }).catch(unlessGone);
+    if (changed.length > 0) {
+      const added = changed.filter(({ message_id = "" }) => !named.has(message_id));
+      await tx.query({
+        name: "messages_post",
+        text: `WITH saved AS (
+            INSERT INTO runtime.messages AS m
+              (org_id, conv_id, message_id, parent_id, role, author, parts, status, log_epoch, log_seq, log_time, created_at)
+            SELECT $1, $2, v ->> 'message_id', v ->> 'parent_id', v ->> 'role', v ->> 'author', v -> 'parts', 'done', $4, $5, $6,
+              coalesce((v ->> 'created_at')::timestamptz, now())
+            FROM jsonb_array_elements($3::jsonb) v
+            ON CONFLICT (org_id, conv_id, message_id) DO UPDATE SET parts = excluded.parts, log_epoch = $4, log_seq = $5,
+              log_time = $6, updated_at = now()
+          )
+          UPDATE runtime.conversations SET leaf_id = coalesce($7, leaf_id), updated_at = now()
+          WHERE org_id = $1 AND conv_id = $2`,
+        values: [org, convId, jsonb(changed), epoch, head.seq, head.time, added.at(-1)?.message_id ?? null],
+      });
+    }
+    return formatCursor({ epoch, ...head });
+  });
+}
+
+/** Applies the events to the messages that they name, and gives new messages their place in the branch. */
+async function fold(
+  tx: Tx,
+  { org, convId }: ConversationRef,
+  { leaf, run }: { readonly leaf: string | null; readonly run: string | null },
+  events: readonly EventJson[],
+): Promise<{ named: ReadonlySet<string>; changed: TranscriptMessageJson[] }> {
+  const ids = [...new Set(events.flatMap((event) => messageOfEvent(event) ?? []))];
+  const rows = await tx.query<MessageRow>({
+    name: "messages_named",
+    text: `SELECT ${MESSAGE}, m.parts FROM runtime.messages m
+      WHERE m.org_id = $1 AND m.conv_id = $2 AND m.message_id = ANY ($3::text[])`,
+    values: [org, convId, ids],
+  });
+  const named = new Set(rows.map(({ message_id }) => message_id));
+  if (run !== null && rows.some(({ run_id }) => run_id === run)) {
+    const message =
+      "An event names a message of the active run, which only its engine writes. Wait for its end.";
+    throw new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
+  }
+  const transcript = new Transcript(rows.map(messageOf));
+  let parent = leaf;
+  for (const event of events) {
+    const id = messageOfEvent(event);
+    if (event.message) {
+      if (transcript.has(id!)) invalid("message_id", `There is a message ${id} already. Send another id.`);
+      if (parent !== null) event.message.parent_id = parent;
+      parent = id!;
+    } else if (id && !transcript.has(id)) {
+      invalid("message_id", `There is no message ${id} here. Post it first, in this request or before.`);
+    }
+    transcript.add({ runId: "", event });
+  }
+  return { named, changed: transcript.last() };
+}
+
+function checkEvents({ newId, now }: PostDeps, poster: Poster, sent: readonly EventJson[]): EventJson[] {
+  if (sent.length === 0 || sent.length > MAX_EVENTS)
+    invalid("events", `Send 1 to ${MAX_EVENTS} events at once.`);
+  const events = structuredClone([...sent]);
+  let bytes = 0;
+  for (const event of events) {
+    const { message } = event;
+    if (message) {
+      message.message_id ||= newId();
+      message.role ||= "user";
+      if (!ROLES.includes(message.role)) invalid("role", `role is one of ${ROLES.join(", ")}.`);
+      if (message.role === "system" && !poster.asSystem)
+        invalid("role", 'Only a service (chat:service) writes messages with the role "system".');
+      message.author = poster.author;
+      message.created_at = new Date(now()).toISOString();
+      delete message.parent_id;
+    } else if (!event.custom && !event.status && !OF_MESSAGES.some((kind) => event[kind])) {
+      invalid("events", "This kind of event is written by the server alone.");
+    } else if (!event.custom && !event.status && !messageOfEvent(event)) {
+      invalid("message_id", "The event has no message_id: name the message that it is part of.");
+    }
+    const id = messageOfEvent(event);
+    if (id && !/^[\x20-\x7e]{1,200}$/.test(id))
+      invalid("message_id", "message_id has 1 to 200 printable ASCII characters.");
+    const size = Buffer.byteLength(entryText("", event));
+    bytes += size;
+    if (size > MAX_ENTRY_BYTES || bytes > MAX_BYTES) {
+      const text = `An event has at most ${MAX_ENTRY_BYTES} bytes, and all together ${MAX_BYTES}. Send less at once.`;
+      throw new KhalaError("payload_too_large", text, { field: "events" });
+    }
+  }
+  return events;
+}
+
+function messageOfEvent({ message, custom, ...event }: EventJson): string | undefined {
+  const part = OF_MESSAGES.map((kind) => event[kind]).find((body) => body !== undefined);
+  return (message ?? custom ?? part)?.message_id || undefined;
+}
+
+function unlessGone(error: unknown): never {
+  throw error instanceof StreamGone ? deleted() : error;
+}
+
+function deleted(): KhalaError {
+  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
+  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
+}
+
+function invalid(field: string, message: string): never {
+  throw new KhalaError("invalid_request", message, { field });
+}

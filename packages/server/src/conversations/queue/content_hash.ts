@@ -1,0 +1,15 @@
+import { canonicalJson } from "@khala/contracts";
+import type { PartJson } from "@khala/contracts/conversation/v1";
+import { sha256 } from "../../kit/hash.ts";
+
+/** What a message says: two requests with one idempotency key must agree in it. */
+export interface MessageContent {
+  readonly message: string;
+  readonly parts?: readonly PartJson[];
+  readonly params?: unknown;
+}
+
+/** The hash of a message's content. The policy and the order of keys do not count. */
+export function contentHash({ message, parts = [], params = null }: MessageContent): string {
+  return sha256(canonicalJson({ message, parts, params }));
+}
