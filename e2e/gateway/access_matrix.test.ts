@@ -298,17 +298,17 @@ const ROWS: Record<string, Row> = {
       headers: { "content-type": "text/plain" },
       body: "hello",
     }),
-    cells: "201 404 201 403 403 201 403",
+    cells: "201 404 201 403 403 201 403 201 403",
   },
   "GET /files/:file_id": {
     make: make.file,
     request: (id) => ({ path: `/files/${id}` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 200",
   },
   "HEAD /files/:file_id": {
     make: make.file,
     request: (id) => ({ path: `/files/${id}` }),
-    cells: "200 404 404 403 403 200 403",
+    cells: "200 404 404 403 403 200 403 200 200",
   },
   "POST /ai/chat": {
     make: make.conversation,
@@ -523,7 +523,7 @@ const ROWS: Record<string, Row> = {
   },
   "GET /ops/v1/failed-runs": {
     request: () => ({ path: "/ops/v1/failed-runs" }),
-    cells: "403 403 200 403 200 403 403",
+    cells: "403 403 200 403 200 403 403 403 403",
   },
   "GET /ops/v1/failed-streams": {
     request: () => ({ path: "/ops/v1/failed-streams" }),
