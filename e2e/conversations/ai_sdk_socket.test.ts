@@ -147,11 +147,10 @@ test("an abort of a request that waits in the queue stops its run before the eng
     return rows.find(({ status }) => status === "queued")?.run_id;
   });
   socket.say({ type: "abort", requestId: "q" });
-  await until("the stop is requested", async () => (await status(id)).rows.some(({ stop }) => stop));
-  first.finish();
   await until("the queued run stops", async () =>
     (await status(id)).rows.some((run) => run.run_id === queued && run.status === "stopped"),
   );
+  first.finish();
   expect(server.engine.turns.filter(({ turn }) => turn.convId === id)).toHaveLength(1);
 });
 

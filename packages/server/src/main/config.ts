@@ -292,6 +292,7 @@ const SECRET = new Set([
   "REDIS_URL",
   "CONVEX_SECRET",
   "KAFKA_SASL_PASSWORD",
+  "KHALA_FILES_S3_ACCESS_KEY",
   "KHALA_FILES_S3_SECRET_KEY",
   // It may be the key itself, and not the file that has it.
   "KAFKA_SSL_KEY",
