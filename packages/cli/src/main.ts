@@ -14,6 +14,8 @@ if (Number(process.versions.node.split(".")[0]) < MAJOR) {
   process.stdout.on("error", (error) => process.exit("code" in error && error.code === "EPIPE" ? 0 : 1));
   const { run } = await import("./command_line/program.ts");
   process.exitCode = await run(process.argv.slice(2));
+  // Timers and connections that an app leaves behind do not keep a stopped server alive.
+  setTimeout(() => process.exit(), 1_000).unref();
 }
 
 export {};
