@@ -261,7 +261,7 @@ test("in the background it rests between its parts, three times as long as each 
   for (let i = 0; i < 10; i++) await conversation(`c${i}`, 150);
   const rests: number[] = [];
   let now = Date.now();
-  // Whoever looks at this clock has spent ten milliseconds.
+  // Each read of this clock takes ten milliseconds.
   const clock = {
     now: () => (now += 10),
     after(ms: number, fn: () => void) {

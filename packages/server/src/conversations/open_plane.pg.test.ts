@@ -211,7 +211,7 @@ test("a conversation that is removed is gone everywhere: its run, its log, its s
   );
   expect(await a.log.bounds([`chat:${conv}`])).toEqual([undefined]);
   expect(b.told).toContain(`${run_id} run.stopped`);
-  // Whoever takes the name finds nothing of it.
+  // The next owner of the name finds nothing of it.
   const again = await a.plane.chat(bob, { convId: conv, message: "mine now", idempotencyKey: "k" });
   expect(again.run_id).not.toBe(run_id);
   const state = await a.plane.state(bob, conv);

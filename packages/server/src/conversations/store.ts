@@ -300,7 +300,7 @@ async function create(
   return row;
 }
 
-/** Whoever may read the conversation learns that its role is too low; for all others it does not exist. */
+/** A caller that may read the conversation learns that its role is too low; for all others it does not exist. */
 function refusal(conversation: Conversation, caller: Caller): KhalaError {
   if (!may(caller, "conversation.read", conversation)) return notFound("conversation", conversation.convId);
   const message = `Your role in the conversation, ${conversation.role}, does not allow this. Ask its owner.`;

@@ -361,7 +361,7 @@ test("an abort reaches the provider and ends the run without an error", async ()
   expect(providers?.aborted).toBe(true);
 });
 
-test("whoever stops listening ends the request to the provider", async () => {
+test("a listener that leaves ends the request to the provider", async () => {
   const aborted = Promise.withResolvers<void>();
   const model = new MockLanguageModelV4({
     async doStream({ abortSignal }) {

@@ -237,7 +237,7 @@ test("an engine that does not begin, and one that falls silent, are given up", a
   expect(clock.pending).toBe(0);
 });
 
-test("whoever reads slowly does not count as a silent engine", async () => {
+test("a slow reader does not count as a silent engine", async () => {
   const clock = new ManualClock();
   const body = [delta("a"), delta("b"), finished].map((event) => `${JSON.stringify(event)}\n`).join("");
   await using engine = await engineAt((_, response) => response.writeHead(200, NDJSON).end(body));
@@ -266,7 +266,7 @@ test("an abort ends the request, before the answer and in the middle of it, with
   }
 });
 
-test("whoever stops listening ends the request", async () => {
+test("a listener that leaves ends the request", async () => {
   const closed = Promise.withResolvers<void>();
   await using engine = await engineAt((_, response) => {
     response.on("close", closed.resolve);

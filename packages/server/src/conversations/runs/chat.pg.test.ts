@@ -222,7 +222,7 @@ function leap(ms: number, fn: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-test("whoever answers the moment they see the end of a run is not told that the conversation is busy", async () => {
+test("a reply at the moment a run ends is not refused as busy", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: echo });
   const conv = convId();

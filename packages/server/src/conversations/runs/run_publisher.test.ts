@@ -149,7 +149,7 @@ test("an event that is too large for the log is refused, and the end can still b
   expect(events()).toEqual([{ run_failed: expect.anything() }]);
 });
 
-test("after a failed append nothing more is written, and whoever waits is let go", async () => {
+test("after a failed append nothing more is written, and waiting callers are released", async () => {
   const { publisher, answers, appends, failures, say } = publisherOn({ quick: false });
   let wait: Promise<void> | undefined;
   for (let i = 0; i < 4 && !wait; i++) wait = say("x".repeat(100_000));

@@ -317,7 +317,7 @@ test("a server that writes its end in the very moment of the takeover is shut ou
   await expect(late[0]).rejects.toThrow(/higher fencing token/);
 });
 
-test("an end that the authority log was never told of is told by whoever sweeps next", async () => {
+test("an end that the authority log was never told of is reported by the next sweep", async () => {
   await using servers = await Servers.open();
   const deaf = await servers.start({
     engine: quick,
