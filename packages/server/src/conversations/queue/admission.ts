@@ -1,0 +1,249 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import { KhalaError } from "@khala/contracts";
+import type { PartJson } from "@khala/contracts/conversation/v1";
+import type { Caller } from "../../access/viewer.ts";
+import type { Database } from "../../database/database.ts";
+import type { ConversationRef } from "../conversation.ts";
+import { insertQuestion } from "../messages/question.ts";
+import type { BusyPolicy } from "../plane.ts";
+import { shortLine } from "../runs/outcome.ts";
+import type { ClaimedRun, Conversation, StoreOptions } from "../store.ts";
+
+type Tx = Pick<Database, "query">;
+
+/** A message that starts a run. */
+export interface NewRun {
+  readonly caller: Caller;
+  readonly convId: string;
+  readonly runId: string;
+  readonly message: string;
+  readonly messageId: string;
+  /** When it is more than a text. */
+  readonly parts?: readonly PartJson[] | undefined;
+  readonly params?: JsonObject | undefined;
+  readonly key: string | undefined;
+  /** The hash of the content, which a repeated key must have too. */
+  readonly contentHash: string;
+  readonly policy: BusyPolicy;
+  /** The conversation and the head of its log: a queued run starts after it. */
+  readonly opened: { readonly generation: bigint; readonly cursor: string } | undefined;
+  /** Takes a place for the run on this server; throws when there is none. */
+  readonly reserve: () => void;
+  readonly trace: string | undefined;
+}
+
+/** The decision about a message. */
+export type Admission =
+  | { readonly kind: "claimed"; readonly run: ClaimedRun }
+  | {
+      readonly kind: "queued";
+      readonly runId: string;
+      readonly messageId: string;
+      readonly cursor: string;
+      readonly conversation: ConversationRef;
+      readonly interrupts?: string;
+    }
+  /** A repeated idempotency key; without a cursor the run is not in the log yet. */
+  | {
+      readonly kind: "known";
+      readonly runId: string;
+      readonly messageId: string;
+      readonly cursor: string | null;
+    }
+  /** The policy is to reject, and a run is active. */
+  | {
+      readonly kind: "busy";
+      readonly runId: string;
+      readonly conversation: ConversationRef;
+      /** When the lease ends, if its renewal is overdue: the run's server may be lost. */
+      readonly overdueMs: number | undefined;
+    }
+  /** The active run's lease has expired. */
+  | { readonly kind: "lost" }
+  /** No run is active, but one is queued. */
+  | { readonly kind: "waiting" }
+  /** The conversation was deleted and created again after its log was opened. */
+  | { readonly kind: "replaced" };
+
+/** The length of a conversation's title, taken from its first message. */
+const TITLE_LENGTH = 80;
+/** The place before the first interrupt. Between it and zero there is room for all that a queue ever holds. */
+const FIRST_INTERRUPT = -(2 ** 40);
+
+/** Decides about a message. The caller holds the lock on the conversation's row. */
+export async function admit(
+  tx: Tx,
+  run: NewRun,
+  conversation: Conversation,
+  options: StoreOptions,
+): Promise<Admission> {
+  const { caller, convId, key, policy, opened } = run;
+  const { run: busyWith, alive, queued } = conversation;
+  if (opened && opened.generation !== conversation.generation) return { kind: "replaced" };
+  const known = key === undefined ? undefined : await runByKey(tx, caller.org, convId, key);
+  if (known && known.contentHash !== run.contentHash) throw keyConflict();
+  // The content of a failed run may try again. A stopped one was stopped on purpose.
+  if (known && known.status !== "failed") return { kind: "known", ...known };
+  if (busyWith && !alive) return { kind: "lost" };
+  if (!busyWith && queued > 0) return { kind: "waiting" };
+  const admitted = known ? { ...run, messageId: known.messageId } : run;
+  if (!busyWith) {
+    if (known) await releaseKey(tx, caller.org, known.runId);
+    return { kind: "claimed", run: await claimNew(tx, admitted, conversation, options) };
+  }
+  if (policy === "reject" || !opened) {
+    const { leaseLeftMs } = conversation;
+    // A live server renews when a third of the lease has passed.
+    const overdueMs = leaseLeftMs !== null && leaseLeftMs < options.leaseMs / 2 ? leaseLeftMs : undefined;
+    return { kind: "busy", runId: busyWith, conversation, overdueMs };
+  }
+  if (queued >= options.queueLimit) {
+    const message = `The conversation's queue is full (${options.queueLimit} messages). Send this message again later.`;
+    throw new KhalaError("limit_exceeded", message, { retry_after_ms: 1_000 });
+  }
+  const { cursor } = opened;
+  if (known) await releaseKey(tx, caller.org, known.runId);
+  await enqueue(tx, admitted, conversation, cursor, policy === "interrupt" ? busyWith : undefined);
+  return {
+    kind: "queued",
+    runId: run.runId,
+    messageId: admitted.messageId,
+    cursor,
+    conversation,
+    ...(policy === "interrupt" && { interrupts: busyWith }),
+  };
+}
+
+interface KnownRun {
+  readonly runId: string;
+  readonly messageId: string;
+  readonly status: string;
+  readonly contentHash: string | null;
+  readonly cursor: string | null;
+}
+
+/** The run that an idempotency key has started. */
+async function runByKey(tx: Tx, org: string, convId: string, key: string): Promise<KnownRun | undefined> {
+  const [known] = await tx.query<KnownRun>({
+    name: "conversation_run_by_key",
+    text: `SELECT run_id AS "runId", message_id AS "messageId", status, content_hash AS "contentHash", cursor
+      FROM runtime.conversation_runs
+      WHERE conv_id || ' ' || idempotency_key = $2 AND org_id = $1 AND idempotency_key IS NOT NULL`,
+    values: [org, `${convId} ${key}`],
+  });
+  return known;
+}
+
+/** Frees the key of a failed run for the run that tries again. */
+async function releaseKey(tx: Tx, org: string, runId: string): Promise<void> {
+  await tx.query({
+    name: "conversation_release_key",
+    text: "UPDATE runtime.conversation_runs SET idempotency_key = NULL WHERE org_id = $1 AND run_id = $2",
+    values: [org, runId],
+  });
+}
+
+function keyConflict(): KhalaError {
+  const message =
+    "The idempotency key was used for another message of this conversation. Send this one with a key of its own.";
+  return new KhalaError("idempotency_conflict", message, { field: "idempotency_key" });
+}
+
+async function claimNew(
+  tx: Tx,
+  run: NewRun,
+  { org, convId, generation, logName, owner: subject }: Conversation,
+  { holder, leaseMs }: StoreOptions,
+): Promise<ClaimedRun> {
+  run.reserve();
+  const { runId, message, messageId, parts = null, params = null, trace = null } = run;
+  const sender = run.caller.subject;
+  const [row] = await tx.query<{ fence: bigint }>({
+    name: "conversation_claim_new",
+    text: `WITH claimed AS (
+        UPDATE runtime.conversations SET fence = fence + 1, run_id = $3, holder = $4, updated_at = now(),
+          title = coalesce(title, $12), lease_until = clock_timestamp() + $5 * interval '1 ms'
+        WHERE org_id = $1 AND conv_id = $2 RETURNING fence
+      )
+      INSERT INTO runtime.conversation_runs
+        (run_id, org_id, conv_id, subject, sender, status, idempotency_key, content_hash, message, message_id, trace, fence,
+          parts, params, started_at)
+      SELECT $3, $1, $2, $6, $7, 'running', $8, $13, $9, $10, $11, fence, $14, $15, now() FROM claimed RETURNING fence`,
+    values: [
+      org,
+      convId,
+      runId,
+      holder,
+      leaseMs,
+      subject,
+      sender,
+      run.key ?? null,
+      message,
+      messageId,
+      trace,
+      shortLine(message.trim() || fileNames(parts), TITLE_LENGTH),
+      run.contentHash,
+      parts && JSON.stringify(parts),
+      params && JSON.stringify(params),
+    ],
+  });
+  const { fence } = row!;
+  const question = { org, convId, runId, messageId, message, parts, sender };
+  const stored = await insertQuestion(tx, question);
+  if (!stored) {
+    const text = `The message id ${messageId} is that of an answer in this conversation. Send another one.`;
+    throw new KhalaError("invalid_request", text, { field: "message_id" });
+  }
+  return { ...question, ...stored, params, generation, logName, subject, trace, fence };
+}
+
+/** What stands for a message without a text. */
+function fileNames(parts: readonly PartJson[] | null): string {
+  return (parts ?? []).flatMap(({ file }) => file?.name ?? []).join(", ");
+}
+
+/**
+ * Adds a run to the end of the queue; or behind the interrupts at its front, and requests the stop of the run that it
+ * interrupts. Interrupts have negative places, the others positive ones.
+ */
+async function enqueue(
+  tx: Tx,
+  { runId, caller, key, contentHash, message, messageId, parts, params, trace }: NewRun,
+  { org, convId, owner }: Conversation,
+  cursor: string,
+  interrupts: string | undefined,
+): Promise<void> {
+  await tx.query({
+    name: "conversation_enqueue",
+    text: `WITH counted AS (
+        UPDATE runtime.conversations SET queued = queued + 1, updated_at = now() WHERE org_id = $1 AND conv_id = $2
+      ), interrupted AS (
+        UPDATE runtime.conversation_runs SET stop_requested = coalesce(stop_requested, 'interrupted')
+        WHERE org_id = $1 AND run_id = $10
+      )
+      INSERT INTO runtime.conversation_runs
+        (org_id, conv_id, run_id, subject, sender, status, idempotency_key, content_hash, message, message_id, cursor, trace,
+          parts, params, place)
+      SELECT $1, $2, $3, $4, $5, 'queued', $6, $12, $7, $8, $9, $11, $13, $14, CASE WHEN $10::text IS NULL
+        THEN greatest(coalesce(max(place), 0), 0) + 1
+        ELSE coalesce(max(place) FILTER (WHERE place < 0), ${FIRST_INTERRUPT}) + 1
+        END
+      FROM runtime.conversation_runs WHERE org_id = $1 AND conv_id = $2 AND status = 'queued'`,
+    values: [
+      org,
+      convId,
+      runId,
+      owner,
+      caller.subject,
+      key ?? null,
+      message,
+      messageId,
+      cursor,
+      interrupts ?? null,
+      trace ?? null,
+      contentHash,
+      parts ? JSON.stringify(parts) : null,
+      params ? JSON.stringify(params) : null,
+    ],
+  });
+}
