@@ -69,6 +69,7 @@ export default defineConfig({
           page("A tour of the code", "TOUR"),
         ],
       },
+      { text: "Guides", items: pagesIn("guides") },
       {
         text: "Sync",
         items: [

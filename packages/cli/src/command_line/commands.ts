@@ -75,7 +75,7 @@ Where \`khala dev\` has served no app and --app names none, the default is every
 
 Examples:
   export TOKEN=$(khala token)
-  khala token --sub ada --org acme --scope runtime.run_summaries --ttl 60`,
+  khala token --sub ada --org demo --scope runtime.run_summaries --ttl 60`,
     )
     .action(async (options) => (await import("../commands/token.ts")).token(options));
 
